@@ -231,7 +231,7 @@ def test_a_model_that_wins_everything_is_flagged_and_gets_no_number(
     assert report.headline == 0.0
     assert "mine: no rating (unbeaten)" in report.text
     drawn = report.figures()
-    assert len(drawn) == 1 + (anchors is RATINGS)
+    assert len(drawn) == (anchors is RATINGS)
     assert Reader(report.page("run", {}, drawn)).said
 
 

@@ -33,7 +33,7 @@ from tests.oracle_simulation import (
 )
 from tests.pages import Reader
 
-FIGURES = ("estimates", "calibration", "weights", "label_budget")
+FIGURES = ("estimates", "calibration", "weights")
 
 
 def given(folder: Path, **more: Any) -> list[str]:

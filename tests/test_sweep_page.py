@@ -57,7 +57,7 @@ ROWS = [
 
 
 def read(jobs: Sequence[Any] = TWO, rows: Sequence[Any] = ROWS) -> Reader:
-    return Reader(sweep_page.page("multirun", jobs, rows, []))
+    return Reader(sweep_page.page("multirun", jobs, rows, [], []))
 
 
 def test_jobs_stand_side_by_side_and_lead_to_their_reports():

@@ -6,22 +6,24 @@ None of them shows how certain a rating is: the outcomes are the same in every o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
+from elo_exp import arrays
 from elo_exp.analysis.standings import Standings, trace_rows
-from elo_exp.figures import kinds
-from elo_exp.figures.ratings import best_first, panels
+from elo_exp.figures import kinds, style
+from elo_exp.figures.ratings import best, elo_boards
 from elo_exp.figures.style import (
-    MAX_COLORED,
     SOFT,
     Row,
     colors,
-    column,
+    columns,
     grouped,
+    label,
     only_best,
+    panels,
     plot,
 )
 from elo_exp.ratings.leaderboard import Z95
@@ -30,160 +32,106 @@ from elo_exp.records import Plot
 _BINS = 60  # of a histogram, over all entrants of a dimension
 
 
+@matplotlib.rc_context(style.STYLE)
 def plots(standings: Standings) -> list[Plot]:
     """Draw what these standings allow: nothing without Elo, less where there is one order."""
-    drawn = [
-        k_sensitivity(standings),
-        permutation_traces(standings),
-        order_effect(standings),
-    ]
-    return [plot for plot in drawn if plot is not None]
+    rows = trace_rows(standings)
+    drawn = [k_sensitivity(standings)] if any(standings.elo.values()) else []
+    if any(row["n_perms"] > 1 for row in rows):
+        drawn += [permutation_traces(standings, rows), order_effect(standings)]
+    return drawn
 
 
-def shown(standings: Standings) -> dict[str, str]:
-    """Return the models whose lines are drawn, the best first, with their colours."""
-    models = best_first(standings)[:MAX_COLORED]
-    return {model: colors(models)[model] for model in models}
-
-
-def _only_best(standings: Standings) -> str:
-    return only_best(len(shown(standings)), len(standings.models))
-
-
-def k_sensitivity(standings: Standings) -> Plot | None:
+def k_sensitivity(standings: Standings) -> Plot:
     """Draw mean Elo against K, with the limit that it converges to as K grows."""
-    rows: list[Row] = [
+    rows = [
         {
             "dimension": dimension,
             "k": k,
-            "model": rating.model,
-            "rating": rating.rating,
-            "ordering_error": rating.ordering_error,
-            "convergence": progress.convergence if progress else None,
-            "elo_limit": limit.get(rating.model),
+            **rating.to_dict(),
+            "elo_limit": standings.convergence[dimension].limit.get(rating.model),
         }
         for dimension, boards in standings.elo.items()
-        for limit in [standings.convergence[dimension].limit]
         for k, board in boards.items()
-        for progress in [standings.convergence[dimension].by_k.get(k)]
         for rating in board.ratings
     ]
-    if not rows:
-        return None
-    color, by = shown(standings), grouped(rows, "dimension")
-    endless = [
-        dimension for dimension in by if not standings.convergence[dimension].limit
-    ]
-    caption = (
-        f"Mean Elo by K; this run uses K = {standings.k:g}. Diamonds: the limit that Elo "
-        "converges to as K grows. A small K understates gaps."
-    )
-    if endless:
-        caption += (
-            f" No limit in {', '.join(endless)}: an entrant only wins or only loses."
-        )
+    models = best(standings)
+    color = colors(models)
+    figure, shown = panels(grouped(rows, "dimension"), "K", "mean Elo")
+    for ax, some in shown:
+        kinds.elo_by_k(ax, some, color)
     return plot(
         "k_sensitivity",
+        figure,
         rows,
-        panels(standings, by),
-        lambda ax, some: kinds.k_lines(ax, some, color),
-        heading="Elo by K",
-        key=kinds.line_key(color),
-        xlabel="K",
-        ylabel="mean Elo",
-        caption=caption + _only_best(standings),
+        "Elo by K",
+        f"Mean Elo by K; this run uses K = {standings.k:g}. Dotted: the limit that Elo converges "
+        "to as K grows; there is none where an entrant only wins or only loses. A small K "
+        "understates gaps." + only_best(color, models),
         x="k",
         y=("rating",),
     )
 
 
-def permutation_traces(standings: Standings) -> Plot | None:
+def permutation_traces(standings: Standings, rows: Sequence[Row]) -> Plot:
     """Draw the running mean of Elo, minus its final value, as permutations are added."""
-    rows = trace_rows(standings)
-    n_perms = max((row["n_perms"] for row in rows), default=0)
-    if n_perms < 2:
-        return None
+    n_perms = max(row["n_perms"] for row in rows)
     worst = max(row["ordering_error"] for row in rows if row["n_perms"] == n_perms)
-    n = np.geomspace(1, n_perms, 60)
+    n = np.geomspace(1, n_perms)
     funnel = Z95 * worst * np.sqrt(n_perms / n)
-    reach = 1.1 * float(np.interp(10, n, funnel)) + 1.0
-    color = shown(standings)
-
-    def draw(ax: Axes, some: Sequence[Row]) -> None:
+    reach = 1.1 * np.interp(10, n, funnel) + 1.0
+    models, by = best(standings), grouped(rows, "dimension")
+    color = colors(models)
+    figure, shown = panels(by, "permutations", "running − final mean, points")
+    for ax, some in shown:
         ax.fill_between(n, -funnel, funnel, color=SOFT, alpha=0.15, lw=0)
-        by = grouped(some, "model")
-        for model, own in by.items():
-            if model in color:
-                means = column(own, "running_mean")
-                x = column(own, "n_perms")
-                ax.plot(x, means - means[-1], color=color[model], lw=1.2)
-        ax.set(xscale="log", xlim=(1, n_perms), ylim=(-reach, reach))
-        kinds.log_ticks(ax.xaxis)
-
+        traces = grouped(some, "model")
+        for model, look in color.items():
+            trace = traces.get(model, [])
+            counts, means = columns(trace, "n_perms", "running_mean")
+            ax.semilogx(counts, means - means[-1:], color=look, label=label(model))
+        ax.set(xlim=(1, n_perms), ylim=(-reach, reach))
+        kinds.plain_ticks(ax.xaxis)
     return plot(
         "permutation_traces",
+        figure,
         rows,
-        panels(standings, grouped(rows, "dimension")),
-        draw,
-        heading="Running mean of Elo over permutations",
-        key=kinds.line_key(color),
-        xlabel="permutations",
-        ylabel="running − final mean, points",
-        caption=f"Running mean of Elo (K = {standings.k:g}) as permutations are added, minus its "
-        "final value. Shaded: ± 1.96 Monte Carlo errors of the rating that moves most. After "
+        "Running mean of Elo over permutations",
+        f"Running mean of Elo (K = {standings.k:g}) as permutations are added, minus its final "
+        "value. Shaded: ± 1.96 Monte Carlo errors of the rating that moves most. After "
         f"{n_perms:,} permutations that error is {worst:.2f} points."
-        + _only_best(standings),
+        + only_best(color, models),
         curves=True,
     )
 
 
-def order_effect(standings: Standings) -> Plot | None:
+def order_effect(standings: Standings) -> Plot:
     """Draw a histogram of each entrant's Elo after every single permutation."""
-    rows = [row for name in standings.dimensions for row in _bins(standings, name)]
-    if not rows:
-        return None
-    color = shown(standings)
-
-    def draw(ax: Axes, some: Sequence[Row]) -> None:
-        by = grouped(some, "model")
-        for model in [model for model in by if model in color]:
-            low, n_perms = column(by[model], "low"), column(by[model], "n_perms")
-            width = column(by[model], "high") - low
-            ax.bar(low, n_perms, width, align="edge", color=color[model], alpha=0.75)
-        ax.grid(visible=False, axis="x")
-        ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-
+    rows: list[Row] = []
+    models = best(standings)
+    color, words = colors(models), "Elo after one permutation"
+    boards = elo_boards(standings)
+    figure, shown = panels(boards, words, "permutations")
+    for (ax, board), dimension in zip(shown, boards, strict=True):
+        samples = np.asarray(board.samples)
+        edges = np.histogram_bin_edges(samples, _BINS)
+        for model in sorted(board.models, key=models.index):
+            n = np.histogram(samples[:, board.models.index(model)], edges)[0]
+            first, last = np.flatnonzero(n)[[0, -1]]
+            n, ends = n[first : last + 1], edges[first : last + 2]
+            of_bins = {"low": ends[:-1], "high": ends[1:], "n_perms": n}
+            rows += arrays.rows(dimension=dimension, model=model, **of_bins)
+            if model in color:
+                look: Any = {"color": color[model], "label": label(model)}
+                ax.stairs(n, ends, fill=True, alpha=0.75, **look)
+        ax.locator_params(axis="y", integer=True)
     return plot(
         "order_effect",
+        figure,
         rows,
-        panels(standings, grouped(rows, "dimension")),
-        draw,
-        heading="Elo after one permutation",
-        key=kinds.line_key(color),
-        xlabel="Elo after one permutation",
-        ylabel="permutations",
-        caption=f"Elo after each single permutation of the same outcomes at K = {standings.k:g}. "
-        "The spread is what one arbitrary order would have added; it is no uncertainty about "
-        "the entrants." + _only_best(standings),
-        sharex=True,
-        sharey=False,
+        words,
+        f"Elo after each single permutation of the same outcomes at K = {standings.k:g}. The "
+        "spread is what one arbitrary order would have added; it is no uncertainty about the "
+        "entrants." + only_best(color, models),
         curves=True,
     )
-
-
-def _bins(standings: Standings, dimension: str) -> list[Row]:
-    board = standings.primary(dimension)
-    if board is None or board.samples is None or len(board.samples) < 2:
-        return []
-    edges = np.histogram_bin_edges(board.samples, _BINS)
-    return [
-        {"dimension": dimension, "model": model, "low": low, "high": high, "n_perms": n}
-        for model, samples in zip(board.models, board.samples.T, strict=True)
-        for low, high, n in zip(
-            edges[:-1].tolist(),
-            edges[1:].tolist(),
-            np.histogram(samples, edges)[0].tolist(),
-            strict=True,
-        )
-        if n
-    ]

@@ -1,271 +1,135 @@
-"""The kinds of figures that several modules draw: intervals, matrices, shares, lines, curves."""
+"""What several figures draw in a panel: intervals, a matrix, Elo by K, shares, curves."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.ticker import (
-    LogLocator,
-    NullLocator,
-    PercentFormatter,
-    StrMethodFormatter,
-)
+from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter
 
 from elo_exp.figures.style import (
     BLUE,
     INK,
-    LETTER,
     LINE,
-    ORANGE,
+    PALETTE,
     SOFT,
-    Look,
-    Panel,
     Row,
-    column,
+    columns,
     grouped,
-    labels,
-    plot,
+    label,
 )
 from elo_exp.ratings.leaderboard import Z95
-from elo_exp.records import Plot
 
-DASHED = (0, (3, 3))
 SHARES = PercentFormatter(1, decimals=0, symbol=" %")
-MAX_BARS = 60  # points of a panel; with more, their intervals would hide them
-_FEW = 12  # names; with more, rows are closer and the cells of a matrix carry no text
-_MARKERS = "osD^v"  # of the marks in one row
-_BEYOND = 0.6  # of the span of all values: an interval that reaches further is cut off
-_MAX_TICKS = 8  # values of K that are named
-
-
-# Intervals
+_FEW = 12  # names; with more, rows are closer, and the cells of a matrix have no text
 
 
 def intervals(
-    name: str,
+    ax: Axes,
     rows: Sequence[Row],
-    panels: Sequence[Panel],
     names: Mapping[str, str],
+    by: str,
+    series: Collection[str],
     *,
     of: str = "model",
-    by: str | None = None,
-    value: str = "rating",
-    color: Callable[[Row], str] = lambda row: BLUE,
-    key: Mapping[str, Look] | None = None,
-    **frame: Any,
-) -> Plot:
-    """Draw values with their intervals, ci_low to ci_high, a line for each name, the first on top.
-
-    The data of a panel are rows. One without a value shows its flag in place of the mark.
-
-    names  the label of each line, by the value of the column `of`
-    by     the column that tells the marks of a line apart; the first of its values is filled
-    """
-    shown = [row for *_, some in panels for row in some]
-    series = list(dict.fromkeys(str(row[by]) for row in shown)) if by else [""]
-    above = np.linspace(-0.25, 0.25, len(series)) if series[1:] else [0.0]
-    size, limits = 5.5 if len(names) <= _FEW else 3.5, _limits(shown, value)
-
-    def draw(ax: Axes, some: Sequence[Row]) -> None:
-        for row in some:
-            i = series.index(str(row[by])) if by else 0
-            y, look = list(names).index(row[of]) + above[i], color(row)
-            if row[value] is None:
-                where = ("axes fraction", "data")
-                ax.annotate(
-                    row["flag"] or "",
-                    (0.01, y),
-                    xycoords=where,
-                    va="center",
-                    color=SOFT,
-                )
-                continue
-            low, high = column([row], "ci_low"), column([row], "ci_high")
-            ax.plot([low, high], [y, y], color=look, lw=size / 3)
-            ax.plot(
-                row[value],
-                y,
-                _MARKERS[i % 5],
-                ms=size - bool(i),
-                mec=look,
-                mfc="white" if i else look,
-            )
-        ax.set_yticks(range(len(names)), list(names.values()))
-        ax.tick_params(axis="y", labelcolor=INK)
-        ax.set_ylim(len(names) - 0.5, -0.5)
-        ax.set_xlim(limits)
-
-    marks = {
-        label: {"color": SOFT, "marker": _MARKERS[i % 5], "mfc": "white" if i else SOFT}
-        for i, label in enumerate(series)
-    }
-    each = 0.17 if len(names) > _FEW else 0.15 + 0.09 * len(series)
-    return plot(
-        name,
-        rows,
-        panels,
-        draw,
-        key=key or (marks if series[1:] else None),
-        height=each * len(names) + 0.2,
-        margin=room(names.values()),
-        sharex=True,
-        **frame,
-    )
-
-
-def _limits(rows: Sequence[Row], value: str) -> tuple[float, float]:
-    """The ends of an axis: all values, and of their intervals as much as leaves them apart."""
-    values = column(rows, value)
-    if np.isnan(values).all():
-        return 0.0, 1.0
-    low, high = np.nanmin(values), np.nanmax(values)
-    beyond = _BEYOND * (high - low) or math.inf
-    low = max(low - beyond, np.nanmin([values, column(rows, "ci_low")]))
-    high = min(high + beyond, np.nanmax([values, column(rows, "ci_high")]))
-    margin = 0.04 * (high - low) or 1.0
-    return float(low - margin), float(high + margin)
-
-
-def room(names: Iterable[str]) -> float:
-    """Return the inches that names take beside the panels."""
-    return LETTER * max(map(len, names))
-
-
-# Matrices
-
-Cell = tuple[str, str, float | None, bool]  # row, column, value, whether it is bold
-
-
-def matrices(
-    name: str,
-    rows: Sequence[Row],
-    panels: Sequence[Panel],
-    down: Sequence[str],
-    across: Sequence[str],
-    *,
-    limits: tuple[float, float],
-    text: Callable[[float], str],
-    **frame: Any,
-) -> Plot:
-    """Draw cells coloured by their value, from brown over white to blue; those unknown are grey.
-
-    The data of a panel are cells; where there are few, each has its value as text.
-
-    down, across  names of rows and of columns
-    limits        the values of full brown and full blue
-    """
-    middle, reach = sum(limits) / 2, (limits[1] - limits[0]) / 2
-    side = 0.55 if len(down) <= _FEW else 0.19
-
-    def draw(ax: Axes, cells: Sequence[Cell]) -> None:
-        values = np.full((len(down), len(across)), np.nan)
-        for row, over, value, is_bold in cells:
-            if value is None or row not in down or over not in across:
-                continue
-            i, j = down.index(row), across.index(over)
-            values[i, j] = value
-            if len(down) <= _FEW:
-                color = "white" if abs(value - middle) > 0.6 * reach else INK
-                weight = "bold" if is_bold else "normal"
-                written = text(value).replace("-", "−")
-                look: Any = {"color": color, "weight": weight}
-                ax.text(j, i, written, ha="center", va="center", **look)
-        low, high = limits
-        ax.imshow(values, cmap="RdBu", vmin=low, vmax=high, aspect="auto")
-        ax.set_facecolor(LINE)
-        ax.grid(visible=False)
-        ax.spines[:].set_visible(False)
-        ax.set_yticks(range(len(down)), down)
-        ax.set_xticks(range(len(across)), across)
-        ax.tick_params(labelcolor=INK)
-        if room(across) > side:
-            for label in ax.get_xticklabels():
-                label.set(rotation=40, ha="right", rotation_mode="anchor")
-
-    return plot(
-        name,
-        rows,
-        panels,
-        draw,
-        width=max(side * len(across), 1.6),
-        height=max(0.75 * side * len(down), 0.7) + 0.8 * room(across),
-        margin=room(down),
-        **frame,
-    )
-
-
-# Predicted and observed
-
-
-def scatter(
-    ax: Axes, rows: Sequence[Row], x: str, y: str, color: str, *, hollow: bool = False
+    numbers: Sequence[str] = ("rating", "ci_low", "ci_high"),
 ) -> None:
-    """Draw shares against shares; where they are few, with intervals `y`_ci_low to `y`_ci_high."""
-    observed, ends = column(rows, y), None
-    if len(rows) <= MAX_BARS:
-        low, high = column(rows, f"{y}_ci_low"), column(rows, f"{y}_ci_high")
-        ends = observed - low, high - observed
-    look: Any = {"mfc": "white"} if hollow else {}
-    size = 5 if ends else 3
-    at = column(rows, x)
-    ax.errorbar(at, observed, ends, fmt="o", ms=size, lw=1.2, color=color, **look)
-    ax.axline((0.5, 0.5), slope=1, color=SOFT, lw=0.8, ls=DASHED, zorder=0)
+    """Draw values with their intervals, a line for each name, the first on top.
+
+    A row without a value shows its flag in place of the mark.
+
+    names    the label of each line, by the value of the column `of`
+    series   the values of the column `by`, each with a mark of its own
+    numbers  the columns of the value and of the ends of its interval
+    """
+    lines = list(names)
+    shown = [row for row in rows if row[of] in names]
+    for i, name in enumerate(series):
+        some = [row for row in shown if row[by] == name]
+        value, low, high = columns(some, *numbers)
+        y = np.array([lines.index(row[of]) for row in some])
+        if len(shown) > len(lines):  # side by side
+            y = y + ((i + 0.5) / len(series) - 0.5) * 0.6
+        color = PALETTE[i % len(PALETTE)]
+        ax.hlines(y, low, high, color=color)
+        ax.plot(value, y, "osD^v"[i % 5], color=color, label=label(name))
+        for j in np.flatnonzero(np.isnan(value)):
+            at: Any = {
+                "xycoords": ("axes fraction", "data"),
+                "va": "center",
+                "backgroundcolor": "white",
+            }
+            ax.annotate(some[j]["flag"], (0.01, y[j]), color=SOFT, **at)
+    ax.set_yticks(range(len(lines)), names.values())
+    ax.set_ylim(len(lines) - 0.5, -0.5)
+    ax.tick_params(axis="y", labelcolor=INK)
+
+
+def lines(n_names: int) -> tuple[float, float]:
+    """Return the size of a panel of so many lines of intervals, in inches."""
+    return 3.1, 0.3 + n_names * (0.28 if n_names <= _FEW else 0.18)
+
+
+def matrix(
+    ax: Axes,
+    cells: Mapping[tuple[Any, Any], float],
+    down: Mapping[Any, str],
+    across: Mapping[Any, str],
+    limits: tuple[float, float],
+    text: str,
+) -> None:
+    """Draw cells coloured from red over white to blue; those unknown are grey.
+
+    down, across  the labels of rows and of columns
+    limits        the values of full red and full blue
+    text          the format of a value
+    """
+    low, high = limits
+    values = np.array([[cells.get((i, j), np.nan) for j in across] for i in down])
+    ax.imshow(values, cmap="RdBu", vmin=low, vmax=high, aspect="auto")
+    for (i, j), value in np.ndenumerate(values):
+        if len(down) <= _FEW and not np.isnan(value):
+            is_dark = abs(value - (low + high) / 2) > 0.3 * (high - low)
+            color = "#fdfdfd" if is_dark else "black"  # on any page
+            ax.text(j, i, text.format(value), ha="center", va="center", color=color)
+    ax.set_facecolor(LINE)
+    ax.grid(visible=False)
+    ax.set_yticks(range(len(down)), down.values())
+    ax.set_xticks(range(len(across)), across.values())
+    ax.tick_params(labelcolor=INK)
+
+
+def elo_by_k(ax: Axes, rows: Sequence[Row], color: Mapping[str, str]) -> None:
+    """Draw the Elo of models by K, with its Monte Carlo error; dotted its limit."""
+    found = grouped(rows, "model")
+    for model, look in color.items():
+        some = found.get(model, [])
+        if some:
+            k, elo, error = columns(some, "k", "rating", "ordering_error")
+            words = label(model)
+            ax.errorbar(k, elo, Z95 * error, fmt="o-", ms=3, color=look, label=words)
+            if some[0].get("elo_limit") is not None:
+                ax.axhline(some[0]["elo_limit"], color=look, ls=":")
+    ax.set_xscale("log", base=2)
+    ax.xaxis.set_major_formatter("{x:g}")
+
+
+def observed(ax: Axes, rows: Sequence[Row]) -> None:
+    """Draw observed shares with their intervals by those predicted."""
+    predicted, *ends = columns(rows, "predicted", "ci_low", "ci_high")
+    ax.vlines(predicted, *ends, color=BLUE, alpha=0.4)
+    ax.plot(*columns(rows, "predicted", "observed"), "o")
+    ax.axline((0.5, 0.5), slope=1, color=SOFT, lw=0.8, ls="--")
+    ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     ax.xaxis.set_major_formatter(SHARES)
     ax.yaxis.set_major_formatter(SHARES)
 
 
-# Lines
-
-
-def k_lines(ax: Axes, rows: Sequence[Row], color: Mapping[str, str]) -> None:
-    """Draw ratings by K with their Monte Carlo errors, and the limits of those that have one.
-
-    The values of K are as far apart as there are others between them.
-    """
-    ks = sorted({row["k"] for row in rows})
-    step = math.ceil(len(ks) / _MAX_TICKS)
-    ticks = {i: f"{ks[i]:g}" for i in range(0, len(ks), step)}
-    for model, line in grouped(rows, "model").items():
-        if model not in color:
-            continue
-        x = [ks.index(row["k"]) for row in line]
-        error = Z95 * column(line, "ordering_error")
-        y, look = column(line, "rating"), color[model]
-        ax.errorbar(x, y, error, fmt="o-", ms=3, color=look)
-        if (end := line[-1].get("elo_limit")) is not None:
-            ticks[len(ks)] = "limit"
-            ax.plot([x[-1], len(ks)], [y[-1], end], color=look, lw=0.9, ls=DASHED)
-            ax.plot(len(ks), end, "D", ms=4, color=look)
-    ax.set_xticks(list(ticks), list(ticks.values()))
-
-
-def line_key(color: Mapping[str, str]) -> dict[str, Look]:
-    """Return a key of lines in these colours, by model."""
-    called = labels(color)
-    return {called[model]: {"color": look, "lw": 2.5} for model, look in color.items()}
-
-
-def curves(ax: Axes, rows: Sequence[Row], x: str, y: Sequence[str]) -> None:
-    """Draw curves on logarithmic axes, with a mark in the row of this run."""
-    here = [row for row in rows if row["this_run"]]
-    for name, style in zip(y, ("-", "--"), strict=False):
-        ax.plot(column(rows, x), column(rows, name), style, color=BLUE)
-        ax.plot(column(here, x), column(here, name), "o", color=ORANGE)
-    ax.set(xscale="log", yscale="log")
-    log_ticks(ax.xaxis)
-    log_ticks(ax.yaxis)
-
-
-THIS_RUN: Look = {"color": ORANGE, "marker": "o", "lw": 0}
-
-
-def log_ticks(axis: Axis) -> None:
+def plain_ticks(axis: Axis) -> None:
     """Mark 1, 3, 10, 30, ... of a logarithmic axis, as plain numbers."""
     axis.set_major_locator(LogLocator(subs=(1, 3)))
-    axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axis.set_major_formatter("{x:,g}")
     axis.set_minor_locator(NullLocator())

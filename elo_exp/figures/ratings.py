@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
-import statistics
-from collections.abc import Mapping, Sequence
 from typing import Any
 
+import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from scipy.special import expit
 
-from elo_exp.analysis.power import Precision, detectable
+from elo_exp import arrays
+from elo_exp.analysis.power import detectable
 from elo_exp.analysis.standings import Standings
-from elo_exp.analysis.win_rates import Share, clustered_interval, shares
-from elo_exp.figures import kinds
+from elo_exp.analysis.win_rates import clustered_interval, shares
+from elo_exp.figures import kinds, style
 from elo_exp.figures.style import (
     BLUE,
-    MAX_COLORED,
-    ORANGE,
     SOFT,
-    Panel,
-    Row,
-    colors,
-    column,
+    best_first,
+    columns,
     grouped,
-    labels,
+    label,
     only_best,
+    panels,
     plot,
 )
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot
 
 MAX_ROWS = 40  # entrants of a figure; all are in its rows
-_NO_SHARE = Share(n_prompts=0, n_games=0, share=0.0, std_error=None)
+MAX_FITTED = 12  # entrants whose pairs are drawn
 
 
+@matplotlib.rc_context(style.STYLE)
 def plots(standings: Standings) -> list[Plot]:
     """Draw what these standings allow."""
     drawn = [
@@ -49,47 +43,15 @@ def plots(standings: Standings) -> list[Plot]:
     return [plot for plot in drawn if plot is not None]
 
 
-def leaderboards(standings: Standings) -> dict[str, list[Leaderboard]]:
-    """Return the leaderboards of every method by dimension, that of the primary method first."""
-    first = standings.primary_method
-    methods = sorted(standings.companions, key=lambda method: method != first)
-    found = {
-        dimension: [standings.companions[method].get(dimension) for method in methods]
-        + [standings.primary(dimension)]
-        for dimension in standings.dimensions
-    }
-    known = {dimension: [b for b in boards if b] for dimension, boards in found.items()}
-    return {dimension: boards for dimension, boards in known.items() if boards}
-
-
-def best_first(standings: Standings) -> list[str]:
+def best(standings: Standings) -> list[str]:
     """Return the models by their mean rating of the primary method; those without one last."""
-    found: dict[str, list[float]] = {model: [] for model in standings.models}
-    for primary, *_ in leaderboards(standings).values():
-        for rating in primary.ratings:
-            found[rating.model] += [] if rating.rating is None else [rating.rating]
-
-    def place(model: str) -> tuple[float, str]:
-        return -statistics.fmean(found[model]) if found[model] else math.inf, model
-
-    return sorted(standings.models, key=place)
+    rows = _rating_rows(standings)
+    return best_first(row for row in rows if row["method"] == rows[0]["method"])
 
 
-def panels(standings: Standings, data: Mapping[str, Any]) -> list[Panel]:
-    """Return a panel for each dimension that has data, which names how many battles it has."""
-    found = []
-    for dimension, some in data.items():
-        battles = standings.battles[dimension]
-        n_prompts = battles.n_prompts() if battles.names_prompts() else 0
-        prompts = f"{n_prompts:,} prompts, " if n_prompts else ""
-        found.append((dimension, f"{prompts}{len(battles):,} battles", some))
-    return found
-
-
-def interval(board: Leaderboard) -> str:
-    """Name the kind of interval of these ratings, for a caption."""
-    is_known = any(rating.ci_low is not None for rating in board.ratings)
-    return f"95 %, {board.interval}" if is_known else "no interval"
+def elo_boards(standings: Standings) -> dict[str, Leaderboard]:
+    """Return the leaderboards of this run's K, of the dimensions with a match."""
+    return {name: by_k[standings.k] for name, by_k in standings.elo.items() if by_k}
 
 
 # Ratings
@@ -97,48 +59,41 @@ def interval(board: Leaderboard) -> str:
 
 def ratings(standings: Standings) -> Plot | None:
     """Draw the ratings of every method with their intervals, a panel for each dimension."""
-    boards = leaderboards(standings)
-    columns = ("model", "rating", "ci_low", "ci_high", "ordering_error", "rank", "flag")
-    rows: list[Row] = [
+    rows = _rating_rows(standings)
+    if not any(row["rating"] is not None for row in rows):
+        return None
+    models = best(standings)
+    names = {model: label(model) for model in models[:MAX_ROWS]}
+    methods = {row["method"]: row["interval"] or "none" for row in rows}
+    size = kinds.lines(len(names))
+    figure, shown = panels(grouped(rows, "dimension"), "rating", size=size)
+    for ax, some in shown:
+        kinds.intervals(ax, some, names, "method", methods)
+    words = "; ".join(f"{name}: {interval}" for name, interval in methods.items())
+    return plot(
+        "ratings",
+        figure,
+        rows,
+        "Ratings and their 95 % intervals",
+        f"Ratings, best first. 95 % intervals: {words}." + only_best(names, models),
+    )
+
+
+def _rating_rows(standings: Standings) -> list[dict[str, Any]]:
+    """The leaderboards of every method as rows, those of the primary method first."""
+    first = standings.primary_method
+    by_method = sorted(standings.companions.items(), key=lambda item: item[0] != first)
+    boards = [item for _, some in by_method for item in some.items()]
+    return [
         {
             "dimension": dimension,
             "method": board.label,
-            **{name: getattr(rating, name) for name in columns},
+            "interval": board.interval,
+            **rating.to_dict(),
         }
-        for dimension, some in boards.items()
-        for board in some
+        for dimension, board in [*boards, *elo_boards(standings).items()]
         for rating in board.ratings
     ]
-    if not any(row["rating"] is not None for row in rows):
-        return None
-    models = best_first(standings)[:MAX_ROWS]
-    shown = [row for row in rows if row["model"] in models]
-    color = colors(models if len(models) <= MAX_COLORED else ())
-    methods = {board.label: board for some in boards.values() for board in some}
-    named = "; ".join(f"{label}: {interval(board)}" for label, board in methods.items())
-    return kinds.intervals(
-        "ratings",
-        rows,
-        panels(standings, grouped(shown, "dimension")),
-        {model: labels(standings.models)[model] for model in models},
-        by="method",
-        color=lambda row: color.get(row["model"], BLUE),
-        heading="Ratings and their 95 % intervals",
-        xlabel="rating",
-        caption=f"Ratings, best first. {named}.{_significant(standings)}"
-        + only_best(len(models), len(standings.models)),
-    )
-
-
-def _significant(standings: Standings) -> str:
-    pairs = standings.differences.get(standings.primary_method or "", ())
-    known = [pair.significant for pair in pairs if pair.significant is not None]
-    if not known:
-        return ""
-    return (
-        f" {sum(known):,} of {len(known):,} pairwise differences are significant "
-        "(Holm, α = .05)."
-    )
 
 
 # Win rates
@@ -146,49 +101,31 @@ def _significant(standings: Standings) -> str:
 
 def win_rates(standings: Standings) -> Plot | None:
     """Draw how often the row beats the column, ties counting half."""
-    rows = _win_rate_rows(standings)
+    rows = []
+    for found in standings.win_rates:
+        n = found.a_wins + found.b_wins + found.ties
+        rows.append({**found.to_dict(), "share": (found.a_wins + found.ties / 2) / n})
     if not rows:
         return None
-    models = best_first(standings)[:MAX_ROWS]
-    called = labels(standings.models)
-    names = [called[model] for model in models]
-    cells: dict[str, list[kinds.Cell]] = {}
-    for row in rows:
-        a, b = called[row["entrant_a"]], called[row["entrant_b"]]
-        share, is_bold = row["share"], bool(row["significant"])
-        both = [(a, b, share, is_bold), (b, a, 1 - share, is_bold)]
-        cells.setdefault(row["dimension"], []).extend(both)
-    return kinds.matrices(
+    models = best(standings)
+    across = {model: str(n) for n, model in enumerate(models[:MAX_ROWS], start=1)}
+    down = {model: f"{label(model)}  {n}" for model, n in across.items()}
+    side = len(down) * (0.45 if len(down) <= 12 else 0.25)
+    size = 1.5 + side, 0.3 + 0.75 * side
+    by = grouped(rows, "dimension")
+    figure, shown = panels(by, "entrant, by its number", size=size)
+    for ax, some in shown:
+        cells = {(row["entrant_a"], row["entrant_b"]): row["share"] for row in some}
+        cells |= {(b, a): 1 - share for (a, b), share in cells.items()}
+        kinds.matrix(ax, cells, down, across, (0, 1), "{:.0%}")
+    return plot(
         "pairwise_winrates",
+        figure,
         rows,
-        panels(standings, cells),
-        names,
-        names,
-        limits=(0, 1),
-        text="{:.0%}".format,
-        heading="Win rate of the row over the column",
-        caption="How often the row beats the column, a tie counting half. Bold: the ratings "
-        "differ significantly (Holm, α = .05)."
-        + only_best(len(models), len(standings.models)),
+        "Win rate of the row over the column",
+        "How often the row beats the column, a tie counting half."
+        + only_best(down, models),
     )
-
-
-def _win_rate_rows(standings: Standings) -> list[Row]:
-    pairs = standings.differences.get(standings.primary_method or "", ())
-    significant = {
-        (d.dimension, *sorted((d.higher, d.lower))): d.significant for d in pairs
-    }
-    return [
-        {
-            "dimension": dimension,
-            "entrant_a": a,
-            "entrant_b": b,
-            **dataclasses.asdict(share),
-            "significant": significant.get((dimension, a, b)),
-        }
-        for dimension, battles in standings.battles.items()
-        for (a, b), share in shares(battles, use="consistent", ties="half").items()
-    ]
 
 
 # Fit: win rates as predicted by the ratings, and as observed
@@ -196,73 +133,35 @@ def _win_rate_rows(standings: Standings) -> list[Row]:
 
 def predicted_and_observed(standings: Standings) -> Plot | None:
     """Draw each pair's win rate against what its ratings predict; none where they must be equal."""
-    rows = [row for d in standings.dimensions for row in _fit_rows(standings, d)]
+    rows = []
+    for dimension, found in standings.diagnoses.items():
+        if not found["transitivity"]["df"]:
+            continue
+        won = shares(standings.battles[dimension], use="both", ties="half")
+        for pair in found["pair_residuals"]:
+            share = won[pair["model_a"], pair["model_b"]]
+            of_share = share.share, share.std_error, share.n_prompts
+            low, high = clustered_interval(*of_share) or (None, None)
+            ends = {"predicted": pair["expected"], "ci_low": low, "ci_high": high}
+            rows.append({**pair, **ends})
     if not rows:
         return None
-
-    def draw(ax: Axes, some: Sequence[Row]) -> None:
-        observed = "observed_decisive"
-        kinds.scatter(ax, some, "expected", observed, ORANGE, hollow=True)
-        kinds.scatter(ax, some, "expected", "observed", BLUE)
-
+    models = best(standings)
+    few = models[:MAX_FITTED]
+    by = grouped(rows, "dimension")
+    figure, shown = panels(by, "win rate, predicted", "win rate, observed")
+    for ax, some in shown:
+        pairs = [row for row in some if {row["model_a"], row["model_b"]} <= {*few}]
+        kinds.observed(ax, pairs)
     return plot(
         "predicted_and_observed",
+        figure,
         rows,
-        panels(standings, grouped(rows, "dimension")),
-        draw,
-        heading="Do the ratings predict who wins?",
-        key={
-            "ties count half": {"color": BLUE, "marker": "o", "lw": 0},
-            "ties left out": {"color": ORANGE, "marker": "o", "mfc": "white", "lw": 0},
-        },
-        xlabel="favourite wins, predicted",
-        ylabel="favourite wins, observed",
-        caption="Observed win rate of the favourite of each pair against the rate that "
-        "Bradley-Terry predicts. The ratings count a tie as half a win, so decisive verdicts "
-        f"alone lie further from one half. Bars, where {kinds.MAX_BARS} pairs or fewer: 95 % "
-        "Wilson intervals, prompt-clustered.",
-        sharex=True,
+        "Do the ratings predict who wins?",
+        "Observed win rate of each pair, a tie counting half, against the rate that Bradley-Terry "
+        "predicts. Bars: 95 % Wilson intervals, prompt-clustered."
+        + only_best(few, models),
     )
-
-
-def _fit_rows(standings: Standings, dimension: str) -> list[Row]:
-    found, battles = standings.diagnoses.get(dimension), standings.battles[dimension]
-    if not found or not found["transitivity"]["df"]:
-        return []  # each pair has a rating difference of its own
-    kinds_of_ties = {
-        "observed": shares(battles, use="both", ties="half"),
-        "observed_decisive": shares(battles, use="both", ties="drop"),
-    }
-    rows: list[Row] = []
-    for pair in found["pair_residuals"]:
-        names = pair["model_a"], pair["model_b"]
-        is_first = pair["expected"] >= 0.5
-        row: dict[str, Any] = {
-            "dimension": dimension,
-            "favourite": names[not is_first],
-            "other": names[is_first],
-            "expected": max(pair["expected"], 1 - pair["expected"]),
-        }
-        for name, by_pair in kinds_of_ties.items():
-            share = by_pair.get(names, _NO_SHARE)
-            observed = share.share if is_first else 1 - share.share
-            low, high = share_interval(observed, share.std_error, share.n_prompts)
-            row |= {
-                name: observed if share.n_games else None,
-                f"{name}_ci_low": low,
-                f"{name}_ci_high": high,
-                f"{name}_std_error": share.std_error,
-                f"{name}_n_games": share.n_games,
-            }
-        rows.append(row)
-    return rows
-
-
-def share_interval(
-    share: float, std_error: float | None, n_prompts: int
-) -> tuple[float | None, float | None]:
-    """Return the ends of a share's 95 % interval, prompt-clustered and within [0, 1], if known."""
-    return clustered_interval(share, std_error, n_prompts) or (None, None)
 
 
 # Power
@@ -270,114 +169,72 @@ def share_interval(
 
 def power(standings: Standings) -> Plot | None:
     """Draw the gap that a number of prompts has 80 % power to detect, from this run's variance."""
-    drawn = ("detectable", "corrected")
-    precisions = standings.precision.get(standings.primary_method or "", ())
-    found = [
-        (p.dimension, f"this run: {p.n_prompts:,} prompts", _power_rows(p))
-        for p in precisions
-        if p.sigma is not None and p.n_prompts
-    ]
-    if not found:
+    rows: list[dict[str, Any]] = []
+    n_tests = 1
+    for found in standings.precision.get(standings.primary_method or "", ()):
+        n_prompts, n_tests = found.n_prompts, found.n_tests
+        if found.sigma is not None and n_prompts:
+            sizes = np.geomspace(min(20, n_prompts), max(2000, 3 * n_prompts), 30)
+            n = np.unique(np.append(sizes.round().astype(int), n_prompts))
+            rows += arrays.rows(
+                dimension=found.dimension,
+                n_prompts=n,
+                detectable=[detectable(found.sigma, i) for i in n],
+                corrected=[detectable(found.sigma, i, n_tests=n_tests) for i in n],
+                this_run=n == n_prompts,
+            )
+    if not rows:
         return None
-    n_tests = max(p.n_tests for p in precisions)
+    names = {"detectable": "one pair", "corrected": f"any of {n_tests:,} (Holm)"}
+    figure, shown = panels(grouped(rows, "dimension"), "prompts", "rating gap, points")
+    for ax, some in shown:
+        for name, words in names.items():
+            ax.loglog(*columns(some, "n_prompts", name), label=words)
+        this_run = [row["n_prompts"] for row in some if row["this_run"]]
+        ax.axvline(this_run[0], color=SOFT, ls="--", label="this run")
+        kinds.plain_ticks(ax.xaxis)
+        kinds.plain_ticks(ax.yaxis)
     return plot(
         "power",
-        None,
-        found,
-        lambda ax, some: kinds.curves(ax, some, "n_prompts", drawn),
-        heading="Rating gap that is detected with 80 % power",
-        key={
-            "one pair": {"color": BLUE},
-            f"any of {n_tests:,} (Holm)": {"color": BLUE, "ls": "--"},
-            "this run": kinds.THIS_RUN,
-        },
-        xlabel="prompts",
-        ylabel="rating gap, points",
-        caption="Rating gap between two entrants that a two-sided test at 5 % detects with 80 % "
-        "power, from this run's variance between prompts.",
-        sharex=True,
-        x="n_prompts",
-        y=drawn,
+        figure,
+        rows,
+        "Rating gap that is detected with 80 % power",
+        "Rating gap between two entrants that a two-sided test at 5 % detects with 80 % power, "
+        "from this run's variance between prompts.",
         curves=True,
     )
-
-
-def _power_rows(precision: Precision) -> list[Row]:
-    n_prompts, sigma = precision.n_prompts or 0, precision.sigma or 0.0
-    sizes = np.geomspace(min(20, n_prompts), max(2000, 3 * n_prompts), 30)
-    return [
-        {
-            "dimension": precision.dimension,
-            "n_prompts": n,
-            "detectable": detectable(sigma, n),
-            "corrected": detectable(sigma, n, n_tests=precision.n_tests),
-            "this_run": n == n_prompts,
-        }
-        for n in sorted({n_prompts, *sizes.round().astype(int).tolist()})
-    ]
 
 
 # Length
 
 
 def length_effect(standings: Standings) -> Plot | None:
-    """Draw how often the longer response wins by how much longer it is, and the fitted curve."""
-    found: list[Panel] = []
-    for dimension, diagnosis in standings.diagnoses.items():
-        length = diagnosis.get("length")
-        if length and length["terciles"]:
-            effect = length["effect"]
-            note = f"{effect['n_prompts']:,} prompts, {effect['n_games']:,} verdicts"
-            some = [_length_row(tercile, effect) for tercile in length["terciles"]]
-            found.append((dimension, note, some))
-    if not found:
+    """Draw how often the longer response wins by how much longer it is."""
+    rows = []
+    for diagnosis in standings.diagnoses.values():
+        for part in diagnosis.get("length", {}).get("terciles", ()):
+            share = part["win_rate"], part["std_error"], part["n_prompts"]
+            low, high = clustered_interval(*share) or (None, None)
+            rows.append({**part, "ci_low": low, "ci_high": high})
+    if not rows:
         return None
+    xlabel, by = "difference in length, characters", grouped(rows, "dimension")
+    figure, shown = panels(by, xlabel, "longer response wins")
+    for ax, parts in shown:
+        shortest, longest = columns(parts, "shortest", "longest")
+        won, low, high = columns(parts, "win_rate", "ci_low", "ci_high")
+        middle = (shortest + longest) / 2
+        ax.vlines(middle, low, high, color=BLUE)
+        ax.plot(middle, won, "o")
+        ax.axhline(0.5, color=SOFT, lw=0.8, ls="--")
+        ax.set(xlim=(0, None), ylim=(-0.03, 1.03))
+        ax.yaxis.set_major_formatter(kinds.SHARES)
     return plot(
         "length_effect",
-        None,
-        found,
-        _by_length,
-        heading="Win rate of the longer response",
-        key={
-            "all verdicts, in three parts by length": {"color": BLUE, "marker": "o"},
-            "between equally rated entrants (fit)": {"color": ORANGE},
-        },
-        xlabel="difference in length, characters",
-        ylabel="longer response wins",
-        caption="Win rate of the longer response, a tie counting half, by how much longer it is. "
-        "Points: all verdicts in three parts, 95 % Wilson intervals, prompt-clustered. Curve: "
-        "logistic fit between equally rated entrants, 95 % band, prompt-clustered.",
+        figure,
+        rows,
+        "Win rate of the longer response",
+        "Win rate of the longer response, a tie counting half, by how much longer it is: all "
+        "verdicts in three parts, with 95 % Wilson intervals, prompt-clustered. A longer response "
+        "may also be a better one.",
     )
-
-
-def _length_row(tercile: Row, effect: Row) -> Row:
-    share = tercile["win_rate"], tercile["std_error"], tercile["n_prompts"]
-    low, high = share_interval(*share)
-    fit = {name: effect[name] for name in ("scale", "effect", "ci_low", "ci_high")}
-    return {**tercile, "win_rate_ci_low": low, "win_rate_ci_high": high, **fit}
-
-
-def _by_length(ax: Axes, rows: Sequence[Row]) -> None:
-    fit = rows[0]
-    x = np.linspace(0, max(row["longest"] for row in rows), 60)
-    if fit["effect"] is not None:
-        strength = np.tanh(x / fit["scale"])
-        ax.plot(x, expit(fit["effect"] * strength), color=ORANGE)
-        if fit["ci_low"] is not None:
-            low, high = (expit(fit[end] * strength) for end in ("ci_low", "ci_high"))
-            ax.fill_between(x, low, high, color=ORANGE, alpha=0.2, lw=0)
-    wins, low, high, shortest, longest = (
-        column(rows, name)
-        for name in (
-            "win_rate",
-            "win_rate_ci_low",
-            "win_rate_ci_high",
-            "shortest",
-            "longest",
-        )
-    )
-    middle, half = (shortest + longest) / 2, (longest - shortest) / 2
-    ax.errorbar(middle, wins, (wins - low, high - wins), half, fmt="o", color=BLUE)
-    ax.axhline(0.5, color=SOFT, lw=0.8, ls=kinds.DASHED)
-    ax.set(xlim=(0, None), ylim=(-0.03, 1.03))
-    ax.yaxis.set_major_formatter(kinds.SHARES)

@@ -1,13 +1,14 @@
-"""What all figures share: one style, colours and labels by name, and the frame around panels."""
+"""What all figures share: one style, colours and names, panels, and their pictures."""
 
 from __future__ import annotations
 
 import io
 import math
+import statistics
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Data = TypeVar("Data")
 Row = Mapping[str, Any]
-Look = Mapping[str, Any]
-Panel = tuple[str, str, Any]  # title, a note below it, and the data that are drawn
 Array = npt.NDArray[np.float64]
 
 PALETTE = (
@@ -35,174 +35,153 @@ PALETTE = (
 )
 INK, SOFT, LINE = "#1c1b19", "#6a665f", "#e4e0d8"
 BLUE, ORANGE, GREEN = PALETTE[:3]
-DPI = 144  # pixels an inch of the PNG
 MAX_COLORED = len(PALETTE)  # names that can have a colour of their own
-LETTER = 0.07  # inches, a character of a label on average
-_MAX_LABEL = 32  # characters
+_MAX_LABEL, _HALF = 60, 29  # characters
 
 STYLE: Any = {  # of Matplotlib
-    "font.size": 8.5,
-    "text.color": INK,
-    "text.parse_math": False,  # a $ in a name is a $
-    "axes.titlesize": 9.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.edgecolor": LINE,
-    "axes.labelcolor": SOFT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
     "axes.axisbelow": True,
+    "axes.edgecolor": LINE,
+    "axes.grid": True,
+    "axes.labelcolor": SOFT,
+    "axes.prop_cycle": f"cycler('color', {list(PALETTE)})",
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9.5,
+    "figure.labelsize": 8.5,
+    "font.size": 8.5,
     "grid.color": LINE,
     "grid.linewidth": 0.6,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 4.5,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
     "legend.frameon": False,
-    "legend.fontsize": 8.5,
+    "lines.markersize": 4,
     "savefig.bbox": "tight",  # no label is cut off
+    "savefig.dpi": 144,
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "elo_exp",  # the same figure has the same bytes
+    "text.color": INK,
+    "text.parse_math": False,  # a $ in a name is a $
+    "xtick.color": SOFT,
+    "xtick.major.size": 0,
+    "xtick.minor.size": 0,
+    "ytick.color": SOFT,
+    "ytick.major.size": 0,
+    "ytick.minor.size": 0,
 }
 
 
-def colors(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour for each name, grey beyond `MAX_COLORED`; figures and pages share them."""
-    ordered = sorted(set(names))
-    return dict(zip(ordered, [*PALETTE, *[SOFT] * len(ordered)], strict=False))
+def colors(models: Sequence[str]) -> dict[str, str]:
+    """Return the models whose lines are drawn, the first of `models`, each with its colour.
+
+    By name, as on the page.
+    """
+    first = models[:MAX_COLORED]
+    return {model: PALETTE[sorted(first).index(model)] for model in first}
 
 
-def labels(names: Iterable[str]) -> dict[str, str]:
-    """Each name as it is drawn: on one line, both its ends where it is long, no two alike."""
-    printable = {
-        name: "".join(c if c.isprintable() else " " for c in name).strip() or "?"
-        for name in set(names)
-    }
-    short = {name: _shortened(text) for name, text in printable.items()}
-    taken = Counter(short.values())
-    return {
-        name: label if taken[label] == 1 else printable[name]
-        for name, label in short.items()
-    }
+def label(name: str) -> str:
+    """Return a name as it is drawn: on one line, of a long one both ends."""
+    text = "".join(c if c.isprintable() else " " for c in name)
+    if len(text) > _MAX_LABEL:
+        text = f"{text[:_HALF]}…{text[-_HALF:]}"
+    return f" {text}" if text.startswith("_") else text  # else no legend has it
 
 
-def _shortened(text: str) -> str:
-    half = _MAX_LABEL // 2
-    return text if len(text) <= _MAX_LABEL else f"{text[: half - 1]}…{text[-half:]}"
+def panels(
+    data: Mapping[str, Data],
+    xlabel: str,
+    ylabel: str = "",
+    size: tuple[float, float] = (3.1, 2.4),
+) -> tuple[Figure, list[tuple[Axes, Data]]]:
+    """Return a figure of panels that share their axes: each panel with the data it shows.
+
+    data  by the title of the panel
+    size  of a panel, in inches
+    """
+    from matplotlib.figure import Figure
+
+    n_columns = min(3, len(data))
+    n_rows = math.ceil(len(data) / n_columns)
+    across, down = max(n_columns * size[0], 6.4), n_rows * (size[1] + 0.4) + 0.8
+    figure = Figure(figsize=(across, down), layout="constrained")
+    axes = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
+    for ax in axes[:, 0]:
+        ax.set_ylabel(ylabel)
+    for ax in axes.flat[len(data) :]:
+        ax.set_axis_off()
+    for ax, title in zip(axes.flat, data, strict=False):
+        ax.set_title("\n".join(map(label, title.splitlines())))
+        ax.tick_params(labelbottom=True)
+    figure.supxlabel(xlabel)
+    return figure, list(zip(axes.flat, data.values(), strict=False))
 
 
 def plot(
     name: str,
-    rows: Sequence[Row] | None,
-    panels: Sequence[Panel],
-    draw: Callable[[Axes, Any], object],
-    *,
+    figure: Figure,
+    rows: Sequence[Row],
     heading: str,
     caption: str,
-    key: Mapping[str, Look] | None = None,
-    xlabel: str = "",
-    ylabel: str = "",
-    width: float = 3.1,
-    height: float = 2.3,
-    margin: float = 0.0,
-    n_columns: int = 3,
-    sharex: bool = False,
-    sharey: bool = True,
     **chart: Any,
 ) -> Plot:
-    """Draw a figure of panels in the shared style, without touching the caller's settings.
+    """Return a figure as PNG and SVG, with its heading and what the marks stand for above it.
 
-    rows            the numbers of the figure, for its CSV; None: the data of the panels
-    draw            draws the data of one panel on its axes
-    key             what a line or mark stands for, with how it is drawn (properties of `Line2D`)
-    width, height   inches of a panel
-    margin          inches left of the panels, for long labels
-    sharex, sharey  whether the panels have the axis in common
-    chart           `x`, `y` and `curves` of `Plot`
+    rows   the numbers of the figure, for its CSV
+    chart  `x`, `y` and `curves` of `Plot`
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    n_columns = min(n_columns, len(panels))
-    n_rows = math.ceil(len(panels) / n_columns)
-    across = max(n_columns * width + margin, 4.8)
-    called = labels(title for title, *_ in panels)
-    with matplotlib.rc_context(STYLE):
-        size = (across, n_rows * (height + 0.6) + 0.8)
-        figure = Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(
-            n_rows, n_columns, squeeze=False, sharex=sharex, sharey=sharey
-        )
-        for ax in grid.flat[len(panels) :]:
-            ax.set_axis_off()
-        for ax, (title, note, data) in zip(grid.flat, panels, strict=False):
-            ax.set_title(called[title] if title else "", pad=17 if note else 6)
-            ax.annotate(
-                note,
-                (0, 1),
-                (0, 5),
-                "axes fraction",
-                textcoords="offset points",
-                color=SOFT,
-            )
-            draw(ax, data)
-            ax.set_xlabel(xlabel)
-        for ax in grid[:, 0]:
-            ax.set_ylabel(ylabel)
-        _head(figure, heading, key or {}, across)
-        png, svg = _pictures(figure)
-    if rows is None:
-        rows = [row for *_, some in panels for row in some]
-    return Plot(name=name, png=png, svg=svg, rows=rows, caption=caption, **chart)
-
-
-def _head(figure: Figure, heading: str, key: Mapping[str, Look], inches: float) -> None:
-    """Heading and key above the panels, as one legend, which the layout makes room for."""
-    from matplotlib.lines import Line2D
-
-    longest = max(map(len, key), default=0)
+    legends = [ax.get_legend_handles_labels() for ax in figure.axes]
+    handles, words = max(legends, key=lambda legend: len(legend[1]))
+    # A character is at most .065 inches wide; the panels keep their height.
+    longest = max(map(len, words), default=0)
+    n_columns = max(1, int(figure.get_figwidth() / (0.6 + 0.065 * longest)))
+    height = 0.17 * math.ceil(len(words) / n_columns)
+    figure.set_figheight(figure.get_figheight() + height)
     figure.legend(
-        [Line2D([], [], **look) for look in key.values()],
-        list(key),
+        handles,
+        words,
         loc="outside upper left",
-        ncols=max(1, int(inches / (0.6 + LETTER * longest))),
+        ncols=n_columns,
         title=heading,
-        alignment="left",
         title_fontproperties={"size": 11, "weight": "bold"},
+        alignment="left",
     )
-
-
-def _pictures(figure: Figure) -> tuple[bytes, str]:
     png, svg = io.BytesIO(), io.StringIO()
     with warnings.catch_warnings():  # the SVG has the text
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        figure.savefig(png, format="png", dpi=DPI)
-        figure.set_layout_engine("none")  # as the PNG has laid it out
+        figure.savefig(png, format="png")
         figure.savefig(svg, format="svg", metadata={"Date": None})
-    return png.getvalue(), svg.getvalue()
+    return Plot(
+        name=name,
+        png=png.getvalue(),
+        svg=svg.getvalue(),
+        rows=rows,
+        caption=caption,
+        **chart,
+    )
 
 
 def grouped(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:
     """Return the rows by their values of a column, or of several."""
     found: dict[Any, list[Row]] = {}
     for row in rows:
-        values = tuple(row[name] for name in names)
-        found.setdefault(values if values[1:] else values[0], []).append(row)
+        found.setdefault(itemgetter(*names)(row), []).append(row)
     return found
 
 
-def column(rows: Iterable[Row], name: str) -> Array:
-    """Return one column of the rows as numbers, NaN where there is none."""
-    return np.array([row[name] for row in rows], dtype=float)
+def columns(rows: Sequence[Row], *names: str) -> Array:
+    """Return columns of the rows as numbers, NaN where there is none."""
+    return np.array([[row[name] for row in rows] for name in names], dtype=float)
 
 
-def only_best(n_shown: int, n: int, things: str = "entrants") -> str:
-    """Name what is left out, for a caption."""
-    return (
-        f" Only the first {n_shown} of {n} {things} are shown." if n_shown < n else ""
-    )
+def best_first(rows: Iterable[Row], value: str = "rating") -> list[str]:
+    """Return the models by the mean of their values; those without one come last."""
+    mean = {}
+    for model, some in grouped(rows, "model").items():
+        known = [row[value] for row in some if row[value] is not None]
+        mean[model] = statistics.fmean(known) if known else -math.inf
+    return sorted(mean, key=lambda model: (-mean[model], model))
+
+
+def only_best(shown: Sized, every: Sized, things: str = "entrants") -> str:
+    """Say for a caption that some are left out."""
+    n, total = len(shown), len(every)
+    return f" Only the first {n} of {total} {things} are shown." if n < total else ""

@@ -29,7 +29,6 @@ _VARIABLES = {  # of the style sheet, by colour of a figure
     "#ffffff": "--card",
     **{color: f"--e{i}" for i, color in enumerate(style.PALETTE)},
 }
-_MAX_SVG = 300_000  # characters
 _OUTSIDE_HTML = re.compile(
     r'<metadata>.*?</metadata>|<defs>\s*<style.*?</defs>| (xmlns(:\w+)?|id)="[^"]*[:_][^"]*"',
     re.DOTALL,
@@ -79,13 +78,7 @@ def render(name: str, plots: Sequence[Plot] = (), **context: Any) -> str:
 
 
 def inline_svg(plot: Plot) -> str:
-    """Return the SVG of a figure as an element of a page, in the colours of the style sheet.
-
-    Of a large one, such as a point for each pair of 70 entrants, the PNG as an image.
-    """
-    if len(plot.svg) > _MAX_SVG:
-        data = base64.b64encode(plot.png).decode("ascii")
-        return f'<img src="data:image/png;base64,{data}" alt="">'
+    """Return the SVG of a figure as an element of a page, in the colours of the style sheet."""
     element = _OUTSIDE_HTML.sub("", plot.svg[plot.svg.find("<svg") :])
     element = element.replace("xlink:href", "href")
     element = re.sub(r"\n\s*", "\n", _NEEDLESS.sub("", element))

@@ -47,7 +47,11 @@ class Dimension:
 
 
 def page(
-    title: str, jobs: Sequence[Job], rows: Sequence[Row], plots: Sequence[Plot]
+    title: str,
+    jobs: Sequence[Job],
+    rows: Sequence[Row],
+    judges: Sequence[Row],
+    plots: Sequence[Plot],
 ) -> str:
     """Return the whole report as one HTML file, which links to those of the jobs."""
     choices = {job["job"]: _choices(job) for job in jobs}
@@ -67,6 +71,7 @@ def page(
         plots,
         title=title,
         jobs=jobs,
+        judges=judges,
         paid_by={job: paid(bill) for job, bill in by_job.items() if bill},
         choices=choices,
         swept=swept,

@@ -64,13 +64,13 @@ def write(folder: Path) -> SweepSummary | None:
     pair = config.get("sweep_pair") or ()
     known = {row["model"] for row in rows if row["rating"] is not None}
     unknown = [model for model in pair if model not in known]
-    plots = sweep.plots(rows, judges, None if unknown else pair)
+    plots = sweep.plots(rows, None if unknown else pair)
     write_json(folder / "sweep_jobs.json", status)
     for name, table in (("sweep_summary", rows), ("sweep_judges", judges)):
         if table:
             write_csv(folder / f"{name}.csv", table)
     write_plots(folder, plots)
-    page = sweep_page.page(folder.name, status, rows, plots)
+    page = sweep_page.page(folder.name, status, rows, judges, plots)
     write_whole(folder / "report.html", page)
     lines = [
         *_table(rows),
