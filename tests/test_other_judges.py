@@ -13,7 +13,6 @@ from elo_exp.data.pairing import pair_up
 from elo_exp.files import write_jsonl
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.records import Comparison, Judgment, Prompt, Response
-from elo_exp.store import admin
 from elo_exp.store.store import Store
 from tests.commands import QUICK, run
 from tests.data import shipped
@@ -112,13 +111,6 @@ def test_a_model_with_other_settings_is_another_judge(store: Store, tmp_path: Pa
     (name,) = others(store, LEXICAL)
     assert name.startswith(f"{LEXICAL.model} (")
     assert len(others(store, contrary(tmp_path))) == 2
-
-
-def test_a_merged_store_brings_its_judges(store: Store, tmp_path: Path):
-    with Store(tmp_path / "other" / "store.sqlite") as other:
-        by_lexical = judged(other, LEXICAL)
-    admin.merge(store, tmp_path / "other" / "store.sqlite")
-    assert others(store, contrary(tmp_path)) == {LEXICAL.model: by_lexical}
 
 
 def test_a_second_judge_of_a_run_is_compared_with_the_first(tmp_path: Path):

@@ -6,9 +6,7 @@ The tests under "Defects" are named after those of the original experiment.
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from elo_exp import HOME, models, pipeline
+from elo_exp import models, pipeline
 from elo_exp.data import bank
 from elo_exp.entrants import Policy
 from elo_exp.entrants.huggingface import HuggingFaceEntrant
@@ -25,7 +23,6 @@ from elo_exp.models import causal_lm
 from elo_exp.records import Prompt, Response, UserError
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
-from tests.commands import attempt_program
 from tests.data import BANK, shipped
 from tests.tiny_models import tiny_model
 
@@ -247,28 +244,6 @@ def test_neither_order_nor_company_nor_the_number_of_threads_changes_a_bit(
         assert forced(base, responses) == expected
     finally:
         torch.set_num_threads(1)
-
-
-ELSEWHERE = """
-import json, sys
-from elo_exp.entrants.huggingface import HuggingFaceEntrant
-from elo_exp.records import Prompt, Response
-settings, prompts, responses = json.loads(sys.argv[1])
-prompts = {row["prompt_id"]: Prompt.from_dict(row) for row in prompts}
-entrant, responses = HuggingFaceEntrant(**settings), map(Response.from_dict, responses)
-forced = entrant.teacher_force(prompts, list(responses))
-print(json.dumps({each.prompt_id: each.total_logprob for each in forced}))
-"""
-
-
-def test_another_process_changes_no_bit(policies, responses, tmp_path):
-    base, some = policies["base"], [p.to_dict() for p in PROMPTS]
-    rows = [response.to_dict() for response in responses.values()]
-    given = json.dumps([dataclasses.asdict(base), some, rows])
-    program = [sys.executable, "-c", ELSEWHERE, given]
-    ran = attempt_program(*program, folder=tmp_path, PYTHONPATH=str(HOME))
-    assert ran.code == 0, ran.err
-    assert json.loads(ran.out) == forced(base, responses)
 
 
 # The stage
