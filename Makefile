@@ -6,6 +6,7 @@ BIN := .venv/bin
 
 demo: .venv/demo
 	$(BIN)/python -m elo_exp
+	@echo 'activate      . .venv/bin/activate'
 
 test: .venv/dev
 	$(BIN)/python -m pytest

@@ -103,7 +103,11 @@ def tutorial(page: str) -> list[Block]:
 
 
 TUTORIALS = [
-    f"docs/tutorials/{name}.md" for name in ("tournament", "rate", "arena", "oracle")
+    "README.md",
+    *(
+        f"docs/tutorials/{name}.md"
+        for name in ("tournament", "rate", "arena", "oracle")
+    ),
 ]
 IN_TUTORIALS = {
     line

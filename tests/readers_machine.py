@@ -44,7 +44,8 @@ _SHELL = re.compile(
 # Commands that continuous integration runs, that take half an hour, or that test_docs.py and
 # test_docs_commands.py check in their own way; `export` goes before the commands of its page.
 NOT_RUN = re.compile(
-    r"make (demo|test|lint|docs|bench|test-slow|test-faults)$|python -m pytest|\.ci/run"
+    r"make (demo|test|lint|docs|bench|notebooks|test-slow|test-faults)$|python -m pytest|\.ci/run"
+    r"|jupyter "  # test_notebooks.py
     r"|python -m venv|pip |python -m tests\.\w+_server|trackio show|export "
     r"|.*experiment=coin"  # test_socket.py
 )
@@ -141,7 +142,6 @@ SAYS = {
     "make bench-generate": r"tokens/s .* equal answers(.*\n)+.* speculative",
     "make bench-oracle": r"compat=cje-0.3\n +400 ",
     "build_bank": r"^my_bank.jsonl: 24 medmcqa_open, 69 medqa, 4 curated$",
-    "jupytext": r"Writing notebooks/judge_audit.ipynb",
     "pre-commit": r"installed at .git/hooks/pre-commit",
     " --help": r"python -m elo_exp mode=headline judge=opus",
     "plan=true": r"^plan: judge (.*\n)+  detects: ",
