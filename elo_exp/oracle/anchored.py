@@ -15,7 +15,7 @@ import numpy as np
 from elo_exp.arrays import Array
 from elo_exp.oracle import weights
 from elo_exp.oracle.data import Rows
-from elo_exp.oracle.diagnostics import MIN_AUDIT, PolicyDiagnostics
+from elo_exp.oracle.diagnostics import MIN_AUDIT, MIN_LABELS, PolicyDiagnostics
 from elo_exp.oracle.evidence import (
     FRESH_DRAWS,
     RAW_WEIGHTS,
@@ -32,7 +32,6 @@ from elo_exp.oracle.influence import (
 )
 
 OWN, WEIGHTS, BORROWED = "own labels", "raw weights", "borrowed calibration"
-MIN_LABELS = 30  # that raw weights must come to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,11 @@ from elo_exp.oracle.evidence import Evidence, NotEstimableError
 from elo_exp.oracle.influence import Estimate, Term, linear_estimate
 from elo_exp.records import Record
 
-MIN_AUDIT = 20  # labels, for an audit that is graded
+MIN_AUDIT = 20  # labels of a policy's own answers, to check or correct its calibration
+MIN_LABELS = 30  # that raw weights must come to, to do the same
 MIN_ESS = 0.30  # share of the rows: below, an estimate rests on few of them
 MIN_AFFINITY = 0.50
+Z_POWER = 2.927  # normal quantiles at .95 and, for 80 % power of both tests, at .90
 MAX_OUT_OF_RANGE = 0.05
 MAX_SATURATION = 0.20
 _EDGE = (
@@ -77,13 +79,24 @@ class TransportAudit(Record):
 
     policy: str
     source: str  # probe: labels of its own responses; weights: logged labels, weighted; none
-    status: (
-        str  # pass, fail, inconclusive, not_graded (too few labels), not_checked (none)
-    )
+    status: str  # holds, fails, shifted, unclear, not_checked: see transport_audit
     n: int = 0  # labels
     residual: float | None = None  # mean of label - calibrated score
     std_error: float | None = None
     half_width: float | None = None  # of its 95 % interval
+    n_needed: int | None = None  # labels, to conclude that it holds where it does
+
+    def describe(self, max_residual: float) -> str:
+        """Say in words what the audit concludes."""
+        if self.residual is None or self.half_width is None:
+            return f"not checked: fewer than {MIN_AUDIT} of its answers are labelled"
+        found = f"{self.residual:+.3f} ± {self.half_width:.3f}"
+        return {
+            "holds": f"holds within {max_residual:g} ({found})",
+            "fails": f"fails: off by {found}; only its own labels are used",
+            "shifted": f"off by {found}; more than {max_residual:g} or less is not settled",
+            "unclear": f"unclear: {self.n} of about {self.n_needed} labels ({found})",
+        }[self.status]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,36 +193,45 @@ def target_labels(evidence: Evidence) -> tuple[str, Term | None]:
     """Return the source of labels that represent a policy's answers, and their mean residual.
 
     The probe's labels, else those of the fresh draws, else logged ones by their raw weights; None
-    without any, and where these weights come to less than 30 % of the labels.
+    without any, and where these weights come to fewer than 30 labels or 30 % of the rows.
     """
     own, labelled = evidence.own, evidence.logged.labelled
     if len(own):
         return "probe", _residuals(evidence, own, np.ones(len(own)))
     if labelled.any():
-        raw = evidence.hajek[labelled]
-        if weights.effective_sample_size(raw) >= MIN_ESS * len(raw):
+        raw, n = evidence.cut[labelled], len(labelled)
+        share = weights.effective_sample_size(evidence.hajek) / n
+        if weights.effective_sample_size(raw) >= MIN_LABELS and share >= MIN_ESS:
             return "weights", _residuals(evidence, evidence.logged[labelled], raw)
     return "none", None
 
 
 def transport_audit(evidence: Evidence, *, max_residual: float) -> TransportAudit:
-    """Grade the mean residual y - f(s) of labels of a policy's answers by its 95 % interval.
+    """Test whether the mean residual y - f(s) of labels of a policy's answers is equivalent to 0.
 
-    pass: inside +- max_residual; fail: excludes 0; else inconclusive.
+    holds    its 90 % interval lies within +- max_residual: two one-sided tests (Schuirmann 1987)
+    fails    its 95 % interval lies outside +- max_residual
+    shifted  its 95 % interval excludes 0, neither of the above
+    unclear  else
+    not_checked  fewer than 20 labels
     """
     source, labels = target_labels(evidence)
-    if labels is None:
+    if labels is None or len(labels.rows) < MIN_AUDIT:
+        n = 0 if labels is None else len(labels.rows)
         return TransportAudit(
-            policy=evidence.policy, source=source, status="not_checked"
+            policy=evidence.policy, source=source, status="not_checked", n=n
         )
     mean = _estimate(evidence, labels)
-    low, high = mean.value - mean.half_width, mean.value + mean.half_width
-    if mean.n < MIN_AUDIT:
-        status = "not_graded"
-    elif low > -max_residual and high < max_residual:
-        status = "pass"
+    size = abs(mean.value)
+    if size + mean.half_width_at(0.90) < max_residual:
+        status = "holds"
+    elif size - mean.half_width > max_residual:
+        status = "fails"
     else:
-        status = "fail" if low > 0 or high < 0 else "inconclusive"
+        status = "shifted" if size > mean.half_width else "unclear"
+    # For 80 % power of the two one-sided tests where the mean residual is 0.
+    deviation = mean.std_error * math.sqrt(mean.n)
+    needed = math.ceil((Z_POWER * deviation / max_residual) ** 2)
     return TransportAudit(
         policy=evidence.policy,
         source=source,
@@ -218,6 +240,7 @@ def transport_audit(evidence: Evidence, *, max_residual: float) -> TransportAudi
         residual=mean.value,
         std_error=mean.std_error,
         half_width=mean.half_width,
+        n_needed=needed,
     )
 
 

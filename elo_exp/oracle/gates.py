@@ -112,7 +112,9 @@ def _borrowing(
     evidence = checked.evidence
     if estimate.n_own or evidence.is_logging_policy or RAW_WEIGHTS in requires:
         return
-    yield CAUTION, f"borrows its calibration from {evidence.data.logging_policy}"
+    transport = checked.audit.status.replace("_", " ")
+    lender = evidence.data.logging_policy
+    yield CAUTION, f"borrows its calibration from {lender} (transport {transport})"
 
 
 def _precision(estimate: Estimate) -> Iterator[Finding]:

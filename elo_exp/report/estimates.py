@@ -188,11 +188,8 @@ def _title(analysis: Analysis, policy: str, truth: Truth | None) -> str:
     if policy in analysis.data.fresh:
         counts.append(f"{len(checks.evidence.fresh):,} fresh draws")
     counts.append(f"{len(analysis.calibration.rows):,} labels")
-    diagnoses.append(f"transport {checks.audit.status.replace('_', ' ')}")
-    if checks.audit.residual is not None:
-        diagnoses[-1] += (
-            f" ({checks.audit.residual:+.3f} ± {checks.audit.half_width:.3f})"
-        )
+    said = checks.audit.describe(analysis.options.max_residual)
+    diagnoses.append(f"transport {said}")
     if truth is not None:
         diagnoses.append(f"truth {truth.mean:.4f}")
     return f"{policy}: {', '.join(counts)}\n{', '.join(diagnoses)}"
