@@ -335,7 +335,6 @@ class AnthropicServer(HttpServer):
     order: Literal["given", "reversed", "shuffled"] = "shuffled"
     outcomes: Callable[[JSON, int], Outcome | None] | None = None
     thinking_tokens: int = 20
-    port: int = 0  # any that is free
     on_call: Callable[[Stage, Call], None] | None = None
 
     def __post_init__(self) -> None:
@@ -643,19 +642,15 @@ def main() -> None:
         prog="python -m tests.anthropic_server",
         description=(__doc__ or "").splitlines()[0],
     )
-    parser.add_argument("--port", type=int, default=0, help="0: any that is free")
-    parser.add_argument("--seconds-to-end", type=float, default=5.0, help="of a batch")
     parser.add_argument("--verdicts", choices=("length", "noisy"), default="noisy")
-    chosen = parser.parse_args()
-    noisy = NoisyBradleyTerry(
-        strengths=lambda text: math.log1p(len(text)), position_bias=0.3, tie_rate=0.1
-    )
-    with AnthropicServer(
-        port=chosen.port,
-        verdicts=longer if chosen.verdicts == "length" else noisy,
-        polls_to_end=2,
-        seconds_to_end=chosen.seconds_to_end,
-    ) as server:
+    verdicts: Any = longer
+    if parser.parse_args().verdicts == "noisy":
+        verdicts = NoisyBradleyTerry(
+            strengths=lambda text: math.log1p(len(text)),
+            position_bias=0.3,
+            tie_rate=0.1,
+        )
+    with AnthropicServer(verdicts=verdicts, polls_to_end=2, seconds_to_end=5) as server:
         print(server.url)
         print(
             f"ANTHROPIC_API_KEY={server.key} NO_PROXY=127.0.0.1 python -m elo_exp "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import subprocess
@@ -324,17 +323,6 @@ def test_a_process_that_cannot_be_seen_from_within_a_container_is_alive(path: Pa
         with process(TAKER, path, python=[*CONTAINER, sys.executable]) as inside:
             assert said(inside) == ["took", "k2"]
             inside.wait()
-
-
-def test_nobody_takes_itself_for_dead(path: Path, caplog: pytest.LogCaptureFixture):
-    """It slept for a day, and no one has wanted its keys."""
-    caplog.set_level(logging.INFO)
-    with Store(path) as store, Claims(store) as mine:
-        mine.take(["k1"])
-        submit(Ledger(store, mine.owner), "k1", batch_id="b")
-        write(path, "UPDATE owners SET host = 'elsewhere', heartbeat = 0")
-        assert mine.take(["k1", "k2"]) == ["k1", "k2"]
-    assert caplog.messages == []  # it takes nothing over from itself
 
 
 # The heartbeat

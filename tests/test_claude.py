@@ -246,8 +246,6 @@ MISTAKES: list[tuple[Mapping[str, Any], str]] = [
         ({"base_url": address}, f"base_url: found {address!r}. Expected http(s)://HOST")
         for address in (
             "ftp://host",
-            "https://",
-            "http://[",
             "http://127.0.0.1:99999",
             "http://a b",
         )
@@ -342,7 +340,6 @@ ODD_USAGE: list[tuple[Any, dict[str, int]]] = [
     ({"cache_creation_input_tokens": 500}, {"cache_write_5m_tokens": 500}),
     (dict.fromkeys(USAGE), {}),
     (None, {}),
-    ([1], {}),
     ("free", {}),
     ({**dict.fromkeys(USAGE, "9"), "cache_creation": "none"}, {}),
 ]
@@ -458,7 +455,6 @@ def test_messages_warm_the_cache_with_one_of_each_rubric_and_then_go_together():
 
 ODD = [
     b"<html>Log in first</html>",
-    b"[]",
     b"null",
     b"{}",
     b'{"type": "error", "error": {"message": "No."}}',
@@ -561,12 +557,9 @@ Change = Callable[[Any], Any]
 OVERLOADED = {"type": "overloaded_error", "message": "Overloaded"}
 NO_MESSAGES: dict[str, Change] = {
     "an error": lambda message: {"type": "error", "error": OVERLOADED},
-    "another error": lambda message: {"error": {"message": "upstream failed"}},
     "without a type": lambda message: {**message, "type": None},
-    "without content": lambda message: {**message, "content": None},
     "without a reason to stop": lambda message: {**message, "stop_reason": None},
     "a list": lambda message: [],
-    "nothing": lambda message: None,
 }
 
 

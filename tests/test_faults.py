@@ -109,22 +109,20 @@ NAMES = {
 STAGES: tuple[Stage, ...] = ("before", "accepted", "answered")
 FOURTH = 4  # the first submission that is neither a pre-warm nor the measured chunk
 
+CUT = {  # what may become of an answer on its way
+    "cut at 0": Truncate(at_byte=0, how="clean"),
+    "cut, reset": Truncate(at_byte=60, how="rst"),
+    "cut, closed": Truncate(at_byte=60, how="eof"),
+    "cut": Truncate(at_byte=60, how="clean"),
+    "slow": SlowBody(pause=0.005, piece=40),
+}
 LOST = {  # what may become of a submission, without the client's knowing whether it was accepted
     "reset before": ResetBefore(),
     "reset after": AcceptThenReset(),
-    "500 after": AcceptThenStatus(500),
-    "504 after": AcceptThenStatus(504),
-    "529 after": AcceptThenStatus(529),
+    **{f"{code} after": AcceptThenStatus(code) for code in (500, 504, 529)},
     "late": LateAccept(0.3),
-    "500": Status(500),
-    "408": Status(408),
-    "409": Status(409),
-    "529": Status(529),
-    "answer cut at 0": Truncate(at_byte=0, how="clean"),
-    "answer cut, reset": Truncate(at_byte=60, how="rst"),
-    "answer cut, closed": Truncate(at_byte=60, how="eof"),
-    "answer cut": Truncate(at_byte=60, how="clean"),
-    "answer slow": SlowBody(pause=0.005, piece=40),
+    **{str(code): Status(code) for code in (500, 408, 409, 529)},
+    **{f"answer {name}": fault for name, fault in CUT.items()},
 }
 UNHEARD = {  # what may become of a question, which costs nothing
     "reset": ResetBefore(),
@@ -132,11 +130,7 @@ UNHEARD = {  # what may become of a question, which costs nothing
     "500": Status(500),
     "529": Status(529),
     "429": Status(429, headers={"retry-after": "0.02"}),
-    "cut at 0": Truncate(at_byte=0, how="clean"),
-    "cut, reset": Truncate(at_byte=60, how="rst"),
-    "cut, closed": Truncate(at_byte=60, how="eof"),
-    "cut": Truncate(at_byte=60, how="clean"),
-    "slow": SlowBody(pause=0.005, piece=40),
+    **CUT,
 }
 SPOILT = {  # what may become of a results file
     **{

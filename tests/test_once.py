@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from elo_exp import pipeline
-from elo_exp.records import Prompt, UserError
+from elo_exp.records import Prompt
 from elo_exp.store.store import Store
 from tests.data import shipped
-from tests.http_server import Call, Status
+from tests.http_server import Call
 from tests.openai_server import OpenAiServer, Stage, alone
 from tests.stores import failing, go_on, process, rows, said
 
@@ -99,47 +99,6 @@ def test_each_response_is_made_once_and_both_have_all_of_them(path: Path):
     assert asked(server) == {prompt.text: 1 for prompt in PROMPTS}
     assert (made[1:3], found[1:3]) == ([str(N), "0"], ["0", str(N)])
     assert made[3:] == found[3:]
-
-
-def test_what_a_killed_process_had_claimed_is_made_by_the_one_that_waits(path: Path):
-    """The first dies at its fourth question, of which nobody knows the answer; the three before it stay."""
-    fourth, killed = threading.Event(), threading.Event()
-
-    def slow(stage: Stage, call: Call) -> None:
-        if stage == "asked" and "Why 3?" in call.json()["messages"][-1]["content"]:
-            fourth.set()
-            killed.wait()
-
-    with (
-        OpenAiServer(on_call=slow) as server,
-        two_processes(path, server, concurrency=1) as (first, second),
-    ):
-        go_on(first)
-        fourth.wait()
-        go_on(second)
-        line(second, "waiting")
-        first.kill()
-        killed.set()
-        made = line(second, "made")
-    assert (made[1:3], len(made)) == (["3", "3"], 3 + N)
-    assert asked(server) == {p.text: 1 + (p.text == "Why 3?") for p in PROMPTS}
-
-
-def test_a_response_that_cannot_be_had_is_not_waited_for(path: Path):
-    words = r"1 of 6 responses are missing \(slow 1\): slow on p1\."
-    with OpenAiServer() as server, Store(path) as store:
-        server.fault(Status(400), nth=2)
-        made = shipped(
-            "entrant",
-            "openai_compatible",
-            base_url=server.url,
-            model="small",
-            concurrency=1,
-        )
-        with pytest.raises(UserError, match=words):
-            pipeline.generate(PROMPTS, {"slow": made}, store, allow_missing=False)
-    assert rows(path, "SELECT owner FROM claims UNION SELECT owner FROM owners") == []
-    assert rows(path, "SELECT COUNT(*) FROM answers") == [(N - 1,)]
 
 
 def test_what_costs_nothing_is_not_claimed(path: Path):

@@ -13,8 +13,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from elo_exp import progress
 from elo_exp.data.pairing import pair_up
@@ -105,28 +103,6 @@ def test_a_worked_example_with_equal_texts() -> None:
     (row,) = plan(requests, DOLLAR, stored, under_way, stored_only=True).rows
     assert (row.stored, row.new, row.left_out, row.shared) == (3, 0, 6, 3)
     assert row.estimate.dollars == 0
-
-
-SAID = st.lists(st.sampled_from(["yes", "no", "perhaps"]), min_size=2, max_size=4)
-
-
-@given(texts=SAID, order=st.randoms(use_true_random=False))
-def test_law_every_query_is_stored_or_under_way_or_new_or_shared(
-    texts: list[str], order: Any
-) -> None:
-    """Three texts at most: at most nine distinct queries."""
-    some = {f"e{n}": {"p1": text} for n, text in enumerate(texts)}
-    requests = requests_of("clinical_utility", texts=some)
-    keys = sorted({request.key for request in requests})
-    stored, under_way = (
-        set(order.sample(keys, order.randint(0, len(keys)))) for _ in range(2)
-    )
-    (row,) = plan(requests, DOLLAR, stored, under_way).rows
-    n = len(texts)
-    assert (row.pairs, row.queries) == (n * (n - 1) // 2, n * (n - 1))
-    assert (row.stored, row.under_way) == (len(stored), len(under_way - stored))
-    assert row.stored + row.under_way + row.new == len(keys) <= min(row.queries, 9)
-    assert row.estimate.dollars == pytest.approx(row.new)
 
 
 # The cap
@@ -377,15 +353,3 @@ def test_long_work_logs_how_much_of_it_is_done(
             tell(62.5)
     assert logged()[0].startswith("playing match orders: ")
     assert logged()[-1].endswith(" of 500")
-
-
-@pytest.mark.parametrize("seconds", [0.0, 4.0])
-def test_a_terminal_shows_a_bar_of_work_only_where_it_takes_long(
-    seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    terminal = on_terminal(monkeypatch)
-    monkeypatch.setattr(progress, "_SECONDS_UNSEEN", 2.0 - seconds)
-    with progress.meter("playing match orders", total=500) as tell:
-        tell(250.0)
-        tell(300.0)  # rounding may pass the total
-    assert ("playing match orders" in terminal.getvalue()) == (seconds > 2.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from sqlite3 import OperationalError, connect
+from sqlite3 import connect
 from typing import Any
 
 import pytest
@@ -67,14 +67,6 @@ def test_what_was_answered_before_a_failure_is_kept(path):
     with Store(path) as store, pytest.raises(ConnectionError, match="judge is gone"):
         list(store.keep(answers(), key=lambda r: r.key))
     assert texts(path, "a", "b").keys() == {"a", "b"}
-
-
-def test_more_keys_than_one_query_takes_are_found(path):
-    keys = [f"k{n}" for n in range(1200)]
-    with Store(path) as store:
-        list(keep(store, *map(reply, keys), chunk=5000))
-        assert store.get(JudgeReply, keys).keys() == set(keys)
-        assert store.get(JudgeReply, []) == {}
 
 
 def test_half_an_emoji_is_kept_as_it_came(path):
@@ -175,21 +167,6 @@ def test_an_error_of_the_database_is_one_clear_line_and_undoes_the_transaction(p
             words = f"{path}: cannot be used as the store ({problem}). Restore it"
             assert str(error.value).startswith(words)
     assert texts(path, "a") == {}
-
-
-def test_nobody_can_write_between_the_start_of_a_transaction_and_its_end(path):
-    """What it reads at its start is still so when it writes; but everybody can read."""
-    with (
-        Store(path) as store,
-        closing(connect(path, timeout=0, isolation_level=None)) as other,
-    ):
-        with store.transaction() as db:
-            assert db.execute("SELECT * FROM claims").fetchall() == []
-            with pytest.raises(OperationalError, match="database is locked"):
-                other.execute("INSERT INTO claims VALUES ('k', 'other')")
-            assert other.execute("SELECT * FROM claims").fetchall() == []
-            db.execute("INSERT INTO claims VALUES ('k', 'mine')")
-        assert store.read("SELECT key, owner FROM claims") == [("k", "mine")]
 
 
 def test_a_disk_that_is_full_costs_the_answer_that_found_no_room_and_no_other(path):

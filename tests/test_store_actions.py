@@ -7,7 +7,6 @@ to the same code in this process.
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import shutil
 import signal
@@ -310,15 +309,6 @@ def test_judge_entrant_and_rubric_choose_answers_together(
 # Wait and cancel
 
 
-def test_waiting_where_nothing_is_under_way_asks_nobody(
-    monkeypatch: pytest.MonkeyPatch, server: AnthropicServer
-):
-    monkeypatch.delenv("ANTHROPIC_API_KEY")
-    said = manage("store.action=wait", *at(server))
-    assert said == "0 answers collected; nothing spent\nnothing under way"
-    assert server.meter.calls == []
-
-
 def test_wait_collects_what_another_model_was_asked_at_that_models_price(
     server: AnthropicServer,
 ):
@@ -438,22 +428,6 @@ def test_what_is_exported_and_brought_in_elsewhere_is_the_same_to_the_byte(file:
         said = manage("store.action=import", f"store.file={file}", cache_dir=Path("b"))
         assert said == f"{n} answers read, {n_new} of them new"
         assert rows(Path("b/store.sqlite")) == before
-
-
-def test_a_filter_exports_a_part_and_what_is_there_already_stays():
-    fill(OTHER, {"k1": reply("k1", "ann cid")})
-    there = rows(OTHER)
-    fill()
-    manage("store.action=export", "store.file=opus.jsonl", "store.judge=opus")
-    lines = Path("opus.jsonl").read_text(encoding="utf-8").splitlines()
-    exported = [json.loads(line) for line in lines]
-    assert [row["key"] for row in exported] == ["k1", "k2", "k3", "k4"]
-    assert exported[0]["value"] == reply("k1").to_dict()
-    said = manage(
-        "store.action=import", "store.file=opus.jsonl", cache_dir=OTHER.parent
-    )
-    assert said == "4 answers read, 3 of them new"
-    assert rows(OTHER)["k1"] == there["k1"]
 
 
 @pytest.mark.parametrize("victim", [OURS, OTHER])
@@ -610,31 +584,6 @@ def test_a_purge_takes_out_what_was_meant_after_it_is_confirmed_and_can_be_undon
     (purged,) = Path("cache").glob("purged_*.jsonl")
     manage("store.action=import", f"store.file='{purged}'")
     assert rows(OURS) == before
-
-
-def test_what_was_purged_is_paid_for_again_and_nothing_else(server: AnthropicServer):
-    """What is under way survives a purge."""
-    leave_under_way(server)
-    purge = ("store.action=purge", "store.judge=claude-opus-5-5", "store.confirm=true")
-    manage(*purge)
-    server.polls_to_end = 1
-    assert judged(server)[1].judge_calls == 10
-    assert set(server.meter.billed.values()) == {1}
-    fill(OURS, {"k5": REPLIES["k5"]})
-    manage(*purge)
-    assert set(rows(OURS)) == {"k5"}
-    assert judged(server)[1].judge_calls == 10
-    assert set(server.meter.billed.values()) == {2}
-
-
-def test_purges_of_the_same_second_do_not_overwrite_each_other():
-    before = fill()
-    for name in ("ann", "bob", "cid"):
-        manage("store.action=purge", f"store.entrant={name}", "store.confirm=true")
-    files = list(Path("cache").glob("purged_*.jsonl"))
-    assert len(files) == 3
-    lines = [line for path in files for line in path.read_bytes().splitlines()]
-    assert {json.loads(line)["key"] for line in lines} == set(before)
 
 
 def test_a_purge_that_cannot_keep_what_it_takes_takes_nothing():
