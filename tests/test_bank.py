@@ -98,7 +98,7 @@ def test_rows_become_prompts_in_file_order_and_unknown_keys_are_ignored(tmp_path
         ({"gold_answer": ["X"]}, "prompt 'p1' has an empty gold_answer. Write one, or remove"),
         ({"expected_behavior": "refuse"}, "prompt 'p1' has expected_behavior 'refuse'. Expected"),
         ({"tags": [1]}, "prompt 'p1' has tags [1]. Expected a list of texts."),
-        ({"prompt_id": "p0"}, "prompt_id 'p0' stands already at {path}:1. Give each its own."),
+        ({"prompt_id": "p0"}, "prompt_id 'p0' is already at {path}:1. Give each its own."),
     ],
 )  # fmt: skip
 def test_a_bad_row_is_named_with_file_line_and_remedy(tmp_path, bad, words):

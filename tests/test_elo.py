@@ -121,7 +121,7 @@ def test_blocks_continue_one_random_stream(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(elo, "_BLOCK_BYTES", 0)
     monkeypatch.setattr(elo, "_BLOCK_ORDERS", 7)
     told: list[float] = []
-    np.testing.assert_array_equal(replay(games, tell=told.append, **rules), whole)
+    np.testing.assert_array_equal(replay(games, advance=told.append, **rules), whole)
     assert sum(told) == pytest.approx(30)
     np.testing.assert_array_equal(replay(games, times=times, **rules), resampled)
 

@@ -1,4 +1,4 @@
-"""Who agrees with whom: two judges, a judge with itself, two dimensions, two leaderboards.
+"""Agreement: of two judges, of a judge with itself, two dimensions, two leaderboards.
 
 Letters: b battles; c comparisons, which are a prompt and two models; 3 categories of a verdict:
 the first model wins, a tie, the second wins.
@@ -27,7 +27,7 @@ _NO_CHANCE = 1e-12  # what rounding leaves of a chance of 1 to disagree
 class Agreement(Record):
     """How often two agree on the same comparisons, and Cohen's kappa.
 
-    None where there is nothing to compare, or where both always say the same, as chance would.
+    None where there is nothing to compare, or where both always give the same verdict, as chance would.
     """
 
     first: str

@@ -1,6 +1,6 @@
 """Which models differ, which ranks are possible and who is best, from a leaderboard's covariance.
 
-Ratings vary together, so overlapping intervals say nothing about a difference: each difference has
+Ratings vary together, so overlapping intervals are no test of a difference: each difference has
 an error of its own. Letters: i, j of m rated models, best first; p of their pairs; s of the draws
 from the joint distribution of the ratings, Student's t.
 """
@@ -27,14 +27,14 @@ N_DRAWS = 20_000
 _N_DRAWS_OF_MANY = 5_000
 _MANY_MODELS = 100
 _DRAWS_A_BLOCK = 500  # fit in a processor's cache: three times as fast with 300 models
-_NO_ERROR = 1e-3  # rating points: a smaller standard error is rounding; it would take 1e10 prompts
+_NO_ERROR = 1e-3  # rating points: a smaller standard error is rounding; only 1e10 prompts reach it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference(Record):
     """The difference of two rated models, in rating points.
 
-    None where the prompts do not tell how uncertain it is.
+    None where the prompts cannot show how uncertain it is.
     """
 
     dimension: str
@@ -105,7 +105,7 @@ def holm(p_values: Array) -> Array:
 def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
     """Add rank sets to a leaderboard.
 
-    The sets hold all true ranks at once with 95 % confidence: a rank counts the models that are
+    The sets contain all true ranks at once with 95 % confidence: a rank counts the models that are
     better by more than the 95 % quantile of the largest pairwise |t| (Mogstad et al. 2023). Equal
     ratings share a set. Without a covariance the leaderboard is returned as it is.
     """
@@ -151,7 +151,7 @@ def _critical_t(models: Rated, noise: Array) -> Array:
 
     By the draws; by Bonferroni where fewer than 2 m prompts estimate the covariance (with m prompts
     the draws exclude a true rank in 11 % of runs of four equals). A pair with fewer degrees of
-    freedom than all prompts have is held to the same level by its own.
+    freedom than all prompts have is tested at the same level by its own.
     """
     df, df_of_all = models.df_of_differences(), models.df_of_all
     if df_of_all < 2 * len(models.names):

@@ -25,7 +25,7 @@ def invalid_shares(
     """Compare each entrant's share of invalid judgments with that of the others.
 
     A t test over prompts of the entrant's share less the mean share of all on the prompt; p_holm is
-    adjusted for all entrants, None where the prompts do not tell.
+    adjusted for all entrants, None where the prompts do not differ.
     """
     models = sorted({m for j in judgments for m in (j.entrant_a, j.entrant_b)})
     prompts = sorted({j.prompt_id for j in judgments})
@@ -66,7 +66,7 @@ def bounds(
     model: str,
     rate: Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]],
 ) -> tuple[float | None, float | None]:
-    """Return the interval of a model that holds whatever its invalid verdicts would have been.
+    """Return an interval of a model's rating that is valid whatever its invalid verdicts would be.
 
     From the lower end if it had lost all of them to the upper end if it had won all.
     """

@@ -34,12 +34,12 @@ _COLLINEAR = 1e-9
 
 
 def position_effect(battles: Battles, *, dimension: str) -> dict[str, Any]:
-    """Estimate the position effect from the single verdicts of battles asked in both orders.
+    """Estimate the position effect from the single verdicts of battles judged in both orders.
 
-    A battle of one order, of one that is the other mirrored, or of equal answers says nothing about
-    order and is left out. So are ties: of the verdicts between equals that name a winner, p_first
+    A battle of one order, of one that is the other mirrored, or of equal answers does not show
+    an effect of order and is left out. So are ties: of the verdicts between equals that name a winner, p_first
     name the first shown, however many ties there are (Davidson 1970).
-    Returns `judge.DIMENSION.position` of ratings.json; None where the verdicts do not tell.
+    Returns `judge.DIMENSION.position` of ratings.json; None where it is not identified.
     """
     verdicts = games(battles.select(battles.both_orders()), use="both")
     shown = np.tile(
@@ -87,8 +87,8 @@ def length_control(
     The log-odds of a game move by effect * tanh(difference / scale). The difference of lengths has
     no sign of its own, so its scale is the root mean square.
 
-    use  both: two games where both orders were asked; consistent: the reconciled winner
-    Returns `judge.DIMENSION.length` of ratings.json; None where the games do not tell.
+    use  both: two games where both orders were judged; consistent: the reconciled winner
+    Returns `judge.DIMENSION.length` of ratings.json; None where it is not identified.
     """
     table = np.full((len(battles.questions) + 1, len(battles.models)), np.nan)
     row = {name: q for q, name in enumerate(battles.questions)}

@@ -1,4 +1,4 @@
-"""All that battles say about who is better: one function from battles to plain standings."""
+"""Ratings of battles by every method, and their analysis, as one plain object."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def rate(
     ratings: Mapping[str, RatingMethod],
     models: Sequence[str],
 ) -> Standings:
-    """Rate the battles of each dimension by every method and analyse what they say.
+    """Rate the battles of each dimension by every method and analyse them.
 
     models  in the order that fixes their colours
     """
@@ -167,7 +167,7 @@ def leaderboards(
 
 
 def _diagnoses(battles: Battles, dimension: str) -> dict[str, Any]:
-    """What battles say about the judge; both orders count, whatever the ratings use."""
+    """Diagnoses of the judge from its battles; both orders count, whatever the ratings use."""
     test, residuals = transitivity(battles, dimension=dimension, use="both")
     return {
         "position": position_effect(battles, dimension=dimension),
@@ -197,7 +197,7 @@ def with_texts(
     *,
     initial_rating: float,
 ) -> Standings:
-    """Add what texts, invalid verdicts and repeated queries tell, by dimension.
+    """Add the effect of length, invalid verdicts and repeated queries, by dimension.
 
     rate  the method that bounds what invalid verdicts hide
     """

@@ -64,7 +64,7 @@ def heterogeneity(
             shared = inverse @ information(fit.theta, n_games)
             parts.append(np.where(stratum[:, None] == s, own, 0.0) - own @ shared)
             n_groups, _ = csgraph.connected_components(n_games, directed=False)
-            df += m - int(n_groups)  # differences of ratings that its games tell
+            df += m - int(n_groups)  # differences of ratings that its games identify
         every = np.hstack(parts)  # (n, m * strata)
         chi_square, p_value = score_test(
             every.sum(axis=0), every.T @ every, df=df, n_prompts=n

@@ -69,7 +69,7 @@ def transitivity(
         "chi_square": chi_square,
         "p_value": p_value,
     }
-    # Without an error where every prompt says exactly the same.
+    # No error where all prompts are alike.
     has_error = (variance > _SINGULAR * n_games) & (n > 1)
     has_error &= residual**2 < n * variance * (1.0 - _SINGULAR)
     z = np.full(p, np.nan)
@@ -94,7 +94,7 @@ def score_test(
     Their covariance (k, k) is estimated from n prompts, so p is Hotelling's: F with df and n - df.
     With eight models and 143 prompts, chi-square and Wald's statistic reject 16 % of transitive
     tournaments at the 5 % level. None where df is not between 0 and n, the covariance lacks the
-    rank, or every prompt says exactly the same.
+    rank, or all prompts are alike.
     """
     n = n_prompts
     if not 0 < df < n:

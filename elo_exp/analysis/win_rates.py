@@ -31,7 +31,7 @@ class WinRate(Record):
     a_wins: int
     b_wins: int
     ties: int
-    inconsistent: int  # both orders were asked, and disagree
+    inconsistent: int  # both orders were judged, and disagree
 
 
 def in_name_order(battles: Battles) -> Battles:
@@ -93,7 +93,7 @@ class Share:
 def shares(battles: Battles, *, use: str, ties: str) -> dict[tuple[str, str], Share]:
     """Return the share of wins of every pair that met, sorted by name.
 
-    use   both: two games where both orders were asked; consistent: the reconciled winner
+    use   both: two games where both orders were judged; consistent: the reconciled winner
     ties  half: of a win for each; drop: left out, and with them a pair that has nothing else
     """
     played = games(in_name_order(battles), use=use)
@@ -160,7 +160,7 @@ def clustered_interval(
     """Return the 95 % interval of a share with a clustered error, within [0, 1].
 
     Wilson's, of as many independent battles as have this error, with Student's t in place of 1.96
-    (Franco et al. 2019). None where the prompts tell no error, as of nothing but wins or losses.
+    (Franco et al. 2019). None without an error, as of nothing but wins or losses.
     """
     if std_error is None or not 0.0 < share < 1.0:
         return None

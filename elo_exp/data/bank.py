@@ -31,7 +31,7 @@ def load(path: Path) -> list[Prompt]:
         prompt = _prompt(place, row)
         if earlier := first_seen.get(prompt.prompt_id):
             raise UserError(
-                f"{place}: prompt_id {prompt.prompt_id!r} stands already at {earlier}. Give each "
+                f"{place}: prompt_id {prompt.prompt_id!r} is already at {earlier}. Give each "
                 "its own."
             )
         first_seen[prompt.prompt_id] = place

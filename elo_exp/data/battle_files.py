@@ -30,7 +30,7 @@ NAMES = (
     "verdict_ab",
     "verdict_ba",
 )
-_MAX_MODELS = 3000  # beyond it, the column does not hold models
+_MAX_MODELS = 3000  # beyond it, the column is not one of models
 _MAX_NAMED = 5  # names in a warning
 
 
@@ -124,12 +124,12 @@ def _read_distinct(
     that is missing; and the number (n,) of each row's question.
     """
     columns = {"dimension": "dimension", **fields, "equal_answers": "equal_answers"}
-    asked = columns.pop("question_id", None)
+    question_column = columns.pop("question_id", None)
     row_number, question_number = (
         defaultdict[Any, int](itertools.count().__next__) for _ in range(2)
     )
     row, question = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
-    for block in tables.blocks(path, [*columns.values(), asked]):
+    for block in tables.blocks(path, [*columns.values(), question_column]):
         *values, questions = block
         row.append(_numbered(list(zip(*values, strict=True)), row_number))
         question.append(_numbered(questions, question_number))
@@ -174,22 +174,20 @@ def _battle(row: Mapping[str, Any], fields: Mapping[str, str]) -> Battle:
             raise _NoColumnError(
                 f"has no column {column!r}. Name it with battles_columns.{name}=COLUMN."
             )
-    text = {
-        name: tables.text(row.get(name)) if name in fields else None for name in NAMES
-    }
+    text = {name: tables.text(row.get(name)) for name in fields}
     for name in REQUIRED:
+        value = row[name]
         if text[name] is None:
             noun = "winner" if name == "winner" else "model"
             raise _MalformedError(
                 f"column {fields[name]!r} is empty. Expected a {noun}."
             )
-    model_a, model_b = str(text["model_a"]), str(text["model_b"])
-    for name in ("model_a", "model_b"):
-        controls = any(unicodedata.category(c) == "Cc" for c in str(row[name]))
-        if controls or isinstance(row[name], _Nested):
+        controls = any(unicodedata.category(c) == "Cc" for c in str(value))
+        if controls or isinstance(value, _Nested):
             raise _MalformedError(
-                f"{name} is {row[name]!r}. Expected a name: text without control characters."
+                f"{name} is {value!r}. Expected a name: text without control characters."
             )
+    model_a, model_b, result = (str(text[name]) for name in REQUIRED)
     if model_a == model_b:
         raise _MalformedError(
             f"{model_a!r} battles itself. Expected two different models."
@@ -198,37 +196,36 @@ def _battle(row: Mapping[str, Any], fields: Mapping[str, str]) -> Battle:
     words |= {fields["model_a"]: "model_a", fields["model_b"]: "model_b"}
     one_of = f"Expected one of {', '.join(words)}"
     for name in ("verdict_ab", "verdict_ba"):
-        if text[name] is not None and text[name] not in words:
+        if text.get(name) is not None and text[name] not in words:
             raise _MalformedError(f"{name} is {text[name]!r}. {one_of}.")
-    ab, ba = (words.get(str(text[name])) for name in ("verdict_ab", "verdict_ba"))
-    said = str(text["winner"])
-    by_word = words.get(said)
-    by_name = {model_a: "model_a", model_b: "model_b"}.get(said)
+    ab, ba = (words.get(text.get(name) or "") for name in ("verdict_ab", "verdict_ba"))
+    by_word = words.get(result)
+    by_name = {model_a: "model_a", model_b: "model_b"}.get(result)
     has_both_orders = ab is not None and ba is not None
     if by_word and by_name and by_word != by_name and not has_both_orders:
         raise _AmbiguousError(
-            f"winner is {said!r}, which is the name of one model and the word for another "
+            f"winner is {result!r}, which is the name of one model and the word for another "
             "result. Rename the model."
         )
     winner = by_word or by_name
     if winner is None:
         raise _MalformedError(
-            f"winner is {said!r}. {one_of}, {model_a!r} or {model_b!r}."
+            f"winner is {result!r}. {one_of}, {model_a!r} or {model_b!r}."
         )
     reconciled = str(ab if ab == ba else "tie")
     # One tie is like the other.
     if has_both_orders and reconciled.split(maxsplit=1)[0] != winner.split()[0]:
         raise _MalformedError(
-            f"winner is {said!r}, verdict_ab is {text['verdict_ab']!r} and verdict_ba is "
-            f"{text['verdict_ba']!r}. Expected what both orders say, or a tie where they disagree."
+            f"winner is {result!r}, verdict_ab is {text['verdict_ab']!r} and verdict_ba is "
+            f"{text['verdict_ba']!r}. Expected the verdict of both orders, or a tie where they disagree."
         )
     return Battle(
         model_a=model_a,
         model_b=model_b,
         winner=winner,
-        source=text["source"] or "human",
-        judge_model=text["judge_model"],
-        dimension=text["dimension"],
+        source=text.get("source") or "human",
+        judge_model=text.get("judge_model"),
+        dimension=text.get("dimension"),
         verdict_ab=ab,
         verdict_ba=ba,
         equal_answers=str(row["equal_answers"]).lower() == "true",
@@ -262,7 +259,7 @@ def _check(
     fields: Mapping[str, str],
     rows: Iterable[Mapping[str, Any]],
 ) -> None:
-    """Warn of what looks wrong. Raises UserError for a column that holds no models."""
+    """Warn of what looks wrong. Raises UserError for a column that is not one of models."""
     if len(battles.models) > _MAX_MODELS:
         raise UserError(
             f"{path}: found {len(battles.models):,} models. Expected at most {_MAX_MODELS:,}: are "
@@ -289,7 +286,7 @@ def _check(
         _, row = next(tables.rows(path))
         logger.warning(
             "%s: no battle names its question (found %s), so each counts as a prompt of its own. "
-            "If a column does, say battles_columns.question_id=COLUMN.",
+            "If a column does, set battles_columns.question_id=COLUMN.",
             path,
             ", ".join(map(repr, row)),
         )

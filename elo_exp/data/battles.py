@@ -21,7 +21,7 @@ Winners = NDArray[np.int8]
 SCORES = np.array([1.0, 0.0, 0.5, 0.5])  # of model_a, by the code of the winner
 _CODE: dict[str | None, int] = {None: -1} | {w: i for i, w in enumerate(WINNERS)}
 OVERALL = "overall"  # the dimension of battles that name none
-_BLOCK = 10_000  # rows of which the text is held at a time
+_BLOCK = 10_000  # rows whose text is in memory at a time
 _WINNER = {"a": "model_a", "b": "model_b", "tie": "tie"}
 
 

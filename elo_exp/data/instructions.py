@@ -36,7 +36,7 @@ class Instructions(ABC):
     """One dimension of quality, from a markdown file that starts with a line `# version: vN`.
 
     needs_reference         show the gold answer, and leave out the prompts that have none
-    shows_expected_behavior show `answer`, `hedge` or `abstain` where the prompt says so
+    shows_expected_behavior show `answer`, `hedge` or `abstain` where the prompt has it
     """
 
     dimension: str
@@ -143,7 +143,7 @@ class Instructions(ABC):
         judge: str,
         repeat: int,
         known: Sequence[Any],
-        **asked: Any,
+        **fields: Any,
     ) -> JudgeRequest:
         """One query, by a key of the judge, every byte that it sees, and what else it knows."""
         user = self._user_text(subject)
@@ -155,7 +155,7 @@ class Instructions(ABC):
             schema=self.schema,
             subject=subject,
             repeat=repeat,
-            **asked,
+            **fields,
         )
 
     def _user_text(self, shown: Comparison | Item) -> str:
@@ -184,7 +184,7 @@ def read_reply(
 ) -> tuple[dict[str, Any], str | None]:
     """Parse a reply: a JSON object and None; or the groups of its last line and the text before.
 
-    No fields where it is neither, or repeats a field: nobody knows which of the two is meant.
+    No fields where it is neither, or repeats a field: which of the two counts is unknown.
     """
     try:
         answer = json.loads(text, object_pairs_hook=files.unique_keys)

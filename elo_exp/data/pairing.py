@@ -70,7 +70,7 @@ def reconcile(
     """Reconcile the verdicts of both orders.
 
     Invalid in either order: no winner, and not a tie. Both orders name the same entrant: it wins.
-    Both say tie: a tie. Anything else: a tie, marked inconsistent unless the answers are equal,
+    Both are ties: a tie. Anything else: a tie, marked inconsistent unless the answers are equal,
     where one query stands for both orders and its letter names another entrant in each. `repeats`
     are kept and decide nothing.
     """

@@ -1,4 +1,4 @@
-"""A rubric for pairs: which prompts it takes, what it shows the judge, how it reads replies."""
+"""A rubric for pairs: which prompts it takes, what it shows the judge, how its replies are read."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class ScoreRubric(Instructions):
     """How good one response is.
 
     low, high    the declared scale; a score outside it is no score
-    uncertainty  ask for a 95 % interval besides, whose width says how sure the judge is
+    uncertainty  also ask for a 95 % interval, whose width is the judge's uncertainty
     """
 
     low: Number
@@ -61,15 +61,15 @@ class ScoreRubric(Instructions):
 
     def _schema(self) -> str:
         scale = f"from {self.low:g} to {self.high:g}"
-        said = {"score": f"how good the response is, {scale}"}
+        fields = {"score": f"how good the response is, {scale}"}
         if self.uncertainty:
-            said["score"] = f"your best estimate of how good the response is, {scale}"
-            said["low"] = f"the lower end of your 95 % interval for it, {scale}"
-            said["high"] = f"the upper end of your 95 % interval for it, {scale}"
-        # The scale stands in words: not every API takes minimum and maximum.
+            fields["score"] = f"your best estimate of how good the response is, {scale}"
+            fields["low"] = f"the lower end of your 95 % interval for it, {scale}"
+            fields["high"] = f"the upper end of your 95 % interval for it, {scale}"
+        # The scale is in words: not every API takes minimum and maximum.
         numbers = {
             name: {"type": "number", "description": words}
-            for name, words in said.items()
+            for name, words in fields.items()
         }
         return json.dumps(
             {

@@ -92,8 +92,8 @@ def _jsonl_blocks(path: Path) -> Iterator[list[Row]]:
     """Parse blocks of lines at once, in half the time of one by one.
 
     They are one array with a 0 between every two, so that no object can go over two lines. Where
-    anything is wrong, or more keys stand in the text than the rows have, which may be one that
-    stands twice, they are parsed one by one.
+    anything is wrong, or the text has more keys than the rows, of which one may be
+    doubled, they are parsed one by one.
     """
     first = 1
     for lines in _in_blocks(files.read_lines(path)):

@@ -38,7 +38,9 @@ _WITHOUT_PROMPTS = {
     "prompt bootstrap": "battle bootstrap",
 }
 _MAX_STEPS = 200
-_LONGEST_STEP = 3.0  # log-odds: beyond it, the curvature says nothing of the likelihood
+_LONGEST_STEP = (
+    3.0  # log-odds: beyond it, the curvature does not describe the likelihood
+)
 # of the variance of independent games: what rounding leaves of zero
 _NO_VARIATION = 1e-12
 _FEW = 20  # prompts: from here on intervals cover the truth as often as they should
@@ -62,7 +64,7 @@ class BradleyTerry:
     baseline_model  whose rating is `initial_rating`, in place of the mean; errors are then of the
                     distance to it
 
-    A model that never lost, never won, or met nobody of the main group has no finite rating: NaN,
+    A model that never lost, never won, or is not linked to the main group has no finite rating: NaN,
     with a flag, and the others are rated as if it were absent. A resample that loses the links
     which keep ratings finite is dropped and counted; with more than 5 % dropped there is no
     interval. Nor is there one where the prompts do not differ.
@@ -167,7 +169,7 @@ def strongest_component(wins: Array) -> Mask:
 
     They are the largest set in which a chain of wins or ties leads from everyone to everyone (Ford
     1957). Of equally large sets, the one that wins most often against the others, then the one with
-    the most games; of none of two, nobody.
+    the most games. Nobody where no two are linked.
     """
     links = sparse.csr_array(wins > 0)
     _, part = csgraph.connected_components(links, connection="strong")
@@ -276,10 +278,10 @@ def sandwich(bread: Array, by_cluster: sparse.csr_array, n_models: int) -> Array
 
 
 def of_own_prompts(fit: Fit, n_prompts: Index) -> Array:
-    """The covariance (r, r) of models of which each met others on n_prompts (r,) of the n prompts.
+    """Correct the covariance (r, r) for models that met others on n_prompts (r,) of the n prompts.
 
     At the maximum a model's scores add up to zero over the k prompts that it was on, so that these
-    take k / (k - 1) in place of n / (n - 1); one alone tells nothing: NaN. A few of many may be
+    take k / (k - 1) in place of n / (n - 1); from one alone there is no error: NaN. A few of many may be
     alike by chance: of fewer than 20, no less is believed than independent games would leave.
     """
     n, m, covariance = fit.played.n_clusters, len(fit.theta), fit.covariance

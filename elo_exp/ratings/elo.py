@@ -33,12 +33,12 @@ from elo_exp.types import Count, K, Natural, RatingPoints
 
 logger = logging.getLogger(__name__)
 
-Tell = Callable[[float], object]  # is told how many orders were played since
+Advance = Callable[[float], object]  # called with the number of orders played since
 Orders = NDArray[np.integer[Any]]  # kinds of matches, in as few bytes as they need
 
 _LEAST_SHARE = 0.4  # of the scatter of resamples; a smaller rest is mostly noise
 _ROUNDING = 1e-12  # squared rating points: less scatter than this is none
-_BLOCK_BYTES = 64 * 2**20  # match orders held at a time
+_BLOCK_BYTES = 64 * 2**20  # match orders in memory at a time
 _BLOCK_ORDERS = 256  # but no fewer: a step costs 2.5 us and 10 to 20 ns an order
 _STEPS = 32  # matches indexed at a time, so that their index stays in cache
 
@@ -104,10 +104,10 @@ class PermutationElo:
                     "%s: no decisive match, so no Elo rating for this dimension", name
                 )
         n_perms, ks = self.n_perms if self.shuffle else 1, self.ks
-        with meter("playing match orders", total=n_perms * len(played)) as tell:
+        with meter("playing match orders", total=n_perms * len(played)) as advance:
             for name, matches in played.items():
                 log_odds = replay(
-                    matches, ks=ks, n_perms=n_perms, seed=self._seed, tell=tell
+                    matches, ks=ks, n_perms=n_perms, seed=self._seed, advance=advance
                 )
                 samples = self.initial_rating + POINTS * log_odds[0]
                 models = battles[name].models
@@ -141,7 +141,7 @@ class PermutationElo:
         return self.seed if self.shuffle else None
 
     def _errors(self, played: Mapping[str, Games]) -> dict[str, Array]:
-        """Standard errors (m,) at `k`, in rating points; NaN where they cannot be told."""
+        """Standard errors (m,) at `k`, in rating points; NaN where they cannot be estimated."""
         if not self.n_bootstraps:
             return {}
         drawn = drawn_prompts(
@@ -149,14 +149,14 @@ class PermutationElo:
         )
         n_perms = self.perms_per_bootstrap if self.shuffle else 1
         total = len(played) * self.n_bootstraps * n_perms
-        with meter("playing match orders of drawn prompts", total=total) as tell:
+        with meter("playing match orders of drawn prompts", total=total) as advance:
             return {
-                name: self._error(some, times, n_perms, tell)
+                name: self._error(some, times, n_perms, advance)
                 for (name, some), times in zip(played.items(), drawn, strict=True)
             }
 
     def _error(
-        self, played: Games, times: NDArray[np.uint8], n_perms: int, tell: Tell
+        self, played: Games, times: NDArray[np.uint8], n_perms: int, advance: Advance
     ) -> Array:
         """From how often each prompt is drawn (b, q).
 
@@ -181,7 +181,7 @@ class PermutationElo:
             n_perms=n_perms,
             seed=self._seed,
             times=times,
-            tell=tell,
+            advance=advance,
         ).squeeze(axis=3)
         between = ratings.mean(axis=1).var(axis=0, ddof=1)
         of_one_order = np.zeros(played.n_models)
@@ -235,7 +235,7 @@ def replay(
     n_perms: int,
     seed: int | None,
     times: NDArray[np.integer[Any]] | None = None,
-    tell: Tell = lambda orders: None,
+    advance: Advance = lambda orders: None,
 ) -> Array:
     """Final log-odds (b, p, m, k) of the matches, shuffled by `default_rng(seed)`.
 
@@ -248,7 +248,7 @@ def replay(
         times = np.ones((1, played.n_clusters), dtype=np.intp)
     lengths = times @ np.bincount(played.cluster)
     longest = int(lengths.max())
-    # Shorter orders are filled up with a match of two models that nobody else meets.
+    # Shorter orders are filled up with a match of two models that meet nobody else.
     table = Kinds(
         first=np.append(kinds.first, m),
         second=np.append(kinds.second, m + 1),
@@ -269,13 +269,18 @@ def replay(
         lanes = np.stack(each)[block - block[0]]
         if seed is not None:
             rng.permuted(lanes, axis=1, out=lanes)
-        found.append(play(table, lanes, n_models=m + 2, ks=ks, tell=tell))
+        found.append(play(table, lanes, n_models=m + 2, ks=ks, advance=advance))
     log_odds = np.concatenate(found)[:, :m]
     return log_odds.reshape(len(times), n_perms, m, len(ks))
 
 
 def play(
-    kinds: Kinds, orders: Orders, *, n_models: int, ks: Sequence[float], tell: Tell
+    kinds: Kinds,
+    orders: Orders,
+    *,
+    n_models: int,
+    ks: Sequence[float],
+    advance: Advance,
 ) -> Array:
     """Log-odds (l, m, k) from zero after the matches in each lane's order (l, t), for every K.
 
@@ -308,5 +313,5 @@ def play(
             np.add(first, gain, out=first)
             np.subtract(second, gain, out=second)
             rows.put(sides, both_rows, mode="clip")
-        tell(n_lanes * len(block) / n_steps)
+        advance(n_lanes * len(block) / n_steps)
     return state.reshape(n_lanes, n_models, n_ks)

@@ -20,7 +20,7 @@ LEVEL = 1e-6  # rating points: a solver does not know ratings better, so closer 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rating(Record):
-    """One line of a leaderboard, in rating points; None where the method does not say."""
+    """One line of a leaderboard, in rating points; None where the method gives no value."""
 
     model: str
     rating: float | None
@@ -36,7 +36,7 @@ class Rating(Record):
     n_battles: int = 0
     n_prompts: int | None = None  # on which it met others: its error comes from so many
     # unbeaten, winless, disconnected, separated or no match: why the model has no rating; of Elo,
-    # which always has one, why it says little
+    # which always has one, why it means little
     flag: str | None = None
 
 
@@ -44,7 +44,7 @@ class Rating(Record):
 class Leaderboard:
     """Ratings of m models by one method in one dimension, in rating points.
 
-    The first four fields are required. In columns (m,) NaN stands for what the method does not say.
+    The first four fields are required. In columns (m,) NaN stands for a value that the method does not give.
     """
 
     label: str  # the method's name for readers: "Bradley-Terry"
@@ -126,7 +126,7 @@ def t_quantile(df: float | Array, *, level: float = 0.95) -> Array:
 
 
 def degrees_of_freedom(n_prompts: float | Array) -> Array:
-    """One less than the prompts, of which it takes two to estimate an error."""
+    """Return one less than the prompts, at least 1: two are needed to estimate an error."""
     return np.maximum(np.asarray(n_prompts) - 1.0, 1.0)
 
 

@@ -1,7 +1,7 @@
 """Paired comparisons in which a tie is an outcome of its own: Davidson, and Rao and Kupper.
 
-A model of ties says how likely each outcome of a game is, given the gap theta_i - theta_j in
-log-odds and one tie parameter that all pairs share. That parameter is held as a logarithm, which is
+A model of ties gives the probability of each outcome of a game, given the gap theta_i - theta_j in
+log-odds and one tie parameter that all pairs share. That parameter is fitted as a logarithm, which is
 what makes the likelihoods concave. Letters: i, j of m models; k kinds of games.
 """
 
@@ -32,14 +32,14 @@ class TieModel(ABC):
 
     use  both: the two orders of a battle are two games; consistent: one game, the reconciled winner
 
-    The leaderboard's parameters are the tie parameter (`nu`, say), its standard error
+    The leaderboard's parameters are the tie parameter (such as `nu`), its standard error
     (`nu_std_error`) and the share of games that two equals tie (`p_tie_equal`). Without a tie the
     parameter is at the end of its range and has no error. Where every game is a tie it has no
-    finite estimate and is left out; the ratings are equal, and how sure that is cannot be told.
+    finite estimate and is left out; the ratings are equal and have no error.
 
     A model without a finite rating is flagged as in Bradley-Terry. Where results never contradict
     one another, as when of two models one has won and tied but never lost, the likelihood grows for
-    ever as gaps and ties grow together. Then nobody has a rating: unbeaten is who never lost,
+    ever as gaps and ties grow together. Then no model has a rating: unbeaten is who never lost,
     winless who never won, and the others are `separated`.
     """
 
