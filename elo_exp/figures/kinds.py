@@ -60,7 +60,7 @@ def intervals(
             at: Any = {
                 "xycoords": ("axes fraction", "data"),
                 "va": "center",
-                "backgroundcolor": "white",
+                "bbox": {"color": "white", "pad": 1},
             }
             ax.annotate(some[j]["flag"], (0.01, y[j]), color=SOFT, **at)
     ax.set_yticks(range(len(lines)), names.values())

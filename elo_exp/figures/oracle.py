@@ -49,7 +49,7 @@ def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
             ax, some, names, "status", STATUSES, of="estimator", numbers=numbers
         )
         if some[0]["truth"] is not None:
-            ax.axvline(some[0]["truth"], color=INK, label="truth")
+            ax.axvline(some[0]["truth"], color=INK, lw=1, label="truth")
     return plot(
         "estimates",
         figure,
