@@ -121,11 +121,6 @@ def test_ties_are_half_wins_and_both_orders_two_games():
     np.testing.assert_array_equal(played(once).wins(), [[0, 1.5], [0.5, 0]])
 
 
-def test_a_perfect_cycle_rates_everyone_equal():
-    board = rate([battle("a", "b"), battle("b", "c"), battle("c", "a")] * 5)
-    assert [(r.rating, r.rank) for r in board.ratings] == [(pytest.approx(1400), 1)] * 3
-
-
 # Laws of the maximum
 
 
@@ -447,18 +442,6 @@ def test_its_error_is_the_scatter_of_the_resamples_and_near_the_sandwich():
     assert row.std_error == resampled.row("b").std_error
 
 
-def test_dimensions_judged_alike_get_the_same_samples():
-    """Also where one has a model without a rating."""
-    some = tournament(30, 5)
-    again = [battle("aa", "b", question_id="q3"), *reversed(some)]
-    battles = by_dimension({"x": some, "y": again})
-    boards = method(interval="bootstrap", n_bootstraps=50).rate(battles)
-    samples = boards["y"].samples
-    assert samples is not None and boards["y"].models[1] == "aa"
-    np.testing.assert_allclose(samples[:, [0, 2, 3, 4]], boards["x"].samples, atol=1e-4)
-    assert np.isnan(samples[:, 1]).all()
-
-
 @pytest.mark.parametrize("constant", ["_MAX_CHORD_STEPS", "_NUMBERS_A_BLOCK"])
 def test_no_shortcut_of_the_bootstrap_changes_it(
     constant: str, monkeypatch: pytest.MonkeyPatch
@@ -573,27 +556,6 @@ def test_law_the_rated_are_a_largest_connected_set(seed: int, m: int, share: flo
     assert found.sum() == len(naive_component(wins))
     if found.any():
         assert strongest_component(wins[np.ix_(found, found)]).all()
-
-
-def test_a_million_games_are_rated_like_any_others():
-    """Their sums by prompt are sparse."""
-    rng = np.random.default_rng(8)
-    every, theta = np.arange(10**6), np.linspace(-1, 1, 50)
-    first = rng.integers(50, size=10**6)
-    second = (first + rng.integers(1, 50, size=10**6)) % 50
-    score = rng.random(10**6) < win_probability(theta)[first, second]
-    some = Games(
-        n_models=50,
-        first=first,
-        second=second,
-        score=score.astype(float),
-        cluster=every,
-        prompts=every,
-    )
-    fit = Fit.of(some)
-    errors = np.sqrt(np.diag(fit.covariance))
-    assert np.abs((fit.theta - theta) / errors).max() < 4
-    assert errors == pytest.approx([0.0105] * 50, rel=0.1)
 
 
 ONE_BATTLE = st.builds(

@@ -124,14 +124,6 @@ def test_all_dimensions_are_one_family_of_tests():
     )
 
 
-def test_equal_ratings_share_a_rank_set():
-    """ann differs from eve for certain, bob with the larger error does not; yet they are level."""
-    found = ranked(
-        board({"ann": 1400, "bob": 1400, "eve": 1500}, np.diag([100.0, 2500.0, 100.0]))
-    )
-    assert rank_sets(found) == {"ann": (1, 3), "bob": (1, 3), "eve": (1, 2)}
-
-
 def test_ratings_that_a_solver_cannot_tell_apart_do_not_differ():
     some = board(
         {"t": 1459.7611364812767, "a": 1459.7611364812765, "c": 1300}, 100 * np.eye(3)

@@ -318,17 +318,9 @@ def test_many_passes_with_a_small_k_end_at_bradley_terry():
     assert method().convergence(by_dimension({"d": winless}))["d"].limit == {}
 
 
-def test_the_largest_values_that_are_taken_overflow_nowhere():
-    """Warnings are errors here."""
-    games = [(i, j, 1.0) for i, j, _ in random_games(500, n_models=8)]
-    board = rate(battles_of(games), k=1000, initial_rating=1e6)
-    assert np.mean(board.rating) == pytest.approx(1e6)
-
-
 @pytest.mark.parametrize(
     "changes",
-    [{"k": 0}, {"k": math.inf}, {"k_sweep": [4, -1]}, {"n_perms": 0}, {"seed": -1},
-     {"initial_rating": math.nan}, {"ties": "maybe"}, {"perms_per_bootstrap": 0}],
+    [{"k": 0}, {"k_sweep": [4, -1]}, {"n_perms": 0}, {"initial_rating": math.nan}],
     ids=str,
 )  # fmt: skip
 def test_settings_out_of_range_are_refused(changes: dict[str, Any]):
@@ -397,18 +389,6 @@ def test_of_small_k_it_is_that_of_a_sum():
     ]
     error = bootstrapped(some, k=0.02, n_bootstraps=4000).row("a").std_error
     assert error == pytest.approx(0.02 / 2 * math.sqrt(6 * 6 / 5 * 8 / 9), rel=0.03)
-
-
-def test_verdicts_on_one_prompt_are_drawn_together():
-    """Ten copies of each battle on its own prompt say nothing new. K is small: Elo is K times a sum."""
-    some = [
-        battle("a", "b", f"model_{'aab'[q % 3]}", question_id=f"q{q}")
-        for q in range(30)
-    ]
-    once, together = (
-        bootstrapped(b, k=0.02).row("a").std_error for b in (some, some * 10)
-    )
-    assert together == pytest.approx(10 * (once or 0.0), rel=0.02)
 
 
 @pytest.mark.parametrize(

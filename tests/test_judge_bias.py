@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from elo_exp import files
 from elo_exp.analysis.judge_bias import (
     CovariateFit,
     length_control,
@@ -22,12 +21,11 @@ from elo_exp.analysis.judge_bias import (
     response_lengths,
 )
 from elo_exp.arrays import Array
-from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import POINTS
 from elo_exp.ratings.games import Games, games
 from elo_exp.records import Battle
-from tests.data import COMPARISON, battle, shared_data
+from tests.data import COMPARISON, battle
 from tests.simulation import BRADLEY_TERRY, Tournament
 
 SEEDS = st.integers(0, 10**6)
@@ -387,20 +385,3 @@ def test_law_whatever_the_verdicts_no_number_is_nan(
     some = Battles.from_rows(rows)
     controlled(some, lengths)  # writes JSON, too
     json.dumps(vars(position(some)), allow_nan=False)
-
-
-def test_on_real_votes_people_do_not_prefer_the_longer_response_of_equals():
-    """Thirteen prompts and sixty models: people's effect is .00 +- .13."""
-    rows = [
-        row for _, row in files.read_jsonl(shared_data("llmfao/responses.jsonl.gz"))
-    ]
-    lengths = {(row["prompt_id"], row["model"]): len(row["response"]) for row in rows}
-    columns = {name: name for name in battle_files.NAMES}
-    crowd = battle_files.read(
-        shared_data("llmfao/battles.jsonl.gz"),
-        columns=columns,
-        filters={"judge_model": "crowd"},
-    ).battles
-    effect = controlled(crowd, lengths).effect
-    assert (effect.n_prompts, effect.n_games, effect.n_without_length) == (13, 8931, 0)
-    assert (effect.effect, effect.std_error) == pytest.approx((0.005, 0.131), abs=0.001)

@@ -1,7 +1,7 @@
 """Davidson and Rao-Kupper: by hand, the likelihood written out, second opinions, no maximum.
 
-Each model stands beside its three probabilities as a textbook has them; evalica, statsmodels and
-golden files are second opinions. What they share with Bradley-Terry is in test_bradley_terry.
+Each model stands beside its three probabilities as a textbook has them; statsmodels and golden
+files of evalica are second opinions. What they share with Bradley-Terry is in test_bradley_terry.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import evalica
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -154,35 +153,6 @@ def maximum(name: str, board: Leaderboard) -> np.ndarray:
 
 
 @BOTH
-@settings(max_examples=30, deadline=None)
-@given(gap=st.floats(-20, 20), tie=st.floats(0.05, 8))
-def test_curves_are_the_textbook_s_probabilities_and_their_derivatives(
-    name: str, gap: float, tie: float
-):
-    some, outcomes = model(name), np.array([False, True, False])
-    gaps = np.array([gap, gap, -gap])  # won, tied, lost
-
-    def central(of: str, *, by_gap: float = 0.0, by_tie: float = 0.0) -> np.ndarray:
-        there, back = (
-            some.curves(gaps + sign * by_gap, tie + sign * by_tie, outcomes)
-            for sign in (1, -1)
-        )
-        return (getattr(there, of) - getattr(back, of)) / (2 * (by_gap + by_tie))
-
-    curves = some.curves(gaps, tie, outcomes)
-    expected = TEXTBOOK[name](math.exp(gap), 1.0, math.exp(tie))
-    assert np.exp(curves.value) == pytest.approx(expected, rel=1e-6, abs=1e-12)
-    for exact, numerical in [
-        (curves.by_gap, central("value", by_gap=1e-5)),
-        (curves.by_other, central("value", by_tie=1e-5)),
-        (curves.by_gap_twice, central("by_gap", by_gap=1e-5)),
-        (curves.by_both, central("by_gap", by_tie=1e-5)),
-        (curves.by_other_twice, central("by_other", by_tie=1e-5)),
-    ]:
-        np.testing.assert_allclose(exact, numerical, rtol=1e-5, atol=1e-6)
-
-
-@BOTH
 @settings(max_examples=20, deadline=None)
 @given(seed=SEEDS)
 def test_law_the_gradient_is_zero_at_the_maximum(name: str, seed: int):
@@ -220,30 +190,6 @@ def test_numerical_differentiation_has_the_same_clustered_errors(name: str):
     np.testing.assert_allclose(ours, covariance[:2, :2], rtol=2e-3)
     error = board.parameters[symbol] * math.sqrt(covariance[2, 2])
     assert board.parameters[f"{symbol}_std_error"] == pytest.approx(error, rel=2e-3)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_evalica_has_davidson_s_ratings_with_nu_twice_its_v(seed: int):
-    """Newman (2023) writes the weight of a tie as 2 v sqrt(pi_i pi_j)."""
-    rng = np.random.default_rng(seed)
-    theirs = (evalica.Winner.X, evalica.Winner.Draw, evalica.Winner.Y)
-    pairs = ["".join(rng.permutation(list("abcdef"))[:2]) for _ in range(300)]
-    results = rng.choice(3, p=[0.5, 0.2, 0.3], size=300).tolist()
-    other = evalica.newman(
-        [pair[0] for pair in pairs],
-        [pair[1] for pair in pairs],
-        [theirs[result] for result in results],
-        tolerance=1e-13,
-        limit=10_000,
-    )
-    some = [
-        battle(*pair, WORDS[result])
-        for pair, result in zip(pairs, results, strict=True)
-    ]
-    board = rate("davidson", some, initial_rating=0.0)
-    theta = np.log(other.scores[list("abcdef")].to_numpy())
-    np.testing.assert_allclose(board.rating / POINTS, theta - theta.mean(), atol=1e-9)
-    assert board.parameters["nu"] == pytest.approx(2 * other.v, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", ["simple", "food", "llmfao"])
@@ -304,24 +250,6 @@ def test_only_reconciled_winners_count_with_use_consistent(name: str):
     both, consistent = rate(name, some), rate(name, some, use="consistent")
     assert (both.n_matches, consistent.n_matches) == (1716, 858)
     assert consistent.parameters["p_tie_equal"] > both.parameters["p_tie_equal"]
-
-
-@BOTH
-def test_prompts_that_do_not_differ_tell_no_error(name: str):
-    """On every prompt the two orders tie or cancel: equals that tie half of the time."""
-    orders = [("tie", "tie"), ("model_a", "model_b")]
-    some = [
-        battle("a", "b", "tie", verdict_ab=ab, verdict_ba=ba) for ab, ba in orders * 10
-    ]
-    board = rate(name, some)
-    assert [(r.rating, r.std_error, r.flag) for r in board.ratings] == [
-        (1400, None, None)
-    ] * 2
-    assert board.parameters["p_tie_equal"] == pytest.approx(0.5)
-    value = {"davidson": 2, "rao_kupper": 3}[
-        name
-    ]  # nu / (2 + nu), (eta - 1) / (eta + 1)
-    assert board.parameters[METHODS[name].symbol] == pytest.approx(value)
 
 
 @BOTH
