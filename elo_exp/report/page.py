@@ -13,13 +13,16 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elo_exp.figures import style
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Plot
 from elo_exp.report import formats
 from elo_exp.store.usage import added_up, paid
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _VARIABLES = {  # of the style sheet, by colour of a figure
@@ -39,34 +42,41 @@ _NEEDLESS = re.compile(  # a page has its own font
 _COORDINATE = re.compile(r"\d{2,}\.\d{2,}")  # in points; opacities are smaller
 
 
-def render(name: str, plots: Sequence[Plot] = (), **context: Any) -> str:
-    """Return the page of a template, with these figures at its disposal."""
+def template(name: str) -> Template:
+    """Return a template of report/templates; names in HTML become text."""
     from jinja2 import ChainableUndefined, Environment, FileSystemLoader
 
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
+        autoescape=lambda name: name is None or name.endswith(".html.j2"),
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=ChainableUndefined,
     )
-    environment.filters |= {
-        "number": formats.number,
-        "count": formats.count,
-        "p_value": formats.p_value,
-        "percent": formats.percent,
-        "names": formats.names,
-        "when": formats.when,
-        "inline": inline_svg,
-        "percent_reached": formats.percent_reached,
-    }
+    filters = (
+        "number",
+        "count",
+        "p_value",
+        "percent",
+        "percent_reached",
+        "names",
+        "when",
+    )
+    environment.filters |= {name: getattr(formats, name) for name in filters}
+    environment.filters["inline"] = inline_svg
+    environment.tests["startswith"] = str.startswith
     environment.globals |= {
         "between": formats.between,
         "percent_between": formats.percent_between,
     }
+    return environment.get_template(name)
+
+
+def render(name: str, plots: Sequence[Plot] = (), **context: Any) -> str:
+    """Return the page of a template, with these figures at its disposal."""
     script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.get_template(f"{name}.html.j2").render(
+    return template(f"{name}.html.j2").render(
         plots={plot.name: plot for plot in plots},
         shown=[],
         contents=[],

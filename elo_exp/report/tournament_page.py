@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.analysis.comparisons import Difference
+from elo_exp.analysis.comparisons import ALPHA, Difference
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.power import Precision
 from elo_exp.analysis.shrinkage import shrink
@@ -63,6 +63,11 @@ class Dimension:
     @property
     def n_significant(self) -> int:
         return sum(bool(pair.significant) for pair in self.pairs)
+
+    @property
+    def strata_differ(self) -> bool:
+        p = self.diagnosis.get("strata", {}).get("p_value")
+        return p is not None and p < ALPHA
 
     @property
     def has_tests(self) -> bool:
