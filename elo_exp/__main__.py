@@ -15,7 +15,8 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import hydra
@@ -26,11 +27,11 @@ from elo_exp import CONF, __version__, config, sweeps
 from elo_exp.console import show
 from elo_exp.experiments import Context, Report, input_files, weight_files
 from elo_exp.files import write_whole
-from elo_exp.records import Plot
+from elo_exp.progress import listening
 from elo_exp.report.artifacts import write_plots
 from elo_exp.runs import Manifest
 from elo_exp.store.store import Store
-from elo_exp.trackers import RunInfo, TrackedRun
+from elo_exp.trackers import RunInfo, tracking
 
 logger = logging.getLogger(__name__)
 
@@ -82,10 +83,17 @@ def run(prepared: config.Job, info: RunInfo, store: Store) -> tuple[Report, str 
     settings, experiment = prepared.settings, prepared.experiment
     draws = settings.figures if settings.figures is not None else info.group is None
     logger.info("%s: %s", settings.name, _summary(info.labels) or "no judge")
-    with settings.tracker.open(info) as tracked:
+    with tracking(settings.tracker, info) as tracked:
+        started = time.monotonic()
+
+        def log_progress() -> None:
+            seconds = round(time.monotonic() - started, 1)
+            tracked.log(store.usage.progress(), ("progress/seconds", seconds))
+
         files, weights = input_files(experiment), weight_files(experiment)
         with Manifest(info, store.usage, files, weights) as manifest:
-            report = experiment.run(_context(prepared, info, store))
+            with listening(log_progress):
+                report = experiment.run(_context(prepared, info, store))
             manifest.complete({**report.facts, "headline": report.headline})
             plots = report.figures() if draws else []
             written = [
@@ -97,7 +105,14 @@ def run(prepared: config.Job, info: RunInfo, store: Store) -> tuple[Report, str 
                 page = report.page(info.run_dir.name, manifest.content, plots)
                 written.append(write_whole(info.run_dir / "report.html", page))
             manifest.wrote(written)
-        _track(tracked, report, store, plots, tables=draws or info.group is None)
+        log_progress()
+        for n_perms, means in report.traces.items():
+            tracked.log(means, ("n_perms", n_perms))
+        spend = {f"usage/{name}": n for name, n in store.usage.metrics().items()}
+        figures = {f"figures/{plot.name}": plot for plot in plots}
+        results = {"headline": report.headline, **report.metrics, **spend}
+        tables = {name: rows for name, rows in report.tables.items() if rows}
+        tracked.log({**results, **tables, **figures})
         tracked.log_files(info.run_dir, written)
         return report, tracked.where
 
@@ -132,24 +147,6 @@ def _context(prepared: config.Job, info: RunInfo, store: Store) -> Context:
         tracker=prepared.settings.tracker,
         overrides=info.overrides,
     )
-
-
-def _track(
-    tracked: TrackedRun,
-    report: Report,
-    store: Store,
-    plots: Sequence[Plot],
-    *,
-    tables: bool,
-) -> None:
-    """tables  False in the jobs of a sweep, many of which have the same"""
-    spend = {f"usage/{name}": value for name, value in store.usage.metrics().items()}
-    tracked.log_summary({**report.metrics, **spend})
-    tracked.log_series("n_perms", report.series)
-    for name, rows in report.tables.items() if tables else ():
-        tracked.log_table(name, rows)
-    for plot in plots:
-        tracked.log_plot(plot)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import os
 import pkgutil
 import re
 import secrets
@@ -29,6 +30,8 @@ from elo_exp.experiments import Experiment, labels, parts_of
 from elo_exp.records import UserError
 from elo_exp.trackers import RunInfo, Tracker
 
+# In the environment of a sweep's jobs: its name in trackers, and the keys that it sweeps
+GROUP, SWEPT = "ELO_EXP_GROUP", "ELO_EXP_SWEPT"
 RULES = ConfigDict(
     arbitrary_types_allowed=True,
     extra="forbid",
@@ -120,16 +123,40 @@ def run_info(job: Job) -> RunInfo:
     """Describe the job that Hydra is running."""
     hydra = HydraConfig.get()
     run_dir, given = Path(hydra.runtime.output_dir), overrides()
+    kind, found = str(hydra.runtime.choices["experiment"]), labels(job.experiment)
+    name, group = run_dir.name, None
+    if is_multirun():
+        name = _swept_values(given) or name
+        group = os.environ.get(GROUP, Path(hydra.sweep.dir).name)
+    tags = {
+        "mode": job.config.get("mode", {}).get("name"),
+        "judge": found.get("judge_model"),
+        "experiment": kind,
+    }
     return RunInfo(
         run_dir=run_dir,
-        name=(" ".join(given) or run_dir.name) if is_multirun() else run_dir.name,
-        group=Path(hydra.sweep.dir).name if is_multirun() else None,
-        job_type=str(hydra.runtime.choices["experiment"]),
+        name=name,
+        group=group,
+        job_type=kind,
         config={
             name: value for name, value in job.config.items() if name != "_target_"
         },
         overrides=given,
-        labels=labels(job.experiment),
+        labels=found,
+        tags=tuple(f"{key}:{value}" for key, value in tags.items() if value),
+    )
+
+
+def _swept_values(given: Sequence[str]) -> str:
+    """Return the overrides of a job that differ from those of others, such as "k=16 n_perms=500"."""
+    words = {word.partition("=")[0].lstrip("+"): word for word in given}
+    swept = [key for key in os.environ.get(SWEPT, "").split(",") if key in words]
+    swept = swept or list(words)
+    last = [key.rpartition(".")[2] for key in swept]
+    names = last if len(set(last)) == len(last) else swept
+    return " ".join(
+        f"{name}={words[key].partition('=')[2]}"
+        for name, key in zip(names, swept, strict=True)
     )
 
 

@@ -1,4 +1,4 @@
-"""Progress on long work: a bar on a terminal, a line now and then in a log."""
+"""Progress on long work: a bar on a terminal, lines in a log, and calls to whoever listens."""
 
 from __future__ import annotations
 
@@ -16,40 +16,58 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _SECONDS_A_LINE = 10.0
 _SECONDS_A_NOTE = 30.0
-_SECONDS_UNSEEN = (
-    3.0  # of work that is measured: where it takes no longer, nothing is shown of it
-)
-_say: list[Callable[[str], None]] = []  # of the bar that is shown, if one is
+_SECONDS_HIDDEN = 3.0  # work measured by `meter` that takes no longer shows nothing
+_bar_notes: list[Callable[[str], None]] = []  # of the bar that is shown, if one is
+_listeners: list[Callable[[], None]] = []
 _last_note = [0.0]
 
 
 def track(items: Iterable[T], *, label: str, total: int) -> Generator[T]:
-    """Pass the items on and show how far they are."""
-    if total == 0:
-        yield from items
-    elif (
-        sys.stderr.isatty() and multiprocessing.parent_process() is None
-    ):  # one bar: not of each worker of a launcher
-        yield from _bar(items, label, total)
-    else:
-        yield from _lines(items, label, total)
+    """Pass the items on and show how many are done.
+
+    Listeners are called after every tenth of them and every ten seconds.
+    """
+    # One bar on a terminal, and not one for each worker of a launcher
+    has_bar = sys.stderr.isatty() and multiprocessing.parent_process() is None
+    last, tenth = time.monotonic(), max(total // 10, 1)
+    shown = _bar(items, label, total) if has_bar and total else items
+    for done, item in enumerate(shown, start=1):
+        yield item
+        is_due = time.monotonic() - last > _SECONDS_A_LINE
+        if is_due:
+            last = time.monotonic()
+            if not has_bar:
+                logger.info("%s: %s of %s", label, f"{done:,}", f"{total:,}")
+        if is_due or done % tenth == 0 or done == total:
+            for listener in _listeners:
+                listener()
+
+
+@contextmanager
+def listening(listener: Callable[[], None]) -> Iterator[None]:
+    """Call the listener while tracked work goes on."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 @contextmanager
 def meter(label: str, *, total: int) -> Iterator[Callable[[float], None]]:
-    """For work that is no row of items: what is to be told, by any thread, how much of `total` was done since.
+    """Give a function that any thread calls with how much of `total` was done since its last call.
 
     Work of a few seconds shows nothing.
     """
-    begun = time.monotonic()
+    started = time.monotonic()
     done, shown = 0.0, 0
-    telling = threading.Lock()
+    lock = threading.Lock()
 
     def tell(more: float) -> None:
         nonlocal done, shown
-        with telling:
+        with lock:
             done += more
-            if time.monotonic() - begun < _SECONDS_UNSEEN:
+            if time.monotonic() - started < _SECONDS_HIDDEN:
                 return
             while shown < min(int(done), total):
                 next(items)
@@ -60,9 +78,9 @@ def meter(label: str, *, total: int) -> Iterator[Callable[[float], None]]:
 
 
 def note(text: str) -> None:
-    """What work that is being tracked is waiting for: beside the bar, or as a line, not too often."""
-    if _say:
-        _say[-1](text)
+    """Say what tracked work is waiting for: beside the bar, or as a line, not too often."""
+    if _bar_notes:
+        _bar_notes[-1](text)
     elif time.monotonic() - _last_note[0] >= _SECONDS_A_NOTE:
         _last_note[0] = time.monotonic()
         logger.info("%s", text)
@@ -70,37 +88,22 @@ def note(text: str) -> None:
 
 def _bar(items: Iterable[T], label: str, total: int) -> Iterator[T]:
     from rich import progress as rich
-    from rich.console import Console, RenderableType
-    from rich.text import Text
-
-    class BarAndNote(rich.Progress):
-        note = ""
-
-        def get_renderables(self) -> Iterator[RenderableType]:
-            yield from super().get_renderables()
-            if self.note:
-                yield Text(f"  {self.note}", style="dim")
+    from rich.console import Console
 
     columns = (
-        rich.TextColumn("{task.description}"),
+        rich.TextColumn("{task.description}", markup=False),
         rich.BarColumn(),
         rich.MofNCompleteColumn(),
+        rich.TimeElapsedColumn(),
+        rich.TimeRemainingColumn(),
+        rich.TextColumn("{task.fields[note]}", style="dim", markup=False),
     )
-    times = rich.TimeElapsedColumn(), rich.TimeRemainingColumn()
-    with BarAndNote(
-        *columns, *times, console=Console(stderr=True), transient=True
+    with rich.Progress(
+        *columns, console=Console(stderr=True), transient=True
     ) as progress:
-        _say.append(lambda text: setattr(progress, "note", text))
+        task = progress.add_task(label, total=total, note="")
+        _bar_notes.append(lambda text: progress.update(task, note=text))
         try:
-            yield from progress.track(items, total=total, description=label)
+            yield from progress.track(items, task_id=task)
         finally:
-            _say.pop()
-
-
-def _lines(items: Iterable[T], label: str, total: int) -> Iterator[T]:
-    last = time.monotonic()
-    for done, item in enumerate(items, start=1):
-        yield item
-        if time.monotonic() - last > _SECONDS_A_LINE:
-            last = time.monotonic()
-            logger.info("%s: %d of %d", label, done, total)
+            _bar_notes.pop()

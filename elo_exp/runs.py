@@ -74,6 +74,7 @@ class Manifest:
         earlier = manifest_if_any(info.run_dir)
         self._content: dict[str, Any] = {
             "experiment": info.job_type,
+            "group": info.group,
             "mode": config.get("mode", {}).get("name"),
             "n_perms": config.get("elo", {}).get("n_perms"),
             "shuffle_seed": config.get("elo", {}).get("seed"),
@@ -84,6 +85,7 @@ class Manifest:
             "usage": None,
             "paid_before": _paid_before(earlier),
             "overrides": list(info.overrides),
+            "config_path": ".hydra/config.yaml",
             "git_commit": _git_commit(),
             "versions": _versions(),
             "input_paths": input_paths,

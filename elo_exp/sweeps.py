@@ -7,10 +7,13 @@ import itertools
 import json
 import logging
 import math
+import os
+import re
 import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,7 +23,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from elo_exp import __version__, config
+from elo_exp import __version__, config, runs
 from elo_exp.console import LineFormatter, show
 from elo_exp.errors import format_user_error
 from elo_exp.experiments import Context
@@ -28,10 +31,11 @@ from elo_exp.files import write_json
 from elo_exp.models import checkpoints
 from elo_exp.report import sweep_summary
 from elo_exp.report.sweep_summary import SweepSummary
+from elo_exp.report.tracked import sweep_charts
 from elo_exp.runs import input_hashes, manifest_if_any
 from elo_exp.store import processes
 from elo_exp.store.store import Store
-from elo_exp.trackers import RunInfo, Tracker
+from elo_exp.trackers import RunInfo, Tracker, tracking
 
 logger = logging.getLogger(__name__)
 
@@ -79,10 +83,32 @@ class Checks(Callback):
                 job = prepare(hydra.compose(config_name, overrides), overrides)
                 Checks.tracker = job.settings.tracker
         Checks.folder = Path(config.hydra.sweep.dir)
+        os.environ[GROUP] = _group(Checks.folder)
+        os.environ[SWEPT] = ",".join(_swept_keys(config))
         processes.export_lifeline()
 
 
-prepare = config.prepare  # hidden by the argument that Hydra passes to a callback
+# Hidden by the argument that Hydra passes to a callback
+prepare, GROUP, SWEPT = config.prepare, config.GROUP, config.SWEPT
+
+
+def _group(folder: Path) -> str:
+    """Return the name of a sweep in trackers, which it keeps when it is continued."""
+    for job in runs.sweep_jobs(folder):
+        if group := runs.manifest_if_any(job).get("group"):
+            return str(group)
+    has_time = re.search(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d", folder.name)
+    return (
+        folder.name if has_time else f"{folder.name}_{datetime.now():%Y-%m-%d_%H-%M-%S}"
+    )
+
+
+def _swept_keys(cfg: DictConfig) -> list[str]:
+    words = OverridesParser.create().parse_overrides(
+        _unresolved(cfg.hydra.overrides.task)
+    )
+    given = [w.get_key_element().lstrip("+") for w in words if w.is_sweep_override()]
+    return [*map(str, cfg.hydra.sweeper.get("params") or ()), *given]
 
 
 def dry_run(job: config.Job, context: Context) -> str | None:
@@ -170,17 +196,15 @@ def _track(folder: Path, summary: SweepSummary, tracker: Tracker) -> None:
     info = RunInfo(
         run_dir=folder,
         name="sweep-summary",
-        group=folder.name,
+        group=os.environ[GROUP],
         job_type="sweep-summary",
         config=summary.config,
     )
-    with tracker.open(info) as tracked:
-        tracked.log_summary(
-            {"sweep/jobs": summary.n_jobs, "sweep/finished": summary.n_finished}
-        )
-        tracked.log_table("sweep", summary.rows)
-        for plot in summary.plots:
-            tracked.log_plot(plot)
+    with tracking(tracker, info) as tracked:
+        counts = {"sweep/jobs": summary.n_jobs, "sweep/finished": summary.n_finished}
+        figures = {f"figures/{plot.name}": plot for plot in summary.plots}
+        charts = sweep_charts(summary.rows)
+        tracked.log({**counts, "sweep": summary.rows, **charts, **figures})
 
 
 def finished(info: RunInfo) -> float | None:

@@ -23,7 +23,7 @@ from tests.readers_machine import Machine, ended_well, is_run, machine
 
 SHOWN = [command for page in PAGES for command in commands(page)]
 RUN = [command for command in SHOWN if is_run(command)]
-FREE = re.compile("plan=true|experiment=(store|rate|compare|dashboard)")
+FREE = re.compile("plan=true|experiment=(store|rate|compare)")
 CLUSTERS = "docs/clusters.md"
 
 

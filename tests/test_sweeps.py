@@ -19,7 +19,7 @@ from tests.pages import Reader
 
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
 # Keys of a manifest that differ between two runs of the same settings
-ITS_OWN = {"files", "started_at", "finished_at", "config", "overrides"}
+ITS_OWN = {"group", "files", "started_at", "finished_at", "config", "overrides"}
 SMALL = ("judging.limit_pairs=40", "tracker=local", "rubric=[factuality,calibration]")
 JOBS = [(k, n_perms) for k in (8, 16, 32) for n_perms in (10, 20)]
 
@@ -60,7 +60,7 @@ def test_every_job_is_a_run_of_its_own_in_the_folder_and_the_group_of_the_sweep(
         assert entry["usage"] == manifest["usage"]
         begun = log(folder)[0][1]
         assert begun["group"] == swept.run_dir.name
-        assert begun["name"].startswith(f"elo.k={k} elo.n_perms={n_perms} ")
+        assert begun["name"] == f"k={k} n_perms={n_perms}"
         assert not (folder / "figures").exists()
 
 
@@ -143,9 +143,12 @@ def test_the_summary_is_a_page_figures_and_one_more_run_in_the_group(swept: Ran)
         assert table(folder / f"figures/{name}.csv")
     (_, begun), *logged = log(folder)
     assert (begun["name"], begun["group"]) == ("sweep-summary", folder.name)
-    assert dict(logged)["summary"] == {"sweep/jobs": 6, "sweep/finished": 6}
-    assert len(dict(logged)["table"]["rows"]) == 6 * 2 * 4
-    assert [value["name"] for kind, value in logged if kind == "figure"] == figures
+    found = dict(logged)["summary"]
+    assert (found["sweep/jobs"], found["sweep/finished"]) == (6, 6)
+    assert len(found["sweep"]) == 6 * 2 * 4
+    assert [name for name in found if name.startswith("figures/")] == [
+        f"figures/{name}" for name in figures
+    ]
     assert swept.out.splitlines()[-2] == "sweep: 6 of 6 jobs finished"
     assert "probe_reference +" in swept.out
 

@@ -1,8 +1,11 @@
-"""A tracker logs each job's run: to Weights & Biases, or to local files.
+"""A tracker logs each job's run: to Weights & Biases, or to a local file.
 
 Runs are made offline and read back with `wandb leet inspect`, W&B's own reader of its files.
 """
 
+from __future__ import annotations
+
+import csv
 import json
 import os
 import pty
@@ -18,26 +21,42 @@ import pytest
 
 from elo_exp.files import write_jsonl
 from elo_exp.records import UserError
-from elo_exp.trackers import RunInfo
+from elo_exp.trackers import RunInfo, tracking
 from elo_exp.trackers.wandb import WandbTracker
-from tests.commands import LOCAL, SMALL, Ran, attempt, attempt_program, environment, run
+from tests.anthropic_server import AnthropicServer
+from tests.anthropic_verdicts import longer
+from tests.commands import (
+    LOCAL,
+    QUICK,
+    SMALL,
+    attempt,
+    attempt_program,
+    environment,
+    run,
+)
 from tests.wandb_server import KEY, serving
 
-DIMENSIONS = ["factuality", "calibration", "clinical_utility"]
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
+SPOILT = ("judge.position_effect=0.5", "elo.n_perms=20", "rubric=[factuality]")
 Record = dict[str, Any]
 
 
+def inspect(run_dir: Path, folder: Path) -> list[Record]:
+    (path,) = run_dir.glob("wandb/offline-run-*/run-*.wandb")
+    program = (sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path))
+    inspected = attempt_program(*program, folder=folder)
+    assert inspected.code == 0, inspected.err
+    return [json.loads(line) for line in inspected.out.splitlines()]
+
+
 class Logged:
-    """A W&B run file, read back."""
+    """A run folder, and its W&B run file read back."""
 
     def __init__(self, run_dir: Path, folder: Path) -> None:
-        (self.path,) = run_dir.glob("wandb/offline-run-*/run-*.wandb")
-        program = (sys.executable, "-m", "wandb", "leet", "inspect", "--json")
-        inspected = attempt_program(*program, str(self.path), folder=folder)
-        assert inspected.code == 0, inspected.err
-        self._records = [json.loads(line) for line in inspected.out.splitlines()]
-        (self.run,) = self.of("run")
+        self.run_dir = run_dir
+        self._records = inspect(run_dir, folder)
+        self.run = self.of("run")[0]
+        self.tags = self.of("run")[-1]["tags"]
         self.config: Record = self.run["config"]["update"]
         self.exit_code = int(self.of("exit")[0]["exit_code"])
         self.history: list[Record] = [record["item"] for record in self.of("history")]
@@ -48,19 +67,39 @@ class Logged:
     def of(self, kind: str) -> list[Record]:
         return [record[kind] for record in self._records if record["type"] == kind]
 
+    def names(self) -> set[str]:
+        """All that was logged; what is no number under the name that W&B gives it."""
+        every = {name for row in self.history for name in row} | set(self.summary)
+        return {name.partition("._")[0].removesuffix(".path") for name in every}
+
     def media(self, key: str) -> Record:
-        """The properties of what was logged under a key, and its file."""
-        start = f"{key}."
-        (found,) = (
-            {k.removeprefix(start): v for k, v in row.items() if k.startswith(start)}
-            for row in self.history
-            if any(name.startswith(start) for name in row)
-        )
-        return found | {"file": self.path.parent / "files" / found["path"]}
+        """What was logged under a key that is no number, and its file."""
+        rows = [row for row in self.history if f"{key}._type" in row]
+        start, (row,) = f"{key}.", rows
+        found = {
+            k.removeprefix(start): v for k, v in row.items() if k.startswith(start)
+        }
+        (files,) = self.run_dir.glob("wandb/offline-run-*/files")
+        return found | {"file": files / found.get("path", "")}
 
     def table(self, key: str) -> list[Record]:
         table = json.loads(self.media(key)["file"].read_text(encoding="utf-8"))
         return [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+
+    def lines(self, key: str) -> dict[str, list[tuple[float, float]]]:
+        """The points of a native line chart, by line."""
+        charts = {name for record in self.of("config") for name in record["update"]}
+        assert f"_wandb.visualize.{key}" in charts
+        found: dict[str, list[tuple[float, float]]] = {}
+        for row in self.table(f"{key}_table"):
+            found.setdefault(row["lineKey"], []).append((row["step"], row["lineVal"]))
+        return found
+
+    def steps(self, axis: str) -> list[Record]:
+        return [row for row in self.history if axis in row]
+
+    def read(self, name: str) -> Any:
+        return json.loads((self.run_dir / name).read_text(encoding="utf-8"))
 
 
 def run_at_a_terminal(*arguments: str, folder: Path) -> tuple[int, str]:
@@ -94,7 +133,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def logged(folder: Path) -> Logged:
+def single(folder: Path) -> Logged:
     """A run at a terminal without a key."""
     code, screen = run_at_a_terminal(
         *SMALL, "elo.k=12", "hydra.run.dir=tracked", folder=folder
@@ -106,110 +145,231 @@ def logged(folder: Path) -> Logged:
 
 
 @pytest.fixture(scope="module")
-def local(logged: Logged, folder: Path) -> Ran:
-    """The same run, logged by tracker=local."""
-    return run(*LOCAL, "elo.k=12", "hydra.run.dir=local", folder=folder)
+def jobs(folder: Path) -> list[Logged]:
+    """Of a sweep with a judge that prefers what it sees first."""
+    given = ("-m", "elo.k=8,16", "hydra.sweep.dir=both", *SPOILT)
+    run(*given, folder=folder, strict=False)
+    return [Logged(folder / "both" / job, folder) for job in "01"]
 
 
-def run_info(folder: Path) -> RunInfo:
-    return RunInfo(
-        run_dir=folder, name="none", group=None, job_type="tournament", config={}
-    )
+@pytest.fixture(scope="module", params=["single", "job"])
+def logged(request: pytest.FixtureRequest) -> Logged:
+    if request.param == "single":
+        return request.getfixturevalue("single")  # type: ignore[no-any-return]
+    return request.getfixturevalue("jobs")[1]  # type: ignore[no-any-return]
 
 
-# Weights & Biases
+# What every job logs
 
 
-def test_a_run_has_its_name_configuration_ratings_quality_and_spend(
-    logged: Logged, folder: Path
-):
-    record, config, summary = logged.run, logged.config, logged.summary
-    assert (record["display_name"], record["job_type"]) == ("tracked", "tournament")
-    assert (record["project"], logged.exit_code) == ("elo_exp", 0)
-    assert "run_group" not in record
-    assert (config["elo"]["k"], config["mode"]["name"]) == (12, "demo")
-    assert (config["judge_model"], config["entrants"]) == ("lexical", ", ".join(PROBES))
-    text = (folder / "tracked/elo_results.json").read_text(encoding="utf-8")
-    for dimension, by_model in json.loads(text)["primary"].items():
+def test_the_results_are_in_the_summary(logged: Logged):
+    summary, manifest = logged.summary, logged.read("manifest.json")
+    assert summary["headline"] == summary["headline/gap"] == manifest["headline"]
+    assert summary["headline/gap_se"] == manifest["headline_std_error"]
+    best = logged.table("leaderboard")[0]["entrant"]
+    assert summary["headline/leader"].split(", ")[0] == best
+    assert 0 < summary["known_order/recovered"] <= summary["known_order/pairs"]
+    assert summary["usage/verdicts_wanted"] == manifest["usage"]["verdicts_wanted"]
+    for dimension, by_model in logged.read("elo_results.json")["primary"].items():
         for name, elo in by_model.items():
             place = f"{dimension}/{name}"
             assert summary[f"elo/{place}"] == elo["mean"]
             assert summary[f"elo_ordering_error/{place}"] == elo["sem"]
-            assert f"bradley_terry/{place}" in summary
-        assert summary[f"judge/{dimension}/flip_rate"] == 0
-    assert summary["usage/judge_calls"] > 0
+            assert summary[f"bradley_terry_ci_low/{place}"] < elo["mean"] + 1000
+    rates = {row["dimension"]: row["flip_rate"] for row in manifest["judge_quality"]}
+    for dimension, rate in rates.items():
+        assert summary[f"judge/{dimension}/flip_rate"] == rate
 
 
-def test_traces_are_line_charts_over_the_number_of_permutations(logged: Logged):
-    names = {f"trace/{dimension}/{name}" for dimension in DIMENSIONS for name in PROBES}
-    metrics = [m for m in logged.of("metric") if "step_metric" in m]
-    steps = {m["name"]: m["step_metric"] for m in metrics}
-    assert steps == dict.fromkeys(names, "n_perms")
-    rows = [row for row in logged.history if "n_perms" in row]
+def test_intervals_are_flat_lines_with_the_best_on_top(logged: Logged):
+    ratings = logged.read("ratings.json")["dimensions"]["factuality"]
+    board = ratings["bradley_terry"]["ratings"]
+    expected = {
+        row["model"]: [
+            (row[end], len(board) - n) for end in ("ci_low", "rating", "ci_high")
+        ]
+        for n, row in enumerate(board)
+    }
+    assert logged.lines("ratings/factuality") == expected
+
+
+def test_k_sensitivity_is_a_chart_of_all_k(logged: Logged):
+    by_k = logged.read("elo_results.json")["k_sensitivity"]["factuality"]
+    for name, line in logged.lines("k_sensitivity/factuality").items():
+        assert line == [(float(k), by_k[k][name]["mean"]) for k in by_k]
+
+
+def test_permutations_are_histograms_and_traces_end_at_the_mean(logged: Logged):
+    rows = logged.steps("n_perms")
     assert [row["n_perms"] for row in rows] == list(range(1, 21))
-    for name in names:
-        expected = logged.summary[name.replace("trace/", "elo/")]
-        assert rows[-1][name] == pytest.approx(expected)
+    steps = {m["name"]: m.get("step_metric") for m in logged.of("metric")}
+    for name in PROBES:
+        shape = logged.media(f"permutations/factuality/{name}")
+        mean = logged.summary[f"elo/factuality/{name}"]
+        assert (shape["_type"], sum(shape["values"])) == ("histogram", 20)
+        assert shape["bins"][0] <= mean <= shape["bins"][-1]
+        assert rows[-1][f"trace/factuality/{name}"] == pytest.approx(mean)
+        assert steps[f"trace/factuality/{name}"] == "n_perms"
 
 
-def test_figures_are_images_verdicts_a_table_and_the_run_folder_the_artifact(
-    logged: Logged, folder: Path
+def test_tables_have_the_numbers_of_the_run_folder(logged: Logged):
+    with (logged.run_dir / "pairwise_winrates.csv").open(encoding="utf-8") as file:
+        rates = list(csv.DictReader(file))
+    found = logged.table("win_rates")
+    assert [{k: str(v) for k, v in row.items()} for row in found] == rates
+    strata = logged.run_dir / "strata.csv"
+    if strata.exists():  # a single run of 40 pairs has one stratum
+        with strata.open(encoding="utf-8") as file:
+            assert len(logged.table("strata")) == len(list(csv.DictReader(file)))
+    assert ("strata" in logged.names()) == strata.exists()
+    states = {row["name"]: row["state"] for row in logged.table("judge")}
+    assert {"flips", "first_shown", "invalid"} <= set(states)
+    assert logged.summary["judge/caution"] == ("caution" in states.values())
+    assert ("caution" in logged.tags) == logged.summary["judge/caution"]
+
+
+def test_verdicts_have_their_texts_cut_where_they_are_long(logged: Logged):
+    matches = logged.run_dir / "matches/matches.jsonl"
+    keys = ("prompt_id", "dimension", "entrant_a", "entrant_b")
+    texts = {
+        tuple(row[key] for key in keys): row
+        for row in map(json.loads, matches.read_text(encoding="utf-8").splitlines())
+    }
+    rows = logged.table("verdicts")
+    assert {tuple(row[key] for key in keys) for row in rows} == set(texts)
+    for row in rows:
+        match = texts[tuple(row[key] for key in keys)]
+        for cut, whole in (("question", "prompt_text"), ("answer_a", "response_a")):
+            assert row[cut] == match[whole] or match[whole].startswith(row[cut][:-1])
+            assert len(row[cut]) <= 401
+    path = logged.run_dir / "verdicts/factuality.jsonl"
+    for line, row in zip(
+        path.read_text(encoding="utf-8").splitlines(), rows, strict=False
+    ):
+        judgment = json.loads(line)
+        ab, ba = judgment["raw"]
+        assert (row["verdict_ab"], row["reason_ba"]) == (
+            ab["verdict"],
+            ba["reasoning"][:400],
+        )
+        assert [ba[key] for key in keys] == [judgment[key] for key in keys]
+
+
+def test_only_a_single_run_has_figures_and_each_its_folder_as_artifact(
+    single: Logged, jobs: list[Logged]
 ):
-    image = logged.media("figures/ratings")
-    assert (image["_type"], image["format"]) == ("image-file", "png")
-    assert image["caption"].startswith("Ratings")
-    figure = folder / "tracked/figures/ratings.png"
+    image = single.media("figures/ratings")
+    figure = single.run_dir / "figures/ratings.png"
     assert image["file"].read_bytes() == figure.read_bytes()
-    text = (folder / "tracked/verdicts/factuality.jsonl").read_text(encoding="utf-8")
-    raw = {
-        (judgment["prompt_id"], order, verdict["verdict"])
-        for judgment in map(json.loads, text.splitlines())
-        for order, verdict in zip(("ab", "ba"), judgment["raw"], strict=True)
-    }
-    assert raw == {
-        (row["prompt_id"], row["order"], row["verdict"])
-        for row in logged.table("verdicts")
-        if row["dimension"] == "factuality"
-    }
-    (artifact,) = (found for found in logged.of("artifact") if found["type"] == "run")
-    paths = {content["path"] for content in artifact["manifest"]["contents"]}
-    assert paths >= {"manifest.json", "battles.jsonl", "verdicts/factuality.jsonl"}
+    assert not any(name.startswith("figures/") for name in jobs[1].names())
+    for logged in (single, *jobs):
+        artifacts = [found for found in logged.of("artifact") if found["type"] == "run"]
+        (contents,) = (found["manifest"]["contents"] for found in artifacts)
+        paths = {content["path"] for content in contents}
+        assert paths >= {"manifest.json", "battles.jsonl", "verdicts/factuality.jsonl"}
 
 
-@pytest.fixture(scope="module")
-def swept(logged: Logged, folder: Path) -> list[Logged]:
-    jobs = ("-m", "elo.k=8,16", "hydra.sweep.dir=both")
-    run(*jobs, *SMALL, "rubric=[factuality]", folder=folder, strict=False)
-    return [Logged(folder / "both" / job, folder) for job in ("0", "1")]
+def test_a_run_has_its_name_tags_and_the_settings_of_its_experiment(single: Logged):
+    record, config = single.run, single.config
+    assert (record["display_name"], record["job_type"]) == ("tracked", "tournament")
+    assert (record["project"], single.exit_code) == ("elo_exp", 0)
+    assert "run_group" not in record
+    assert single.tags == ["mode:demo", "judge:lexical", "experiment:tournament"]
+    assert (config["elo"]["k"], config["mode"]["name"]) == (12, "demo")
+    assert (config["judge_model"], config["entrants"]) == ("lexical", ", ".join(PROBES))
+    assert not {"oracle", "arena", "estimator", "runs", "battles"} & set(config)
 
 
-def test_a_multirun_is_one_group_with_a_run_for_each_job(swept: list[Logged]):
-    for job, k in zip(swept, (8, 16), strict=True):
-        assert (job.run["run_group"], job.config["elo"]["k"]) == ("both", k)
-        assert job.run["display_name"].startswith(f"elo.k={k} ")
-    assert swept[0].run["run_id"] != swept[1].run["run_id"]
+def test_a_sweep_is_one_group_of_runs_named_by_what_was_swept(
+    jobs: list[Logged], folder: Path
+):
+    assert [job.run["display_name"] for job in jobs] == ["k=8", "k=16"]
+    groups = {job.run["run_group"] for job in jobs}
+    (group,) = groups
+    assert group.startswith("both_2")  # the folder and the time
+    assert jobs[0].run["run_id"] != jobs[1].run["run_id"]
+    (folder / "both/1/manifest.json").unlink()
+    given = ("-m", "elo.k=8,16", "hydra.sweep.dir=both", "tracker=local", *SPOILT)
+    run(*given, "resume=false", folder=folder)
+    begun = [rows_of(folder / f"both/{job}")["run"][0] for job in ("1", "")]
+    assert [row["group"] for row in begun] == [group, group]
+    summary = rows_of(folder / "both")["summary"][0]
+    lines = summary["k_sensitivity/factuality"]["lines"]
+    assert {len(line) for line in lines.values()} == {2}
 
 
-def test_wandb_mode_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    tracker = WandbTracker(project="elo_exp", entity=None, mode="auto", wait_s=30)
-    with tracker.open(run_info(tmp_path)) as tracked:
-        tracked.log_summary({"elo/factuality/probe_hedged": 1400.0})
-    assert not list(tmp_path.rglob("*.wandb"))
+def test_a_name_is_cut_to_what_the_server_accepts(tmp_path: Path):
+    program = (
+        "from pathlib import Path; from elo_exp.trackers import RunInfo;"
+        "from elo_exp.trackers.wandb import WandbTracker;"
+        "WandbTracker(project='p', entity=None, mode='offline', wait_s=1).open(RunInfo("
+        "run_dir=Path('.'), name='k' * 300, group=None, job_type='', config={},"
+        " tags=('t' * 99,))).close(0)"
+    )
+    assert attempt_program(sys.executable, "-c", program, folder=tmp_path).code == 0
+    logged = [r["run"] for r in inspect(tmp_path, tmp_path) if r["type"] == "run"]
+    assert (len(logged[0]["display_name"]), len(logged[0]["tags"][0])) == (128, 64)
 
 
-def test_a_project_that_wandb_refuses_is_a_user_error(tmp_path: Path):
-    tracker = WandbTracker(project="a/b", entity=None, mode="offline", wait_s=30)
-    message = "'a/b': cannot contain characters.*Check tracker"
-    with pytest.raises(UserError, match=message), tracker.open(run_info(tmp_path)):
-        pytest.fail("the run has begun")
+# While it works
 
 
-def test_a_variable_that_wandb_refuses_stops_the_run_before_judging(tmp_path: Path):
-    ran = attempt(*SMALL, folder=tmp_path, strict=False, WANDB_BASE_URL="nowhere")
-    message = "elo_exp: tracker: Weights & Biases refuses a setting: base_url: Input should be"
-    assert (ran.code, ran.err.splitlines()[-1].startswith(message)) == (2, True)
-    assert not list(tmp_path.rglob("verdicts"))
+def test_a_run_logs_its_progress_while_it_works(jobs: list[Logged]):
+    rows, usage = (
+        jobs[0].steps("progress/seconds"),
+        jobs[0].read("manifest.json")["usage"],
+    )
+    judged = [row["progress/judged"] for row in rows]
+    assert judged == sorted(judged)
+    assert 0 < judged[0] < judged[-1] == usage["judge_calls"]
+    (quality,) = jobs[0].read("manifest.json")["judge_quality"]
+    assert 0 < rows[-1]["progress/flips"] == quality["n_flips"]
+    assert rows[-1]["progress/answered"] == usage["responses_wanted"]
+    cached = jobs[1].steps("progress/seconds")[-1]
+    assert cached["progress/cached"] == usage["judge_calls"]
+    assert cached["progress/flips"] == quality["n_flips"]
+
+
+def test_the_forecast_of_a_paid_judge_ends_at_what_it_has_cost(tmp_path: Path):
+    with AnthropicServer(verdicts=longer) as server:
+        judge = (
+            "judge=haiku",
+            "judge.transport=messages",
+            f"judge.base_url={server.url}",
+        )
+        given = (
+            *judge,
+            "judging.budget_usd=1",
+            "entrant=[probe_reference,probe_partial]",
+        )
+        key = {"ANTHROPIC_API_KEY": server.key, "NO_PROXY": "127.0.0.1"}
+        ran = run(*QUICK, *given, folder=tmp_path, **key)
+    rows = [row for row in rows_of(ran.run_dir)["step"] if row.get("cost/forecast")]
+    dollars, final = (
+        rows[-1]["cost/dollars"],
+        ran.read("manifest.json")["usage"]["dollars"],
+    )
+    assert (dollars, rows[-1]["cost/forecast"]) == (final, final)
+    assert 0 < rows[1]["cost/dollars"] < dollars
+    assert rows[1]["cost/forecast"] == pytest.approx(dollars, rel=0.5)
+
+
+# Servers and settings
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+def test_a_server_that_refuses_the_run_is_told_in_one_line(status: int, tmp_path: Path):
+    with serving() as server:
+        server.refusal = status
+        ran = run(
+            *QUICK, "tracker=wandb", folder=tmp_path, strict=False, **server.variables
+        )
+    message = (
+        "refuses the run (permission denied). This run and those that follow are logged"
+    )
+    assert ran.err.count(message) == 1
+    assert "cannot be reached" not in ran.err
+    assert Logged(ran.run_dir, tmp_path).exit_code == 0
 
 
 def test_a_sweep_waits_once_for_a_server_that_does_not_answer(tmp_path: Path):
@@ -218,8 +378,32 @@ def test_a_sweep_waits_once_for_a_server_that_does_not_answer(tmp_path: Path):
     given = ("-m", "elo.k=8,16", *online, *SMALL, "rubric=[factuality]")
     ran = run(*given, folder=tmp_path, strict=False, **server)
     assert ran.err.count("cannot be reached") == 1
+    assert "refuses" not in ran.err
     for job in ("0", "1"):
         assert Logged(tmp_path / "both" / job, tmp_path).exit_code == 0
+
+
+def test_wandb_mode_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    tracker = WandbTracker(project="elo_exp", entity=None, mode="auto", wait_s=30)
+    info = RunInfo(run_dir=tmp_path, name="none", group=None, job_type="", config={})
+    with tracking(tracker, info) as tracked:
+        tracked.log({"elo/factuality/probe_hedged": 1400.0})
+    assert not list(tmp_path.rglob("*.wandb"))
+
+
+def test_a_project_that_wandb_refuses_is_a_user_error(tmp_path: Path):
+    tracker = WandbTracker(project="a/b", entity=None, mode="offline", wait_s=30)
+    info = RunInfo(run_dir=tmp_path, name="none", group=None, job_type="", config={})
+    with pytest.raises(UserError, match="'a/b': cannot contain.*Check tracker"):
+        tracker.open(info)
+
+
+def test_a_variable_that_wandb_refuses_stops_the_run_before_judging(tmp_path: Path):
+    ran = attempt(*SMALL, folder=tmp_path, strict=False, WANDB_BASE_URL="nowhere")
+    message = "elo_exp: tracker: Weights & Biases refuses a setting: base_url: Input should be"
+    assert (ran.code, ran.err.splitlines()[-1].startswith(message)) == (2, True)
+    assert not list(tmp_path.rglob("verdicts"))
 
 
 @pytest.mark.parametrize("tracker", ["wandb", "local"])
@@ -248,27 +432,17 @@ def test_a_run_that_fails_is_marked_as_failed(tracker: str, tmp_path: Path):
 # The dashboard
 
 
-def dashboard(*given: str, folder: Path, **variables: str) -> Ran:
-    """Not strict: wandb_workspaces uses what pydantic calls deprecated."""
-    command = ("experiment=dashboard", "dashboard.file=dashboard.json", *given)
-    return attempt(*command, folder=folder, strict=False, **variables)
-
-
-def read_workspace(folder: Path) -> Record:
-    return dict(json.loads((folder / "dashboard.json").read_text(encoding="utf-8")))
-
-
-@pytest.fixture(scope="module")
-def workspace(logged: Logged, folder: Path) -> Record:
-    ran = dashboard("runs=[tracked]", "dashboard.group=both", folder=folder)
-    assert ran.code == 0, ran.err
-    return read_workspace(folder)
-
-
-def panels(workspace: Record) -> dict[str, list[Record]]:
-    """By section."""
-    sections = workspace["spec"]["section"]["panelBankConfig"]["sections"]
-    return {section["name"]: section["panels"] for section in sections}
+def saved(*given: str, folder: Path) -> tuple[str, Record]:
+    """What is printed, and the workspace that the server was sent."""
+    with serving() as server:
+        # Not strict: wandb_workspaces uses what pydantic calls deprecated
+        command = ("experiment=dashboard", *given)
+        ran = run(*command, folder=folder, strict=False, **server.variables)
+        (view,) = server.views
+    assert (view["entityName"], view["projectName"]) == ("me", "elo_exp")
+    address = f"{server.variables['WANDB_BASE_URL']}/me/elo_exp?nw={view['name'][3:-2]}"
+    assert ran.out.strip() == address
+    return ran.out, json.loads(view["spec"])
 
 
 def values_at(value: Any, key: str) -> Iterator[Any]:
@@ -281,72 +455,74 @@ def values_at(value: Any, key: str) -> Iterator[Any]:
             yield from values_at(inner, key)
 
 
-def test_a_dashboard_names_only_what_a_run_logs(workspace: Record, logged: Logged):
-    k = "config:elo.value.k"
-    known = {name for row in logged.history for name in row}
-    metrics = {name for some in values_at(workspace, "metrics") for name in some}
-    axes = {name for key in ("xAxis", "yAxis") for name in values_at(workspace, key)}
+@pytest.mark.parametrize("chosen", ["tracked", "both"])
+def test_a_dashboard_shows_only_what_the_runs_log(
+    chosen: str, single: Logged, jobs: list[Logged], folder: Path
+):
+    _, spec = saved(f"runs=[{chosen}]", "dashboard.group=mine", folder=folder)
+    logged = single if chosen == "tracked" else jobs[0]
+    metrics = {name for some in values_at(spec, "metrics") for name in some}
+    axes = {name for key in ("xAxis", "yAxis") for name in values_at(spec, key)}
+    arguments = [some[0] for some in values_at(spec, "args")]
+    tables = {one["value"] for one in arguments if one["name"] == "tableKey"}
+    media = {key for some in values_at(spec, "mediaKeys") for key in some}
     numbers = {name.removeprefix("summary:") for name in metrics | axes}
-    assert len(metrics) > 50
+    k = "config:elo.value.k"
     assert k in axes
-    assert numbers - {k, "_step"} <= known | set(logged.summary)
-    arguments = values_at(workspace, "args")
-    tables = [some[0]["value"] for some in arguments if some[0]["name"] == "tableKey"]
-    media = [key for some in values_at(workspace, "mediaKeys") for key in some]
-    assert {f"{name}.path" for name in (*tables, *media)} <= known
-    (columns,) = values_at(workspace, "columnOrder")
+    assert numbers - {k, "_step"} | tables | media <= logged.names()
+    assert {"ratings/factuality_table", "k_sensitivity/factuality_table"} <= tables
+    assert {"bradley_terry_ci_low/factuality/probe_hedged", "progress/flips"} <= numbers
+    assert bool(media) == (chosen == "tracked")
+    (columns,) = values_at(spec, "columnOrder")
     for column in columns[1:]:
         top, _, rest = column.removeprefix("config:").partition(".value")
         assert top in logged.config
         assert not rest or rest.removeprefix(".") in logged.config[top]
-    (run_set,) = workspace["spec"]["section"]["runSets"]
-    (chosen,) = run_set["filters"]["filters"]
-    assert (chosen["key"]["name"], chosen["value"]) == ("group", "both")
+    (run_set,) = spec["section"]["runSets"]
+    (group,) = run_set["filters"]["filters"]
+    assert (group["key"]["name"], group["value"]) == ("group", "mine")
 
 
 def test_a_dashboard_of_several_runs_shows_what_all_of_them_have(
-    logged: Logged, swept: list[Logged], folder: Path
+    single: Logged, jobs: list[Logged], folder: Path
 ):
     """A sweep over one dimension, beside a run of three."""
-    ran = dashboard("runs=[tracked,both]", folder=folder)
-    assert ran.code == 0, ran.err
-    ratings = panels(read_workspace(folder))["Result, with 95 % intervals"]
-    titles = [panel["config"]["chartTitle"] for panel in ratings]
-    assert {title.partition(":")[0] for title in titles} == {"factuality"}
-
-
-def test_with_a_key_a_dashboard_is_saved_to_the_server(workspace: Record, folder: Path):
-    with serving() as server:
-        saved = dashboard("runs=[tracked]", folder=folder, **server.variables)
-        server.is_closed = True
-        refused = dashboard("runs=[tracked]", folder=folder, **server.variables)
-    assert saved.code == 0, saved.err
-    (view,) = server.views
-    assert (view["entityName"], view["projectName"]) == ("me", "elo_exp")
-    address = f"{server.variables['WANDB_BASE_URL']}/me/elo_exp?nw={view['name'][3:-2]}"
-    assert saved.out.splitlines()[0] == address
-    assert refused.code == 2
-    message = "elo_exp: the workspace cannot be saved to Weights & Biases ("
-    assert refused.err.startswith(message)
-    assert "permission denied" in refused.err
+    _, spec = saved("runs=[tracked,both]", folder=folder)
+    metrics = [name for some in values_at(spec, "metrics") for name in some]
+    ratings = [name for name in metrics if name.startswith("bradley_terry/")]
+    assert {name.split("/")[1] for name in ratings} == {"factuality"}
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         (["runs=[]"], "runs: "),
+        (
+            ["runs=[tracked]"],
+            "tracker: a workspace is saved to Weights & Biases, and found no",
+        ),
         (["runs=[tracked]", "tracker=local"], "tracker: has no workspaces"),
+        (["runs=[tracked]", "dashboard.file=F"], "dashboard.file: unknown setting."),
     ],
 )
 def test_what_has_no_dashboard_is_one_line(
-    given: list[str], message: str, logged: Logged, folder: Path
+    given: list[str], message: str, single: Logged, folder: Path
 ):
-    refused = dashboard(*given, folder=folder)
-    assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert message in refused.err
+    ran = attempt("experiment=dashboard", *given, folder=folder, strict=False)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert message in ran.err
 
 
-# Local files
+def test_a_server_that_refuses_a_workspace_is_one_line(single: Logged, folder: Path):
+    with serving() as server:
+        server.refusal = 401
+        command = ("experiment=dashboard", "runs=[tracked]")
+        ran = attempt(*command, folder=folder, strict=False, **server.variables)
+    assert ran.code == 2
+    assert "Weights & Biases does not save the workspace (" in ran.err.splitlines()[-1]
+
+
+# A local file
 
 
 def rows_of(run_dir: Path) -> dict[str, list[Any]]:
@@ -358,20 +534,19 @@ def rows_of(run_dir: Path) -> dict[str, list[Any]]:
     return found
 
 
-def test_local_logs_the_same_as_wandb(local: Ran, logged: Logged):
-    rows = rows_of(local.run_dir)
-    assert (next(iter(rows)), rows["exit"]) == ("run", [0])
-    (begun,), (numbers,), (series,) = rows["run"], rows["summary"], rows["series"]
+def test_local_logs_the_same_as_wandb(single: Logged, folder: Path):
+    ran = run(*LOCAL, "elo.k=12", "hydra.run.dir=local", folder=folder)
+    rows = rows_of(ran.run_dir)
+    (begun,), (results,) = rows["run"], rows["summary"]
     assert (begun["name"], begun["config"]["elo"]["k"]) == ("local", 12)
-    for name, number in numbers.items():
-        assert name.startswith("usage/") or logged.summary[name] == number
-    traces = [row["n_perms"] for row in logged.history if "n_perms" in row]
-    assert [row["n_perms"] for row in series["rows"]] == traces
-    tables = {value["name"]: value["rows"] for value in rows["table"]}
-    assert tables["verdicts"] == logged.table("verdicts")
-    for figure in rows["figure"]:
-        path = local.run_dir / "tracker" / figure["path"]
-        assert path.read_bytes() == (local.run_dir / "figures" / path.name).read_bytes()
+    for name, value in results.items():
+        if isinstance(value, int | float | str):
+            is_equal = name.startswith("usage/") or single.summary[name] == value
+            assert is_equal, name
+    assert results["verdicts"] == single.table("verdicts")
+    traces = [row for row in rows["step"] if "n_perms" in row]
+    assert [row["n_perms"] for row in traces] == list(range(1, 21))
     (files,) = rows["files"]
-    assert {"manifest.json", "figures/ratings.png"} <= set(files)
-    assert all((local.run_dir / name).is_file() for name in files)
+    assert results["figures/ratings"]["path"] in files
+    assert all((ran.run_dir / name).is_file() for name in files)
+    assert rows["exit"] == [0]

@@ -77,8 +77,13 @@ def test_figures_are_images_and_tables(kept: dict[str, Any], followed: Ran):
     picture = followed.folder / "store/media" / image["file_path"]
     figure = followed.run_dir / "figures/ratings.png"
     assert picture.read_bytes() == figure.read_bytes()
-    assert logged(kept, "tables/ratings")["_value"][0]["dimension"] == "factuality"
-    assert len(logged(kept, "verdicts")["_value"]) == 2 * 40
+    assert logged(kept, "leaderboard")["_value"][0]["dimension"] == "factuality"
+    assert len(logged(kept, "verdicts")["_value"]) == 40
+    assert len(logged(kept, "ratings/factuality")["_value"]) == 3 * 4
+    judged = [
+        row["progress/judged"] for row in kept["logs"] if "progress/judged" in row
+    ]
+    assert judged[0] <= judged[-1] == logged(kept, "usage/judge_calls")
 
 
 def test_a_run_that_fails_says_so(tmp_path: Path):
@@ -107,8 +112,5 @@ def test_nothing_is_sent_to_others(
         run_dir=tmp_path, name="none", group=None, job_type="tournament", config={}
     )
     message = f"tracker: found {name} set. tracker=trackio keeps runs on this machine"
-    with (
-        pytest.raises(UserError, match=message),
-        TrackioTracker(project="elo_exp").open(info),
-    ):
-        pytest.fail("the run has begun")
+    with pytest.raises(UserError, match=message):
+        TrackioTracker(project="elo_exp").open(info)

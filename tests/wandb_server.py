@@ -1,4 +1,4 @@
-"""A Weights & Biases server on this machine, as far as a workspace needs one: it knows a user and keeps views."""
+"""A Weights & Biases server on this machine: it knows one user, keeps workspaces, and refuses runs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,15 @@ _USER = {
 
 
 class WandbServer(ThreadingHTTPServer):
-    """`views`: what has been saved. It refuses every key where `is_closed`."""
+    """`views` has the saved workspaces. With `refusal`, a status, nothing is accepted."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.views: list[dict[str, Any]] = []
-        self.is_closed = False
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """The environment of a command that has a key for it."""
-        return {
-            "WANDB_BASE_URL": f"http://127.0.0.1:{self.server_port}",
-            "WANDB_API_KEY": KEY,
-        }
+        self.refusal: int | None = None
+        url = f"http://127.0.0.1:{self.server_port}"
+        # The environment of a command that has a key
+        self.variables = {"WANDB_BASE_URL": url, "WANDB_API_KEY": KEY}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -42,22 +37,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.path != "/graphql":  # telemetry
-            return self._answer(200, {})
-        if self.server.is_closed:
-            return self._answer(401, {"errors": [{"message": "permission denied"}]})
-        asked = json.loads(body)
-        if "upsertView" not in asked["query"]:
-            return self._answer(200, {"data": {"viewer": _USER}})
-        self.server.views.append(asked["variables"])
-        view = {"id": "V1", "name": asked["variables"]["name"]}
-        return self._answer(
-            200, {"data": {"upsertView": {"view": view, "inserted": True}}}
-        )
-
-    def _answer(self, code: int, content: dict[str, Any]) -> None:
+        content: dict[str, Any] = {"data": {"viewer": _USER}}
+        if self.server.refusal is not None:
+            content = {"errors": [{"message": "permission denied"}]}
+        elif b"upsertView" in body:
+            variables = json.loads(body)["variables"]
+            self.server.views.append(variables)
+            view = {"id": "V1", "name": variables["name"]}
+            content = {"data": {"upsertView": {"view": view, "inserted": True}}}
         data = json.dumps(content).encode()
-        self.send_response(code)
+        self.send_response(self.server.refusal or 200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

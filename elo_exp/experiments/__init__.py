@@ -12,9 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from elo_exp.records import Plot
 from elo_exp.store.store import Store
-from elo_exp.trackers import Tracker
-
-Rows = Sequence[Mapping[str, Any]]
+from elo_exp.trackers import Rows, Tracker, Value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +38,9 @@ class Report:
     follow_up  a command to try next, and what it does
     facts      for manifest.json
     artifacts  files that the run has written
-    metrics    final values for the tracker, under names that are the same in every run
+    metrics    final values and charts for the tracker, under names that are the same in every run
     tables     for the tracker
-    series     for the tracker, by `n_perms`
+    traces     for the tracker, by number of permutations
     figures    draws them; called unless they are not wanted
     page       report.html from its title, the manifest and the figures
     """
@@ -52,9 +50,9 @@ class Report:
     follow_up: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     artifacts: Sequence[Path] = ()
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, Value] = field(default_factory=dict)
     tables: Mapping[str, Rows] = field(default_factory=dict)
-    series: Sequence[Mapping[str, float]] = ()
+    traces: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     figures: Callable[[], Sequence[Plot]] = tuple
     page: Callable[[str, Mapping[str, Any], Sequence[Plot]], str] | None = None
 

@@ -34,9 +34,8 @@ from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
-from elo_exp.report import artifacts
+from elo_exp.report import artifacts, tracked
 from elo_exp.report import placement as placement_report
-from elo_exp.report.verdicts import verdict_rows
 
 
 @dataclass(kw_only=True)
@@ -171,11 +170,12 @@ def report(run: PlacementRun, found: Placement, run_dir: Path) -> Report:
     settings: dict[str, Any] = {"method": name}
     if dataclasses.is_dataclass(method):
         settings |= dataclasses.asdict(method)
+    comparisons, judgments = {dimension: run.comparisons}, {dimension: run.judgments}
     judging = artifacts.write_judging(
         run_dir,
         responses=run.responses,
-        comparisons={dimension: run.comparisons},
-        judgments={dimension: run.judgments},
+        comparisons=comparisons,
+        judgments=judgments,
     )
     chosen = experiment.arena
     written = placement_report.write(
@@ -206,14 +206,14 @@ def report(run: PlacementRun, found: Placement, run_dir: Path) -> Report:
         },
         "judge_quality": [quality_row(quality)],
     }
-    verdicts = list(verdict_rows(run.comparisons, run.judgments))
+    verdicts = tracked.verdict_rows(comparisons, judgments)
     return Report(
         headline=found.board.row(found.placed[0]).rating or 0.0,
         text=placement_report.text(found, quality),
         facts=facts,
         artifacts=[*judging, *written],
         metrics=placement_report.metrics(found, quality),
-        tables={"judge_quality": facts["judge_quality"], "verdicts": verdicts},
+        tables={"judge": facts["judge_quality"], "verdicts": verdicts},
         figures=lambda: _figures(found),
         page=lambda title, manifest, plots: placement_report.page(
             found,

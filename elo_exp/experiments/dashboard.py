@@ -1,4 +1,4 @@
-"""A Weights & Biases workspace for the runs of a project or a sweep: as JSON, and on the server with a key.
+"""A Weights & Biases workspace for the runs of a project or a sweep; it needs a key.
 
 python -m elo_exp experiment=dashboard 'runs=[outputs/multirun_...]'
 """
@@ -8,12 +8,10 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from elo_exp import runs
 from elo_exp.experiments import Context, Report
-from elo_exp.files import write_json
 from elo_exp.records import UserError
 from elo_exp.report import workspace
 
@@ -35,12 +33,11 @@ class Project(Protocol):
 @dataclass(kw_only=True)
 class DashboardSettings:
     group: str | None
-    file: str
 
 
 @dataclass(kw_only=True)
 class Dashboard:
-    """Never runs: the workspace is written, and saved, in place of a run."""
+    """Never runs: the workspace is saved in place of a run."""
 
     runs: list[str]
     dashboard: DashboardSettings
@@ -56,23 +53,33 @@ class Dashboard:
                 "dashboard: needs wandb-workspaces, which is not installed: pip install "
                 "'elo-exp[dashboard]'."
             )
-        view = workspace.workspace(
-            _logged(self.runs),
-            entity=tracker.entity or "",
-            project=tracker.project,
-            name=f"elo_exp {group or tracker.project}",
-            group=group,
-        )
-        path = write_json(Path(self.dashboard.file), workspace.as_json(view))
+        found = _logged(self.runs)
         if not tracker.is_online:
-            return (
-                f"the workspace is in {path}; with a Weights & Biases key it is saved to "
-                f"{tracker.project} too"
+            raise UserError(
+                "tracker: a workspace is saved to Weights & Biases, and found no key, or offline "
+                "mode. Set WANDB_API_KEY, or give `wandb login`, and tracker.mode=online."
             )
-        return f"{workspace.save(view)}\n{path}"
+        import wandb
+
+        try:
+            view = workspace.workspace(
+                found,
+                entity=tracker.entity or str(wandb.Api().default_entity),
+                project=tracker.project,
+                name=f"elo_exp {group or tracker.project}",
+                group=group,
+            )
+            view.save()  # type: ignore[no-untyped-call]
+        except (wandb.errors.Error, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(
+                f"tracker: Weights & Biases does not save the workspace ({reason}). Check "
+                "WANDB_API_KEY, tracker.entity and tracker.project."
+            ) from None
+        return str(view.url)
 
     def run(self, context: Context) -> Report:
-        raise NotImplementedError("experiment=dashboard writes a workspace only")
+        raise NotImplementedError("experiment=dashboard saves a workspace only")
 
 
 def _logged(folders: Sequence[str]) -> workspace.Logged:

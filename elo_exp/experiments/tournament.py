@@ -25,7 +25,6 @@ from elo_exp.pipeline import Plan
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.report import artifacts
-from elo_exp.report.verdicts import verdict_rows
 from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -116,18 +115,12 @@ class Tournament(Judged):
             },
             "judge_quality": [quality_row(q) for q in quality],
         }
-        verdicts = [
-            row
-            for name, some in judgments.items()
-            for row in verdict_rows(comparisons[name], some)
-        ]
         return report(
             found,
             context.run_dir,
             facts=facts,
             quality=quality,
             follow_up=_AFTER_DEMO if self.mode.name == "demo" else None,
-            tables={"judge_quality": facts["judge_quality"], "verdicts": verdicts},
             written=artifacts.write_judging(
                 context.run_dir,
                 responses=responses,

@@ -6,7 +6,8 @@ import dataclasses
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from elo_exp.api.jobs import Completion, Job, Message
@@ -32,6 +33,7 @@ from elo_exp.records import (
 )
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
+from elo_exp.store.usage import Usage
 
 logger = logging.getLogger(__name__)
 
@@ -63,14 +65,16 @@ def judge_pairs(
     identity = identify(judge)
     store.remember(identity)
     requests = _requests(comparisons, rubrics, identity, repeats)
-    replies = ask(
+    table = _Judgments(comparisons, rubrics, requests, identity, store.usage)
+    ask(
         list(_every(requests)),
         judge,
         store,
         stored_only=stored_only,
         allow_missing=allow_missing,
+        on_reply=table.add,
     )
-    return _judgments(comparisons, rubrics, requests, replies, identity)
+    return table.by_dimension()
 
 
 def plan_pairs(
@@ -122,7 +126,10 @@ def other_judges(
         requests = _requests(comparisons, rubrics, other, repeats=1)
         keys = {request.key for request in _every(requests)}
         replies = store.get(JudgeReply, list(keys))
-        judgments = _judgments(comparisons, rubrics, requests, replies, other)
+        table = _Judgments(comparisons, rubrics, requests, other, Usage())
+        for reply in replies.values():
+            table.add(reply)
+        judgments = table.by_dimension()
         if any(judgments.values()):
             name = other.judge_model
             if n_judges[name] > 1:
@@ -172,30 +179,68 @@ def _every(requests: Requests) -> Iterator[JudgeRequest]:
             yield from of_comparison
 
 
-def _judgments(
-    comparisons: Comparisons,
-    rubrics: Sequence[Rubric],
-    requests: Requests,
-    replies: Mapping[str, JudgeReply],
-    judge: JudgeIdentity,
-) -> dict[str, list[Judgment]]:
-    """The judgments of the comparisons with all their replies."""
-    found: dict[str, list[Judgment]] = {}
-    for rubric in rubrics:
-        judgments = found[rubric.dimension] = []
-        pairs = zip(
-            comparisons[rubric.dimension], requests[rubric.dimension], strict=True
-        )
-        for comparison, queries in pairs:
-            if all(query.key in replies for query in queries):
-                ab, ba, *repeats = (
-                    rubric.parse(
-                        query, replies[query.key], judge_model=judge.judge_model
-                    )
-                    for query in queries
+@dataclass
+class _Task:
+    """A comparison whose queries are being answered."""
+
+    comparison: Comparison
+    rubric: Rubric
+    queries: Sequence[JudgeRequest]
+    replies: dict[str, JudgeReply] = field(default_factory=dict)
+    judgment: Judgment | None = None
+
+
+class _Judgments:
+    """Judgments of comparisons, each made when the last of its replies comes in.
+
+    usage  counts invalid ones and flips so far
+    """
+
+    def __init__(
+        self,
+        comparisons: Comparisons,
+        rubrics: Sequence[Rubric],
+        requests: Requests,
+        judge: JudgeIdentity,
+        usage: Usage,
+    ) -> None:
+        self._judge, self._usage = judge, usage
+        self._tasks: dict[str, list[_Task]] = {}
+        self._by_key: dict[str, list[_Task]] = {}
+        for rubric in rubrics:
+            name = rubric.dimension
+            self._tasks[name] = [
+                _Task(comparison, rubric, queries)
+                for comparison, queries in zip(
+                    comparisons[name], requests[name], strict=True
                 )
-                judgments.append(reconcile(comparison, ab, ba, repeats))
-    return found
+            ]
+            for task in self._tasks[name]:
+                for key in {query.key for query in task.queries}:
+                    self._by_key.setdefault(key, []).append(task)
+
+    def add(self, reply: JudgeReply) -> None:
+        for task in self._by_key.get(reply.key, ()):
+            task.replies[reply.key] = reply
+            is_partial = any(query.key not in task.replies for query in task.queries)
+            if is_partial or task.judgment:
+                continue
+            ab, ba, *repeats = (
+                task.rubric.parse(
+                    query, task.replies[query.key], judge_model=self._judge.judge_model
+                )
+                for query in task.queries
+            )
+            task.judgment = reconcile(task.comparison, ab, ba, repeats)
+            self._usage.invalid += task.judgment.invalid
+            self._usage.flips += task.judgment.inconsistent
+
+    def by_dimension(self) -> dict[str, list[Judgment]]:
+        """Return the judgments so far, in the order of their comparisons."""
+        return {
+            name: [task.judgment for task in tasks if task.judgment]
+            for name, tasks in self._tasks.items()
+        }
 
 
 # Scores
@@ -286,13 +331,15 @@ def ask(
     stored_only: bool = False,
     allow_missing: bool = False,
     what: str = "verdicts",
+    on_reply: Callable[[JudgeReply], None] = lambda reply: None,
 ) -> dict[str, JudgeReply]:
     """Return the replies by key, stored ones and new ones; equal requests are made once.
 
     The plan is shown before a judge is paid. Raises UserError where its budget is too small, and
     where replies are missing, unless that is allowed or only the store is to be read.
 
-    what  plural noun for what the replies hold
+    what      plural noun for what the replies hold
+    on_reply  called with every reply, stored ones first
     """
     unique = {request.key: request for request in requests}
     replies = store.get(JudgeReply, list(unique))
@@ -314,9 +361,14 @@ def ask(
         new = _paid(wanted, judge, store)
     elif isinstance(judge, OfflineJudge):
         new = judge.answer(wanted, store)
+    usage.verdicts_left += len(wanted)
+    for reply in replies.values():
+        on_reply(reply)
     for reply in track(new, label=f"judging: {judge.model}", total=len(wanted)):
         # The store has the whole message.
         replies[reply.key] = dataclasses.replace(reply, message=None)
+        usage.verdicts_left -= 1
+        on_reply(reply)
     logger.info(
         "%s: %s queries (%s distinct): %s new from %s, %s stored",
         what, f"{len(requests):,}", f"{len(unique):,}", f"{usage.judge_calls - n_before:,}",

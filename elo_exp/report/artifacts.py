@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis.comparisons import Difference
-from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.pairing import Responses
 from elo_exp.files import write_csv, write_json, write_jsonl, write_whole
@@ -20,9 +19,8 @@ from elo_exp.ratings.convergence import Progress
 from elo_exp.ratings.leaderboard import Z95, Leaderboard
 from elo_exp.records import Comparison, Judgment, Plot, Record
 
-# Of a comparison; its texts are in the responses
-_MATCH_FIELDS = ("prompt_id", "dimension", "source", "entrant_a", "entrant_b")
-_METRICS = ("std_error", "ci_low", "ci_high", "p_best", "ordering_error")  # of a rating
+# Of a judgment, which each of its raw verdicts repeats
+_PAIR = ("prompt_id", "dimension", "entrant_a", "entrant_b")
 _MAX_MODELS = 60  # all of whose pairs are in ratings.json, which are 1,770
 _MIN_Z = 3.0  # of the pair residuals in ratings.json, where there are more models
 
@@ -87,21 +85,24 @@ def write_judging(
     comparisons: Mapping[str, Sequence[Comparison]],
     judgments: Mapping[str, Sequence[Judgment]],
 ) -> list[Path]:
-    """Write the responses, the comparisons without their texts, and the verdicts."""
+    """Write the responses, the comparisons with their texts, and the verdicts."""
     written = []
     for name, by_prompt in responses.items():
         path = run_dir / f"responses/responses_{name}.jsonl"
         written.append(write_jsonl(path, (r.to_dict() for r in by_prompt.values())))
-    matches = [
-        {name: getattr(comparison, name) for name in _MATCH_FIELDS}
-        for some in comparisons.values()
-        for comparison in some
-    ]
-    written.append(write_jsonl(run_dir / "matches/matches.jsonl", matches))
+    every = (comparison for some in comparisons.values() for comparison in some)
+    path = run_dir / "matches/matches.jsonl"
+    written.append(write_jsonl(path, (comparison.to_dict() for comparison in every)))
     for dimension, of_dimension in judgments.items():
         path = run_dir / f"verdicts/{dimension}.jsonl"
-        written.append(write_jsonl(path, (j.to_dict() for j in of_dimension)))
+        written.append(write_jsonl(path, map(_judgment_row, of_dimension)))
     return written
+
+
+def _judgment_row(judgment: Judgment) -> dict[str, Any]:
+    row = judgment.to_dict()
+    pair = {name: row[name] for name in _PAIR}
+    return {**row, "raw": [pair | verdict for verdict in row["raw"]]}
 
 
 def elo_results(standings: Standings) -> dict[str, Any]:
@@ -145,12 +146,12 @@ def _elo_entries(board: Leaderboard | None) -> dict[str, Any]:
     return entries
 
 
-def _boards(standings: Standings, dimension: str) -> dict[str, Leaderboard]:
-    """The leaderboards of a dimension by method, Elo first."""
-    boards = {"elo": standings.primary(dimension)} | {
+def boards(standings: Standings, dimension: str) -> dict[str, Leaderboard]:
+    """Return the leaderboards of a dimension by method, Elo first."""
+    found = {"elo": standings.primary(dimension)} | {
         method: by.get(dimension) for method, by in standings.companions.items()
     }
-    return {method: board for method, board in boards.items() if board is not None}
+    return {method: board for method, board in found.items() if board is not None}
 
 
 def ratings_json(standings: Standings) -> dict[str, Any]:
@@ -198,7 +199,7 @@ def _dimension_json(standings: Standings, dimension: str) -> dict[str, Any]:
             "n_matches": board.n_matches,
             "parameters": dict(board.parameters),
         }
-        for method, board in _boards(standings, dimension).items()
+        for method, board in boards(standings, dimension).items()
     }
     if (method := standings.primary_method or "elo") in found:
         found[method]["groups"] = [
@@ -261,32 +262,6 @@ def _per_permutation(standings: Standings) -> dict[str, Any]:
             arrays[f"{dimension}__data"] = board.samples
             arrays[f"{dimension}__entrants"] = np.array(board.models)
     return arrays
-
-
-def metrics(
-    standings: Standings, quality: Sequence[JudgeQuality] = ()
-) -> dict[str, float]:
-    """Return final values under names that every run shares.
-
-    Such as METHOD/DIMENSION/MODEL and judge/DIMENSION/RATE.
-    """
-    found: dict[str, float | None] = {}
-    for dimension in standings.dimensions:
-        boards = _boards(standings, dimension)
-        for method, board in boards.items():
-            for rating in board.ratings:
-                place = f"{dimension}/{rating.model}"
-                found[f"{method}/{place}"] = rating.rating
-                for name in _METRICS:
-                    found[f"{method}_{name}/{place}"] = getattr(rating, name)
-        position = standings.diagnoses.get(dimension, {}).get("position", {})
-        found[f"judge/{dimension}/p_first"] = position.get("p_first")
-        n_matches = boards["elo"].n_matches if "elo" in boards else 0
-        found[f"n_matches/{dimension}"] = n_matches
-    for q in quality:
-        for name in q.RATES:
-            found[f"judge/{q.dimension}/{name}"] = getattr(q, name)
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def headline(standings: Standings) -> tuple[float, float | None]:

@@ -25,6 +25,8 @@ class Usage:
     responses_unpriced  answers of an API without known prices: their cost is in no sum
     logprobs_wanted     answers x policies that are to say how likely they are
     verdicts_distinct   equal texts are asked about once
+    verdicts_left       still to be made
+    invalid, flips      comparisons without a verdict, and those whose two orders disagree
     input_tokens        neither written to the prompt cache nor read from it; all tokens are those
                         of judges, each counted once
     dollars             paid to judges
@@ -45,6 +47,9 @@ class Usage:
     verdicts_distinct: int = 0
     verdicts_stored: int = 0
     verdicts_missing: int = 0
+    verdicts_left: int = 0
+    invalid: int = 0
+    flips: int = 0
     judge_calls: int = 0
     input_tokens: int = 0
     cache_write_5m_tokens: int = 0
@@ -94,6 +99,25 @@ class Usage:
         for name, dollars in self.dollars_by_entrant.items():
             flat[f"dollars_by_entrant/{name}"] = dollars
         return flat
+
+    def progress(self) -> dict[str, float]:
+        """Return what a tracker shows while the run works.
+
+        The forecast takes the verdicts that are left to cost what those so far did on average.
+        """
+        spent = self.dollars + sum(self.dollars_by_entrant.values())
+        found: dict[str, float] = {
+            "progress/answered": self.responses_generated + self.responses_stored,
+            "progress/judged": self.judge_calls,
+            "progress/cached": self.verdicts_stored,
+            "progress/invalid": self.invalid,
+            "progress/flips": self.flips,
+            "cost/dollars": spent,
+        }
+        if self.judge_calls:
+            a_call = self.dollars / self.judge_calls
+            found["cost/forecast"] = spent + self.verdicts_left * a_call
+        return found
 
 
 # of a usage, what was paid

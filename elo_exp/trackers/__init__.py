@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from elo_exp.records import Plot
 
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """A chart of lines, by name, each a sequence of points (x, y)."""
+
+    title: str
+    x_label: str
+    lines: Mapping[str, Sequence[tuple[float, float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    values: Sequence[float]
+
+
+Value = float | str | Lines | Histogram | Plot | Rows  # rows are a table
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """What a tracker needs to know of the job it follows."""
+    """What a tracker needs to know of the job it follows.
+
+    group   the runs of one sweep
+    labels  by which runs are grouped
+    """
 
     run_dir: Path
     name: str
@@ -21,31 +44,44 @@ class RunInfo:
     job_type: str
     config: Mapping[str, Any]
     overrides: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)  # by which runs are grouped
+    labels: Mapping[str, str] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
 
 
 class TrackedRun(Protocol):
-    """One job's run, open until its context ends; an exception marks it as failed."""
+    """The run of one job, until it is closed."""
 
     @property
     def where(self) -> str | None:
         """Where to look at the run, and how to upload it; None for the run folder."""
 
-    def log_summary(self, metrics: Mapping[str, float]) -> None:
-        """Log final values, under names that are the same in every run."""
+    def log(
+        self, metrics: Mapping[str, Value], step: tuple[str, float] | None = None
+    ) -> None:
+        """Log values under names that are the same in every run.
 
-    def log_series(self, step: str, rows: Sequence[Mapping[str, float]]) -> None:
-        """Log line charts: each row holds a value of `step` and the metrics at that step."""
-
-    def log_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None: ...
-
-    def log_plot(self, plot: Plot) -> None: ...
+        step  name and value of what they are plotted against; None: they are the run's results
+        """
 
     def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
         """Log files of the run folder as the run's artifact."""
 
+    def close(self, exit_code: int) -> None: ...
+
 
 @runtime_checkable
 class Tracker(Protocol):
-    def open(self, info: RunInfo) -> AbstractContextManager[TrackedRun]:
+    def open(self, info: RunInfo) -> TrackedRun:
         """Start a run. Raises UserError where the tracker cannot be used with its settings."""
+
+
+@contextmanager
+def tracking(tracker: Tracker, info: RunInfo) -> Iterator[TrackedRun]:
+    """Open a run and close it; an exception marks it as failed."""
+    run = tracker.open(info)
+    exit_code = 1
+    try:
+        yield run
+        exit_code = 0
+    finally:
+        run.close(exit_code)

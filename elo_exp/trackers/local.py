@@ -1,72 +1,60 @@
-"""Runs as JSON lines and PNG figures in the run folder."""
+"""Runs as JSON lines in the run folder, beside its figures."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from elo_exp.files import utc_now
 from elo_exp.records import Plot
-from elo_exp.trackers import RunInfo
+from elo_exp.trackers import Histogram, Lines, RunInfo, Value
 
 
 @dataclass(kw_only=True)
 class LocalTracker:
-    """Writes tracker/log.jsonl, one object a call, and each figure to tracker/figures/NAME.png."""
+    """Writes tracker/log.jsonl, one object a call."""
 
-    @contextmanager
-    def open(self, info: RunInfo) -> Iterator[_LocalRun]:
-        folder = info.run_dir / "tracker"
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "log.jsonl").open("w", encoding="utf-8") as log:
-            run = _LocalRun(folder, log)
-            run.write("run", {**asdict(info), "run_dir": str(info.run_dir)})
-            exit_code = 1
-            try:
-                yield run
-                exit_code = 0
-            finally:
-                run.write("exit", exit_code)
+    def open(self, info: RunInfo) -> _LocalRun:
+        return _LocalRun(info)
 
 
 class _LocalRun:
-    def __init__(self, folder: Path, log: IO[str]) -> None:
-        self._folder = folder
-        self._log = log
+    where = None
 
-    @property
-    def where(self) -> None:
-        return None
+    def __init__(self, info: RunInfo) -> None:
+        path = info.run_dir / "tracker/log.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._log = path.open("w", encoding="utf-8")
+        self._write("run", {**asdict(info), "run_dir": str(info.run_dir)})
 
-    def write(self, kind: str, value: Any) -> None:
-        self._log.write(
-            json.dumps(
-                {"kind": kind, "time": utc_now(), "value": value}, allow_nan=False
-            )
-            + "\n"
-        )
+    def _write(self, kind: str, value: Any) -> None:
+        row = {"kind": kind, "time": utc_now(), "value": value}
+        self._log.write(json.dumps(row, allow_nan=False) + "\n")
         self._log.flush()
 
-    def log_summary(self, metrics: Mapping[str, float]) -> None:
-        self.write("summary", dict(metrics))
-
-    def log_series(self, step: str, rows: Sequence[Mapping[str, float]]) -> None:
-        self.write("series", {"step": step, "rows": [dict(row) for row in rows]})
-
-    def log_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        self.write("table", {"name": name, "rows": [dict(row) for row in rows]})
-
-    def log_plot(self, plot: Plot) -> None:
-        path = self._folder / "figures" / f"{plot.name}.png"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(plot.png)
-        self.write(
-            "figure", {"name": plot.name, "path": str(path.relative_to(self._folder))}
-        )
+    def log(
+        self, metrics: Mapping[str, Value], step: tuple[str, float] | None = None
+    ) -> None:
+        values = {name: _plain(value) for name, value in metrics.items()}
+        if step is None:
+            self._write("summary", values)
+        else:
+            self._write("step", {step[0]: step[1], **values})
 
     def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
-        self.write("files", [str(path.relative_to(run_dir)) for path in paths])
+        self._write("files", [str(path.relative_to(run_dir)) for path in paths])
+
+    def close(self, exit_code: int) -> None:
+        self._write("exit", exit_code)
+        self._log.close()
+
+
+def _plain(value: Value) -> Any:
+    if isinstance(value, Plot):
+        return {"caption": value.caption, "path": f"figures/{value.name}.png"}
+    if isinstance(value, Lines | Histogram):
+        return asdict(value)
+    return value if isinstance(value, float | int | str) else list(map(dict, value))

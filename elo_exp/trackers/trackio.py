@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from elo_exp.records import Plot, UserError
-from elo_exp.trackers import RunInfo
+from elo_exp.trackers import Histogram, Lines, RunInfo, Value
 
 if TYPE_CHECKING:
-    import trackio
     from trackio.run import Run
 
-logger = logging.getLogger(__name__)
-
-_REMOTE = (
-    "TRACKIO_SPACE_ID",
-    "TRACKIO_SERVER_URL",
-)  # with these, trackio sends runs elsewhere
+# With these set, trackio sends runs elsewhere
+_REMOTE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
 
 
 @dataclass(kw_only=True)
@@ -34,8 +27,7 @@ class TrackioTracker:
 
     project: str
 
-    @contextmanager
-    def open(self, info: RunInfo) -> Iterator[_TrackioRun]:
+    def open(self, info: RunInfo) -> _TrackioRun:
         if importlib.util.find_spec("trackio") is None:
             raise UserError(
                 "tracker: needs the package trackio, which is not installed: "
@@ -59,54 +51,39 @@ class TrackioTracker:
                 auto_log_gpu=False,
                 auto_log_cpu=False,
             )
-        exit_code = 1
-        try:
-            yield _TrackioRun(run, self.project)
-            exit_code = 0
-        finally:
-            run.log(
-                {"exit_code": exit_code}, step=0
-            )  # trackio itself marks no run as failed
-            with redirect_stdout(io.StringIO()):
-                trackio.finish()  # type: ignore[no-untyped-call]
+        return _TrackioRun(run, info.run_dir, f"trackio show --project {self.project}")
 
 
 class _TrackioRun:
-    """Final values are logged at step 0, series at their own steps."""
+    """Results are logged at step 0."""
 
-    def __init__(self, run: Run, project: str) -> None:
+    def __init__(self, run: Run, run_dir: Path, where: str) -> None:
         self._run = run
-        self._project = project
+        self._run_dir = run_dir
+        self.where = where
 
-    @property
-    def where(self) -> str:
-        return f"trackio show --project {self._project}"
+    def log(
+        self, metrics: Mapping[str, Value], step: tuple[str, float] | None = None
+    ) -> None:
+        values = {name: self._media(value) for name, value in metrics.items()}
+        self._run.log(values, step=int(step[1]) if step else 0)
 
-    def log_summary(self, metrics: Mapping[str, float]) -> None:
-        self._run.log(dict(metrics), step=0)
-
-    def log_series(self, step: str, rows: Sequence[Mapping[str, float]]) -> None:
-        for row in rows:
-            self._run.log(
-                {name: value for name, value in row.items() if name != step},
-                step=int(row[step]),
-            )
-
-    def log_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._run.log({name: _table(rows)}, step=0)
-
-    def log_plot(self, plot: Plot) -> None:
+    def _media(self, value: Value) -> Any:
         import trackio
 
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / f"{plot.name}.png"
-            path.write_bytes(plot.png)
-            media: dict[str, Any] = {
-                f"figures/{plot.name}": trackio.Image(path, caption=plot.caption)
-            }
-            if not plot.curves:
-                media[f"tables/{plot.name}"] = _table(plot.rows)
-            self._run.log(media, step=0)
+        if isinstance(value, Plot):
+            path = self._run_dir / f"figures/{value.name}.png"
+            return trackio.Image(path, caption=value.caption)
+        if isinstance(value, Histogram):
+            return trackio.Histogram(value.values)
+        if isinstance(value, Lines):
+            rows = [[key, *xy] for key, line in value.lines.items() for xy in line]
+            return trackio.Table(columns=["line", value.x_label, "value"], data=rows)
+        if isinstance(value, float | int | str):
+            return value
+        columns = list(value[0]) if value else []
+        data = [list(row.values()) for row in value]
+        return trackio.Table(columns=columns, data=data)
 
     def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
         import trackio
@@ -116,10 +93,10 @@ class _TrackioRun:
             artifact.add_file(str(path), name=str(path.relative_to(run_dir)))
         self._run.log_artifact(artifact)
 
+    def close(self, exit_code: int) -> None:
+        import trackio
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> trackio.Table:
-    import trackio
-
-    return trackio.Table(
-        columns=list(rows[0]) if rows else [], data=[list(row.values()) for row in rows]
-    )
+        # trackio itself marks no run as failed
+        self._run.log({"exit_code": exit_code}, step=0)
+        with redirect_stdout(io.StringIO()):
+            trackio.finish()  # type: ignore[no-untyped-call]

@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 import netrc
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from elo_exp.records import Plot, UserError
-from elo_exp.trackers import RunInfo
+from elo_exp.trackers import Histogram, Lines, RunInfo, Value
 from elo_exp.types import NonNegative
 
 if TYPE_CHECKING:
@@ -22,10 +20,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Mode = Literal["online", "offline", "disabled"]
-MODES = ("online", "offline", "disabled")
-_unreachable: set[str] = (
-    set()
-)  # projects whose server did not answer an earlier job of this sweep
+_MAX_NAME, _MAX_TAG = 128, 64  # characters that the server accepts
+_BINS = 40  # of a histogram
+_offline: set[str] = set()  # projects whose server has failed an earlier job
 
 
 @dataclass(kw_only=True)
@@ -43,42 +40,26 @@ class WandbTracker:
     def is_online(self) -> bool:
         return self._mode() == "online"
 
-    @contextmanager
-    def open(self, info: RunInfo) -> Iterator[_WandbRun]:
-        run = self._start(info)
-        exit_code = 1
-        try:
-            yield _WandbRun(run)
-            exit_code = 0
-        finally:
-            run.finish(exit_code=exit_code)
-
-    def _start(self, info: RunInfo) -> wandb.Run:
-        """Start an online run, or an offline one where the server cannot be reached."""
+    def open(self, info: RunInfo) -> _WandbRun:
+        """Start an online run, or an offline one where the server does not take it."""
         import wandb
 
         try:
-            if (mode := self._mode()) != "online":
-                return self._init(info, mode)
             try:
-                return self._init(info, mode)
-            except (wandb.errors.CommError, wandb.errors.UsageError) as error:
-                logger.warning(
-                    "warning: Weights & Biases cannot be reached (%s); from here on, runs are "
-                    "logged offline",
-                    error,
-                )
-                _unreachable.add(self.project)
-                return self._init(info, "offline")
+                run = self._init(info, self._mode())
+            except wandb.errors.CommError as error:
+                logger.warning("warning: %s", _lost_server(error))
+                _offline.add(self.project)
+                run = self._init(info, "offline")
         except (wandb.errors.UsageError, ValueError) as error:
-            lines = str(
-                error
-            ).splitlines()  # pydantic names the setting in line 2, the fault in 3
+            # pydantic names the setting in line 2, the fault in line 3
+            lines = str(error).splitlines()
             reason = ": ".join(line.strip() for line in lines[1:3]) or lines[0]
             raise UserError(
                 f"tracker: Weights & Biases refuses a setting: {reason}. Check tracker.* and the "
                 "environment variables WANDB_*."
             ) from None
+        return _WandbRun(run, info.run_dir)
 
     def _init(self, info: RunInfo, mode: Mode) -> wandb.Run:
         import wandb
@@ -88,7 +69,8 @@ class WandbTracker:
             entity=self.entity,
             run_group=info.group,
             run_job_type=info.job_type,
-            run_name=info.name,
+            run_name=_cut(info.name, _MAX_NAME),
+            run_tags=tuple(_cut(tag, _MAX_TAG) for tag in info.tags),
             root_dir=str(info.run_dir),
             init_timeout=self.wait_s,
             reinit="finish_previous",
@@ -102,16 +84,38 @@ class WandbTracker:
 
     def _mode(self) -> Mode:
         wanted = os.environ.get("WANDB_MODE") if self.mode == "auto" else self.mode
-        if wanted not in MODES[1:]:
-            wanted = "online" if _has_key() else "offline"
-        if wanted == "online" and self.project in _unreachable:
+        if wanted == "disabled":
+            return "disabled"
+        if wanted == "offline":
             return "offline"
-        return cast(Mode, wanted)
+        is_online = (wanted == "online" or _has_key()) and self.project not in _offline
+        return "online" if is_online else "offline"
+
+
+def _lost_server(error: wandb.errors.CommError) -> str:
+    """Tell a server that refuses from one that does not answer, and say what to do."""
+    reason = str(error).splitlines()[0].rstrip(".")
+    offline = "This run and those that follow are logged offline"
+    if "timed out" in reason.lower():
+        return (
+            f"Weights & Biases cannot be reached ({reason}). {offline}; once it answers, upload "
+            "them with wandb sync."
+        )
+    return (
+        f"Weights & Biases refuses the run ({reason}). {offline}; check WANDB_API_KEY, "
+        "tracker.entity and tracker.project, and upload them with wandb sync."
+    )
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 class _WandbRun:
-    def __init__(self, run: wandb.Run) -> None:
+    def __init__(self, run: wandb.Run, run_dir: Path) -> None:
         self._run = run
+        self._run_dir = run_dir
+        self._steps: set[str] = set()  # metrics that are plotted against another
 
     @property
     def where(self) -> str | None:
@@ -120,33 +124,42 @@ class _WandbRun:
             return f"W&B, offline; upload: wandb sync {folder}/offline-*"
         return None if self._run.disabled else self._run.url
 
-    def log_summary(self, metrics: Mapping[str, float]) -> None:
-        self._run.summary.update(dict(metrics))
+    def log(
+        self, metrics: Mapping[str, Value], step: tuple[str, float] | None = None
+    ) -> None:
+        if step is not None:
+            for name in metrics.keys() - self._steps:
+                self._run.define_metric(name, step_metric=step[0])
+            self._steps |= metrics.keys()
+            self._run.log({step[0]: step[1], **metrics})
+            return
+        plain = {k: v for k, v in metrics.items() if isinstance(v, float | int | str)}
+        self._run.summary.update(plain)
+        if plain.get("judge/caution"):
+            self._run.tags = (*(self._run.tags or ()), "caution")
+        media = {k: self._media(v) for k, v in metrics.items() if k not in plain}
+        if media:
+            self._run.log(media)
 
-    def log_series(self, step: str, rows: Sequence[Mapping[str, float]]) -> None:
-        self._run.define_metric(step, hidden=True)
-        for name in {name for row in rows for name in row} - {step}:
-            self._run.define_metric(name, step_metric=step, summary="none")
-        for row in rows:
-            self._run.log(dict(row))
-
-    def log_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._run.log({name: _table(rows)})
-
-    def log_plot(self, plot: Plot) -> None:
-        """Log the picture, its rows as a table, and lines as one chart for each dimension."""
+    def _media(self, value: Value) -> Any:
         import wandb
 
-        media: dict[str, Any] = {
-            f"charts/{name}": chart for name, chart in _charts(plot)
-        }
-        if not plot.curves:
-            media[f"tables/{plot.name}"] = _table(plot.rows)
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / f"{plot.name}.png"
-            path.write_bytes(plot.png)
-            media[f"figures/{plot.name}"] = wandb.Image(str(path), caption=plot.caption)
-            self._run.log(media)
+        if isinstance(value, Plot):
+            path = self._run_dir / f"figures/{value.name}.png"
+            return wandb.Image(str(path), caption=value.caption)
+        if isinstance(value, Histogram):
+            return wandb.Histogram(value.values, num_bins=_BINS)
+        if isinstance(value, Lines):
+            return wandb.plot.line_series(
+                [[x for x, _ in line] for line in value.lines.values()],
+                [[y for _, y in line] for line in value.lines.values()],
+                keys=list(value.lines),
+                title=value.title,
+                xname=value.x_label,
+            )
+        assert not isinstance(value, float | int | str)
+        columns: list[str | int] = list(value[0]) if value else []
+        return wandb.Table(columns=columns, data=[list(row.values()) for row in value])
 
     def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
         import wandb
@@ -156,35 +169,8 @@ class _WandbRun:
             artifact.add_file(str(path), name=str(path.relative_to(run_dir)))
         self._run.log_artifact(artifact)
 
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> wandb.Table:
-    import wandb
-
-    columns: list[str | int] = list(rows[0]) if rows else []
-    return wandb.Table(columns=columns, data=[list(row.values()) for row in rows])
-
-
-def _charts(plot: Plot) -> Iterator[tuple[str, Any]]:
-    """A line chart for each dimension of the plot's rows, by name; none of a plot without lines."""
-    import wandb
-
-    if plot.x is None:
-        return
-    for dimension in dict.fromkeys(row.get("dimension") for row in plot.rows):
-        lines: dict[str, list[tuple[float, float]]] = {}
-        for row in plot.rows:
-            for name in plot.y if row.get("dimension") == dimension else ():
-                key = row.get("line", row.get("model", name))
-                lines.setdefault(key, []).append((row[plot.x], row[name]))
-        name = plot.name if dimension is None else f"{plot.name}/{dimension}"
-        chart = wandb.plot.line_series(
-            [[x for x, _ in line] for line in lines.values()],
-            [[y for _, y in line] for line in lines.values()],
-            keys=list(lines),
-            title=dimension or plot.name,
-            xname=plot.x,
-        )
-        yield name, chart
+    def close(self, exit_code: int) -> None:
+        self._run.finish(exit_code=exit_code)
 
 
 def _has_key() -> bool:

@@ -1,0 +1,214 @@
+"""What trackers show of standings: charts, tables, and the results by which runs are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.standings import Standings, trace_rows
+from elo_exp.ratings.leaderboard import Leaderboard
+from elo_exp.records import Comparison, Judgment
+from elo_exp.report.artifacts import boards, headline, strata_rows
+from elo_exp.report.tournament_page import Dimension
+from elo_exp.trackers import Histogram, Lines, Rows, Value
+
+_METRICS = ("std_error", "ci_low", "ci_high", "p_best", "ordering_error")  # of a rating
+_MAX_TEXT = 400  # characters of a text in a table
+
+
+def results(
+    standings: Standings,
+    dimensions: Sequence[Dimension],
+    quality: Sequence[JudgeQuality] = (),
+) -> dict[str, Value]:
+    """Return final values and charts, under names that every run shares."""
+    leaders = [d.finding.leader for d in dimensions if d.finding.leader]
+    gap, std_error = headline(standings)
+    orders = [
+        d.diagnosis["known_order"] for d in dimensions if "known_order" in d.diagnosis
+    ]
+    found: dict[str, Value | None] = {
+        "headline/leader": ", ".join(dict.fromkeys(leaders)) or None,
+        "headline/gap": gap,
+        "headline/gap_se": std_error,
+        "judge/caution": any(
+            c.state == "caution" for d in dimensions for c in d.checks
+        ),
+    }
+    if orders:
+        found["known_order/recovered"] = sum(order["n_recovered"] for order in orders)
+        found["known_order/pairs"] = sum(order["n_pairs"] for order in orders)
+    for dimension in dimensions:
+        found |= _numbers(standings, dimension.name) | _charts(standings, dimension)
+    for q in quality:
+        found |= {f"judge/{q.dimension}/{name}": getattr(q, name) for name in q.RATES}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def tables(standings: Standings, dimensions: Sequence[Dimension]) -> dict[str, Rows]:
+    return {
+        "leaderboard": [row for d in dimensions for row in _leaderboard(d)],
+        "win_rates": [rate.to_dict() for rate in standings.win_rates],
+        "judge": [row for d in dimensions for row in _checks(d)],
+        "strata": strata_rows(standings),
+    }
+
+
+def _numbers(standings: Standings, dimension: str) -> dict[str, Value | None]:
+    """Such as METHOD/DIMENSION/MODEL."""
+    found: dict[str, Value | None] = {}
+    by_method = boards(standings, dimension)
+    for method, board in by_method.items():
+        for rating in board.ratings:
+            place = f"{dimension}/{rating.model}"
+            found[f"{method}/{place}"] = rating.rating
+            for name in _METRICS:
+                found[f"{method}_{name}/{place}"] = getattr(rating, name)
+    position = standings.diagnoses.get(dimension, {}).get("position", {})
+    found[f"judge/{dimension}/p_first"] = position.get("p_first")
+    elo = by_method.get("elo")
+    found[f"n_matches/{dimension}"] = elo.n_matches if elo else 0
+    return found
+
+
+def _charts(standings: Standings, dimension: Dimension) -> dict[str, Value | None]:
+    name, board = dimension.name, dimension.board
+    found: dict[str, Value | None] = {}
+    if board:
+        found[f"ratings/{name}"] = _intervals(name, board)
+    if dimension.elo:
+        found[f"k_sensitivity/{name}"] = Lines(
+            title=f"{name}: Elo by K",
+            x_label="K",
+            lines=_by_k(dimension.elo),
+        )
+    elo = standings.primary(name)
+    if elo and elo.samples is not None:
+        for model, samples in zip(elo.models, elo.samples.T, strict=True):
+            found[f"permutations/{name}/{model}"] = Histogram(samples.tolist())
+    return found
+
+
+def _intervals(name: str, board: Leaderboard) -> Lines:
+    """A flat line for each entrant, from the low to the high end; the best on top."""
+    rated = [r for r in board.ratings if r.rating is not None]
+    lines = {}
+    for height, row in enumerate(reversed(rated), start=1):
+        ends = [x for x in (row.ci_low, row.rating, row.ci_high) if x is not None]
+        lines[row.model] = [(x, float(height)) for x in ends]
+    title = f"{name}: {board.label}, 95 % intervals"
+    return Lines(title=title, x_label="rating", lines=lines)
+
+
+def _by_k(by_k: Mapping[float, Leaderboard]) -> dict[str, list[tuple[float, float]]]:
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for k, board in by_k.items():
+        for row in board.ratings:
+            if row.rating is not None:
+                lines.setdefault(row.model, []).append((k, row.rating))
+    return lines
+
+
+def traces(standings: Standings) -> dict[int, dict[str, float]]:
+    """Return the running means of Elo by the number of permutations."""
+    found: dict[int, dict[str, float]] = {}
+    for row in trace_rows(standings):
+        name = f"trace/{row['dimension']}/{row['model']}"
+        found.setdefault(row["n_perms"], {})[name] = row["running_mean"]
+    return dict(sorted(found.items()))
+
+
+def _leaderboard(dimension: Dimension) -> Rows:
+    ratings = dimension.board.ratings if dimension.board else ()
+    return [
+        {
+            "dimension": dimension.name,
+            "rank": row.rank,
+            "entrant": row.model,
+            "rating": row.rating,
+            "ci_low": row.ci_low,
+            "ci_high": row.ci_high,
+            "win_rate": dimension.win_rate.get(row.model),
+        }
+        for row in ratings
+    ]
+
+
+def _checks(dimension: Dimension) -> Rows:
+    columns = ("name", "state", "value", "low", "high", "n", "of")
+    return [
+        {"dimension": dimension.name} | {c: getattr(check, c) for c in columns}
+        for check in dimension.checks
+    ]
+
+
+def sweep_charts(rows: Rows) -> dict[str, Lines]:
+    """Return Elo by K for each dimension of a sweep, where several K were swept.
+
+    rows  of the sweep's summary
+    """
+    found: dict[str, Lines] = {}
+    for dimension in dict.fromkeys(row["dimension"] for row in rows):
+        lines: dict[str, list[tuple[float, float]]] = {}
+        for row in rows:
+            if row["dimension"] == dimension and row["rating"] is not None:
+                line = f"{row['model']} {row['n_perms']:,} {row['setting']}".rstrip()
+                lines.setdefault(line, []).append((row["k"], row["rating"]))
+        if any(len(line) > 1 for line in lines.values()):
+            title = f"{dimension}: Elo by K"
+            lines = {name: sorted(line) for name, line in lines.items()}
+            found[f"k_sensitivity/{dimension}"] = Lines(
+                title=title, x_label="K", lines=lines
+            )
+    return found
+
+
+# Verdicts
+
+
+def verdict_rows(
+    comparisons: Mapping[str, Sequence[Comparison]],
+    judgments: Mapping[str, Sequence[Judgment]],
+) -> list[dict[str, Any]]:
+    """Return a row for each judged comparison, with its texts, cut where they are long.
+
+    winner  an entrant, tie, inconsistent (the two orders disagree) or invalid
+    """
+    rows = []
+    for dimension, some in judgments.items():
+        asked = {_pair(comparison): comparison for comparison in comparisons[dimension]}
+        for judgment in some:
+            comparison, (ab, ba) = asked[_pair(judgment)], judgment.raw[:2]
+            rows.append(
+                {
+                    "prompt_id": judgment.prompt_id,
+                    "stratum": comparison.source,
+                    "dimension": dimension,
+                    "entrant_a": judgment.entrant_a,
+                    "entrant_b": judgment.entrant_b,
+                    "winner": _winner(judgment),
+                    "verdict_ab": ab.verdict,
+                    "verdict_ba": ba.verdict,
+                    "question": _cut(comparison.prompt_text),
+                    "answer_a": _cut(comparison.response_a),
+                    "answer_b": _cut(comparison.response_b),
+                    "reason_ab": _cut(ab.reasoning),
+                    "reason_ba": _cut(ba.reasoning),
+                }
+            )
+    return rows
+
+
+def _pair(some: Comparison | Judgment) -> tuple[str, str, str]:
+    return some.prompt_id, some.entrant_a, some.entrant_b
+
+
+def _winner(judgment: Judgment) -> str:
+    if judgment.invalid:
+        return "invalid"
+    return "inconsistent" if judgment.inconsistent else judgment.winner or "tie"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
