@@ -135,7 +135,8 @@ COLUMNS = {
         *["finish_reason", "diagnostics", "timestamp"],
     ],
     "matches/matches.jsonl": [
-        *["prompt_id", "dimension", "source", "entrant_a", "entrant_b"],
+        *["prompt_id", "dimension", "source", "prompt_text", "entrant_a", "entrant_b"],
+        *["response_a", "response_b", "gold_answer", "expected_behavior"],
     ],
     "verdicts/factuality.jsonl": [
         *["prompt_id", "dimension", "entrant_a", "entrant_b", "winner"],

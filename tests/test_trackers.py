@@ -252,7 +252,7 @@ def test_verdicts_have_their_texts_cut_where_they_are_long(logged: Logged):
             ab["verdict"],
             ba["reasoning"][:400],
         )
-        assert [ba[key] for key in keys] == [judgment[key] for key in keys]
+        assert ba["pair"] == {key: judgment[key] for key in keys}
 
 
 def test_only_a_single_run_has_figures_and_each_its_folder_as_artifact(

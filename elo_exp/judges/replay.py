@@ -263,7 +263,8 @@ class _Recordings:
         self.judges.add(judge_model)
         self.n_repeats = max(self.n_repeats, repeat + 1)
         verdict = row.get("verdict")
-        if taken == "last" or "pair" in row:  # only the original's rows repeat the pair
+        is_originals = "pair" in row and "stop_reason" not in row
+        if taken == "last" or is_originals:
             verdict = self._checked_verdict(place, row)
         first, second = (b, a) if swapped else (a, b)
         self._add(

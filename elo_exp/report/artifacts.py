@@ -102,7 +102,7 @@ def write_judging(
 def _judgment_row(judgment: Judgment) -> dict[str, Any]:
     row = judgment.to_dict()
     pair = {name: row[name] for name in _PAIR}
-    return {**row, "raw": [pair | verdict for verdict in row["raw"]]}
+    return {**row, "raw": [{"pair": pair, **verdict} for verdict in row["raw"]]}
 
 
 def elo_results(standings: Standings) -> dict[str, Any]:

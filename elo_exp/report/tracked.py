@@ -7,7 +7,6 @@ from typing import Any
 
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings, trace_rows
-from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Comparison, Judgment
 from elo_exp.report.artifacts import boards, headline, strata_rows
 from elo_exp.report.tournament_page import Dimension
@@ -73,41 +72,28 @@ def _numbers(standings: Standings, dimension: str) -> dict[str, Value | None]:
 
 
 def _charts(standings: Standings, dimension: Dimension) -> dict[str, Value | None]:
-    name, board = dimension.name, dimension.board
-    found: dict[str, Value | None] = {}
-    if board:
-        found[f"ratings/{name}"] = _intervals(name, board)
-    if dimension.elo:
-        found[f"k_sensitivity/{name}"] = Lines(
-            title=f"{name}: Elo by K",
-            x_label="K",
-            lines=_by_k(dimension.elo),
-        )
-    elo = standings.primary(name)
-    if elo and elo.samples is not None:
-        for model, samples in zip(elo.models, elo.samples.T, strict=True):
+    name, board, found = dimension.name, dimension.board, dict[str, Value | None]()
+    rated = [r for r in board.ratings if r.rating is not None] if board else []
+    if board and rated:
+        # A flat line for each entrant, from the low to the high end; the best on top
+        intervals = {}
+        for height, row in enumerate(reversed(rated), start=1):
+            ends = [x for x in (row.ci_low, row.rating, row.ci_high) if x is not None]
+            intervals[row.model] = [(x, float(height)) for x in ends]
+        title = f"{name}: {board.label}, 95 % intervals"
+        found[f"ratings/{name}"] = Lines(title=title, x_label="rating", lines=intervals)
+    by_k: dict[str, list[tuple[float, float]]] = {}
+    for k, elo in dimension.elo.items():
+        for row in elo.ratings:
+            by_k.setdefault(row.model, []).append((k, row.rating or 0.0))
+    if by_k:
+        title = f"{name}: Elo by K"
+        found[f"k_sensitivity/{name}"] = Lines(title=title, x_label="K", lines=by_k)
+    primary = standings.primary(name)
+    if primary and primary.samples is not None:
+        for model, samples in zip(primary.models, primary.samples.T, strict=True):
             found[f"permutations/{name}/{model}"] = Histogram(samples.tolist())
     return found
-
-
-def _intervals(name: str, board: Leaderboard) -> Lines:
-    """A flat line for each entrant, from the low to the high end; the best on top."""
-    rated = [r for r in board.ratings if r.rating is not None]
-    lines = {}
-    for height, row in enumerate(reversed(rated), start=1):
-        ends = [x for x in (row.ci_low, row.rating, row.ci_high) if x is not None]
-        lines[row.model] = [(x, float(height)) for x in ends]
-    title = f"{name}: {board.label}, 95 % intervals"
-    return Lines(title=title, x_label="rating", lines=lines)
-
-
-def _by_k(by_k: Mapping[float, Leaderboard]) -> dict[str, list[tuple[float, float]]]:
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for k, board in by_k.items():
-        for row in board.ratings:
-            if row.rating is not None:
-                lines.setdefault(row.model, []).append((k, row.rating))
-    return lines
 
 
 def traces(standings: Standings) -> dict[int, dict[str, float]]:
