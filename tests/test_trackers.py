@@ -9,6 +9,7 @@ import csv
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 import threading
@@ -288,12 +289,12 @@ def test_a_sweep_is_one_group_of_runs_named_by_what_was_swept(
     (group,) = groups
     assert group.startswith("both_2")  # the folder and the time
     assert jobs[0].run["run_id"] != jobs[1].run["run_id"]
-    (folder / "both/1/manifest.json").unlink()
-    given = ("-m", "elo.k=8,16", "hydra.sweep.dir=both", "tracker=local", *SPOILT)
+    continued = shutil.copytree(folder / "both", folder / "continued")
+    given = ("-m", "elo.k=8,16", "hydra.sweep.dir=continued", "tracker=local", *SPOILT)
     run(*given, "resume=false", folder=folder)
-    begun = [rows_of(folder / f"both/{job}")["run"][0] for job in ("1", "")]
+    begun = [rows_of(continued / job)["run"][0] for job in ("1", "")]
     assert [row["group"] for row in begun] == [group, group]
-    summary = rows_of(folder / "both")["summary"][0]
+    summary = rows_of(continued)["summary"][0]
     lines = summary["k_sensitivity/factuality"]["lines"]
     assert {len(line) for line in lines.values()} == {2}
 
