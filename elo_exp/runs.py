@@ -38,15 +38,8 @@ logger = logging.getLogger(__name__)
 # Writing
 
 _PACKAGES = (
-    "hydra-core",
-    "omegaconf",
-    "numpy",
-    "matplotlib",
-    "wandb",
-    "anthropic",
-    "torch",
-    "transformers",
-    "peft",
+    *("hydra-core", "omegaconf", "numpy", "matplotlib", "wandb", "anthropic"),
+    *("torch", "transformers", "peft"),
 )
 
 
@@ -68,10 +61,15 @@ class Manifest:
         weights  files that models are loaded from, by the part that is the model
         """
         self._usage = usage
-        input_paths = _each_once(inputs)
+        names: dict[str, str] = {}  # the first name of each path
+        for name, path in inputs.items():
+            names.setdefault(str(path), name)
+        input_paths = {name: path for path, name in names.items()}
         config = info.config
         self.path = info.run_dir / "manifest.json"
         earlier = manifest_if_any(info.run_dir)
+        total = added_up([earlier.get("paid_before"), earlier.get("usage")])
+        paid_before = {name: total[name] for name in DOLLARS if name in total}
         self._content: dict[str, Any] = {
             "experiment": info.job_type,
             "group": info.group,
@@ -83,7 +81,7 @@ class Manifest:
             "finished_at": None,
             "error": None,
             "usage": None,
-            "paid_before": _paid_before(earlier),
+            "paid_before": paid_before if paid(total) else None,
             "overrides": list(info.overrides),
             "config_path": ".hydra/config.yaml",
             "git_commit": _git_commit(),
@@ -109,39 +107,34 @@ class Manifest:
         return self._content | {"usage": dataclasses.asdict(self._usage)}
 
     def complete(self, facts: Mapping[str, Any]) -> None:
-        """Add what the run found, for the file at its end."""
+        """Add what the run concluded, for the file at its end."""
         self._content |= facts
 
     def wrote(self, paths: Sequence[Path]) -> None:
         """Name the files that the run has left in its folder.
 
-        Other files of an earlier run there are moved to `earlier/`, so that nobody takes them for
-        this run's; what this run has read stays.
+        Other files of an earlier run there are moved to `earlier/`, except those that this run has
+        read.
         """
-        folder = self.path.parent
-        files = sorted(path.relative_to(folder).as_posix() for path in paths)
+        folder = self.path.parent.resolve()
+        files = {path.resolve().relative_to(folder).as_posix() for path in paths}
         read = [Path(path).resolve() for path in self._content["input_paths"].values()]
-        others = [folder / name for name in set(self._content["files"]) - set(files)]
-        left = [
-            path
-            for path in others
-            if path.is_file()
-            and path.resolve().is_relative_to(folder.resolve())
-            and not any(map(path.resolve().is_relative_to, read))
-        ]
-        for path in left:
-            aside = folder / "earlier" / path.resolve().relative_to(folder.resolve())
-            aside.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(aside)
-            with contextlib.suppress(OSError):  # where others are left in it
-                path.parent.rmdir()
-        if left:
+        n_moved = 0
+        for name in set(self._content["files"]) - files:
+            path = (folder / name).resolve()
+            is_here = path.is_file() and path.is_relative_to(folder)
+            if is_here and not any(map(path.is_relative_to, read)):
+                aside = folder / "earlier" / path.relative_to(folder)
+                aside.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(aside)
+                n_moved += 1
+        if n_moved:
             logger.warning(
                 "warning: %d files of an earlier run in %s are now in its earlier/",
-                len(left),
-                folder,
+                n_moved,
+                self.path.parent,
             )
-        self._content["files"] = files
+        self._content["files"] = sorted(files)
 
     def __exit__(
         self,
@@ -149,28 +142,12 @@ class Manifest:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        self._content["usage"] = dataclasses.asdict(self._usage)
+        self._content = self.content
         if error is None:
             self._content["finished_at"] = utc_now()
         else:
             self._content["error"] = f"{type(error).__name__}: {error}"
         write_json(self.path, self._content)
-
-
-def _paid_before(earlier: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What earlier attempts have paid, by the manifest of the last; None where that is nothing."""
-    total = added_up([earlier.get("paid_before"), earlier.get("usage")])
-    if not paid(total):
-        return None
-    return {name: total[name] for name in DOLLARS if name in total}
-
-
-def _each_once(inputs: Mapping[str, Path]) -> dict[str, str]:
-    """Each path under the first of its names."""
-    names: dict[str, str] = {}
-    for name, path in inputs.items():
-        names.setdefault(str(path), name)
-    return {name: path for path, name in names.items()}
 
 
 def input_hashes(paths: Mapping[str, str]) -> dict[str, str]:
@@ -190,10 +167,8 @@ def input_hashes(paths: Mapping[str, str]) -> dict[str, str]:
 def _versions() -> dict[str, str]:
     found = {"elo_exp": __version__, "python": sys.version.split()[0]}
     for package in _PACKAGES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
@@ -202,18 +177,13 @@ def _git_commit() -> str | None:
     """The commit of the checkout, with '+changes' where the tree differs; None outside one."""
     if not (HOME / ".git").exists():
         return None
-    try:
-        is_changed = _git("status", "--porcelain", "--untracked-files=no")
-        return _git("rev-parse", "HEAD") + ("+changes" if is_changed else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(HOME), *arguments]
-    return subprocess.run(
-        command, check=True, capture_output=True, text=True
-    ).stdout.strip()
+    options = ("--always", "--exclude=*", "--abbrev=40", "--dirty=+changes")
+    command = ["git", "-C", str(HOME), "describe", *options]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.check_output(
+            command, text=True, stderr=subprocess.DEVNULL
+        ).strip()
+    return None
 
 
 # Reading
@@ -261,23 +231,17 @@ def manifest_if_any(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def settings(folder: Path, named_by: str) -> dict[str, Any]:
+def settings(folder: Path) -> dict[str, Any]:
     """Return the configuration of a run without any `_target_`. Raises UserError."""
-    try:
-        found = read_manifest(folder).get("config")
-    except UserError as error:
-        raise UserError(f"{named_by}: {error}") from None
+    found = read_manifest(folder).get("config")
     if not found:
-        raise UserError(
-            f"{named_by}: found no settings in {folder}. Expected the folder of a run."
-        )
+        raise UserError(f"found no settings in {folder}. Expected the folder of a run.")
     return {str(name): _without_targets(value) for name, value in found.items()}
 
 
 def _without_targets(value: Any) -> Any:
     if isinstance(value, dict):
-        kept = {k: v for k, v in value.items() if k != "_target_"}
-        return {str(name): _without_targets(inner) for name, inner in kept.items()}
+        return {k: _without_targets(v) for k, v in value.items() if k != "_target_"}
     if isinstance(value, list):
         return [_without_targets(item) for item in value]
     return value
@@ -369,11 +333,11 @@ def read(chosen: Sequence[str]) -> FoundRuns:
     found: dict[Path, tuple[dict[str, Any], dict[str, Any]]] = {}
     left_out = []
     for entry in chosen:
-        for folder, is_named in _expanded(entry):
+        for folder in _expanded(entry):
             try:
                 found[folder.resolve()] = _content(folder)
             except UserError as error:
-                if is_named:
+                if folder == Path(entry):
                     raise UserError(f"runs: {error}") from None
                 left_out.append(str(error))
     runs = [
@@ -385,23 +349,16 @@ def read(chosen: Sequence[str]) -> FoundRuns:
     return FoundRuns(runs=runs, left_out=left_out)
 
 
-def _expanded(entry: str) -> list[tuple[Path, bool]]:
-    """Folders, and whether each was meant by name."""
-    if Path(entry).exists() or not glob.has_magic(entry):
-        jobs = sweep_jobs(Path(entry))
-        return [(job, False) for job in jobs] or [(Path(entry), True)]
-    matches = [Path(match) for match in sorted(glob.glob(entry))]  # noqa: PTH207 (an absolute pattern too)
+def _expanded(entry: str) -> list[Path]:
+    """The folders of runs that an entry stands for, or the entry itself."""
+    matches = [entry] if Path(entry).exists() else sorted(glob.glob(entry))  # noqa: PTH207 (an absolute pattern too)
     folders = [
-        (job, False)
-        for match in matches
-        for job in (sweep_jobs(match) or [match])
-        if (job / "manifest.json").is_file()
+        folder
+        for match in map(Path, matches)
+        for folder in sweep_jobs(match) or [match]
+        if (folder / "manifest.json").is_file()
     ]
-    if not folders:
-        raise UserError(
-            f"runs: found no run folder that matches {entry}. Check the pattern."
-        )
-    return folders
+    return folders or [Path(entry)]
 
 
 def sweep_jobs(folder: Path) -> list[Path]:
@@ -414,12 +371,9 @@ def sweep_jobs(folder: Path) -> list[Path]:
 
 def _content(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """manifest.json and ratings.json. Raises UserError where the run has not finished with both."""
-    if not folder.is_dir():
-        raise UserError(f"found no folder {folder}. Check the path.")
     if not (folder / "manifest.json").is_file():
         raise UserError(
-            f"{folder} is no run folder, for it has no manifest.json. Name the folder that a run "
-            "printed."
+            f"found no manifest.json in {folder}. Name the folder that a run printed."
         )
     manifest = read_manifest(folder)
     if not manifest.get("finished_at"):
@@ -427,17 +381,14 @@ def _content(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise UserError(
             f"{folder} did not finish ({why}). Give its command again, or leave it out."
         )
-    if not (folder / "ratings.json").is_file():
+    path = folder / "ratings.json"
+    if not path.is_file():
         kind = manifest.get("experiment")
         raise UserError(
             f"{folder} has no ratings to compare, being of experiment={kind}. Expected tournament, "
             "rate or arena."
         )
-    if not isinstance(manifest.get("config", {}).get("rating"), dict):
-        raise UserError(
-            f"{folder / 'manifest.json'} has no config of ratings. Expected what a run wrote."
-        )
-    ratings = _json(folder / "ratings.json")
+    ratings = _json(path)
     try:
         for boards in ratings["dimensions"].values():
             for board in boards.values():
@@ -445,7 +396,7 @@ def _content(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
                     Rating.from_dict(row)
     except (AttributeError, KeyError, TypeError):
         raise UserError(
-            f"{folder / 'ratings.json'} has no ratings by dimension. Expected what a run wrote."
+            f"{path} has no ratings by dimension. Expected what a run wrote."
         ) from None
     return manifest, ratings
 
@@ -458,8 +409,7 @@ def _json(path: Path) -> dict[str, Any]:
             f"{path} cannot be read ({error}). Expected what a run wrote."
         ) from None
     if not isinstance(found, dict):
-        kind = type(found).__name__
-        raise UserError(f"{path}: found a {kind}. Expected what a run wrote.")
+        raise UserError(f"{path} is no JSON object. Expected what a run wrote.")
     return found
 
 

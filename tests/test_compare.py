@@ -226,8 +226,8 @@ def test_patterns_and_sweeps_stand_for_their_finished_runs(
     [
         ("", "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]'"),
         ("whole", "found one finished run, {folder}/whole. Comparing takes two or more."),
-        ("whole,nowhere", "runs: found no folder nowhere. Check the path."),
-        ("no*where", "found no run folder that matches no*where. Check the pattern."),
+        ("whole,nowhere", "runs: found no manifest.json in nowhere. Name the folder"),
+        ("no*where", "runs: found no manifest.json in no*where. Name the folder"),
         ("whole,others", "runs: others shares no entrant on any dimension with whole."),
     ],
 )  # fmt: skip
@@ -254,7 +254,6 @@ def test_what_cannot_be_compared_is_one_line(folder: Path, chosen: str, said: st
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        ("manifest.json", {"finished_at": "now"}, "manifest.json has no config of ratings."),
         ("manifest.json", {"error": "no"}, "did not finish (no). Give its command again"),
         ("ratings.json", {"dimensions": 3}, "ratings.json has no ratings by dimension."),
         ("ratings.json", None, "has no ratings to compare, being of experiment=tournament."),

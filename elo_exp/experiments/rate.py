@@ -79,7 +79,10 @@ class Rate:
                     f"ratings_from: the settings of {folder} are taken, and {word} besides. Leave "
                     "one of them out."
                 )
-        found = runs.settings(Path(folder), "ratings_from")
+        try:
+            found = runs.settings(Path(folder))
+        except UserError as error:
+            raise UserError(f"ratings_from: {error}") from None
         ratings, chosen = found.get("rating"), config["rating"]
         if not isinstance(found.get("elo"), dict) or not isinstance(ratings, dict):
             raise UserError(
