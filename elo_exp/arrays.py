@@ -51,3 +51,10 @@ def known(value: Any) -> Any:
     """Return a plain number, and None in place of NaN; anything else as it is."""
     plain = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(plain, float) and math.isnan(plain) else plain
+
+
+def spread(values: NDArray[Any], at: Index | Mask, n: int) -> Array:
+    """Return n rows of NaN, but for the values at these places or at a mask (n,)."""
+    whole = np.full((n, *values.shape[1:]), np.nan)
+    whole[at] = values
+    return whole

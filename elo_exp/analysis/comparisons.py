@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from elo_exp.arrays import Array, Index, records
+from elo_exp.arrays import Array, Index, records, spread
 from elo_exp.ratings.leaderboard import Leaderboard, degrees_of_freedom, t_quantile
 from elo_exp.records import Record
 
@@ -123,8 +123,8 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
     high = np.where(is_level, m - better.sum(axis=0), 1).max(axis=1)
     return dataclasses.replace(
         board,
-        rank_low=models.spread(low, len(board.models)),
-        rank_high=models.spread(high, len(board.models)),
+        rank_low=spread(low, models.place, len(board.models)),
+        rank_high=spread(high, models.place, len(board.models)),
     )
 
 
@@ -198,12 +198,6 @@ class Rated:
     def df_of_differences(self) -> Array:
         """(m, m): of the model that met others on fewer prompts."""
         return np.minimum(self.df[:, None], self.df[None, :])
-
-    def spread(self, values: Array, n_models: int) -> Array:
-        """Return values (m,) at the models' places among all, NaN for the others."""
-        whole = np.full(n_models, np.nan)
-        whole[self.place] = values
-        return whole
 
     def has_joint_distribution(self) -> bool:
         """Whether no two models differ without an error: a draw would be certain of those."""

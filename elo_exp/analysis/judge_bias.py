@@ -14,7 +14,7 @@ import numpy as np
 from scipy import special
 
 from elo_exp.analysis.win_rates import mean_error
-from elo_exp.arrays import Array, Mask, one_row, rows
+from elo_exp.arrays import Array, Mask, one_row, rows, spread
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import POINTS, Fit, bread, strongest_component
 from elo_exp.ratings.extended import Curves, fit_extended
@@ -145,19 +145,23 @@ def _length_ratings(
     side, m = np.append(played.first, played.second), len(models)
     n_games = np.bincount(side, minlength=m)
     raw = Fit.of(played)
-    rating, error, at_equal, error_at_equal = np.full((4, m), np.nan)
-    rating[raw.rated] = initial_rating + POINTS * raw.theta
-    error[raw.rated] = POINTS * np.sqrt(np.maximum(np.diag(raw.covariance), 0.0))
-    at_equal[controlled.rated] = initial_rating + POINTS * controlled.theta
-    error_at_equal[controlled.rated] = POINTS * controlled.std_error[:-1]
+    rating, error, at_equal, error_at_equal = (
+        POINTS * spread(column, raw.rated, m)
+        for column in (
+            raw.theta,
+            np.sqrt(np.maximum(np.diag(raw.covariance), 0.0)),
+            controlled.theta,
+            controlled.std_error[:-1],
+        )
+    )
     order = np.argsort(-rating, kind="stable")  # those without a rating are last
     order = order[n_games[order] > 0]
     return rows(
         model=np.array(models, dtype=object)[order],
         mean_length=(np.bincount(side, characters, m) / np.maximum(n_games, 1))[order],
-        rating=rating[order],
+        rating=initial_rating + rating[order],
         std_error=error[order],
-        rating_at_equal_length=at_equal[order],
+        rating_at_equal_length=initial_rating + at_equal[order],
         std_error_at_equal_length=error_at_equal[order],
     )
 

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import linalg
 
 from elo_exp.analysis.comparisons import rated
-from elo_exp.arrays import Array
+from elo_exp.arrays import Array, spread
 from elo_exp.ratings.leaderboard import Leaderboard
 
 PRIOR_SCALE = 50.0  # rating points: of the half-Cauchy prior on the models' spread
@@ -100,7 +100,7 @@ def with_p_best(board: Leaderboard) -> Leaderboard:
     found, models = shrink(board), rated(board)
     if found is None:
         return board
-    p_best = models.spread(found.p_best, len(board.models))
+    p_best = spread(found.p_best, models.place, len(board.models))
     return dataclasses.replace(board, p_best=p_best)
 
 

@@ -19,7 +19,7 @@ from pydantic import Field
 from scipy import sparse, special
 from scipy.sparse import csgraph
 
-from elo_exp.arrays import Array, Index, Mask
+from elo_exp.arrays import Array, Index, Mask, spread
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.games import Games, games, numbered
 from elo_exp.ratings.leaderboard import Leaderboard, pinned, with_intervals
@@ -310,25 +310,21 @@ def leaderboard(
     flags: Mapping[int, str] | None = None,
 ) -> Leaderboard:
     """Turn abilities and their covariance into rating points; models of ties use it, too."""
-    m, rated = len(battles.models), np.flatnonzero(fit.rated)
-    met = fit.played.clusters_met()
-    theta, n_prompts = np.full((2, m), np.nan)
-    theta[rated], n_prompts[rated] = fit.theta, met
+    m, met = len(battles.models), fit.played.clusters_met()
     covariance = np.full((m, m), np.nan)
-    covariance[np.ix_(rated, rated)] = POINTS**2 * of_own_prompts(fit, met)
+    covariance[np.ix_(fit.rated, fit.rated)] = POINTS**2 * of_own_prompts(fit, met)
     samples = None
     if fit.samples is not None:
-        samples = np.full((len(fit.samples), m), np.nan)
-        samples[:, rated] = initial_rating + POINTS * fit.samples
+        samples = initial_rating + POINTS * spread(fit.samples.T, fit.rated, m).T
     board = Leaderboard(
         label=label,
         interval=interval if battles.names_prompts() else _WITHOUT_PROMPTS[interval],
         models=battles.models,
-        rating=initial_rating + POINTS * theta,
+        rating=initial_rating + POINTS * spread(fit.theta, fit.rated, m),
         covariance=covariance,
         samples=samples,
         n_battles=battles.n_battles(),
-        n_prompts=n_prompts,
+        n_prompts=spread(met, fit.rated, m),
         n_clusters=fit.played.n_clusters,
         n_matches=fit.n_matches,
         flags=why_unrated(fit.wins, fit.rated) if flags is None else flags,

@@ -87,28 +87,24 @@ class Leaderboard:
     def ratings(self) -> tuple[Rating, ...]:
         """The rows, best first; models without a rating come last. Equal ones go by name."""
         m = len(self.models)
-
-        def numbers(column: Array | Index | None) -> Array:
-            return np.full(m, np.nan) if column is None else column.astype(np.float64)
-
-        def counts(column: Array | Index | None) -> list[int | None]:
-            return [None if math.isnan(n) else int(n) for n in numbers(column).tolist()]
-
+        nothing = np.full(m, np.nan)
+        numbers, counts = {}, {}
+        for name in ("std_error", "ci_low", "ci_high", "ordering_error", "p_best"):
+            column = getattr(self, name)
+            numbers[name] = nothing if column is None else column
+        for name in ("rank_low", "rank_high", "n_prompts"):
+            column = getattr(self, name)
+            known = nothing if column is None else column
+            counts[name] = [None if math.isnan(n) else int(n) for n in known.tolist()]
         rows = records(
             Rating,
             model=self.models,
             rating=self.rating,
-            std_error=numbers(self.std_error),
-            ci_low=numbers(self.ci_low),
-            ci_high=numbers(self.ci_high),
-            ordering_error=numbers(self.ordering_error),
             rank=[rank or None for rank in self.ranks().tolist()],
-            rank_low=counts(self.rank_low),
-            rank_high=counts(self.rank_high),
-            p_best=numbers(self.p_best),
-            n_battles=[n or 0 for n in counts(self.n_battles)],
-            n_prompts=counts(self.n_prompts),
+            n_battles=np.zeros(m, int) if self.n_battles is None else self.n_battles,
             flag=[self.flags.get(i) for i in range(m)],
+            **numbers,
+            **counts,
         )
         return tuple(sorted(rows, key=lambda row: (row.rank or m + 1, row.model)))
 
