@@ -12,7 +12,7 @@ import torch
 from elo_exp.models import adapters
 from elo_exp.models.adapters import AdapterFile, Geometry, HeadFiles, Manifest
 from elo_exp.records import UserError
-from tests.tiny_heads import Tensors, manifest, save, tensors, tiny_heads
+from tests.tiny_heads import Tensors, Touch, manifest, save, tensors, tiny_heads
 
 SIZES = {"gate_proj": (3, 4), "up_proj": (3, 4), "down_proj": (4, 3)}
 SMALL = Geometry(n_layers=5, depth=2, sizes=SIZES)
@@ -190,8 +190,8 @@ def test_files_that_are_absent_or_there_twice_are_refused(trained, tmp_path):
         (pair("blocks.0.w2"), "head layer 0, down_proj: found lora_ {'A': (1, 3)"),
         (pair(rank=2), "head layer 0, gate_proj: found lora_ {'A': (2, 3), 'B': (4"),
         (dict([*pair().items()][:1]), "head layer 0, gate_proj: found lora_ {'A': (1"),
-        (pair("blocks.2.w1"), "found an update of blocks.2. Expected blocks 0 to 1"),
-        (pair("layers.0.up_proj"), "found an update of layers.0. Expected layers 3"),
+        (pair("blocks.2.w1"), "found an update 'blocks.2.w1.lora_A.weight'. Expe"),
+        (pair("layers.0.up_proj"), "found an update 'layers.0.up_proj.lora_A.weight'."),
         (
             pair("blocks.0.w_q"),
             "found an update 'blocks.0.w_q.lora_A.weight'. Expected",
@@ -215,16 +215,6 @@ def test_a_truncated_file_is_refused(tmp_path, name):
     message = rf"{name}: cannot be read \(.*\). Expected a state dict"
     with pytest.raises(UserError, match=message):
         read(path)
-
-
-class Touch:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.path,)
 
 
 def test_a_file_that_would_run_code_is_refused_and_runs_none(tmp_path):

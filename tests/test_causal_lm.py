@@ -20,6 +20,7 @@ from elo_exp.models.causal_lm import CausalLM, Checkpoint, is_out_of_memory
 from elo_exp.models.tiny import TEMPLATE, tokenizer
 from elo_exp.records import UserError
 from tests.data import shipped
+from tests.tiny_heads import Touch
 from tests.tiny_models import VOCABULARY, tiny_adapter, tiny_model
 
 UP = "model.layers.1.mlp.up_proj"
@@ -120,7 +121,7 @@ def chat_ids(lm: CausalLM, system: str | None, template: str | None) -> list[int
     ("system", "template", "text"),
     [
         (None, None, "<|user|>\nWhy?\n<|assistant|>\n"),
-        ("Be brief.", None, "<|system|>\nBe brief.\n<|user|>\nWhy?\n<|assistant|>\n"),
+        ("No.", None, "<|system|>\nNo.\n<|user|>\nWhy?\n<|assistant|>\n"),
         ("No.", "{% for m in messages %}[{{ m.content }}]{% endfor %}", "[No.][Why?]"),
         ("Be brief.", "none", "Be brief.\n\nWhy?"),
         (None, "none", "Why?"),
@@ -177,16 +178,6 @@ def test_an_adapter_that_does_not_fit_is_refused(base, lora, tmp_path):
     save_file(tensors, partial / "adapter_model.safetensors", metadata={"format": "pt"})
     message = f"{partial}: cannot be loaded (Found missing adapter keys"
     assert refused(base, partial).startswith(message)
-
-
-class Touch:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.path,)
 
 
 def test_weights_that_would_run_code_are_refused_and_run_none(copied, tmp_path):

@@ -55,6 +55,16 @@ def save(path: Path, state: Any) -> Path:
     return path
 
 
+class Touch:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
 def manifest(folder: Path, **config: Any) -> Path:
     return write_json(folder / "manifest.json", {"config": config})
 

@@ -202,22 +202,17 @@ def _place(path: Path, name: str, geometry: Geometry) -> tuple[int, str, str]:
 
     `blocks` are counted from the head's first layer, `layers` from the model's.
     """
-    match = _TENSOR.search(name)
-    projection = PROJECTIONS.get(match[3], match[3]) if match else ""
-    if match is None or projection not in geometry.sizes:
-        raise UserError(
-            f"{path}: found an update {name!r}. Expected updates of {', '.join(PROJECTIONS)} (or "
-            f"{', '.join(PROJECTIONS.values())}) alone, in blocks.N or layers.N."
-        )
-    first = 0 if match[1] == "blocks" else geometry.n_layers - geometry.depth
-    layer = int(match[2]) - first
-    if not 0 <= layer < geometry.depth:
-        raise UserError(
-            f"{path}: found an update of {match[1]}.{match[2]}. Expected {match[1]} {first} to "
-            f"{first + geometry.depth - 1}: the last {geometry.depth} of {geometry.n_layers} "
-            "layers are the heads'."
-        )
-    return layer, projection, match[4]
+    n_layers, depth = geometry.n_layers, geometry.depth
+    if match := _TENSOR.search(name):
+        layer = int(match[2]) - (0 if match[1] == "blocks" else n_layers - depth)
+        projection = PROJECTIONS.get(match[3], match[3])
+        if projection in geometry.sizes and 0 <= layer < depth:
+            return layer, projection, match[4]
+    raise UserError(
+        f"{path}: found an update {name!r}. Expected updates of {', '.join(PROJECTIONS)} (or "
+        f"{', '.join(PROJECTIONS.values())}) alone, in blocks 0 to {depth - 1} or layers "
+        f"{n_layers - depth} to {n_layers - 1}: the last {depth} of {n_layers} are the heads'."
+    )
 
 
 def _tensors(path: Path) -> Mapping[str, torch.Tensor]:

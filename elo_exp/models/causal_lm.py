@@ -59,7 +59,9 @@ class Checkpoint:
 
         if not sys.stderr.isatty():
             transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        device = torch.device(best_device() if self.device == "auto" else self.device)
+        best = "mps" if torch.backends.mps.is_available() else "cpu"
+        best = "cuda" if torch.cuda.is_available() else best
+        device = torch.device(best if self.device == "auto" else self.device)
         logger.info("loading %s on %s", self.model, device)
         names = [self.model, *(split_revision(name)[0] for name in self.adapters)]
         try:
@@ -179,15 +181,6 @@ class CausalLM:
         return logits
 
 
-def best_device() -> str:
-    """Return the first of cuda, mps and cpu that is present."""
-    import torch
-
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
 def split_revision(adapter: str) -> tuple[str, str | None]:
     """Split NAME@REVISION; a folder has no revision, whatever its name is."""
     name, at, revision = adapter.rpartition("@")
@@ -240,7 +233,7 @@ def _load(
         "trust_remote_code": checkpoint.trust_remote_code,
         "local_files_only": local_files_only,
     }
-    with _library_errors(name, device):
+    with _library_errors(name):
         tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", **source)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             name,
@@ -265,7 +258,7 @@ def _load(
         tokenizer.pad_token = tokenizer.eos_token
     for adapter in checkpoint.adapters:
         place, revision = split_revision(adapter)
-        with _library_errors(adapter, device), ignore_peft_deprecation():
+        with _library_errors(adapter), ignore_peft_deprecation():
             warnings.filterwarnings("error", message="Found missing adapter keys")
             model = PeftModel.from_pretrained(
                 model,
@@ -287,14 +280,14 @@ def _load(
 
 
 @contextmanager
-def _library_errors(name: str, device: torch.device) -> Iterator[None]:
+def _library_errors(name: str) -> Iterator[None]:
     """Turn whatever the libraries raise while they load into one line."""
     try:
         yield
     except Exception as error:
         if is_out_of_memory(error):
             reason = (
-                f"does not fit into the memory of {device}. Use dtype=bfloat16, device=cpu or a "
+                "does not fit into the memory of its device. Use dtype=bfloat16, device=cpu or a "
                 "smaller model."
             )
         elif "trust_remote_code" in str(error):
