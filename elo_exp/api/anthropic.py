@@ -10,6 +10,7 @@ import atexit
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,14 @@ from urllib.parse import urlsplit
 
 from elo_exp.api.batches import RemoteBatch, Row
 from elo_exp.api.costs import n_tokens
-from elo_exp.api.jobs import Completion
+from elo_exp.api.jobs import ApiSettings, Completion
 from elo_exp.api.transport import (
     HINTS,
     REFUSALS,
     DoubtfulError,
     UnreachableError,
     brief,
+    check_base_url,
     describe,
     error_in,
     json_of,
@@ -434,3 +436,21 @@ def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
 def text_of(message: Mapping[str, Any]) -> str:
     """Text blocks, joined. Others, such as thinking, may come before them."""
     return whole_text(message.get("content"))
+
+
+@dataclass(kw_only=True)
+class ClaudeSettings(ApiSettings):
+    """Settings that Claude as entrant and as judge shares."""
+
+    def _connect(self) -> AnthropicApi:
+        check_base_url(self.base_url)
+        return AnthropicApi(self.base_url.rstrip("/"), part=self.part)
+
+    def _check_server(self) -> None:
+        if api_key() is None:
+            raise UserError(no_key())
+        check_lifetime(self.model, self.part)
+        self.api.check_model(self.model)
+
+    def parse(self, message: Mapping[str, Any]) -> Completion:
+        return parse_message(message)

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from elo_exp.api.costs import Budget, Prices
 from elo_exp.records import Record, UserError
+from elo_exp.types import Count
 
 GO_ON = "Every answer so far is stored; the same command goes on."
 _MANY_FAILED = 20  # requests, and a share of all, past which the run stops
@@ -91,6 +92,37 @@ class Model(Protocol):
         any."""
 
     def parse(self, message: Message) -> Completion: ...
+
+
+@dataclass(kw_only=True)
+class ApiSettings:
+    """Settings that entrants and judges behind an API share.
+
+    A subclass builds its client in `_connect`, and looks at the server in `_check_server`.
+    """
+
+    base_url: str
+    model: str
+    max_tokens: Count
+    concurrency: Count
+
+    def name_settings(self, part: str, budget_setting: str) -> None:
+        """Set the names of these settings and of their cap, for messages."""
+        self.part, self.budget_setting = part, budget_setting
+        self.api = self._connect()
+        self._was_reached = False
+
+    def _connect(self) -> Any:
+        raise NotImplementedError
+
+    def _check_server(self) -> None:
+        raise NotImplementedError
+
+    def preflight(self) -> None:
+        """Raise UserError for what would stop the first request, such as a missing key."""
+        if not self._was_reached:
+            self._check_server()
+            self._was_reached = True
 
 
 # Makes the record of an answer from its key, names, text, dollars (None: unknown) and message.

@@ -9,12 +9,13 @@ from __future__ import annotations
 import atexit
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from elo_exp.api.costs import is_counted, n_tokens
-from elo_exp.api.jobs import Completion
+from elo_exp.api.jobs import ApiSettings, Completion
 from elo_exp.api.transport import (
     HINTS,
     DoubtfulError,
@@ -30,6 +31,7 @@ from elo_exp.api.transport import (
     within,
 )
 from elo_exp.records import UserError
+from elo_exp.types import MaxTokensName, NonNegative, Positive
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -250,3 +252,45 @@ def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
         "input_tokens": prompt - cached,
         "output_tokens": n_tokens(message, "usage", "completion_tokens"),
     }
+
+
+@dataclass(kw_only=True)
+class OpenAiSettings(ApiSettings):
+    """Settings that entrants and judges behind an OpenAI-compatible API share."""
+
+    key_variable: str | None
+    max_tokens_name: MaxTokensName
+    temperature: NonNegative | None
+    extra_body: dict[str, Any]
+    timeout_seconds: Positive
+
+    def _connect(self) -> OpenAiApi:
+        check_extra_body(self.extra_body)
+        return OpenAiApi(
+            self.base_url,
+            key_variable=self.key_variable,
+            timeout_seconds=self.timeout_seconds,
+            part=self.part,
+        )
+
+    def _check_server(self) -> None:
+        self.api.check(self.model)
+
+    def _body(self, system: str | None, user: str, **options: Any) -> dict[str, Any]:
+        """Return the body of a request; options that are None are not sent."""
+        messages = [{"role": "user", "content": user}]
+        if system is not None:
+            messages.insert(0, {"role": "system", "content": system})
+        body = {
+            "model": self.model,
+            "messages": messages,
+            self.max_tokens_name: self.max_tokens,
+        }
+        options |= {
+            "temperature": self.temperature,
+            "extra_body": self.extra_body or None,
+        }
+        return body | {name: x for name, x in options.items() if x is not None}
+
+    def parse(self, message: Mapping[str, Any]) -> Completion:
+        return parse_completion(message, max_tokens=self.max_tokens)

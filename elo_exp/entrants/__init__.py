@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from elo_exp import models
 from elo_exp.api.costs import Prices, entrant_budget
-from elo_exp.api.jobs import Model
+from elo_exp.api.jobs import ApiSettings, Model
 from elo_exp.files import utc_now
 from elo_exp.models import LanguageModel, Weights, teacher_forcing
 from elo_exp.models.checkpoints import TemplateSettings
@@ -112,27 +112,18 @@ class HostedEntrant(ModelEntrant, Model, Protocol):
 
 
 @dataclass(kw_only=True)
-class ApiEntrant:
-    """Settings that entrants behind an API share. A subclass builds its client in `_connect`."""
+class ApiEntrant(ApiSettings):
+    """Settings that entrants behind an API share."""
 
     entrant_id: str
-    base_url: str
-    model: str
     system_prompt: str | None
-    max_tokens: Count
-    concurrency: Count
     budget_usd: Dollars | None
 
     def __post_init__(self) -> None:
-        self.part = f"entrant.{self.entrant_id}"
-        self.budget_setting = f"{self.part}.budget_usd"
+        part = f"entrant.{self.entrant_id}"
+        self.name_settings(part, f"{part}.budget_usd")
         self.server = f"the entrant {self.entrant_id}'s API"
-        self.api = self._connect()
         self.budget = entrant_budget(self.budget_usd, self.prices_of(self.model))
-        self._was_reached = False
-
-    def _connect(self) -> Any:
-        raise NotImplementedError
 
     def prices_of(self, model: str) -> Prices | None:
         raise NotImplementedError

@@ -6,17 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.api.anthropic import (
-    API_VERSION,
-    AnthropicApi,
-    api_key,
-    check_lifetime,
-    no_key,
-    parse_message,
-)
+from elo_exp.api.anthropic import API_VERSION, ClaudeSettings
 from elo_exp.api.costs import Prices, token_prices
-from elo_exp.api.jobs import Completion, Message
-from elo_exp.api.transport import check_base_url
 from elo_exp.entrants import ApiEntrant
 from elo_exp.records import Prompt, UserError
 from elo_exp.types import Dollars, Effort
@@ -31,7 +22,7 @@ class TokenPrices:
 
 
 @dataclass(kw_only=True)
-class ClaudeEntrant(ApiEntrant):
+class ClaudeEntrant(ClaudeSettings, ApiEntrant):
     """model   an id with an entry in `prices`
 
     The rest is described in conf/entrant/claude.yaml. All that is sent, and where to, enters the
@@ -42,10 +33,6 @@ class ClaudeEntrant(ApiEntrant):
     prices: dict[str, TokenPrices]
 
     may_bill = True
-
-    def _connect(self) -> AnthropicApi:
-        check_base_url(self.base_url)
-        return AnthropicApi(self.base_url.rstrip("/"), part=self.part)
 
     def prices_of(self, model: str) -> Prices:
         found = self.prices.get(model)
@@ -69,16 +56,6 @@ class ClaudeEntrant(ApiEntrant):
             "request": self.params(prompt, None),
         }
 
-    def preflight(self) -> None:
-        """Raise UserError for what would stop the first request, such as a missing key."""
-        if self._was_reached:
-            return
-        if api_key() is None:
-            raise UserError(no_key())
-        check_lifetime(self.model, self.part)
-        self.api.check_model(self.model)
-        self._was_reached = True
-
     def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self.model,
@@ -90,6 +67,3 @@ class ClaudeEntrant(ApiEntrant):
         if self.effort is not None:
             body["output_config"] = {"effort": self.effort}
         return body
-
-    def parse(self, message: Message) -> Completion:
-        return parse_message(message)

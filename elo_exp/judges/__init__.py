@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from elo_exp.api.batches import BatchApi, BatchSettings
 from elo_exp.api.costs import Budget, TokenEstimator
-from elo_exp.api.jobs import Model
+from elo_exp.api.jobs import ApiSettings, Model
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Positive
@@ -73,13 +73,9 @@ class BatchJudge(PaidJudge, Protocol):
 
 
 @dataclass(kw_only=True)
-class ApiJudge:
-    """Settings that judges behind an API share. A subclass builds its client in `_connect`."""
+class ApiJudge(ApiSettings):
+    """Settings that judges behind an API share."""
 
-    base_url: str
-    model: str
-    max_tokens: Count
-    concurrency: Count
     budget_usd: Dollars
     expected_output_tokens: Count
     chars_per_token: Positive
@@ -91,15 +87,6 @@ class ApiJudge:
         self.budget = Budget(self.budget_usd)
         self.estimator = TokenEstimator(self.chars_per_token)
         self.name_settings("judge", "judging.budget_usd")
-        self._was_reached = False
-
-    def name_settings(self, part: str, budget_setting: str) -> None:
-        """Set the names of this judge's settings and of its cap, for messages."""
-        self.part, self.budget_setting = part, budget_setting
-        self.api = self._connect()
-
-    def _connect(self) -> Any:
-        raise NotImplementedError
 
     def _check_budget(self) -> None:
         if not self.budget_usd > 0:

@@ -9,17 +9,12 @@ from typing import Any, Literal
 
 from elo_exp.api.anthropic import (
     API_VERSION,
-    AnthropicApi,
+    ClaudeSettings,
     api_key,
-    check_lifetime,
     check_quarantine,
-    no_key,
-    parse_message,
 )
 from elo_exp.api.batches import BatchSettings
 from elo_exp.api.costs import Prices
-from elo_exp.api.jobs import Completion, Message
-from elo_exp.api.transport import check_base_url
 from elo_exp.judges import ApiJudge
 from elo_exp.records import JudgeRequest, UserError
 from elo_exp.types import Count, Effort, NonNegative, Positive, Share
@@ -37,7 +32,7 @@ class ClaudeModel(Prices):
 
 
 @dataclass(kw_only=True)
-class ClaudeJudge(ApiJudge):
+class ClaudeJudge(ClaudeSettings, ApiJudge):
     """model   an id with an entry in `models`, which has its prices
     cache   measured: warm the prompt cache, measure it on a first chunk, then decide; or 1h, 5m,
             none
@@ -57,8 +52,7 @@ class ClaudeJudge(ApiJudge):
     quarantine_seconds: NonNegative
 
     def __post_init__(self) -> None:
-        check_base_url(self.base_url)
-        self.base_url = self.base_url.rstrip("/")
+        super().__post_init__()
         check_quarantine(self.quarantine_seconds, self.base_url)
         if self.effort is not None and not self.prices_of(self.model).takes_effort:
             raise UserError(
@@ -71,10 +65,6 @@ class ClaudeJudge(ApiJudge):
             poll_max_seconds=self.poll_max_seconds,
             quarantine_seconds=self.quarantine_seconds,
         )
-        super().__post_init__()
-
-    def _connect(self) -> AnthropicApi:
-        return AnthropicApi(self.base_url, part=self.part)
 
     def prices_of(self, model: str) -> ClaudeModel:
         """Return what is known of a model; a batch of an earlier run may be another model's."""
@@ -95,19 +85,13 @@ class ClaudeJudge(ApiJudge):
             "max_tokens": self.max_tokens,
             "structured_output": self.prices_of(self.model).structured_output,
             "api_version": API_VERSION,
-            "endpoint": self.base_url,
+            "endpoint": self.api.endpoint,
         }
 
-    def preflight(self) -> None:
-        """Raise UserError for what would stop the first paid call; warn of a model that is about to
-        be retired."""
-        if api_key() is None:
-            raise UserError(no_key())
-        self._check_budget()
-        check_lifetime(self.model, self.part)
-        if not self._was_reached:
-            self.api.check_model(self.model)
-            self._was_reached = True
+    def _check_server(self) -> None:
+        if api_key() is not None:  # which is named first
+            self._check_budget()
+        super()._check_server()
 
     def token_counter(self) -> Callable[[Mapping[str, Any]], int] | None:
         """With a key the API counts tokens, free of charge."""
@@ -130,6 +114,3 @@ class ClaudeJudge(ApiJudge):
             "messages": [{"role": "user", "content": request.user}],
             **({"output_config": output} if output else {}),
         }
-
-    def parse(self, message: Message) -> Completion:
-        return parse_message(message)

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from elo_exp.api.costs import Prices, token_prices
-from elo_exp.api.jobs import Completion, Message
-from elo_exp.api.openai import OpenAiApi, check_extra_body, parse_completion
+from elo_exp.api.openai import OpenAiSettings
 from elo_exp.judges import ApiJudge
 from elo_exp.records import JudgeRequest
-from elo_exp.types import Dollars, MaxTokensName, NonNegative, Positive
+from elo_exp.types import Dollars
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ _SENT = (
 
 
 @dataclass(kw_only=True)
-class OpenAiCompatibleJudge(ApiJudge):
+class OpenAiCompatibleJudge(OpenAiSettings, ApiJudge):
     """structured  json_schema: the server holds the answer to the schema of a verdict or a score;
                 json_object: to JSON; none: to nothing, so that the requested JSON or the last line
                 is read
@@ -38,12 +37,7 @@ class OpenAiCompatibleJudge(ApiJudge):
     enters the key of a verdict; prices and concurrency do not.
     """
 
-    key_variable: str | None
     structured: Literal["json_schema", "json_object", "none"]
-    max_tokens_name: MaxTokensName
-    temperature: NonNegative | None
-    extra_body: dict[str, Any]
-    timeout_seconds: Positive
     input_usd_per_million: Dollars
     cached_input_usd_per_million: Dollars
     output_usd_per_million: Dollars
@@ -52,36 +46,20 @@ class OpenAiCompatibleJudge(ApiJudge):
     cache = None  # the server's business
     expected_hit_rate = 0.0
 
-    def __post_init__(self) -> None:
-        check_extra_body(self.extra_body)
-        super().__post_init__()
-
-    def _connect(self) -> OpenAiApi:
-        return OpenAiApi(
-            self.base_url,
-            key_variable=self.key_variable,
-            timeout_seconds=self.timeout_seconds,
-            part=self.part,
-        )
-
     def cache_key(self) -> Mapping[str, Any]:
         sent = {name: getattr(self, name) for name in _SENT}
         return {"judge": "openai_compatible", "endpoint": self.api.endpoint, **sent}
 
-    def preflight(self) -> None:
-        """Raise UserError for what would stop the first request, such as a missing key."""
+    def _check_server(self) -> None:
         is_priced = bool(self.input_usd_per_million or self.output_usd_per_million)
         if is_priced:
             self._check_budget()
-        if self._was_reached:
-            return
-        self.api.check(self.model)
+        super()._check_server()
         if self.key_variable is not None and not is_priced:
             logger.warning(
                 "warning: %s.input_usd_per_million: the prices of %s are 0: its cost is not "
                 "counted, and no cap is held. Set them where it is paid for.", self.part, self.model,
             )  # fmt: skip
-        self._was_reached = True
 
     def prices_of(self, model: str) -> Prices:
         return token_prices(
@@ -95,28 +73,14 @@ class OpenAiCompatibleJudge(ApiJudge):
 
     def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
         """Return the body of a request; the prompt cache is the server's business."""
-        body: dict[str, Any] = {
-            "model": self.model,
-            "messages": [
-                {"role": "system", "content": request.system},
-                {"role": "user", "content": request.user},
-            ],
-            self.max_tokens_name: self.max_tokens,
-        }
-        if self.temperature is not None:
-            body["temperature"] = self.temperature
-        if self.structured != "none":
-            body["response_format"] = self._response_format(request)
-        if self.extra_body:
-            body["extra_body"] = self.extra_body
-        return body
+        form = self._response_format(request)
+        return self._body(request.system, request.user, response_format=form)
 
-    def _response_format(self, request: JudgeRequest) -> dict[str, Any]:
+    def _response_format(self, request: JudgeRequest) -> dict[str, Any] | None:
+        if self.structured == "none":
+            return None
         if self.structured == "json_object":
             return {"type": "json_object"}
         name = "score" if request.scale else "verdict"
         schema = {"name": name, "strict": True, "schema": json.loads(request.schema)}
         return {"type": "json_schema", "json_schema": schema}
-
-    def parse(self, message: Message) -> Completion:
-        return parse_completion(message, max_tokens=self.max_tokens)
