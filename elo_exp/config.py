@@ -2,7 +2,7 @@
 
 The root is such a node: its `_target_` is the experiment, and its keys are the experiment's fields, besides those that
 every run has. The fields of a dataclass are the schema of its node: pydantic checks types and ranges, `__post_init__`
-what fields say together. Building reads no file and asks nobody; files are for a part's `check()`.
+what concerns several fields. Building reads no file and makes no call; files are for a part's `check()`.
 """
 
 from __future__ import annotations

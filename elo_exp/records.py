@@ -19,7 +19,7 @@ MAX_LOGPROB = 1e-7  # nats: rounding may leave a certain answer slightly above z
 
 
 class UserError(Exception):
-    """Something the user can mend: shown as one line, exit code 2, no traceback."""
+    """A mistake that the user can correct: shown as one line, exit code 2, no traceback."""
 
 
 def one_of(name: str, value: str, choices: Collection[str]) -> str:
@@ -101,8 +101,11 @@ class Response(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForcedLogprob(Record):
-    """How likely a policy is to say the very tokens that another has said, its `entrant_id` being whoever was asked
-    first: equal policies share one. `total_logprob` is in nats, None where prompt and answer do not fit the model."""
+    """Log-probability under a policy of the tokens that another policy has drawn.
+
+    entrant_id     the first of the policies with equal keys, which share one
+    total_logprob  in nats; None where prompt and answer exceed the model's context
+    """
 
     entrant_id: str
     prompt_id: str
@@ -168,11 +171,12 @@ class Item(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeReply(Record):
-    """What came back, unparsed: a better parser must not cost a second call.
+    """A judge's answer, unparsed, so that a better parser costs no second call.
 
-    `message` is the whole of an API's answer as JSON, `text` what it says in words. `mirrored` marks an answer that is
-    the other order's, turned round: one observation, not two. The names say what was asked about by whoever asked
-    first; equal texts share one reply.
+    text      of the answer; `message` is the whole of an API's as JSON
+    mirrored  the other order's answer, turned round: one observation, not two
+
+    The names are those of the first query; equal texts share one reply.
     """
 
     key: str
@@ -201,9 +205,9 @@ class JudgeIdentity(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeRequest:
-    """All that a judge may see: the rendered text, and the record it was rendered from, in the order shown.
+    """The rendered text that a judge sees, and the record it is rendered from, in the order shown.
 
-    The text is rendered when it is read: of a hundred thousand requests, few need theirs at a time.
+    The text is rendered when it is read, since few requests need theirs at a time.
     """
 
     key: str
@@ -224,7 +228,7 @@ class JudgeRequest:
 
     @property
     def names(self) -> dict[str, Any]:
-        """What is asked about, in the words of a JudgeReply."""
+        """The fields of a JudgeReply that name the query."""
         first, second, *_ = (*self.subject.entrants, None)
         about = {
             "dimension": self.subject.dimension,
@@ -254,17 +258,18 @@ class Verdict(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score(Record):
-    """What a judge says of one response by itself. `judge_score` is None, never a number, where it says nothing that
-    can be read; `policy` is the entrant."""
+    """A judge's score of one response by itself.
+
+    judge_score  None, never a number, where the reply cannot be read
+    policy       the entrant
+    """
 
     prompt_id: str
     policy: str
     draw_idx: int
     judge_model: str
     judge_score: float | None  # in [0, 1]
-    judge_score_variance: (
-        float | None
-    )  # of the same, squared; None where the judge was not asked how sure it is
+    judge_score_variance: float | None  # of the same, squared; None without an interval
     cache_key: str
     stop_reason: str = "end_turn"  # or why there is no score: refusal, max_tokens, unreadable, missing, ...
     reasoning: str = ""
@@ -274,7 +279,7 @@ class Score(Record):
 class Judgment(Record):
     """Both orders of one comparison, reconciled. `winner` None with neither flag is a tie.
 
-    `equal_answers`: both sides say the same, word for word, so that one query stands for both orders.
+    equal_answers  both answers are the same text, so that one query serves both orders
     """
 
     prompt_id: str
@@ -303,8 +308,8 @@ class Judgment(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Battle(Record):
-    """One row of battles.jsonl. `verdict_ab` (model_a shown first) and `verdict_ba` name the winning *model*; where the
-    answers are equal, one query was asked for both."""
+    """One row of battles.jsonl. `verdict_ab` (model_a shown first) and `verdict_ba` name the winning
+    *model*; where the answers are equal, both are one query's."""
 
     model_a: str
     model_b: str

@@ -1,4 +1,4 @@
-"""What every experiment has that asks a judge; conf/judged.yaml."""
+"""Settings of every experiment with a judge; conf/judged.yaml."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Prompts:
 @dataclass(kw_only=True)
 class Judging:
     limit_pairs: Count | None  # the first so many pairs of each dimension
-    stored_only: bool  # rate what the store holds, ask nothing
-    repeats: Count  # times that each query is asked; the first counts
+    stored_only: bool  # use cached answers and verdicts only
+    repeats: Count  # times that each query is judged; the first counts
     budget_usd: Dollars  # never spend more
     use: Use
 
