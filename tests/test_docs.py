@@ -102,7 +102,7 @@ def test_a_target_of_the_makefile_runs_what_exists(line: str):
     assert recipe.code == 0, recipe.err
     modules = re.findall(r"-m (tests\.\S+)", recipe.out)
     assert all((HOME / f"{name.replace('.', '/')}.py").is_file() for name in modules)
-    assert line in OF_CI or re.search("bench|notebooks|slow|faults", line)
+    assert line in OF_CI or re.search("bench|figures|notebooks|slow|faults", line)
 
 
 # Files
