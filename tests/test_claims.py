@@ -204,28 +204,6 @@ def test_what_a_killed_process_held_goes_to_the_next_at_once_and_what_a_living_o
     assert "1 calls of an earlier run got no answer" in caplog.text
 
 
-def test_whoever_inherits_a_batch_claims_only_what_it_wants_of_it(path: Path):
-    """Of k1 to k4, all in one batch, k1 is answered. The heir asks for k3 only. Another may claim k2 and k4, but they
-    are under way and cannot be submitted again."""
-    with Store(path) as store:
-        with Claims(store) as former:
-            former.take(["k1", "k2", "k3", "k4"])
-            ledger = Ledger(store, former.owner)
-            nonce = submit(ledger, "k1", "k2", "k3", "k4", batch_id="b")
-            batch = ledger.find(nonce)
-            ledger.record(batch, {"k1": "succeeded"}, reply("k1"), now=1.0)
-        with Claims(store) as heir, Store(path) as another, Claims(another) as third:
-            assert heir.take(["k3"]) == ["k3"]
-            assert claimed(path) == {"k3": heir.owner}
-            assert third.take(["k1", "k2", "k3", "k4"]) == ["k2", "k4"]
-            found = Ledger(store, heir.owner).under_way()
-            assert [batch.nonce for batch in found] == [nonce]
-            ledger = Ledger(another, third.owner)
-            assert (ledger.under_way(), ledger.pending()) == ([], {"k2", "k3", "k4"})
-            with pytest.raises(UserError, match="Nothing more is submitted"):
-                submit(ledger, "k2")
-
-
 @on_linux
 def test_a_process_id_that_was_given_out_again_is_not_its_former_bearer(path: Path):
     """The number of this very process, which lives; but it began at another time."""

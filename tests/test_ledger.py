@@ -135,15 +135,6 @@ def test_a_process_that_slept_neither_submits_nor_abandons_what_another_has_take
             assert summary(path) == ("settled", "succeeded succeeded", "c", "ab")
 
 
-def test_the_first_answer_stays_and_the_second_is_paid_for_all_the_same(path: Path):
-    with run(path, "a") as (store, _, ledger):
-        batch, first = intend(ledger, "a"), {"a": JudgeReply(key="a", text="first")}
-        store.commit(first)
-        found = ledger.record(batch, {"a": "succeeded"}, replies("a"), now=1.0)
-        assert found == ({"a"}, first)
-        assert (summary(path)[2], store.usage.dollars) == ("", 0.5)
-
-
 @pytest.mark.parametrize(
     "when",
     [

@@ -22,7 +22,7 @@ from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
 from tests import openai_server
 from tests.anthropic_server import AnthropicServer
-from tests.anthropic_verdicts import Outcome, Says, StopReason, plain_text
+from tests.anthropic_verdicts import Outcome, Says, plain_text
 from tests.data import shipped
 from tests.paying import claude, paying
 from tests.stores import process
@@ -123,22 +123,6 @@ def test_a_model_that_takes_no_schema_says_its_score_in_the_last_line():
     with AnthropicServer(outcomes=model) as server:
         made = claude(server.url, "claude", model="claude-haiku-4-5")
         assert score(made)[0] == TENTHS
-
-
-@pytest.mark.parametrize("reason", ["refusal", "max_tokens"])
-def test_what_a_judge_refuses_or_does_not_finish_is_paid_for_and_no_number(
-    reason: str, caplog: pytest.LogCaptureFixture
-):
-    def stopped(params: Mapping[str, Any], n: int) -> Outcome:
-        third = worth(plain_text(params["messages"][-1]["content"])) == 3
-        return StopReason(reason) if third else model(params, n)
-
-    with AnthropicServer(outcomes=stopped) as server:
-        found, _ = score(claude(server.url))
-        _, again = score(claude(server.url, budget_usd=0.0))
-    assert found == [*TENTHS[:3], None, *TENTHS[4:]]
-    assert f"1 of 6 replies hold no score (1 {reason})" in caplog.text
-    assert again.judge_calls == 0
 
 
 def test_judge_and_oracle_in_one_process_keep_their_own_caps_and_name_their_own_settings():

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from elo_exp import pipeline
-from elo_exp.data import bank
 from elo_exp.data.pairing import Responses, pair_up
 from elo_exp.entrants.recorded import RecordedEntrant
 from elo_exp.files import write_jsonl
@@ -19,7 +18,7 @@ from elo_exp.judges.replay import ReplayJudge
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
-from tests.data import BANK, DIMENSIONS, PROBES, shipped
+from tests.data import DIMENSIONS, shipped
 
 RUBRICS = [shipped("rubric", dimension) for dimension in DIMENSIONS]
 FACTUALITY = RUBRICS[:1]
@@ -123,18 +122,6 @@ def test_every_entrant_answers_every_prompt_once_in_the_order_given(tmp_path, pa
     responses, usage = generated(path, changed)
     assert responses["ann"]["p1"].response_text == "Press."
     assert (usage.responses_generated, usage.responses_stored) == (1, 5)
-
-
-def test_the_second_time_the_stored_answers_come_back(path):
-    """With the time of the first call; entrants that say the same keep their names."""
-    probes = {name: shipped("entrant", name, entrant_id=name) for name in PROBES}
-    probes["twin"] = shipped("entrant", PROBES[0], entrant_id="twin")
-    first, _ = generated(path, probes, bank.load(BANK))
-    again, usage = generated(path, probes, bank.load(BANK))
-    assert again == first
-    assert (usage.responses_generated, usage.responses_stored) == (0, 715)
-    for name, some in again.items():
-        assert {response.entrant_id for response in some.values()} == {name}
 
 
 def test_missing_responses_stop_the_run_or_are_named_and_what_was_made_is_kept(

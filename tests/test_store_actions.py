@@ -1,21 +1,13 @@
-"""experiment=store: list, wait, cancel, repay, export, import, merge and purge.
-
-One story is told by real processes, one of them killed while its batches are under way. The rest gives the same words
-to the same code in this process.
-"""
+"""experiment=store: list, wait, cancel, repay, export, import, merge and purge, in this process."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 import shutil
-import signal
-import sqlite3
-import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +35,6 @@ from elo_exp.store.usage import Usage
 from tests import stores
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
-from tests.commands import attempt, command, environment
 from tests.data import full_disk, shipped
 from tests.experiments import built
 from tests.http_server import AcceptThenReset
@@ -185,75 +176,6 @@ def under_way() -> list[str]:
     return [line for line in manage().splitlines() if line.startswith("under way: ")]
 
 
-def test_batches_of_a_killed_run_are_listed_planned_collected_and_not_paid_again(
-    tmp_path: Path,
-):
-    """Two prompts, three entrants, both orders: 12 queries in batches of 5, 5 and 2. Told by real processes."""
-    key, here = {"ANTHROPIC_API_KEY": "test-key"}, {"NO_PROXY": "127.0.0.1"}
-    store = tmp_path / "outputs" / "cache" / "store.sqlite"
-    with AnthropicServer(verdicts=longer, polls_to_end=NEVER) as server:
-        run = (
-            "judge=opus",
-            "judge.chunk_size=5",
-            f"judge.base_url={server.url}",
-            "judge.poll_initial_seconds=0.02",
-            "judge.poll_max_seconds=0.05",
-            "elo.n_perms=5",
-            "+mode.strata.medqa=2",
-            "entrant=[probe_reference,probe_partial,probe_swapped]",
-            "rubric=[factuality]",
-            "tracker=local",
-        )
-        process = subprocess.Popen(
-            command(*run, "judging.budget_usd=5"),
-            cwd=tmp_path,
-            env=environment(tmp_path) | key | here,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        n_submitted = "SELECT COUNT(*) FROM batches WHERE state = 'submitted'"
-        while process.poll() is None:
-            with suppress(sqlite3.Error):
-                if store.exists() and stores.rows(store, n_submitted) == [(3,)]:
-                    process.kill()
-            time.sleep(0.02)
-        assert process.wait() == -signal.SIGKILL
-
-        listed = attempt("experiment=store", folder=tmp_path)
-        lines = [one for one in listed.out.splitlines() if one.startswith("under way")]
-        for line, n, batch in zip(lines, (5, 5, 2), server.batches, strict=True):
-            assert f"{n} requests to claude-opus-5-5 since 20" in line
-            assert re.search(rf"{n} open, at most \$0\.\d\d; {batch.id} at ", line)
-
-        planned = attempt(*run, "plan=true", folder=tmp_path)
-        assert re.search(r"factuality +6 +12 +0 +0 ", planned.out)
-        assert "replies are collected, not paid again" in planned.out
-
-        wait = ("experiment=store", *at(server), "store.action=wait")
-        keyless = attempt(*wait, folder=tmp_path, **here)
-        assert (keyless.code, keyless.out) == (2, "")
-        assert "elo_exp: ANTHROPIC_API_KEY: not set. Put the key into" in keyless.err
-
-        server.polls_to_end = 1
-        waited = attempt(*wait, folder=tmp_path, **key, **here)
-        first, last = waited.out.splitlines()
-        n_in = server.meter.tokens["batch"]["input_tokens"]
-        words = r"12 answers collected; spent \$0\.\d{4} \(factuality \$0\.\d{4}\): "
-        assert re.match(f"{words}{n_in:,} tokens in", first)
-        assert last == "nothing under way"
-        assert "took over 3 batches that an earlier run has left" in waited.err
-
-        n_posts = server.meter.posts()
-        again = attempt(*run, folder=tmp_path, **here)  # needs neither key nor budget
-        assert again.code == 0, again.err
-        assert again.read("manifest.json")["usage"]["dollars"] == 0
-        assert server.meter.posts() == n_posts
-        assert Counter(server.meter.billed.values()) == {1: 12}
-    runs = [path for path in store.parents[1].iterdir() if path.name != "cache"]
-    assert len(runs) == 2  # the store's actions leave no run folder
-
-
 # List
 
 
@@ -314,8 +236,13 @@ def test_wait_collects_what_another_model_was_asked_at_that_models_price(
 ):
     """The judge is Sonnet unless told otherwise; the batches are Opus's, twice as dear."""
     leave_under_way(server)
+    for line, n, batch in zip(under_way(), (4, 4, 2), server.batches, strict=True):
+        assert f"{n} requests to claude-opus-5-5 since 20" in line
+        assert re.search(rf"{n} open, at most \$0\.\d\d; {batch.id} at ", line)
     server.polls_to_end = 1
-    manage("store.action=wait", *at(server))
+    said = manage("store.action=wait", *at(server))
+    assert re.match(r"10 answers collected; spent \$0\.\d{4} \(factuality \$0", said)
+    assert said.splitlines()[-1] == "nothing under way"
     tokens = server.meter.tokens["batch"]
     dollars = (tokens["input_tokens"] * 2 + tokens["output_tokens"] * 10) * 1e-6
     with Store(OURS) as store:

@@ -141,15 +141,15 @@ class _OpenBatch:
     """A batch of this process whose results are still to come.
 
     names   of its requests, by key
-    worst   the most that each of its requests may cost, by key, if it is our own
+    is_own  submitted by this process, and not taken over
     since   when the answer to its submission was lost, or when it was taken over, by our clock
     doubt   why the answer to its submission was lost
     """
 
     batch: Batch
     names: Mapping[str, Mapping[str, Any]]
+    is_own: bool
     since: float
-    worst: Mapping[str, float]
     doubt: str = ""
 
 
@@ -197,7 +197,7 @@ class Batcher(Generic[R]):
         self.hits: dict[str, bool] = {}
         for batch in ledger.under_way():  # taken over from dead processes
             if batch.endpoint == self._api.endpoint:
-                self._follow(batch, {})
+                self._follow(batch)
 
     def __enter__(self) -> Self:
         return self
@@ -267,9 +267,7 @@ class Batcher(Generic[R]):
         if batch is None:
             return False
         sent = [self._queue.popleft() for _ in range(batch.size)]
-        opened = self._follow(
-            batch, dict(zip((job.key for job in sent), worst, strict=False))
-        )
+        opened = self._follow(batch, is_own=True)
         ids = [batch.custom_id(job.key) for job in sent]
         try:
             batch_id = self._api.create(
@@ -313,12 +311,12 @@ class Batcher(Generic[R]):
     def _note_unreachable(self, error: Exception) -> None:
         progress.note(f"{self._api.endpoint} cannot be reached ({error}); trying again")
 
-    def _follow(self, batch: Batch, worst: Mapping[str, float]) -> _OpenBatch:
+    def _follow(self, batch: Batch, *, is_own: bool = False) -> _OpenBatch:
         opened = self._open[batch.nonce] = _OpenBatch(
             batch=batch,
             names=self._ledger.names(batch),
+            is_own=is_own,
             since=self._clock.elapsed(),
-            worst=worst,
         )
         self._budget.reserve(batch.nonce, batch.reserve)
         return opened
@@ -388,7 +386,7 @@ class Batcher(Generic[R]):
         account has no money left."""
         if (job := self._jobs.get(key)) is None:
             return ""
-        is_anothers = not opened.worst and row.outcome != CANCELLED
+        is_anothers = not opened.is_own and row.outcome != CANCELLED
         if row.outcome is None or is_anothers:  # not tried yet in this run
             self._queue.append(job)
             return ""
@@ -415,7 +413,7 @@ class Batcher(Generic[R]):
         why = "not accepted: it did not turn up within the quarantine"
         if self._abandon(opened, why):
             logger.info("a submission of %d requests did not arrive", opened.batch.size)
-            if opened.worst:
+            if opened.is_own:
                 self._n_lost, self._last_doubt = self._n_lost + 1, opened.doubt
             for key in opened.names:
                 yield key, Row(custom_id=key, outcome=None)
@@ -590,22 +588,23 @@ class Batcher(Generic[R]):
             self._budget.spent += dollars.get(key, 0.0)
             is_silent = message is not None and not is_counted(message)
             if is_silent or rows[key].possibly_billed:
-                self._reserve_unknown(opened, key)
+                self._reserve_unknown(batch, key)
             if is_silent and not self._has_warned:
                 self._has_warned = True
                 logger.warning("warning: %s %s", self._model.server, NOT_COUNTED)
         yield from stored.items()
         by_user = self._ledger.find(batch.nonce).note == CANCELLED
-        for key in new:
-            row = rows[key]
-            if row.message is None:
+        for key, row in rows.items():
+            if key in new and row.message is None:
                 is_cancelled = by_user and row.outcome == "canceled"
                 yield key, replace(row, outcome=CANCELLED) if is_cancelled else row
 
-    def _reserve_unknown(self, opened: _OpenBatch, key: str) -> None:
+    def _reserve_unknown(self, batch: Batch, key: str) -> None:
         """Keep in the budget the most that a row may have cost that does not say what it cost."""
-        batch = opened.batch
-        most = opened.worst.get(key, batch.reserve / batch.size)
+        most = batch.reserve / batch.size
+        if job := self._jobs.get(key):
+            body = self._model.params(job.request, batch.ttl)
+            most = worst_dollars(self._model, body, batch.ttl, batched=True)
         self._budget.reserve(f"{batch.nonce} {key}", most)
         self._usage.dollars_at_most += most
 
