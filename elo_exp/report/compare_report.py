@@ -165,7 +165,7 @@ def text(found: Found) -> str:
         lines.append(
             f"  {path}: {' | '.join(NONE if v is None else str(v) for v in by_run.values())}"
         )
-    return "\n".join(lines)
+    return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _dimensions(found: Found) -> list[str]:

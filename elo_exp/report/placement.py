@@ -247,7 +247,7 @@ def text(placement: Placement, quality: JudgeQuality) -> str:
         *(line for line in held_out if line),
         *calibration_lines(placement),
     ]
-    return "\n".join(lines)
+    return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _shown(placement: Placement) -> list[int]:
