@@ -81,7 +81,8 @@ def run(prepared: config.Job, info: RunInfo, store: Store) -> tuple[Report, str 
     Returns the report, and where the tracker has the run.
     """
     settings, experiment = prepared.settings, prepared.experiment
-    draws = settings.figures if settings.figures is not None else info.group is None
+    is_single = info.group is None
+    draws = settings.figures if settings.figures is not None else is_single
     logger.info("%s: %s", settings.name, _summary(info.labels) or "no judge")
     with tracking(settings.tracker, info) as tracked:
         started = time.monotonic()
@@ -92,8 +93,9 @@ def run(prepared: config.Job, info: RunInfo, store: Store) -> tuple[Report, str 
 
         files, weights = input_files(experiment), weight_files(experiment)
         with Manifest(info, store.usage, files, weights) as manifest:
+            context = _context(prepared, info, store, with_texts=draws or is_single)
             with listening(log_progress):
-                report = experiment.run(_context(prepared, info, store))
+                report = experiment.run(context)
             manifest.complete({**report.facts, "headline": report.headline})
             plots = report.figures() if draws else []
             written = [
@@ -140,12 +142,15 @@ def _places(report: Report, info: RunInfo, tracked_at: str | None) -> list[str]:
     return [f"{label:<14}{place}" for label, place in places.items() if place]
 
 
-def _context(prepared: config.Job, info: RunInfo, store: Store) -> Context:
+def _context(
+    prepared: config.Job, info: RunInfo, store: Store, *, with_texts: bool = True
+) -> Context:
     return Context(
         run_dir=info.run_dir,
         store=store,
         tracker=prepared.settings.tracker,
         overrides=info.overrides,
+        with_texts=with_texts,
     )
 
 

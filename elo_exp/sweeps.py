@@ -29,8 +29,8 @@ from elo_exp.errors import format_user_error
 from elo_exp.experiments import Context
 from elo_exp.files import write_json
 from elo_exp.models import checkpoints
-from elo_exp.report import sweep_summary
-from elo_exp.report.sweep_summary import SweepSummary
+from elo_exp.report import sweep_report
+from elo_exp.report.sweep_report import SweepSummary
 from elo_exp.report.tracked import sweep_charts
 from elo_exp.runs import input_hashes, manifest_if_any
 from elo_exp.store import processes
@@ -155,6 +155,8 @@ def refusing(where: str = "", is_early: bool = False) -> Iterator[None]:
     """
     try:
         yield
+    except BrokenPipeError:  # of whoever reads our output
+        raise
     except config.NothingToPlanError as error:
         show(f"plan: {error}")
         sys.exit(0)
@@ -174,7 +176,7 @@ def summarize() -> bool:
     if (
         folder is None
         or not folder.is_dir()
-        or not (summary := sweep_summary.write(folder))
+        or not (summary := sweep_report.write(folder))
     ):
         return False
     show(*summary.lines)

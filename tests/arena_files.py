@@ -167,5 +167,5 @@ def placed(
         run = start(experiment, context.store)
         run.run()
         found = arena.place(run)
-        report = arena.report(run, found, context.run_dir)
+        report = arena.report(run, found, context)
         return Placed(found, run, report)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp.report import sweep_summary
+from elo_exp.report import sweep_report
 from tests.commands import DRAWN, QUICK, Ran, attempt, run
 from tests.data import BANK
 from tests.openai_server import OpenAiServer
@@ -62,6 +62,8 @@ def test_every_job_is_a_run_of_its_own_in_the_folder_and_the_group_of_the_sweep(
         assert begun["group"] == swept.run_dir.name
         assert begun["name"] == f"k={k} n_perms={n_perms}"
         assert not (folder / "figures").exists()
+        page = Reader((folder / "report.html").read_text(encoding="utf-8"))
+        assert "The page of a sweep’s job holds no texts" in page.said
 
 
 def test_only_the_first_job_asks_the_judge(swept: Ran):
@@ -118,13 +120,13 @@ def test_the_summary_has_the_ratings_of_each_job(swept: Ran):
         )
         expected = {
             "setting": "",  # nothing was swept but K and n_perms
-            "rating": elo["rating"],
+            "method": "Bradley-Terry",
+            "rating": fitted["rating"],
+            "ci_low": fitted["ci_low"],
+            "ci_high": fitted["ci_high"],
+            "elo": elo["rating"],
             "ordering_error": elo["ordering_error"],
             "convergence": boards["elo"]["parameters"]["convergence"],
-            "bradley_terry": fitted["rating"],
-            "bradley_terry_ci_low": fitted["ci_low"],
-            "bradley_terry_ci_high": fitted["ci_high"],
-            "bradley_terry_flag": "",
         }
         assert {name: row[name] for name in expected} == {
             name: "" if value is None else str(value)
@@ -248,7 +250,7 @@ def test_the_pair_whose_difference_is_drawn_may_be_chosen(
     manifest = read(last)
     manifest["config"]["sweep_pair"] = ["probe_hedged", other]
     last.write_text(json.dumps(manifest), encoding="utf-8")
-    summary = sweep_summary.write(folder)
+    summary = sweep_report.write(folder)
     assert summary is not None
     cells = table(folder / "figures/pair_by_k_and_n_perms.csv")
     pair = {(cell["first"], cell["second"]) for cell in cells}

@@ -19,14 +19,16 @@ from elo_exp.trackers import Rows, Tracker, Value
 class Context:
     """What a run is given besides its settings.
 
-    run_dir    folder of its artifacts, which exists when `run` is called
-    overrides  words of the command, as given
+    run_dir     folder of its artifacts, which exists when `run` is called
+    overrides   words of the command, as given
+    with_texts  whether the page holds all verdicts with their texts; not in the jobs of a sweep
     """
 
     run_dir: Path
     store: Store
     tracker: Tracker
     overrides: Sequence[str] = ()
+    with_texts: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

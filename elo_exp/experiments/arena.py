@@ -68,7 +68,7 @@ class Arena(Judged):
                 self, run.prompts(run.random()), context.store, self.shard
             )
         run.run()
-        return report(run, place(run), context.run_dir)
+        return report(run, place(run), context)
 
     def check(self) -> None:
         """Raise UserError for settings that do not fit together."""
@@ -152,9 +152,13 @@ def _why_unplaced(name: str, run: PlacementRun) -> str:
     )
 
 
-def report(run: PlacementRun, found: Placement, run_dir: Path) -> Report:
+def report(run: PlacementRun, found: Placement, context: Context) -> Report:
     """Write the artifacts of a placement, and report it."""
-    experiment, dimension = run.experiment, run.rubric.dimension
+    experiment, dimension, run_dir = (
+        run.experiment,
+        run.rubric.dimension,
+        context.run_dir,
+    )
     quality = judge_quality(run.judgments, dimension=dimension)
     ((name, method),) = experiment.rating.items()
     rated = Standings(
@@ -222,8 +226,8 @@ def report(run: PlacementRun, found: Placement, run_dir: Path) -> Report:
             plots,
             title=title,
             manifest=manifest,
-            comparisons=run.comparisons,
-            judgments=run.judgments,
+            comparisons=run.comparisons if context.with_texts else (),
+            judgments=run.judgments if context.with_texts else (),
         ),
     )
 

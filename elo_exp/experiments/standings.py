@@ -25,10 +25,12 @@ def report(
     comparisons: Comparisons | None = None,
     judgments: Judgments | None = None,
     follow_up: str | None = None,
+    with_texts: bool = True,
 ) -> Report:
     """Write what every experiment leaves that ends in ratings, and report it.
 
     comparisons, judgments  by dimension, where page and tracker are to show them
+    with_texts              False: only the tracker
     """
     gap, std_error = artifacts.headline(standings)
     dimensions = tournament_page.describe(standings, quality)
@@ -51,8 +53,8 @@ def report(
             title=title,
             manifest=manifest,
             quality=quality,
-            comparisons=comparisons,
-            judgments=judgments,
+            comparisons=comparisons if with_texts else None,
+            judgments=judgments if with_texts else None,
         ),
     )
 

@@ -129,6 +129,7 @@ class Tournament(Judged):
             ),
             comparisons=comparisons,
             judgments=judgments,
+            with_texts=context.with_texts,
         )
 
     @property

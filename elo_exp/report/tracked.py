@@ -138,9 +138,9 @@ def sweep_charts(rows: Rows) -> dict[str, Lines]:
     for dimension in dict.fromkeys(row["dimension"] for row in rows):
         lines: dict[str, list[tuple[float, float]]] = {}
         for row in rows:
-            if row["dimension"] == dimension and row["rating"] is not None:
+            if row["dimension"] == dimension and row["elo"] is not None:
                 line = f"{row['model']} {row['n_perms']:,} {row['setting']}".rstrip()
-                lines.setdefault(line, []).append((row["k"], row["rating"]))
+                lines.setdefault(line, []).append((row["k"], row["elo"]))
         if any(len(line) > 1 for line in lines.values()):
             title = f"{dimension}: Elo by K"
             lines = {name: sorted(line) for name, line in lines.items()}
