@@ -334,18 +334,10 @@ class Battle(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """A figure as PNG and SVG, and the rows that it was drawn from.
-
-    x, y    of lines: the column that runs from left to right and those that are drawn, a line for
-            each value of a column `line`, or for each model
-    curves  the rows are points of curves, of no use as a table
-    """
+    """A figure as PNG and SVG, and the rows that it was drawn from."""
 
     name: str
     png: bytes
     svg: str
     rows: Sequence[Mapping[str, Any]]
     caption: str
-    x: str | None = None
-    y: tuple[str, ...] = ()
-    curves: bool = False

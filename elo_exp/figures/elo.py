@@ -68,8 +68,6 @@ def k_sensitivity(standings: Standings) -> Plot:
         f"Mean Elo by K; this run uses K = {standings.k:g}. Dotted: the limit that Elo converges "
         "to as K grows; there is none where an entrant only wins or only loses. A small K "
         "understates gaps." + only_best(color, models),
-        x="k",
-        y=("rating",),
     )
 
 
@@ -101,7 +99,6 @@ def permutation_traces(standings: Standings, rows: Sequence[Row]) -> Plot:
         "value. Shaded: ± 1.96 Monte Carlo errors of the rating that moves most. After "
         f"{n_perms:,} permutations that error is {worst:.2f} points."
         + only_best(color, models),
-        curves=True,
     )
 
 
@@ -133,5 +130,4 @@ def order_effect(standings: Standings) -> Plot:
         f"Elo after each single permutation of the same outcomes at K = {standings.k:g}. The "
         "spread is what one arbitrary order would have added; it is no uncertainty about the "
         "entrants." + only_best(color, models),
-        curves=True,
     )

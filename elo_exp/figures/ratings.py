@@ -201,7 +201,6 @@ def power(standings: Standings) -> Plot | None:
         "Rating gap that is detected with 80 % power",
         "Rating gap between two entrants that a two-sided test at 5 % detects with 80 % power, "
         "from this run's variance between prompts.",
-        curves=True,
     )
 
 

@@ -121,7 +121,6 @@ def plot(
     rows: Sequence[Row],
     heading: str,
     caption: str,
-    **chart: Any,
 ) -> Plot:
     """Return a figure as PNG and SVG, with its heading and what the marks stand for above it.
 
@@ -155,7 +154,6 @@ def plot(
         svg=svg.getvalue(),
         rows=rows,
         caption=caption,
-        **chart,
     )
 
 

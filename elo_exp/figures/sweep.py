@@ -70,8 +70,6 @@ def k_by_n_perms(rows: Sequence[Row]) -> Plot:
         "Bars: 95 % Monte Carlo error of averaging permutations."
         + only_best(some_of, by, "panels")
         + only_best(color, models),
-        x="k",
-        y=("rating",),
     )
 
 
