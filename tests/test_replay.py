@@ -381,18 +381,25 @@ def test_a_row_of_another_shape_is_refused(tmp_path, wrong, message):
     assert str(error.value).startswith(f"{path}:2: {message}")
 
 
-def test_a_file_or_folder_without_verdicts_is_refused_when_it_is_read(tmp_path):
-    run = tmp_path / "run"
-    battles(run, BATTLE)
-    (run / "verdicts").mkdir()
+def test_the_folder_of_a_run_stands_for_its_verdicts(tmp_path):
+    battles(tmp_path / "run", BATTLE)
+    before = judged(LEXICAL, tmp_path / "run")
+    saved(tmp_path / "run/verdicts/factuality.jsonl", *before)
+    again = judged(replay(tmp_path / "run"), tmp_path)
+    assert [letters(some) for some in again] == [letters(some) for some in before]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent.jsonl", "absent.jsonl: cannot be read"),
+        ("empty", "path: found no .jsonl file in"),
+    ],
+)
+def test_a_file_or_folder_without_verdicts_is_refused(tmp_path, name, message):
     (tmp_path / "empty").mkdir()
-    for path, message in [
-        (tmp_path / "absent.jsonl", "absent.jsonl: cannot be read"),
-        (tmp_path / "empty", "path: found no .jsonl file in"),
-        (run, "path: found no file of verdicts in .*, the folder of a run. Expected"),
-    ]:
-        with pytest.raises(UserError, match=message):
-            replay(path).cache_key()
+    with pytest.raises(UserError, match=message):
+        replay(tmp_path / name).cache_key()
 
 
 def test_a_changed_file_is_another_judge(tmp_path):

@@ -45,24 +45,23 @@ _SHAPES = (
 )
 
 
-class _Query(NamedTuple):
-    """A pair in the order shown. A verdict without a dimension is valid for all of them."""
+class _Answer(NamedTuple):
+    """An answer on file.
 
-    prompt_id: str
-    first: str
-    second: str
-    dimension: str | None
-    repeat: int = 0
-
-
-class _Recorded(NamedTuple):
-    """A verdict A, B or TIE, or a score in [0, 1]; None where it is invalid.
-
-    mirrored  the other order was judged
+    query       prompt, the pair in the order shown, dimension (None: all of them) and repeat; of
+                a score prompt, policy and draw
+    value       A, B or TIE, or a score in [0, 1]; None where it is invalid
+    mirrored    the other order was judged
+    taken       of several on one query, the first or the last
+    note        what a warning counts
     """
 
+    query: tuple[Any, ...]
+    judge: Any
     value: str | float | None
     mirrored: bool = False
+    taken: str = "first"
+    note: str | None = None
 
 
 @dataclass(kw_only=True)
@@ -98,7 +97,7 @@ class ReplayJudge:
 
     def check(self) -> None:
         """Raise UserError for files that are absent or cannot be read."""
-        _ = self._recordings
+        _ = self._answers
 
     def cache_key(self) -> Mapping[str, Any]:
         self.check()
@@ -113,7 +112,9 @@ class ReplayJudge:
         self, requests: Sequence[JudgeRequest], store: Store
     ) -> Iterator[JudgeReply]:
         wanted = 1 + max((request.repeat for request in requests), default=0)
-        if wanted > (n := self._recordings.n_repeats):
+        repeats = [query[4] for query in self._answers if len(query) == 5]
+        n = 1 + max(repeats, default=0)
+        if wanted > n:
             raise UserError(
                 f"judging.repeats: found {wanted}, but {self.path} holds {n} for each order at "
                 f"most. Set judging.repeats={n}."
@@ -126,12 +127,9 @@ class ReplayJudge:
         path = Path(self.path)
         if not path.is_dir():
             return [path]
+        if (path / "verdicts").is_dir() and not list(path.glob("judgments_*")):
+            path /= "verdicts"  # of a run
         paths = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")])
-        if (path / "verdicts").is_dir() and not any(_dimension(file) for file in paths):
-            raise UserError(
-                f"path: found no file of verdicts in {path}, the folder of a run. Expected "
-                f"{path / 'verdicts'}."
-            )
         if not paths:
             raise UserError(
                 f"path: found no .jsonl file in {path}. Expected verdicts or battles."
@@ -139,29 +137,47 @@ class ReplayJudge:
         return paths
 
     @cached_property
-    def _recordings(self) -> _Recordings:
-        found = _Recordings(self.judge_model)
+    def _answers(self) -> dict[tuple[Any, ...], _Answer]:
+        """By query."""
+        found: dict[tuple[Any, ...], _Answer] = {}
+        judges, notes = set[str](), Counter[str]()
         for file in self._paths:
-            found.read(file)
-        if not found.answers:
+            for place, row in read_jsonl(file):
+                for answer in _read(place, row, _dimension(file)):
+                    if self.judge_model not in (None, answer.judge):
+                        continue
+                    if answer.judge:
+                        judges.add(str(answer.judge))
+                    if answer.note:
+                        notes[answer.note] += 1
+                    known = found.get(answer.query)
+                    if known is None or (known.mirrored and not answer.mirrored):
+                        found[answer.query] = answer
+                    elif not answer.mirrored:
+                        notes[
+                            f"repeated answers; the {answer.taken} of each was taken"
+                        ] += 1
+                        if answer.taken == "last":
+                            found[answer.query] = answer
+        if not found:
             raise UserError(
                 f"judge_model: {self.path} holds no verdict of {self.judge_model!r}."
             )
-        for text, n in found.warnings.items():
+        for text, n in notes.items():
             logger.warning("%s: %d %s", self.path, n, text)
-        if (n_judges := len(found.judges)) > 1:
-            names = ", ".join(sorted(found.judges)[:_MAX_NAMES])
-            names += ", ..." if n_judges > _MAX_NAMES else ""
+        if len(judges) > 1:
+            names = ", ".join(sorted(judges)[:_MAX_NAMES])
+            names += ", ..." if len(judges) > _MAX_NAMES else ""
             text = "%s: %d judges (%s); name one as judge.judge_model"
-            logger.warning(text, self.path, n_judges, names)
+            logger.warning(text, self.path, len(judges), names)
         return found
 
     def _reply(self, request: JudgeRequest) -> JudgeReply | None:
         """The recorded answer as a judge gives it; None where there is none."""
-        recorded = self._find(request)
-        if recorded is None:
+        found = self._find(request)
+        if found is None:
             return None
-        value = recorded.value
+        value = found.value
         answer = {"evidence_a": "", "evidence_b": "", "verdict": value}
         if request.scale is not None and isinstance(value, int | float):
             low, high = request.scale
@@ -170,164 +186,114 @@ class ReplayJudge:
             key=request.key,
             text="" if value is None else json.dumps(answer),
             stop_reason="recorded_invalid" if value is None else "end_turn",
-            mirrored=recorded.mirrored,
+            mirrored=found.mirrored,
             timestamp=utc_now(),
             judge_model=self.model,
             **request.names,
         )
 
-    def _find(self, request: JudgeRequest) -> _Recorded | None:
-        shown, recordings = request.subject, self._recordings
+    def _find(self, request: JudgeRequest) -> _Answer | None:
+        shown, answers = request.subject, self._answers
         if isinstance(shown, Item):
-            if not recordings.has_scores:
+            if not any(len(query) == 3 for query in answers):
                 raise UserError(
                     f"{self.path}: holds verdicts and no scores. Expected rows with prompt_id, "
                     "policy, draw_idx and judge_score in [0, 1]."
                 )
-            name = (shown.prompt_id, shown.entrant_id, shown.draw_idx)
-            return recordings.answers.get(name)
+            return answers.get((shown.prompt_id, shown.entrant_id, shown.draw_idx))
         names = (shown.prompt_id, shown.entrant_a, shown.entrant_b)
-        for dimension in (shown.dimension, None):
-            query = _Query(*names, dimension, request.repeat)
-            if found := recordings.answers.get(query):
-                return found
-        return None
+        of_its_own = answers.get((*names, shown.dimension, request.repeat))
+        return of_its_own or answers.get((*names, None, request.repeat))
 
 
-class _Recordings:
-    """Verdicts by query, and scores by prompt, policy and draw."""
+def _read(
+    place: str, row: Mapping[str, Any], dimension: str | None
+) -> Iterator[_Answer]:
+    """Read one row of any kind.
 
-    def __init__(self, judge_model: str | None) -> None:
-        self.judge_model = judge_model
-        self.answers: dict[tuple[Any, ...], _Recorded] = {}
-        self.n_repeats = 1
-        self.has_scores = False
-        self.judges: set[str] = set()
-        self.warnings: Counter[str] = Counter()
+    dimension  in the name of the file
+    """
+    if "judge_score" in row:
+        yield _score(place, row)
+    elif "cache_key" in row:  # of the original
+        metadata = row.get("metadata")
+        pair = {"dimension": dimension}
+        pair |= metadata if isinstance(metadata, dict) else {}
+        verdict = {**row, "position_swap": pair.get("position_swap")}
+        yield _verdict(place, pair, verdict, is_original=True)._replace(taken="last")
+    elif "raw" in row:
+        for verdict in _field(place, row, "raw", list):
+            if not isinstance(verdict, dict):
+                raise UserError(
+                    f"{place}: raw has {verdict!r}. Expected objects. {_SHAPES}"
+                )
+            # The original's verdicts/<dimension>.jsonl has our layout without a stop_reason
+            is_original = "pair" in verdict and "stop_reason" not in verdict
+            yield _verdict(place, row, verdict, is_original=is_original)
+    else:
+        yield from _battle(place, row)
 
-    def read(self, path: Path) -> None:
-        for place, row in read_jsonl(path):
-            if "judge_score" in row:
-                self._read_score(place, row)
-            elif "cache_key" in row:  # the original's
-                metadata = row.get("metadata")
-                pair: dict[str, Any] = {"dimension": _dimension(path)}
-                pair |= metadata if isinstance(metadata, dict) else {}
-                verdict = {**row, "position_swap": pair.get("position_swap")}
-                self._read_verdict(place, pair, verdict, taken="last")
-            elif "raw" in row:
-                for verdict in _field(place, row, "raw", list):
-                    self._read_verdict(place, row, verdict)
-            else:
-                self._read_battle(place, row)
 
-    def _is_chosen(self, judge_model: Any) -> bool:
-        return self.judge_model in (None, judge_model)
-
-    def _read_score(self, place: str, row: Mapping[str, Any]) -> None:
-        if not self._is_chosen(row.get("judge_model")):
-            return
-        policy = "policy" if "policy" in row else "entrant_id"
-        key = (
-            _field(place, row, "prompt_id", str),
-            _field(place, row, policy, str),
-            _field(place, {"draw_idx": 0, **row}, "draw_idx", int),
+def _score(place: str, row: Mapping[str, Any]) -> _Answer:
+    query = (
+        _field(place, row, "prompt_id", str),
+        _field(place, row, "policy" if "policy" in row else "entrant_id", str),
+        _field(place, {"draw_idx": 0, **row}, "draw_idx", int),
+    )
+    score = row["judge_score"]
+    is_number = isinstance(score, int | float) and not isinstance(score, bool)
+    if score is not None and not (is_number and 0 <= score <= 1):
+        raise UserError(
+            f"{place}: judge_score is {score!r}. Expected a number in [0, 1], or null."
         )
-        score = row["judge_score"]
-        is_number = isinstance(score, int | float) and not isinstance(score, bool)
-        if score is not None and not (is_number and 0 <= score <= 1):
-            raise UserError(
-                f"{place}: judge_score is {score!r}. Expected a number in [0, 1], or null."
-            )
-        self.has_scores = True
-        self._add(key, score)
+    return _Answer(query, row.get("judge_model"), score)
 
-    def _read_verdict(
-        self,
-        place: str,
-        pair: Mapping[str, Any],
-        row: Any,
-        *,
-        taken: str = "first",
-    ) -> None:
-        """Read the verdict on one order of a pair."""
-        if not isinstance(row, dict):
-            raise UserError(f"{place}: raw has {row!r}. Expected objects. {_SHAPES}")
-        names = ("prompt_id", "entrant_a", "entrant_b", "dimension")
-        prompt_id, a, b, dimension = (_field(place, pair, name, str) for name in names)
-        swapped = _field(place, row, "position_swap", bool)
-        judge_model = _field(place, row, "judge_model", str)
-        repeat = _field(place, {"repeat": row.get("repeat") or 0}, "repeat", int)
-        if not self._is_chosen(judge_model):
-            return
-        self.judges.add(judge_model)
-        self.n_repeats = max(self.n_repeats, repeat + 1)
-        verdict = row.get("verdict")
-        is_originals = "pair" in row and "stop_reason" not in row
-        if taken == "last" or is_originals:
-            verdict = self._checked_verdict(place, row)
-        first, second = (b, a) if swapped else (a, b)
-        self._add(
-            _Query(prompt_id, first, second, dimension, repeat),
-            verdict if verdict in ("A", "B", "TIE") else None,
-            mirrored=bool(row.get("mirrored", False)),
-            taken=taken,
+
+def _verdict(
+    place: str, pair: Mapping[str, Any], row: Mapping[str, Any], *, is_original: bool
+) -> _Answer:
+    """Read the verdict on one order of a pair."""
+    names = ("prompt_id", "entrant_a", "entrant_b", "dimension")
+    prompt_id, a, b, dimension = (_field(place, pair, name, str) for name in names)
+    first, second = (b, a) if _field(place, row, "position_swap", bool) else (a, b)
+    judge = _field(place, row, "judge_model", str)
+    repeat = _field(place, {"repeat": row.get("repeat") or 0}, "repeat", int)
+    value, note = row.get("verdict"), None
+    if is_original:
+        value = one_of(f"{place}: verdict", value or "INVALID", VERDICTS)
+        lines = _VERDICT_LINE.findall(str(row.get("reasoning")))
+        in_reply = lines[-1].upper() if lines else ""
+        is_unlike = "reasoning" in row and in_reply != value
+        if row.get("error") or value == "INVALID" or is_unlike:
+            note = "verdicts are invalid: failed, or not those of the judge's reply"
+            value = None
+        elif value == "TIE" and "reasoning" not in row:
+            note = "TIEs may be failures, which the original wrote as TIE: no reply"
+    return _Answer(
+        (prompt_id, first, second, dimension, repeat),
+        judge,
+        value if value in ("A", "B", "TIE") else None,
+        mirrored=bool(row.get("mirrored", False)),
+        note=note,
+    )
+
+
+def _battle(place: str, row: Mapping[str, Any]) -> Iterator[_Answer]:
+    """Read a battle as a verdict on each order; of a single verdict one is mirrored."""
+    names = ("question_id", "model_a", "model_b")
+    question, a, b = (_field(place, row, name, str) for name in names)
+    one_order = row.get("verdict_ab") is None or row.get("verdict_ba") is None
+    for swapped in (False, True):
+        name = "winner" if one_order else "verdict_ba" if swapped else "verdict_ab"
+        winner = one_of(f"{place}: {name}", str(row.get(name)), WINNERS)
+        letters = {"model_a": "AB"[swapped], "model_b": "BA"[swapped]}
+        shown = (b, a) if swapped else (a, b)
+        yield _Answer(
+            (question, *shown, row.get("dimension"), 0),
+            row.get("judge_model"),
+            letters.get(winner, "TIE"),
+            mirrored=one_order and swapped != (row.get("shown_first") == "b"),
         )
-
-    def _checked_verdict(self, place: str, row: Mapping[str, Any]) -> str:
-        """A verdict of the original; INVALID where the judge's reply, `reasoning`, disagrees."""
-        verdict = one_of(f"{place}: verdict", row.get("verdict") or "INVALID", VERDICTS)
-        in_reply = verdict
-        if "reasoning" in row:
-            lines = _VERDICT_LINE.findall(str(row["reasoning"]))
-            in_reply = lines[-1].upper() if lines else ""
-        if row.get("error") or verdict == "INVALID" or in_reply != verdict:
-            text = "verdicts are invalid: failed, or not those of the judge's reply"
-            self.warnings[text] += 1
-            return "INVALID"
-        if verdict == "TIE" and "reasoning" not in row:
-            text = "TIEs may be failures, which the original wrote as TIE: no reply"
-            self.warnings[text] += 1
-        return verdict
-
-    def _read_battle(self, place: str, row: Mapping[str, Any]) -> None:
-        names = ("question_id", "model_a", "model_b")
-        question, a, b = (_field(place, row, name, str) for name in names)
-        judge_model = row.get("judge_model")
-        if not self._is_chosen(judge_model):
-            return
-        if judge_model:
-            self.judges.add(str(judge_model))
-        b_first = row.get("shown_first") == "b"
-        one_order = row.get("verdict_ab") is None or row.get("verdict_ba") is None
-        for swapped in (False, True):
-            name = "verdict_ba" if swapped else "verdict_ab"
-            if one_order:
-                name = "winner"
-            winner = one_of(f"{place}: {name}", str(row.get(name)), WINNERS)
-            letters = {"model_a": "AB"[swapped], "model_b": "BA"[swapped]}
-            shown = (b, a) if swapped else (a, b)
-            self._add(
-                _Query(question, *shown, row.get("dimension")),
-                letters.get(winner, "TIE"),
-                mirrored=one_order and swapped != b_first,
-            )
-
-    def _add(
-        self,
-        query: tuple[Any, ...],
-        value: str | float | None,
-        *,
-        mirrored: bool = False,
-        taken: str = "first",
-    ) -> None:
-        known = self.answers.get(query)
-        if known is None or (known.mirrored and not mirrored):
-            self.answers[query] = _Recorded(value, mirrored)
-        elif not mirrored:
-            self.warnings[f"repeated answers; the {taken} of each was taken"] += 1
-            if taken == "last":
-                self.answers[query] = _Recorded(value)
 
 
 def _dimension(path: Path) -> str | None:
