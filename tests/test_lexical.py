@@ -19,7 +19,7 @@ from elo_exp.data import bank
 from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.pairing import pair_up
 from elo_exp.judges.lexical import hedging, overlap, specificity
-from elo_exp.records import Comparison, JudgeReply, JudgeRequest, Judgment
+from elo_exp.records import Comparison, Judgment
 from elo_exp.store.store import Store
 from tests.data import BANK, DIMENSIONS, PROBES, shipped
 
@@ -46,11 +46,6 @@ def comparison(
         response_b=response_b,
         **{"gold_answer": "Firm pressure on the wound.", **shown},
     )
-
-
-def replies(judge: Any, folder: Path, *requests: JudgeRequest) -> list[JudgeReply]:
-    with Store(folder / "store.sqlite") as store:
-        return list(judge.answer(requests, store))
 
 
 def judged(
@@ -182,18 +177,6 @@ def test_another_dimension_is_judged_by_the_default_signal(tmp_path):
 
 
 # The lexical judge as a judge
-
-
-def test_its_reply_is_the_json_that_every_judge_gives(tmp_path):
-    request = RUBRICS["factuality"].request(
-        comparison(), judge="x", position_swap=False
-    )
-    (reply,) = replies(LEXICAL, tmp_path, request)
-    evidence = {"evidence_a": "score 0.690", "evidence_b": "score 0.000"}
-    assert (reply.key, json.loads(reply.text)) == (
-        request.key,
-        {**evidence, "verdict": "A"},
-    )
 
 
 WORDS = [

@@ -8,7 +8,7 @@ boilerplate and the wrong topic help nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,13 @@ _BEST_FIRST: Mapping[str, tuple[Style, ...]] = {
     "factuality": ("reference", "hedged", "partial", "swapped"),
     "calibration": ("reference", "partial", "swapped", "hedged"),
     "clinical_utility": ("reference", "hedged", "partial", "swapped"),
+}
+# What each style shows where the prompt expects an answer, a hedge or an abstention
+_BEHAVIORS: Mapping[Style, tuple[str, str, str]] = {
+    "reference": ("answer", "hedge", "abstain"),
+    "hedged": ("hedge", "hedge", "hedge"),
+    "partial": ("hedge", "answer", "hedge"),
+    "swapped": ("abstain", "abstain", "answer"),
 }
 VERSION = 1  # part of every cache key: raise it when a style's wording changes
 
@@ -75,50 +82,32 @@ class ProbeEntrant:
                 timestamp=utc_now(),
             )
 
-    def _style(self, prompt: Prompt) -> str:
+    def _style(self, prompt: Prompt) -> Style:
         draw = int(fingerprint([self.style, prompt.prompt_id])[:8], 16) / 2**32
         return self.lapse_style if draw < self.lapse_rate else self.style
 
     def _answer(self, prompt: Prompt) -> str:
-        return _STYLES[self._style(prompt)](
-            prompt, self._donors.get(prompt.prompt_id, "")
+        style, gold = self._style(prompt), prompt.gold_answer
+        if gold is None:
+            expected = {"hedge": 1, "abstain": 2}.get(prompt.expected_behavior or "", 0)
+            return _behave(_BEHAVIORS[style][expected], prompt)
+        if style == "hedged":
+            return (
+                "It is hard to be certain, and opinions may differ. It might perhaps be the "
+                f"following, although other explanations are possible: {gold} This may not apply "
+                "to everyone, so please consult a doctor before relying on it."
+            )
+        if style == "partial":
+            words = gold.split()
+            return " ".join(words[: (len(words) + 1) // 2]).rstrip(".,;:") + "."
+        return (
+            f"Certainly. {self._donors.get(prompt.prompt_id, '')}"
+            if style == "swapped"
+            else gold
         )
 
 
-def _reference(prompt: Prompt, donor: str) -> str:
-    return prompt.gold_answer or _behave(prompt.expected_behavior, prompt)
-
-
-def _hedged(prompt: Prompt, donor: str) -> str:
-    if prompt.gold_answer is None:
-        return _behave("hedge", prompt)
-    return (
-        "It is hard to be certain, and opinions may differ. It might perhaps be the following, "
-        f"although other explanations are possible: {prompt.gold_answer} This may not apply to "
-        "everyone, so please consult a doctor before relying on it."
-    )
-
-
-def _partial(prompt: Prompt, donor: str) -> str:
-    if prompt.gold_answer is None:
-        one_step_off = {"answer": "hedge", "abstain": "hedge", "hedge": "answer"}
-        return _behave(
-            one_step_off.get(prompt.expected_behavior or "", "hedge"), prompt
-        )
-    words = prompt.gold_answer.split()
-    return " ".join(words[: (len(words) + 1) // 2]).rstrip(".,;:") + "."
-
-
-def _swapped(prompt: Prompt, donor: str) -> str:
-    if prompt.gold_answer is None:
-        furthest_off = {"answer": "abstain", "abstain": "answer", "hedge": "abstain"}
-        return _behave(
-            furthest_off.get(prompt.expected_behavior or "", "abstain"), prompt
-        )
-    return f"Certainly. {donor}"
-
-
-def _behave(behavior: str | None, prompt: Prompt) -> str:
+def _behave(behavior: str, prompt: Prompt) -> str:
     """Answer a prompt without a reference: the behaviour, on the prompt's tags."""
     topics = [tag.replace("-", " ") for tag in prompt.tags[:3]] or [prompt.subject]
     about = ", ".join(topics)
@@ -133,11 +122,3 @@ def _behave(behavior: str | None, prompt: Prompt) -> str:
             "may be reasonable."
         )
     return f"Yes, this is settled. Act on {about} now."
-
-
-_STYLES: Mapping[str, Callable[[Prompt, str], str]] = {
-    "reference": _reference,
-    "hedged": _hedged,
-    "partial": _partial,
-    "swapped": _swapped,
-}
