@@ -32,8 +32,8 @@ def report(
     comparisons, judgments  by dimension, where page and tracker are to show them
     with_texts              False: only the tracker
     """
-    gap, std_error = artifacts.headline(standings)
     dimensions = tournament_page.describe(standings, quality)
+    gap, std_error = tracked.headline(dimensions)
     tables = tracked.tables(standings, dimensions)
     if comparisons and judgments:
         tables["verdicts"] = tracked.verdict_rows(comparisons, judgments)

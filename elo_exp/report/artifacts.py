@@ -262,30 +262,3 @@ def _per_permutation(standings: Standings) -> dict[str, Any]:
             arrays[f"{dimension}__data"] = board.samples
             arrays[f"{dimension}__entrants"] = np.array(board.models)
     return arrays
-
-
-def headline(standings: Standings) -> tuple[float, float | None]:
-    """Return the gap between first and second by the primary ratings, the mean over dimensions, and
-    its standard error in rating points, an upper bound: dimensions share their prompts."""
-    tested = standings.differences.get(standings.primary_method or "", ())
-    boards = standings.companions.get(standings.primary_method or "", {})
-    gaps: list[float] = []
-    errors: list[float | None] = []
-    for dimension in standings.dimensions:
-        board = boards.get(dimension) or standings.primary(dimension)
-        rated = [r for r in board.ratings if r.rating is not None] if board else []
-        if len(rated) < 2:
-            continue
-        gaps.append((rated[0].rating or 0.0) - (rated[1].rating or 0.0))
-        best = {rated[0].model, rated[1].model}
-        errors += [
-            d.std_error
-            for d in tested
-            if d.dimension == dimension and {d.higher, d.lower} == best
-        ]
-    known = [error for error in errors if error is not None]
-    is_known = gaps and len(known) == len(gaps)
-    return (
-        sum(gaps) / len(gaps) if gaps else 0.0,
-        sum(known) / len(known) if is_known else None,
-    )

@@ -8,7 +8,7 @@ from typing import Any
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings, trace_rows
 from elo_exp.records import Comparison, Judgment
-from elo_exp.report.artifacts import boards, headline, strata_rows
+from elo_exp.report.artifacts import boards, strata_rows
 from elo_exp.report.tournament_page import Dimension
 from elo_exp.trackers import Histogram, Lines, Rows, Value
 
@@ -23,7 +23,7 @@ def results(
 ) -> dict[str, Value]:
     """Return final values and charts, under names that every run shares."""
     leaders = [d.finding.leader for d in dimensions if d.finding.leader]
-    gap, std_error = headline(standings)
+    gap, std_error = headline(dimensions)
     orders = [
         d.diagnosis["known_order"] for d in dimensions if "known_order" in d.diagnosis
     ]
@@ -43,6 +43,27 @@ def results(
     for q in quality:
         found |= {f"judge/{q.dimension}/{name}": getattr(q, name) for name in q.RATES}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def headline(dimensions: Sequence[Dimension]) -> tuple[float, float | None]:
+    """Return the gap between first and second by the primary ratings, the mean over dimensions, and
+    its standard error in rating points, an upper bound: dimensions share their prompts."""
+    gaps, errors = [], []
+    for dimension in dimensions:
+        ratings = dimension.board.ratings if dimension.board else ()
+        rated = [row for row in ratings if row.rating is not None]
+        if len(rated) < 2:
+            continue
+        first, second = rated[:2]
+        gaps.append((first.rating or 0.0) - (second.rating or 0.0))
+        best = {first.model, second.model}
+        pairs = [d for d in dimension.pairs if {d.higher, d.lower} == best]
+        errors += [d.std_error for d in pairs if d.std_error is not None]
+    is_known = gaps and len(errors) == len(gaps)
+    return (
+        sum(gaps) / len(gaps) if gaps else 0.0,
+        sum(errors) / len(errors) if is_known else None,
+    )
 
 
 def tables(standings: Standings, dimensions: Sequence[Dimension]) -> dict[str, Rows]:
