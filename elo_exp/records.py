@@ -59,7 +59,11 @@ class Record:
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        row = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        is_flat = all(
+            v is None or isinstance(v, str | int | float) for v in row.values()
+        )
+        return row if is_flat else dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Self:

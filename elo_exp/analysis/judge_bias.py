@@ -42,9 +42,7 @@ def position_effect(battles: Battles, *, dimension: str) -> dict[str, Any]:
     Returns `judge.DIMENSION.position` of ratings.json; None where it is not identified.
     """
     verdicts = games(battles.select(battles.both_orders()), use="both")
-    shown = np.tile(
-        [1.0, -1.0], len(verdicts.score) // 2
-    )  # first of the game or second
+    shown = np.repeat([1.0, -1.0], len(verdicts.score) // 2)  # first, or second
     decisive = verdicts.score != 0.5
     played = verdicts.select(decisive)
     fit = CovariateFit.of(played, shown[decisive])

@@ -22,6 +22,7 @@ from elo_exp.ratings.leaderboard import Leaderboard
 PRIOR_SCALE = 50.0  # rating points: of the half-Cauchy prior on the models' spread
 _SPREADS = np.geomspace(1.0, 1000.0, 60)  # rating points
 _N_DRAWS = 20_000
+_N_DRAWS_OF_MANY = 5_000  # of more than 100 models
 _SEED = 20260425
 
 
@@ -51,6 +52,7 @@ def shrink(board: Leaderboard) -> Shrunken | None:
     """
     models = rated(board)
     m = len(models.names)
+    n_draws = _N_DRAWS if m <= 100 else _N_DRAWS_OF_MANY
     if (
         m < 2
         or not np.isfinite(models.covariance).all()
@@ -70,12 +72,12 @@ def shrink(board: Leaderboard) -> Shrunken | None:
     log_weight = -0.5 * (np.log(total) + estimate**2 / total).sum(axis=1)
     prior = _SPREADS / (1.0 + (_SPREADS / PRIOR_SCALE) ** 2)  # on a logarithmic grid
     weight = prior * np.exp(log_weight - log_weight.max())
-    spread = rng.choice(_SPREADS, size=_N_DRAWS, p=weight / weight.sum())[:, None]
+    spread = rng.choice(_SPREADS, size=n_draws, p=weight / weight.sum())[:, None]
     kept = spread**2 / (spread**2 + variance)
     # By the symmetric root, which depends neither on signs nor on the order of the axes.
-    noise = rng.standard_normal((_N_DRAWS, m)) @ to_ratings
+    noise = rng.standard_normal((n_draws, m)) @ to_ratings
     if math.isfinite(models.df_of_all):
-        chi_square = rng.chisquare(models.df_of_all, (_N_DRAWS, 1))
+        chi_square = rng.chisquare(models.df_of_all, (n_draws, 1))
         noise *= np.sqrt(models.df_of_all / chi_square)
     contrast = kept * estimate + np.sqrt(kept * variance) * noise
     draws = models.rating.mean() + contrast @ to_ratings.T  # (s, m)
@@ -88,7 +90,7 @@ def shrink(board: Leaderboard) -> Shrunken | None:
         rating=draws.mean(axis=0),
         ci_low=low,
         ci_high=high,
-        p_best=first / _N_DRAWS,
+        p_best=first / n_draws,
         gap=float(gap.mean()),
         gap_low=gap_low,
         gap_high=gap_high,

@@ -25,37 +25,29 @@ def load(path: Path) -> list[Prompt]:
 
     Raises UserError naming file, line and remedy for the first bad row.
     """
-    prompts = []
-    first_seen: dict[str, str] = {}
+    prompts, again = [], []
+    places: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for place, row in read_texts(path):
         prompt = _prompt(place, row)
-        if earlier := first_seen.get(prompt.prompt_id):
+        if (earlier := places.setdefault(prompt.prompt_id, place)) != place:
             raise UserError(
-                f"{place}: prompt_id {prompt.prompt_id!r} is already at {earlier}. Give each "
-                "its own."
+                f"{place}: prompt_id {prompt.prompt_id!r} is already at {earlier}. Give each its "
+                "own."
             )
-        first_seen[prompt.prompt_id] = place
+        first = texts.setdefault(prompt.text.strip(), prompt.prompt_id)
+        if first != prompt.prompt_id:
+            again.append(f"{prompt.prompt_id!r} that of {first!r}")
         prompts.append(prompt)
     if not prompts:
         raise UserError(f"{path}: has no prompts. Expected one JSON object a line.")
-    _check_texts(path, prompts)
-    return prompts
-
-
-def _check_texts(path: Path, prompts: Sequence[Prompt]) -> None:
-    """Warn of prompts that differ in their ids alone."""
-    first: dict[str, str] = {}
-    again = []
-    for prompt in prompts:
-        earlier = first.setdefault(prompt.text.strip(), prompt.prompt_id)
-        if earlier != prompt.prompt_id:
-            again.append(f"{prompt.prompt_id!r} that of {earlier!r}")
     if again:
         _warn_once(
             f"{path}: {len(again)} of {len(prompts)} prompts repeat the text of another "
             f"({again[0]}). They count as independent, which makes intervals too narrow. Remove "
             "them."
         )
+    return prompts
 
 
 @cache
@@ -72,23 +64,21 @@ def _prompt(place: str, row: Mapping[str, Any]) -> Prompt:
                 f"{place}: the row {found} {name!r}. Expected a non-empty text."
             )
     name = row["prompt_id"]
-    gold = row.get("gold_answer")
+    gold, behavior = row.get("gold_answer"), row.get("expected_behavior")
+    tags, wrong = row.get("tags", []), None
     if gold is not None and (not isinstance(gold, str) or not gold.strip()):
-        raise UserError(
-            f"{place}: prompt {name!r} has an empty gold_answer. Write one, or remove the key to "
-            "leave the prompt out of the dimensions that need a reference."
+        wrong = (
+            "an empty gold_answer. Write one, or remove the key to leave the prompt out of the "
+            "dimensions that need a reference."
         )
-    behavior = row.get("expected_behavior")
-    if behavior is not None and behavior not in BEHAVIORS:
-        raise UserError(
-            f"{place}: prompt {name!r} has expected_behavior {behavior!r}. Expected one of "
-            f"{', '.join(BEHAVIORS)}."
+    elif behavior is not None and behavior not in BEHAVIORS:
+        wrong = (
+            f"expected_behavior {behavior!r}. Expected one of {', '.join(BEHAVIORS)}."
         )
-    tags = row.get("tags", [])
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise UserError(
-            f"{place}: prompt {name!r} has tags {tags!r}. Expected a list of texts."
-        )
+    elif not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        wrong = f"tags {tags!r}. Expected a list of texts."
+    if wrong:
+        raise UserError(f"{place}: prompt {row['prompt_id']!r} has {wrong}")
     return Prompt.from_dict({**row, "tags": tuple(tags)})
 
 

@@ -238,18 +238,17 @@ def _first_malformed(
     """Describe the first malformed row. Raises UserError where it may not be dropped."""
     malformed = [i for i, p in enumerate(parsed) if not isinstance(p, Battle)]
     ambiguous = [i for i in malformed if isinstance(parsed[i], _AmbiguousError)]
-    is_refused = on_error == "stop" or ambiguous
-    chosen = ambiguous if ambiguous and on_error == "drop" else malformed
-    index = int(np.argmax(np.isin(row, chosen)))
+    index = int(np.argmax(np.isin(row, ambiguous or malformed)))
     error = parsed[row[index]]
     place, values = next(itertools.islice(tables.rows(path), index, None))
-    sentence, hint = f"{place}: {error}", ""
+    sentence = f"{place}: {error}"
     if isinstance(error, _NoColumnError):
         sentence += f" The row has {', '.join(map(repr, values))}."
-    if not ambiguous and len(malformed) < len(parsed):
+    if ambiguous:
+        raise UserError(sentence)
+    if on_error == "stop":
         hint = " battles_on_error=drop leaves such rows out."
-    if is_refused:
-        raise UserError(sentence + hint)
+        raise UserError(sentence + (hint if len(malformed) < len(parsed) else ""))
     return sentence
 
 

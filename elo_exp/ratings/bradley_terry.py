@@ -139,7 +139,6 @@ class Fit:
     """One dimension: r of the m models have finite abilities together."""
 
     wins: Array  # (m, m)
-    n_matches: int
     rated: Mask  # (m,)
     played: Games  # among the r rated models
     theta: Array  # (r,) log-odds, mean zero
@@ -156,7 +155,6 @@ class Fit:
         by_cluster = played.by_cluster(residuals(theta, played))
         return cls(
             wins=wins,
-            n_matches=len(every.score),
             rated=rated,
             played=played,
             theta=theta,
@@ -326,7 +324,7 @@ def leaderboard(
         n_battles=battles.n_battles(),
         n_prompts=spread(met, fit.rated, m),
         n_clusters=fit.played.n_clusters,
-        n_matches=fit.n_matches,
+        n_matches=round(fit.wins.sum()),
         flags=why_unrated(fit.wins, fit.rated) if flags is None else flags,
         parameters=fit.parameters,
     )

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import integrate
 
 from elo_exp.arrays import Array
 from elo_exp.ratings.bradley_terry import (
@@ -59,6 +58,8 @@ def convergence(
 
     wins  (m, m): how often i scored against j in the matches that Elo plays
     """
+    from scipy import integrate  # a tenth of a second
+
     m = len(models)
     if not m or not strongest_component(wins).all():
         return Convergence(limit={})

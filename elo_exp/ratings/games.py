@@ -115,17 +115,17 @@ class Kinds:
 def games(battles: Battles, *, use: str) -> Games:
     """Return the games of battles; those on one prompt are a cluster.
 
-    use  both: two games where both orders were judged; consistent: the reconciled winner
+    use  both: two games where both orders were judged, the second ones last; consistent: one, of
+         the reconciled winner
     """
     first, second = battles.model_a.astype(np.intp), battles.model_b.astype(np.intp)
     score, prompt = battles.scores(), battles.question
     if use == "both":
         twice = (battles.verdict_ab >= 0) & (battles.verdict_ba >= 0)
         score = np.where(twice, SCORES[battles.verdict_ab], score)
-        row = np.repeat(np.arange(len(battles)), 1 + twice)
-        again = np.flatnonzero(row[1:] == row[:-1]) + 1
-        first, second, score, prompt = first[row], second[row], score[row], prompt[row]
-        score[again] = SCORES[battles.verdict_ba[row[again]]]
+        score = np.append(score, SCORES[battles.verdict_ba[twice]])
+        row = np.append(np.arange(len(battles)), np.flatnonzero(twice))
+        first, second, prompt = first[row], second[row], prompt[row]
     prompts, cluster = numbered(prompt)
     return Games(
         n_models=len(battles.models),
