@@ -227,16 +227,13 @@ def test_a_battle_without_a_question_is_one_by_itself(tmp_path: Path) -> None:
     assert found.battles.n_prompts() == len(BATTLES)
 
 
-@pytest.mark.parametrize(
-    ("languages", "n"), [(None, 4), (["FR"], 1), (["fr", "en"], 4)]
-)
+@pytest.mark.parametrize(("languages", "n"), [(["FR"], 1), (["fr", "en"], 4)])
 def test_languages_are_filtered_whatever_their_case(
-    languages: list[str] | None, n: int, tmp_path: Path
+    languages: list[str], n: int, tmp_path: Path
 ) -> None:
-    rows = [{**row, "language": "en"} for row in own()]
-    rows.append({**own()[0], "language": "fr"})
+    french, columns = {"language": "fr"}, {"language": "language"}
+    rows = [{**row, "language": "en"} for row in own()] + [own()[0] | french]
     path = str(write_table(tmp_path / "arena.jsonl", rows))
-    columns = {"language": "language"}
     found = arenas.read(settings(path=path, columns=columns, languages=languages))
     assert len(found.battles) == n
 
@@ -251,9 +248,7 @@ CONVERSATIONS = {"conversation_a": "c", "conversation_b": "c"}
         ({"winner": "left"}, {}, "arena.jsonl:1: winner is 'left'. Expected model_a, model_b, tie,"),
         ({"winner": None, "t": 2}, {"columns": {"tied": "t"}}, "arena.jsonl:1: t is 2. Expected true or"),
         ({"t": 1}, {"columns": {"tied": "t", "won_by_a": "t"}}, "arena.jsonl:1: t and t are both true."),
-        ({"n": "few"}, {"columns": {"turns": "n"}}, "arena.jsonl:1: n is 'few'. Expected a number of"),
         ({"prompt": "{"}, {"text_lists": True}, "arena.jsonl:1: prompt is not JSON"),
-        ({"prompt": 4}, {"text_lists": True}, "arena.jsonl:1: prompt holds a int. Expected a list."),
         ({"c": ["Hello."]}, {"columns": CONVERSATIONS}, "arena.jsonl:1: c holds no conversation. Expected"),
         ({}, {"languages": ["fr"]}, "arena.languages: found fr, but no column of file says the language."),
         (
@@ -279,16 +274,14 @@ def test_what_is_wrong_with_an_arena_is_said_in_one_line(
     [
         ({}, "arena.path: names no file."),
         ({"path": "nowhere.jsonl"}, "arena.path: found no file of battles at nowhere.jsonl."),
-        ({"path": __file__}, "has the ending '.py'. Expected .jsonl, .csv or .parquet"),
         ({"path": "x.jsonl", "columns": {"prompt": None}}, "arena.columns: names no texts."),
     ],
 )  # fmt: skip
 def test_a_source_that_cannot_be_read_is_refused_before_anything_is_done(
     changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError, match=message):
         arena_rows.check(settings(**changes))
-    assert message in str(refusal.value)
 
 
 NO_TEXT = "without a text, or with more than text"
