@@ -278,7 +278,7 @@ def _check(
             logger.info(
                 "%d dimensions are pooled (%s); battles_columns.dimension=dimension rates each",
                 len(found),
-                sorted(map(str, found)),
+                ", ".join(sorted(map(str, found))),
             )
     lacking = int((battles.question >= len(battles.questions)).sum())
     if lacking == len(battles):
