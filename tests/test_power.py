@@ -137,9 +137,3 @@ def power(gap: int, n_prompts: int, n: int) -> float:
 def test_the_planned_number_of_prompts_has_the_planned_power(gap: int, n_prompts: int):
     assert prompts_needed(assumed_sigma(4), gap) == n_prompts
     assert 0.74 < power(gap, n_prompts, n=300) < 0.86
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("gap", "n_prompts"), [(40, 345), (60, 155), (100, 57)])
-def test_the_planned_power_in_many_tournaments(gap: int, n_prompts: int):
-    assert 0.76 <= power(gap, n_prompts, n=1500) <= 0.84

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from elo_exp.data.pairing import repeated
 from elo_exp.records import Judgment, Record
@@ -34,6 +35,10 @@ class JudgeQuality(Record):
     n_equal_answers: int = 0
     n_repeated: int = 0  # valid verdicts that repeat an earlier query
     n_repeats_agree: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        counts = dataclasses.asdict(self)
+        return counts | {name: getattr(self, name) for name in self.RATES}
 
     @property
     def flip_rate(self) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from elo_exp.analysis.judge_bias import (
     position_effect,
     response_lengths,
 )
-from elo_exp.analysis.known_order import known_order
 from elo_exp.analysis.power import Precision, precision
 from elo_exp.analysis.responses import ResponseCheck
 from elo_exp.analysis.shrinkage import with_p_best
@@ -256,10 +256,24 @@ def with_known_order(
     orders  entrants by dimension, best first
     """
     tested = standings.differences.get(standings.primary_method or "", ())
-    found = {
-        name: {"known_order": known_order(models, tested, dimension=name).to_dict()}
-        for name, models in orders.items()
-    }
+    found = {}
+    for dimension, models in orders.items():
+        pairs = set(combinations(models, 2))
+        recovered = [
+            d
+            for d in tested
+            if d.dimension == dimension
+            and d.difference > 0
+            and (d.higher, d.lower) in pairs
+        ]
+        order = {
+            "dimension": dimension,
+            "models": list(models),
+            "n_pairs": len(pairs),
+            "n_recovered": len(recovered),
+            "n_significant": sum(bool(d.significant) for d in recovered),
+        }
+        found[dimension] = {"known_order": order}
     return _added(standings, found)
 
 

@@ -28,7 +28,6 @@ from elo_exp.data.rubrics import Rubric
 from elo_exp.experiments import Context, Report, placement_run
 from elo_exp.experiments.judged import Judged, answer_share
 from elo_exp.experiments.placement_run import PlacementRun
-from elo_exp.experiments.standings import quality_row
 from elo_exp.judges import Judge
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
@@ -208,7 +207,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
             "draw_fingerprint": placement.draw_fingerprint(drawn),
             "not_judged": dict(Counter(run.unusable.values())),
         },
-        "judge_quality": [quality_row(quality)],
+        "judge_quality": [quality.to_dict()],
     }
     verdicts = tracked.verdict_rows(comparisons, judgments)
     return Report(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,8 +62,3 @@ def _figures(standings: Standings) -> list[Plot]:
     from elo_exp.figures import elo, ratings
 
     return [*ratings.plots(standings), *elo.plots(standings)]
-
-
-def quality_row(quality: JudgeQuality) -> dict[str, Any]:
-    rates = {name: getattr(quality, name) for name in quality.RATES}
-    return {**dataclasses.asdict(quality), **rates}

@@ -19,7 +19,7 @@ from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants import OfKnownQuality
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judged, answer_share, preflight
-from elo_exp.experiments.standings import quality_row, report
+from elo_exp.experiments.standings import report
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.pipeline import Plan
 from elo_exp.ratings import EloMethod, RatingMethod
@@ -113,7 +113,7 @@ class Tournament(Judged):
                 )
                 for name, some in responses.items()
             },
-            "judge_quality": [quality_row(q) for q in quality],
+            "judge_quality": [q.to_dict() for q in quality],
         }
         return report(
             found,

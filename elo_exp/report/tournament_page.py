@@ -53,7 +53,7 @@ class Dimension:
     finding: Finding
     checks: Sequence[Check]
     pairs: Sequence[Difference]
-    cells: Mapping[tuple[str, str], Cell]  # of the entrants that a matrix shows
+    cells: Mapping[tuple[str, str], Cell]  # by row and column of a matrix
     win_rate: Mapping[str, float]  # mean over opponents
     precision: Precision | None
     elo: Mapping[float, Leaderboard]  # by K
@@ -128,7 +128,6 @@ def page(
         k=standings.k,
         ks=ks,
         elo=elo,
-        largest_ordering_error=_largest_ordering_error(elo),
         **cost(manifest.get("usage"), manifest.get("paid_before")),
     )
 
@@ -159,8 +158,7 @@ def dimension(
     found = checks(battles, diagnosis, quality, leaders, standings.responses)
     shrunken = shrink(board) if board else None
     n_prompts = battles.n_prompts() if battles.names_prompts() else None
-    rates = [rate for rate in standings.win_rates if rate.dimension == name]
-    first = [r.model for r in board.ratings[:MAX_MATRIX]] if board else []
+    cells = _cells((r for r in standings.win_rates if r.dimension == name), pairs)
     precisions = standings.precision.get(method or "", ())
     return Dimension(
         name=name,
@@ -180,8 +178,8 @@ def dimension(
         ),
         checks=found,
         pairs=pairs,
-        cells=_cells(rates, first, pairs),
-        win_rate=_win_rates(rates),
+        cells=cells,
+        win_rate=_win_rates(cells),
         precision=next((p for p in precisions if p.dimension == name), None),
         elo=standings.elo[name],
         convergence=standings.convergence[name],
@@ -196,38 +194,24 @@ def _groups(board: Leaderboard, others: Sequence[Leaderboard]) -> list[list[Rati
 
 
 def _cells(
-    rates: Iterable[WinRate], models: Sequence[str], pairs: Iterable[Difference]
+    rates: Iterable[WinRate], pairs: Iterable[Difference]
 ) -> dict[tuple[str, str], Cell]:
-    """Both directions of every pair of these models that met."""
+    """Both directions of every pair that met."""
     significant = {frozenset((d.higher, d.lower)) for d in pairs if d.significant}
-    shown, cells = set(models), {}
+    cells = {}
     for rate in rates:
-        pair = rate.entrant_a, rate.entrant_b
-        if not shown.issuperset(pair):
-            continue
-        n, share = _battles_and_share(rate)
-        for names, own in ((pair, share), (pair[::-1], 1.0 - share)):
-            is_significant = frozenset(pair) in significant
-            cells[names] = Cell(share=own, n_battles=n, is_significant=is_significant)
+        names = rate.entrant_a, rate.entrant_b
+        n = rate.a_wins + rate.b_wins + rate.ties
+        is_significant = frozenset(names) in significant
+        share = (rate.a_wins + 0.5 * rate.ties) / n
+        for pair, own in ((names, share), (names[::-1], 1.0 - share)):
+            cells[pair] = Cell(share=own, n_battles=n, is_significant=is_significant)
     return cells
 
 
-def _battles_and_share(rate: WinRate) -> tuple[int, float]:
-    """How many battles a pair had, and the share that its first won, a tie being half a win."""
-    n = rate.a_wins + rate.b_wins + rate.ties
-    return n, (rate.a_wins + 0.5 * rate.ties) / n
-
-
-def _win_rates(rates: Iterable[WinRate]) -> dict[str, float]:
+def _win_rates(cells: Mapping[tuple[str, str], Cell]) -> dict[str, float]:
     """The mean over opponents."""
     against: dict[str, list[float]] = {}
-    for rate in rates:
-        _, share = _battles_and_share(rate)
-        against.setdefault(rate.entrant_a, []).append(share)
-        against.setdefault(rate.entrant_b, []).append(1.0 - share)
+    for (model, _), cell in cells.items():
+        against.setdefault(model, []).append(cell.share)
     return {model: sum(some) / len(some) for model, some in against.items()}
-
-
-def _largest_ordering_error(boards: Sequence[Leaderboard]) -> float | None:
-    errors = [r.ordering_error for board in boards for r in board.ratings]
-    return max((error for error in errors if error is not None), default=None)
