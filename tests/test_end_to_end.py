@@ -426,6 +426,7 @@ def test_a_dimension_without_a_decisive_match_has_no_ratings_and_the_others_have
     )
     results = ran.read("elo_results.json")
     assert results["n_decisive_matches"]["calibration"] == 0
+    assert ran.read("manifest.json")["selected_prompt_count"] == 1  # as judged
     assert results["primary"]["calibration"] == {}
     assert set(results["primary"]["factuality"]) == set(PROBES)
     assert "calibration: no decisive match" in ran.err

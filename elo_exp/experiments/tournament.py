@@ -106,7 +106,9 @@ class Tournament(Judged):
                 rubric.dimension: rubric.version for rubric in self._rubrics
             },
             "bank_size": len(every_prompt),
-            "selected_prompt_count": len(prompts),
+            "selected_prompt_count": len(
+                {judgment.prompt_id for some in judgments.values() for judgment in some}
+            ),
             "truncated_responses": {
                 name: sum(
                     response.finish_reason == "length" for response in some.values()

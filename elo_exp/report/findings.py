@@ -18,6 +18,7 @@ METHODS = {
     "elo": "Elo",
 }
 MIN_PROMPTS = 20  # for a claim about a leader
+_WITH_P_BEST = ("unknown", "undecided", "invalid", "caution", "supported")
 _FLAGS = {
     "unbeaten": "no finite rating, and perhaps better than all that have one",
     "winless": "no finite rating, below all that have one",
@@ -124,7 +125,7 @@ def finding(
         gap=gap,
         gap_low=low,
         gap_high=high,
-        p_best=None if level or case == "open" else first.p_best,
+        p_best=first.p_best if case in _WITH_P_BEST else None,
         evidence=evidence if is_tested else None,
         others=level or rivals,
         unrated=unrated(board, separate),
