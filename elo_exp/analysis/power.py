@@ -18,7 +18,7 @@ _POWER = 0.8
 
 # The variance, over prompts, of one prompt's part in the difference of two ratings, in squared
 # rating points, in a round robin of m entrants judged in both orders: QUALITY + OPPONENT * 2 / m.
-# The quality of a response differs by prompt, whoever it is compared with; the noise of the
+# The quality of a response differs by prompt, whichever other it is compared with; the noise of the
 # comparisons averages out over opponents. Both are fitted to simulations in which 28 % of the
 # decisive verdicts flip with the order: an assumption until a pilot has run.
 _QUALITY_VARIANCE = 36_100.0
@@ -30,7 +30,7 @@ class Precision(Record):
     """The differences of an average pair, in rating points, that one dimension's prompts can find.
 
     With 80 % power, by a two-sided test at 5 %. `corrected`: by Bonferroni over `n_tests`, which is
-    Holm's first step. None and {} where the prompts tell no error.
+    Holm's first step. None and {} where the error cannot be estimated.
     """
 
     dimension: str
@@ -54,7 +54,7 @@ def precision(boards: Mapping[str, Leaderboard]) -> list[Precision]:
         std_error, df = models.std_error[pairs], models.df_of_differences()[pairs]
         is_known = np.isfinite(std_error)
         n_tests += int(is_known.sum())
-        # What a stray model leaves open says nothing about the design of the run.
+        # A model on few prompts is no measure of the design of the run.
         is_typical = is_known & (df >= df[is_known].max(initial=0.0) / 2)
         mean_square = (
             float((std_error[is_typical] ** 2).mean()) if is_typical.any() else math.nan

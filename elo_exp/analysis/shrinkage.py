@@ -1,6 +1,6 @@
 """How good the best probably are: ratings shrunk towards each other by empirical Bayes.
 
-Whoever comes out first was probably lucky, too, so its maximum-likelihood rating and lead are too
+The first-placed was probably also lucky, so its maximum-likelihood rating and lead are too
 high on average (the winner's curse). The ratings are taken as draws from one normal distribution
 whose spread is estimated; the less certain a rating, the closer it moves to the mean. Significance
 is tested without shrinkage, in comparisons.py. Letters: m rated models, s draws.
@@ -48,7 +48,7 @@ def shrink(board: Leaderboard) -> Shrunken | None:
 
     Draws the models' spread from its marginal likelihood times a half-Cauchy prior, then the
     ratings from their normal posterior, widened by Student's t. None with fewer than two rated
-    models, or where the prompts do not tell how uncertain they are.
+    models, or where their errors cannot be estimated.
     """
     models = rated(board)
     m = len(models.names)

@@ -18,7 +18,7 @@ from elo_exp.records import Record
 
 CONVERGED = 0.95  # the share of its way that every model must have gone
 LARGEST_K = 64.0  # beyond it a single match moves a rating too far
-_FAR = 20.0  # rating points from the mean: a share of a shorter way says nothing
+_FAR = 20.0  # rating points from the mean: of a shorter way a share is noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
