@@ -137,6 +137,7 @@ def test_the_results_are_in_the_summary(logged: Logged):
     summary, manifest = logged.summary, logged.read("manifest.json")
     assert summary["headline"] == summary["headline/gap"] == manifest["headline"]
     assert summary["headline/gap_se"] == manifest["headline_std_error"]
+    assert (logged.run_dir / manifest["config_path"]).is_file()
     best = logged.table("leaderboard")[0]["entrant"]
     assert summary["headline/leader"].split(", ")[0] == best
     assert 0 < summary["known_order/recovered"] <= summary["known_order/pairs"]
