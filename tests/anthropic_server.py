@@ -643,14 +643,18 @@ def main() -> None:
         description=(__doc__ or "").splitlines()[0],
     )
     parser.add_argument("--verdicts", choices=("length", "noisy"), default="noisy")
+    parser.add_argument("--seconds-to-end", type=float, default=5.0, help="of a batch")
+    chosen = parser.parse_args()
     verdicts: Any = longer
-    if parser.parse_args().verdicts == "noisy":
+    if chosen.verdicts == "noisy":
         verdicts = NoisyBradleyTerry(
             strengths=lambda text: math.log1p(len(text)),
             position_bias=0.3,
             tie_rate=0.1,
         )
-    with AnthropicServer(verdicts=verdicts, polls_to_end=2, seconds_to_end=5) as server:
+    with AnthropicServer(
+        verdicts=verdicts, polls_to_end=2, seconds_to_end=chosen.seconds_to_end
+    ) as server:
         print(server.url)
         print(
             f"ANTHROPIC_API_KEY={server.key} NO_PROXY=127.0.0.1 python -m elo_exp "
