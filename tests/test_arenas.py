@@ -15,6 +15,7 @@ from elo_exp.arena import sources as arenas
 from elo_exp.arena.settings import ArenaColumns, ArenaSource
 from elo_exp.arena.sources import Texts
 from elo_exp.records import Battle, UserError
+from tests.commands import attempt
 from tests.data import described, write_table
 
 pytest.importorskip("pyarrow")
@@ -316,3 +317,16 @@ def test_a_picture_cannot_be_judged_and_a_row_without_a_user_is_no_battle(
     assert found.battles.rows() == BATTLES[:1]
     assert found.dropped == {"without a message of the user": 1}
     assert arenas.texts(chosen, [(0, 0)]) == {(0, 0): NO_TEXT}
+
+
+def test_a_hub_that_cannot_be_reached_is_named_at_once(tmp_path: Path) -> None:
+    """Its client would ask again for half a minute."""
+    pytest.importorskip("datasets")
+    plan = ("experiment=arena", "arena=lmarena_140k", "entrant=[claude]", "plan=true")
+    refused = attempt(*plan, folder=tmp_path, HF_ENDPOINT="http://127.0.0.1:9")
+    assert refused.code == 2
+    assert (
+        "the hub of lmarena-ai/arena-human-preference-140k cannot be reached"
+        in refused.err
+    )
+    assert "Retrying" not in refused.err
