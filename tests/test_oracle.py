@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from elo_exp.experiments import Report, oracle
-from elo_exp.files import write_json
+from elo_exp.files import read_jsonl, write_json
 from elo_exp.oracle.ablation import ablate, summaries
 from elo_exp.oracle.data import Truth
 from elo_exp.records import UserError
@@ -152,6 +152,25 @@ def test_the_page_names_a_best_policy_only_where_the_differences_do(tmp_path: Pa
     said = Reader(found.page("run", {}, [])).said
     assert "good is best: 0.0" in said
     assert "Next: good is best; no more labels are needed" in said
+
+
+def test_without_entrants_policies_of_known_value_are_simulated(tmp_path: Path):
+    """Judge and oracle disagree; those reported hold the truth, and those that mislead do not pass."""
+    ran = run_oracle(tmp_path, "figures=false")
+    rows = {row["policy"]: row for row in ran.read("estimates.json") if row["headline"]}
+    status = {policy: row["status"] for policy, row in rows.items()}
+    assert {status.pop("poser"), status.pop("shrug")} <= {"caution", "refuse"}
+    assert status == dict.fromkeys(("clone", "tuned", "terse"), "report")
+    true = {policy: row["mean"] for policy, row in ran.read("truth.json").items()}
+    for policy in status:
+        assert rows[policy]["ci_low"] <= true[policy] <= rows[policy]["ci_high"]
+    logged = [row for _, row in read_jsonl(ran.run_dir / "logged.jsonl")]
+    by_judge = {row["response"]: row["judge_score"] for row in logged}
+    assert max(by_judge, key=by_judge.__getitem__).startswith("Certainly. ")
+    assert "Truth known: 3 reported, 3 of their intervals hold it" in ran.out
+    paid = attempt("experiment=oracle", "judge=haiku", folder=tmp_path)
+    assert paid.code == 2
+    assert "entrant: none is chosen" in paid.err
 
 
 def test_metrics_omit_what_is_refused(reported: Report):

@@ -25,8 +25,7 @@ from elo_exp.estimators import Estimator
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judged, parse_shard
 from elo_exp.judges import ApiJudge, Judge, PaidJudge
-from elo_exp.models import tiny
-from elo_exp.oracle import cje
+from elo_exp.oracle import cje, simulated
 from elo_exp.oracle.ablation import Row, ablate
 from elo_exp.oracle.builder import LoggedDataBuilder, Rater
 from elo_exp.oracle.collection import LoggedData
@@ -128,9 +127,10 @@ class Oracle(Judged):
         """With status=true, what is done; with plan=true, what judge and oracle would cost."""
         self.check(context.overrides)
         recorded, asked = self.oracle.logged is not None, self.plan or self.status
-        if recorded and asked:
-            return "oracle: recorded answers are analysed; no call is made and nothing is paid"
-        if recorded:
+        if (recorded or self.is_simulated) and asked:
+            source = "recorded answers are" if recorded else "simulated policies are"
+            return f"oracle: {source} analysed; no call is made and nothing is paid"
+        if recorded or self.is_simulated:
             return None
         builder = self.builder(context.store)
         if asked:
@@ -144,8 +144,13 @@ class Oracle(Judged):
             return Report(headline=0.0, text=text)
         chosen, run_dir = self.oracle, context.run_dir
         sources = {name: getattr(chosen, name) for name in _SOURCES}
-        collected, written = None, []
-        if chosen.logged is None:
+        truth_path, collected, written = chosen.truth, None, []
+        if self.is_simulated:
+            bank_path = Path(self.prompts.bank_path)
+            sources = simulated.write(run_dir, bank_path, seed=chosen.seed)
+            truth_path = sources.pop("truth")
+            written = [*run_dir.glob("fresh/*.jsonl"), sources["logged"], truth_path]
+        elif chosen.logged is None:
             collected = self.builder(context.store).build()
             written = collected.write(run_dir)
             sources = collected.sources(run_dir)
@@ -156,7 +161,7 @@ class Oracle(Judged):
             data.n_labels,
             sum(len(draws) for draws in data.fresh.values()),
         )
-        truth = {} if chosen.truth is None else read_truth(Path(chosen.truth))
+        truth = {} if truth_path is None else read_truth(Path(truth_path))
         options = Options(
             calibration=chosen.calibration,
             by_variance=chosen.by_variance,
@@ -167,7 +172,16 @@ class Oracle(Judged):
         analysis = analyse(data, self.estimator, options)
         rows = ablate(data, self.estimator, options, truth) if chosen.ablation else []
         found = report(analysis, truth, rows, run_dir, collected=collected)
-        return dataclasses.replace(found, artifacts=[*written, *found.artifacts])
+        return dataclasses.replace(
+            found,
+            artifacts=[*written, *found.artifacts],
+            facts={**found.facts, "is_simulated": self.is_simulated},
+        )
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether policies of known value take the place of entrants and recorded answers."""
+        return self.oracle.logged is None and not self.entrant
 
     @property
     def logging_policy(self) -> str:
@@ -239,9 +253,9 @@ class Oracle(Judged):
                     f"oracle.logged: names no file. Set it with oracle.logged=FILE, the logging "
                     f"policy's answers, or leave out oracle.{name} to collect answers."
                 )
-        is_named = any(word.startswith("entrant=") for word in overrides)
-        if not (is_named or self.plan or self.status or self.judging.stored_only):
-            self._check_demonstration()
+        if self.is_simulated:
+            self._check_simulated()
+            return
         self._check_policies()
         if self.oracle.prompts == "arena":
             arena_rows.check(self.arena)
@@ -277,11 +291,6 @@ class Oracle(Judged):
                 )
 
     def _check_policies(self) -> None:
-        if not self.entrant:
-            raise UserError(
-                "entrant: none is chosen. Choose the logging policy and others: "
-                "'entrant=[base,other]'."
-            )
         one_of("oracle.logging_policy", self.logging_policy, self.entrant)
         pipeline.as_policies(self.entrant, logging_policy=self.logging_policy)
         targets = [name for name in self.entrant if name != self.logging_policy]
@@ -310,18 +319,16 @@ class Oracle(Judged):
                 f"{judge.model}. Choose a better judge than that: judge@oracle_judge=opus."
             )
 
-    def _check_demonstration(self) -> None:
-        """Refuse to pay for judging the default policies, models of random weights."""
+    def _check_simulated(self) -> None:
+        """Refuse what the simulation has no use for: its judge and its oracle compare words."""
         judges = (self.judge, self.oracle_judge)
         paid = [judge.model for judge in judges if isinstance(judge, PaidJudge)]
-        models = [
-            str(getattr(entrant, "model", "")) for entrant in self.entrant.values()
-        ]
-        if paid and all(model.startswith(tiny.PREFIX) for model in models):
+        if paid or self.oracle.prompts == "arena" or self.shard is not None:
             raise UserError(
-                f"entrant: none is named, and {' and '.join(paid)} would judge the demonstration's "
-                "models of random weights. Name your policies: 'entrant=[base,other]'. To try the "
-                "judges on random ones, name these: 'entrant=[tiny_base,tiny_clone]'."
+                f"entrant: none is chosen, and simulated policies have no use for "
+                f"{' and '.join(paid) or 'an arena or a shard'}. Name your policies: "
+                "'entrant=[base,other]'. To try it on models of random weights: "
+                "'entrant=[tiny_base,tiny_clone]'."
             )
 
 

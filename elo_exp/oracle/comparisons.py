@@ -8,7 +8,7 @@ two intervals side by side. Letters: p policies that are not refused, g prompts.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -73,9 +73,12 @@ class PolicyComparison:
     next_step: NextStep
 
 
-def compare(headlines: Mapping[str, Anchored]) -> PolicyComparison:
+def compare(
+    headlines: Mapping[str, Anchored], refused: Sequence[str] = ()
+) -> PolicyComparison:
     """Compare policies by the estimates that their headlines rest on.
 
+    refused  policies without a headline, one of which may be the best
     Holm (1979) adjusts p values for all pairs; simultaneous intervals are by the largest |t| under
     normal multipliers of the influences.
     """
@@ -84,7 +87,7 @@ def compare(headlines: Mapping[str, Anchored]) -> PolicyComparison:
         step = NextStep(
             decision_ready=False,
             possible_best=(),
-            advice="No policy can be compared: label answers of the policies themselves.",
+            advice=f"No policy can be compared: label {MIN_AUDIT} or more answers of each.",
         )
         return PolicyComparison(differences=(), ranking=(), next_step=step)
     found = [headlines[name] for name in names]
@@ -128,7 +131,7 @@ def compare(headlines: Mapping[str, Anchored]) -> PolicyComparison:
     return PolicyComparison(
         differences=differences,
         ranking=ranking,
-        next_step=_next_step(headlines, names, best),
+        next_step=_next_step(headlines, names, best, refused),
     )
 
 
@@ -161,21 +164,24 @@ def _weaker(first: str, second: str) -> str:
 
 
 def _next_step(
-    headlines: Mapping[str, Anchored], names: list[str], best: tuple[str, ...]
+    headlines: Mapping[str, Anchored],
+    names: Sequence[str],
+    best: tuple[str, ...],
+    refused: Sequence[str],
 ) -> NextStep:
     """Advise labels of the leader and its closest rival, on the same prompts.
 
     The variance of their difference is that of prompts, which labels do not change, and that of
     labels, which shrinks with their number.
     """
-    borrowed = tuple(name for name in names if headlines[name].rests_on == BORROWED)
-    if borrowed:
+    borrowed = [name for name in names if headlines[name].rests_on == BORROWED]
+    if unknown := (*borrowed, *refused):
         return NextStep(
             decision_ready=False,
             possible_best=best,
-            policies=borrowed,
+            policies=unknown,
             n_labels=MIN_AUDIT,
-            advice=f"Label {MIN_AUDIT} or more answers of {', '.join(borrowed)}: without labels of "
+            advice=f"Label {MIN_AUDIT} or more answers of {', '.join(unknown)}: without labels of "
             "their own nothing can be decided about them.",
         )
     if len(best) == 1:

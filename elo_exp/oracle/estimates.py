@@ -107,7 +107,8 @@ class Analysis:
 
     @cached_property
     def comparison(self) -> PolicyComparison:
-        return compare(self.headlines)
+        refused = [name for name in self.data.policies if name not in self.headlines]
+        return compare(self.headlines, refused)
 
     @property
     def budgets(self) -> list[LabelBudget]:

@@ -40,6 +40,7 @@ _MIN_EFFECTIVE_ROWS = (
     30  # of raw weights: with fewer, intervals of calibrated ones undercover
 )
 _MAX_HALF_WIDTH, _GOOD_HALF_WIDTH = 0.25, 0.125  # of the scale
+_ROUNDING = 1e-9  # a bias below has none
 _MIN_LABELS, _GOOD_LABELS = 15, 30  # that the correction comes to
 
 
@@ -72,7 +73,7 @@ def _findings(
                 f"corrected by only {estimate.n_own} labels of its own answers",
             )
         return
-    yield from _scores(checked.overlap)
+    yield from _scores(checked.overlap, by_score=RAW_WEIGHTS not in requires)
     raw = checked.weights
     if RAW_WEIGHTS in requires:
         if raw is not None:
@@ -87,7 +88,8 @@ def _findings(
             yield from _calibrated_weights(checked.evidence, raw, estimate)
 
 
-def _scores(overlap: ScoreOverlap) -> Iterator[Finding]:
+def _scores(overlap: ScoreOverlap, *, by_score: bool) -> Iterator[Finding]:
+    """Scores at an end concern what is read from the curve, not what raw weights correct."""
     if overlap.affinity < _GOOD_AFFINITY:
         status = REFUSE if overlap.affinity < MIN_AFFINITY else CAUTION
         yield (
@@ -100,7 +102,7 @@ def _scores(overlap: ScoreOverlap) -> Iterator[Finding]:
             REFUSE,
             f"{outside} of its scores are beyond those of the labelled answers",
         )
-    elif overlap.card == CAUTION:
+    elif overlap.card == CAUTION and by_score:
         at_end = _percent(overlap.saturation)
         yield CAUTION, f"{at_end} of its calibrated scores are at an end of their range"
 
@@ -203,7 +205,7 @@ def _concentration(
 
 def _bias(bias: Estimate, estimate: Estimate, reason: str) -> Iterator[Finding]:
     half_width = bias.half_width_at(0.99)
-    if abs(bias.value) > half_width:
+    if abs(bias.value) > max(half_width, _ROUNDING):
         status = REFUSE if abs(bias.value) > estimate.half_width / 2 else CAUTION
         yield status, f"{reason} {bias.value:+.3f} ± {half_width:.3f} (99 %)"
 

@@ -27,6 +27,7 @@ _LEGEND = (
     "caution: only with\nthe reason given; refuse: the data cannot tell. ESS: effective sample size "
     "of the weights, in rows."
 )
+_SAID = {"report": "reported", "caution": "with caution", "refuse": "refused"}
 _COMPAT = (
     "compat=cje-0.3: estimates and errors of that library, which refuses nothing. See "
     "docs/oracle.md."
@@ -152,7 +153,25 @@ def table(analysis: Analysis, truth: Mapping[str, Truth]) -> str:
         parts += [text_table(head, rows, text=("use", "why"))] if rows else [""]
         parts += [f"  refused: {', '.join(n)}: {why}" for why, n in refused.items()]
         parts += [""] if refused else []
-    return "\n".join([*parts, _COMPAT if analysis.options.compat else _LEGEND])
+    parts.append(_COMPAT if analysis.options.compat else _LEGEND)
+    return "\n".join([*parts, *against_truth(analysis, truth)])
+
+
+def against_truth(analysis: Analysis, truth: Mapping[str, Truth]) -> list[str]:
+    """How many headlines hold a known truth, by status; empty without one."""
+    chosen = [e for e in analysis.estimates if e.headline and e.policy in truth]
+    counts = []
+    for status in STATUSES:
+        some = [e for e in chosen if e.status == status]
+        held = sum(
+            e.ci_low <= truth[e.policy].mean <= e.ci_high
+            for e in some
+            if e.ci_low is not None and e.ci_high is not None
+        )
+        if some:
+            inside = "" if status == REFUSE else f", {held} of their intervals hold it"
+            counts.append(f"{len(some)} {_SAID[status]}{inside}")
+    return ["", f"Truth known: {'; '.join(counts)}."] if counts else []
 
 
 def _ranking(analysis: Analysis) -> list[str]:
@@ -231,6 +250,7 @@ def page(
         leading=[_leading(p, analysis.of(p)) for p in analysis.data.policies],
         budgets=[b for b in analysis.budgets if (b.policy, b.estimator) not in refused],
         ablation=summaries(ablation),
+        against_truth=" ".join(against_truth(analysis, truth)).strip(),
         collected=collected,
     )
 
