@@ -33,6 +33,7 @@ SHARED = {
     *("ratings.games", "ratings.leaderboard", "ratings.bradley_terry"),
     *("ratings.convergence", "ratings.extended"),
     *("experiments.judged", "experiments.standings", "experiments.placement_run"),
+    *("entrants.probe", "judges.lexical"),  # of which simulations are made
 }
 KNOW_HYDRA = {"config", "errors", "sweeps", "__main__"}
 HEAVY = {
