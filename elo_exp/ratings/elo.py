@@ -110,11 +110,7 @@ class PermutationElo:
                     matches, ks=ks, n_perms=n_perms, seed=self._seed, advance=advance
                 )
                 samples = self.initial_rating + POINTS * log_odds[0]
-                models = battles[name].models
-                boards[name] = {
-                    k: leaderboard(models, matches, samples[:, :, i], k=k)
-                    for i, k in enumerate(ks)
-                }
+                boards[name] = leaderboards(battles[name].models, matches, samples, ks)
         for name, error in self._errors(played).items():
             if np.isfinite(error).any():
                 board = with_intervals(boards[name][float(self.k)], error)
@@ -197,32 +193,35 @@ class PermutationElo:
         )
 
 
-def leaderboard(
-    models: tuple[str, ...], played: Games, samples: Array, *, k: float
-) -> Leaderboard:
-    """The mean over permutations (p, m), with its Monte-Carlo error."""
-    n_perms, m = samples.shape
-    ordering_error = np.zeros(m)
-    if n_perms > 1:
-        ordering_error = samples.std(axis=0, ddof=1) / math.sqrt(n_perms)
+def leaderboards(
+    models: tuple[str, ...], played: Games, samples: Array, ks: Sequence[float]
+) -> dict[float, Leaderboard]:
+    """The mean over permutations (p, m, k), with its Monte-Carlo error, by K."""
+    n_perms, m, _ = samples.shape
     n_battles = np.bincount(np.append(played.first, played.second), minlength=m)
     wins = played.wins()
     flags = why_unrated(wins, strongest_component(wins))
     flags |= dict.fromkeys(np.flatnonzero(n_battles == 0).tolist(), "no match")
-    return Leaderboard(
-        label="Elo",
-        interval=None,
-        models=models,
-        rating=samples.mean(axis=0),
-        ordering_error=ordering_error,
-        samples=samples,
-        n_battles=n_battles,
-        n_prompts=played.clusters_met().astype(np.float64),
-        n_clusters=played.n_clusters,
-        n_matches=len(played.score),
-        flags=flags,
-        parameters={"k": k},
-    )
+    n_prompts, boards = played.clusters_met().astype(np.float64), {}
+    for i, k in enumerate(ks):
+        of_k, ordering_error = samples[:, :, i], np.zeros(m)
+        if n_perms > 1:
+            ordering_error = of_k.std(axis=0, ddof=1) / math.sqrt(n_perms)
+        boards[k] = Leaderboard(
+            label="Elo",
+            interval=None,
+            models=models,
+            rating=of_k.mean(axis=0),
+            ordering_error=ordering_error,
+            samples=of_k,
+            n_battles=n_battles,
+            n_prompts=n_prompts,
+            n_clusters=played.n_clusters,
+            n_matches=len(played.score),
+            flags=flags,
+            parameters={"k": k},
+        )
+    return boards
 
 
 # Playing
