@@ -235,7 +235,7 @@ def test_what_was_spent_agrees_with_the_servers_bill_to_the_token(tmp_path: Path
     assert sum(usage.dollars_by_dimension.values()) == pytest.approx(dollars)
 
 
-def test_the_plan_is_by_the_length_of_the_texts_and_asks_nobody():
+def test_the_plan_is_by_the_length_of_the_texts_and_sends_nothing():
     made = judge(**PRICES)
     some = [request(made, one) for one in comparisons(2)]
     n_chars = sum(len(one.system) + len(one.user) for one in some)
@@ -323,7 +323,7 @@ def twice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ran, Ran, 
         yield first, second, server.billed.total()
 
 
-def test_a_command_that_is_given_again_asks_nobody_and_concludes_the_same(
+def test_a_command_that_is_given_again_sends_nothing_and_concludes_the_same(
     twice: tuple[Ran, Ran, int],
 ):
     """Of 4 prompts: two answers, and both orders of one pair. The longer answers win."""

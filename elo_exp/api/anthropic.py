@@ -288,7 +288,7 @@ def check_lifetime(model: str, part: str = "judge") -> None:
     if end <= datetime.now(UTC).date():
         raise UserError(f"{part}.model: {model} was retired on {end}. Choose another.")
     logger.warning(
-        "warning: %s.model: %s will be retired on %s; then nobody can repeat this.",
+        "warning: %s.model: %s will be retired on %s; then this cannot be repeated.",
         part,
         model,
         end,

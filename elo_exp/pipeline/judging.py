@@ -121,7 +121,7 @@ def other_judges(
     own = identify(judge)
     others = [other for other in store.judges() if other.key != own.key]
     n_judges = Counter([own.judge_model, *(other.judge_model for other in others)])
-    found = {}
+    by_judge = {}
     for other in others:
         requests = _requests(comparisons, rubrics, other, repeats=1)
         keys = {request.key for request in _every(requests)}
@@ -134,8 +134,8 @@ def other_judges(
             name = other.judge_model
             if n_judges[name] > 1:
                 name += f" ({other.key[:6]})"
-            found[name] = judgments
-    return found
+            by_judge[name] = judgments
+    return by_judge
 
 
 def identify(judge: Judge) -> JudgeIdentity:

@@ -233,15 +233,15 @@ class Ledger:
 def unresolved(batches: Iterable[Batch]) -> str:
     """Which of these may or may not have arrived, and what to do about them; empty where it is
     known of all."""
-    found = [
+    doubtful = [
         f"{batch.nonce} ({batch.size:,} requests)"
         for batch in batches
         if batch.state == "intended"
     ]
-    if not found:
+    if not doubtful:
         return ""
     return (
-        f"nobody knows whether the server has {', '.join(found)}: the submission got no answer. "
+        f"nobody knows whether the server has {', '.join(doubtful)}: the submission got no answer. "
         "store.action=wait looks for it, and knows after judge.quarantine_seconds; once it is "
         "found, store.action=cancel ends it."
     )

@@ -132,7 +132,7 @@ class Store:
 
     def get(self, record: type[R], keys: Sequence[str]) -> dict[str, R]:
         """Return the stored answers by key, without the raw messages that some were read from."""
-        found: dict[str, R] = {}
+        records: dict[str, R] = {}
         for start in range(0, len(keys), _KEYS_A_QUERY):
             some = keys[start : start + _KEYS_A_QUERY]
             marks = ",".join("?" * len(some))
@@ -142,14 +142,14 @@ class Store:
             )
             for key, value in self.read(query, some):
                 try:
-                    found[key] = record.from_dict(json.loads(value))
+                    records[key] = record.from_dict(json.loads(value))
                 except (KeyError, TypeError, ValueError) as error:
                     raise UserError(
                         f"{self.path}: holds a {record.__name__} that cannot be read ({error}). "
                         "Restore the store from a copy, or choose another folder with "
                         "cache_dir=DIR."
                     ) from None
-        return found
+        return records
 
     def judges(self) -> list[JudgeIdentity]:
         """Return whose replies may be here, the first to be asked first."""
