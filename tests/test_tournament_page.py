@@ -172,7 +172,7 @@ def test_it_fetches_nothing_and_allows_only_its_own_script(whole: Reader):
 
 def test_its_sections_stand_in_order_and_in_the_contents(whole: Reader):
     assert whole.headings == [
-        "Result", "Leaderboard", "Head to head", "Judge quality", "Power",
+        "Result", "Leaderboard", "Head to head", "Judge quality", "Verdicts", "Power",
         "Order experiment: permutation Elo", "Cost", "How this was made", "Glossary",
     ]  # fmt: skip
     ids = whole.given("id")
