@@ -32,23 +32,19 @@ MISTAKES = {
     "-m judge=haiku,sonnet judge.chunk_size=9": "In a sweep over judge, write ++judge.chunk_size=..., if all of its",
     "judge.margn=0.1": "judge.margn: unknown setting. Did you mean 'margin'?",
     "jugde=lexical": "jugde: unknown setting. Did you mean 'judge'?",
-    "judge=opuss": "judge=opuss: no such judge. Did you mean 'opus'? Known here: claude, haiku, lexical",
     "mode=fast": "mode=fast: no such mode. Known here: demo, headline, pilot.",
     "'entrant=[probe_referenc,probe_hedged]'": "no such entrant. Did you mean 'probe_reference'?",
     "'rating=[trueskill]'": "rating=trueskill: no such rating. Known here: bradley_terry, davidson, rao_kupper.",
     "experiment=nope": "experiment=nope: no such experiment. Known here: arena, compare, dashboard, oracle",
     "like=run": "like: is called ratings_from now.",
     "+elo.foo=1": "elo.foo: unknown setting. Known here: initial_rating, k",
-    "+judging.foo=1": "judging.foo: unknown setting. Known here: budget_usd, limit_pairs",
     "+foo=1": "foo: unknown setting. Known here: allow_missing, elo",
     "'elo.k=${nope}'": "Interpolation key 'nope' not found",
     # a value of the wrong type
     "elo.k=abc": "elo.k: found 'abc'. Expected a valid number.",
-    "elo.n_perms=1.5": "elo.n_perms: found 1.5. Expected a valid integer.",
     "elo.shuffle=perhaps": "elo.shuffle: found 'perhaps'. Expected a valid boolean, unable to interpret input.",
     "'elo.k_sweep=[1,two]'": "elo.k_sweep.1: found 'two'. Expected a valid number.",
     "experiment=compare runs=outputs/first": "runs: found outputs/first. Expected a list: 'runs=[outputs/first]'.",
-    "-m experiment=compare runs=one,two": "runs: found one. Expected a list: 'runs=[one]'.",
     "experiment=arena 'entrant=[probe_hedged]' arena.languages=en": "arena.languages: found en. Expected a list",
     "elo.k=8,16": "To sweep over it, add --multirun to your command line",
     "elo.k=": "elo.k: ",
@@ -64,19 +60,12 @@ MISTAKES = {
     "-m judge=opus judging.budget_usd=1 judge.max_tokens=500,many": "judge.max_tokens: found "
     "'many'. Expected a valid integer.",
     "-m judge=lexical,opuss": "judge=opuss: no such judge. Did you mean 'opus'?",
-    "-m judge=lexical,replay": "judge.path: has no value yet. Set it with judge.path=VALUE.",
-    "-m judging.repeats=1,0": "judging.repeats: found 0. Expected greater than or equal to 1.",
     "-m 'rating=[bradley_terry],[davidson,davidson]'": "rating: 'davidson' is chosen 2 times.",
     "-m elo.k=8,16 elo.seed=1,x hydra.sweeper.max_batch_size=1": "elo.seed: found 'x'. Expected a valid integer.",
     # a value out of range
     "elo.k=0": "elo.k: found 0. Expected greater than 0.",
-    "elo.k=-1": "elo.k: found -1. Expected greater than 0.",
     "elo.k=nan": "elo.k: found nan. Expected a finite number.",
-    "'elo.k_sweep=[8,0]'": "elo.k_sweep.1: found 0. Expected greater than 0.",
-    "elo.n_perms=0": "elo.n_perms: found 0. Expected greater than or equal to 1.",
     "elo.ties=maybe": "elo.ties: found 'maybe'. Expected 'drop' or 'half'.",
-    "judging.repeats=0": "judging.repeats: found 0. Expected greater than or equal to 1.",
-    "judging.limit_pairs=0": "judging.limit_pairs: found 0. Expected greater than or equal to 1.",
     "judge.margin=2": "judge.margin: found 2. Expected less than or equal to 1.",
     "experiment=rate battles=x battles_on_error=skip": "battles_on_error: found 'skip'. Expected "
     "'stop' or 'drop'.",
@@ -92,7 +81,6 @@ MISTAKES = {
     "experiment=rate": "battles: has no value yet. Set it with battles=VALUE.",
     # what another experiment reads
     "battles=notes.txt": "battles: experiment=tournament does not have it. Add experiment=rate, or leave",
-    "'runs=[one,other]'": "runs: experiment=tournament does not have it. Add experiment=compare or dashboard, or",
     "experiment=rate battles=notes.txt store.action=wait": "store.action: experiment=rate does not have it. Add ",
     "arena=lmarena_140k": "arena: experiment=tournament does not have it. Add experiment=arena or oracle, or leave",
     # a copied file that still has the first line, or the name, of the one that it was copied from
@@ -103,20 +91,16 @@ MISTAKES = {
     # a file or folder that is not there, or not what it should be
     "prompts.bank_path=missing.jsonl": "missing.jsonl: cannot be read (No such file or directory)",
     "judge=replay judge.path=missing.jsonl": "missing.jsonl: cannot be read (No such file or directory)",
-    "judge=replay judge.path=run": "judge.path: found no file of verdicts in run, the folder of a run. Expected "
-    "run/verdicts.",
+    "judge=replay judge.path=run": "judge.path: found no .jsonl file in run/verdicts. Expected verdicts",
     "judge=replay judge.path=mine": "judge.path: found no .jsonl file in mine. Expected verdicts or battles.",
     "experiment=rate battles=missing.jsonl": "battles: found no file missing.jsonl",
     "experiment=rate battles=notes.txt": "notes.txt: has the ending '.txt'. Expected .jsonl, .csv or .parquet",
-    "recorded_dir=missing": "missing: cannot be read (No such file or directory)",
-    "rubric.factuality.path=missing.md": "missing.md: cannot be read (No such file or directory)",
     "shard=4/4": "shard: found '4/4'. Expected i/n, counted from 0: the first of four is 0/4, the last 3/4.",
     "cache_dir=notes.txt": "notes.txt/store.sqlite: cannot be used as the store",
     "hydra.run.dir=notes.txt/run": "notes.txt/run",
     "--config-dir=missing": "missing' not found",
     "--config-dir=mine judge=broken": "mine/judge/broken.yaml",
     "--config-dir=mine judge=brokn": "judge=brokn: no such judge. Did you mean 'broken'? Known here: broken, claude,",
-    "--config-dir mine -m judge=lexical,brokn": "judge=brokn: no such judge. Did you mean 'broken'?",
     "'entrant=[alpha,parrot]' recorded_dir=answers": "recorded_dir wants a small yaml for each name that is new: write "
     "mine/entrant/parrot.yaml of the three lines '# @package entrant.parrot', 'defaults: [recorded@_here_, _self_]' "
     "and 'entrant_id: parrot', and give --config-dir mine (docs/entrants.md).",
@@ -238,13 +222,6 @@ def test_a_refused_run_leaves_no_folder(answers: dict[str, Ran]):
     assert {path.name for path in folder.glob("*")} <= {"cache"}
 
 
-def test_a_mistake_in_every_job_of_a_sweep_is_said_before_any_job_runs(tmp_path: Path):
-    ran = attempt("-m", "elo.kk=1,2", "tracker=local", folder=tmp_path, anew=True)
-    assert "elo.kk: unknown setting. Did you mean 'k'?" in ran.err
-    assert ran.err.count("\n") == 1
-    assert ran.code == 2
-
-
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """A run that is told where to put its results, and where the store is."""
@@ -331,15 +308,6 @@ def test_help_and_mistakes_load_no_heavy_library(tmp_path: Path):
         }
         assert {"elo_exp", "hydra"} <= loaded
         assert not loaded & HEAVY
-
-
-def test_importing_the_entrypoint_loads_no_heavy_library(tmp_path: Path):
-    look = "import sys, elo_exp.__main__; print(*{name.partition('.')[0] for name in sys.modules})"
-    loaded = set(
-        attempt_program(sys.executable, "-c", look, folder=tmp_path).out.split()
-    )
-    assert "elo_exp" in loaded
-    assert not loaded & HEAVY
 
 
 def test_the_shell_completes_groups_and_options(tmp_path: Path):
