@@ -88,7 +88,13 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     """
     text = io.StringIO()
     if rows:
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        has_return = any("\r" in str(value) for row in rows for value in row.values())
+        writer = csv.DictWriter(
+            text,
+            list(rows[0]),
+            lineterminator="\n",
+            quoting=csv.QUOTE_ALL if has_return else csv.QUOTE_MINIMAL,
+        )
         writer.writeheader()
         for row in rows:
             writer.writerow({name: _no_formula(value) for name, value in row.items()})

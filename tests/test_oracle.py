@@ -16,7 +16,7 @@ import pytest
 from elo_exp.experiments import Report, oracle
 from elo_exp.files import read_jsonl, write_json
 from elo_exp.oracle.ablation import ablate, summaries
-from elo_exp.oracle.data import Truth
+from elo_exp.oracle.data import Truth, read_truth
 from elo_exp.records import UserError
 from tests.commands import Ran, attempt, run
 from tests.experiments import printed
@@ -264,6 +264,7 @@ def test_summaries_are_over_the_policies_whose_truth_is_known():
         (["oracle.probe_dir=nowhere"], "oracle.probe_dir: found no folder nowhere."),
         (["compat=cje-0.3", "oracle.n_folds=4"], "oracle.n_folds: found 4. compat=cje-0.3"),
         (["estimator=[]"], "estimator: none is chosen"),
+        (["oracle.n_prompts=50"], "oracle.n_prompts: is about answers to be collected"),
     ],
 )  # fmt: skip
 def test_mistakes_are_refused(
@@ -272,6 +273,15 @@ def test_mistakes_are_refused(
     with pytest.raises(UserError) as refusal:
         printed(tmp_path, "experiment=oracle", *given(folder), *settings)
     assert str(refusal.value).startswith(words)
+
+
+def test_a_truth_may_call_its_error_se_and_one_without_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    rows = {"a": {"mean": 0.7, "se": 0.1}, "b": {"mean": 0.7, "n": 500}}
+    found = read_truth(write_json(tmp_path / "truth.json", rows))
+    assert (found["a"].std_error, found["b"].std_error) == (0.1, None)
+    assert "no std_error of b, whose truth is taken to be exact" in caplog.text
 
 
 def test_the_command_ends_with_one_line_for_a_wrong_row_or_policy(

@@ -46,6 +46,10 @@ from elo_exp.types import Count, Dollars, Natural, NonNegative, Share
 logger = logging.getLogger(__name__)
 
 _SOURCES = ("logged", "fresh_dir", "probe_dir", "policies")
+_COLLECTING = (  # settings without a meaning for recorded answers
+    *("prompts", "n_prompts", "logging_policy", "label_fraction"),
+    *("validation_fraction", "budget_usd", "check_nats", "check_answers"),
+)
 
 
 @dataclass(kw_only=True)
@@ -245,7 +249,7 @@ class Oracle(Judged):
         if self.compat is not None:
             self._check_compat()
         if self.oracle.logged is not None:
-            self._check_recorded()
+            self._check_recorded(overrides)
             return
         for name in ("fresh_dir", "probe_dir"):
             if getattr(self.oracle, name) is not None:
@@ -273,7 +277,15 @@ class Oracle(Judged):
                     "library."
                 )
 
-    def _check_recorded(self) -> None:
+    def _check_recorded(self, overrides: Sequence[str]) -> None:
+        for name in _COLLECTING:
+            if any(
+                word.lstrip("+").startswith(f"oracle.{name}=") for word in overrides
+            ):
+                raise UserError(
+                    f"oracle.{name}: is about answers to be collected, and oracle.logged names "
+                    "recorded ones. Leave it out."
+                )
         drawing = [
             name for name, e in self.estimator.items() if FRESH_DRAWS in e.requires
         ]

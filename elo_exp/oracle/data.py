@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import hashlib
+import logging
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +33,8 @@ from elo_exp import files
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.records import MAX_LOGPROB, Record, UserError, fingerprint, one_of
 from elo_exp.types import Natural, NonNegative, Share
+
+logger = logging.getLogger(__name__)
 
 MIN_LABELS = 10  # two in each of five folds
 _HINTS = {
@@ -85,22 +88,35 @@ class Truth(Record):
 
     mean: Share
     n: int | None = None
-    std_error: float | None = None
+    std_error: Annotated[
+        Finite | None, Field(validation_alias=AliasChoices("std_error", "se"))
+    ] = None
 
 
 Sample = TypeVar("Sample", FreshDraw, LoggedSample)
 
 
 def read_truth(path: Path) -> dict[str, Truth]:
-    """Read a JSON object {policy: {mean, n, std_error}}, the last two optional."""
+    """Read a JSON object {policy: {mean, n, std_error}}, the last two optional; also se.
+
+    Warns of those without a standard error, which are taken to be exact.
+    """
     with files.open_text(path) as file:
         try:
-            return TypeAdapter(dict[str, Truth]).validate_json(file.read())
+            found = TypeAdapter(dict[str, Truth]).validate_json(file.read())
         except ValidationError as error:
-            found = _first_error(error, {})
+            problem = _first_error(error, {})
             raise UserError(
-                f'{path}: {found}. Expected {{"policy": {{"mean": 0.7}}}}.'
+                f'{path}: {problem}. Expected {{"policy": {{"mean": 0.7, "std_error": 0.01}}}}.'
             ) from None
+    exact = [policy for policy, truth in found.items() if truth.std_error is None]
+    if exact:
+        logger.warning(
+            "warning: %s: no std_error of %s, whose truth is taken to be exact",
+            path,
+            ", ".join(exact),
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,10 +79,10 @@ def write(folder: Path, bank_path: Path, *, seed: int) -> dict[str, Any]:
     write_jsonl(folder / "logged.jsonl", logged)
     for name in targets:
         write_jsonl(folder / "fresh" / f"{name}.jsonl", rows(name)[1])
-    truth = {
-        name: {"mean": float((np.exp(logp[name]) * label).sum(axis=1).mean())}
-        for name in _SHARES
-    }
+    truth = {}
+    for name in _SHARES:
+        value = (np.exp(logp[name]) * label).sum(axis=1).mean()
+        truth[name] = {"mean": float(value), "std_error": 0.0}
     return {
         "logged": folder / "logged.jsonl",
         "fresh_dir": folder / "fresh",
