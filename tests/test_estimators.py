@@ -181,6 +181,7 @@ def test_four_times_the_labels_halve_their_part_of_the_error():
         degrees_of_freedom=1e9,
         n=1000,
         influence=np.zeros(1),
+        influence_labels=np.zeros(1),
         std_error_labels=0.04,
         n_labels=100,
     )

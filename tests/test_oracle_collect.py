@@ -140,23 +140,24 @@ def test_the_summary_counts_nulls_zeros_and_extreme_weights(collected: LoggedDat
 
 # Mistakes
 
+TINY = ("entrant=[tiny_base,tiny_clone]",)
+
 
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
         (["oracle.probe_dir=probe"], "oracle.logged: names no file."),
-        (["entrant=[]"], "entrant: none is chosen."),
+        (["oracle.n_prompts=15"], "entrant: none is chosen, and simulated policies have no use"),
         (["entrant=[tiny_base]"], "entrant: found tiny_base alone."),
-        (["oracle.logging_policy=base"], "oracle.logging_policy: found 'base'. Expected one of "),
+        ([*TINY, "oracle.logging_policy=base"], "oracle.logging_policy: found 'base'. Expected one of "),
         (["entrant=[tiny_base,probe_hedged]"], "entrant.probe_hedged: records no log-prob"),
-        (["oracle.policies=[tiny_base]"], "oracle.policies: found 'tiny_base'. Expected one of "),
-        (["oracle.prompts=arena"], "arena.path: names no file."),
-        (["scoring@oracle_scoring=score"], "judge@oracle_judge: is the judge itself"),
+        ([*TINY, "oracle.policies=[tiny_base]"], "oracle.policies: found 'tiny_base'. Expected one of "),
+        ([*TINY, "oracle.prompts=arena"], "arena.path: names no file."),
+        ([*TINY, "scoring@oracle_scoring=score"], "judge@oracle_judge: is the judge itself"),
         (["judge=haiku", "entrant=[tiny_base,tiny_clone]"], "judge@oracle_judge: found lexical"),
         (["judge@oracle_judge=opus", "oracle_judge.budget_usd=5"], "oracle_judge.budget_usd: fo"),
-        (["mode=pilot", "judge@oracle_judge=opus"],
-         "entrant: none is named, and claude-sonnet-5-5 and claude-opus-5-5 would judge"),
-        (["oracle.n_prompts=15"], "oracle.label_fraction: 0.5 of 15 logged answers are 8 labels."),
+        (["mode=pilot"], "entrant: none is chosen, and simulated policies have no use for claude-"),
+        ([*TINY, "oracle.n_prompts=15"], "oracle.label_fraction: 0.5 of 15 logged answers are 8 labels."),
     ],
 )  # fmt: skip
 def test_mistakes_are_refused_before_anything_is_generated(
@@ -173,7 +174,7 @@ def test_mistakes_are_refused_before_anything_is_generated(
 @pytest.mark.parametrize(
     ("name", "setting"), [("replay", "path=labels.jsonl"), ("local", "model=./mine")]
 )
-def test_a_free_judge_may_judge_the_demonstration(
+def test_a_free_judge_may_be_the_oracle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, setting: str
 ):
     monkeypatch.chdir(tmp_path)
@@ -182,7 +183,7 @@ def test_a_free_judge_may_judge_the_demonstration(
     for file in ("config.json", "model.safetensors"):
         write_whole(tmp_path / "mine" / file, "")
     oracle = (f"judge@oracle_judge={name}", f"oracle_judge.{setting}")
-    planned = said(tmp_path, *oracle, "plan=true")
+    planned = said(tmp_path, *TINY, *oracle, "plan=true")
     assert planned.count("which costs nothing") == 2
 
 

@@ -258,7 +258,7 @@ class Oracle(Judged):
                     f"policy's answers, or leave out oracle.{name} to collect answers."
                 )
         if self.is_simulated:
-            self._check_simulated()
+            self._check_simulated(overrides)
             return
         self._check_policies()
         if self.oracle.prompts == "arena":
@@ -331,16 +331,22 @@ class Oracle(Judged):
                 f"{judge.model}. Choose a better judge than that: judge@oracle_judge=opus."
             )
 
-    def _check_simulated(self) -> None:
+    def _check_simulated(self, overrides: Sequence[str]) -> None:
         """Refuse what the simulation has no use for: its judge and its oracle compare words."""
+        keys = [word.lstrip("+").partition("=")[0] for word in overrides]
+        unused = [
+            key
+            for key in keys
+            if key.removeprefix("oracle.") in _COLLECTING
+            or key.startswith(("judge", "oracle_judge", "scoring", "shard"))
+        ]
         judges = (self.judge, self.oracle_judge)
-        paid = [judge.model for judge in judges if isinstance(judge, PaidJudge)]
-        if paid or self.oracle.prompts == "arena" or self.shard is not None:
+        unused += [judge.model for judge in judges if isinstance(judge, PaidJudge)]
+        if unused:
             raise UserError(
-                f"entrant: none is chosen, and simulated policies have no use for "
-                f"{' and '.join(paid) or 'an arena or a shard'}. Name your policies: "
-                "'entrant=[base,other]'. To try it on models of random weights: "
-                "'entrant=[tiny_base,tiny_clone]'."
+                f"entrant: none is chosen, and simulated policies have no use for {unused[0]}. "
+                "Name your policies: 'entrant=[base,other]'. To try it on models of random "
+                "weights: 'entrant=[tiny_base,tiny_clone]'."
             )
 
 
