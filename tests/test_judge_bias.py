@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from elo_exp.analysis.judge_bias import (
-    CovariateFit,
     length_control,
     position_effect,
     response_lengths,
@@ -23,6 +22,7 @@ from elo_exp.analysis.judge_bias import (
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import POINTS
+from elo_exp.ratings.covariates import CovariateFit
 from elo_exp.ratings.games import Games, games
 from elo_exp.records import Battle
 from tests.data import COMPARISON, battle
@@ -155,66 +155,69 @@ def test_errors_are_told_by_prompts_that_differ():
     assert found.std_error == pytest.approx(error)
 
 
-# A column in Bradley-Terry
+# Columns in Bradley-Terry
 
 
-def with_column(seed: int, n_prompts: int = 60) -> tuple[Games, Array]:
-    """The decisive games of a tournament, and a column that counts."""
+def with_columns(seed: int, n_prompts: int = 60) -> tuple[Games, Array]:
+    """The decisive games of a tournament, and two columns (g, 2), one of which counts."""
     some = simulated(n_prompts, seed)
     played = games(some.select(some.winner < 2), use="consistent")
-    noise = np.random.default_rng(seed).standard_normal(len(played.score))
-    return played, noise + played.score
+    noise = np.random.default_rng(seed).standard_normal((len(played.score), 2))
+    return played, noise + np.column_stack([played.score, 0 * played.score])
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_statsmodels_has_the_same_effect_with_the_same_errors(seed: int):
+def test_statsmodels_has_the_same_effects_with_the_same_errors(seed: int):
     """The same model, the first model's ability being zero; n / (n - 1)."""
-    played, column = with_column(seed)
+    played, columns = with_columns(seed)
     m, n = played.n_models, played.n_clusters
     x = np.column_stack(
-        [(np.eye(m)[played.first] - np.eye(m)[played.second])[:, 1:], column]
+        [(np.eye(m)[played.first] - np.eye(m)[played.second])[:, 1:], columns]
     )
     glm = statsmodels.GLM(played.score, x, family=statsmodels.families.Binomial())
     groups = {"groups": played.cluster, "use_correction": False}
     other = glm.fit(tol=1e-12, cov_type="cluster", cov_kwds=groups)
-    centre = np.eye(m + 1)[:, 1:]
+    centre = np.eye(m + 2)[:, 1:]
     centre[:m] -= (
-        np.append(np.ones(m - 1), 0) / m
-    )  # abilities of mean zero, then the effect
+        np.append(np.ones(m - 1), [0, 0]) / m
+    )  # abilities of mean zero, then the effects
     covariance = centre @ other.cov_params() @ centre.T * n / (n - 1)
-    found = CovariateFit.of(played, column)
+    found = CovariateFit.of(played, columns)
     expected = centre @ other.params
-    np.testing.assert_allclose([*found.theta, found.effect], expected, atol=1e-7)
+    np.testing.assert_allclose([*found.theta, *found.effects], expected, atol=1e-7)
     np.testing.assert_allclose(found.covariance, covariance, rtol=0.004, atol=1e-6)
 
 
-def test_a_column_that_the_models_explain_or_that_decides_every_game_has_no_effect():
-    played, column = with_column(1)
+def test_a_column_that_is_explained_or_that_decides_every_game_has_no_effect():
+    played, columns = with_columns(1)
+    own = columns[:, 0]
     length = np.array([300.0, 500, 200, 900])
-    for x in (
-        length[played.first] - length[played.second],
-        0 * column,
-        2 * played.score - 1,
-    ):
-        found = CovariateFit.of(played, x)
-        assert np.isnan(found.effect) and np.isnan(found.std_error).all()
-    nearly = np.where(np.random.default_rng(1).random(len(column)) < 0.1, -1, 1)
-    assert CovariateFit.of(played, nearly * (2 * played.score - 1)).effect > 1
+    of_model = length[played.first] - length[played.second]
+    for x in (of_model, 0 * own, 2 * played.score - 1):
+        found = CovariateFit.of(played, x[:, None])
+        assert np.isnan(found.effects).all() and np.isnan(found.std_error).all()
+    nearly = np.where(np.random.default_rng(1).random(len(own)) < 0.1, -1, 1)
+    nearly = nearly * (2 * played.score - 1)
+    assert CovariateFit.of(played, nearly[:, None]).effects > 1
+    alone = CovariateFit.of(played, own[:, None])
+    beside = CovariateFit.of(played, np.stack([of_model, own, 2 * own], axis=1))
+    np.testing.assert_allclose(beside.effects, [np.nan, *alone.effects, np.nan])
+    np.testing.assert_allclose(beside.std_error[:-3], alone.std_error[:-1])
 
 
 def test_models_without_a_finite_ability_are_left_out():
-    played, column = with_column(1)
-    is_other = np.arange(len(column)) % 9 == 0  # which an unbeaten fifth model plays
+    played, columns = with_columns(1)
+    is_other = np.arange(len(columns)) % 9 == 0  # which an unbeaten fifth model plays
     unbeaten = dataclasses.replace(
         played,
         n_models=5,
         first=np.where(is_other, 4, played.first),
         score=np.where(is_other, 1.0, played.score),
     )
-    found = CovariateFit.of(unbeaten, column)
-    without = CovariateFit.of(unbeaten.among(np.arange(5) < 4), column[~is_other])
+    found = CovariateFit.of(unbeaten, columns)
+    without = CovariateFit.of(unbeaten.among(np.arange(5) < 4), columns[~is_other])
     assert found.rated.tolist() == [True] * 4 + [False]
-    assert found.effect == pytest.approx(without.effect)
+    np.testing.assert_allclose(found.effects, without.effects)
     np.testing.assert_allclose(found.std_error, without.std_error)
 
 

@@ -7,27 +7,20 @@ clustered by prompt. Letters: m models; g games; n clusters, which are prompts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import special
 
 from elo_exp.analysis.win_rates import mean_error
-from elo_exp.arrays import Array, Mask, one_row, rows, spread
+from elo_exp.arrays import Array, one_row, rows, spread
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS, Fit, bread, strongest_component
-from elo_exp.ratings.extended import Curves, fit_extended
-from elo_exp.ratings.games import Games, Kinds, games
-from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
+from elo_exp.ratings.bradley_terry import POINTS, Fit
+from elo_exp.ratings.covariates import CovariateFit
+from elo_exp.ratings.games import Games, games
 from elo_exp.records import Comparison
 
 Lengths = Mapping[tuple[str, str], int]  # characters, by prompt and model
-
-# log-odds of a game: as certain only if the maximum lies at infinity
-_LARGEST_GAP = 25.0
-# of a column's sum of squares: what rounding leaves of one the models explain
-_COLLINEAR = 1e-9
 
 
 # Position
@@ -45,16 +38,16 @@ def position_effect(battles: Battles, *, dimension: str) -> dict[str, Any]:
     shown = np.repeat([1.0, -1.0], len(verdicts.score) // 2)  # first, or second
     decisive = verdicts.score != 0.5
     played = verdicts.select(decisive)
-    fit = CovariateFit.of(played, shown[decisive])
-    low, high = fit.interval()
+    fit = CovariateFit.of(played, shown[decisive][:, None])
+    (effect,), (low,), (high,) = fit.effects, *fit.intervals()
     return one_row(
         dimension=dimension,
         n_prompts=played.n_clusters,
         n_verdicts=len(verdicts.score),
         n_decisive=len(played.score),
-        effect=fit.effect,  # log-odds; above zero the first shown wins more often
+        effect=effect,  # log-odds; above zero the first shown wins more often
         std_error=fit.std_error[-1],
-        p_first=special.expit(fit.effect),
+        p_first=special.expit(effect),
         ci_low=special.expit(low),
         ci_high=special.expit(high),
     )
@@ -105,15 +98,15 @@ def length_control(
     x = np.zeros_like(difference)
     if scale > 0.0 and (played.score != 0.5).any():
         x = np.tanh(difference / scale)
-    fit = CovariateFit.of(played, x)
-    low, high = fit.interval()
-    effect = one_row(
+    fit = CovariateFit.of(played, x[:, None])
+    (effect,), (low,), (high,) = fit.effects, *fit.intervals()
+    found = one_row(
         dimension=dimension,
         n_prompts=played.n_clusters,
         n_games=len(difference),
         n_without_length=int((~is_known).sum()),
         scale=scale or None,  # characters
-        effect=fit.effect,
+        effect=effect,
         std_error=fit.std_error[-1],
         ci_low=low,
         ci_high=high,
@@ -122,7 +115,7 @@ def length_control(
         battles.models, played, fit, np.append(of_first, of_second), initial_rating
     )
     return {
-        "effect": effect,
+        "effect": found,
         "ratings": [{"dimension": dimension, **row} for row in ratings],
         "lead": _length_lead(battles.models, ratings, fit),
         "terciles": _terciles(played, difference, dimension),
@@ -210,76 +203,3 @@ def _terciles(games: Games, difference: Array, dimension: str) -> list[dict[str,
             }
         )
     return found
-
-
-# Bradley-Terry with a column
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CovariateFit:
-    """Abilities and the effect of a column at the maximum of the likelihood, in log-odds.
-
-    NaN where there is no finite maximum, or no single one (no game, a column that decides every
-    game or that the models explain); an error also where the prompts do not differ.
-    """
-
-    rated: Mask  # (models,): the m models that have a finite ability together
-    theta: Array  # (m,), mean zero
-    effect: float
-    covariance: Array  # (m + 1, m + 1), with the effect last, clustered by prompt
-    half_width: float  # standard errors on each side of a 95 % interval
-
-    @property
-    def std_error(self) -> Array:
-        """Of the abilities and the effect (m + 1,)."""
-        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
-
-    def interval(self) -> tuple[float, float]:
-        """Of the effect."""
-        half = self.half_width * self.std_error[-1]
-        return self.effect - half, self.effect + half
-
-    @classmethod
-    def of(cls, games: Games, column: Array) -> CovariateFit:
-        """Fit by maximum likelihood; column (g,) is oriented towards the first of each game."""
-        rated = strongest_component(games.wins())
-        played, x = games.among(rated), column[rated[games.first] & rated[games.second]]
-        m, score = played.n_models, played.score
-
-        def curves(gap: Array, effect: float) -> Curves | None:
-            total = gap + effect * x
-            if np.abs(total).max() > _LARGEST_GAP:
-                return None
-            p = special.expit(total)
-            return Curves(
-                value=score * total - np.logaddexp(0.0, total),
-                by_gap=score - p,
-                by_other=x * (score - p),
-                by_gap_twice=p * (p - 1.0),
-                by_both=x * p * (p - 1.0),
-                by_other_twice=x**2 * p * (p - 1.0),
-            )
-
-        parameters = np.full(m + 1, np.nan)
-        covariance = np.full((m + 1, m + 1), np.nan)
-        # What of the column is left to the effect, where all are equals.
-        cross = played.by_cluster(x).sum(axis=0)
-        left = x @ x - cross @ bread(np.zeros(m), played) @ cross / 4.0
-        if left > _COLLINEAR * (x @ x):
-            kinds = Kinds(
-                first=played.first,
-                second=played.second,
-                score=score,
-                order=np.arange(len(x)),
-            )
-            found, error = fit_extended(played, kinds, curves, np.zeros(m + 1))
-            gap = found[played.first] - found[played.second] + found[m] * x
-            if np.abs(gap).max() < _LARGEST_GAP - 1.0:
-                parameters, covariance = found, error
-        return cls(
-            rated=rated,
-            theta=parameters[:-1],
-            effect=float(parameters[-1]),
-            covariance=covariance,
-            half_width=float(t_quantile(degrees_of_freedom(games.n_clusters))),
-        )

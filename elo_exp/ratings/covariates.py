@@ -1,0 +1,115 @@
+"""Bradley-Terry with columns beside the abilities: position, length, style.
+
+logit P(i beats j) = theta_i - theta_j + sum of effect x, with errors clustered by prompt. Letters: g
+games; m models; k columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse, special
+
+from elo_exp.arrays import Array, Mask
+from elo_exp.ratings.bradley_terry import (
+    bread,
+    mean_zero,
+    newton,
+    sandwich,
+    strongest_component,
+)
+from elo_exp.ratings.games import Games, differences
+from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
+
+# log-odds of a game: as certain only if the maximum lies at infinity
+_LARGEST_GAP = 25.0
+# of a column's sum of squares: what rounding leaves of one that is explained
+_COLLINEAR = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CovariateFit:
+    """Abilities and the effects of columns at the maximum of the likelihood, in log-odds.
+
+    The effect of a column is NaN where the models or the columns before it explain it. All is NaN
+    where no column is left, or where the maximum is not finite, as with columns that decide every
+    game; errors also where the prompts do not differ.
+    """
+
+    rated: Mask  # (models,): the m models that have a finite ability together
+    theta: Array  # (m,), mean zero
+    effects: Array  # (k,)
+    covariance: Array  # (m + k, m + k), clustered by prompt
+    half_width: float  # standard errors on each side of a 95 % interval
+
+    @property
+    def std_error(self) -> Array:
+        """Of the abilities and the effects (m + k,)."""
+        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+
+    def intervals(self) -> tuple[Array, Array]:
+        """Return the ends of the effects' 95 % intervals, each (k,)."""
+        half = self.half_width * self.std_error[len(self.theta) :]
+        return self.effects - half, self.effects + half
+
+    @classmethod
+    def of(cls, games: Games, columns: Array) -> CovariateFit:
+        """Fit by maximum likelihood; columns (g, k) are oriented towards the first of each game."""
+        rated = strongest_component(games.wins())
+        played = games.among(rated)
+        x = columns[rated[games.first] & rated[games.second]]
+        m, n_parameters = played.n_models, played.n_models + x.shape[1]
+        parameters = np.full(n_parameters, np.nan)
+        covariance = np.full((n_parameters, n_parameters), np.nan)
+        if kept := _identified(played, x):
+            own = np.append(np.arange(m), m + np.array(kept))
+            found, error, largest = _fit(played, x[:, kept])
+            if largest < _LARGEST_GAP - 1.0:
+                parameters[own], covariance[np.ix_(own, own)] = found, error
+        return cls(
+            rated=rated,
+            theta=parameters[:m],
+            effects=parameters[m:],
+            covariance=covariance,
+            half_width=float(t_quantile(degrees_of_freedom(games.n_clusters))),
+        )
+
+
+def _identified(played: Games, x: Array) -> list[int]:
+    """Number the columns that neither the models nor the columns before them explain."""
+    cross = np.array([played.by_cluster(column).sum(axis=0) for column in x.T])
+    inverse = bread(np.zeros(played.n_models), played) / 4.0  # all are equals
+    left, kept = x.T @ x - cross @ inverse @ cross.T, []
+    for k, column in enumerate(x.T):
+        if left[k, k] > _COLLINEAR * (column @ column):
+            kept.append(k)
+            left = left - np.outer(left[k], left[k]) / left[k, k]
+    return kept
+
+
+def _fit(played: Games, x: Array) -> tuple[Array, Array, float]:
+    """Return the parameters (m + k,), their covariance, and the largest log-odds of a game."""
+    n, m = len(played.score), played.n_models
+    rows, ones = np.arange(n), np.ones(n)
+    of_models = differences(rows, played.first, played.second, ones, shape=(n, m))
+    design = sparse.hstack([of_models, sparse.csr_array(x)], format="csr")
+    level = mean_zero(m, m + x.shape[1])
+
+    def evaluate(parameters: Array) -> tuple[float, Array, Array]:
+        gap = design @ parameters
+        if np.abs(gap).max() > _LARGEST_GAP:
+            return -np.inf, parameters, level
+        p = special.expit(gap)
+        value = float(played.score @ gap - np.logaddexp(0.0, gap).sum())
+        weight = sparse.diags_array(p * (1.0 - p))
+        curvature = (design.T @ weight @ design).toarray()
+        return value, design.T @ (played.score - p), level + curvature
+
+    found, information = newton(np.zeros(m + x.shape[1]), evaluate)
+    found[:m] -= found[:m].mean()
+    gap = design @ found
+    residual = played.score - special.expit(gap)
+    by_cluster = played.by_cluster(residual, *(x.T * residual))
+    bread = np.linalg.inv(information) - level
+    return found, sandwich(bread, by_cluster, m), float(np.abs(gap).max())
