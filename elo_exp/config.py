@@ -246,7 +246,7 @@ def _import(target: str, where: str) -> type:
 
 
 def _at_its_source(line: str, cfg: DictConfig) -> str:
-    """Name the setting that a part's setting is taken from: judging.use for rating.bradley_terry.use."""
+    """Name the setting that a part's setting is taken from: judging.orders for rating.bradley_terry.orders."""
     key, colon, rest = line.partition(": ")
     parent, _, last = key.rpartition(".")
     node = OmegaConf.select(cfg, parent, default=None) if parent else None

@@ -28,7 +28,11 @@ from pydantic import ValidationError
 from elo_exp import CONF
 from elo_exp.records import UserError
 
-RENAMED = {"like": "ratings_from", "experiment.prefix": "name"}
+RENAMED = {
+    "like": "ratings_from",
+    "experiment.prefix": "name",
+    "judging.use": "judging.orders",
+}
 _LAUNCHERS = {
     "joblib": "joblib",
     "submitit": "slurm",

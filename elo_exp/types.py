@@ -23,6 +23,6 @@ Effort = Literal["low", "medium", "high", "xhigh", "max"]  # of a Claude model
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Annotated[str, Field(pattern=r"^(auto|cuda(:\d+)?|mps|cpu)$")]
 MaxTokensName = Literal["max_tokens", "max_completion_tokens"]
-Use = Literal[
-    "both", "consistent"
+Orders = Literal[
+    "both", "reconciled"
 ]  # both orders of a comparison as games, or the reconciled one

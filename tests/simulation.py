@@ -35,7 +35,7 @@ from elo_exp.ratings.games import Games, games
 from elo_exp.records import Battle
 
 BRADLEY_TERRY = BradleyTerry(
-    initial_rating=1400.0, use="both", interval="sandwich", n_bootstraps=2, seed=0
+    initial_rating=1400.0, orders="both", interval="sandwich", n_bootstraps=2, seed=0
 )
 
 
@@ -93,7 +93,7 @@ class Tournament:
 
     def games(self, n_prompts: int, rng: np.random.Generator) -> Games:
         """The same with a game for each verdict."""
-        return games(self.columns(n_prompts, rng), use="both")
+        return games(self.columns(n_prompts, rng), orders="both")
 
     def true_ratings(self) -> Array:
         """Where Bradley-Terry ratings (m,) end on many prompts, their mean being zero."""

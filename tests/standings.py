@@ -18,7 +18,7 @@ from tests.data import by_dimension, shipped
 from tests.simulation import Tournament
 
 BRADLEY_TERRY = BradleyTerry(
-    initial_rating=1400.0, use="both", interval="sandwich", n_bootstraps=2, seed=0
+    initial_rating=1400.0, orders="both", interval="sandwich", n_bootstraps=2, seed=0
 )
 
 
@@ -53,7 +53,7 @@ def with_lengths(found: Standings, lengths: Mapping[tuple[str, str], int]) -> St
     diagnoses = {}
     for dimension, battles in found.battles.items():
         control = judge_bias.length_control(
-            battles, lengths, dimension=dimension, initial_rating=1400.0, use="both"
+            battles, lengths, dimension=dimension, initial_rating=1400.0, orders="both"
         )
         diagnoses[dimension] = {
             **found.diagnoses[dimension],

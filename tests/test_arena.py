@@ -199,7 +199,7 @@ def test_adaptive_opponents_are_nearer_and_the_same_each_time(folder: Path) -> N
 
 def by_davidson(world: World, folder: Path, *overrides: str) -> Any:
     with arena_of(world, folder, *overrides, "figures=false") as (experiment, context):
-        experiment.rating = {"davidson": Davidson(initial_rating=1000.0, use="both")}
+        experiment.rating = {"davidson": Davidson(initial_rating=1000.0, orders="both")}
         found = experiment.run(context)
     return found, json.loads((context.run_dir / "elo_ratings.json").read_text())
 

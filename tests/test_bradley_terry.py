@@ -46,7 +46,7 @@ from elo_exp.report.findings import unrated
 from tests.data import battle, by_dimension
 from tests.simulation import Tournament
 
-SHIPPED = {"initial_rating": 1400.0, "use": "both", "interval": "sandwich", "n_bootstraps": 1000, "seed": 7}  # fmt: skip
+SHIPPED = {"initial_rating": 1400.0, "orders": "both", "interval": "sandwich", "n_bootstraps": 1000, "seed": 7}  # fmt: skip
 EQUALS = Tournament(ratings=(0.0,) * 4)
 SEEDS = st.integers(0, 10**6)
 INTERVALS = pytest.mark.parametrize("interval", ["sandwich", "bootstrap"])
@@ -63,8 +63,8 @@ def rate(battles: list[Battle], **changes: Any) -> Leaderboard:
 
 METHODS: dict[str, RatingMethod] = {
     "bradley_terry": method(),
-    "davidson": Davidson(initial_rating=1400.0, use="both"),
-    "rao_kupper": RaoKupper(initial_rating=1400.0, use="both"),
+    "davidson": Davidson(initial_rating=1400.0, orders="both"),
+    "rao_kupper": RaoKupper(initial_rating=1400.0, orders="both"),
 }
 EVERY_METHOD = pytest.mark.parametrize("name", METHODS)
 
@@ -73,8 +73,8 @@ def rate_by(name: str, battles: list[Battle]) -> Leaderboard:
     return METHODS[name].rate(by_dimension({"d": battles}))["d"]
 
 
-def played(battles: list[Battle], use: str = "both") -> Games:
-    return games(Battles.from_rows(battles), use=use)
+def played(battles: list[Battle], orders: str = "both") -> Games:
+    return games(Battles.from_rows(battles), orders=orders)
 
 
 def connected_wins(seed: int, m: int = 6) -> Array:
@@ -115,7 +115,7 @@ def test_ties_are_half_wins_and_both_orders_two_games():
     np.testing.assert_array_equal(played(flipped).wins(), [[0, 1.5], [0.5, 0]])
     np.testing.assert_array_equal(played(flipped).ties(), [[0, 1], [1, 0]])
     np.testing.assert_array_equal(
-        played(flipped, "consistent").wins(), [[0, 0.5], [0.5, 0]]
+        played(flipped, "reconciled").wins(), [[0, 0.5], [0.5, 0]]
     )
     once = [battle("a", "b", verdict_ab="model_a"), battle("a", "b", "tie (bothbad)")]
     np.testing.assert_array_equal(played(once).wins(), [[0, 1.5], [0.5, 0]])

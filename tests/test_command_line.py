@@ -37,6 +37,7 @@ MISTAKES = {
     "'rating=[trueskill]'": "rating=trueskill: no such rating. Known here: bradley_terry, davidson, rao_kupper.",
     "experiment=nope": "experiment=nope: no such experiment. Known here: arena, compare, dashboard, oracle",
     "like=run": "like: is called ratings_from now.",
+    "judging.use=consistent": "judging.use: is called judging.orders now.",
     "+elo.foo=1": "elo.foo: unknown setting. Known here: initial_rating, k",
     "+foo=1": "foo: unknown setting. Known here: allow_missing, elo",
     "'elo.k=${nope}'": "Interpolation key 'nope' not found",

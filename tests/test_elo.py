@@ -54,7 +54,7 @@ def battles_of(games: Sequence[Game]) -> list[Battle]:
 
 
 def columns(games: Sequence[Game]) -> Games:
-    return games_of(Battles.from_rows(battles_of(games)), use="consistent")
+    return games_of(Battles.from_rows(battles_of(games)), orders="reconciled")
 
 
 def random_games(

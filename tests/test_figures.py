@@ -237,7 +237,7 @@ def test_elo_by_k_is_drawn_with_its_error_and_its_limit(ax: Axes):
 
 def test_the_ratings_drawn_are_those_of_every_method_and_their_intervals_are_named():
     methods = {
-        "davidson": Davidson(initial_rating=1400.0, use="both"),
+        "davidson": Davidson(initial_rating=1400.0, orders="both"),
         "bradley_terry": BRADLEY_TERRY,
     }
     found = of_battles(tournament(), ratings=methods)

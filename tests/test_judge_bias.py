@@ -161,7 +161,7 @@ def test_errors_are_told_by_prompts_that_differ():
 def with_columns(seed: int, n_prompts: int = 60) -> tuple[Games, Array]:
     """The decisive games of a tournament, and two columns (g, 2), one of which counts."""
     some = simulated(n_prompts, seed)
-    played = games(some.select(some.winner < 2), use="consistent")
+    played = games(some.select(some.winner < 2), orders="reconciled")
     noise = np.random.default_rng(seed).standard_normal((len(played.score), 2))
     return played, noise + np.column_stack([played.score, 0 * played.score])
 
@@ -244,8 +244,10 @@ def with_lengths(n: int, effect: float, seed: int = 2) -> tuple[Battles, Lengths
     return some, every
 
 
-def controlled(some: Battles, lengths: Lengths, use: str = "both") -> Row:
-    found = length_control(some, lengths, dimension="d", initial_rating=1400.0, use=use)
+def controlled(some: Battles, lengths: Lengths, orders: str = "both") -> Row:
+    found = length_control(
+        some, lengths, dimension="d", initial_rating=1400.0, orders=orders
+    )
     json.dumps(found, allow_nan=False)
     return Row(
         effect=Row(**found["effect"]),
@@ -288,9 +290,9 @@ def test_the_ratings_as_they_are_are_those_of_the_leaderboard():
     lengths = {
         (f"q{q}", m): 100 + 7 * q * (ord(m) % 5) for q in range(40) for m in "abcd"
     }
-    for use in ("both", "consistent"):
-        board = dataclasses.replace(BRADLEY_TERRY, use=use).rate({"d": some})["d"]
-        found = controlled(some, lengths, use)
+    for orders in ("both", "reconciled"):
+        board = dataclasses.replace(BRADLEY_TERRY, orders=orders).rate({"d": some})["d"]
+        found = controlled(some, lengths, orders)
         assert found.effect.n_games == board.n_matches
         for r in found.ratings:
             row = board.row(r.model)

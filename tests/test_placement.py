@@ -72,7 +72,7 @@ def arena(battles: list[Battle]) -> Arena:
 def rated(*battles: Battles, **changes: Any) -> Leaderboard:
     how = {
         "initial_rating": 1000.0,
-        "use": "both",
+        "orders": "both",
         "interval": "sandwich",
         "n_bootstraps": 100,
         "seed": 1,
@@ -175,7 +175,7 @@ def test_predicted_and_observed_shares_by_hand() -> None:
     )
     some = Battles.from_rows([one, both, split])
     board = rated(some, HUMAN)
-    m7, m0 = placement.opponents(some, board, use="both")
+    m7, m0 = placement.opponents(some, board, orders="both")
     assert (m7.opponent, m7.n_battles, m7.n_games, m7.observed) == ("m7", 1, 1, 0.5)
     assert (m0.opponent, m0.n_battles, m0.n_games, m0.observed) == ("m0", 2, 4, 0.75)
     gap = (board.row("new").rating or 0) - (board.row("m0").rating or 0)

@@ -29,7 +29,7 @@ COLUMNS = {name: name for name in battle_files.NAMES if name != "dimension"}
 
 def bradley_terry(interval: str = "sandwich") -> BradleyTerry:
     return BradleyTerry(
-        initial_rating=1400, use="both", interval=interval, n_bootstraps=300, seed=1
+        initial_rating=1400, orders="both", interval=interval, n_bootstraps=300, seed=1
     )
 
 

@@ -16,8 +16,8 @@ from elo_exp.data.battles import Battles
 from tests.simulation import BRADLEY_TERRY, Tournament
 
 
-def fit(battles: Battles, use: str = "both") -> Influence:
-    found = influence(battles, use=use)
+def fit(battles: Battles, orders: str = "both") -> Influence:
+    found = influence(battles, orders=orders)
     assert found is not None
     return found
 
@@ -52,11 +52,11 @@ def test_a_shift_is_against_the_mean_of_those_rated_in_both():
     assert shifts({"a": 1500.0, "b": 1400.0}, {"a": 1500.0, "c": 1400.0}) == []
 
 
-@pytest.mark.parametrize("use", ["both", "consistent"])
-def test_the_parts_of_prompts_add_up_to_the_clustered_covariance(use: str):
+@pytest.mark.parametrize("orders", ["both", "reconciled"])
+def test_the_parts_of_prompts_add_up_to_the_clustered_covariance(orders: str):
     battles = played(60)
-    board = dataclasses.replace(BRADLEY_TERRY, use=use).rate({"d": battles})["d"]
-    found = fit(battles, use)
+    board = dataclasses.replace(BRADLEY_TERRY, orders=orders).rate({"d": battles})["d"]
+    found = fit(battles, orders)
     assert found.models == board.models
     np.testing.assert_allclose(
         found.parts.T @ found.parts, board.covariance, rtol=1e-9, atol=1e-9
@@ -108,6 +108,6 @@ def test_the_error_is_that_of_a_bootstrap_of_all_prompts():
 def test_battles_that_do_not_tell_prompts_apart_give_no_error():
     some = played(20)
     one_prompt = dataclasses.replace(some, question=np.zeros_like(some.question))
-    assert influence(one_prompt, use="both") is None
+    assert influence(one_prompt, orders="both") is None
     nameless = dataclasses.replace(some, questions=some.questions[:-1])
-    assert influence(nameless, use="both") is None
+    assert influence(nameless, orders="both") is None

@@ -36,7 +36,7 @@ WORDS = ("model_a", "tie", "model_b")
 
 
 def model(name: str, **changes: Any) -> TieModel:
-    return METHODS[name](**{"initial_rating": 1400.0, "use": "both", **changes})
+    return METHODS[name](**{"initial_rating": 1400.0, "orders": "both", **changes})
 
 
 def rate(name: str, battles: list[Battle], **changes: Any) -> Leaderboard:
@@ -48,7 +48,7 @@ def bradley_terry(battles: list[Battle]) -> Leaderboard:
 
 
 def played(battles: list[Battle]) -> Games:
-    return games(Battles.from_rows(battles), use="both")
+    return games(Battles.from_rows(battles), orders="both")
 
 
 def sixteen(n_ties: int = 6) -> list[Battle]:
@@ -244,12 +244,12 @@ def test_without_ties_it_is_bradley_terry_and_one_tie_is_almost_none(name: str):
 
 
 @BOTH
-def test_only_reconciled_winners_count_with_use_consistent(name: str):
+def test_only_reconciled_winners_count_where_chosen(name: str):
     """Both orders, or one reconciled game: 143 prompts, 6 pairs. A flip is a tie."""
     some = Tournament().battles(143, np.random.default_rng(9))
-    both, consistent = rate(name, some), rate(name, some, use="consistent")
-    assert (both.n_matches, consistent.n_matches) == (1716, 858)
-    assert consistent.parameters["p_tie_equal"] > both.parameters["p_tie_equal"]
+    both, reconciled = rate(name, some), rate(name, some, orders="reconciled")
+    assert (both.n_matches, reconciled.n_matches) == (1716, 858)
+    assert reconciled.parameters["p_tie_equal"] > both.parameters["p_tie_equal"]
 
 
 @BOTH

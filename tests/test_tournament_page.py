@@ -41,9 +41,9 @@ HOSTILE = (
 )
 METHODS = {
     "bradley_terry": BradleyTerry(
-        initial_rating=1400, use="both", interval="sandwich", n_bootstraps=2, seed=0
+        initial_rating=1400, orders="both", interval="sandwich", n_bootstraps=2, seed=0
     ),
-    "davidson": Davidson(initial_rating=1400, use="both"),
+    "davidson": Davidson(initial_rating=1400, orders="both"),
 }
 QUALITY = JudgeQuality(
     dimension="factuality", n_judgments=105, n_invalid=5, n_two_order=100, n_flips=21, n_decisive_verdicts=180,
@@ -69,7 +69,7 @@ MANIFEST: dict[str, Any] = {
     "judge_model": "opus",
     "bank_size": 143,
     "selected_prompt_count": 50,
-    "config": {"elo": {"k": 16, "k_sweep": [1, 16]}, "judging": {"use": "both"}},
+    "config": {"elo": {"k": 16, "k_sweep": [1, 16]}, "judging": {"orders": "both"}},
     "usage": dataclasses.asdict(USAGE),
 }
 

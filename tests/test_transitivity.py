@@ -40,11 +40,11 @@ def ring(n: int) -> list[Battle]:
 
 
 def outcome(battles: Battles) -> dict[str, Any]:
-    return transitivity(battles, dimension="d", use="both")[0]
+    return transitivity(battles, dimension="d", orders="both")[0]
 
 
 def residuals(battles: Battles) -> list[dict[str, Any]]:
-    return transitivity(battles, dimension="d", use="both")[1]
+    return transitivity(battles, dimension="d", orders="both")[1]
 
 
 def simulated(n_prompts: int, seed: int, **changes: object) -> Battles:
@@ -89,7 +89,7 @@ def test_a_ring_by_hand():
 def test_the_residuals_are_those_of_a_table_of_prompts_and_pairs():
     """Naively: each prompt's residual wins less what its scores move them through the ratings."""
     some = simulated(50, 4)
-    played, found = games(some, use="both"), residuals(some)
+    played, found = games(some, orders="both"), residuals(some)
     p = np.array([row["expected"] for row in found])
     pairs = list(itertools.combinations(range(4), 2))
     design, own = np.zeros((6, 4)), np.zeros((50, 6))
@@ -110,7 +110,7 @@ def test_the_residuals_are_those_of_a_table_of_prompts_and_pairs():
 def test_the_statistic_is_walds_of_the_saturated_model():
     """The win rates of six pairs, as log-odds with their clustered covariance, and the distance to
     the nearest that are differences of four abilities."""
-    n, played = 4000, games(simulated(4000, 2), use="both")
+    n, played = 4000, games(simulated(4000, 2), orders="both")
     first, second = np.array(list(itertools.combinations(range(4), 2))).T
     pair = (first[:, None] == played.first) & (second[:, None] == played.second)
     rate = np.array([played.score[chosen].mean() for chosen in pair])

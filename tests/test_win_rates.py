@@ -39,7 +39,7 @@ def count(rows: list[Battle]) -> list[WinRate]:
 
 def found_shares(rows: list[Battle], **how: str) -> dict[tuple[str, str], Share]:
     return shares(
-        Battles.from_rows(rows), **{"use": "consistent", "ties": "half", **how}
+        Battles.from_rows(rows), **{"orders": "reconciled", "ties": "half", **how}
     )
 
 
@@ -109,7 +109,7 @@ def test_the_verdicts_on_one_prompt_are_one_observation():
         battle("ann", "bob", w, question_id=q, verdict_ab=w, verdict_ba=w)
         for q, w in (("q0", "model_a"), ("q1", "model_b"))
     ]
-    (share,) = found_shares(rows, use="both").values()
+    (share,) = found_shares(rows, orders="both").values()
     assert share == Share(
         n_prompts=2, n_games=4, share=0.5, std_error=pytest.approx(0.5)
     )

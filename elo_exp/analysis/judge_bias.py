@@ -34,7 +34,7 @@ def position_effect(battles: Battles, *, dimension: str) -> dict[str, Any]:
     name the first shown, however many ties there are (Davidson 1970).
     Returns `judge.DIMENSION.position` of ratings.json; None where it is not identified.
     """
-    verdicts = games(battles.select(battles.both_orders()), use="both")
+    verdicts = games(battles.select(battles.both_orders()), orders="both")
     shown = np.repeat([1.0, -1.0], len(verdicts.score) // 2)  # first, or second
     decisive = verdicts.score != 0.5
     played = verdicts.select(decisive)
@@ -71,14 +71,14 @@ def length_control(
     *,
     dimension: str,
     initial_rating: float,
-    use: str,
+    orders: str,
 ) -> dict[str, Any]:
     """Estimate the effect of length in Bradley-Terry, a tie being half a win; Dubois et al. (2024).
 
     The log-odds of a game move by effect * tanh(difference / scale). The difference of lengths has
     no sign of its own, so its scale is the root mean square.
 
-    use  both: two games where both orders were judged; consistent: the reconciled winner
+    orders  both: two games where both orders were judged; reconciled: the reconciled winner
     Returns `judge.DIMENSION.length` of ratings.json; None where it is not identified.
     """
     table = np.full((len(battles.questions) + 1, len(battles.models)), np.nan)
@@ -90,7 +90,7 @@ def length_control(
     question = np.minimum(battles.question, len(battles.questions))  # the last: none
     sides = table[question, battles.model_a], table[question, battles.model_b]
     is_known = np.isfinite(sides[0] + sides[1])
-    played = games(battles.select(is_known), use=use)
+    played = games(battles.select(is_known), orders=orders)
     question = played.prompts[played.cluster]
     of_first, of_second = table[question, played.first], table[question, played.second]
     difference = of_first - of_second

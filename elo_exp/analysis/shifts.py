@@ -53,9 +53,9 @@ class Influence:
     parts: Array  # (n, m)
 
 
-def influence(battles: Battles, *, use: str) -> Influence | None:
+def influence(battles: Battles, *, orders: str) -> Influence | None:
     """Split a fit by prompt; None where a battle names none, nobody is rated, or there is one."""
-    fit = Fit.of(games(battles, use=use))
+    fit = Fit.of(games(battles, orders=orders))
     played, n = fit.played, fit.played.n_clusters
     if n < 2 or (battles.question >= len(battles.questions)).any():
         return None

@@ -90,13 +90,13 @@ class Share:
     std_error: float | None  # clustered by prompt; None where the prompts do not differ
 
 
-def shares(battles: Battles, *, use: str, ties: str) -> dict[tuple[str, str], Share]:
+def shares(battles: Battles, *, orders: str, ties: str) -> dict[tuple[str, str], Share]:
     """Return the share of wins of every pair that met, sorted by name.
 
-    use   both: two games where both orders were judged; consistent: the reconciled winner
-    ties  half: of a win for each; drop: left out, and with them a pair that has nothing else
+    orders  both: two games where both orders were judged; reconciled: the reconciled winner
+    ties    half: of a win for each; drop: left out, and with them a pair that has nothing else
     """
-    played = games(in_name_order(battles), use=use)
+    played = games(in_name_order(battles), orders=orders)
     counts = (played.score != 0.5) | (ties == "half")
     score, cluster = played.score[counts], played.cluster[counts]
     first, second, pair = pairs_that_met(played.first[counts], played.second[counts])

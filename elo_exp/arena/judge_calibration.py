@@ -69,7 +69,7 @@ def calibrate(
     """
     asked = np.isin(human.questions, again.questions)
     voted = human.select(asked[human.question])
-    fit = Fit.of(games(human, use="both"))
+    fit = Fit.of(games(human, orders="both"))
     rated = np.array(human.models)[fit.rated].tolist()
     theta = dict(zip(rated, fit.theta.tolist(), strict=True))
     s, std_error = _decisiveness(again, theta)

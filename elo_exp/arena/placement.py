@@ -185,9 +185,9 @@ def draw_fingerprint(draws: Sequence[Draw]) -> str:
     return fingerprint([[draw.question_id, draw.opponent, draw.side] for draw in draws])
 
 
-def opponents(judged: Battles, board: Leaderboard, *, use: str) -> list[Opponent]:
+def opponents(judged: Battles, board: Leaderboard, *, orders: str) -> list[Opponent]:
     """Compare each placed model, model_a of its battles, with each opponent, by first battle."""
-    played = games(judged, use=use)
+    played = games(judged, orders=orders)
     m = len(judged.models)
     pair, at, number = np.unique(
         played.first * m + played.second, return_index=True, return_inverse=True

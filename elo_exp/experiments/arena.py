@@ -126,7 +126,7 @@ def place(run: PlacementRun) -> Placement:
         judged=judged,
         human=human,
         board=board,
-        opponents=placement.opponents(judged, board, use=experiment.judging.use),
+        opponents=placement.opponents(judged, board, orders=experiment.judging.orders),
         calibration=calibrate(human, again, judged, board, **named)
         if len(again)
         else None,

@@ -218,7 +218,7 @@ def _fit(r: FinishedRun, own: Battles, dimension: str) -> Influence | None:
     stored = _rated(r, _FITTED, dimension)
     if not stored or not len(own):
         return None
-    fit = influence(own, use=r.manifest["config"]["rating"][_FITTED]["use"])
+    fit = influence(own, orders=r.manifest["config"]["rating"][_FITTED].get("orders"))
     if fit is None or set(fit.models) != set(stored):
         return None
     again = shifts(stored, dict(zip(fit.models, fit.ratings.tolist(), strict=True)))

@@ -14,7 +14,7 @@ from elo_exp.experiments import ReadsFiles, Report
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.records import Prompt, UserError
 from elo_exp.store.store import Store
-from elo_exp.types import Count, Dollars, Natural, Use
+from elo_exp.types import Count, Dollars, Natural, Orders
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Judging:
     stored_only: bool  # use cached answers and verdicts only
     repeats: Count  # times that each query is judged; the first counts
     budget_usd: Dollars  # never spend more
-    use: Use
+    orders: Orders
 
 
 @dataclass(kw_only=True)

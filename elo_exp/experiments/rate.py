@@ -21,7 +21,7 @@ from elo_exp.experiments.standings import report
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.records import UserError
 from elo_exp.report import placement as placement_report
-from elo_exp.types import Use
+from elo_exp.types import Orders
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Filter:
 
 @dataclass(kw_only=True)
 class Games:
-    use: Use
+    orders: Orders
 
 
 @dataclass(kw_only=True)

@@ -23,7 +23,7 @@ from elo_exp.arrays import Array, Index, Mask, spread
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.games import Games, games, numbered
 from elo_exp.ratings.leaderboard import Leaderboard, pinned, with_intervals
-from elo_exp.types import Natural, RatingPoints, Use
+from elo_exp.types import Natural, Orders, RatingPoints
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class BradleyTerry:
 
     All battles on one prompt, in both orders and in every dimension, are one observation.
 
-    use             both: the two orders of a battle are two games; consistent: one game, the
+    orders          both: the two orders of a battle are two games; reconciled: one game, the
                     reconciled winner
     interval        sandwich: clustered by prompt; bootstrap: prompts are drawn with replacement,
                     the same draws for every dimension; percentile: the same, with the 2.5 and 97.5
@@ -71,7 +71,7 @@ class BradleyTerry:
     """
 
     initial_rating: RatingPoints
-    use: Use
+    orders: Orders
     interval: Literal["sandwich", "bootstrap", "percentile"]
     n_bootstraps: Annotated[int, Field(strict=True, ge=2)]
     seed: Natural
@@ -79,7 +79,7 @@ class BradleyTerry:
 
     def rate(self, battles: Mapping[str, Battles]) -> dict[str, Leaderboard]:
         fits = {
-            dimension: Fit.of(games(some, use=self.use))
+            dimension: Fit.of(games(some, orders=self.orders))
             for dimension, some in battles.items()
             if len(some)
         }

@@ -96,7 +96,7 @@ class PermutationElo:
         boards: dict[str, dict[float, Leaderboard]] = {name: {} for name in battles}
         played = {}
         for name, some in battles.items():
-            decisive = games(self.played(some), use="consistent")
+            decisive = games(self.played(some), orders="reconciled")
             if decisive.n_clusters:
                 played[name] = decisive
             else:
@@ -124,7 +124,7 @@ class PermutationElo:
         played = {name: self.played(some).compact() for name, some in battles.items()}
         return {
             name: convergence(
-                games(some, use="consistent").wins(),
+                games(some, orders="reconciled").wins(),
                 some.models,
                 ks=self.ks,
                 initial_rating=self.initial_rating,

@@ -112,15 +112,15 @@ class Kinds:
         )
 
 
-def games(battles: Battles, *, use: str) -> Games:
+def games(battles: Battles, *, orders: str) -> Games:
     """Return the games of battles; those on one prompt are a cluster.
 
-    use  both: two games where both orders were judged, the second ones last; consistent: one, of
-         the reconciled winner
+    orders  both: two games where both orders were judged, the second ones last; reconciled: one,
+            of the reconciled winner
     """
     first, second = battles.model_a.astype(np.intp), battles.model_b.astype(np.intp)
     score, prompt = battles.scores(), battles.question
-    if use == "both":
+    if orders == "both":
         twice = (battles.verdict_ab >= 0) & (battles.verdict_ba >= 0)
         score = np.where(twice, SCORES[battles.verdict_ab], score)
         score = np.append(score, SCORES[battles.verdict_ba[twice]])

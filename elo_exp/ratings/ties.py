@@ -23,14 +23,14 @@ from elo_exp.ratings.bradley_terry import Fit, leaderboard, why_unrated
 from elo_exp.ratings.extended import Curves, fit_extended
 from elo_exp.ratings.games import Kinds, games
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.types import RatingPoints, Use
+from elo_exp.types import Orders, RatingPoints
 
 
 @dataclass(kw_only=True)
 class TieModel(ABC):
     """Ratings centred at `initial_rating`, with prompt-clustered intervals.
 
-    use  both: the two orders of a battle are two games; consistent: one game, the reconciled winner
+    orders  both: the two orders of a battle are two games; reconciled: one game, the winner
 
     The leaderboard's parameters are the tie parameter (such as `nu`), its standard error
     (`nu_std_error`) and the share of games that two equals tie (`p_tie_equal`). Without a tie the
@@ -48,7 +48,7 @@ class TieModel(ABC):
     never: ClassVar[float]  # its value where nobody ties: the lower end of its range
 
     initial_rating: RatingPoints
-    use: Use
+    orders: Orders
 
     @abstractmethod
     def p_tie_equal(self, parameter: float) -> float:
@@ -68,7 +68,7 @@ class TieModel(ABC):
         }
 
     def _leaderboard(self, battles: Battles) -> Leaderboard:
-        every = games(battles, use=self.use)
+        every = games(battles, orders=self.orders)
         fit = Fit.of(every)  # Bradley-Terry: who is rated, and where to start
         flags = why_unrated(fit.wins, fit.rated)
         ties = fit.played.ties()

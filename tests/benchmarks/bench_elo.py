@@ -97,7 +97,7 @@ def elo_exp(dimensions: Sequence[Sides], n_perms: int) -> Array:
 @functools.cache
 def columns(played: tuple[tuple[str, str], ...]) -> Games:
     rows = [Battle(model_a=a, model_b=b, winner="model_a") for a, b in played]
-    return games_of(Battles.from_rows(rows), use="consistent")
+    return games_of(Battles.from_rows(rows), orders="reconciled")
 
 
 def evalica_api(dimensions: Sequence[Sides], n_perms: int) -> Array:
