@@ -32,6 +32,7 @@ RENAMED = {
     "like": "ratings_from",
     "experiment.prefix": "name",
     "judging.use": "judging.orders",
+    "oracle.calibration": "oracle.covariates=[response_length]",
 }
 _LAUNCHERS = {
     "joblib": "joblib",

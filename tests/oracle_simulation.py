@@ -37,7 +37,6 @@ WEIGHTED = ("ips", "snips", "calibrated_ips")
 ROBUST = ("dr_cpo", "mrdr", "tmle", "stacked_dr")
 NAMES = (*WEIGHTED, *ROBUST, "direct")
 OPTIONS = Options(
-    calibration="monotone",
     by_variance=False,
     max_residual=0.05,
     half_widths=(0.02,),
@@ -127,6 +126,7 @@ class World:
             variance=np.full(self.n, np.nan),
             label=mean + np.minimum(mean, 1 - mean) * noise,
             chars=np.full(self.n, 100.0),
+            covariates=np.empty((self.n, 0)),
         )
 
 
@@ -181,7 +181,7 @@ def write(data: Dataset, folder: Path) -> Path:
 
 
 def evidence_of(data: Dataset, policy: str = "target") -> Evidence:
-    calibration = calibrate(data.logged, n_folds=N_FOLDS, mode="monotone")
+    calibration = calibrate(data.logged, n_folds=N_FOLDS)
     return Evidence(data=data, policy=policy, calibration=calibration)
 
 

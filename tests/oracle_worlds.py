@@ -76,6 +76,7 @@ class World:
             variance=np.full(n, np.nan),
             label=rng.beta(mean * _SPREAD, (1 - mean) * _SPREAD),
             chars=np.full(n, np.nan),
+            covariates=np.empty((n, 0)),
         )
 
     def log_ratio(

@@ -49,9 +49,7 @@ def test_the_fit_is_monotone_closest_and_linear_in_the_observations(seed: int):
         assert some.gradient(places, u) @ y == pytest.approx(u @ some(places))
 
 
-def rows(
-    score: np.ndarray, label: np.ndarray, chars: float | np.ndarray = 100.0
-) -> Rows:
+def rows(score: np.ndarray, label: np.ndarray, *covariates: np.ndarray) -> Rows:
     n = len(score)
     return Rows(
         prompt=np.arange(n),
@@ -59,14 +57,13 @@ def rows(
         score=score,
         variance=np.full(n, np.nan),
         label=label,
-        chars=np.broadcast_to(chars, n),
+        chars=np.full(n, np.nan),
+        covariates=np.stack(covariates, axis=1) if covariates else np.empty((n, 0)),
     )
 
 
-def fitted(
-    logged: Rows, *, mode: str = "monotone", by_variance: bool = False
-) -> Calibration:
-    return calibrate(logged, n_folds=5, mode=mode, by_variance=by_variance)
+def fitted(logged: Rows, *, by_variance: bool = False) -> Calibration:
+    return calibrate(logged, n_folds=5, by_variance=by_variance)
 
 
 def test_a_prompt_is_calibrated_by_the_labels_of_other_folds_alone():
@@ -100,19 +97,26 @@ def test_by_variance_uncertain_scores_weigh_less():
         fitted(logged, by_variance=True)
 
 
-def test_two_stages_correct_a_preference_for_length():
+def test_covariates_correct_what_the_judge_prefers_and_what_it_overlooks():
+    """Long answers score too high, and hard prompts are labelled lower; difficulty has any unit."""
     rng = np.random.default_rng(4)
-    chars = np.exp(rng.uniform(4.0, 8.0, 3000))
+    length, hard = rng.uniform(4.0, 8.0, 3000), rng.uniform(0.0, 1e6, 3000)
     quality = rng.uniform(0.2, 0.8, 3000)
-    score = np.clip(quality + 0.1 * (np.log(chars) - 6.0), 0.0, 1.0)
-    logged = rows(score, quality, chars)
-    two = fitted(logged, mode="two_stage")
-    one_error, two_error = (np.std(f(logged) - quality) for f in (fitted(logged), two))
-    assert two_error < 0.25 * one_error
-    grid = rows(np.linspace(0, 1, 50), np.full(50, np.nan), 400.0)
-    assert (np.diff(two.full(grid)) >= 0).all()
-    with pytest.raises(UserError, match="oracle.calibration: two_stage needs"):
-        fitted(rows(score, quality, np.nan), mode="two_stage")
+    score = np.clip(quality + 0.1 * (length - 6.0), 0.0, 1.0)
+    label = quality - 2e-7 * hard
+    errors = [
+        np.std(fitted(known)(known) - label)
+        for known in (
+            rows(score, label),
+            rows(score, label, length, np.ones(3000)),
+            rows(score, label, length, hard),
+        )
+    ]
+    assert errors[2] < 0.5 * errors[1] < 0.4 * errors[0]
+    one = fitted(rows(score, label, length, hard))
+    grid = rows(np.linspace(0, 1, 50), np.full(50, np.nan), np.full(50, 6.0), hard[:50])
+    same = dataclasses.replace(grid, covariates=np.tile([6.0, 5e5], (50, 1)))
+    assert (np.diff(one.full(same)) >= 0).all()
 
 
 def test_labels_that_are_all_in_one_fold_are_refused():

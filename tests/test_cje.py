@@ -29,7 +29,7 @@ DIRECT = (0.76345, 0.76403, 0.41450)  # its published error is a bootstrap's
 
 
 def estimate(name: str, data: Dataset, policy: str) -> Estimate:
-    calibration = calibrate(data.logged, n_folds=cje.N_FOLDS, mode="monotone")
+    calibration = calibrate(data.logged, n_folds=cje.N_FOLDS)
     return cje.estimate(name, cje.published(data, policy, calibration))
 
 

@@ -148,6 +148,7 @@ TINY = ("entrant=[tiny_base,tiny_clone]",)
     [
         (["oracle.probe_dir=probe"], "oracle.logged: names no file."),
         (["oracle.n_prompts=15"], "entrant: none is chosen, and simulated policies have no use"),
+        (["oracle.covariates=[difficulty]"], "oracle.covariates: found difficulty, which collected"),
         (["entrant=[tiny_base]"], "entrant: found tiny_base alone."),
         ([*TINY, "oracle.logging_policy=base"], "oracle.logging_policy: found 'base'. Expected one of "),
         (["entrant=[tiny_base,probe_hedged]"], "entrant.probe_hedged: records no log-prob"),

@@ -107,6 +107,19 @@ def test_an_invalid_row_is_refused_with_its_place(
     assert words in str(refusal.value)
 
 
+def test_covariates_are_numeric_columns_and_the_length_of_the_response(tmp_path: Path):
+    rows = many(response_chars=9, difficulty=3)
+    names = ("response_length", "difficulty")
+    data = read(tmp_path, *rows, covariates=names)
+    assert data.logged.covariates[0].tolist() == [np.log1p(9), 3]
+    rows[4]["difficulty"] = "hard"
+    words = ":5: covariates.difficulty: found 'hard'. .* Give a number in every row"
+    with pytest.raises(UserError, match=words):
+        read(tmp_path, *rows, covariates=names)
+    with pytest.raises(UserError, match=":1: covariates.response_length: found None"):
+        read(tmp_path, *many(), covariates=names[:1])
+
+
 @pytest.mark.parametrize("name", ["clone.jsonl", "clone_responses.jsonl"])
 def test_draws_are_read_from_the_file_of_their_policy(name: str, tmp_path: Path):
     folder = tmp_path / "fresh"

@@ -112,12 +112,8 @@ class Mrdr(DrCpo):
             self._weight(evidence)[evidence.labelled],
         )
         omega = {"w": w, "w2": w**2, "snips": (w - 1.0) ** 2}[self.omega]
-        model = fit_calibration(
-            rows,
-            np.maximum(omega, _MIN_OMEGA),
-            n_folds=evidence.data.n_folds,
-            mode=evidence.calibration.mode,
-        )
+        omega = np.maximum(omega, _MIN_OMEGA)
+        model = fit_calibration(rows, omega, n_folds=evidence.data.n_folds)
         return self.corrected(evidence, model)
 
 

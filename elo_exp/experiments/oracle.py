@@ -30,6 +30,7 @@ from elo_exp.oracle.ablation import Row, ablate
 from elo_exp.oracle.builder import LoggedDataBuilder, Rater
 from elo_exp.oracle.collection import LoggedData
 from elo_exp.oracle.data import (
+    LENGTH,
     MIN_LABELS,
     Truth,
     read_dataset,
@@ -67,7 +68,7 @@ class OracleSettings:
     probe_dir: str | None
     truth: str | None
     policies: list[str] | None
-    calibration: Literal["monotone", "two_stage"]
+    covariates: list[str]
     by_variance: bool
     n_folds: Annotated[int, Field(strict=True, ge=2, le=20)]
     seed: Natural
@@ -158,7 +159,12 @@ class Oracle(Judged):
             collected = self.builder(context.store).build()
             written = collected.write(run_dir)
             sources = collected.sources(run_dir)
-        data = read_dataset(**sources, n_folds=chosen.n_folds, seed=chosen.seed)
+        data = read_dataset(
+            **sources,
+            covariates=chosen.covariates,
+            n_folds=chosen.n_folds,
+            seed=chosen.seed,
+        )
         logger.info(
             "analysing %d logged answers, %d of them labelled, and %d draws",
             len(data.logged),
@@ -167,7 +173,6 @@ class Oracle(Judged):
         )
         truth = {} if truth_path is None else read_truth(Path(truth_path))
         options = Options(
-            calibration=chosen.calibration,
             by_variance=chosen.by_variance,
             max_residual=chosen.max_residual,
             half_widths=tuple(chosen.half_widths),
@@ -257,6 +262,12 @@ class Oracle(Judged):
                     f"oracle.logged: names no file. Set it with oracle.logged=FILE, the logging "
                     f"policy's answers, or leave out oracle.{name} to collect answers."
                 )
+        for name in self.oracle.covariates:
+            if name != LENGTH:
+                raise UserError(
+                    f"oracle.covariates: found {name}, which collected answers do not have. "
+                    f"Expected {LENGTH}, or recorded answers: oracle.logged=FILE."
+                )
         if self.is_simulated:
             self._check_simulated(overrides)
             return
@@ -269,7 +280,7 @@ class Oracle(Judged):
         for name in self.estimator:
             one_of("compat: estimator", name, cje.FORMULAS)
         fixed: dict[str, Any] = {"n_folds": cje.N_FOLDS, "seed": cje.SEED}
-        fixed |= {"calibration": "monotone", "by_variance": False}
+        fixed |= {"covariates": [], "by_variance": False}
         for name, value in fixed.items():
             if (found := getattr(self.oracle, name)) != value:
                 raise UserError(

@@ -106,7 +106,7 @@ class CrossFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationCurve:
-    """The expected label as a function of an index: the judge's score, or of score and length."""
+    """The expected label as a function of an index: the judge's score, or score and covariates."""
 
     index: Callable[[Rows], Array]
     fit: IsotonicFit
@@ -122,40 +122,32 @@ class CalibrationCurve:
 class Calibration(CrossFit):
     """Calibrated scores: cross-fitted when called, `full` is fitted to all labels."""
 
-    mode: str
     full: CalibrationCurve
 
 
-def calibrate(
-    logged: Rows, *, n_folds: int, mode: str, by_variance: bool = False
-) -> Calibration:
+def calibrate(logged: Rows, *, n_folds: int, by_variance: bool = False) -> Calibration:
     """Fit AutoCal-R (arXiv:2512.11150): isotonic regression of the labels on the judge's score.
 
-    mode         monotone: on the score. two_stage: on score + slope * log(1 + characters), made
-                 monotone in the score, so that it rises with the score among answers of one length
+    Rows with covariates: on monotone(score) + slopes . covariates, which rises with the score among
+    answers of equal covariates.
+
     by_variance  weight rows by 1 / (s^2 + v), v being the variance of the score and s^2 that of
                  the labels about the curve
-    Raises UserError where lengths or variances are missing, and where the labels are in one fold.
+    Raises UserError where variances are missing, and where the labels are in one fold.
     """
     labelled = logged[logged.labelled]
-    if mode == "two_stage" and np.isnan(logged.chars).any():
-        raise UserError(
-            "oracle.calibration: two_stage needs response_chars, or response, in every row."
-        )
     weight = np.ones(len(labelled))
     if by_variance:
         if np.isnan(labelled.variance).any():
             raise UserError(
                 "oracle.by_variance: needs judge_score_variance in every labelled row."
             )
-        residual = labelled.label - _fit_curve(labelled, weight, mode=mode)(labelled)
+        residual = labelled.label - _fit_curve(labelled, weight)(labelled)
         weight = 1.0 / (np.var(residual) + labelled.variance + _TOLERANCE)
-    return fit_calibration(labelled, weight, n_folds=n_folds, mode=mode)
+    return fit_calibration(labelled, weight, n_folds=n_folds)
 
 
-def fit_calibration(
-    labelled: Rows, weight: Array, *, n_folds: int, mode: str
-) -> Calibration:
+def fit_calibration(labelled: Rows, weight: Array, *, n_folds: int) -> Calibration:
     """Fit to labelled rows of the given weights (m,), without each fold in turn."""
     outside = [labelled.fold != k for k in range(n_folds)]
     if min(int(rows.sum()) for rows in outside) < MIN_LABELS // 2:
@@ -163,17 +155,14 @@ def fit_calibration(
             "oracle.logged: nearly all labels are on prompts of one fold. Label more prompts."
         )
     return Calibration(
-        mode=mode,
         rows=labelled,
-        full=_fit_curve(labelled, weight, mode=mode),
-        curves=tuple(
-            _fit_curve(labelled[rows], weight[rows], mode=mode) for rows in outside
-        ),
+        full=_fit_curve(labelled, weight),
+        curves=tuple(_fit_curve(labelled[rows], weight[rows]) for rows in outside),
     )
 
 
-def _fit_curve(rows: Rows, weight: Array, *, mode: str) -> CalibrationCurve:
-    index = _score if mode == "monotone" else _fit_length_index(rows, weight)
+def _fit_curve(rows: Rows, weight: Array) -> CalibrationCurve:
+    index = _fit_index(rows, weight) if rows.covariates.size else _score
     return CalibrationCurve(
         index=index, fit=fit_isotonic(index(rows), rows.label, weight)
     )
@@ -183,22 +172,16 @@ def _score(rows: Rows) -> Array:
     return rows.score
 
 
-def _fit_length_index(rows: Rows, weight: Array) -> Callable[[Rows], Array]:
-    """Fit label = monotone(score) + slope * log length by backfitting."""
-    length = np.log1p(rows.chars)
-    centre = np.average(length, weights=weight)
-    length -= centre
-    spread = np.average(length**2, weights=weight)
-    slope = 0.0
+def _fit_index(rows: Rows, weight: Array) -> Callable[[Rows], Array]:
+    """Fit label = monotone(score) + slopes . covariates by backfitting."""
+    centre = np.average(rows.covariates, axis=0, weights=weight)
+    centred, root = rows.covariates - centre, np.sqrt(weight)
+    effect = np.zeros(len(rows))
     for _ in range(_MAX_STEPS):
-        monotone = fit_isotonic(rows.score, rows.label - slope * length, weight)
+        monotone = fit_isotonic(rows.score, rows.label - effect, weight)
         residual = rows.label - monotone(rows.score)
-        before = slope
-        slope = (
-            np.average(length * residual, weights=weight) / spread
-            if spread > 0
-            else 0.0
-        )
-        if abs(slope - before) < _TOLERANCE:
+        slopes = np.linalg.lstsq(centred * root[:, None], residual * root)[0]
+        before, effect = effect, centred @ slopes
+        if np.abs(effect - before).max() < _TOLERANCE:
             break
-    return lambda rows: monotone(rows.score) + slope * (np.log1p(rows.chars) - centre)
+    return lambda rows: monotone(rows.score) + (rows.covariates - centre) @ slopes

@@ -339,7 +339,7 @@ def _outcome_model(
     fold_of_prompt = np.full(p.evidence.n_prompts, -1)
     fold_of_prompt[rows.prompt] = folds
     rewarded = dataclasses.replace(rows, fold=folds, label=p.reward(rows))
-    model = fit_calibration(rewarded, omega, n_folds=N_FOLDS, mode="monotone")
+    model = fit_calibration(rewarded, omega, n_folds=N_FOLDS)
 
     def values(there: Rows) -> Array:
         return model(dataclasses.replace(there, fold=fold_of_prompt[there.prompt]))

@@ -32,18 +32,21 @@ from pydantic import (
 from elo_exp import files
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.records import MAX_LOGPROB, Record, UserError, fingerprint, one_of
-from elo_exp.types import Natural, NonNegative, Share
+from elo_exp.types import Natural, NonNegative, Number, Share
 
 logger = logging.getLogger(__name__)
 
 MIN_LABELS = 10  # two in each of five folds
+LENGTH = "response_length"  # the covariate log(1 + characters)
 _HINTS = {
     "judge_score": "Divide a score on a scale from 0 to 10 by 10.",
     "oracle_label": "Divide a label on a scale from 0 to 10 by 10; use null for no label.",
     "total_logprob": "Give the sum of the tokens' log p in nats, or null where it is not known.",
+    "covariates": "Give a number in every row, or leave it out of oracle.covariates.",
     "target_logps": "Give {policy: sum of the tokens' log p in nats, or null where not known}.",
 }
 
+RealNumber = Annotated[Number, Field(allow_inf_nan=False)]
 Finite = Annotated[NonNegative, Field(allow_inf_nan=False)]
 Logprob = Annotated[
     float,
@@ -63,6 +66,7 @@ class FreshDraw(Record):
     judge_score_variance: Finite | None = None
     oracle_label: Share | None = None
     response_chars: Finite | None = None
+    covariates: Mapping[str, RealNumber] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +133,7 @@ class Rows:
     variance: Array  # of the score
     label: Array  # the oracle's, in [0, 1]
     chars: Array  # length of the response
+    covariates: Array  # (n, c) that the label may depend on beside the score
 
     def __len__(self) -> int:
         return len(self.prompt)
@@ -148,6 +153,7 @@ class Dataset:
 
     logging_policy: str
     policies: tuple[str, ...]  # target policies to be estimated
+    covariates: tuple[str, ...] = ()  # names of the columns of `Rows.covariates`
     prompts: tuple[str, ...]  # prompt ids by number
     n_folds: int
     logged: Rows
@@ -173,18 +179,20 @@ def read_dataset(
     fresh_dir: str | Path | None = None,
     probe_dir: str | Path | None = None,
     policies: Sequence[str] | None = None,
+    covariates: Sequence[str] = (),
     n_folds: int,
     seed: int,
 ) -> Dataset:
     """Read the logged answers, and the files `<policy>.jsonl` in folders of draws.
 
     policies  those to be estimated; None for all that have log-probabilities
+    covariates  numeric columns that enter the calibration, or response_length
     n_folds   of the prompts, by a hash of the prompt's id, so that a prompt's fold does not depend
               on the other prompts
     Raises UserError naming file, line, field and remedy, for a policy without a file of fresh
     draws, for too few labels, and for files that have no prompt in common.
     """
-    rows = _read(Path(logged), TypeAdapter(LoggedSample))
+    rows = _read(Path(logged), TypeAdapter(LoggedSample), covariates)
     with_logprobs = dict.fromkeys(policy for row in rows for policy in row.target_logps)
     chosen = list(dict.fromkeys(policies or with_logprobs))
     fresh, probe = _draw_files(fresh_dir), _draw_files(probe_dir)
@@ -199,7 +207,7 @@ def read_dataset(
             )
     adapter = TypeAdapter(FreshDraw)
     fresh_draws, probe_draws = (
-        {p: _read(paths[p], adapter, p) for p in chosen if p in paths}
+        {p: _read(paths[p], adapter, covariates, p) for p in chosen if p in paths}
         for paths in (fresh, probe)
     )
     every: list[Sequence[FreshDraw]]
@@ -215,6 +223,7 @@ def read_dataset(
     data = Dataset(
         logging_policy=rows[0].policy,
         policies=tuple(chosen),
+        covariates=tuple(covariates),
         prompts=tuple(prompts),
         n_folds=n_folds,
         logged=columns(rows),
@@ -238,6 +247,7 @@ def _columns(answers: Sequence[FreshDraw], prompt: Index, fold: Index) -> Rows:
         variance=_column(answer.judge_score_variance for answer in answers),
         label=_column(answer.oracle_label for answer in answers),
         chars=_column(answer.response_chars for answer in answers),
+        covariates=np.array([[*answer.covariates.values()] for answer in answers]),
     )
 
 
@@ -252,7 +262,10 @@ def _draw_files(folder: str | Path | None) -> dict[str, Path]:
 
 
 def _read(
-    path: Path, adapter: TypeAdapter[Sample], policy: str | None = None
+    path: Path,
+    adapter: TypeAdapter[Sample],
+    covariates: Sequence[str],
+    policy: str | None = None,
 ) -> list[Sample]:
     """Read the answers of one policy, by default that of the first row."""
     samples: list[Sample] = []
@@ -268,6 +281,8 @@ def _read(
         values = {**row, "prompt_id": _prompt_id(place, row), "policy": policy}
         if row.get("response_chars") is None and isinstance(row.get("response"), str):
             values["response_chars"] = len(row["response"])
+        known = {**row, LENGTH: _log_length(values.get("response_chars"))}
+        values["covariates"] = {name: known.get(name) for name in covariates}
         try:
             sample = adapter.validate_python(values)
         except ValidationError as error:
@@ -282,6 +297,11 @@ def _read(
     if not samples:
         raise UserError(f"{path}: is empty. Expected one answer a line.")
     return samples
+
+
+def _log_length(n_chars: Any) -> float | None:
+    is_length = isinstance(n_chars, int | float) and n_chars >= 0
+    return math.log1p(n_chars) if is_length else None
 
 
 def _prompt_id(place: str, row: Mapping[str, Any]) -> str:

@@ -82,7 +82,6 @@ class LabelBudget(Record):
 class Options:
     """Settings of an analysis; conf/config.yaml describes them."""
 
-    calibration: str
     by_variance: bool
     max_residual: float
     half_widths: tuple[float, ...]
@@ -132,7 +131,6 @@ def analyse(
     calibration = calibrate(
         data.logged,
         n_folds=data.n_folds,
-        mode=options.calibration,
         by_variance=options.by_variance,
     )
     checks: dict[str, PolicyDiagnostics] = {}

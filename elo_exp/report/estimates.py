@@ -72,7 +72,7 @@ def diagnostics(analysis: Analysis) -> dict[str, Any]:
             for policy, checks in analysis.checks.items()
         },
         "calibration": {
-            "mode": calibration.mode,
+            "covariates": list(analysis.data.covariates),
             "n_labels": len(labelled),
             "label_share": len(labelled) / len(analysis.data.logged),
             "rmse_cross_fitted": float(np.sqrt((residual**2).mean())),
