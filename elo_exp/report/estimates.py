@@ -72,7 +72,7 @@ def diagnostics(analysis: Analysis) -> dict[str, Any]:
             for policy, checks in analysis.checks.items()
         },
         "calibration": {
-            "covariates": list(analysis.data.covariates),
+            "mode": "two_stage" if analysis.data.covariates else "monotone",
             "n_labels": len(labelled),
             "label_share": len(labelled) / len(analysis.data.logged),
             "rmse_cross_fitted": float(np.sqrt((residual**2).mean())),
