@@ -149,18 +149,21 @@ def test_the_bill_is_the_servers_to_the_token(whole: Headline):
         usage["dollars"]
     )
     assert f"spent ${usage['dollars']:.4f} (calibration $" in whole.ran.err
+    logged = whole.ran.rows("tracker/log.jsonl")
+    (summary,) = [row["value"] for row in logged if row["kind"] == "summary"]
+    assert summary["usage/dollars"] == usage["dollars"]
 
 
 def test_what_is_stored_is_rated_again_without_a_query(whole: Headline):
-    """The same, at another K, and without a key."""
+    """The same, at another K, and without a key or a budget."""
     before = whole.n_posts
     again = whole.again()
     assert again.read("ratings.json") == whole.ran.read("ratings.json")
     assert again.read("manifest.json")["usage"]["dollars"] == 0
     whole.again("elo.k=4", "elo.n_perms=50")
     url = f"judge.base_url={whole.server.url}"
-    given = ("mode=headline", url, "recorded_dir=responses", "tracker=local")
-    assert attempt(*given, folder=whole.ran.folder).code == 0
+    given = ("mode=headline", url, "recorded_dir=responses", "judging.budget_usd=0")
+    assert attempt(*given, "tracker=local", folder=whole.ran.folder).code == 0
     assert whole.n_posts == before
 
 
