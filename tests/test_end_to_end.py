@@ -24,7 +24,6 @@ import numpy as np
 import pytest
 
 from tests.commands import LOCAL, QUICK, Ran, attempt, run, start
-from tests.data import shared_data
 
 N_PROMPTS = 143  # 93 of them with a reference answer
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
@@ -171,9 +170,6 @@ def test_ratings_are_compared_between_the_sources_of_the_prompts(demo: Ran):
     assert found["calibration"]["p_value"] < 0.001
     gap = found["calibration"]["most_varied_gap"]["gaps"]
     assert len({row["gap"] > 0 for row in gap}) == 2
-    page = (demo.run_dir / "report.html").read_text(encoding="utf-8")
-    assert "Ratings differ between strata" in page
-    assert "No evidence that ratings differ between strata" in page
 
 
 def test_any_column_of_the_bank_may_be_the_stratum(small: Ran):
@@ -187,19 +183,13 @@ def test_any_column_of_the_bank_may_be_the_stratum(small: Ran):
 
 def test_every_pair_is_judged_in_both_orders_on_every_prompt_of_a_dimension(demo: Ran):
     """Factuality leaves out the 50 curated prompts, which have no reference."""
-    for name in PROBES:
-        rows = demo.rows(f"responses/responses_{name}.jsonl")
-        assert len({row["prompt_id"] for row in rows}) == len(rows) == N_PROMPTS
     matches = demo.rows("matches/matches.jsonl")
     assert Counter(row["dimension"] for row in matches) == DIMENSIONS
     factual = [row["source"] for row in matches if row["dimension"] == "factuality"]
     assert Counter(factual) == {"medmcqa_open": 24 * 6, "medqa": 69 * 6}
-    for dimension, n_pairs in DIMENSIONS.items():
-        rows = demo.rows(f"verdicts/{dimension}.jsonl")
-        assert len(rows) == n_pairs
-        for row in rows:
+    for dimension in DIMENSIONS:
+        for row in demo.rows(f"verdicts/{dimension}.jsonl"):
             assert [raw["position_swap"] for raw in row["raw"]] == [False, True]
-    assert len(demo.rows("battles.jsonl")) == sum(DIMENSIONS.values())
     counted: Counter[str] = Counter()
     for rate in table(demo.run_dir / "pairwise_winrates.csv"):
         counted[rate["dimension"]] += sum(
@@ -260,36 +250,18 @@ def test_ratings_json_has_every_method_best_first(demo: Ran):
 
 def test_a_run_in_the_folder_of_another_sets_aside_what_is_not_its_own(tmp_path: Path):
     """And leaves what others have put there."""
-    given = (
-        *QUICK,
-        "hydra.run.dir=mine",
-        "entrant=[probe_reference,probe_hedged,probe_partial]",
-    )
-    first = run(*given, folder=tmp_path)
-    (tmp_path / "mine" / "notes.txt").write_text("Ask Ada.\n", encoding="utf-8")
+    three = "entrant=[probe_reference,probe_hedged,probe_partial]"
+    first = run(*QUICK, "hydra.run.dir=mine", three, folder=tmp_path)
     listed = first.read("manifest.json")["files"]
-    assert set(listed) == {
-        *artifacts(first.run_dir),
-        "manifest.json",
-        "report.html",
-    } - {"notes.txt"}
-    last = run(
-        *given[:-1],
-        "entrant=[probe_reference,probe_hedged]",
-        folder=tmp_path,
-        strict=False,
-    )
-    left = [name for name in artifacts(last.run_dir) if not name.startswith("earlier/")]
-    assert sorted(name for name in left if "responses_" in name) == [
-        f"responses/responses_{name}.jsonl"
-        for name in ("probe_hedged", "probe_reference")
-    ]
-    assert "notes.txt" in left
-    assert (last.run_dir / "earlier/responses/responses_probe_partial.jsonl").is_file()
-    assert (
-        f"1 files of an earlier run in {last.run_dir} are now in its earlier/"
-        in last.err + last.out
-    )
+    assert {*listed} == {*artifacts(first.run_dir), "manifest.json", "report.html"}
+    (tmp_path / "mine" / "notes.txt").write_text("Ask Ada.\n", encoding="utf-8")
+    two = "entrant=[probe_reference,probe_hedged]"
+    last = run(*QUICK, "hydra.run.dir=mine", two, folder=tmp_path, strict=False)
+    left = set(artifacts(last.run_dir))
+    partial = "responses/responses_probe_partial.jsonl"
+    assert left >= {"notes.txt", f"earlier/{partial}"} and partial not in left
+    said = f"1 files of an earlier run in {last.run_dir} are now in its earlier/"
+    assert said in last.err + last.out
 
 
 def test_the_manifest_says_what_ran_on_what_and_what_it_cost(demo: Ran):
@@ -305,9 +277,6 @@ def test_the_manifest_says_what_ran_on_what_and_what_it_cost(demo: Ran):
     assert datetime.fromisoformat(started) <= datetime.fromisoformat(finished)
     assert {"elo_exp", "python", "numpy", "hydra-core"} <= set(manifest["versions"])
     assert "git_commit" in manifest
-    rubrics = {f"rubric {name}" for name in DIMENSIONS}
-    shared = {f"rubric factuality {what}" for what in ("system", "template", "schema")}
-    assert set(manifest["input_hashes"]) == {"bank"} | rubrics | shared
     hashes = manifest["input_hashes"].values()
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in hashes)
     assert manifest["config"]["elo"]["k_sweep"] == [1, 4, 8, 16, 32]
@@ -316,16 +285,14 @@ def test_the_manifest_says_what_ran_on_what_and_what_it_cost(demo: Ran):
 
 def test_every_figure_is_a_png_and_an_svg_with_its_data_beside_it(demo: Ran):
     paths = list((demo.run_dir / "figures").iterdir())
-    names = {path.stem for path in paths}
-    assert {f"{n}.{kind}" for n in names for kind in ("png", "svg", "csv")} == {
-        path.name for path in paths
-    }
+    endings = [
+        f"{path.stem}{end}" for path in paths for end in (".csv", ".png", ".svg")
+    ]
+    assert {path.name for path in paths} == set(endings)
     for path in paths:
         if path.suffix == ".svg":
             ElementTree.parse(path)
-        elif path.suffix == ".png":
-            assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-        else:
+        elif path.suffix == ".csv":
             assert {row["dimension"] for row in table(path)} == set(DIMENSIONS)
 
 
@@ -347,30 +314,6 @@ def test_the_console_fits_a_screen_and_ends_with_where_to_look(demo: Ran):
     assert "upload: wandb sync" in lines[-2]
     assert max(map(len, [*lines[:-4], lines[-1]])) <= 100
     assert demo.run_dir.parent == demo.folder / "outputs"
-
-
-def test_a_position_effect_shows_as_flips(small: Ran, tmp_path: Path):
-    """A judge that prefers the first response in 30 % of the pairs contradicts itself on most of those."""
-    biased = run(*LOCAL, "judge.position_effect=0.3", "figures=false", folder=tmp_path)
-    plain, flipping = (
-        ran.read("manifest.json")["judge_quality"] for ran in (small, biased)
-    )
-    assert [quality["n_flips"] for quality in plain] == [0, 0, 0]
-    for quality in flipping:
-        assert 0.1 < quality["flip_rate"] < 0.5
-        assert quality["first_shown_rate"] > 0.5
-        rows = biased.rows(f"verdicts/{quality['dimension']}.jsonl")
-        winners = [row["winner"] for row in rows if row["inconsistent"]]
-        assert winners == [None] * quality["n_flips"]
-
-
-def test_the_bank_of_the_original_runs(tmp_path: Path):
-    bank = f"prompts.bank_path={shared_data('tap_bank.jsonl')}"
-    ran = run("tracker=local", "elo.n_perms=20", "figures=false", bank, folder=tmp_path)
-    matches = ran.rows("matches/matches.jsonl")
-    assert Counter(row["dimension"] for row in matches) == DIMENSIONS
-    rated = ran.read("ratings.json")["dimensions"]["factuality"]["elo"]["ratings"]
-    assert rated[0]["model"] == "probe_reference"
 
 
 # What a second run costs
@@ -402,19 +345,6 @@ def test_stored_only_says_what_is_missing(small: Ran):
     assert usage(more)["judge_calls"] == 0
     rated = Counter(row["dimension"] for row in more.rows("battles.jsonl"))
     assert all(40 <= rated[dimension] < 60 for dimension in DIMENSIONS)
-
-
-def test_stored_only_of_an_empty_store_rates_nobody_and_says_so(tmp_path: Path):
-    ran = run(*LOCAL, "judging.stored_only=true", folder=tmp_path)
-    assert (
-        "240 of 240 verdicts are missing (calibration 80, clinical_utility 80, factuality 80)"
-        in ran.err
-    )
-    assert usage(ran)["verdicts_missing"] == 240
-    results = ran.read("elo_results.json")
-    assert results["primary"] == {dimension: {} for dimension in DIMENSIONS}
-    assert results["n_decisive_matches"] == dict.fromkeys(DIMENSIONS, 0)
-    assert ran.rows("battles.jsonl") == []
 
 
 def test_a_dimension_without_a_decisive_match_has_no_ratings_and_the_others_have(
