@@ -66,6 +66,7 @@ MISTAKES = {
     # a value out of range
     "elo.k=0": "elo.k: found 0. Expected greater than 0.",
     "elo.k=nan": "elo.k: found nan. Expected a finite number.",
+    "elo.n_bootstraps=1": "n_bootstraps: found 1. Expected 2 or more, or 0",
     "elo.ties=maybe": "elo.ties: found 'maybe'. Expected 'drop' or 'half'.",
     "judge.margin=2": "judge.margin: found 2. Expected less than or equal to 1.",
     "experiment=rate battles=x battles_on_error=skip": "battles_on_error: found 'skip'. Expected "

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from elo_exp.data import battle_files
-from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
 from elo_exp.report.placement import write_bootstraps
@@ -33,87 +32,64 @@ def bradley_terry(interval: str = "sandwich") -> BradleyTerry:
     )
 
 
-@pytest.mark.parametrize("name", ["simple", "food", "llmfao"])
-def test_ratings_equal_the_golden_scores(name: str) -> None:
+def test_ratings_equal_the_golden_scores() -> None:
     """Elo in file order, and Bradley-Terry, whose scores there have a scale of their own."""
     folder = shared_data("golden")
     columns = COLUMNS | {"model_a": "left", "model_b": "right"}
-    read = battle_files.read(folder / f"{name}.csv", columns=columns, filters={})
-    scores: dict[str, dict[str, float]] = {}
-    with (folder / f"{name}-golden.csv").open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            scores.setdefault(row["algorithm"], {})[row["item"]] = float(row["score"])
-    in_file_order = {
-        "k": 4,
-        "ties": "half",
-        "k_sweep": [],
-        "n_perms": 1,
-        "shuffle": False,
-        "initial_rating": 1000,
-        "n_bootstraps": 0,
-    }
-    elo = shipped("elo", "default", **in_file_order)
-    logs = {
-        model: 400 * math.log10(score)
-        for model, score in scores["bradley_terry"].items()
-    }
-    centre = 1400 - sum(logs.values()) / len(logs)
-    expected = {model: centre + log for model, log in logs.items()}
-    for method, answer, error in (
-        (elo, scores["elo"], 1e-9),
-        (bradley_terry(), expected, 1e-4),
-    ):
-        board = method.rate({"overall": read.battles})["overall"]
-        found = dict(zip(board.models, board.rating.tolist(), strict=True))
-        assert found == pytest.approx(answer, abs=error)
+    in_file_order = shipped(
+        "elo", "default", k=4, ties="half", k_sweep=[], n_perms=1, shuffle=False,
+        initial_rating=1000, n_bootstraps=0,
+    )  # fmt: skip
+    for name in ("simple", "food", "llmfao"):
+        read = battle_files.read(folder / f"{name}.csv", columns=columns, filters={})
+        scores: dict[str, dict[str, float]] = {}
+        with (folder / f"{name}-golden.csv").open(encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                scores.setdefault(row["algorithm"], {})[row["item"]] = float(
+                    row["score"]
+                )
+        logs = {
+            model: 400 * math.log10(score)
+            for model, score in scores["bradley_terry"].items()
+        }
+        centre = 1400 - sum(logs.values()) / len(logs)
+        expected = {model: centre + log for model, log in logs.items()}
+        for method, answer, error in (
+            (in_file_order, scores["elo"], 1e-9),
+            (bradley_terry(), expected, 1e-4),
+        ):
+            board = method.rate({"overall": read.battles})["overall"]
+            found = dict(zip(board.models, board.rating.tolist(), strict=True))
+            assert found == pytest.approx(answer, abs=error)
 
 
 # What real data say, as docs/ratings.md has it
 
-JUDGES = ("crowd", "gpt-4", "gpt-3.5-turbo-instruct")
+GPT_3 = "gpt-3.5-turbo-instruct"
 
 
-@pytest.fixture(scope="module")
-def by_judge() -> dict[str, Battles]:
-    read = battle_files.read(
-        shared_data("llmfao/battles.jsonl.gz"), columns=COLUMNS, filters={}
-    )
-    judge_of = np.array(read.battles.judges)[read.battles.judge]
-    return {judge: read.battles.select(judge_of == judge).compact() for judge in JUDGES}
-
-
-@pytest.mark.parametrize(
-    ("judge", "interval", "ratio"),
-    [
-        ("crowd", "sandwich", 1.71),
-        ("crowd", "bootstrap", 1.75),
-        ("gpt-4", "sandwich", 1.34),
-        (JUDGES[2], "sandwich", 1.12),
-    ],
-)
-def test_real_errors_are_larger_over_prompts_than_over_rows(
-    by_judge: dict[str, Battles], judge: str, interval: str, ratio: float
-) -> None:
+def test_real_errors_are_larger_over_prompts_than_over_rows() -> None:
     """Rows on one prompt are not independent; counted as if they were, they make errors too small. The intervals differ
     more, as 13 prompts tell an error less well than 8,931 rows."""
-    some = by_judge[judge]
-    nameless = len(some.questions) + np.arange(len(some), dtype=np.int32)
-    rows = dataclasses.replace(some, question=nameless)
-    boards = bradley_terry(interval).rate({"prompts": some})
-    boards |= bradley_terry(interval).rate({"rows": rows})
-    error = {
-        name: np.mean([r.std_error for r in board.ratings])
-        for name, board in boards.items()
-    }
-    assert error["prompts"] / error["rows"] == pytest.approx(
-        ratio, abs=0.08 if interval == "bootstrap" else 0.01
-    )
-    if judge == "crowd" and interval == "sandwich":
-        width = {
-            name: np.mean([r.ci_high - r.ci_low for r in board.ratings])
-            for name, board in boards.items()
-        }
-        assert width == pytest.approx({"prompts": 139, "rows": 73}, abs=0.5)
+    every = battle_files.read(
+        shared_data("llmfao/battles.jsonl.gz"), columns=COLUMNS, filters={}
+    ).battles
+    judge_of = np.array(every.judges)[every.judge]
+    for judge, interval, ratio, margin in (
+        ("crowd", "bootstrap", 1.75, 0.08),
+        ("gpt-4", "sandwich", 1.34, 0.01),
+        (GPT_3, "sandwich", 1.12, 0.01),
+        ("crowd", "sandwich", 1.71, 0.01),
+    ):
+        some = every.select(judge_of == judge).compact()
+        nameless = len(some.questions) + np.arange(len(some), dtype=np.int32)
+        rows = dataclasses.replace(some, question=nameless)
+        boards = bradley_terry(interval).rate({"prompts": some})
+        boards |= bradley_terry(interval).rate({"rows": rows})
+        error = {name: board.std_error.mean() for name, board in boards.items()}
+        assert error["prompts"] / error["rows"] == pytest.approx(ratio, abs=margin)
+    width = {name: (b.ci_high - b.ci_low).mean() for name, b in boards.items()}
+    assert width == pytest.approx({"prompts": 139, "rows": 73}, abs=0.5)
 
 
 # Battles that cannot be rated, or not well, through the command: the right answer, a named flag, or one clear line
