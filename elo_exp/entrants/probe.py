@@ -8,6 +8,8 @@ boilerplate and the wrong topic help nobody.
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +18,7 @@ from typing import Any, Literal
 
 from elo_exp.data import bank
 from elo_exp.files import utc_now
-from elo_exp.records import Prompt, Response, fingerprint
+from elo_exp.records import Prompt, Response, UserError, fingerprint
 from elo_exp.types import Share
 
 Style = Literal["reference", "hedged", "partial", "swapped"]
@@ -36,57 +38,72 @@ VERSION = 1  # part of every cache key: raise it when a style's wording changes
 
 
 @dataclass(kw_only=True)
-class ProbeEntrant:
-    """lapse_rate  share of prompts answered in the lapse style
-    bank_path   the bank of whose prompts `swapped` takes another one's answer
+class _Probe(ABC):
+    """lapse_rate  share of prompts, drawn by hash, that it answers in another way
+    bank_path   the bank with the references
     """
 
     entrant_id: str
-    style: Style
-    lapse_style: Style
     lapse_rate: Share
     bank_path: str
 
-    def known_rank(self, dimension: str) -> int | None:
-        """Return the place among probes in a dimension that ships, from 0, best first."""
-        order = _BEST_FIRST.get(dimension)
-        return order.index(self.style) if order else None
+    @abstractmethod
+    def answer(self, prompt: Prompt) -> str: ...
+
+    @abstractmethod
+    def _style(self, prompt: Prompt) -> str: ...
+
+    @cached_property
+    def _references(self) -> dict[str, str]:
+        """The gold answers of the bank, by prompt_id."""
+        prompts = bank.load(Path(self.bank_path))
+        return {p.prompt_id: p.gold_answer for p in prompts if p.gold_answer}
 
     @cached_property
     def _donors(self) -> dict[str, str]:
         """The next gold answer of the bank, by prompt_id; that of the last prompt is the first."""
-        prompts = bank.load(Path(self.bank_path))
-        golds = [(p.prompt_id, p.gold_answer) for p in prompts if p.gold_answer]
-        return {
-            prompt_id: donor
-            for (prompt_id, _), (_, donor) in zip(
-                golds, golds[1:] + golds[:1], strict=True
-            )
-        }
+        golds = list(self._references.values())
+        return dict(zip(self._references, golds[1:] + golds[:1], strict=True))
 
     @property
     def input_files(self) -> Mapping[str, Path]:
         return {"bank": Path(self.bank_path)}
 
     def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
-        return {"loader": "probe", "version": VERSION, "text": self._answer(prompt)}
+        return {"loader": "probe", "version": VERSION, "text": self.answer(prompt)}
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
         for prompt in prompts:
             yield Response(
                 entrant_id=self.entrant_id,
                 prompt_id=prompt.prompt_id,
-                response_text=self._answer(prompt),
+                response_text=self.answer(prompt),
                 finish_reason="stop",
                 diagnostics={"style": self._style(prompt)},
                 timestamp=utc_now(),
             )
 
-    def _style(self, prompt: Prompt) -> Style:
-        draw = int(fingerprint([self.style, prompt.prompt_id])[:8], 16) / 2**32
-        return self.lapse_style if draw < self.lapse_rate else self.style
+    def _lapses(self, drawn_by: str, prompt: Prompt) -> bool:
+        draw = int(fingerprint([drawn_by, prompt.prompt_id])[:8], 16) / 2**32
+        return draw < self.lapse_rate
 
-    def _answer(self, prompt: Prompt) -> str:
+
+@dataclass(kw_only=True)
+class ProbeEntrant(_Probe):
+    """Answers in a style, and on a share of the prompts in its lapse style."""
+
+    style: Style
+    lapse_style: Style
+
+    def known_rank(self, dimension: str) -> int | None:
+        """Return the place among probes in a dimension that ships, from 0, best first."""
+        order = _BEST_FIRST.get(dimension)
+        return order.index(self.style) if order else None
+
+    def _style(self, prompt: Prompt) -> Style:
+        return self.lapse_style if self._lapses(self.style, prompt) else self.style
+
+    def answer(self, prompt: Prompt) -> str:
         style, gold = self._style(prompt), prompt.gold_answer
         if gold is None:
             expected = {"hedge": 1, "abstain": 2}.get(prompt.expected_behavior or "", 0)
@@ -98,13 +115,49 @@ class ProbeEntrant:
                 "to everyone, so please consult a doctor before relying on it."
             )
         if style == "partial":
-            words = gold.split()
-            return " ".join(words[: (len(words) + 1) // 2]).rstrip(".,;:") + "."
+            return _first_words(gold, (len(gold.split()) + 1) // 2)
         return (
             f"Certainly. {self._donors.get(prompt.prompt_id, '')}"
             if style == "swapped"
             else gold
         )
+
+
+@dataclass(kw_only=True)
+class GradedProbe(_Probe):
+    """Answers prompts of the bank with the first words of their references.
+
+    keep    share of the reference's words that it gives
+    hedged  whether it hedges
+    Where it lapses, another prompt's reference takes the place of the right one.
+    """
+
+    keep: Share
+    hedged: bool
+
+    def _style(self, prompt: Prompt) -> str:
+        return "swapped" if self._lapses(self.entrant_id, prompt) else "graded"
+
+    def answer(self, prompt: Prompt) -> str:
+        if prompt.prompt_id not in self._references:
+            raise UserError(
+                f"entrant.{self.entrant_id}: found no reference for prompt {prompt.prompt_id!r} in "
+                f"{self.bank_path}, and it answers with nothing else. Choose another entrant, or "
+                "arena=simulated, which has the bank's prompts."
+            )
+        is_swapped = self._style(prompt) == "swapped"
+        gold = (self._donors if is_swapped else self._references)[prompt.prompt_id]
+        text = _first_words(gold, max(1, math.ceil(self.keep * len(gold.split()))))
+        if not self.hedged:
+            return text
+        return (
+            "It is hard to be certain, and opinions may differ. It might perhaps be the following: "
+            f"{text} Please consult a doctor before relying on it."
+        )
+
+
+def _first_words(text: str, n: int) -> str:
+    return " ".join(text.split()[:n]).rstrip(".,;:") + "."
 
 
 def _behave(behavior: str, prompt: Prompt) -> str:

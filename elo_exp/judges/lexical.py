@@ -144,8 +144,8 @@ def overlap(shown: Comparison | Item, text: str) -> float:
 
     Without a reference, the question takes its place.
     """
-    wanted = _content(shown.gold_answer or shown.prompt_text)
-    found = _content(text)
+    wanted = content_words(shown.gold_answer or shown.prompt_text)
+    found = content_words(text)
     shared = len(wanted & found)
     return 10 * shared / (9 * len(wanted) + len(found)) if shared else 0.0
 
@@ -163,10 +163,9 @@ def hedging(shown: Comparison | Item, text: str) -> float:
 
 def specificity(shown: Comparison | Item, text: str) -> float:
     """Return how much content there is on the question's topic, less for each stock phrase."""
-    lowered = text.lower()
-    n_stock = len(_STOCK.findall(lowered))
-    found = _content(_HEDGES.sub(" ", _STOCK.sub(" ", lowered)))
-    on_topic = len(found & _content(shown.prompt_text))
+    n_stock = len(_STOCK.findall(text.lower()))
+    found = content_words(without_hedges(text))
+    on_topic = len(found & content_words(shown.prompt_text))
     return len(found) / (len(found) + 15) * on_topic / (3 + on_topic) * 0.95**n_stock
 
 
@@ -195,8 +194,17 @@ def _letter_pairs(text: str) -> Counter[str]:
     return Counter(first + second for first, second in itertools.pairwise(letters))
 
 
-def _content(text: str) -> frozenset[str]:
-    """Distinct words in lower case, without stop words and without a plural s."""
+def is_hedged(text: str) -> bool:
+    return _HEDGES.search(text.lower()) is not None
+
+
+def without_hedges(text: str) -> str:
+    """Return a text in lower case without its hedges and stock phrases."""
+    return _HEDGES.sub(" ", _STOCK.sub(" ", text.lower()))
+
+
+def content_words(text: str) -> frozenset[str]:
+    """Return the distinct words in lower case, without stop words and without a plural s."""
     words = _WORD.findall(text.lower())
     return frozenset(
         w[:-1] if len(w) > 3 and w.endswith("s") else w for w in words if w not in _STOP
