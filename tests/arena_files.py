@@ -94,6 +94,7 @@ class World:
         """What places the models among the anchors, on the command line."""
         return [
             "experiment=arena",
+            "arena=file",
             f"arena.path={folder}/arena.jsonl",
             f"entrant=[{','.join(self.placed)}]",
             "arena.min_battles=20",

@@ -115,7 +115,8 @@ def test_every_file_of_settings_composes(group: str, name: str):
             assert swept
             assert all(OmegaConf.select(cfg, key) is not None for key in swept)
         case "arena":
-            assert (cfg.arena.name, cfg.arena.dataset is None) == (name, name == "file")
+            assert cfg.arena.name == name
+            assert (cfg.arena.dataset is None) == (name in ("file", "simulated"))
         case "hydra/help":
             assert "$APP_CONFIG_GROUPS" in cfg.hydra.help.template
         case "hydra/job_logging":

@@ -58,6 +58,7 @@ class ArenaSource:
 class ArenaSettings(ArenaSource):
     """A source, and the battles that are drawn from it."""
 
+    n_votes: Count | None  # to simulate; None: the battles are read
     min_battles: Count
     n_battles: Count
     n_calibration: Natural

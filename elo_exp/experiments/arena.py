@@ -1,6 +1,7 @@
 """Where models stand among human battles: they answer prompts of an arena, and a judge compares
 their answers with those of the anchors.
 
+python -m elo_exp experiment=arena    # simulated voters, a known truth
 python -m elo_exp experiment=arena arena=lmarena_140k 'entrant=[mine]' judge=opus
 """
 
@@ -11,13 +12,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from elo_exp import pipeline
 from elo_exp.analysis import standings
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.standings import Standings
-from elo_exp.arena import placement
+from elo_exp.arena import placement, simulated
 from elo_exp.arena import rows as arena_rows
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.judge_calibration import calibrate
@@ -25,9 +27,11 @@ from elo_exp.arena.placement import Placement
 from elo_exp.arena.settings import ArenaSettings
 from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.rubrics import Rubric
+from elo_exp.entrants.probe import GradedProbe
 from elo_exp.experiments import Context, Report, placement_run
 from elo_exp.experiments.judged import Judged, answer_share
 from elo_exp.experiments.placement_run import PlacementRun
+from elo_exp.files import write_json
 from elo_exp.judges import Judge
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
@@ -48,34 +52,84 @@ class Arena(Judged):
 
     @property
     def input_files(self) -> Mapping[str, Path]:
+        if self.is_simulated:
+            return {"bank": Path(self.prompts.bank_path)}
         return arenas.input_paths(self.arena)
+
+    @property
+    def is_simulated(self) -> bool:
+        return self.arena.n_votes is not None
+
+    def simulate(self, folder: Path) -> tuple[Arena, dict[str, float]]:
+        """Write votes of arena=simulated to a folder.
+
+        Returns the experiment on them, and the true ratings by model, in points from the anchors'
+        mean. Without `arena.n_votes`, the experiment as it is and no ratings.
+        """
+        if self.arena.n_votes is None:
+            return self, {}
+        path = folder / "arena.jsonl"
+        truth = simulated.write(
+            path,
+            Path(self.prompts.bank_path),
+            [e for e in self.entrant.values() if isinstance(e, GradedProbe)],
+            n_votes=self.arena.n_votes,
+            seed=self.arena.seed,
+        )
+        read = dataclasses.replace(self.arena, path=str(path))
+        return dataclasses.replace(self, arena=read), truth
 
     def dry_run(self, context: Context) -> str | None:
         """Check the settings; with plan=true, return what judging would cost.
 
         The plan of adaptive opponents is that of as many random ones.
         """
-        self.check()
+        self.check(context.overrides)
         if not self.plan:
             return None
-        return pipeline.plan_table(placement_run.start(self, context.store).plan())
+        with TemporaryDirectory() as folder:
+            experiment, _ = self.simulate(Path(folder))
+            run = placement_run.start(experiment, context.store)
+            return pipeline.plan_table(run.plan())
 
     def run(self, context: Context) -> Report:
-        run = placement_run.start(self, context.store)
+        experiment, truth = self.simulate(context.run_dir)
+        run = placement_run.start(experiment, context.store)
         if self.shard is not None:
             return answer_share(
                 self, run.prompts(run.random()), context.store, self.shard
             )
         run.run()
-        return report(run, place(run), context)
+        found = report(run, place(run), context)
+        if not truth:
+            return found
+        level = self.elo.initial_rating
+        true = {name: level + points for name, points in truth.items()}
+        written = [context.run_dir / "arena.jsonl"]
+        written.append(write_json(context.run_dir / "truth.json", true))
+        return dataclasses.replace(found, artifacts=[*written, *found.artifacts])
 
-    def check(self) -> None:
+    def check(self, overrides: Sequence[str] = ()) -> None:
         """Raise UserError for settings that do not fit together."""
-        arena_rows.check(self.arena)
-        if not self.entrant:
+        has_source = self.arena.path is not None or self.arena.dataset is not None
+        if self.is_simulated and has_source:
             raise UserError(
-                "entrant: none is chosen. Choose the models to place: 'entrant=[mine]'."
+                "arena.path: arena=simulated has battles of its own. Choose arena=file to read others."
             )
+        is_default = list(self.entrant) == ["newcomer"] and not any(
+            word.startswith("entrant=") for word in overrides
+        )
+        if not self.entrant or (is_default and not self.is_simulated):
+            unset = (
+                "'entrant=[mine]'"
+                if has_source
+                else "arena.path=FILE and 'entrant=[mine]'"
+            )
+            raise UserError(
+                f"entrant: none is chosen to be placed in arena {self.arena.name}. Set {unset}."
+            )
+        if not self.is_simulated:
+            arena_rows.check(self.arena)
         rubrics = list(self.rubric.values())
         if len(rubrics) != 1 or rubrics[0].needs_reference:
             names = ", ".join(rubric.dimension for rubric in rubrics)
