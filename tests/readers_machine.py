@@ -118,7 +118,8 @@ STANDS_FOR = {
 BEFORE = {
     "CONTRIBUTING.md": ["git init --quiet"],
     "docs/arena.md": [
-        "python -m elo_exp experiment=arena arena.path=votes/arena.jsonl hydra.run.dir=outputs/arena_1 'entrant=[mine]'"
+        "python -m elo_exp experiment=arena arena=file arena.path=votes/arena.jsonl "
+        "hydra.run.dir=outputs/arena_1 'entrant=[mine]'"
     ],
     "docs/compare.md": [
         "python -m elo_exp mode=pilot judge=lexical recorded_dir=responses hydra.run.dir=outputs/pilot_1",
