@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from elo_exp.oracle.data import Dataset
+from elo_exp.oracle.data import Dataset, Rows, Scale
 from elo_exp.oracle.diagnostics import TransportAudit, diagnose
 from elo_exp.oracle.estimates import PolicyEstimate
 from tests.oracle_sample import POLICIES, STD_ERRORS, sample, truth
@@ -78,6 +78,41 @@ def test_statuses_of_the_sample():
     for e in analysed(sample(), compat="cje-0.3").of("unhelpful"):
         assert e.status == "caution"
         assert e.value is not None and "A_B 0.47" in e.reason
+
+
+# Scales
+
+
+@pytest.mark.parametrize("scale", [Scale(0.0, 100.0), Scale(-3.0, 2.0)])
+@pytest.mark.parametrize(
+    "world", [{"n_probe": 100, "dislike": 0.1}, {"style": 1.5, "n_own": 30}]
+)
+def test_results_are_in_the_units_of_the_scale_and_margins_too(
+    world: dict[str, float], scale: Scale
+):
+    def moved(rows: Rows) -> Rows:
+        score, label = (scale.low + scale.width * x for x in (rows.score, rows.label))
+        return dataclasses.replace(rows, score=score, label=label)
+
+    data = draw(**world)
+    others = dataclasses.replace(
+        data,
+        scale=scale,
+        logged=moved(data.logged),
+        fresh={policy: moved(rows) for policy, rows in data.fresh.items()},
+        probe={policy: moved(rows) for policy, rows in data.probe.items()},
+    )
+    wanted, found = analysed(data), analysed(others, max_residual=0.05 * scale.width)
+    for one, other in zip(wanted.estimates, found.estimates, strict=True):
+        assert (one.status, one.ci_clipped) == (other.status, other.ci_clipped)
+        if one.value is not None:
+            for name in ("value", "ci_low", "ci_high"):
+                expected = scale.low + scale.width * getattr(one, name)
+                assert getattr(other, name) == pytest.approx(expected, rel=1e-9), name
+            assert other.std_error == pytest.approx(scale.width * one.std_error)
+    audits = (wanted.checks["target"].audit, found.checks["target"].audit)
+    assert audits[0].status == audits[1].status
+    assert audits[0].n_needed == audits[1].n_needed
 
 
 # One gate at a time

@@ -148,6 +148,8 @@ TINY = ("entrant=[tiny_base,tiny_clone]",)
     [
         (["oracle.probe_dir=probe"], "oracle.logged: names no file."),
         (["oracle.n_prompts=15"], "entrant: none is chosen, and simulated policies have no use"),
+        (["oracle.scale=[0,100]"], "oracle.scale: found [0.0, 100.0]. Expected [0, 1], which coll"),
+        (["oracle.scale=[1,0]"], "oracle.scale: found [1.0, 0.0]. Expected a low below a high"),
         (["oracle.covariates=[difficulty]"], "oracle.covariates: found difficulty, which collected"),
         (["entrant=[tiny_base]"], "entrant: found tiny_base alone."),
         ([*TINY, "oracle.logging_policy=base"], "oracle.logging_policy: found 'base'. Expected one of "),

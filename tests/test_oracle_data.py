@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.oracle.data import Dataset, read_dataset, read_truth
+from elo_exp.oracle.data import Dataset, Scale, read_dataset, read_truth
 from elo_exp.records import UserError
 
 GOOD: dict[str, Any] = {
@@ -72,6 +72,20 @@ def test_a_row_is_read(
     assert [column[0] for column in first] == pytest.approx(numbers, nan_ok=True)
 
 
+def test_scores_labels_and_truth_are_on_the_declared_scale(tmp_path: Path):
+    scale, given = Scale(1, 5), {"judge_score": 4.5, "oracle_label": 1}
+    data = read(tmp_path, *many(**given), scale=scale)
+    assert (data.scale, data.logged.score[0], data.logged.label[0]) == (scale, 4.5, 1)
+    words = (
+        ":13: judge_score: found 0.5. Expected a number from 1 to 5. Declare another"
+    )
+    with pytest.raises(UserError, match=words):
+        read(tmp_path, *many(**given), changed(judge_score=0.5), scale=scale)
+    path = written(tmp_path, {"clone": {"mean": 0.7}}, name="truth.json")
+    with pytest.raises(UserError, match="truth.json: clone: found 0.7. Expected a num"):
+        read_truth(path, scale)
+
+
 def test_a_prompt_without_an_id_is_named_by_its_text(tmp_path: Path):
     rows = [changed(prompt_id=..., prompt=text) for text in ("Why?", "How?")]
     data = read(tmp_path, *rows, *many(11), {**rows[0], "draw_idx": 1})
@@ -88,7 +102,8 @@ def test_a_prompt_without_an_id_is_named_by_its_text(tmp_path: Path):
         ({"total_logprob": float("nan")}, "total_logprob: found nan."),
         ({"total_logprob": "-10"}, "total_logprob: found '-10'."),
         ({"target_logps": {}}, "target_logps: found {}."),
-        ({"oracle_label": 7}, "Divide a label on a scale from 0 to 10 by 10"),
+        ({"oracle_label": "good"}, "oracle_label: found 'good'."),
+        ({"oracle_label": 7}, "oracle_label: found 7. Expected a number from 0 to 1. Declare"),
         ({"judge_score": None}, "judge_score: found None."),
         ({"judge_score": True}, "judge_score: found True."),
         ({"judge_score_variance": -1}, "judge_score_variance: found -1."),
@@ -150,7 +165,7 @@ def test_the_truth_is_a_mean_for_each_policy(tmp_path: Path):
     truth = {"clone": {"mean": 0.7, "n": 500, "std_error": 0.01}}
     path = written(tmp_path, truth, name="truth.json")
     assert read_truth(path)["clone"].std_error == 0.01
-    for wrong in ({"clone": 0.7}, {"clone": {"mean": 7}}, "no object"):
+    for wrong in ({"clone": 0.7}, {"clone": {"mean": "7"}}, "no object"):
         with pytest.raises(UserError, match='Expected {"policy": {"mean": 0.7,'):
             read_truth(written(tmp_path, wrong, name="truth.json"))
 

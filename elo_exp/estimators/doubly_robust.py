@@ -127,16 +127,26 @@ class Tmle(DrCpo):
 
     def estimate(self, evidence: Evidence) -> Estimate:
         labelled, w = evidence.labelled, evidence.calibrated
-        logged, fresh = evidence.logged_value, evidence.fresh_value
+        low, width = evidence.data.scale.low, evidence.data.scale.width
+        logged, fresh, label = (
+            (values - low) / width
+            for values in (
+                evidence.logged_value,
+                evidence.fresh_value,
+                evidence.logged.label,
+            )
+        )
         epsilon = fit_epsilon(
-            logged[labelled], evidence.logged.label[labelled], w[labelled], edge=_EDGE
+            logged[labelled], label[labelled], w[labelled], edge=_EDGE
         )
         fresh_weights = evidence.weight_curves(evidence.fresh)
+        logged = tmle_update(logged, epsilon * w, edge=_EDGE)
+        fresh = tmle_update(fresh, epsilon * fresh_weights, edge=_EDGE)
         return self.corrected(
             evidence,
             evidence.calibration,
-            logged=tmle_update(logged, epsilon * w, edge=_EDGE),
-            fresh=tmle_update(fresh, epsilon * fresh_weights, edge=_EDGE),
+            logged=low + width * logged,
+            fresh=low + width * fresh,
         )
 
 

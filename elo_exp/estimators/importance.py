@@ -10,7 +10,7 @@ which is unbiased for any f, as long as the labelled rows are a random slice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -24,13 +24,18 @@ from elo_exp.oracle.influence import Estimate, Term, linear_estimate
 
 @dataclass(kw_only=True)
 class Ips:
-    """Plain importance sampling, mean w_i o_i: unbiased but noisy; Horvitz and Thompson (1952)."""
+    """Plain importance sampling, mean w_i o_i: unbiased but noisy; Horvitz and Thompson (1952).
+
+    o is counted from the low end of the scale: where the mean weight is not one, zero matters.
+    """
 
     requires: ClassVar = (RAW_WEIGHTS,)
 
     def estimate(self, evidence: Evidence) -> Estimate:
         raw = weights.raw_weights(evidence.log_ratio)
-        return weighted_mean(evidence, raw / len(raw), centre=0.0)
+        u, low = raw / len(raw), evidence.data.scale.low
+        found = weighted_mean(evidence, u, centre=low)
+        return replace(found, value=found.value + low * (1.0 - float(u.sum())))
 
 
 @dataclass(kw_only=True)

@@ -32,6 +32,7 @@ from elo_exp.oracle.collection import LoggedData
 from elo_exp.oracle.data import (
     LENGTH,
     MIN_LABELS,
+    Scale,
     Truth,
     read_dataset,
     read_truth,
@@ -42,11 +43,21 @@ from elo_exp.oracle.prompts import sample_arena, sample_bank, shuffled, usable
 from elo_exp.records import Plot, Prompt, UserError, one_of
 from elo_exp.report import estimates as estimates_report
 from elo_exp.store.store import Store
-from elo_exp.types import Count, Dollars, Natural, NonNegative, Share
+from elo_exp.types import (
+    Count,
+    Dollars,
+    Natural,
+    NonNegative,
+    Number,
+    Positive,
+    Share,
+)
 
 logger = logging.getLogger(__name__)
 
 _SOURCES = ("logged", "fresh_dir", "probe_dir", "policies")
+# Of the scale: the margin of transport, and half-widths whose labels are counted
+_MARGIN, _HALF_WIDTHS = 0.05, (0.05, 0.03, 0.02, 0.01)
 _COLLECTING = (  # settings without a meaning for recorded answers
     *("prompts", "n_prompts", "logging_policy", "label_fraction"),
     *("validation_fraction", "budget_usd", "check_nats", "check_answers"),
@@ -68,13 +79,20 @@ class OracleSettings:
     probe_dir: str | None
     truth: str | None
     policies: list[str] | None
+    scale: Annotated[list[Number], Field(min_length=2, max_length=2)]
     covariates: list[str]
     by_variance: bool
     n_folds: Annotated[int, Field(strict=True, ge=2, le=20)]
     seed: Natural
-    max_residual: Annotated[float, Field(strict=True, gt=0, lt=1)]
-    half_widths: list[Annotated[float, Field(strict=True, gt=0, lt=1)]]
+    max_residual: Positive | None
+    half_widths: list[Positive] | None
     ablation: bool
+
+    def __post_init__(self) -> None:
+        if not self.scale[0] < self.scale[1]:
+            raise UserError(
+                f"oracle.scale: found {self.scale}. Expected a low below a high: [0, 10]."
+            )
 
 
 @dataclass(kw_only=True)
@@ -159,8 +177,10 @@ class Oracle(Judged):
             collected = self.builder(context.store).build()
             written = collected.write(run_dir)
             sources = collected.sources(run_dir)
+        scale = Scale(*chosen.scale)
         data = read_dataset(
             **sources,
+            scale=scale,
             covariates=chosen.covariates,
             n_folds=chosen.n_folds,
             seed=chosen.seed,
@@ -171,11 +191,13 @@ class Oracle(Judged):
             data.n_labels,
             sum(len(draws) for draws in data.fresh.values()),
         )
-        truth = {} if truth_path is None else read_truth(Path(truth_path))
+        truth = {} if truth_path is None else read_truth(Path(truth_path), scale)
         options = Options(
             by_variance=chosen.by_variance,
-            max_residual=chosen.max_residual,
-            half_widths=tuple(chosen.half_widths),
+            max_residual=chosen.max_residual or _MARGIN * scale.width,
+            half_widths=tuple(
+                chosen.half_widths or (share * scale.width for share in _HALF_WIDTHS)
+            ),
             compat=self.compat,
         )
         analysis = analyse(data, self.estimator, options)
@@ -262,6 +284,11 @@ class Oracle(Judged):
                     f"oracle.logged: names no file. Set it with oracle.logged=FILE, the logging "
                     f"policy's answers, or leave out oracle.{name} to collect answers."
                 )
+        if self.oracle.scale != [0, 1]:
+            raise UserError(
+                f"oracle.scale: found {self.oracle.scale}. Expected [0, 1], which collected scores "
+                "are mapped to, or recorded answers: oracle.logged=FILE."
+            )
         for name in self.oracle.covariates:
             if name != LENGTH:
                 raise UserError(
@@ -280,7 +307,7 @@ class Oracle(Judged):
         for name in self.estimator:
             one_of("compat: estimator", name, cje.FORMULAS)
         fixed: dict[str, Any] = {"n_folds": cje.N_FOLDS, "seed": cje.SEED}
-        fixed |= {"covariates": [], "by_variance": False}
+        fixed |= {"scale": [0, 1], "covariates": [], "by_variance": False}
         for name, value in fixed.items():
             if (found := getattr(self.oracle, name)) != value:
                 raise UserError(

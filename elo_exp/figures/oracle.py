@@ -64,7 +64,8 @@ def calibration(analysis: Analysis) -> Plot:
     """Draw the curve from score to label, and where the scores are that it is used on."""
     logged = analysis.data.logged
     labelled = logged[logged.labelled]
-    edges = np.linspace(0.0, 1.0, _BINS + 1)
+    scale = analysis.data.scale
+    edges = np.linspace(scale.low, scale.high, _BINS + 1)
     n_labels = np.histogram(labelled.score, edges)[0]
     known = n_labels > 0
     fitted = analysis.calibration.full(labelled)
@@ -84,14 +85,16 @@ def calibration(analysis: Analysis) -> Plot:
             scores, counts = found.logged.score, found.hajek
         share = np.histogram(scores, edges, weights=counts)[0] / counts.sum()
         ax.stairs(
-            share_logged,
+            scale.low + scale.width * share_logged,
             edges,
+            baseline=scale.low,
             fill=True,
             color=SOFT,
             alpha=0.4,
             label="scores, logged",
         )
-        ax.stairs(share, edges, label="scores of the policy")
+        height = scale.low + scale.width * share
+        ax.stairs(height, edges, baseline=scale.low, label="scores of the policy")
         ax.plot(score[known], calibrated[known], label="calibration")
         ax.plot(score, mean_label, "o", ms=3, color=INK, label="mean label")
         rows += arrays.rows(

@@ -32,15 +32,14 @@ from pydantic import (
 from elo_exp import files
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.records import MAX_LOGPROB, Record, UserError, fingerprint, one_of
-from elo_exp.types import Natural, NonNegative, Number, Share
+from elo_exp.types import Natural, NonNegative, Number
 
 logger = logging.getLogger(__name__)
 
 MIN_LABELS = 10  # two in each of five folds
 LENGTH = "response_length"  # the covariate log(1 + characters)
 _HINTS = {
-    "judge_score": "Divide a score on a scale from 0 to 10 by 10.",
-    "oracle_label": "Divide a label on a scale from 0 to 10 by 10; use null for no label.",
+    "oracle_label": "Use null for no label.",
     "total_logprob": "Give the sum of the tokens' log p in nats, or null where it is not known.",
     "covariates": "Give a number in every row, or leave it out of oracle.covariates.",
     "target_logps": "Give {policy: sum of the tokens' log p in nats, or null where not known}.",
@@ -55,16 +54,44 @@ Logprob = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The declared range of scores and labels; results are in its units."""
+
+    low: float = 0.0
+    high: float = 1.0
+
+    @property
+    def width(self) -> float:
+        return self.high - self.low
+
+    @property
+    def decimals(self) -> int:
+        """Digits after the point that a hundredth of the scale takes."""
+        return max(0, 2 - math.floor(math.log10(self.width)))
+
+    def check(self, where: str, value: float | None) -> None:
+        """Raise UserError for a value off the scale."""
+        if value is not None and not self.low <= value <= self.high:
+            raise UserError(
+                f"{where}: found {value:g}. Expected a number from {self.low:g} to {self.high:g}. "
+                "Declare another scale with oracle.scale=[0, 10]."
+            )
+
+
+UNIT = Scale()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshDraw(Record):
     """One answer of a target policy; None where a value is not known."""
 
     prompt_id: str
     policy: str
-    judge_score: Share
+    judge_score: RealNumber
     draw_idx: Natural = 0
     judge_score_variance: Finite | None = None
-    oracle_label: Share | None = None
+    oracle_label: RealNumber | None = None
     response_chars: Finite | None = None
     covariates: Mapping[str, RealNumber] = field(default_factory=dict)
 
@@ -90,7 +117,7 @@ class LoggedSample(FreshDraw):
 class Truth(Record):
     """The mean oracle label of a policy, estimated from labels on many of its own answers."""
 
-    mean: Share
+    mean: RealNumber
     n: int | None = None
     std_error: Annotated[
         Finite | None, Field(validation_alias=AliasChoices("std_error", "se"))
@@ -100,7 +127,7 @@ class Truth(Record):
 Sample = TypeVar("Sample", FreshDraw, LoggedSample)
 
 
-def read_truth(path: Path) -> dict[str, Truth]:
+def read_truth(path: Path, scale: Scale = UNIT) -> dict[str, Truth]:
     """Read a JSON object {policy: {mean, n, std_error}}, the last two optional; also se.
 
     Warns of those without a standard error, which are taken to be exact.
@@ -113,6 +140,8 @@ def read_truth(path: Path) -> dict[str, Truth]:
             raise UserError(
                 f'{path}: {problem}. Expected {{"policy": {{"mean": 0.7, "std_error": 0.01}}}}.'
             ) from None
+    for policy, truth in found.items():
+        scale.check(f"{path}: {policy}", truth.mean)
     exact = [policy for policy, truth in found.items() if truth.std_error is None]
     if exact:
         logger.warning(
@@ -129,9 +158,9 @@ class Rows:
 
     prompt: Index  # number of the prompt, 0 .. g - 1
     fold: Index
-    score: Array  # the judge's, in [0, 1]
+    score: Array  # the judge's
     variance: Array  # of the score
-    label: Array  # the oracle's, in [0, 1]
+    label: Array  # the oracle's
     chars: Array  # length of the response
     covariates: Array  # (n, c) that the label may depend on beside the score
 
@@ -153,6 +182,7 @@ class Dataset:
 
     logging_policy: str
     policies: tuple[str, ...]  # target policies to be estimated
+    scale: Scale = UNIT
     covariates: tuple[str, ...] = ()  # names of the columns of `Rows.covariates`
     prompts: tuple[str, ...]  # prompt ids by number
     n_folds: int
@@ -179,6 +209,7 @@ def read_dataset(
     fresh_dir: str | Path | None = None,
     probe_dir: str | Path | None = None,
     policies: Sequence[str] | None = None,
+    scale: Scale = UNIT,
     covariates: Sequence[str] = (),
     n_folds: int,
     seed: int,
@@ -186,13 +217,14 @@ def read_dataset(
     """Read the logged answers, and the files `<policy>.jsonl` in folders of draws.
 
     policies  those to be estimated; None for all that have log-probabilities
+    scale     of scores and labels
     covariates  numeric columns that enter the calibration, or response_length
     n_folds   of the prompts, by a hash of the prompt's id, so that a prompt's fold does not depend
               on the other prompts
     Raises UserError naming file, line, field and remedy, for a policy without a file of fresh
     draws, for too few labels, and for files that have no prompt in common.
     """
-    rows = _read(Path(logged), TypeAdapter(LoggedSample), covariates)
+    rows = _read(Path(logged), TypeAdapter(LoggedSample), scale, covariates)
     with_logprobs = dict.fromkeys(policy for row in rows for policy in row.target_logps)
     chosen = list(dict.fromkeys(policies or with_logprobs))
     fresh, probe = _draw_files(fresh_dir), _draw_files(probe_dir)
@@ -207,7 +239,11 @@ def read_dataset(
             )
     adapter = TypeAdapter(FreshDraw)
     fresh_draws, probe_draws = (
-        {p: _read(paths[p], adapter, covariates, p) for p in chosen if p in paths}
+        {
+            p: _read(paths[p], adapter, scale, covariates, p)
+            for p in chosen
+            if p in paths
+        }
         for paths in (fresh, probe)
     )
     every: list[Sequence[FreshDraw]]
@@ -223,6 +259,7 @@ def read_dataset(
     data = Dataset(
         logging_policy=rows[0].policy,
         policies=tuple(chosen),
+        scale=scale,
         covariates=tuple(covariates),
         prompts=tuple(prompts),
         n_folds=n_folds,
@@ -264,6 +301,7 @@ def _draw_files(folder: str | Path | None) -> dict[str, Path]:
 def _read(
     path: Path,
     adapter: TypeAdapter[Sample],
+    scale: Scale,
     covariates: Sequence[str],
     policy: str | None = None,
 ) -> list[Sample]:
@@ -287,6 +325,8 @@ def _read(
             sample = adapter.validate_python(values)
         except ValidationError as error:
             raise UserError(f"{place}: {_first_error(error, row)}") from None
+        scale.check(f"{place}: judge_score", sample.judge_score)
+        scale.check(f"{place}: oracle_label", sample.oracle_label)
         key = (sample.prompt_id, sample.draw_idx)
         if (first := seen.setdefault(key, place)) != place:
             raise UserError(

@@ -86,11 +86,12 @@ class TransportAudit(Record):
     half_width: float | None = None  # of its 95 % interval
     n_needed: int | None = None  # labels, to conclude that it holds where it does
 
-    def describe(self, max_residual: float) -> str:
+    def describe(self, max_residual: float, decimals: int) -> str:
         """Say in words what the audit concludes."""
         if self.residual is None or self.half_width is None:
             return f"not checked: fewer than {MIN_AUDIT} of its answers are labelled"
-        found = f"{self.residual:+.3f} ± {self.half_width:.3f}"
+        digits = decimals + 1
+        found = f"{self.residual:+.{digits}f} ± {self.half_width:.{digits}f}"
         return {
             "holds": f"holds within {max_residual:g} ({found})",
             "fails": f"fails: off by {found}; only its own labels are used",

@@ -13,7 +13,7 @@ from elo_exp.oracle import cje
 from elo_exp.oracle.anchored import Anchored, anchored
 from elo_exp.oracle.calibration import Calibration, calibrate
 from elo_exp.oracle.comparisons import PolicyComparison, compare
-from elo_exp.oracle.data import Dataset
+from elo_exp.oracle.data import Dataset, Scale
 from elo_exp.oracle.diagnostics import PolicyDiagnostics, diagnose
 from elo_exp.oracle.evidence import (
     Evidence,
@@ -47,7 +47,7 @@ class PolicyEstimate(Record):
     estimator: str
     value: float | None = None
     std_error: float | None = None  # over prompts, including the error of the labels
-    ci_low: float | None = None  # 95 %, within [0, 1]
+    ci_low: float | None = None  # 95 %, within the scale
     ci_high: float | None = None
     n: int = 0  # rows: logged ones, or fresh draws for `direct`
     ess: float | None = None  # rows, of the weights; None without weights
@@ -57,7 +57,7 @@ class PolicyEstimate(Record):
     std_error_labels: float | None = None
     n_labels: int = 0
     degrees_of_freedom: float | None = None  # None for a normal interval
-    ci_clipped: bool = False  # the interval reached beyond [0, 1]
+    ci_clipped: bool = False  # the interval reached beyond the scale
     headline: bool = False  # the one estimate to quote of the policy
     rests_on: str = (
         ""  # of an anchored one: own labels, raw weights, borrowed calibration
@@ -162,7 +162,7 @@ def analyse(
                     checks[policy], estimate, requires, compat=is_compat
                 )
                 row = dataclasses.replace(row, status=status, reason=reason)
-                row = _with_numbers(row, estimate, compat=is_compat)
+                row = _with_numbers(row, estimate, data.scale, compat=is_compat)
             rows.append(row)
         estimates += (
             rows if published else _with_headline(checks[policy], rows, headlines)
@@ -205,13 +205,16 @@ def _with_headline(
     first = dataclasses.replace(
         first, status=status, reason=reason, rests_on=found.rests_on
     )
-    first = _with_numbers(first, found.estimate, compat=False)
+    scale = checked.evidence.data.scale
+    first = _with_numbers(first, found.estimate, scale, compat=False)
     if status != REFUSE:
         headlines[first.policy] = found
-    return [first, *(_compared(row, first) for row in rows)]
+    return [first, *(_compared(row, first, scale.decimals) for row in rows)]
 
 
-def _compared(row: PolicyEstimate, headline: PolicyEstimate) -> PolicyEstimate:
+def _compared(
+    row: PolicyEstimate, headline: PolicyEstimate, decimals: int
+) -> PolicyEstimate:
     """Call for caution where an estimate and the headline lie outside each other's intervals."""
     if row.value is None or headline.value is None:
         return row
@@ -222,13 +225,14 @@ def _compared(row: PolicyEstimate, headline: PolicyEstimate) -> PolicyEstimate:
         and row.ci_low <= headline.value <= row.ci_high
     ):
         return row
-    reason = f"differs from the headline by {row.value - headline.value:+.2f}"
+    difference = row.value - headline.value
+    reason = f"differs from the headline by {difference:+.{decimals}f}"
     reasons = [row.reason, reason] if row.status == CAUTION else [reason]
     return dataclasses.replace(row, status=CAUTION, reason="; ".join(reasons))
 
 
 def _with_numbers(
-    row: PolicyEstimate, estimate: Estimate, *, compat: bool
+    row: PolicyEstimate, estimate: Estimate, scale: Scale, *, compat: bool
 ) -> PolicyEstimate:
     """Add the numbers, unless they are refused; `compat` refuses none and clips no interval."""
     row = dataclasses.replace(
@@ -249,9 +253,9 @@ def _with_numbers(
         row,
         value=estimate.value,
         std_error=estimate.std_error,
-        ci_low=low if compat else max(low, 0.0),
-        ci_high=high if compat else min(high, 1.0),
-        ci_clipped=not compat and (low < 0.0 or high > 1.0),
+        ci_low=low if compat else max(low, scale.low),
+        ci_high=high if compat else min(high, scale.high),
+        ci_clipped=not compat and (low < scale.low or high > scale.high),
         status=CAUTION if row.status == REFUSE else row.status,
         std_error_labels=estimate.std_error_labels,
         degrees_of_freedom=df if math.isfinite(df) else None,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from elo_exp.oracle import diagnostics
+from elo_exp.oracle.data import Scale
 from elo_exp.oracle.diagnostics import (
     MIN_AFFINITY,
     MIN_AUDIT,
@@ -40,7 +41,7 @@ _MIN_EFFECTIVE_ROWS = (
     30  # of raw weights: with fewer, intervals of calibrated ones undercover
 )
 _MAX_HALF_WIDTH, _GOOD_HALF_WIDTH = 0.25, 0.125  # of the scale
-_ROUNDING = 1e-9  # a bias below has none
+_ROUNDING = 1e-9  # of the scale: a bias below has none
 _MIN_LABELS, _GOOD_LABELS = 15, 30  # that the correction comes to
 
 
@@ -58,7 +59,7 @@ def decide(
     findings = list(_findings(checked, estimate, requires))
     if not compat:
         findings += _borrowing(checked, estimate, requires)
-        findings += _precision(estimate)
+        findings += _precision(estimate, checked.evidence.data.scale)
     worst = max((status for status, _ in findings), key=STATUSES.index, default=REPORT)
     return worst, "; ".join(reason for status, reason in findings if status == worst)
 
@@ -119,13 +120,15 @@ def _borrowing(
     yield CAUTION, f"borrows its calibration from {lender} (transport {transport})"
 
 
-def _precision(estimate: Estimate) -> Iterator[Finding]:
-    if not 0 <= estimate.value <= 1:
+def _precision(estimate: Estimate, scale: Scale) -> Iterator[Finding]:
+    if not scale.low <= estimate.value <= scale.high:
         yield REFUSE, "its value is off the scale"
-    if not estimate.half_width <= _MAX_HALF_WIDTH:  # NaN included
-        yield REFUSE, f"its interval is wider than ± {_MAX_HALF_WIDTH}"
-    elif estimate.half_width > _GOOD_HALF_WIDTH:
-        yield CAUTION, f"its interval is wide (± {estimate.half_width:.2f})"
+    largest = _MAX_HALF_WIDTH * scale.width
+    if not estimate.half_width <= largest:  # NaN included
+        yield REFUSE, f"its interval is wider than ± {largest:g}"
+    elif estimate.half_width > _GOOD_HALF_WIDTH * scale.width:
+        found = f"{estimate.half_width:.{scale.decimals}f}"
+        yield CAUTION, f"its interval is wide (± {found})"
     labels = estimate.effective_labels
     if not estimate.n_own and labels is not None and labels < _GOOD_LABELS:
         status = CAUTION if labels >= _MIN_LABELS else REFUSE
@@ -165,7 +168,8 @@ def _calibrated_weights(
         yield CAUTION, f"raw weights without a mean (tail index {raw.tail_index:.2f})"
     if len(evidence.fresh):
         reason = "weights miss the scores of its fresh draws by"
-        yield from _bias(diagnostics.imbalance(evidence), estimate, reason)
+        bias = diagnostics.imbalance(evidence)
+        yield from _bias(bias, estimate, reason, evidence.data.scale)
 
 
 def _coverage(raw: WeightDiagnostics) -> Iterator[Finding]:
@@ -188,7 +192,7 @@ def _transport(
     with suppress(NotEstimableError):
         bias = diagnostics.uncorrected_residual(checked.evidence, by_weights=by_weights)
         reason = "labels of its answers are off the calibrated scores by"
-        yield from _bias(bias, estimate, reason)
+        yield from _bias(bias, estimate, reason, checked.evidence.data.scale)
 
 
 def _concentration(
@@ -203,11 +207,16 @@ def _concentration(
         yield REFUSE, f"5 % of the rows hold {_percent(top)} of the weight"
 
 
-def _bias(bias: Estimate, estimate: Estimate, reason: str) -> Iterator[Finding]:
-    half_width = bias.half_width_at(0.99)
-    if abs(bias.value) > max(half_width, _ROUNDING):
+def _bias(
+    bias: Estimate, estimate: Estimate, reason: str, scale: Scale
+) -> Iterator[Finding]:
+    half_width, digits = bias.half_width_at(0.99), scale.decimals + 1
+    if abs(bias.value) > max(half_width, _ROUNDING * scale.width):
         status = REFUSE if abs(bias.value) > estimate.half_width / 2 else CAUTION
-        yield status, f"{reason} {bias.value:+.3f} ± {half_width:.3f} (99 %)"
+        yield (
+            status,
+            f"{reason} {bias.value:+.{digits}f} ± {half_width:.{digits}f} (99 %)",
+        )
 
 
 def _percent(share: float) -> str:

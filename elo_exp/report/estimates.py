@@ -144,7 +144,11 @@ def table(analysis: Analysis, truth: Mapping[str, Truth]) -> str:
     head = ["estimator", "value", "± SE", "95 %", "n", "ESS", "use", "why"]
     parts = [] if analysis.options.compat else _ranking(analysis)
     for policy in analysis.data.policies:
-        rows = [_cells(e) for e in analysis.of(policy) if e.value is not None]
+        rows = [
+            _cells(e, analysis.data.scale.decimals + 1)
+            for e in analysis.of(policy)
+            if e.value is not None
+        ]
         refused: dict[str, list[str]] = {}
         for e in analysis.of(policy):
             if e.value is None:
@@ -177,7 +181,7 @@ def against_truth(analysis: Analysis, truth: Mapping[str, Truth]) -> list[str]:
 def _ranking(analysis: Analysis) -> list[str]:
     """The policies by their headlines, with the ranks they may have, and what to do next."""
     headline = {e.policy: e for e in analysis.estimates if e.headline}
-    rows = []
+    digits, rows = analysis.data.scale.decimals + 1, []
     for rank in analysis.comparison.ranking:
         e = headline[rank.policy]
         low, high = rank.rank_low, rank.rank_high
@@ -185,8 +189,8 @@ def _ranking(analysis: Analysis) -> list[str]:
             [
                 f"{low}-{high}" if high > low else f"{low}",
                 rank.policy,
-                f"{e.value:.3f}",
-                f"{e.ci_low:.3f} .. {e.ci_high:.3f}",
+                f"{e.value:.{digits}f}",
+                f"{e.ci_low:.{digits}f} .. {e.ci_high:.{digits}f}",
                 e.rests_on,
                 e.status,
             ]
@@ -207,16 +211,19 @@ def _title(analysis: Analysis, policy: str, truth: Truth | None) -> str:
     if policy in analysis.data.fresh:
         counts.append(f"{len(checks.evidence.fresh):,} fresh draws")
     counts.append(f"{len(analysis.calibration.rows):,} labels")
-    said = checks.audit.describe(analysis.options.max_residual)
+    decimals = analysis.data.scale.decimals
+    said = checks.audit.describe(analysis.options.max_residual, decimals)
     diagnoses.append(f"transport {said}")
     if truth is not None:
-        diagnoses.append(f"truth {truth.mean:.4f}")
+        diagnoses.append(f"truth {truth.mean:.{decimals + 2}f}")
     return f"{policy}: {', '.join(counts)}\n{', '.join(diagnoses)}"
 
 
-def _cells(e: PolicyEstimate) -> list[str]:
-    interval = f"{e.ci_low:.3f} .. {e.ci_high:.3f}{'*' if e.ci_clipped else ''}"
-    numbers = [f"{e.value:.4f}", f"{e.std_error:.4f}", interval]
+def _cells(e: PolicyEstimate, digits: int) -> list[str]:
+    clipped = "*" if e.ci_clipped else ""
+    interval = f"{e.ci_low:.{digits}f} .. {e.ci_high:.{digits}f}{clipped}"
+    numbers = [f"{x:.{digits + 1}f}" for x in (e.value, e.std_error)]
+    numbers.append(interval)
     ess = "-" if e.ess is None else f"{e.ess:,.0f}"
     return [e.estimator, *numbers, f"{e.n:,}", ess, e.status, e.reason]
 
