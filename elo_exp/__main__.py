@@ -24,6 +24,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from elo_exp import CONF, __version__, config, sweeps
+from elo_exp.arrays import known
 from elo_exp.console import show
 from elo_exp.experiments import Context, Report, input_files, weight_files
 from elo_exp.files import write_whole
@@ -96,7 +97,7 @@ def run(prepared: config.Job, info: RunInfo, store: Store) -> tuple[Report, str 
             context = _context(prepared, info, store, with_texts=draws or is_single)
             with listening(log_progress):
                 report = experiment.run(context)
-            manifest.complete({**report.facts, "headline": report.headline})
+            manifest.complete({**report.facts, "headline": known(report.headline)})
             plots = report.figures() if draws else []
             written = [
                 manifest.path,
@@ -113,6 +114,8 @@ def run(prepared: config.Job, info: RunInfo, store: Store) -> tuple[Report, str 
         spend = {f"usage/{name}": n for name, n in store.usage.metrics().items()}
         figures = {f"figures/{plot.name}": plot for plot in plots}
         results = {"headline": report.headline, **report.metrics, **spend}
+        if math.isnan(report.headline):
+            del results["headline"]
         tables = {name: rows for name, rows in report.tables.items() if rows}
         tracked.log({**results, **tables, **figures})
         tracked.log_files(info.run_dir, written)

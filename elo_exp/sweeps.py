@@ -227,7 +227,10 @@ def finished(info: RunInfo) -> float | None:
             for hashes in found.get("weights", {}).values()
         )
     )
-    return float(found.get("headline", math.nan)) if same else None
+    if not same:
+        return None
+    headline = found.get("headline")
+    return math.nan if headline is None else float(headline)
 
 
 def _unchanged(hashes: Mapping[str, str], cache_dir: Path) -> bool:

@@ -37,7 +37,8 @@ WORDS = [f"word{chr(ord('a') + i)}" for i in range(26)]
 
 
 def said(score: float) -> str:
-    return f"score {score:.4f} {' '.join(WORDS[: max(1, int(10 + 4 * score))])}"
+    n_words = max(1, int(13 + 4 * (score - 1000 / POINTS)))
+    return f"score {score:.4f} {' '.join(WORDS[:n_words])}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +99,7 @@ class World:
             f"arena.path={folder}/arena.jsonl",
             f"entrant=[{','.join(self.placed)}]",
             "arena.min_battles=20",
-            "arena.n_calibration=20",
+            "arena.n_calibration=100",
             "rating.bradley_terry.n_bootstraps=200",
             f"cache_dir={folder}/cache",
             "tracker=local",

@@ -116,7 +116,8 @@ def _questions(folder: Path) -> None:
 
 def _votes(folder: Path) -> None:
     """Human battles, the same as LMArena writes them, answers to their questions, and verdicts on these."""
-    anchors = {"one": 900.0, "two": 1000.0, "three": 1100.0, "Weaver 12k": 950.0}
+    names = ("one", "two", "three", "four", "Weaver 12k")
+    anchors = dict(zip(names, (900.0, 1000.0, 1100.0, 1050.0, 950.0), strict=True))
     world = World(
         anchors=anchors, placed={"mine": 1050.0, "other": 950.0}, n_battles=60
     )

@@ -60,6 +60,7 @@ def arena(server: OpenAiServer, *overrides: str, folder: Path) -> Ran:
     few = (
         "arena.n_battles=8",
         "arena.n_calibration=2",
+        "arena.placement=raw",
         "rating.bradley_terry.n_bootstraps=20",
     )
     placed = ("entrant=[openai_compatible]", "figures=false")

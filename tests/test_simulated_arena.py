@@ -105,7 +105,9 @@ def test_its_votes_are_a_template_for_an_arena_of_ones_own(ran: Ran):
         again.read("elo_ratings.json")["ratings"]
         == ran.read("elo_ratings.json")["ratings"]
     )
-    assert "800 queries (800 distinct): 0 new from lexical, 800 stored" in again.err
+    assert (
+        "1,184 queries (1,184 distinct): 0 new from lexical, 1,184 stored" in again.err
+    )
 
 
 def test_ratings_of_votes_that_were_left_out_are_read_from_the_run(ran: Ran):

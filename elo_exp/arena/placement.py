@@ -7,12 +7,12 @@ that their ratings carry the scale.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from elo_exp.arena.judge_calibration import Calibration
+from elo_exp.arena.judge_calibration import Calibration, Reliability
 from elo_exp.arena.rows import At
 from elo_exp.arena.sources import Arena
 from elo_exp.data.battles import Battles
@@ -54,7 +54,13 @@ class Opponent(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where the placed models stand, and by which battles."""
+    """Where the placed models stand, and by which battles.
+
+    board     calibrated; with arena.placement=raw by the judge; of humans alone where refused
+    by_judge  the judge's verdicts taken as votes; None where all placements are refused
+    refusal   why they are
+    reliability  of each calibrated model
+    """
 
     arena: str
     dimension: str
@@ -64,6 +70,9 @@ class Placement:
     human: Battles  # between anchors
     board: Leaderboard
     opponents: Sequence[Opponent]
+    by_judge: Leaderboard | None = None
+    refusal: str | None = None
+    reliability: Mapping[str, Reliability] = field(default_factory=dict)
     calibration: Calibration | None = None
     # By humans alone, where placed models were held out.
     human_board: Leaderboard | None = None
@@ -82,18 +91,19 @@ class Placement:
         return "evaluated" if model in self.placed else "human"
 
 
-def anchors(arena: Arena, min_battles: int) -> list[str]:
-    """List the models with so many human battles, sorted. Raises UserError for fewer than two."""
+def anchors(arena: Arena, min_battles: int, *, n_least: int = 2) -> list[str]:
+    """List the models with so many human battles, sorted. Raises UserError for too few."""
     models, counts = arena.battles.models, arena.battles.n_battles()
     found = [
         m for m, n in zip(models, counts.tolist(), strict=True) if n >= min_battles
     ]
-    if len(found) < 2:
+    if len(found) < n_least:
         most = int(counts.argmax())
         raise UserError(
             f"arena.min_battles: {len(found)} models of {arena.name} have {min_battles} human "
-            f"battles or more (most: {models[most]} with {counts[most]}). A placement needs two "
-            "anchors at least. Lower arena.min_battles."
+            f"battles or more (most: {models[most]} with {counts[most]}). A placement needs "
+            f"{n_least} anchors at least. Lower arena.min_battles"
+            f"{', or take arena.placement=raw' if len(found) > 1 else ''}."
         )
     return found
 

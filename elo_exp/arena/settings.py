@@ -62,6 +62,7 @@ class ArenaSettings(ArenaSource):
     min_battles: Count
     n_battles: Count
     n_calibration: Natural
+    placement: Literal["calibrated", "raw"]
     opponents: Literal["random", "adaptive"]
     rounds: Annotated[int, Field(strict=True, ge=2)]
     seed: Natural

@@ -35,7 +35,7 @@ class Context:
 class Report:
     """What an experiment concluded.
 
-    headline   one number by which a sweeper may compare jobs
+    headline   one number by which a sweeper may compare jobs; NaN where there is none
     text       for the console
     follow_up  a command to try next, and what it does
     facts      for manifest.json

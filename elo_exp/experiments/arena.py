@@ -7,22 +7,24 @@ python -m elo_exp experiment=arena arena=lmarena_140k 'entrant=[mine]' judge=opu
 
 from __future__ import annotations
 
-import dataclasses
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import numpy as np
 
 from elo_exp import pipeline
 from elo_exp.analysis import standings
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.standings import Standings
-from elo_exp.arena import placement, simulated
+from elo_exp.arena import joint_fit, placement, simulated
 from elo_exp.arena import rows as arena_rows
 from elo_exp.arena import sources as arenas
-from elo_exp.arena.judge_calibration import calibrate
+from elo_exp.arena.judge_calibration import calibrate, refusal, reliability
 from elo_exp.arena.placement import Placement
 from elo_exp.arena.settings import ArenaSettings
 from elo_exp.data.battles import Battles, from_judgments
@@ -76,8 +78,8 @@ class Arena(Judged):
             n_votes=self.arena.n_votes,
             seed=self.arena.seed,
         )
-        read = dataclasses.replace(self.arena, path=str(path))
-        return dataclasses.replace(self, arena=read), truth
+        read = replace(self.arena, path=str(path))
+        return replace(self, arena=read), truth
 
     def dry_run(self, context: Context) -> str | None:
         """Check the settings; with plan=true, return what judging would cost.
@@ -107,7 +109,7 @@ class Arena(Judged):
         true = {name: level + points for name, points in truth.items()}
         written = [context.run_dir / "arena.jsonl"]
         written.append(write_json(context.run_dir / "truth.json", true))
-        return dataclasses.replace(found, artifacts=[*written, *found.artifacts])
+        return replace(found, artifacts=[*written, *found.artifacts])
 
     def check(self, overrides: Sequence[str] = ()) -> None:
         """Raise UserError for settings that do not fit together."""
@@ -136,6 +138,12 @@ class Arena(Judged):
             raise UserError(
                 f"rubric: found {names or 'none'}. Expected one, as humans vote on one question, "
                 "and without a reference answer: 'rubric=[preference]'."
+            )
+        if self.arena.placement == "calibrated" and self.arena.n_calibration == 0:
+            raise UserError(
+                "arena.n_calibration: found 0. A calibrated placement needs human battles that the "
+                "judge judges again: arena.n_calibration=300; or take the judge's own scale with "
+                "arena.placement=raw."
             )
         limit, n_placed = self.judging.limit_pairs, len(self.entrant)
         if limit is not None and limit < n_placed:
@@ -169,10 +177,36 @@ def place(run: PlacementRun) -> Placement:
     for name in placed:
         if name not in judged.models:
             raise UserError(_why_unplaced(name, run))
-    board = experiment.rate(judged.concatenate(human))
-    held_out = [model for model in placed if model in experiment.arena.hold_out]
-    every = run.arena.battles.concatenate(run.arena.held_out)
+    every = judged.concatenate(human)
+    board = experiment.rate(every)
+    by_judge: Leaderboard | None = board
     named = {"dimension": run.rubric.dimension, "judge_model": experiment.judge.model}
+    calibration = (
+        calibrate(human, again, judged, placed, **named) if len(again) else None
+    )
+    fit = None if calibration is None else calibration.fit
+    reason, reliable = None, {}
+    if experiment.arena.placement == "calibrated":
+        reason = refusal(fit)
+        flags = {m: board.row(m).flag for m in placed}
+        reliable = {m: reliability(fit, m, flags[m]) for m in placed}
+        if fit is None or reason is not None:
+            # Placed models keep their rows, without a rating.
+            by_humans = every.select(np.arange(len(judged), len(every)))
+            refused = {every.models.index(model): "refused" for model in placed}
+            by_judge, board = None, experiment.rate(by_humans)
+            board = replace(board, flags={**board.flags, **refused})
+        else:
+            ((method),) = experiment.rating.values()
+            board = joint_fit.leaderboard(
+                fit,
+                every.n_battles(),
+                level=float(experiment.elo.initial_rating),
+                baseline=getattr(method, "baseline_model", None),
+                unrated={every.models.index(m): f for m, f in flags.items() if f},
+            )
+    held_out = [model for model in placed if model in experiment.arena.hold_out]
+    rated = run.arena.battles.concatenate(run.arena.held_out)
     return Placement(
         arena=experiment.arena.name,
         **named,
@@ -180,11 +214,14 @@ def place(run: PlacementRun) -> Placement:
         judged=judged,
         human=human,
         board=board,
-        opponents=placement.opponents(judged, board, orders=experiment.judging.orders),
-        calibration=calibrate(human, again, judged, board, **named)
-        if len(again)
-        else None,
-        human_board=experiment.rate(every.among([*run.anchors, *held_out]))
+        by_judge=by_judge,
+        refusal=reason,
+        opponents=placement.opponents(
+            judged, by_judge or board, orders=experiment.judging.orders
+        ),
+        reliability=reliable,
+        calibration=calibration,
+        human_board=experiment.rate(rated.among([*run.anchors, *held_out]))
         if held_out
         else None,
     )
@@ -214,19 +251,23 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
     )
     quality = judge_quality(run.judgments, dimension=dimension)
     ((name, method),) = experiment.rating.items()
+    boards = {name: found.board}
+    if found.reliability and found.by_judge:
+        on_its_scale = replace(found.by_judge, label="Judge's scale")
+        boards = {"calibrated": found.board, "by_judge": on_its_scale}
     rated = Standings(
         models=found.placed,
         battles={dimension: found.judged},
         k=float(experiment.elo.k),
         elo={dimension: {}},
         convergence={dimension: Convergence(limit={})},
-        companions={name: {dimension: found.board}},
+        companions={key: {dimension: board} for key, board in boards.items()},
         win_rates=[],
         judges_agreement=[found.calibration.agreement] if found.calibration else [],
     )
     settings: dict[str, Any] = {"method": name}
-    if dataclasses.is_dataclass(method):
-        settings |= dataclasses.asdict(method)
+    if is_dataclass(method):
+        settings |= asdict(method)
     comparisons, judgments = {dimension: run.comparisons}, {dimension: run.judgments}
     judging = artifacts.write_judging(
         run_dir,
@@ -263,9 +304,10 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         },
         "judge_quality": [quality.to_dict()],
     }
+    headline = found.board.row(found.placed[0]).rating
     verdicts = tracked.verdict_rows(comparisons, judgments)
     return Report(
-        headline=found.board.row(found.placed[0]).rating or 0.0,
+        headline=math.nan if headline is None else headline,
         text=placement_report.text(found, quality),
         facts=facts,
         artifacts=[*judging, *written],

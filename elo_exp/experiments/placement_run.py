@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from elo_exp import pipeline
 from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
+from elo_exp.arena.judge_calibration import MIN_ANCHORS
 from elo_exp.arena.placement import Draw
 from elo_exp.arena.rows import At
 from elo_exp.arena.sources import Arena as HumanBattles
@@ -280,7 +281,8 @@ def start(experiment: Arena, store: Store) -> PlacementRun:
     chosen, n_placed = experiment.arena, len(experiment.entrant)
     arena = arenas.read(chosen)
     placement.check_new(experiment.entrant, arena)
-    anchors = placement.anchors(arena, chosen.min_battles)
+    n_least = MIN_ANCHORS if chosen.placement == "calibrated" else 2
+    anchors = placement.anchors(arena, chosen.min_battles, n_least=n_least)
     sides = 1 if chosen.opponents == "random" else 2
     n_wanted = n_placed * chosen.n_battles
     limit = experiment.judging.limit_pairs or n_wanted + chosen.n_calibration

@@ -41,8 +41,14 @@ def write(
     return [
         _write_battles(run_dir, battles, battles_format),
         write_json(run_dir / "elo_ratings.json", ratings),
-        write_json(run_dir / "ratings.json", artifacts.ratings_json(standings)),
-        *write_bootstraps(run_dir, {placement.dimension: placement.board}),
+        write_json(
+            run_dir / "ratings.json",
+            artifacts.ratings_json(standings)
+            | {"placement": {m: _reliability(placement, m) for m in placement.placed}},
+        ),
+        *write_bootstraps(
+            run_dir, {placement.dimension: placement.by_judge or placement.board}
+        ),
     ]
 
 
@@ -90,30 +96,43 @@ def elo_ratings(
 ) -> dict[str, Any]:
     """Return the leaderboard, best first, with what it takes to rate the battles again."""
     board, calibration = placement.board, placement.calibration
+    by_judge = placement.by_judge if placement.reliability else None
+    samples = (placement.by_judge or board).samples
     return {
         "arena": placement.arena,
         "model": placement.placed[0],
         "models": list(placement.placed),
         "judge_model": placement.judge_model,
         "dimension": placement.dimension,
-        "n_bootstraps": 0 if board.samples is None else len(board.samples),
+        "n_bootstraps": 0 if samples is None else len(samples),
         "seed": rating_settings.get("seed"),
         "rating_settings": dict(rating_settings),
         "n_judged_battles": len(placement.judged),
         "n_human_battles": len(placement.human),
         "ratings": [
-            {**r.to_dict(), "source": placement.source(r.model)} for r in board.ratings
+            {**r.to_dict(), "source": placement.source(r.model)}
+            | _reliability(placement, r.model)
+            for r in board.ratings
         ],
+        "by_judge": [row.to_dict() for row in by_judge.ratings] if by_judge else [],
         "by_humans": [row.to_dict() for row in _by_humans(placement).values()],
         "calibration": calibration
         and {
             **calibration.agreement.to_dict(),
             "temperature": calibration.temperature,
-            "decisiveness": calibration.decisiveness,
-            "decisiveness_std_error": calibration.decisiveness_std_error,
-            "on_human_scale": dict(calibration.on_human_scale),
+            "s": calibration.fit.s,
+            "s_std_error": calibration.fit.s_std_error,
+            "taste": calibration.fit.taste,
+            "position": calibration.fit.position,
+            "design_effects": dict(calibration.fit.design_effects),
+            "n_anchors": calibration.fit.n_anchors,
         },
     }
+
+
+def _reliability(placement: Placement, model: str) -> dict[str, Any]:
+    found = placement.reliability.get(model)
+    return {} if found is None else {"status": found.status, "reason": found.reason}
 
 
 def _by_humans(placement: Placement) -> dict[str, Rating]:
@@ -126,39 +145,37 @@ def _by_humans(placement: Placement) -> dict[str, Rating]:
     }
 
 
-def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float]:
+def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float | str]:
     """Return <model>/rating, /rank ..., judge/<dimension>/<rate>, human/agreement ..."""
-    found: dict[str, float | None] = {}
+    found: dict[str, float | str | None] = {}
     for model in placement.placed:
         rating = placement.board.row(model)
         found |= {f"{model}/{name}": getattr(rating, name) for name in _METRICS}
         found[f"{model}/n_judged"] = placement.n_judged(model)
+        found |= {
+            f"{model}/{name}": value
+            for name, value in _reliability(placement, model).items()
+        }
+        if placement.by_judge:
+            found[f"{model}/by_judge"] = placement.by_judge.row(model).rating
     for name in quality.RATES:
         found[f"judge/{quality.dimension}/{name}"] = getattr(quality, name)
     if (calibration := placement.calibration) is not None:
         found["human/agreement"] = calibration.agreement.agreement
         found["human/kappa"] = calibration.agreement.kappa
         found["human/temperature"] = calibration.temperature
-        found["human/decisiveness"] = calibration.decisiveness
-        for model, value in calibration.on_human_scale.items():
-            found[f"{model}/on_human_scale"] = value
+        for name in ("s", "s_std_error", "taste", "position"):
+            found[f"human/{name}"] = getattr(calibration.fit, name)
     return {name: value for name, value in found.items() if value is not None}
 
 
 # Sentences of console and page
 
 
-def _follows_humans(placement: Placement) -> bool:
-    """Whether the judge agrees with humans beyond chance, or nobody checked."""
-    calibration = placement.calibration
-    return calibration is None or (calibration.agreement.ci_low or 0.0) > 0.0
-
-
 def headline(placement: Placement) -> str:
-    """Return where the placed models stand, or that they cannot be placed."""
-    if placement.calibration and not _follows_humans(placement):
-        kappa = number(placement.calibration.agreement.kappa, 2)
-        return f"No placement: the judge agrees with humans no better than chance (kappa {kappa})"
+    """Return where the placed models stand, or why they cannot be placed."""
+    if placement.refusal:
+        return f"No placement: {placement.refusal}"
     return "; ".join(
         f"{model}: {_place(placement, model)}" for model in placement.placed
     )
@@ -181,6 +198,13 @@ def _with_interval(rating: Rating) -> str:
     )
 
 
+def _caution_line(placement: Placement, model: str) -> str | None:
+    found = placement.reliability.get(model)
+    if found is None or found.status != "caution":
+        return None
+    return f"{model}, caution: {found.reason}."
+
+
 def held_out_line(placement: Placement, model: str) -> str | None:
     """Compare the judge's placement of a model with the humans' own, where they have one."""
     rating, human = placement.board.row(model).rating, _by_humans(placement).get(model)
@@ -191,22 +215,35 @@ def held_out_line(placement: Placement, model: str) -> str | None:
     return f"By humans alone {_with_interval(human)}: the judge places {model} {apart}."
 
 
+def by_judge_line(placement: Placement, model: str) -> str | None:
+    """Return where a calibrated model stands by the judge's verdicts as they are."""
+    if placement.by_judge is None or not placement.reliability:
+        return None
+    row = placement.by_judge.row(model)
+    if row.rating is None:
+        return None
+    verdicts = f"By the verdicts of {placement.judge_model} as they are"
+    return f"{verdicts}, {model} is at {_with_interval(row)}."
+
+
 def calibration_lines(placement: Placement) -> Iterator[str]:
     """Compare the judge with humans on the battles that both judged."""
     if (calibration := placement.calibration) is None:
         return
-    agreement, scale = calibration.agreement, calibration.decisiveness
+    agreement, fit = calibration.agreement, calibration.fit
     yield (
         f"On {agreement.n_comparisons} human battles the judge names the humans' winner in "
         f"{percent(agreement.agreement)} (kappa {number(agreement.kappa, 2)}, temperature "
         f"{number(calibration.temperature, 2)})."
     )
-    if scale is not None:
-        verb = "stretches" if scale > 1 else "shrinks"
-        error = number(calibration.decisiveness_std_error, 2)
-        yield f"The judge {verb} rating gaps by a factor of {number(scale, 2)} ± {error}."
-    for model, value in calibration.on_human_scale.items():
-        yield f"On the human scale {model} is at {number(value)}."
+    stretch = f"{number(fit.s, 2)} ± {number(fit.s_std_error, 2)}"
+    line = f"The judge multiplies the humans' distances by {stretch}"
+    if placement.reliability and not placement.refusal and fit.taste is not None:
+        line += (
+            f", and its taste for a model is worth ± {number(1.96 * fit.taste)} points, which more "
+            "battles do not narrow"
+        )
+    yield f"{line}."
 
 
 # The console
@@ -236,7 +273,8 @@ def text(placement: Placement, quality: JudgeQuality) -> str:
     flips = "orders not compared"
     if quality.n_two_order:
         flips = f"{quality.n_flips} of {quality.n_two_order} comparisons flipped"
-    held_out = [held_out_line(placement, model) for model in placement.placed]
+    lines_of_models = (_caution_line, by_judge_line, held_out_line)
+    about = [line(placement, m) for m in placement.placed for line in lines_of_models]
     lines = [
         f"{headline(placement)}.",
         f"{placement.arena}: {len(placement.human):,} human battles of "
@@ -244,7 +282,7 @@ def text(placement: Placement, quality: JudgeQuality) -> str:
         f"judged by {placement.judge_model}; {flips}, {quality.n_invalid} invalid.",
         f"95 % intervals: {board.interval or 'none'}.",
         text_table(head, rows, text=["model"]),
-        *(line for line in held_out if line),
+        *(line for line in about if line),
         *calibration_lines(placement),
     ]
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
@@ -288,8 +326,8 @@ def page(
         headline=headline(placement),
         places={model: _place(placement, model) for model in placement.placed},
         held_out={model: held_out_line(placement, model) for model in placement.placed},
+        by_judge={model: by_judge_line(placement, model) for model in placement.placed},
         calibration_lines=list(calibration_lines(placement)),
-        follows_humans=_follows_humans(placement),
         dimensions=[tournament_page.dimension(standings, name, quality)],
         color=colors(placement.placed),
         scale=scale(board.ratings),

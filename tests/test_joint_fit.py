@@ -1,0 +1,329 @@
+"""Calibrated placement: votes and verdicts in one fit, and when it is refused.
+
+The laws: what does not matter moves nothing, a judge that stretches distances is undone, and one
+that votes as the humans do changes nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import optimize
+from scipy.special import expit
+
+from elo_exp.arena.joint_fit import JointFit, fit, leaderboard
+from elo_exp.arena.judge_calibration import refusal, reliability
+from elo_exp.arrays import Array
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry
+from tests.arena_worlds import PLACED, Drawn, JudgedWorld
+
+WORLD = JudgedWorld()
+SMALL = JudgedWorld(n_anchors=5, n_votes=600, n_calibrating=150, n_judged=150)
+
+
+@functools.cache
+def drawn(world: JudgedWorld = WORLD, seed: int = 1) -> Drawn:
+    return world.draw(seed)
+
+
+def estimate(found: JointFit, model: str = PLACED) -> tuple[float, float]:
+    """The rating over the anchors' mean and its standard error, in points."""
+    i = found.models.index(model)
+    return POINTS * found.theta[i], POINTS * math.sqrt(found.covariance[i, i])
+
+
+def raw(some: Drawn) -> float:
+    """The rating over the anchors' mean if verdicts were votes."""
+    how = BradleyTerry(
+        initial_rating=0.0, orders="both", interval="sandwich", n_bootstraps=2, seed=0
+    )
+    (board,) = how.rate({"": some.judged.concatenate(some.votes)}).values()
+    rating = dict(zip(board.models, board.rating.tolist(), strict=True))
+    return rating.pop(PLACED) - float(np.mean(list(rating.values())))
+
+
+# A second opinion
+
+
+def by_hand(some: Drawn, effects: dict[str, float]) -> Array:
+    """s, log tau, log omega and the placed model's log-odds, without aggregation or Newton."""
+    names = sorted({*some.votes.models, PLACED})
+    m = len(names)
+    rows = []
+    for kind, battles in (
+        ("votes", some.votes),
+        ("calibration", some.calibrating),
+        (PLACED, some.judged),
+    ):
+        for b in battles.rows():
+            first, second = names.index(b.model_a), names.index(b.model_b)
+            orders = [(b.winner, 0)]
+            if kind != "votes":
+                orders = [(b.verdict_ab, 1), (b.verdict_ba, -1)]
+            for winner, x in orders:
+                row = np.zeros(2 * m + 1)
+                shift = 0 if kind == "votes" else m
+                row[first + shift], row[second + shift], row[2 * m] = 1, -1, x
+                score = {"model_a": 1.0, "model_b": 0.0}.get(winner or "", 0.5)
+                rows.append((row, score, 1 / effects[kind]))
+    design, score, weight = (np.array(column) for column in zip(*rows, strict=True))
+    anchors = [i for i, name in enumerate(names) if name != PLACED]
+
+    def posterior(x: Array, z: Array) -> tuple[float, Array]:
+        s, tau, omega = z[0], *np.exp(z[1:])
+        p = expit(design @ x)
+        theta, phi = x[:m], x[m : 2 * m]
+        sd = np.where([name == PLACED for name in names], 10.0, omega)
+        value = (weight * (score * np.log(p) + (1 - score) * np.log(1 - p))).sum()
+        value -= (theta**2 / sd**2 / 2 + np.log(sd)).sum() + 1e-3 * x[-1] ** 2 / 2
+        value -= ((phi - s * theta) ** 2 / tau**2 / 2 + np.log(tau)).sum()
+        slope = design.T @ (weight * (score - p))
+        slope[:m] += -theta / sd**2 + s * (phi - s * theta) / tau**2
+        slope[m : 2 * m] -= (phi - s * theta) / tau**2
+        slope[-1] -= 1e-3 * x[-1]
+        return -value, -slope
+
+    def laplace(z: Array) -> tuple[float, Array]:
+        found = optimize.minimize(
+            posterior, np.zeros(2 * m + 1), args=(z,), jac=True, tol=1e-10
+        )
+        steps = 1e-4 * np.eye(2 * m + 1)
+        curvature = [
+            (posterior(found.x + e, z)[1] - posterior(found.x - e, z)[1]) / 2e-4
+            for e in steps
+        ]
+        tau, omega = np.exp(z[1:])
+        value = -found.fun - np.linalg.slogdet(np.array(curvature))[1] / 2
+        return value + np.log(tau) - tau**2 / 8 - omega**2 / 8, found.x
+
+    start = [1.0, math.log(0.4), math.log(0.5)]
+    z = optimize.minimize(
+        lambda z: -laplace(z)[0],
+        start,
+        method="Nelder-Mead",
+        options={"xatol": 1e-4, "fatol": 1e-7},
+    ).x
+    x = laplace(z)[1]
+    return np.array([*z, x[names.index(PLACED)] - x[anchors].mean()])
+
+
+def test_the_fit_is_that_of_a_plain_optimiser() -> None:
+    some = drawn(JudgedWorld(n_anchors=4, n_votes=200, n_calibrating=60, n_judged=60))
+    found = some.fit()
+    z = by_hand(some, dict(found.design_effects))
+    ours = [found.s, math.log(found.tau), math.log(found.omega)]
+    assert_allclose(ours, z[:3], atol=2e-3)
+    assert found.theta[found.models.index(PLACED)] == pytest.approx(z[3], abs=1e-3)
+
+
+def test_the_design_effect_by_hand() -> None:
+    """Ten votes of one winner on two questions, and ten of the other: at probability 1/2 each score
+    has a residual of 1/2, so that with five alike to a question the variance is five times as large,
+    times 4 / 3 for four questions."""
+    some = drawn(SMALL)
+    votes = some.votes.select(np.zeros(20, int))
+    winner = np.repeat([0, 1], 10).astype(np.int8)
+    votes = replace(votes, winner=winner, question=np.repeat(np.arange(4), 5))
+    found = fit(votes, some.calibrating, some.judged, [PLACED])
+    assert found.design_effects["votes"] == pytest.approx(5 * 4 / 3)
+    assert found.n_prompts["votes"] == 4
+
+
+# What moves nothing
+
+
+def doubled(some: Battles) -> Battles:
+    return some.select(np.tile(np.arange(len(some)), 2))
+
+
+def renamed(some: Battles) -> Battles:
+    names = [
+        name if name == PLACED else f"{99 - int(name[1:])}" for name in some.models
+    ]
+    order = np.argsort(names)
+    place = np.argsort(order).astype(np.int32)
+    return replace(
+        some,
+        models=tuple(names[i] for i in order),
+        model_a=place[some.model_a],
+        model_b=place[some.model_b],
+    )
+
+
+def swapped(some: Battles) -> Battles:
+    """Every second battle told from the other side, but for those of placed models."""
+    is_turned = np.arange(len(some)) % 2 == 1
+    is_turned &= np.array(some.models)[some.model_a] != PLACED
+    other = np.array([1, 0, 2, 3, -1], dtype=np.int8)  # of a code; none stays none
+
+    def turned(here: Array, there: Array) -> Array:
+        return np.where(is_turned, there, here)
+
+    return replace(
+        some,
+        model_a=turned(some.model_a, some.model_b),
+        model_b=turned(some.model_b, some.model_a),
+        winner=turned(some.winner, other[some.winner]),
+        verdict_ab=turned(some.verdict_ab, other[some.verdict_ba]),
+        verdict_ba=turned(some.verdict_ba, other[some.verdict_ab]),
+    )
+
+
+@pytest.mark.parametrize("change", [doubled, renamed, swapped])
+def test_neither_doubled_rows_nor_names_nor_sides_move_a_rating(
+    change: Callable[[Battles], Battles],
+) -> None:
+    some = drawn()
+    parts = [change(part) for part in (some.votes, some.calibrating, some.judged)]
+    found = fit(*parts, [PLACED])
+    assert estimate(found) == pytest.approx(estimate(some.fit()), abs=0.02)
+
+
+# The judge
+
+
+def test_a_judge_of_three_times_the_log_odds_moves_the_raw_rating_alone() -> None:
+    """Taste, noise and position effect are stretched, too."""
+    one = JudgedWorld(s=1.0, taste=0.2, noise=0.3, place_at=1.0)
+    three = replace(one, s=3.0, taste=0.6, noise=0.9, position=0.9)
+    (at, error), (at_three, _) = (estimate(drawn(w).fit()) for w in (one, three))
+    assert abs(at_three - at) < error
+    assert drawn(three).fit().s == pytest.approx(3 * drawn(one).fit().s, rel=0.3)
+    assert abs(raw(drawn(three)) - raw(drawn(one))) > 1.5 * error
+
+
+def test_a_judge_that_votes_as_the_humans_do_changes_nothing() -> None:
+    """Each rating has an error of some 15 points."""
+    world = JudgedWorld(s=1.0, taste=0.0, noise=0.0, position=0.0, n_calibrating=2000)
+    found = [drawn(world, seed).fit() for seed in range(3)]
+    assert np.mean([f.s for f in found]) == pytest.approx(1.0, abs=0.1)
+    for seed, f in enumerate(found):
+        assert estimate(f)[0] == pytest.approx(raw(drawn(world, seed)), abs=15)
+
+
+def test_position_and_taste_are_found() -> None:
+    found = drawn(JudgedWorld(n_anchors=40, n_calibrating=3000, noise=0.0)).fit()
+    assert found.position == pytest.approx(0.3, abs=0.15)
+    assert found.tau == pytest.approx(0.4, abs=0.15)
+    assert found.taste == pytest.approx(POINTS * found.tau / found.s)
+
+
+def test_votes_on_the_placed_model_narrow_its_interval() -> None:
+    """As ten times the verdicts do not."""
+    (_, without), (_, many), (_, voted) = (
+        estimate(drawn(replace(WORLD, **more)).fit())
+        for more in (
+            {},
+            {"n_calibrating": 2000, "n_judged": 2000},
+            {"n_votes_on_placed": 200},
+        )
+    )
+    assert many > 0.7 * without
+    assert voted < 0.6 * without
+
+
+def test_two_models_are_placed_by_one_fit_as_by_two() -> None:
+    """But for what each tells of its opponents."""
+    one = drawn()
+    rows = [replace(row, model_a="second") for row in drawn(seed=2).judged.rows()]
+    other = Battles.from_rows(rows)
+    alone = [
+        fit(one.votes, one.calibrating, judged, [name])
+        for judged, name in ((one.judged, PLACED), (other, "second"))
+    ]
+    judged = one.judged.concatenate(other)
+    both = fit(one.votes, one.calibrating, judged, [PLACED, "second"])
+    for found, name in zip(alone, (PLACED, "second"), strict=True):
+        assert estimate(both, name)[0] == pytest.approx(
+            estimate(found, name)[0], abs=25
+        )
+    assert set(both.design_effects) == {"votes", "calibration", PLACED, "second"}
+
+
+def test_a_verdict_in_one_order_counts_for_that_order() -> None:
+    """The judge prefers whatever is shown first, whichever way round it is told."""
+    some = drawn(SMALL)
+    one = np.full(len(some.calibrating), -1, np.int8)
+    first = replace(some.calibrating, verdict_ab=np.zeros_like(one), verdict_ba=one)
+    second = replace(some.calibrating, verdict_ab=one, verdict_ba=np.ones_like(one))
+    for calibrating in (first, second):
+        assert fit(some.votes, calibrating, some.judged, [PLACED]).position > 0.3
+
+
+# When it is refused
+
+
+BASE = drawn().fit()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"s": 0.211, "s_std_error": 0.1}, None),
+        ({"s": 0.20, "s_std_error": 0.1}, "2.0 standard errors from 0 where more than 2.1"),
+        ({"s": -1.0}, "not known to follow the humans"),
+        ({"is_anchor": np.arange(21) < 3}, "3 anchors, and 4 are needed"),
+    ],
+)  # fmt: skip
+def test_a_judge_that_is_not_known_to_follow_the_humans_is_refused(
+    changes: dict[str, float], words: str | None
+) -> None:
+    """t(.975, 18) = 2.101, so that a judge at chance passes in 2.5 %."""
+    reason = refusal(replace(BASE, **changes))
+    assert (reason is None) if words is None else words in str(reason)
+    assert "arena.placement=raw" in str(refusal(None))
+    assert reliability(None, PLACED).status == "refuse"
+    assert reliability(BASE, PLACED, "unbeaten").status == "refuse"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, None),
+        ({"omega": 0.1}, "no more than that it is one of these models"),
+        ({"theta": np.append(np.zeros(20), 0.5)}, "beyond all anchors"),
+        ({"n_prompts": {"calibration": 19, PLACED: 300}}, "on 19 prompts, fewer than 20"),
+    ],
+)  # fmt: skip
+def test_what_calls_for_caution(changes: dict[str, float], words: str | None) -> None:
+    found = reliability(replace(BASE, **changes), PLACED)
+    assert found.status == ("report" if words is None else "caution")
+    assert (found.reason is None) if words is None else words in str(found.reason)
+
+
+# The leaderboard
+
+
+def test_ranks_and_intervals_by_hand() -> None:
+    """Four models, of which the placed one is far below with an error of a point, and two are level.
+    t(.975, 2) = 4.303 for four anchors, so that an interval is 4.3 points to each side."""
+    found = replace(
+        BASE,
+        models=("a", "b", "c", "d", PLACED),
+        is_anchor=np.arange(5) < 4,
+        theta=np.array([2.0, 2.0, -2.0, -2.0, -6.0]),
+        covariance=np.eye(5) / POINTS**2,
+    )
+    count = np.arange(5)
+    board = leaderboard(found, count, level=1000.0, baseline=None, unrated={})
+    row = board.row(PLACED)
+    assert row.rating == pytest.approx(1000 - 6 * POINTS)
+    assert (row.ci_high or 0) - (row.rating or 0) == pytest.approx(4.303, abs=1e-3)
+    assert (row.rank_low, row.rank_high, row.p_best) == (5, 5, 0.0)
+    assert (board.row("a").rank_low, board.row("a").rank_high) == (1, 2)
+    assert board.row("a").p_best == pytest.approx(0.5, abs=0.02)
+    pinned = leaderboard(
+        found, count, level=1000.0, baseline="a", unrated={4: "winless"}
+    )
+    assert (pinned.row("a").rating, pinned.row("a").std_error) == (1000.0, 0.0)
+    assert pinned.row("b").std_error == pytest.approx(math.sqrt(2.0))
+    gone = pinned.row(PLACED)
+    assert (gone.rating, gone.rank_high, gone.p_best) == (None, None, None)
+    assert gone.flag == "winless"
