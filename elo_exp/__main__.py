@@ -14,6 +14,7 @@ import io
 import logging
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -167,7 +168,8 @@ def main() -> None:
     if "--version" in sys.argv:  # Hydra would print its own
         print(f"elo_exp {__version__}")
         return
-    sys.argv[1:] = sorted(sys.argv[1:], key=_is_override)  # argparse wants flags first
+    words = sorted(sys.argv[1:], key=_is_override)  # argparse wants flags first
+    sys.argv[1:] = [part for word in words for part in _each_arena(word)]
     lost = False
     try:
         with sweeps.refusing():
@@ -190,6 +192,15 @@ def main() -> None:
 
 def _is_override(word: str) -> bool:
     return word.startswith("~") or ("=" in word and not word.startswith("-"))
+
+
+def _each_arena(word: str) -> list[str]:
+    """Of arena=[one,two], which Hydra would merge into one: the first, and a union with the others."""
+    chosen = re.fullmatch(r"arena=\[(.+)\]", word)
+    if chosen is None:
+        return [word]
+    first, *others = chosen[1].replace(" ", "").split(",")
+    return [f"arena={first}", *(f"+arena@arena.union.{n}={n}" for n in others)]
 
 
 if __name__ == "__main__":

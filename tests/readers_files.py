@@ -127,7 +127,9 @@ def _votes(folder: Path) -> None:
     names = ("model_a", "model_b", "winner", "question_id")
     battles = [{name: row[name] for name in names} for row in rows]
     lmarena = [
-        battle | {"id": row["question_id"], "language": "en", **_conversations(row)}
+        battle
+        | {"evaluation_session_id": row["question_id"], "evaluation_order": 1}
+        | {"language": "en", **_conversations(row)}
         for battle, row in zip(battles, rows, strict=True)
     ]
     write_jsonl(folder / "lmarena.jsonl", lmarena)

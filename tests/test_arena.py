@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.files import write_jsonl
+from elo_exp.files import write_jsonl, write_whole
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import UserError
@@ -84,6 +84,32 @@ def test_models_land_where_they_belong(folder: Path) -> None:
     assert mine == other
     assert len(mine) == 250
     assert found.board.n_clusters == found.battles.n_prompts() == TWO.n_battles
+
+
+@pytest.mark.parametrize("where", ["{is_code: true}", "{evaluation_order: 1}", "{}"])
+def test_a_vote_late_in_a_conversation_is_never_judged(
+    where: str, folder: Path
+) -> None:
+    """Whatever arena.where asks for; it asks for the votes alone."""
+    rows = [
+        {**row, "is_code": i % 3 > 0, "evaluation_order": 1 + i % 2}
+        for i, row in enumerate(WORLD.rows())
+    ]
+    write_jsonl(folder / "arena.jsonl", rows)
+    order = "arena.columns.evaluation_order=evaluation_order"
+    few = "arena.n_battles=60"
+    found = placed(WORLD, folder, order, few, f"+arena.where={where}")
+    asked = {
+        "{is_code: true}": lambda i: i % 3 > 0,
+        "{evaluation_order: 1}": lambda i: i % 2 == 0,
+        "{}": lambda i: True,
+    }[where]
+    wanted = {f"q{i}" for i in range(WORLD.n_battles) if asked(i)}
+    assert set(found.placement.human.questions) == wanted
+    prompts = {c.prompt_id for c in found.run.comparisons}
+    assert prompts <= {name for name in wanted if int(name[1:]) % 2 == 0}
+    assert len(prompts) == 60 or where != "{evaluation_order: 1}"
+    assert prompts == {draw.question_id for draw in found.run.drawn["mine"]}
 
 
 def test_more_battles_ask_only_for_the_new_ones(folder: Path) -> None:
@@ -542,3 +568,34 @@ def test_adaptive_opponents_save_less_than_a_fifth_of_the_battles(
             )
     assert np.mean(savings) < 0.2
     assert max(savings) < 0.3
+
+
+def test_a_union_of_arenas_says_whether_their_votes_differ(tmp_path: Path) -> None:
+    """The second is a copy of the first with other prompts, where most votes are turned round."""
+    WORLD.write(tmp_path)
+    swap = {"model_a": "model_b", "model_b": "model_a", "tie": "tie"}
+    rows = WORLD.rows()
+    for i, row in enumerate(rows):
+        row["prompt"] += " Please!"
+        row["winner"] = swap[row["winner"]] if i % 5 else row["winner"]
+    write_jsonl(tmp_path / "turned.jsonl", rows)
+    arena_yaml = (
+        f"defaults: [file, _self_]\nname: turned\npath: {tmp_path}/turned.jsonl\n"
+    )
+    write_whole(tmp_path / "mine" / "arena" / "turned.yaml", arena_yaml)
+    answers = tmp_path / "responses_mine.jsonl"
+    own = [json.loads(line) for line in answers.read_text().splitlines()]
+    prefixed = [
+        row | {"prompt_id": f"{name}:{row['prompt_id']}"}
+        for row in own
+        for name in ("file", "turned")
+    ]
+    write_jsonl(answers, prefixed)
+    ran = command(tmp_path, "arena=[file,turned]", "figures=false", world=WORLD)
+    arena = ran.read("manifest.json")["arena"]
+    assert (arena["name"], arena["n_battles"]) == ("file + turned", 1200)
+    found = ran.read("ratings.json")["judge"]["preference"]["strata"]
+    assert sorted(found["strata"]) == ["file", "turned"]
+    assert found["p_value"] < 1e-6
+    page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
+    assert "Ratings differ between arenas (χ² =" in page.said

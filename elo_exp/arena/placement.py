@@ -7,6 +7,7 @@ that their ratings carry the scale.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -120,10 +121,16 @@ def check_new(placed: Collection[str], arena: Arena) -> None:
 
 
 def draws(
-    arena: Arena, anchors: Collection[str], *, seed: int, sides: int = 1
+    arena: Arena,
+    anchors: Collection[str],
+    *,
+    seed: int,
+    sides: int = 1,
+    max_per_language: int | None = None,
 ) -> list[Draw]:
     """Draw human battles between anchors in a random order, with one side as opponent or with both.
 
+    max_per_language  battles; the first of each language in the random order
     The first n of one seed are the same whatever n is, so that a larger draw asks the judge nothing
     twice. An opponent is met once on a question, however many humans have judged it there.
     """
@@ -134,7 +141,12 @@ def draws(
     is_anchor = np.isin(battles.models, list(anchors))
     eligible = is_anchor[battles.model_a] & is_anchor[battles.model_b]
     found: dict[tuple[str, str], Draw] = {}
+    n_drawn: Counter[str | None] = Counter()
     for i in order[eligible[order]].tolist():
+        if max_per_language is not None:
+            n_drawn[arena.languages[i]] += 1
+            if n_drawn[arena.languages[i]] > max_per_language:
+                continue
         for side in ("ba" if is_b[i] else "ab")[:sides]:
             draw = Draw(
                 at=arena.at[i],

@@ -1,12 +1,13 @@
 """The rows of an arena: files of JSON lines, CSV or parquet, or a data set of the Hugging Face hub.
 
 They are read twice and never held in memory: once all of them, conversations in parquet and data
-sets without their texts, and once the texts of chosen rows.
+sets without their texts where nothing depends on these, and once the texts of chosen rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 At = tuple[int, int]  # number of the file, and of the row in it, from 0
 
+HARD = "hard"  # of arena.where: a prompt that meets most of the criteria below
+CRITERIA = "category_tag.criteria_v0.1"
+_TAGS = CRITERIA.partition(".")[0]
 _BATCH = 256  # rows of a data set in memory at a time, with whole conversations
 
 
@@ -30,27 +34,60 @@ class Row:
     at: At
     place: str  # file and line, or file and row: for messages
     values: Mapping[str, Any]
+    arena: ArenaSource  # one of a union
 
     def get(self, column: str | None) -> Any:
         """Return the value of a column; None where there is none."""
         return None if column is None else self.values.get(column)
 
+    def find(self, path: str) -> Any:
+        """Return the value at a dotted path, such as category_tag.math_v0.1.math."""
+        return _find(self.values, path)
+
+
+def _find(value: Any, path: str) -> Any:
+    """The value in nested objects, whose names may have dots, too; None where there is none."""
+    if isinstance(value, str) and path:  # as CSV has objects
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    if not path or not isinstance(value, Mapping):
+        return None if path else value
+    names = (name for name in value if f"{path}.".startswith(f"{name}."))
+    name = next(names, None)
+    return None if name is None else _find(value[name], path[len(name) + 1 :])
+
+
+def members(arena: ArenaSource, where: str = "arena") -> dict[str, ArenaSource]:
+    """Return the arenas of a union, by the setting that describes each."""
+    found = {where: arena}
+    for name, other in arena.union.items():
+        found |= members(other, f"{where}.union.{name}")
+    return found
+
 
 def check(arena: ArenaSource) -> None:
     """Raise UserError where the settings name no source, no texts, or missing files."""
-    if arena.path is None and arena.dataset is None:
+    every = members(arena)
+    if len({one.name for one in every.values()}) < len(every):
         raise UserError(
-            "arena.path: names no file. Set it with arena.path=FILE, or choose a data set: "
-            "arena=NAME."
+            f"arena: found {arena.title}. Expected each once, with a name of its own."
         )
-    c = arena.columns
-    texts = (c.prompt, c.response_a, c.response_b)
-    if None in (c.conversation_a, c.conversation_b) and None in texts:
-        raise UserError(
-            "arena.columns: names no texts. Name conversation_a and conversation_b, or prompt, "
-            "response_a and response_b."
-        )
-    paths(arena)
+    for where, one in every.items():
+        if one.path is None and one.dataset is None:
+            raise UserError(
+                f"{where}.path: names no file. Set it with {where}.path=FILE, or choose a data "
+                "set: arena=NAME."
+            )
+        c = one.columns
+        texts = (c.prompt, c.response_a, c.response_b)
+        if None in (c.conversation_a, c.conversation_b) and None in texts:
+            raise UserError(
+                f"{where}.columns: names no texts. Name conversation_a and conversation_b, or "
+                "prompt, response_a and response_b."
+            )
+        paths(one)
 
 
 def paths(arena: ArenaSource) -> list[Path]:
@@ -70,48 +107,54 @@ def paths(arena: ArenaSource) -> list[Path]:
     return found
 
 
-def light(arena: ArenaSource) -> Iterator[Row]:
-    """Yield all rows, without texts where the format allows it."""
-    c = arena.columns
-    texts = {c.response_a, c.response_b, c.conversation_b}
-    if not arena.text_lists:
-        texts.add(c.prompt)
-    if c.turns is not None:
-        texts.add(c.conversation_a)
-    wanted = [column for column in _named(arena).values() if column not in texts]
-    for number, source in enumerate(_sources(arena)):
-        _check_columns(arena, source)
-        yield from _rows(arena, number, source, wanted, None)
+def read(
+    arena: ArenaSource, *, at: Collection[At] | None = None, with_texts: bool = True
+) -> Iterator[Row]:
+    """Yield the rows of an arena, or of all in a union, in the order of the sources.
 
-
-def whole(arena: ArenaSource, at: Collection[At]) -> Iterator[Row]:
-    """Yield chosen rows with all their columns, in the order of the source."""
-    wanted = list(_named(arena).values())
-    for number, source in enumerate(_sources(arena)):
-        chosen = {i for n, i in at if n == number}
-        if chosen:
-            yield from _rows(arena, number, source, wanted, chosen)
-
-
-def _sources(arena: ArenaSource) -> Sequence[Path | datasets.Dataset]:
-    return paths(arena) or [_load(arena)]
+    at          those to read; None: all
+    with_texts  False: without texts, where the format allows it
+    """
+    sources = [
+        (where, one, source)
+        for where, one in members(arena).items()
+        for source in paths(one) or [_load(one)]
+    ]
+    for number, (where, one, source) in enumerate(sources):
+        chosen = None if at is None else {i for n, i in at if n == number}
+        if chosen is None:
+            _check_columns(where, one, source)
+        if chosen is None or chosen:
+            yield from _rows(one, number, source, chosen, with_texts)
 
 
 def _named(arena: ArenaSource) -> dict[str, str]:
-    """The columns that the settings name, by our names."""
-    return {name: c for name, c in asdict(arena.columns).items() if c is not None}
+    """The columns that the settings name, by the setting."""
+    names = asdict(arena.columns).items()
+    found = {f"columns.{name}": column for name, column in names if column is not None}
+    for path, value in arena.where.items():
+        if value is not None:
+            column = _TAGS if path == HARD else path.partition(".")[0]
+            found[f"where.{path}"] = column
+    return found
 
 
-def _check_columns(arena: ArenaSource, source: Path | datasets.Dataset) -> None:
+def _check_columns(
+    where: str, arena: ArenaSource, source: Path | datasets.Dataset
+) -> None:
     if isinstance(source, Path):
         place, found = next(tables.rows(source), ("", {}))
     else:
         place, found = str(arena.dataset), dict.fromkeys(source.column_names)
     for name, column in _named(arena).items():
         if found and column not in found:
+            hint = (
+                "Leave the condition out, or set it to null."
+                if name.startswith("where.")
+                else f"Name it with {where}.{name}=COLUMN, or null where there is none."
+            )
             raise UserError(
-                f"{place}: has no column {column!r} (found {', '.join(found)}). Name it with "
-                f"arena.columns.{name}=COLUMN, or null where there is none."
+                f"{place}: has no column {column!r} (found {', '.join(found)}). {hint}"
             )
 
 
@@ -119,34 +162,41 @@ def _rows(
     arena: ArenaSource,
     number: int,
     source: Path | datasets.Dataset,
-    columns: Sequence[str],
     chosen: Collection[int] | None,
+    with_texts: bool,
 ) -> Iterator[Row]:
-    """Rows of one source by their numbers; None: all, of conversations the roles alone."""
+    """Rows of one source by their numbers; without texts, of conversations the roles alone."""
     if isinstance(source, Path) and tables.check_ending(source) != ".parquet":
         last = None if chosen is None else max(chosen)
         for i, (place, values) in enumerate(tables.rows(source)):
             if chosen is None or i in chosen:
-                yield Row((number, i), place, values)
+                yield Row((number, i), place, values, arena)
             if i == last:
                 return
         return
+    c = arena.columns
+    texts = set()
+    if not with_texts:
+        texts = {c.response_a, c.response_b, c.conversation_b}
+        texts |= {c.prompt} if not arena.text_lists else set()
+        texts |= {c.conversation_a} if c.turns is not None else set()
+    columns = [
+        name for name in dict.fromkeys(_named(arena).values()) if name not in texts
+    ]
     if isinstance(source, Path):
         name, batches = str(source), tables.parquet_batches(source, columns)
     else:
-        data = source.select_columns(list(columns)).with_format("arrow")
+        data = source.select_columns(columns).with_format("arrow")
         name, batches = str(arena.dataset), data.iter(_BATCH)
     first = 0
     for batch in batches:
         here = range(first, first + len(batch))
         numbers = [i for i in here if chosen is None or i in chosen]
-        kept = (
-            _roles_alone(batch)
-            if chosen is None
-            else batch.take([i - first for i in numbers])
-        )
+        kept = batch if with_texts else _roles_alone(batch)
+        if chosen is not None:
+            kept = kept.take([i - first for i in numbers])
         for i, values in zip(numbers, kept.to_pylist(), strict=True):
-            yield Row((number, i), f"{name}: row {i + 1}", values)
+            yield Row((number, i), f"{name}: row {i + 1}", values, arena)
         first += len(batch)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -25,6 +25,8 @@ class ArenaColumns:
     won_by_b: str | None
     tied: str | None
     question_id: str | None
+    # which vote of a running conversation; from the second on, its beginning is not in the row
+    evaluation_order: str | None
     language: str | None
     turns: str | None
     conversation_a: str | None  # messages with role and content, or the three below
@@ -52,6 +54,13 @@ class ArenaSource:
     languages: Annotated[list[str], Field(min_length=1)] | None
     hold_out: list[str]  # models whose battles are left out
     max_chars: Count
+    where: dict[str, Any]  # what columns must hold, by dotted path; None: anything
+    union: dict[str, ArenaSource]  # further arenas, by name
+
+    @property
+    def title(self) -> str:
+        """The names of all arenas in a union."""
+        return " + ".join([self.name, *(other.title for other in self.union.values())])
 
 
 @dataclass(kw_only=True)
@@ -61,6 +70,7 @@ class ArenaSettings(ArenaSource):
     n_votes: Count | None  # to simulate; None: the battles are read
     min_battles: Count
     n_battles: Count
+    max_per_language: Count | None  # of the battles that may be drawn
     n_calibration: Natural
     placement: Literal["calibrated", "raw"]
     opponents: Literal["random", "adaptive"]

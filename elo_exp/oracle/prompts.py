@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -14,17 +13,7 @@ from elo_exp.records import Prompt, UserError, fingerprint
 
 logger = logging.getLogger(__name__)
 
-_ENGLISH_LABELS = ("english", "en", "eng")  # in data sets
-_MIN_ASCII = 0.9  # of the letters of an English text
-_WORDS = re.compile(r"[^\W\d_]+")
-_ENGLISH = """
-the of and to is are was it that this with for what how why which when who you your my can could
-would should do does have has be if or not from about please write give tell explain make
-"""
-_OTHERS = """
-el las un una que qué es por para con como del der das und ist nicht ein eine ich mit wie le les des
-une est dans pour qui je di che sono non um uma na não het een niet och att en de
-"""  # Spanish, German, French, Italian, Portuguese, Dutch, Swedish; none is an English word
+_ENGLISH = ("english", "en", "eng")  # what data sets call it
 
 
 def shuffled(names: Iterable[str], *, seed: int, purpose: str) -> list[str]:
@@ -44,7 +33,7 @@ def sample_arena(arena: ArenaSource, n: int | None, *, seed: int) -> list[Prompt
     """Sample n first turns of an arena, or all where there are not more, numbered as drawn.
 
     Empty, repeated and too long ones are left out, and those that are not English by the data set's
-    label or by their words. Raises UserError where none is left.
+    label, or by their words where it has none. Raises UserError where none is left.
     """
     texts: dict[str, None] = {}
     dropped: Counter[str] = Counter()
@@ -96,19 +85,4 @@ def _reason_to_drop(language: str | None, text: str, arena: ArenaSource) -> str 
         return "empty"
     if len(text) > arena.max_chars:
         return f"longer than {arena.max_chars} characters"
-    if arena.columns.language and (language or "").casefold() not in _ENGLISH_LABELS:
-        return "labelled as another language"
-    return None if is_english(text) else "not in English words"
-
-
-def is_english(text: str) -> bool:
-    """Whether a text may be English: ASCII letters, and no more common words of other languages."""
-    words = _WORDS.findall(text.lower())
-    letters = "".join(words)
-    if sum(letter.isascii() for letter in letters) < _MIN_ASCII * len(letters):
-        return False
-    counts = Counter(words)
-    english, others = (
-        sum(counts[word] for word in c.split()) for c in (_ENGLISH, _OTHERS)
-    )
-    return others <= english
+    return None if (language or "").casefold() in _ENGLISH else "not in English"

@@ -247,7 +247,9 @@ def _few(standings: Standings, method: str) -> list[Difference]:
 
 def _residuals(standings: Standings, dimension: str) -> list[dict[str, Any]]:
     """The pair residuals of few models, and of many those that are large."""
-    rows: list[dict[str, Any]] = standings.diagnoses[dimension]["pair_residuals"]
+    rows: list[dict[str, Any]] = standings.diagnoses[dimension].get(
+        "pair_residuals", []
+    )
     if len(standings.battles[dimension].models) <= _MAX_MODELS:
         return rows
     return [row for row in rows if abs(row["z"] or 0.0) > _MIN_Z]
