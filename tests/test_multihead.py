@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from elo_exp.models.multihead import MultiHead, geometry
 from elo_exp.records import UserError
@@ -56,18 +56,20 @@ def random_update(model: Any, *, rank: int) -> Any:
     }
 
 
-def logits(heads: MultiHead, n_heads: int, cuts: tuple[int, ...]) -> torch.Tensor:
-    """(H, T, V) of IDS read in pieces, each after tokens that were read and taken back."""
-    trunk, cache, read = DynamicCache(), DynamicCache(), []
-    with torch.inference_mode():
-        for start, end in zip((0, *cuts), (*cuts, None), strict=True):
-            if start:
-                heads.heads(range(n_heads), heads.trunk([3, 4, 5], trunk), cache)
-                trunk.crop(-3)
-                cache.crop(-3)
-            states = heads.trunk(IDS[start:end], trunk)
-            read.append(heads.heads(range(n_heads), states, cache)[1])
-    return torch.cat(read, dim=1)
+@torch.inference_mode()
+def logits(model: MultiHead, heads: list[int], ends: list[int], **how: Any) -> Any:
+    """By end, the logits (H, 2, V) of IDS read in pieces that end there.
+
+    The second of the two prompts is the first without five tokens: padded on the left.
+    """
+    ids, mask = torch.tensor([IDS, [0] * 5 + IDS[5:]]), torch.ones(2, len(IDS))
+    mask[1, :5] = 0
+    caches, found = None, []
+    for start, end in zip([0, *ends], [*ends, len(IDS)], strict=True):
+        row, seen = ids[:, start:end], mask[:, :end].long()
+        _, some, caches = model.read(row, seen, torch.tensor(heads), caches, **how)
+        found.append(some)
+    return found
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -77,13 +79,19 @@ def test_heads_in_pieces_are_whole_models_with_their_updates_merged_in(kind):
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     full, other = random_update(model, rank=2), random_update(model, rank=3)
     updates = [full, other, {(1, "up_proj"): other[1, "up_proj"]}, {}]
-    expected = jury_logits([merged(model, each, DEPTH) for each in updates], IDS)
-    scale = expected.abs().max()
-    assert (expected[0] - expected[1]).abs().max() > 0.1 * scale
+    wholes = [merged(model, each, DEPTH) for each in updates]
+    long, short = (jury_logits(wholes, row) for row in (IDS, IDS[5:]))  # (H, T, V)
+    scale = long.abs().max()
+    assert (long[0] - long[1]).abs().max() > 0.1 * scale
     heads = MultiHead(model, depth=DEPTH, updates=updates)
-    for cuts in ((), (5, 6, 15)):
-        found = logits(heads, len(updates), cuts)
-        assert (found - expected).abs().max() < 1e-4 * scale
+    for ends in ([], [6, 7, 15, 16]):
+        found = logits(heads, [0, 1, 2, 3], ends)
+        for end, some in zip([*ends, len(IDS)], found, strict=True):
+            expected = torch.stack([long[:, end - 1], short[:, end - 6]], dim=1)
+            assert (some - expected).abs().max() < 1e-4 * scale
+    (own,) = logits(heads, [2, 1], [], one_each=True)
+    expected = torch.stack([long[2, -1], short[1, -1]])
+    assert (own[0] - expected).abs().max() < 1e-4 * scale
     assert all(torch.equal(now, before[n]) for n, now in model.state_dict().items())
     assert [layer.self_attn.layer_idx for layer in model.model.layers] == [0, 1, 2, 3]
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from transformers import AutoModelForCausalLM
 
 from elo_exp import models
@@ -22,16 +23,7 @@ from elo_exp.files import write_jsonl
 from elo_exp.models import adapters
 from elo_exp.models.adapters import AdapterFile, Manifest
 from elo_exp.models.multihead import MultiHead, geometry
-from elo_exp.models.speculative import (
-    Decoded,
-    Sampling,
-    draw,
-    p_correct,
-    sampled,
-    softmax,
-    verified,
-    verify,
-)
+from elo_exp.models.speculative import Decoded, Sampling, decode, p_correct, step
 from elo_exp.records import Response, UserError, canonical_json, fingerprint
 from tests.commands import run
 from tests.data import BANK, shipped
@@ -45,10 +37,19 @@ from tests.tiny_heads import (
 )
 from tests.tiny_models import tiny_model
 
-DEPTH = 2
-IDS = [40, 77, 20, 31, 9]
-DRAFTER, JURY = 1, [0, 2, 3]
-SAMPLING = Sampling(beta=1 / 3, temperature=0.7, gamma=4, max_new_tokens=24, end_ids=())
+DEPTH, N_HEADS, N_TOKENS = 2, 4, 24
+# Of 40 different lengths; each head drafts for some.
+ROWS = [
+    [(7 * i + 11 * n) % 90 + 3 for i in range(n)] for n in (5, 1, 9, *range(10, 47))
+]
+DRAFTERS = [i % N_HEADS for i in range(len(ROWS))]
+SAMPLING = Sampling(
+    decode="speculative",
+    beta=1 / 3,
+    temperature=0.7,
+    max_new_tokens=N_TOKENS,
+    end_ids=(),
+)
 GREEDY = replace(SAMPLING, temperature=None)
 
 
@@ -78,24 +79,43 @@ def wholes(model: Any, updates: list[Any]) -> list[Any]:
     return [merged(model, update, DEPTH) for update in updates]
 
 
-@torch.inference_mode()
-def by_drafts(heads: MultiHead, sampling: Sampling, seed: int = 0) -> Decoded:
-    rng, parties = np.random.default_rng(seed), {"drafter": DRAFTER, "jury": JURY}
-    return verified(heads, IDS, **parties, sampling=sampling, rng=rng)  # type: ignore[arg-type]
+def uniforms(n_rows: int = len(ROWS)) -> torch.Tensor:
+    source = torch.Generator().manual_seed(5)
+    return torch.rand(n_rows, N_TOKENS, 3, generator=source, dtype=torch.float64)
 
 
 @torch.inference_mode()
-def direct(
-    heads: MultiHead, sampling: Sampling, some: Any = JURY, ids: Any = IDS
-) -> Any:
-    rng = np.random.default_rng(0)
-    return sampled(heads, ids, heads=some, sampling=sampling, rng=rng)
+def decoded(heads: MultiHead, sampling: Sampling, *some: int) -> list[Decoded]:
+    """Answers to all of ROWS together, or to some of them."""
+    chosen = list(some or range(len(ROWS)))
+    width = max(len(ROWS[i]) for i in chosen)
+    ids = [[0] * (width - len(ROWS[i])) + ROWS[i] for i in chosen]
+    mask = [[0] * (width - len(ROWS[i])) + [1] * len(ROWS[i]) for i in chosen]
+    return decode(
+        heads,
+        torch.tensor(ids),
+        torch.tensor(mask),
+        n_heads=N_HEADS,
+        drafters=[DRAFTERS[i] for i in chosen],
+        uniforms=uniforms()[chosen],
+        sampling=sampling,
+    )
 
 
-def target(wholes: Sequence[Any], tokens: Sequence[int], sampling: Sampling) -> Any:
-    """P (T + 1, V) at each of an answer's tokens and after them."""
-    jury = [wholes[head] for head in JURY]
-    return sampling.product(jury_logits(jury, [*IDS, *tokens])[:, len(IDS) - 1 :])
+@torch.inference_mode()
+def uncached(wholes: Sequence[Any], sampling: Sampling, i: int) -> list[int]:
+    """The answer of whole models, every prefix read anew."""
+    tokens: list[int] = []
+    for position in range(sampling.max_new_tokens):
+        logits = jury_logits(wholes, [*ROWS[i], *tokens])[:, -1:]
+        if sampling.decode == "draft":
+            logits = logits[[DRAFTERS[i]]]
+        u = uniforms()[i : i + 1, position]
+        found = step(logits, torch.tensor(DRAFTERS[i : i + 1]), u, sampling)
+        tokens.append(int(found.token[0]))
+        if tokens[-1] in sampling.end_ids:
+            break
+    return tokens
 
 
 def generated(model: Any, ids: Sequence[int], n: int) -> list[int]:
@@ -109,103 +129,114 @@ def generated(model: Any, ids: Sequence[int], n: int) -> list[int]:
 # Decoding
 
 
-@pytest.mark.parametrize("ids", [IDS, [40]], ids=["prompt", "one token"])
-def test_a_greedy_head_answers_as_a_whole_model_with_its_update(heads, wholes, ids):
-    greedy = replace(GREEDY, end_ids=[0])
-    answers = [direct(heads, greedy, [head], ids).tokens for head in range(4)]
-    assert answers == [generated(whole, ids, 24) for whole in wholes]
-    assert len(set(map(tuple, answers))) == 4  # the heads differ
-
-
-def uncached(wholes: Sequence[Any], sampling: Sampling) -> list[int]:
-    """Speculative verification over whole models, every prefix read anew."""
-    rng = np.random.default_rng(0)
-    tokens: list[int] = []
-    while (room := sampling.max_new_tokens - len(tokens)) > 0:
-        drafts: list[int] = []
-        q = []
-        for _ in range(min(sampling.gamma, room)):
-            ids = [*IDS, *tokens, *drafts]
-            logits = jury_logits([wholes[DRAFTER]], ids)[0, -1]
-            q.append(softmax(logits, sampling.temperature))
-            drafts.append(draw(q[-1], rng.random()))
-        p = target(wholes, [*tokens, *drafts], sampling)[len(tokens) :]
-        n_accepted, replacement = verify(drafts, torch.stack(q), p, rng)
-        tokens += drafts[:n_accepted] + ([] if replacement is None else [replacement])
-    return tokens
-
-
-@pytest.mark.parametrize(
-    "sampling",
-    [SAMPLING, GREEDY, replace(SAMPLING, gamma=1, max_new_tokens=9)],
-    ids=["sampled", "greedy", "single drafts"],
-)
-def test_caches_that_are_rolled_back_change_no_token(heads, wholes, sampling):
-    decoded = by_drafts(heads, sampling)
-    assert decoded.tokens == uncached(wholes, sampling)
-    assert decoded.diagnostics["rejected_at"]  # there was something to roll back
-    margins = decoded.diagnostics["margin"]
-    assert len(margins) == len(decoded.tokens) == sampling.max_new_tokens
-
-
-def test_samples_are_drawn_from_the_product_token_by_token(heads, wholes):
-    rng, tokens = np.random.default_rng(0), []
-    for _ in range(SAMPLING.max_new_tokens):
-        tokens.append(draw(target(wholes, tokens, SAMPLING)[-1], rng.random()))
-    assert direct(heads, SAMPLING).tokens == tokens
-    assert by_drafts(heads, GREEDY).tokens == direct(heads, GREEDY).tokens
-
-
-def test_equal_heads_reject_nothing_and_end_with_an_end_token_also_within_a_draft(
-    model,
+@pytest.mark.parametrize("how", ["speculative", "direct", "draft"])
+@pytest.mark.parametrize("temperature", [0.7, None])
+def test_a_batch_answers_as_whole_models_one_prompt_at_a_time(
+    heads, wholes, how, temperature
 ):
-    plain = MultiHead(model, depth=DEPTH, updates=[{}] * 4)
+    """Also where prompts of the batch end before others."""
+    sampling = replace(SAMPLING, decode=how, temperature=temperature)
+    free = decoded(heads, sampling)
+    ends = [answer.tokens[3 + i] for i, answer in enumerate(free[:4])]
+    sampling = replace(sampling, end_ids=ends)
+    together = decoded(heads, sampling)
+    tokens = [answer.tokens for answer in together]
+    assert tokens[:6] == [uncached(wholes, sampling, i) for i in range(6)]
+    assert len({len(some) for some in tokens}) > 2
+    for i, answer in enumerate(together if how == "speculative" else together[:3]):
+        (alone,) = decoded(heads, sampling, i)
+        assert torch.allclose(alone.witness, answer.witness, atol=1e-4)
+        for name, values in answer.diagnostics.items():
+            assert alone.diagnostics[name] == pytest.approx(values, abs=1e-5)
+        assert (alone.tokens, alone.accepted) == (answer.tokens, answer.accepted)
+        *before, last = [token in ends for token in answer.tokens]
+        assert (any(before), last) == (False, answer.ended)
+    rejected = sum(len(answer.diagnostics["rejected_at"]) for answer in together)
+    assert (rejected > 0) == (how == "speculative")
+
+
+@pytest.mark.parametrize("how", ["speculative", "direct"])
+def test_the_second_token_is_distributed_as_by_enumeration(heads, wholes, how):
+    """Over every first token, of 4,000 answers to one prompt."""
+    n, row, jury = 4000, ROWS[0], [0, 2, 3]
+    logits = jury_logits([wholes[head] for head in jury], row)[:, -1]
+    first = (logits.double().sum(0) / 3 / 0.7).softmax(-1)
+    after = torch.tensor([[*row, token] for token in range(len(first))])
+    with torch.inference_mode():
+        every = [wholes[head](input_ids=after).logits[:, -1].double() for head in jury]
+    second = first @ (sum(every) / 3 / 0.7).softmax(-1)
+    ids = torch.tensor([row] * n)
+    with torch.inference_mode():
+        answers = decode(
+            heads,
+            ids,
+            torch.ones_like(ids),
+            n_heads=N_HEADS,
+            drafters=[1] * n,
+            uniforms=torch.from_numpy(np.random.default_rng(0).random((n, 2, 3))),
+            sampling=replace(SAMPLING, decode=how, max_new_tokens=2),
+        )
+    counts = np.bincount([a.tokens[1] for a in answers], minlength=len(second))
+    expected = n * second.numpy()
+    rare = expected < 5
+    counts = np.append(counts[~rare], counts[rare].sum())
+    expected = np.append(expected[~rare], expected[rare].sum())
+    assert stats.chisquare(counts, expected * n / expected.sum()).pvalue > 1e-3
+
+
+def test_a_greedy_head_answers_as_the_librarys_generate(heads, wholes):
+    greedy = replace(GREEDY, decode="draft", end_ids=[0])
+    for row, drafter, answer in zip(
+        ROWS, DRAFTERS, decoded(heads, greedy), strict=True
+    ):
+        assert answer.tokens == generated(wholes[drafter], row, N_TOKENS)
+
+
+def test_equal_heads_reject_nothing(model):
+    plain = MultiHead(model, depth=DEPTH, updates=[{}] * N_HEADS)
     for sampling in (SAMPLING, GREEDY):
-        decoded = by_drafts(plain, sampling)
-        assert (decoded.n_rounds, decoded.n_accepted) == (6, 24)
-        assert decoded.diagnostics["rejected_at"] == []
-        assert decoded.diagnostics["stability_radius"] == [1] * 24  # 3 votes to 0
-    whole = by_drafts(plain, SAMPLING).tokens
-    for place in (0, 1, 5, 6):
-        sampling = replace(SAMPLING, end_ids=[whole[place]])
-        for ended in (by_drafts(plain, sampling), direct(plain, sampling, [0])):
-            *before, last = [token == whole[place] for token in ended.tokens]
-            assert (any(before), last) == (False, ended.ended)
-        ended = by_drafts(plain, sampling)
-        assert ended.tokens == whole[: whole.index(whole[place]) + 1]
+        for answer in decoded(plain, sampling):
+            assert answer.accepted == [True] * N_TOKENS
+            assert answer.n_rounds == N_TOKENS / 4
+            # 3 votes to 0
+            assert answer.diagnostics["stability_radius"] == [1] * N_TOKENS
 
 
 def test_p_correct_adds_the_witness_to_the_residual_stream(heads, wholes):
     """Against the whole model, with the witness added before its last layers by a hook."""
-    witness = torch.randn(32, generator=torch.Generator().manual_seed(3))
+    witnesses = torch.randn(2, 32, generator=torch.Generator().manual_seed(3))
+    expected = []
+    for row, witness in zip((ROWS[0], ROWS[0][1:]), witnesses, strict=True):
 
-    def add(_: Any, args: tuple[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        last = args[0][:, -1:] + witness
-        return (torch.cat([args[0][:, :-1], last], dim=1), *args[1:])
+        def add(_: Any, args: Any, witness: Any = witness) -> tuple[torch.Tensor, ...]:
+            last = args[0][:, -1:] + witness
+            return (torch.cat([args[0][:, :-1], last], dim=1), *args[1:])
 
-    hook = wholes[3].model.layers[-DEPTH].register_forward_pre_hook(add)
-    logits = jury_logits([wholes[3]], IDS)[0, -1]
-    hook.remove()
-    expected = float(torch.sigmoid(logits[35] - logits[36]))
+        hook = wholes[3].model.layers[-DEPTH].register_forward_pre_hook(add)
+        logits = jury_logits([wholes[3]], row)[0, -1]
+        hook.remove()
+        expected.append(float(torch.sigmoid(logits[35] - logits[36])))
+    ids = torch.tensor([ROWS[0], [0, *ROWS[0][1:]]])
+    mask = torch.tensor([[1] * 5, [0, 1, 1, 1, 1]])
+    parts = {"head": 3, "witnesses": witnesses, "yes": 35, "no": 36}
     with torch.inference_mode():
-        found = p_correct(heads, IDS, head=3, witness=witness, yes=35, no=36)
+        found = p_correct(heads, ids, mask, **parts)
     assert found == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_witness_is_the_head_behind_the_first_token(heads, wholes):
+@pytest.mark.parametrize("how", ["speculative", "direct", "draft"])
+def test_the_witness_is_the_head_behind_the_first_token(heads, wholes, how):
     """The drafter, where it was accepted; else the head of the jury that finds it likeliest."""
-    seen = set()
-    logits = jury_logits(wholes, IDS)[:, -1].log_softmax(-1)
-    for seed in range(12):
-        decoded = by_drafts(heads, replace(SAMPLING, max_new_tokens=1), seed)
-        behind = DRAFTER
-        if decoded.diagnostics["rejected_at"]:
-            behind = max(JURY, key=lambda head: float(logits[head, decoded.tokens[0]]))
+    one = replace(SAMPLING, decode=how, max_new_tokens=1)
+    for i, answer in enumerate(decoded(heads, one)):
+        logits = jury_logits(wholes, ROWS[i])[:, -1].log_softmax(-1)
+        jury = [head for head in range(N_HEADS) if head != DRAFTERS[i]]
+        behind = max(jury, key=lambda head: float(logits[head, answer.tokens[0]]))
+        if how == "draft" or answer.accepted == [True]:
+            behind = DRAFTERS[i]
         whole = wholes[behind]
-        found = whole.lm_head(whole.model.norm(decoded.witness)).log_softmax(-1)
+        found = whole.lm_head(whole.model.norm(answer.witness)).log_softmax(-1)
         assert torch.allclose(found, logits[behind], atol=1e-4)
-        seen.add(bool(decoded.diagnostics["rejected_at"]))
-    assert seen == {True, False}
 
 
 # The entrant
@@ -238,7 +269,9 @@ def entrant(folder: Path, name: str = "full_poe", **changes: Any) -> Any:
 
 
 def answers(entrant: Any, prompts: Any = PROMPTS[:3]) -> list[Response]:
-    return [replace(response, timestamp=None) for response in entrant.generate(prompts)]
+    """Without their times, in the order of the prompts."""
+    found = {answer.prompt_id: answer for answer in entrant.generate(prompts)}
+    return [replace(found[prompt.prompt_id], timestamp=None) for prompt in prompts]
 
 
 def test_the_three_entrants_share_a_load_and_the_drafting_heads(folder):
@@ -296,7 +329,9 @@ def test_an_answer_depends_on_its_prompt_alone_and_its_p_correct_changes_no_text
     of = entrant(folder, needs_uncertainty=True)
     together, plain = answers(of), answers(entrant(folder))
     for prompt, answer in zip(PROMPTS[:3], together, strict=True):
-        assert answers(of, [prompt]) == [answer]
+        (alone,) = answers(of, [prompt])
+        assert alone.p_correct == pytest.approx(answer.p_correct, abs=1e-5)
+        assert alone.response_text == answer.response_text
     assert len({a.p_correct for a in together if 0 < a.p_correct < 1}) == 3
     assert [replace(a, p_correct=None) for a in together] == plain
     places = {path.relative_to(folder).parts[0] for path in of.weight_files}
@@ -307,11 +342,11 @@ def test_the_cache_key_has_all_that_can_change_an_answer_and_nothing_else(folder
     def key(**changes: Any) -> str:
         return fingerprint(entrant(folder, **changes).cache_key(PROMPTS[0]))
 
-    same = [{"device": "auto"}, {"uncertainty_path": str(folder / "none.pt")}]
+    same = [{"device": "auto"}, {"batch_size": 1}]
+    same.append({"uncertainty_path": str(folder / "none.pt")})
     assert {key(**change) for change in same} == {key()}
     other: list[dict[str, Any]] = [
         {"beta": 0.5},
-        {"gamma": 3},
         {"decode": "direct"},
         {"temperature": None},
         {"max_new_tokens": 13},
@@ -323,7 +358,6 @@ def test_the_cache_key_has_all_that_can_change_an_answer_and_nothing_else(folder
         {"security_dir": str(folder / "robustness")},
     ]
     assert len({key(), *(key(**change) for change in other)}) == 1 + len(other)
-    assert key(decode="direct", gamma=3) == key(decode="direct")
     assert key(bypass_jury=True, beta=0.5, decode="direct") == key(bypass_jury=True)
 
 
@@ -358,5 +392,5 @@ def test_the_four_of_the_original_meet_by_one_command(folder, tmp_path):
     responses = {name: ran.rows(f"responses/responses_{name}.jsonl") for name in four}
     texts = {tuple(row["response_text"] for row in responses[name]) for name in four}
     assert (len(texts), {len(some) for some in responses.values()}) == (4, {4})
-    elo = ran.read("ratings.json")["dimensions"]["clinical_utility"]["elo"]
-    assert {row["model"] for row in elo["ratings"]} == set(four)
+    rated = ran.read("ratings.json")["dimensions"]["clinical_utility"]["bradley_terry"]
+    assert {row["model"] for row in rated["ratings"]} == set(four)

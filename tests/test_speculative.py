@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from itertools import combinations
 from itertools import product as tuples
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -15,18 +15,20 @@ from scipy import stats
 from elo_exp.models.speculative import (
     Decoded,
     Sampling,
-    draw,
+    Step,
     residual,
     softmax,
     stability_radius,
+    step,
     validity_radius,
-    verify,
 )
 
 
-def sampling(beta: float, temperature: float | None) -> Sampling:
+def sampling(
+    beta: float, temperature: float | None, decode: Any = "speculative"
+) -> Sampling:
     return Sampling(
-        beta=beta, temperature=temperature, gamma=4, max_new_tokens=9, end_ids=()
+        decode=decode, beta=beta, temperature=temperature, max_new_tokens=9, end_ids=()
     )
 
 
@@ -34,15 +36,26 @@ def random_logits(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * 1.5
 
 
+def chosen(logits: torch.Tensor, drafters: Any, how: Sampling, seed: int = 0) -> Step:
+    source = torch.Generator().manual_seed(seed)
+    uniforms = torch.rand(len(drafters), 3, generator=source, dtype=torch.float64)
+    return step(logits, torch.as_tensor(drafters), uniforms, how)
+
+
 @pytest.mark.parametrize(("beta", "temperature"), [(1.0, 1.0), (0.125, 0.98), (2, 0.5)])
-def test_the_product_multiplies_the_heads_probabilities(beta, temperature):
-    logits = random_logits(4, 3, 7)
-    weights = (logits.double() / temperature).softmax(-1).prod(0) ** beta
-    expected = weights / weights.sum(-1, keepdim=True)
-    found = sampling(beta, temperature).product(logits)
-    assert torch.allclose(found, expected, atol=1e-12)
-    cold = sampling(beta, 1e-3).product(logits)
-    assert torch.allclose(sampling(beta, None).product(logits), cold, atol=1e-9)
+def test_the_target_multiplies_the_probabilities_of_all_heads_but_the_drafter(
+    beta, temperature
+):
+    logits, drafters = random_logits(4, 3, 7), [2, 0, 3]
+    found = chosen(logits, drafters, sampling(beta, temperature)).target
+    for i, drafter in enumerate(drafters):
+        jury = logits[[head for head in range(4) if head != drafter], i]
+        weights = (jury.double() / temperature).softmax(-1).prod(0) ** beta
+        assert torch.allclose(found[i], weights / weights.sum(), atol=1e-12)
+    cold = chosen(logits, drafters, sampling(beta, 1e-3, "direct"))
+    assert torch.equal(
+        chosen(logits, drafters, sampling(beta, None, "direct")).token, cold.token
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -56,63 +69,80 @@ def test_accepted_drafts_and_replacements_add_up_to_the_target(seed):
     assert torch.equal(residual(p, p), p)  # where rounding leaves nothing
 
 
-N_ROUNDS = 4000
+@pytest.mark.parametrize("decode", ["speculative", "direct", "draft"])
+def test_what_is_emitted_is_distributed_as_the_target(decode):
+    """Chi-square over 4,000 prompts with the same logits, half of them drafted by each head.
 
-
-def test_what_is_emitted_is_distributed_as_the_target():
-    """Chi-square of the first of two drafts' tokens and of the second after each.
-
-    The second draft's distributions depend on the first draft. Drafts alone fail the test.
+    Speculative tokens are samples of the jury's product, not of the drafter's q.
     """
-    q, p = softmax(random_logits(2, 2, 4, 4, seed=3), 1.0)
-    rng = np.random.default_rng(2)
-    emitted = []
-    for _ in range(N_ROUNDS):
-        first = draw(q[0, 0], rng.random())
-        drafts = [first, draw(q[1, first], rng.random())]
-        drawn_from, target = (torch.stack([x[0, 0], x[1, first]]) for x in (q, p))
-        n_accepted, replacement = verify(drafts, drawn_from, target, rng)
-        replaced = [] if replacement is None else [replacement]
-        emitted.append(drafts[:n_accepted] + replaced)
-    counts = np.bincount([tokens[0] for tokens in emitted], minlength=4)
-    assert stats.chisquare(counts, N_ROUNDS * p[0, 0].numpy()).pvalue > 1e-3
-    assert stats.chisquare(counts, N_ROUNDS * q[0, 0].numpy()).pvalue < 1e-6
-    for token in range(4):
-        pairs = [t[1] for t in emitted if t[0] == token and len(t) == 2]
-        second = np.bincount(pairs, minlength=4)
-        assert stats.chisquare(second, second.sum() * p[1, token].numpy()).pvalue > 1e-3
+    n, how = 4000, sampling(0.5, 0.9, decode)
+    drafters = torch.arange(n) % 2
+    logits = random_logits(3, 1, 5, seed=3).expand(3, n, 5)
+    if decode == "draft":
+        logits = logits[drafters, torch.arange(n)][None]
+    found = chosen(logits, drafters, how, seed=1)
+    for drafter in (0, 1):
+        every = random_logits(3, 1, 5, seed=3)[:, 0]
+        q = softmax(every[drafter], 0.9)
+        jury = every[[head for head in range(3) if head != drafter]]
+        p = softmax(0.5 * jury.double().sum(0), 0.9)
+        counts = found.token[drafters == drafter].bincount(minlength=5).numpy()
+        expected, other = (q, p) if decode == "draft" else (p, q)
+        assert stats.chisquare(counts, counts.sum() * expected.numpy()).pvalue > 1e-3
+        assert stats.chisquare(counts, counts.sum() * other.numpy()).pvalue < 1e-6
 
 
 def test_a_greedy_draft_is_accepted_if_it_is_the_targets_own_choice():
-    rng = np.random.default_rng(0)
-    p, q = (torch.eye(3, dtype=torch.float64)[rows] for rows in ([1, 0, 2], [1, 2, 2]))
-    assert verify([1, 2, 2], q, p, rng) == (1, 0)
-    assert verify([1, 0, 2], p, p, rng) == (3, None)
+    drafts, choices = [1, 2, 2], [1, 0, 2]
+    logits = torch.stack([torch.eye(3)[drafts], torch.eye(3)[choices]])
+    found = chosen(logits, [0, 0, 0], sampling(1.0, None))
+    assert found.accepted.tolist() == [True, False, True]
+    assert found.token.tolist() == choices
+
+
+def test_rounds_are_those_of_drafting_four_tokens_ahead():
+    """A round ends with its first rejected draft, or after four accepted ones."""
+
+    def n_rounds(accepted: str) -> int:
+        return Decoded(accepted=[each == "a" for each in accepted]).n_rounds
+
+    found = {
+        each: n_rounds(each) for each in ("", "a", "aaaa", "aaaaa", "rrr", "aarar")
+    }
+    assert found == {"": 0, "a": 1, "aaaa": 1, "aaaaa": 2, "rrr": 3, "aarar": 2}
 
 
 # Diagnostics
 
 
 @pytest.mark.parametrize("temperature", [1.0, None])
-def test_the_diagnostics_of_tokens_by_hand(temperature):
-    """Three heads over four tokens: first all prefer token 2, then no two agree.
+def test_the_diagnostics_of_a_token_by_hand(temperature):
+    """A jury of three over four tokens: for one prompt all prefer token 2, for another no two agree.
 
-    The second replaces a draft, token 3. Greedy answers are diagnosed at temperature 1.
+    The other's draft is token 3, which is rejected. Greedy answers are diagnosed at temperature 1.
     """
     sure = torch.tensor([0.0, 0.0, math.log(5), 0.0]).expand(3, -1)
     torn = torch.eye(4)[:3] * math.log(2)
-    decoded = Decoded(sampling=sampling(1 / 3, temperature), tokens=[7, 7, 7])
-    decoded.diagnose(torch.stack([sure, torn], dim=1), 2, rejected=3)
-    found = decoded.diagnostics
-    assert found["margin"] == pytest.approx([5 / 8 - 1 / 8, 0])
+    drafts = torch.eye(4)[[2, 3]] * 99
+    logits = torch.cat([drafts[None], torch.stack([sure, torn], dim=1)])
+    uniforms = torch.tensor([[0.5, 0.1, 0.5], [0.5, 0.99, 0.5]], dtype=torch.float64)
+    found = step(logits, torch.tensor([0, 0]), uniforms, sampling(1 / 3, temperature))
+    first, second = Decoded(tokens=[7]), Decoded(tokens=[7, 7, 7])
+    found.diagnose([first, second])
+    assert (first.accepted, second.accepted) == ([True], [False])
+    assert first.diagnostics["margin"] == pytest.approx([5 / 8 - 1 / 8])
+    assert second.diagnostics["margin"] == pytest.approx([0])
     entropies = [stats.entropy([5, 1, 1, 1]), stats.entropy([2 ** (1 / 3)] * 3 + [1])]
-    assert found["entropy_nats"] == pytest.approx(entropies)
-    assert found["stability_radius"] == [
-        1,
-        0,
-    ]  # of 3 votes to 0, with one gone it leads
-    assert found["suppression_score"] == pytest.approx([1 / (1 + 3 * 2 ** (1 / 3))])
-    assert (found["rejected_at"], found["validity_radius"]) == ([4], [2])
+    each = [one.diagnostics["entropy_nats"][0] for one in (first, second)]
+    assert each == pytest.approx(entropies)
+    # Of 3 votes to 0, with one gone it leads.
+    assert first.diagnostics["stability_radius"] == [1]
+    assert second.diagnostics["stability_radius"] == [0]
+    scores = second.diagnostics["suppression_score"]
+    assert scores == pytest.approx([1 / (1 + 3 * 2 ** (1 / 3))])
+    assert second.diagnostics["rejected_at"] == [3]
+    assert second.diagnostics["validity_radius"] == [2]
+    assert first.diagnostics["rejected_at"] == []
 
 
 @pytest.mark.parametrize(

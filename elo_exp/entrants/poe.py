@@ -21,7 +21,7 @@ from elo_exp.models.speculative import Decoded, Sampling
 from elo_exp.records import Prompt, UserError
 from elo_exp.types import Count, Integer, Positive
 
-VERSION = 1  # part of every cache key: raise it when answers change
+VERSION = 2  # part of every cache key: raise it when answers change
 # What the uncertainty head was trained on, word for word, with nothing before "Answer".
 _IS_IT_CORRECT = "{prompt}Answer: {answer}\nTask: Reply A (correct) or B (wrong): "
 _DIGITS = 6  # of the diagnostics by token
@@ -33,8 +33,8 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
 
     For each prompt one head is drawn, by the prompt's own seed, to draft. With `bypass_jury` its
     draft is the answer; else the other heads are its jury, and the answer is a sample of their
-    product: verified draft by draft, or with `decode=direct` drawn from it. Prompts are answered
-    one at a time, the heads being the batch.
+    product: verified draft by draft, or with `decode=direct` drawn from it. A batch is that of
+    prompts and heads together.
 
     The cache key holds the weights, the adapter files and all settings that change what is drawn;
     it omits the device, which changes only rounding.
@@ -46,8 +46,8 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
     uncertainty_path: str | None
     bypass_jury: bool
     decode: Literal["speculative", "direct"]
-    gamma: Count
     beta: Positive
+    batch_size: Count
     needs_uncertainty: bool
     loader: Literal["custom_poe"]
 
@@ -92,7 +92,6 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         sampling: dict[str, Any] = {"temperature": self.temperature}
         if not self.bypass_jury:
             sampling |= {"decode": self.decode, "beta": self.beta}
-            sampling |= {"gamma": self.gamma} if self.decode == "speculative" else {}
         return {
             "loader": self.loader,
             "version": VERSION,
@@ -115,68 +114,86 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         sizes = geometry(lm.model, self._files.depth)
         updates = [adapters.read(files, sizes) for files in self._files.groups]
         model = MultiHead(lm.model, depth=self._files.depth, updates=updates)
-        for (prompt,), answer in in_batches(
-            prompts,
-            lambda some: self._answer(lm, model, some[0], ids[some[0].prompt_id]),
-            batch_size=1,
+        for some, answers in in_batches(
+            sorted(prompts, key=lambda prompt: -len(ids[prompt.prompt_id])),
+            lambda some: self._batch(lm, model, some, ids),
+            batch_size=self.batch_size,
             label=self.entrant_id,
         ):
-            yield prompt.prompt_id, answer
+            names = [prompt.prompt_id for prompt in some]
+            yield from zip(names, answers, strict=True)
 
-    def _answer(
-        self, lm: CausalLM, model: MultiHead, prompt: Prompt, ids: Sequence[int]
-    ) -> Answer:
+    def _batch(
+        self,
+        lm: CausalLM,
+        model: MultiHead,
+        prompts: Sequence[Prompt],
+        ids: Mapping[str, Sequence[int]],
+    ) -> list[Answer]:
         import torch
 
-        rng = np.random.default_rng(prompt_seed(prompt.prompt_id))
-        drafter = int(rng.integers(self._files.n_heads))
-        jury = [head for head in range(self._files.n_heads) if head != drafter]
-        sampling = Sampling(
-            beta=1.0 if self.bypass_jury else self.beta,
-            temperature=self.temperature,
-            gamma=self.gamma,
-            max_new_tokens=self.max_new_tokens,
-            end_ids=lm.end_ids,
-        )
+        names = [prompt.prompt_id for prompt in prompts]
+        sources = [np.random.default_rng(prompt_seed(name)) for name in names]
+        drafters = [int(source.integers(self._files.n_heads)) for source in sources]
+        numbers = np.stack([s.random((self.max_new_tokens, 3)) for s in sources])
         with torch.inference_mode():
-            if self.bypass_jury or self.decode == "direct":
-                heads = [drafter] if self.bypass_jury else jury
-                decoded = speculative.sampled(
-                    model, ids, heads=heads, sampling=sampling, rng=rng
-                )
-            else:
-                decoded = speculative.verified(
-                    model, ids, drafter=drafter, jury=jury, sampling=sampling, rng=rng
-                )
-            p_correct = None
-            if self.needs_uncertainty:
-                p_correct = self._p_correct(lm, model, prompt, decoded)
-        return Answer(
-            token_ids=decoded.tokens,
-            ended=decoded.ended,
-            p_correct=p_correct,
-            diagnostics={
-                "draft_head_idx": drafter,
-                "bypass_jury": self.bypass_jury,
-                "n_resampled": len(decoded.diagnostics["rejected_at"]),
-                **({} if self.bypass_jury else _diagnostics(decoded)),
-            },
-        )
+            answers = speculative.decode(
+                model,
+                *lm.padded([ids[name] for name in names]),
+                n_heads=self._files.n_heads,
+                drafters=drafters,
+                uniforms=torch.from_numpy(numbers),
+                sampling=Sampling(
+                    decode="draft" if self.bypass_jury else self.decode,
+                    beta=self.beta,
+                    temperature=self.temperature,
+                    max_new_tokens=self.max_new_tokens,
+                    end_ids=lm.end_ids,
+                ),
+            )
+            p_correct = (
+                self._p_correct(lm, model, prompts, answers)
+                if self.needs_uncertainty
+                else [None] * len(answers)
+            )
+        return [
+            Answer(
+                token_ids=answer.tokens,
+                ended=answer.ended,
+                p_correct=p,
+                diagnostics={
+                    "draft_head_idx": drafter,
+                    "bypass_jury": self.bypass_jury,
+                    "n_resampled": len(answer.diagnostics["rejected_at"]),
+                    "batch_size": len(prompts),
+                    **({} if self.bypass_jury else _diagnostics(answer)),
+                },
+            )
+            for answer, drafter, p in zip(answers, drafters, p_correct, strict=True)
+        ]
 
     def _p_correct(
-        self, lm: CausalLM, model: MultiHead, prompt: Prompt, decoded: Decoded
-    ) -> float:
-        assert decoded.witness is not None
+        self,
+        lm: CausalLM,
+        model: MultiHead,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Decoded],
+    ) -> list[float]:
+        import torch
+
         yes, no = (
             lm.tokenizer.encode(letter, add_special_tokens=False)[0] for letter in "AB"
         )
-        answer = lm.text(decoded.tokens)
-        question = _IS_IT_CORRECT.format(prompt=prompt.text, answer=answer)
+        questions = [
+            _IS_IT_CORRECT.format(prompt=prompt.text, answer=lm.text(answer.tokens))
+            for prompt, answer in zip(prompts, answers, strict=True)
+        ]
+        chats = [self.chat_ids(lm, text, self.system_prompt) for text in questions]
         return speculative.p_correct(
             model,
-            self.chat_ids(lm, question, self.system_prompt),
+            *lm.padded(chats),
             head=self._files.n_heads,
-            witness=decoded.witness,
+            witnesses=torch.stack([answer.witness for answer in answers]),
             yes=yes,
             no=no,
         )
@@ -185,10 +202,9 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
 def _diagnostics(decoded: Decoded) -> dict[str, Any]:
     """The lists of Decoded.diagnostics and their means, which are None of empty lists."""
     found: dict[str, Any] = {}
-    if decoded.n_rounds:
-        n_verified = decoded.n_accepted + len(decoded.diagnostics["rejected_at"])
+    if decoded.accepted:
         found["n_rounds"] = decoded.n_rounds
-        found["acceptance_rate"] = decoded.n_accepted / n_verified
+        found["acceptance_rate"] = fmean(decoded.accepted)
     for name, values in decoded.diagnostics.items():
         found[name] = [round(value, _DIGITS) for value in values]
         if name != "rejected_at":

@@ -5,7 +5,8 @@ MLP. So these layers exist once and run once for all heads, which are their batc
 product added at every projection. Decoding is bound by reading weights: many heads cost little more
 than one. Trunk and heads run by the library's own forward, with its masks, caches and softcaps.
 
-Letters: H heads, T positions, d the hidden size, r the rank of an update, V the vocabulary.
+Letters: H heads, P prompts, T positions, d the hidden size, r the rank of an update, V the
+vocabulary.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 # Of some heads together, by layer and projection: down (H, size in, r), up (H, r, size out).
 LowRank: TypeAlias = "Mapping[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]"
+Caches: TypeAlias = "tuple[DynamicCache, DynamicCache]"  # of the trunk and of the heads
 
 _ATTENTION = {"full_attention", "sliding_attention"}
 _MAX_WINDOW = 64  # tokens: the check at load does not go beyond longer windows
@@ -49,7 +51,7 @@ class MultiHead:
         self._trunk = _part(model, slice(n_trunk)).get_decoder()
         self._trunk.norm = torch.nn.Identity()
         self._top = _part(model, slice(n_trunk, None))
-        self._states = weight
+        self._states = weight  # (H * P, T, d) before the final norm, of the last pass
         decoder = self._top.get_decoder()
         decoder.norm.register_forward_pre_hook(self._keep_states)
         self._updates: LowRank = {}
@@ -60,34 +62,61 @@ class MultiHead:
             module = getattr(decoder.layers[layer].mlp, projection)
             module.register_forward_hook(partial(self._add, (layer, projection)))
 
-    def trunk(self, ids: Sequence[int], cache: DynamicCache) -> torch.Tensor:
-        """Return the hidden states (1, T, d) of tokens that follow those in the cache."""
-        import torch
+    def read(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        heads: torch.Tensor,
+        caches: Caches | None = None,
+        *,
+        one_each: bool = False,
+        added: torch.Tensor | float = 0.0,
+    ) -> tuple[torch.Tensor, torch.Tensor, Caches]:
+        """Read the next tokens of prompts: one pass of the trunk, one of all heads.
 
-        row = torch.tensor([ids], device=self._device)
-        output = self._trunk(input_ids=row, past_key_values=cache, use_cache=True)
-        states: torch.Tensor = output.last_hidden_state
-        return states
-
-    def heads(
-        self, indices: Sequence[int], states: torch.Tensor, cache: DynamicCache
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Evaluate some heads on the trunk's next states (1, T, d), as a batch.
-
-        Returns the heads' states before the final norm (H, T, d) and their float32 logits
-        (H, T, V), on a device that has float64.
+        ids       (P, T)
+        mask      (P, tokens so far, these included) with zeros for padding, on the left
+        heads     (H,) to evaluate for every prompt; with one_each (P,), the only one of each
+        caches    of the tokens before, as the last call returned them
+        added     (P, d) to the trunk's states at the last position
+        Returns, at the last position, the heads' states before the final norm (H, P, d) and their
+        float32 logits (H, P, V), on a device that has float64, and the caches. H is 1 with
+        one_each.
         """
-        import torch
-
-        chosen = torch.tensor(indices, device=self._device)
+        trunk_cache, heads_cache = caches or (None, None)
+        positions = _positions(mask)[:, -ids.shape[1] :]
+        trunk = self._trunk(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=trunk_cache,
+            use_cache=True,
+        )
+        states = trunk.last_hidden_state.clone()
+        states[:, -1] += added
+        n = 1 if one_each else len(heads)
+        chosen = heads.to(self._device)
         self._active = {
             place: (down[chosen], up[chosen])
             for place, (down, up) in self._updates.items()
         }
-        rows = states.repeat(len(indices), 1, 1)
-        output = self._top(inputs_embeds=rows, past_key_values=cache, use_cache=True)
-        logits = output.logits.float()
-        return self._states, logits.cpu() if logits.device.type == "mps" else logits
+        top = self._top(
+            inputs_embeds=states.repeat(n, 1, 1),
+            attention_mask=mask.repeat(n, 1),
+            position_ids=positions.repeat(n, 1),
+            past_key_values=heads_cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        last, logits = (
+            rows[:, -1].unflatten(0, (n, -1)) for rows in (self._states, top.logits)
+        )
+        logits = logits.float()
+        return (
+            last,
+            logits.cpu() if logits.device.type == "mps" else logits,
+            (trunk.past_key_values, top.past_key_values),
+        )
 
     def _keep_states(self, _: Any, args: tuple[torch.Tensor]) -> None:
         self._states = args[0]
@@ -99,31 +128,42 @@ class MultiHead:
         args: tuple[torch.Tensor],
         output: torch.Tensor,
     ) -> torch.Tensor:
-        """Add the updates of the active heads to a projection's output (H, T, size out)."""
+        """Add the updates of the active heads to a projection's output (rows, T, size out).
+
+        The rows are in equal groups, one a head.
+        """
         down, up = self._active[place]
-        return output + args[0] @ down @ up
+        groups = args[0].reshape(len(down), -1, args[0].shape[-1])
+        return output + (groups @ down @ up).view_as(output)
 
     def _check(self, model: Any) -> None:
         """Raise UserError where trunk and head, in two pieces, do not compute what the model does.
 
-        The tokens are more than the attention's window.
+        The tokens are more than the attention's window; one of the two prompts is padded.
         """
         import torch
-        from transformers import DynamicCache
 
         window = getattr(model.config.get_text_config(), "sliding_window", None) or 0
-        ids = list(range(min(window, _MAX_WINDOW) + 8))
-        trunk, head = DynamicCache(), DynamicCache()
+        n = min(window, _MAX_WINDOW) + 8
+        ids = torch.arange(n, device=self._device).repeat(2, 1)
+        mask = torch.ones_like(ids)
+        mask[1, :4] = 0
+        head = torch.tensor([0])
         with torch.inference_mode():
-            row = torch.tensor([ids], device=self._device)
-            whole = model(input_ids=row).logits[0].float().cpu()
-            pieces = [
-                self.heads([0], self.trunk(some, trunk), head)[1][0].cpu()
-                for some in (ids[:-1], ids[-1:])
-            ]
-        difference = (torch.cat(pieces) - whole).abs().max()
-        if not difference <= 0.02 * whole.abs().max():
+            whole = model(
+                input_ids=ids, attention_mask=mask, position_ids=_positions(mask)
+            ).logits[:, -2:]
+            _, first, caches = self.read(ids[:, :-1], mask[:, :-1], head)
+            _, second, _ = self.read(ids[:, -1:], mask, head, caches)
+        whole = whole.float().cpu()
+        pieces = torch.stack([first[0], second[0]], dim=1).cpu()
+        if not (pieces - whole).abs().max() <= 0.02 * whole.abs().max():
             raise _unsuitable(model)
+
+
+def _positions(mask: torch.Tensor) -> torch.Tensor:
+    """Positions (P, T) of tokens by their attention mask, 0 where they are padding."""
+    return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
 
 def geometry(model: Any, depth: int) -> Geometry:

@@ -6,21 +6,23 @@ product of experts
     P(x) ~ exp(beta * sum_h log softmax(logits_h / T)(x))  =  softmax(beta / T * sum_h logits_h)(x)
 
 since the normaliser of each head is the same for every x. A drafted x is accepted with probability
-min(1, P(x) / q(x)), and the first one rejected is replaced by a draw from max(P - q, 0),
-normalised; what is emitted is then distributed as P, whatever q is (Leviathan et al. 2023, Chen et
-al. 2023). A temperature of None is greedy: q and P have all their mass on their highest logit.
+min(1, P(x) / q(x)), and a rejected one is replaced by a draw from max(P - q, 0), normalised; what
+is emitted is then distributed as P, whatever q is (Leviathan et al. 2023, Chen et al. 2023). A
+temperature of None is greedy: q and P have all their mass on their highest logit.
 
-Letters: H heads, T positions, d the hidden size, V the vocabulary. Probabilities are float64.
+Drafting ahead pays where the drafter is cheap. Here it runs the same trunk as its jury, so a token's
+q and P come from one pass of the trunk and one of all heads, for many prompts at once.
+
+Letters: H heads, P prompts, d the hidden size, V the vocabulary. Probabilities are float64.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal
 
 from elo_exp.models.generation import token_at
 from elo_exp.models.multihead import MultiHead
@@ -28,27 +30,24 @@ from elo_exp.models.multihead import MultiHead
 if TYPE_CHECKING:
     import torch
 
+GAMMA = 4  # drafts of the original's rounds, which `n_rounds` counts
 BY_TOKEN = ("entropy_nats", "margin", "stability_radius")
 BY_REJECTION = ("rejected_at", "suppression_score", "validity_radius")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """beta         exponent of the product of experts
+    """decode       speculative: verified drafts; direct: samples of P; draft: samples of q
+    beta         exponent of the product of experts
     temperature  None for greedy
-    gamma        tokens that are drafted before the jury verifies them
     end_ids      tokens that end an answer, and are its last
     """
 
+    decode: Literal["speculative", "direct", "draft"]
     beta: float
     temperature: float | None
-    gamma: int
     max_new_tokens: int
     end_ids: Collection[int]
-
-    def product(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the jury's target P (..., V) from its logits (H, ..., V)."""
-        return softmax(self.beta * logits.double().sum(0), self.temperature)
 
 
 @dataclass(kw_only=True)
@@ -56,6 +55,7 @@ class Decoded:
     """An answer's tokens, and the jury's diagnostics of them.
 
     ended        by one of the end tokens, not by its length
+    accepted     by token of a speculative answer: whether it is the draft
     diagnostics  lists by name, empty where one head was alone:
                  entropy_nats       by token: of P
                  margin             by token: P's highest probability minus the next
@@ -67,51 +67,116 @@ class Decoded:
                  behind the first token: its drafter, or the jury's head that finds it likeliest
     """
 
-    sampling: Sampling
     tokens: list[int] = field(default_factory=list)
     ended: bool = False
-    n_rounds: int = 0
-    n_accepted: int = 0
+    accepted: list[bool] = field(default_factory=list)
     diagnostics: dict[str, list[float]] = field(
         default_factory=lambda: {name: [] for name in (*BY_TOKEN, *BY_REJECTION)}
     )
-    witness: torch.Tensor | None = None
+    witness: torch.Tensor = field(init=False)
 
     @property
-    def n_left(self) -> int:
-        """Tokens left until the limit."""
-        return 0 if self.ended else self.sampling.max_new_tokens - len(self.tokens)
+    def n_rounds(self) -> int:
+        """Rounds it would take to draft GAMMA tokens at a time, up to the first rejected one."""
+        n_rounds = n_left = 0
+        for accepted in self.accepted:
+            if not n_left:
+                n_rounds, n_left = n_rounds + 1, GAMMA
+            n_left = n_left - 1 if accepted else 0
+        return n_rounds
 
-    def add(self, tokens: Sequence[int]) -> None:
-        self.tokens += tokens
-        self.ended = self.tokens[-1] in self.sampling.end_ids
 
-    def diagnose(self, logits: torch.Tensor, n: int, rejected: int | None) -> None:
-        """Diagnose the next n tokens by the jury's logits (H, T, V), before they are added.
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """The next token (P,) of each prompt, and how it came about.
 
-        rejected  the draft that the last of them replaces
-        """
+    logits    (H, P, V) of all heads, or (1, P, V) of the drafters alone
+    jury      (H, P) which heads are each prompt's jury: none of drafters alone
+    draft     (P,) what the jury was shown, None where it draws by itself
+    accepted  (P,) whether the draft is the token
+    target    (P, V) the product P, at temperature 1 where sampling is greedy
+    """
+
+    token: torch.Tensor
+    logits: torch.Tensor
+    jury: torch.Tensor
+    draft: torch.Tensor | None
+    accepted: torch.Tensor
+    target: torch.Tensor
+
+    def diagnose(self, answers: Sequence[Decoded]) -> None:
+        """Add the jury's diagnostics of the next tokens, before these are added."""
         import torch
 
-        p = softmax(
-            self.sampling.beta * logits[:, :n].double().sum(0),
-            self.sampling.temperature or 1.0,
-        )
-        votes = logits[:, :n].argmax(-1).T.tolist()
-        top = p.topk(2, dim=-1).values
-        found = {
-            "entropy_nats": torch.special.entr(p).sum(-1).tolist(),
-            "margin": (top[:, 0] - top[:, 1]).tolist(),
-            "stability_radius": [stability_radius(some) for some in votes],
-        }
-        if rejected is not None:
-            found |= {
-                "rejected_at": [len(self.tokens) + n - 1],
-                "suppression_score": [float(p[-1, rejected])],
-                "validity_radius": [validity_radius(votes[-1], rejected)],
+        entropy = torch.special.entr(self.target).sum(-1).tolist()
+        top = self.target.topk(2, dim=-1).values
+        margin = (top[:, 0] - top[:, 1]).tolist()
+        every_vote = self.logits.argmax(-1)
+        for i, answer in enumerate(answers):
+            votes = every_vote[self.jury[:, i], i].tolist()
+            found: dict[str, float] = {
+                "entropy_nats": entropy[i],
+                "margin": margin[i],
+                "stability_radius": stability_radius(votes),
             }
-        for name, values in found.items():
-            self.diagnostics[name] += values
+            if self.draft is not None:
+                answer.accepted.append(bool(self.accepted[i]))
+                if not self.accepted[i]:
+                    draft = int(self.draft[i])
+                    found["rejected_at"] = len(answer.tokens)
+                    found["suppression_score"] = float(self.target[i, draft])
+                    found["validity_radius"] = validity_radius(votes, draft)
+            for name, value in found.items():
+                answer.diagnostics[name].append(value)
+
+    def heads_behind(self, drafters: Sequence[int]) -> list[int]:
+        """Return by prompt the drafter of an accepted draft, or the jury's head that finds the
+        token likeliest.
+        """
+        logprobs = self.logits.log_softmax(-1)
+        heads = []
+        for i, drafter in enumerate(drafters):
+            of_token = logprobs[:, i, self.token[i]].masked_fill(
+                ~self.jury[:, i], -math.inf
+            )
+            drafted = self.draft is not None and bool(self.accepted[i])
+            heads.append(drafter if drafted else int(of_token.argmax()))
+        return heads
+
+
+def step(
+    logits: torch.Tensor,
+    drafters: torch.Tensor,
+    uniforms: torch.Tensor,
+    sampling: Sampling,
+) -> Step:
+    """Choose the next token of each prompt.
+
+    logits    (H, P, V) of all heads; (1, P, V) of the drafters where decode is draft
+    drafters  (P,) head of each prompt
+    uniforms  (P, 3) in [0, 1): for the draft or sample, the verdict and the replacement
+    """
+    import torch
+
+    alone = sampling.decode == "draft"
+    rows = torch.arange(len(drafters), device=logits.device)
+    jury = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
+    jury[0 if alone else drafters, rows] = False
+    q = softmax(logits[0 if alone else drafters, rows], sampling.temperature)
+    together = sampling.beta * (logits.double() * jury[..., None]).sum(0)
+    p = softmax(together, sampling.temperature)
+    drawn = _draw(p if sampling.decode == "direct" else q, uniforms[:, 0])
+    accepted = uniforms[:, 1] * q[rows, drawn] < p[rows, drawn]
+    is_shown = sampling.decode == "speculative"
+    replaced = torch.where(accepted, drawn, _draw(residual(p, q), uniforms[:, 2]))
+    return Step(
+        token=replaced if is_shown else drawn,
+        logits=logits,
+        jury=jury,
+        draft=drawn if is_shown else None,
+        accepted=accepted,
+        target=softmax(together, 1.0) if sampling.temperature is None else p,
+    )
 
 
 def softmax(logits: torch.Tensor, temperature: float | None) -> torch.Tensor:
@@ -124,31 +189,14 @@ def softmax(logits: torch.Tensor, temperature: float | None) -> torch.Tensor:
     return torch.softmax(logits.double() / temperature, dim=-1)
 
 
-def draw(probabilities: torch.Tensor, u: float) -> int:
-    """Sample from (V,) by inverse cumulative probability at u in [0, 1)."""
-    import torch
-
-    uniform = torch.full_like(probabilities[:1], u)
-    return int(token_at(uniform[None], probabilities[None], top_p=1.0))
-
-
 def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """Return max(P - q, 0), not normalised; P itself where rounding leaves nothing."""
+    """Return max(P - q, 0) (P, V), not normalised; P itself where rounding leaves nothing."""
     left = (p - q).clamp(min=0)
-    return left if left.any() else p
+    return left.where(left.any(dim=-1, keepdim=True), p)
 
 
-def verify(
-    drafts: Sequence[int], q: torch.Tensor, p: torch.Tensor, rng: np.random.Generator
-) -> tuple[int, int | None]:
-    """Verify drafts (T) drawn from q (T, V) against the target P (T, V).
-
-    Returns how many are accepted, and the replacement of the next; None if all are accepted.
-    """
-    for i, token in enumerate(drafts):
-        if rng.random() * float(q[i, token]) >= float(p[i, token]):
-            return i, draw(residual(p[i], q[i]), rng.random())
-    return len(drafts), None
+def _draw(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    return token_at(uniforms[:, None], probabilities, top_p=1.0)[:, 0]
 
 
 def stability_radius(votes: Sequence[int]) -> int:
@@ -173,135 +221,82 @@ def validity_radius(votes: Sequence[int], token: int) -> int:
     return flipped
 
 
-def verified(
+def decode(
     model: MultiHead,
-    ids: Sequence[int],
+    ids: torch.Tensor,
+    mask: torch.Tensor,
     *,
-    drafter: int,
-    jury: Sequence[int],
+    n_heads: int,
+    drafters: Sequence[int],
+    uniforms: torch.Tensor,
     sampling: Sampling,
-    rng: np.random.Generator,
-) -> Decoded:
-    """Answer the prompt `ids` by one head's drafts, which the others verify: samples of P.
+) -> list[Decoded]:
+    """Answer prompts together; a token depends on its prompt, drafter and uniforms alone.
 
-    The trunk is run once per draft. Where all drafts are accepted no further token is drawn: it
-    would need a pass of the trunk, which the next draft makes anyway.
+    ids, mask  (P, T) prompts, padded on the left
+    n_heads    that draft and judge: the model's first
+    drafters   head of each prompt
+    uniforms   (P, max_new_tokens, 3) float64 in [0, 1)
     """
     import torch
 
-    text = _Text(model, ids, [drafter], jury)
-    decoded = Decoded(sampling=sampling)
-    while n_left := decoded.n_left:
-        drafts: list[int] = []
-        q, trunk, drafting = [], [], []
-        while len(drafts) < min(sampling.gamma, n_left):
-            trunk.append(text.read(drafts[-1] if drafts else text.last))
-            states, logits = text.ask(0, trunk[-1])
-            drafting.append(states[0, 0])
-            q.append(softmax(logits[0, 0], sampling.temperature))
-            drafts.append(draw(q[-1], rng.random()))
-            if drafts[-1] in sampling.end_ids:
-                break
-        states, logits = text.ask(1, torch.cat(trunk, dim=1))
-        p = sampling.product(logits)
-        n_accepted, replacement = verify(drafts, torch.stack(q), p, rng)
-        tokens, rejected = drafts[:n_accepted], None
-        if replacement is not None:
-            tokens.append(replacement)
-            rejected = drafts[n_accepted]
-        decoded.diagnose(logits, len(tokens), rejected)
-        if decoded.witness is None:
-            advocate = _advocate(states, logits, tokens[0])
-            decoded.witness = drafting[0] if n_accepted else advocate
-        decoded.n_rounds += 1
-        decoded.n_accepted += n_accepted
-        decoded.add(tokens)
-        text.append(tokens)
-    return decoded
-
-
-def sampled(
-    model: MultiHead,
-    ids: Sequence[int],
-    *,
-    heads: Sequence[int],
-    sampling: Sampling,
-    rng: np.random.Generator,
-) -> Decoded:
-    """Answer the prompt `ids` by samples of the product of the heads, token by token."""
-    text = _Text(model, ids, heads)
-    decoded = Decoded(sampling=sampling)
-    while decoded.n_left:
-        states, logits = text.ask(0, text.read(text.last))
-        token = draw(sampling.product(logits)[0], rng.random())
-        if decoded.witness is None:
-            decoded.witness = _advocate(states, logits, token)
-        if len(heads) > 1:
-            decoded.diagnose(logits, 1, None)
-        decoded.add([token])
-        text.append([token])
-    return decoded
+    answers = [Decoded() for _ in drafters]
+    left = list(answers)  # without those that have ended
+    alone = sampling.decode == "draft"
+    drafter, caches = torch.tensor(drafters), None
+    for position in range(sampling.max_new_tokens):
+        heads = drafter if alone else torch.arange(n_heads)
+        states, logits, caches = model.read(ids, mask, heads, caches, one_each=alone)
+        chosen = step(
+            logits,
+            drafter.to(logits.device),
+            uniforms[:, position].to(logits.device),
+            sampling,
+        )
+        if not alone:
+            chosen.diagnose(left)
+        if not position:
+            behind = [0] * len(left) if alone else chosen.heads_behind(drafters)
+            for i, answer in enumerate(answers):
+                answer.witness = states[behind[i], i]
+        for answer, token in zip(left, chosen.token.tolist(), strict=True):
+            answer.tokens.append(token)
+            answer.ended = token in sampling.end_ids
+        rows = [i for i, answer in enumerate(left) if not answer.ended]
+        if not rows:
+            break
+        ids = chosen.token[:, None].to(mask.device)
+        if len(rows) < len(left):
+            left, keep = [left[i] for i in rows], torch.tensor(rows)
+            drafter, uniforms = drafter[keep], uniforms[keep]
+            shape = states.shape[:2]
+            by_head = torch.arange(shape.numel()).view(shape)[:, keep].flatten()
+            keep, by_head = keep.to(mask.device), by_head.to(mask.device)
+            ids, mask = ids[keep], mask[keep]
+            for cache, indices in zip(caches, (keep, by_head), strict=True):
+                cache.batch_select_indices(indices)
+        mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+    return answers
 
 
 def p_correct(
     model: MultiHead,
-    ids: Sequence[int],
+    ids: torch.Tensor,
+    mask: torch.Tensor,
     *,
     head: int,
-    witness: torch.Tensor,
+    witnesses: torch.Tensor,
     yes: int,
     no: int,
-) -> float:
-    """Return sigmoid(logit of `yes` - logit of `no`) of the uncertainty head, in (0, 1).
+) -> list[float]:
+    """Return sigmoid(logit of `yes` - logit of `no`) of the uncertainty head, in (0, 1), by prompt.
 
-    ids  the question whether the answer is correct; the witness is added to the trunk's state at
-         its last position
+    ids, mask  (P, T) questions whether the answer is correct, padded on the left
+    witnesses  (P, d), added to the trunk's states at the last position
     """
-    from transformers import DynamicCache
+    import torch
 
-    states = model.trunk(ids, DynamicCache()).clone()
-    states[:, -1] += witness
-    _, logits = model.heads([head], states, DynamicCache())
-    last = logits[0, -1].double()
-    return float((last[yes] - last[no]).sigmoid())
-
-
-def _advocate(states: torch.Tensor, logits: torch.Tensor, token: int) -> torch.Tensor:
-    """State (d,) at the first position of the head that finds the first token likeliest."""
-    return states[int(logits[:, 0].log_softmax(-1)[:, token].argmax()), 0]
-
-
-class _Text:
-    """The last token, and the caches of the trunk and of groups of heads of those before it."""
-
-    def __init__(
-        self, model: MultiHead, ids: Sequence[int], *groups: Sequence[int]
-    ) -> None:
-        from transformers import DynamicCache
-
-        self._model, self._groups = model, groups
-        # Without a configuration also a sliding window's layers keep all, and can be rolled back.
-        self._trunk, *self._heads = [DynamicCache() for _ in (None, *groups)]
-        self.last, self._length = ids[-1], len(ids) - 1
-        if self._length:
-            states = self.read(*ids[:-1])
-            for group in range(len(groups)):
-                self.ask(group, states)
-
-    def read(self, *tokens: int) -> torch.Tensor:
-        """Return the trunk's states (1, T, d) at more tokens."""
-        return self._model.trunk(tokens, self._trunk)
-
-    def ask(
-        self, group: int, states: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a group's states (H, T, d) and logits (H, T, V) from the trunk's next states."""
-        return self._model.heads(self._groups[group], states, self._heads[group])
-
-    def append(self, tokens: Sequence[int]) -> None:
-        """Continue from these tokens in place of those read since the last call."""
-        self.last = tokens[-1]
-        self._length += len(tokens)
-        for cache in (self._trunk, *self._heads):
-            if rejected := cache.get_seq_length() - self._length:
-                cache.crop(-rejected)
+    heads = torch.tensor([head])
+    _, logits, _ = model.read(ids, mask, heads, added=witnesses)
+    last = logits[0].double()
+    return (last[:, yes] - last[:, no]).sigmoid().tolist()

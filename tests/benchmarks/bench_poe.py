@@ -1,19 +1,16 @@
-"""What several heads cost: nine on one trunk, against one head alone and generate.
+"""What several heads cost: nine on one trunk, for one prompt and for several at once.
 
     python -m tests.benchmarks.bench_poe
 
-A model of random weights on one thread of the processor, or on the GPU where there is one. `ms/token`
-is of decoding alone, the prompt's share taken off; on a processor it is processor time, so that other
-work counts less. Read `x one head`, what the jury costs. What speculative decoding allows is (gamma +
-1) passes for the tokens of a round.
+A model of random weights on one thread of the processor, or on the GPU where there is one. Tokens a
+second are of decoding alone, the prompts' share taken off; on a processor of processor time, so that
+other work counts less. Read `x one`: what a batch gains over one prompt at a time.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,47 +18,19 @@ import torch
 from transformers import AutoModelForCausalLM, Olmo2Config
 
 from elo_exp.models.multihead import MultiHead, geometry
-from elo_exp.models.speculative import Decoded, Sampling, sampled, verified
+from elo_exp.models.speculative import Decoded, Sampling, decode
 
-HIDDEN, LAYERS, INNER, VOCABULARY = 768, 12, 2048, 8192
+HIDDEN, LAYERS, INNER, VOCABULARY = 512, 12, 1376, 8192
 HEADS, DEPTH, RANK = 9, 3, 8
-SPREAD = (
-    0.1  # of the updates; with beta, it makes the jury accept some two drafts in three
-)
-PROMPT = list(range(100, 180))
+SPREAD = 0.1  # of the updates; with beta, the jury accepts some two drafts in three
+WIDTH = 80  # tokens of a prompt
 SHORT, LONG, REPEATS = 8, 32, 3
-JURY = list(range(1, HEADS))
-SAMPLING = Sampling(
-    beta=0.3, temperature=0.98, gamma=4, max_new_tokens=LONG, end_ids=()
-)
+BATCHES = (1, 8, 32)
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def ways(model: Any, heads: MultiHead) -> dict[str, Callable[[int], Any]]:
-    """By name, how to answer the prompt in a number of tokens."""
-
-    def generate(n: int) -> None:
-        ids = torch.tensor([PROMPT], device=DEVICE)
-        mask = torch.ones_like(ids)
-        model.generate(ids, attention_mask=mask, max_new_tokens=n, do_sample=False)
-
-    def given(n: int) -> dict[str, Any]:
-        sampling = replace(SAMPLING, max_new_tokens=n)
-        return {"sampling": sampling, "rng": np.random.default_rng(0)}
-
-    def speculative(n: int) -> Decoded:
-        return verified(heads, PROMPT, drafter=0, jury=JURY, **given(n))
-
-    return {
-        "one head": lambda n: sampled(heads, PROMPT, heads=[0], **given(n)),
-        "generate": generate,
-        "direct": lambda n: sampled(heads, PROMPT, heads=JURY, **given(n)),
-        "speculative": speculative,
-    }
-
-
-def build() -> tuple[Any, MultiHead]:
-    """A random model, and its heads with random updates."""
+def build() -> MultiHead:
+    """A random model's heads, with random updates."""
     torch.manual_seed(0)
     config = Olmo2Config(
         vocab_size=VOCABULARY,
@@ -84,7 +53,27 @@ def build() -> tuple[Any, MultiHead]:
         {place: tuple(torch.randn(RANK, n) * SPREAD for n in s) for place, s in places}
         for _ in range(HEADS)
     ]
-    return model, MultiHead(model, depth=DEPTH, updates=updates)
+    return MultiHead(model, depth=DEPTH, updates=updates)
+
+
+def answers(heads: MultiHead, how: Any, n_prompts: int, n_tokens: int) -> list[Decoded]:
+    source = np.random.default_rng(0)
+    ids = torch.from_numpy(source.integers(VOCABULARY, size=(n_prompts, WIDTH)))
+    return decode(
+        heads,
+        ids.to(DEVICE),
+        torch.ones_like(ids, device=DEVICE),
+        n_heads=HEADS,
+        drafters=[i % HEADS for i in range(n_prompts)],
+        uniforms=torch.from_numpy(source.random((n_prompts, n_tokens, 3))),
+        sampling=Sampling(
+            decode=how,
+            beta=0.3,
+            temperature=0.98,
+            max_new_tokens=n_tokens,
+            end_ids=(),
+        ),
+    )
 
 
 def clock() -> float:
@@ -94,37 +83,33 @@ def clock() -> float:
     return time.perf_counter()
 
 
-def milliseconds_per_token(way: Callable[[int], Any]) -> float:
+def tokens_per_second(heads: MultiHead, how: str, n_prompts: int) -> float:
     times = [clock()]
-    for n in (SHORT, LONG):
-        way(n)
+    for n_tokens in (SHORT, LONG):
+        answers(heads, how, n_prompts, n_tokens)
         times.append(clock())
     short, long = np.diff(times)
-    return float(long - short) / (LONG - SHORT) * 1e3
+    return float(n_prompts * (LONG - SHORT) / (long - short))
 
 
 @torch.inference_mode()
 def main() -> None:
     torch.set_num_threads(1)
-    model, heads = build()
+    heads = build()
     print(
         f"hidden {HIDDEN}, {LAYERS} layers, vocabulary {VOCABULARY}, {DEVICE}; {HEADS} heads of "
-        f"{DEPTH} layers\n\n  {'':<14}ms/token   tokens/s   x one head"
+        f"{DEPTH} layers\n\n  {'':<14}prompts   tokens/s   x one"
     )
-    every = ways(model, heads)
-    took: dict[str, list[float]] = {name: [] for name in every}
-    for _ in range(REPEATS):
-        for name, way in every.items():
-            took[name].append(milliseconds_per_token(way))
-    one_head = statistics.median(took["one head"])
-    for name, some in took.items():
-        ms = statistics.median(some)
-        print(f"  {name:<14}{ms:>8.1f}{1e3 / ms:>11.1f}{ms / one_head:>13.2f}")
-    answer = every["speculative"](LONG)
-    n_rejected = len(answer.diagnostics["rejected_at"])
-    accepted = answer.n_accepted / (answer.n_accepted + n_rejected)
-    allowed = (SAMPLING.gamma + 1) * answer.n_rounds / len(answer.tokens)
-    print(f"\nspeculative: {accepted:.0%} accepted, which allows x {allowed:.2f}")
+    for how in ("speculative", "direct", "draft"):
+        one = 0.0
+        for n_prompts in BATCHES:
+            every = [tokens_per_second(heads, how, n_prompts) for _ in range(REPEATS)]
+            rate = statistics.median(every)
+            one = one or rate
+            print(f"  {how:<14}{n_prompts:>7}{rate:>11.1f}{rate / one:>8.2f}")
+    found = answers(heads, "speculative", BATCHES[-1], LONG)
+    accepted = np.mean([accepted for answer in found for accepted in answer.accepted])
+    print(f"\nspeculative: {accepted:.0%} of the drafts accepted")
 
 
 if __name__ == "__main__":
