@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +12,19 @@ import pytest
 from scipy import special
 
 from elo_exp.arena import simulated
+from elo_exp.arena.placement import Placement
 from elo_exp.data import bank
 from elo_exp.entrants.probe import GradedProbe
+from elo_exp.experiments import arena, placement_run
+from elo_exp.experiments.arena import Arena
 from elo_exp.files import read_jsonl
 from elo_exp.ratings.bradley_terry import POINTS, abilities
+from elo_exp.records import Comparison, JudgeReply, JudgeRequest, fingerprint
+from tests.arena_files import TheJudge
 from tests.commands import Ran, attempt, run
 from tests.data import BANK, shipped
+from tests.experiments import opened
+from tests.pages import Reader
 
 TRUTH = {
     **{"plain_100": 1155, "plain_80": 1100, "plain_60": 1041, "plain_45": 992},
@@ -93,6 +102,41 @@ def test_alone_it_places_a_newcomer_of_known_rating(ran: Ran):
     assert true == TRUTH
 
 
+def test_it_ends_with_how_near_the_truth_it_came(ran: Ran):
+    """The same on console, page and metrics, and what is simulated is said."""
+    found = ran.read("elo_ratings.json")
+    mine, raw = (
+        next(row for row in found[name] if row["model"] == "newcomer")
+        for name in ("ratings", "by_judge")
+    )
+    placed, as_they_are = (
+        f"{row['rating']:.0f} ({row['ci_low']:.0f} to {row['ci_high']:.0f})"
+        for row in (mine, raw)
+    )
+    line = (
+        f"newcomer: placed {placed}, truly 993, known because its voters are simulated: inside. "
+        f"The verdicts as they are: {as_they_are}."
+    )
+    assert ran.out.split("\n\nfiles")[0].endswith(line)
+    page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
+    assert line in page.said
+    assert "Simulated voters: " in page.said
+    assert " by humans" not in page.said
+    logged = ran.rows("tracker/log.jsonl")
+    (summary,) = [entry["value"] for entry in logged if entry["kind"] == "summary"]
+    assert summary["newcomer/error"] == pytest.approx(mine["rating"] - 993, abs=0.5)
+
+
+def test_an_entrant_of_ones_own_has_no_known_rating(tmp_path: Path):
+    both = run(
+        *("experiment=arena", "entrant=[newcomer,probe_hedged]"),
+        *("tracker=local", "figures=false"),
+        folder=tmp_path,
+    )
+    assert both.out.count("truly ") == 1
+    assert "By the verdicts of lexical as they are, probe_hedged is at " in both.out
+
+
 def test_its_votes_are_a_template_for_an_arena_of_ones_own(ran: Ran):
     """Read from the file, the newcomer is placed as it was, and asks for no new verdict."""
     read = (f"arena.path={ran.run_dir}/arena.jsonl", "arena.n_battles=300")
@@ -105,9 +149,7 @@ def test_its_votes_are_a_template_for_an_arena_of_ones_own(ran: Ran):
         again.read("elo_ratings.json")["ratings"]
         == ran.read("elo_ratings.json")["ratings"]
     )
-    assert (
-        "1,184 queries (1,184 distinct): 0 new from lexical, 1,184 stored" in again.err
-    )
+    assert ": 0 new from lexical, 1,184 stored" in again.err
 
 
 def test_ratings_of_votes_that_were_left_out_are_read_from_the_run(ran: Ran):
@@ -140,3 +182,72 @@ def test_other_arenas_have_no_default_entrant(
         refused = attempt("experiment=arena", *overrides, *plan, folder=tmp_path)
         assert (refused.code, refused.out) == (2, "")
         assert words in refused.err
+
+
+# Over seeds, and with other judges
+
+
+@dataclass(kw_only=True)
+class Biased(TheJudge):
+    """Tosses a coin for each order, or always prefers the same models."""
+
+    drawn_by: Callable[[Comparison], list[object]]
+
+    def _reply(self, request: JudgeRequest) -> JudgeReply:
+        shown = request.subject
+        assert isinstance(shown, Comparison)
+        first, second = (
+            fingerprint(self.drawn_by(c)) for c in (shown, shown.swapped())
+        )
+        says = {"evidence_a": "", "evidence_b": "", "verdict": "AB"[first > second]}
+        return JudgeReply(key=request.key, text=json.dumps(says))
+
+
+def coin(shown: Comparison) -> list[object]:
+    """Each order is drawn anew."""
+    return [shown.prompt_id, shown.response_a, shown.response_b]
+
+
+def favourite(shown: Comparison) -> list[object]:
+    return [shown.entrant_a]
+
+
+def place(folder: Path, seed: int, judge: TheJudge | None = None) -> Placement:
+    given = ("experiment=arena", f"arena.seed={seed}", "figures=false")
+    with opened(folder, *given) as (job, context):
+        assert isinstance(job.experiment, Arena)
+        experiment, _ = job.experiment.simulate(folder)
+        experiment.judge = judge or experiment.judge
+        run = placement_run.start(experiment, context.store)
+        run.run()
+        return arena.place(run)
+
+
+@pytest.mark.parametrize("drawn_by", [coin, favourite])
+def test_a_judge_that_does_not_follow_the_voters_places_nothing(
+    drawn_by: Callable[[Comparison], list[object]], tmp_path: Path
+):
+    judge = Biased(model=drawn_by.__name__, drawn_by=drawn_by)
+    found = place(tmp_path, 1, judge)
+    assert found.refusal
+    assert found.by_judge is None
+    assert found.board.row("newcomer").rating is None
+
+
+@pytest.mark.slow
+def test_over_seeds_the_calibrated_interval_holds_the_truth_and_the_raw_one_does_not(
+    tmp_path: Path,
+):
+    errors, within = [], []
+    for seed in range(100):
+        found = place(tmp_path, seed)
+        assert found.refusal is None
+        boards = [found.board, found.by_judge]
+        rows = [board.row("newcomer") for board in boards if board]
+        errors.append([abs(row.rating - 993) for row in rows])
+        within.append([row.ci_low <= 993 <= row.ci_high for row in rows])
+    distance, coverage = np.mean(errors, axis=0), np.mean(within, axis=0)
+    print(distance, coverage)
+    assert coverage[0] >= 0.9
+    assert coverage[1] < 0.5
+    assert distance[0] < distance[1]

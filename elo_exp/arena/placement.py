@@ -77,6 +77,12 @@ class Placement:
     calibration: Calibration | None = None
     # By humans alone, where placed models were held out.
     human_board: Leaderboard | None = None
+    truth: Leaderboard | None = None  # of simulated voters
+
+    @property
+    def votes(self) -> str:
+        """Whose votes the scale rests on, as an adjective."""
+        return "simulated" if self.truth else "human"
 
     @property
     def battles(self) -> Battles:

@@ -102,14 +102,25 @@ class Arena(Judged):
                 self, run.prompts(run.random()), context.store, self.shard
             )
         run.run()
-        found = report(run, place(run), context)
+        found = place(run)
         if not truth:
-            return found
-        level = self.elo.initial_rating
-        true = {name: level + points for name, points in truth.items()}
-        written = [context.run_dir / "arena.jsonl"]
-        written.append(write_json(context.run_dir / "truth.json", true))
-        return replace(found, artifacts=[*written, *found.artifacts])
+            return report(run, found, context)
+        ((method),) = self.rating.values()
+        baseline = truth.get(str(getattr(method, "baseline_model", "")), 0.0)
+        level = self.elo.initial_rating - baseline
+        true = {name: level + points for name, points in sorted(truth.items())}
+        board = Leaderboard(
+            label="Truth",
+            interval=None,
+            models=tuple(true),
+            rating=np.array(list(true.values())),
+        )
+        made = report(run, replace(found, truth=board), context)
+        written = [
+            context.run_dir / "arena.jsonl",
+            write_json(context.run_dir / "truth.json", true),
+        ]
+        return replace(made, artifacts=[*written, *made.artifacts])
 
     def check(self, overrides: Sequence[str] = ()) -> None:
         """Raise UserError for settings that do not fit together."""
@@ -180,7 +191,10 @@ def place(run: PlacementRun) -> Placement:
     every = judged.concatenate(human)
     board = experiment.rate(every)
     by_judge: Leaderboard | None = board
-    named = {"dimension": run.rubric.dimension, "judge_model": experiment.judge.model}
+    named: dict[str, Any] = {
+        "dimension": run.rubric.dimension,
+        "judge_model": experiment.judge.model,
+    }
     calibration = (
         calibrate(human, again, judged, placed, **named) if len(again) else None
     )
@@ -255,6 +269,8 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
     if found.reliability and found.by_judge:
         on_its_scale = replace(found.by_judge, label="Judge's scale")
         boards = {"calibrated": found.board, "by_judge": on_its_scale}
+    if found.truth:
+        boards["truth"] = found.truth
     rated = Standings(
         models=found.placed,
         battles={dimension: found.judged},

@@ -158,6 +158,8 @@ def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float | st
         }
         if placement.by_judge:
             found[f"{model}/by_judge"] = placement.by_judge.row(model).rating
+        if (true := _true_rating(placement, model)) and rating.rating is not None:
+            found[f"{model}/error"] = rating.rating - true
     for name in quality.RATES:
         found[f"judge/{quality.dimension}/{name}"] = getattr(quality, name)
     if (calibration := placement.calibration) is not None:
@@ -215,9 +217,39 @@ def held_out_line(placement: Placement, model: str) -> str | None:
     return f"By humans alone {_with_interval(human)}: the judge places {model} {apart}."
 
 
+def _true_rating(placement: Placement, model: str) -> float | None:
+    truth = placement.truth
+    return truth.row(model).rating if truth and model in truth.models else None
+
+
+def truth_line(placement: Placement, model: str) -> str | None:
+    """Compare a placement with the rating that simulated voters give, if it is known."""
+    true = _true_rating(placement, model)
+    if true is None:
+        return None
+    known = f"truly {number(true)}, known because its voters are simulated"
+    row = placement.board.row(model)
+    if row.rating is None or row.ci_low is None or row.ci_high is None:
+        return f"{model}: not placed, {known}."
+    inside = "inside" if row.ci_low <= true <= row.ci_high else "outside"
+    line = f"{model}: placed {_short(row)}, {known}: {inside}."
+    if placement.by_judge and placement.reliability:
+        line += f" The verdicts as they are: {_short(placement.by_judge.row(model))}."
+    return line
+
+
+def _short(row: Rating) -> str:
+    return f"{number(row.rating)} ({between(row.ci_low, row.ci_high)})"
+
+
 def by_judge_line(placement: Placement, model: str) -> str | None:
-    """Return where a calibrated model stands by the judge's verdicts as they are."""
+    """Return where a calibrated model stands by the judge's verdicts as they are.
+
+    None where the line about the truth has it.
+    """
     if placement.by_judge is None or not placement.reliability:
+        return None
+    if _true_rating(placement, model) is not None:
         return None
     row = placement.by_judge.row(model)
     if row.rating is None:
@@ -231,13 +263,14 @@ def calibration_lines(placement: Placement) -> Iterator[str]:
     if (calibration := placement.calibration) is None:
         return
     agreement, fit = calibration.agreement, calibration.fit
+    voters = "simulated voters" if placement.truth else "humans"
     yield (
-        f"On {agreement.n_comparisons} human battles the judge names the humans' winner in "
-        f"{percent(agreement.agreement)} (kappa {number(agreement.kappa, 2)}, temperature "
+        f"On {agreement.n_comparisons} {placement.votes} battles the judge names the {voters}' "
+        f"winner in {percent(agreement.agreement)} (kappa {number(agreement.kappa, 2)}, temperature "
         f"{number(calibration.temperature, 2)})."
     )
     stretch = f"{number(fit.s, 2)} ± {number(fit.s_std_error, 2)}"
-    line = f"The judge multiplies the humans' distances by {stretch}"
+    line = f"The judge multiplies the {voters}' distances by {stretch}"
     if placement.reliability and not placement.refusal and fit.taste is not None:
         line += (
             f", and its taste for a model is worth ± {number(1.96 * fit.taste)} points, which more "
@@ -277,13 +310,14 @@ def text(placement: Placement, quality: JudgeQuality) -> str:
     about = [line(placement, m) for m in placement.placed for line in lines_of_models]
     lines = [
         f"{headline(placement)}.",
-        f"{placement.arena}: {len(placement.human):,} human battles of "
+        f"{placement.arena}: {len(placement.human):,} {placement.votes} battles of "
         f"{len(board.models) - len(placement.placed)} anchors, {len(placement.judged):,} battles "
         f"judged by {placement.judge_model}; {flips}, {quality.n_invalid} invalid.",
         f"95 % intervals: {board.interval or 'none'}.",
         text_table(head, rows, text=["model"]),
         *(line for line in about if line),
         *calibration_lines(placement),
+        *filter(None, [truth_line(placement, m) for m in placement.placed]),
     ]
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 
@@ -326,6 +360,7 @@ def page(
         headline=headline(placement),
         places={model: _place(placement, model) for model in placement.placed},
         held_out={model: held_out_line(placement, model) for model in placement.placed},
+        truth={model: truth_line(placement, model) for model in placement.placed},
         by_judge={model: by_judge_line(placement, model) for model in placement.placed},
         calibration_lines=list(calibration_lines(placement)),
         dimensions=[tournament_page.dimension(standings, name, quality)],
