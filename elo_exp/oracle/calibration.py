@@ -90,17 +90,16 @@ class CrossFit:
     def __call__(self, rows: Rows) -> Array:
         """(r,) values, each by the curve fitted without the row's prompt; NaN for no fold."""
         values = np.full(len(rows), np.nan)
-        for k, curve in enumerate(self.curves):
-            in_fold = rows.fold == k
-            values[in_fold] = curve(rows[in_fold])
+        for (place, some), curve in zip(rows.by_fold, self.curves, strict=False):
+            values[place] = curve(some)
         return values
 
     def gradient(self, rows: Rows, u: Array) -> Array:
         """(m,) gradient of sum_r u_r f(row r) with respect to the observations."""
         total = np.zeros(len(self.rows))
-        for k, curve in enumerate(self.curves):
-            in_fold = rows.fold == k
-            total[self.rows.fold != k] += curve.gradient(rows[in_fold], u[in_fold])
+        folds = zip(rows.by_fold, self.curves, strict=False)
+        for k, ((place, some), curve) in enumerate(folds):
+            total[self.rows.fold != k] += curve.gradient(some, u[place])
         return total
 
 

@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -152,7 +153,7 @@ def read_truth(path: Path, scale: Scale = UNIT) -> dict[str, Truth]:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Rows:
     """Answers as columns, one entry an answer; NaN where a value is not known."""
 
@@ -167,13 +168,26 @@ class Rows:
     def __len__(self) -> int:
         return len(self.prompt)
 
-    def __getitem__(self, chosen: Mask | slice) -> Rows:
-        names = (column.name for column in dataclasses.fields(self))
-        return Rows(**{name: getattr(self, name)[chosen] for name in names})
+    def __getitem__(self, chosen: Mask | Index | slice) -> Rows:
+        return Rows(
+            prompt=self.prompt[chosen],
+            fold=self.fold[chosen],
+            score=self.score[chosen],
+            variance=self.variance[chosen],
+            label=self.label[chosen],
+            chars=self.chars[chosen],
+        )
 
-    @property
+    @cached_property
     def labelled(self) -> Mask:
         return ~np.isnan(self.label)
+
+    @cached_property
+    def by_fold(self) -> list[tuple[Index, Rows]]:
+        """The places of each fold's rows, and these rows."""
+        folds = range(self.fold.max(initial=-1) + 1)
+        places = [np.flatnonzero(self.fold == k) for k in folds]
+        return [(place, self[place]) for place in places]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
