@@ -33,6 +33,7 @@ RENAMED = {
     "experiment.prefix": "name",
     "judging.use": "judging.orders",
     "oracle.calibration": "oracle.covariates=[response_length]",
+    "oracle.ablation": "oracle.grid",
 }
 _LAUNCHERS = {
     "joblib": "joblib",

@@ -15,20 +15,15 @@ import pytest
 
 from elo_exp.experiments import Report, oracle
 from elo_exp.files import read_jsonl, write_json
-from elo_exp.oracle.ablation import ablate, summaries
 from elo_exp.oracle.data import Truth, read_truth
 from elo_exp.oracle.estimates import Analysis
 from elo_exp.records import UserError
 from tests.commands import Ran, attempt, run
 from tests.experiments import printed
-from tests.oracle_sample import STD_ERRORS, sample, truth
 from tests.oracle_simulation import (
     NAMES,
-    OPTIONS,
     World,
     analysed,
-    draw,
-    estimators,
     several,
     write,
 )
@@ -74,12 +69,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ran(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     out = tmp_path_factory.mktemp("oracle")
-    return run_oracle(out, *compared(folder), "oracle.ablation=true")
+    return run_oracle(out, *compared(folder))
 
 
 def test_the_run_folder_holds_these_files(ran: Ran):
     names = ["estimates.json", "weight_diagnostics.json", "label_budget.json"]
-    names += ["extreme_weights.csv", "ablation.json", "report.html", "manifest.json"]
+    names += ["extreme_weights.csv", "report.html", "manifest.json"]
     names += [f"figures/{name}.{end}" for name in FIGURES for end in ("png", "csv")]
     for name in names:
         assert (ran.run_dir / name).stat().st_size > 0, name
@@ -138,7 +133,7 @@ def test_the_page_begins_with_what_may_be_reported(ran: Ran):
 
 @pytest.fixture
 def reported(tmp_path: Path) -> Report:
-    return oracle.report(drawn(), TRUE, [], tmp_path)
+    return oracle.report(drawn(), TRUE, tmp_path)
 
 
 def drawn() -> Analysis:
@@ -148,11 +143,11 @@ def drawn() -> Analysis:
 
 def test_the_page_names_a_best_policy_only_where_the_differences_do(tmp_path: Path):
     equal = {"one": World(n_probe=100), "other": World(n_probe=100, style=0.31)}
-    report = oracle.report(analysed(several(1, **equal)), {}, [], tmp_path)
+    report = oracle.report(analysed(several(1, **equal)), {}, tmp_path)
     assert report.page is not None
     assert "No clear best policy: o" in Reader(report.page("run", {}, [])).said
     worlds = {"good": World(shift=0.8, n_probe=200), "worse": World(n_probe=200)}
-    found = oracle.report(analysed(several(1, **worlds)), {}, [], tmp_path)
+    found = oracle.report(analysed(several(1, **worlds)), {}, tmp_path)
     assert found.page is not None
     said = Reader(found.page("run", {}, [])).said
     assert "good is best: 0.0" in said
@@ -197,7 +192,7 @@ def test_the_headline_is_the_error_where_the_truth_is_known_else_the_standard_er
 
     rmse = np.sqrt(np.mean(headlines(reported, "error") ** 2))
     assert reported.headline == pytest.approx(rmse)
-    alone = oracle.report(drawn(), {}, [], tmp_path)
+    alone = oracle.report(drawn(), {}, tmp_path)
     assert alone.headline == pytest.approx(np.mean(headlines(alone, "std_error")))
 
 
@@ -214,47 +209,23 @@ def test_a_run_without_log_probabilities_or_reportable_numbers_has_figures_and_p
 ):
     data = World(shift=3.2).draw(np.random.default_rng(0))
     analysis = analysed(dataclasses.replace(data, target_logprob={}))
-    refused = oracle.report(analysis, {}, [], tmp_path)
+    refused = oracle.report(analysis, {}, tmp_path)
     plots = refused.figures()
     assert [plot.name for plot in plots] == ["estimates", "calibration"]
     assert refused.page is not None
     assert "Nothing may be reported." in refused.page("refused", {}, plots)
 
 
-# Ablation
+# Sampling
 
 
-def test_calibration_corrects_a_biased_judge():
-    """Over 2,000 prompts, the judge's scores are .1 too low in the middle of their range."""
-    world = World(judge="linear", shift=0.3, n=2000)
-    data = world.draw(np.random.default_rng(1))
-    truth = {"target": Truth(mean=world.truth)}
-    judge, calibrated = ablate(data, estimators(["direct"]), OPTIONS, truth)
-    assert judge["value"] == pytest.approx(data.fresh["target"].score.mean())
-    assert abs(calibrated["error"]) < 2.5 * calibrated["std_error"]
-    assert calibrated["covers"] and not judge["covers"]
-
-
-def test_scores_with_a_variance_are_weighted_too():
-    data = draw(2)
-    logged = dataclasses.replace(data.logged, variance=np.full(1000, 0.01))
-    known = dataclasses.replace(data, logged=logged)
-    rows = ablate(known, estimators(["direct"]), OPTIONS, {})
-    names = [row["scores"] for row in rows]
-    assert names == ["judge", "calibrated", "calibrated_by_variance"]
-    assert rows[1]["value"] == pytest.approx(rows[2]["value"])  # equal variances
-    assert summaries(rows) == []
-
-
-def test_summaries_are_over_the_policies_whose_truth_is_known():
-    known = {p: Truth(mean=t.mean, std_error=STD_ERRORS[p]) for p, t in truth().items()}
-    rows = ablate(sample(), estimators(["direct"]), OPTIONS, known)
-    judge, calibrated = summaries(rows)
-    errors = np.array([row["error"] for row in rows if row["scores"] == "calibrated"])
-    assert (judge["scores"], calibrated["scores"]) == ("judge", "calibrated")
-    assert calibrated["rmse"] == pytest.approx(np.sqrt((errors**2).mean()))
-    assert calibrated["bias"] == pytest.approx(errors.mean())
-    assert (calibrated["n_policies"], calibrated["n_covered"]) == (3, 2)
+def test_recorded_answers_are_sampled_where_asked(folder: Path, tmp_path: Path):
+    sample = ("oracle.n_prompts=200", "oracle.label_fraction=0.5", "figures=false")
+    manifest = run_oracle(tmp_path, *given(folder), *sample).read("manifest.json")
+    assert (manifest["n_logged"], manifest["n_draws"]["clone"]) == (200, 200)
+    assert manifest["n_labels"] == pytest.approx(50, abs=8)  # of 200 in 400
+    settings = manifest["config"]["oracle"]
+    assert (settings["n_prompts"], settings["label_fraction"]) == (200, 0.5)
 
 
 # Mistakes
@@ -269,7 +240,12 @@ def test_summaries_are_over_the_policies_whose_truth_is_known():
         (["oracle.probe_dir=nowhere"], "oracle.probe_dir: found no folder nowhere."),
         (["compat=cje-0.3", "oracle.n_folds=4"], "oracle.n_folds: found 4. compat=cje-0.3"),
         (["estimator=[]"], "estimator: none is chosen"),
-        (["oracle.n_prompts=50"], "oracle.n_prompts: is about answers to be collected"),
+        (["oracle.validation_fraction=0.5"],
+         "oracle.validation_fraction: is about answers to be collected"),
+        (["grid.seeds=2"], "grid.seeds=2: is about a grid. Add oracle.grid=true."),
+        (["oracle.grid=true", "oracle.label_fraction=0.5"], "oracle.label_fraction: the grid draws"),
+        (["oracle.grid=true", "grid.calibrations=[two_stage]"], "grid.calibrations: two_stage needs"),
+        (["oracle.grid=true", "compat=cje-0.3"], "compat: refuses nothing, so that it has no grid"),
     ],
 )  # fmt: skip
 def test_mistakes_are_refused(

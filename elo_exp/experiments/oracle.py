@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field
 
-from elo_exp import pipeline
+from elo_exp import __version__, pipeline
 from elo_exp.arena import rows as arena_rows
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.settings import ArenaSource
@@ -24,24 +26,32 @@ from elo_exp.data.scoring import ScoreRubric
 from elo_exp.estimators import Estimator
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judged, parse_shard
+from elo_exp.files import sha256, write_csv, write_json
 from elo_exp.judges import ApiJudge, Judge, PaidJudge
 from elo_exp.oracle import cje, simulated
-from elo_exp.oracle.ablation import Row, ablate
 from elo_exp.oracle.builder import LoggedDataBuilder, Rater
 from elo_exp.oracle.collection import LoggedData
 from elo_exp.oracle.data import (
     LENGTH,
     MIN_LABELS,
+    Dataset,
     Scale,
     Truth,
     read_dataset,
     read_truth,
+    subset,
+    take_truth,
+    with_labels,
 )
 from elo_exp.oracle.estimates import Analysis, Options, analyse
 from elo_exp.oracle.evidence import FRESH_DRAWS
+from elo_exp.oracle.grid import Grid, GridSettings
+from elo_exp.oracle.grid_scores import ALL, GIVEN, score
 from elo_exp.oracle.prompts import sample_arena, sample_bank, shuffled, usable
-from elo_exp.records import Plot, Prompt, UserError, one_of
+from elo_exp.records import Plot, Prompt, UserError, fingerprint, one_of
 from elo_exp.report import estimates as estimates_report
+from elo_exp.report import grid_report
+from elo_exp.report.grid_report import GridSummary
 from elo_exp.store.store import Store
 from elo_exp.types import (
     Count,
@@ -59,9 +69,12 @@ _SOURCES = ("logged", "fresh_dir", "probe_dir", "policies")
 # Of the scale: the margin of transport, and half-widths whose labels are counted
 _MARGIN, _HALF_WIDTHS = 0.05, (0.05, 0.03, 0.02, 0.01)
 _COLLECTING = (  # settings without a meaning for recorded answers
-    *("prompts", "n_prompts", "logging_policy", "label_fraction"),
-    *("validation_fraction", "budget_usd", "check_nats", "check_answers"),
+    *("prompts", "logging_policy", "validation_fraction"),
+    *("budget_usd", "check_nats", "check_answers"),
 )
+_SAMPLING = ("n_prompts", "label_fraction")  # of answers to collect, or recorded ones
+_BY_GRID = ("truth", *_SAMPLING)  # which the grid has its own of
+_LABELS = "labels"  # of oracle.truth: made from them
 
 
 @dataclass(kw_only=True)
@@ -86,7 +99,7 @@ class OracleSettings:
     seed: Natural
     max_residual: Positive | None
     half_widths: list[Positive] | None
-    ablation: bool
+    grid: bool
 
     def __post_init__(self) -> None:
         if not self.scale[0] < self.scale[1]:
@@ -106,6 +119,7 @@ class Oracle(Judged):
     estimator: dict[str, Estimator]
     arena: ArenaSource
     oracle: OracleSettings
+    grid: GridSettings
     status: bool
     compat: Literal["cje-0.3"] | None
 
@@ -116,11 +130,24 @@ class Oracle(Judged):
 
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-        """Drop the parts that recorded answers do not need, and give the oracle its own budget."""
+        """Drop the parts that recorded answers do not need, and give the oracle its own budget.
+
+        Of recorded answers, all prompts and labels are used unless the command says otherwise.
+        """
         config = Judged.prepare(config, overrides)
         if config["oracle"]["logged"] is not None:
             unused = ("judge", "oracle_judge", "scoring", "oracle_scoring")
-            return {**config, **dict.fromkeys(unused), "entrant": {}}
+            whole = {"n_prompts": None, "label_fraction": 1.0}
+            given = {
+                name: config["oracle"][name] for name in _given(_SAMPLING, overrides)
+            }
+            settings = {**config["oracle"], **whole, **given}
+            return {
+                **config,
+                **dict.fromkeys(unused),
+                "oracle": settings,
+                "entrant": {},
+            }
         if "budget_usd" in config["oracle_judge"]:
             for word in overrides:
                 if word.lstrip("+").startswith("oracle_judge.budget_usd="):
@@ -134,7 +161,8 @@ class Oracle(Judged):
     @property
     def input_files(self) -> Mapping[str, Path]:
         chosen = self.oracle
-        given = {"logged": chosen.logged, "truth": chosen.truth}
+        truth = None if chosen.truth == _LABELS else chosen.truth
+        given = {"logged": chosen.logged, "truth": truth}
         given |= {"fresh": chosen.fresh_dir, "probe": chosen.probe_dir}
         paths = {role: Path(path) for role, path in given.items() if path is not None}
         for role in sorted({"fresh", "probe"} & paths.keys()):
@@ -170,7 +198,9 @@ class Oracle(Judged):
         truth_path, collected, written = chosen.truth, None, []
         if self.is_simulated:
             bank_path = Path(self.prompts.bank_path)
-            sources = simulated.write(run_dir, bank_path, seed=chosen.seed)
+            sources = simulated.write(
+                run_dir, bank_path, seed=chosen.seed, all_labelled=chosen.grid
+            )
             truth_path = sources.pop("truth")
             written = [*run_dir.glob("fresh/*.jsonl"), sources["logged"], truth_path]
         elif chosen.logged is None:
@@ -185,14 +215,34 @@ class Oracle(Judged):
             n_folds=chosen.n_folds,
             seed=chosen.seed,
         )
+        truth: Mapping[str, Truth] = {}
+        if chosen.grid or chosen.truth == _LABELS:
+            data, truth = take_truth(data)
+        elif truth_path is not None:
+            truth = read_truth(Path(truth_path), scale)
+        if chosen.grid:
+            found = self._grid(data, truth, sources, context)
+            return dataclasses.replace(found, artifacts=[*written, *found.artifacts])
+        if chosen.logged is not None:
+            data = _sampled(data, chosen)
         logger.info(
             "analysing %d logged answers, %d of them labelled, and %d draws",
             len(data.logged),
             data.n_labels,
             sum(len(draws) for draws in data.fresh.values()),
         )
-        truth = {} if truth_path is None else read_truth(Path(truth_path), scale)
-        options = Options(
+        analysis = analyse(data, self.estimator, self._options)
+        found = report(analysis, truth, run_dir, collected=collected)
+        return dataclasses.replace(
+            found,
+            artifacts=[*written, *found.artifacts],
+            facts={**found.facts, "is_simulated": self.is_simulated},
+        )
+
+    @property
+    def _options(self) -> Options:
+        chosen, scale = self.oracle, Scale(*self.oracle.scale)
+        return Options(
             by_variance=chosen.by_variance,
             max_residual=chosen.max_residual or _MARGIN * scale.width,
             half_widths=tuple(
@@ -200,13 +250,76 @@ class Oracle(Judged):
             ),
             compat=self.compat,
         )
-        analysis = analyse(data, self.estimator, options)
-        rows = ablate(data, self.estimator, options, truth) if chosen.ablation else []
-        found = report(analysis, truth, rows, run_dir, collected=collected)
-        return dataclasses.replace(
-            found,
-            artifacts=[*written, *found.artifacts],
-            facts={**found.facts, "is_simulated": self.is_simulated},
+
+    def _grid(
+        self,
+        data: Dataset,
+        truth: Mapping[str, Truth],
+        sources: Mapping[str, Any],
+        context: Context,
+    ) -> Report:
+        """Estimate all cells, whose files are in the cache, and report what they show."""
+        if n_unlabelled := int((~data.logged.labelled).sum()):
+            raise UserError(
+                f"oracle.grid: {n_unlabelled:,} of {len(data.logged):,} logged answers have no "
+                "oracle_label. Expected all labelled: collect with oracle.label_fraction=1 "
+                "oracle.validation_fraction=1."
+            )
+        estimators = self.grid.estimators(self.estimator)
+        files = {"logged": sources["logged"]}
+        for name in ("fresh_dir", "probe_dir"):
+            if sources.get(name):
+                paths = sorted(Path(sources[name]).glob("*.jsonl*"))
+                files |= {f"{name}/{path.name}": path for path in paths}
+        settings = {
+            "version": __version__,
+            "policies": list(data.policies),
+            "n_prompts": len(data.prompts),
+            "n_folds": self.oracle.n_folds,
+            "seed": self.oracle.seed,
+            "calibrations": self.grid.calibrations,
+            "scale": self.oracle.scale,
+            "covariates": self.oracle.covariates,
+            "by_variance": self.oracle.by_variance,
+            "max_residual": self.oracle.max_residual,
+            "estimators": {
+                name: {"kind": type(part).__qualname__, **vars(part)}
+                for name, part in estimators.items()
+            },
+            "files": {name: sha256(Path(path)) for name, path in files.items()},
+        }
+        grid = Grid(
+            data=data,
+            truth=truth,
+            estimators=estimators,
+            calibrations=self.grid.calibrations,
+            options=self._options,
+            cells=self.grid.cells(len(data.prompts)),
+            folder=context.store.path.parent / "grid" / fingerprint(settings)[:16],
+        )
+        grid.run()
+        rows = score(grid)
+        summary = {
+            **settings,
+            "axes": dataclasses.asdict(self.grid),
+            "truth": {policy: known.to_dict() for policy, known in truth.items()},
+            "folder": str(grid.folder),
+        }
+        found = GridSummary(rows=rows)
+        return Report(
+            headline=found.steps[-1].given["rmse"] or math.nan,
+            text=grid_report.text(found),
+            facts={"policies": list(data.policies), "is_simulated": self.is_simulated},
+            artifacts=[
+                write_csv(context.run_dir / "grid.csv", rows),
+                write_json(context.run_dir / "grid.json", summary),
+            ],
+            metrics=grid_report.metrics(found),
+            tables={"grid": [row for row in rows if row["policy"] == ALL]},
+            figures=lambda: _grid_figures(found),
+            page=lambda title, manifest, plots: grid_report.page(
+                found, plots, title=title, manifest=manifest, truth=truth
+            ),
         )
 
     @property
@@ -275,6 +388,7 @@ class Oracle(Judged):
             )
         if self.compat is not None:
             self._check_compat()
+        self._check_truth(overrides)
         if self.oracle.logged is not None:
             self._check_recorded(overrides)
             return
@@ -303,6 +417,38 @@ class Oracle(Judged):
             arena_rows.check(self.arena)
         self._check_judges()
 
+    def _check_truth(self, overrides: Sequence[str]) -> None:
+        """Check what a truth made from labels needs, and that the grid has its own settings."""
+        chosen = self.oracle
+        grid = [word for word in overrides if word.lstrip("+").startswith("grid.")]
+        if grid and not chosen.grid:
+            raise UserError(f"{grid[0]}: is about a grid. Add oracle.grid=true.")
+        if not chosen.grid and chosen.truth != _LABELS:
+            return
+        if chosen.grid and self.compat is not None:
+            raise UserError(
+                "compat: refuses nothing, so that it has no grid. Leave it out."
+            )
+        if "two_stage" in self.grid.calibrations and not chosen.covariates:
+            raise UserError(
+                "grid.calibrations: two_stage needs a column beside the score. Set "
+                "oracle.covariates=[response_length]."
+            )
+        by_grid = _given(_BY_GRID, overrides) if chosen.grid else []
+        if self.entrant and chosen.logged is None:
+            if min(chosen.label_fraction, chosen.validation_fraction) < 1:
+                raise UserError(
+                    "oracle.label_fraction: found less than all answers labelled, from which no "
+                    "truth can be made. Set oracle.label_fraction=1 oracle.validation_fraction=1."
+                )
+            by_grid = [name for name in by_grid if name not in _SAMPLING]
+        if by_grid:
+            raise UserError(
+                f"oracle.{by_grid[0]}: the grid draws prompts and labels itself, and its truth is "
+                "made from all labels. Leave it out, or set the axes: grid.sizes, "
+                "grid.label_shares, grid.calibrations."
+            )
+
     def _check_compat(self) -> None:
         for name in self.estimator:
             one_of("compat: estimator", name, cje.FORMULAS)
@@ -316,14 +462,11 @@ class Oracle(Judged):
                 )
 
     def _check_recorded(self, overrides: Sequence[str]) -> None:
-        for name in _COLLECTING:
-            if any(
-                word.lstrip("+").startswith(f"oracle.{name}=") for word in overrides
-            ):
-                raise UserError(
-                    f"oracle.{name}: is about answers to be collected, and oracle.logged names "
-                    "recorded ones. Leave it out."
-                )
+        if given := _given(_COLLECTING, overrides):
+            raise UserError(
+                f"oracle.{given[0]}: is about answers to be collected, and oracle.logged names "
+                "recorded ones. Leave it out."
+            )
         drawing = [
             name for name, e in self.estimator.items() if FRESH_DRAWS in e.requires
         ]
@@ -375,7 +518,7 @@ class Oracle(Judged):
         unused = [
             key
             for key in keys
-            if key.removeprefix("oracle.") in _COLLECTING
+            if key.removeprefix("oracle.") in (*_COLLECTING, *_SAMPLING, "truth")
             or key.startswith(("judge", "oracle_judge", "scoring", "shard"))
         ]
         judges = (self.judge, self.oracle_judge)
@@ -388,10 +531,27 @@ class Oracle(Judged):
             )
 
 
+def _given(names: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """Return those of the settings `oracle.NAME` that a command sets."""
+    keys = [word.lstrip("+").partition("=")[0] for word in overrides]
+    return [name for name in names if f"oracle.{name}" in keys]
+
+
+def _sampled(data: Dataset, chosen: OracleSettings) -> Dataset:
+    """Keep a sample of the recorded prompts, and of the logged labels a share."""
+    kept = shuffled(data.prompts, seed=chosen.seed, purpose="prompts")[
+        : chosen.n_prompts
+    ]
+    data = subset(data, np.flatnonzero(np.isin(data.prompts, kept)))
+    order = np.random.default_rng(chosen.seed).permutation(data.n_labels)
+    shown = data.logged.labelled.copy()
+    shown[shown] = order < round(chosen.label_fraction * len(order))
+    return with_labels(data, shown)
+
+
 def report(
     analysis: Analysis,
     truth: Mapping[str, Truth],
-    ablation: Sequence[Row],
     run_dir: Path,
     *,
     collected: LoggedData | None = None,
@@ -414,7 +574,7 @@ def report(
         headline=estimates_report.headline(analysis, truth),
         text=text,
         facts=facts,
-        artifacts=estimates_report.write(run_dir, analysis, ablation),
+        artifacts=estimates_report.write(run_dir, analysis),
         metrics=estimates_report.metrics(analysis, truth),
         tables={
             "estimates": [estimate.to_dict() for estimate in analysis.estimates],
@@ -424,12 +584,19 @@ def report(
         page=lambda title, manifest, figures: estimates_report.page(
             analysis,
             truth,
-            ablation,
             figures,
             title=title,
             manifest=manifest,
             collected=collected.summaries if collected else (),
         ),
+    )
+
+
+def _grid_figures(found: GridSummary) -> Sequence[Plot]:
+    from elo_exp.figures import grid
+
+    return grid.plots(
+        found.select(calibration=found.calibration, policy=ALL, status=GIVEN)
     )
 
 

@@ -15,7 +15,7 @@ import hashlib
 import logging
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -176,6 +176,7 @@ class Rows:
             variance=self.variance[chosen],
             label=self.label[chosen],
             chars=self.chars[chosen],
+            covariates=self.covariates[chosen],
         )
 
     @cached_property
@@ -288,6 +289,70 @@ def read_dataset(
     )
     _check(data)
     return data
+
+
+def subset(data: Dataset, prompts: Index) -> Dataset:
+    """Keep the answers to these prompts, and number the prompts anew."""
+    kept = np.sort(prompts)
+    number = np.full(len(data.prompts), -1)
+    number[kept] = np.arange(len(kept))
+
+    def some(rows: Rows) -> Rows:
+        chosen = rows[number[rows.prompt] >= 0]
+        return dataclasses.replace(chosen, prompt=number[chosen.prompt])
+
+    logged = number[data.logged.prompt] >= 0
+    return dataclasses.replace(
+        changed(data, some),
+        prompts=tuple(data.prompts[i] for i in kept),
+        logging_logprob=data.logging_logprob[logged],
+        target_logprob={p: logps[logged] for p, logps in data.target_logprob.items()},
+    )
+
+
+def changed(data: Dataset, change: Callable[[Rows], Rows]) -> Dataset:
+    """Change all answers, logged ones, draws and probes."""
+    return dataclasses.replace(
+        data,
+        logged=change(data.logged),
+        fresh={policy: change(rows) for policy, rows in data.fresh.items()},
+        probe={policy: change(rows) for policy, rows in data.probe.items()},
+    )
+
+
+def with_labels(data: Dataset, shown: Mask) -> Dataset:
+    """Keep the labels of some of the logged answers."""
+    label = np.where(shown, data.logged.label, np.nan)
+    logged = dataclasses.replace(data.logged, label=label)
+    return dataclasses.replace(data, logged=logged)
+
+
+def take_truth(data: Dataset) -> tuple[Dataset, dict[str, Truth]]:
+    """Take the mean label of each policy's draws, equal by prompt, for its true value.
+
+    The labels, of the draws or the probe, enter no estimate then: the data are returned without
+    them. Raises UserError where a draw has none.
+    """
+    truth = {}
+    for policy in data.policies:
+        draws = data.fresh.get(policy, data.logged[:0])
+        rows = data.probe.get(policy, draws)
+        rows = rows[rows.labelled]
+        if not len(draws) or len(rows) < len(draws):
+            raise UserError(
+                f"oracle.fresh_dir: {len(draws) - len(rows):,} of the {len(draws):,} draws of "
+                f"{policy!r} have no oracle_label. A truth made from labels needs all of them: "
+                "collect with oracle.label_fraction=1 oracle.validation_fraction=1."
+            )
+        n_draws = np.bincount(rows.prompt)
+        totals = np.bincount(rows.prompt, rows.label)[n_draws > 0]
+        mean = float((totals / n_draws[n_draws > 0]).mean())
+        truth[policy] = Truth(mean=mean, n=len(rows), std_error=0.0)
+    hidden = {
+        policy: dataclasses.replace(rows, label=np.full(len(rows), np.nan))
+        for policy, rows in data.fresh.items()
+    }
+    return dataclasses.replace(data, fresh=hidden, probe={}), truth
 
 
 def _columns(answers: Sequence[FreshDraw], prompt: Index, fold: Index) -> Rows:

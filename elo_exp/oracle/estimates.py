@@ -23,6 +23,7 @@ from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, STATUSES, decide
 from elo_exp.oracle.influence import Estimate, t_quantile
 from elo_exp.records import Record
 
+HEADLINE = "anchored"
 _BUDGETED = ("direct", "dr_cpo")  # estimators whose label budget is reported
 
 
@@ -165,7 +166,9 @@ def analyse(
                 row = _with_numbers(row, estimate, data.scale, compat=is_compat)
             rows.append(row)
         estimates += (
-            rows if published else _with_headline(checks[policy], rows, headlines)
+            rows
+            if published
+            else _with_headline(checks[policy], rows, headlines, unfiltered)
         )
     return Analysis(
         data=data,
@@ -182,18 +185,20 @@ def _with_headline(
     checked: PolicyDiagnostics,
     rows: Sequence[PolicyEstimate],
     headlines: dict[str, Anchored],
+    unfiltered: dict[tuple[str, str], Estimate],
 ) -> list[PolicyEstimate]:
     """Put the headline before the estimates, and doubt those that it contradicts.
 
     A policy without fresh draws has the estimate of the best status as its headline.
 
-    headlines  gets this one, unless it is refused
+    headlines   gets this one, unless it is refused
+    unfiltered  gets it in any case
     """
     if not len(checked.evidence.fresh):
         best = min(rows, key=lambda row: STATUSES.index(row.status))
         return [dataclasses.replace(row, headline=row is best) for row in rows]
     first = PolicyEstimate(
-        policy=checked.evidence.policy, estimator="anchored", headline=True
+        policy=checked.evidence.policy, estimator=HEADLINE, headline=True
     )
     try:
         found = anchored(checked)
@@ -207,6 +212,7 @@ def _with_headline(
     )
     scale = checked.evidence.data.scale
     first = _with_numbers(first, found.estimate, scale, compat=False)
+    unfiltered[first.policy, HEADLINE] = found.estimate
     if status != REFUSE:
         headlines[first.policy] = found
     return [first, *(_compared(row, first, scale.decimals) for row in rows)]

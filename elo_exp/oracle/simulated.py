@@ -37,9 +37,12 @@ _LABELLED = 0.25  # of the logged answers
 _SCORE_STEP = 0.02
 
 
-def write(folder: Path, bank_path: Path, *, seed: int) -> dict[str, Any]:
+def write(
+    folder: Path, bank_path: Path, *, seed: int, all_labelled: bool = False
+) -> dict[str, Any]:
     """Draw answers of all policies, and write them with the policies' true values.
 
+    all_labelled  also those that are no part of the logged slice
     Returns the arguments of `read_dataset` and the path of the true values, `truth`.
     """
     prompts = [prompt for prompt in bank.load(bank_path) if prompt.gold_answer]
@@ -73,12 +76,17 @@ def write(folder: Path, bank_path: Path, *, seed: int) -> dict[str, Any]:
     is_labelled = rng.random(len(logged)) < _LABELLED
     for i, row in enumerate(logged):
         at = prompt[i], chosen[i]
-        row["oracle_label"] = float(label[at]) if is_labelled[i] else None
+        has_label = all_labelled or is_labelled[i]
+        row["oracle_label"] = float(label[at]) if has_label else None
         row["total_logprob"] = float(logp[logging_policy][at])
         row["target_logps"] = {name: float(logp[name][at]) for name in targets}
     write_jsonl(folder / "logged.jsonl", logged)
     for name in targets:
-        write_jsonl(folder / "fresh" / f"{name}.jsonl", rows(name)[1])
+        chosen, draws = rows(name)
+        for row, value in zip(draws, label[prompt, chosen].tolist(), strict=True):
+            if all_labelled:
+                row["oracle_label"] = value
+        write_jsonl(folder / "fresh" / f"{name}.jsonl", draws)
     truth = {}
     for name in _SHARES:
         value = (np.exp(logp[name]) * label).sum(axis=1).mean()

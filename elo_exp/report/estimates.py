@@ -12,7 +12,6 @@ import numpy as np
 
 from elo_exp.console import text_table
 from elo_exp.files import write_csv, write_json
-from elo_exp.oracle.ablation import Row, summaries
 from elo_exp.oracle.collection import PolicySummary
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import Analysis, PolicyEstimate
@@ -34,7 +33,7 @@ _COMPAT = (
 )
 
 
-def write(run_dir: Path, analysis: Analysis, ablation: Sequence[Row]) -> list[Path]:
+def write(run_dir: Path, analysis: Analysis) -> list[Path]:
     """Write the files that docs/oracle.md describes."""
     documents: dict[str, Any] = {
         "estimates.json": [estimate.to_dict() for estimate in analysis.estimates],
@@ -46,11 +45,6 @@ def write(run_dir: Path, analysis: Analysis, ablation: Sequence[Row]) -> list[Pa
         documents["differences.json"] = [d.to_dict() for d in found.differences]
         documents["ranking.json"] = [rank.to_dict() for rank in found.ranking]
         documents["next.json"] = found.next_step.to_dict()
-    if ablation:
-        documents["ablation.json"] = {
-            "summary": summaries(ablation),
-            "estimates": ablation,
-        }
     return [
         *(write_json(run_dir / name, document) for name, document in documents.items()),
         write_csv(run_dir / "extreme_weights.csv", list(extreme_weights(analysis))),
@@ -231,7 +225,6 @@ def _cells(e: PolicyEstimate, digits: int) -> list[str]:
 def page(
     analysis: Analysis,
     truth: Mapping[str, Truth],
-    ablation: Sequence[Row],
     plots: Sequence[Plot],
     *,
     title: str,
@@ -256,7 +249,6 @@ def page(
         truth=truth,
         leading=[_leading(p, analysis.of(p)) for p in analysis.data.policies],
         budgets=[b for b in analysis.budgets if (b.policy, b.estimator) not in refused],
-        ablation=summaries(ablation),
         against_truth=" ".join(against_truth(analysis, truth)).strip(),
         collected=collected,
     )

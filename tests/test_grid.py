@@ -1,0 +1,263 @@
+"""`oracle.grid=true`: the numbers of an ordinary run, scored by hand, and continued after a kill."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elo_exp.files import write_jsonl
+from elo_exp.oracle.data import Dataset, Truth, read_dataset, take_truth
+from elo_exp.oracle.estimates import analyse
+from elo_exp.oracle.grid import FIELDS, Cell, Grid, GridSettings
+from elo_exp.oracle.grid_scores import ALL, score
+from elo_exp.records import UserError
+from tests.commands import Ran, attempt, run, start
+from tests.oracle_simulation import OPTIONS, World, estimators, several, write
+from tests.pages import Reader
+
+SHIFTS = {"near": 0.2, "far": -1.0}
+AXES = GridSettings(
+    sizes=[100, 200],
+    label_shares=[0.02, 0.5],
+    weights=["raw", "simcal"],
+    calibrations=["monotone", "judge"],
+    seeds=2,
+)
+
+
+def labelled(n: int = 400) -> Dataset:
+    """All answers of all policies have a label."""
+    worlds = {
+        name: World(n=n, shift=shift, style=0.1, labelled=1.0, n_own=n)
+        for name, shift in SHIFTS.items()
+    }
+    return several(3, **worlds)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(labelled(), tmp_path_factory.mktemp("labelled"))
+
+
+def read(folder: Path) -> Dataset:
+    return read_dataset(
+        folder / "logged.jsonl", fresh_dir=folder / "fresh", n_folds=5, seed=42
+    )
+
+
+def grid_of(folder: Path, cells: Path) -> Grid:
+    data, truth = take_truth(read(folder))
+    return Grid(
+        data=data,
+        truth=truth,
+        estimators=AXES.estimators(estimators()),
+        calibrations=AXES.calibrations,
+        options=OPTIONS,
+        cells=AXES.cells(len(data.prompts)),
+        folder=cells,
+    )
+
+
+def test_truth_is_the_mean_label_by_prompt_and_enters_no_estimate():
+    rows = labelled(4).fresh["near"]
+    answers = dataclasses.replace(
+        rows,
+        prompt=np.array([0, 0, 0, 2]),
+        label=np.array([0.1, 0.2, 0.3, 0.8]),
+    )
+    data = dataclasses.replace(
+        labelled(4), policies=("near",), fresh={"near": answers}, probe={}
+    )
+    without, truth = take_truth(data)
+    assert truth["near"].mean == pytest.approx(0.5)
+    assert np.isnan(without.fresh["near"].label).all()
+    label = np.where([True, False, True, True], answers.label, math.nan)
+    fresh = {"near": dataclasses.replace(answers, label=label)}
+    data = dataclasses.replace(data, fresh=fresh)
+    with pytest.raises(
+        UserError, match="1 of the 4 draws of 'near' have no oracle_label"
+    ):
+        take_truth(data)
+
+
+@pytest.mark.parametrize("mode", ["monotone", "judge"])
+def test_a_cell_has_the_numbers_of_an_ordinary_run(
+    folder: Path, tmp_path: Path, mode: str
+):
+    """The draw written to files, read again and analysed, each kind of weights on its own."""
+    grid = grid_of(folder, tmp_path)
+    cell = Cell(size=200, label_share=0.5, seed=1)
+    again = read(write(cell.draw(grid.data), tmp_path / "drawn"))
+    assert (len(again.prompts), again.n_labels) == (200, 100)
+    found = grid.estimate(cell)[0 if mode == "monotone" else 1]
+    if mode == "judge":
+        logged = dataclasses.replace(again.logged, label=again.logged.score)
+        fresh = {
+            p: dataclasses.replace(r, label=r.score) for p, r in again.fresh.items()
+        }
+        again = dataclasses.replace(again, logged=logged, fresh=fresh)
+        direct = found[:, grid.names.index("direct"), 1]
+        means = [again.fresh[policy].score.mean() for policy in SHIFTS]
+        assert direct == pytest.approx(means)
+    n_compared = 0
+    for kind in AXES.weights:
+        analysis = analyse(again, _by(kind), OPTIONS)
+        for (policy, name), estimate in analysis.unfiltered.items():
+            label = name if name in grid.names else f"{name} {kind}"
+            cells = found[grid.data.policies.index(policy), grid.names.index(label)]
+            expected = estimate.value, estimate.half_width, estimate.effective_labels
+            assert cells[1:] == pytest.approx(
+                np.array(expected, dtype=float), abs=1e-9, nan_ok=True
+            )
+            n_compared += 1
+    assert n_compared == 2 * 2 * 9
+
+
+def _by(kind: str):
+    return {
+        name: dataclasses.replace(part, weights=kind)
+        if hasattr(part, "weights")
+        else part
+        for name, part in estimators().items()
+    }
+
+
+def test_a_cell_with_too_few_labels_is_refused_whole(folder: Path, tmp_path: Path):
+    found = grid_of(folder, tmp_path).estimate(Cell(size=100, label_share=0.02, seed=0))
+    assert (found[0, :, :, 0] == 2).all() and np.isnan(found[0, :, :, 1:]).all()
+    assert 1 in found[1, :, :, 0]  # the judge's scores need none
+    assert (found[1, :, :, 0] > 0).all()  # and are given with caution
+
+
+def test_scores_by_hand(folder: Path, tmp_path: Path):
+    """Two draws of 100 prompts: one policy is refused once, and enters no mean."""
+    cells = [Cell(size=100, label_share=0.5, seed=seed) for seed in (0, 1)]
+    grid = dataclasses.replace(
+        grid_of(folder, tmp_path),
+        truth={"near": Truth(mean=0.6), "far": Truth(mean=0.4)},
+        estimators={},
+        calibrations=["monotone"],
+        cells=cells,
+    )
+    draws = [
+        [(0, 0.7, 0.05, 40), (0, 0.4, 0.1, 20)],
+        [(1, 0.55, 0.1, 40), (2, 0.9, 0.2, 5)],
+    ]
+    for cell, (near, far) in zip(cells, draws, strict=True):
+        values = np.array([[[near], [far]]])
+        assert values.shape == (1, 2, 1, len(FIELDS))
+        np.save(tmp_path / cell.file, values)
+    rows = {(row["policy"], row["status"]): row for row in score(grid)}
+    given = rows[ALL, "given"]
+    assert (given["n"], given["n_draws"], given["share"]) == (3, 2, 0.75)
+    assert given["bias"] == pytest.approx((0.1 + 0.0 - 0.05) / 3)
+    assert given["rmse"] == pytest.approx(math.sqrt((0.01 + 0.0025) / 3))
+    assert given["mae"] == pytest.approx(0.05)
+    assert given["coverage"] == pytest.approx(2 / 3)
+    assert given["interval_score"] == pytest.approx((0.1 + 40 * 0.05 + 0.2 + 0.2) / 3)
+    assert (given["pairwise_accuracy"], given["kendall_tau"], given["top_1"]) == (
+        1,
+        1,
+        1,
+    )
+    refused = rows["far", "refuse"]
+    assert (refused["n"], refused["share"], refused["rmse"]) == (
+        1,
+        0.5,
+        pytest.approx(0.5),
+    )
+    assert rows["near", "caution"]["bias"] == pytest.approx(-0.05)
+    assert ("near", "refuse") not in rows
+
+
+def test_intervals_are_scored_for_samples_of_up_to_half_of_the_file(
+    folder: Path, tmp_path: Path
+):
+    grid = grid_of(folder, tmp_path)
+    cells = [Cell(size=size, label_share=0.5, seed=0) for size in (200, 201)]
+    grid = dataclasses.replace(grid, cells=cells)
+    grid.run()
+    known = {
+        (row["size"], row["coverage"] is None) for row in score(grid) if row["rmse"]
+    }
+    assert known == {(200, False), (201, True)}
+
+
+# The command
+
+GRID = ("experiment=oracle", "oracle.grid=true", "tracker=local")
+FEW = (
+    "grid.sizes=[46]",
+    "grid.label_shares=[0.25,1.0]",
+    "grid.seeds=10",
+    "figures=false",
+)
+
+
+@pytest.fixture(scope="module")
+def ran(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    recorded = (
+        f"oracle.logged={folder}/logged.jsonl",
+        f"oracle.fresh_dir={folder}/fresh",
+    )
+    axes = ("grid.sizes=[100,200]", "grid.label_shares=[0.25,1.0]", "grid.seeds=3")
+    return run(*GRID, *recorded, *axes, folder=tmp_path_factory.mktemp("ran"))
+
+
+def test_a_grid_answers_its_question_and_draws_its_figures(ran: Ran):
+    page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
+    sentence = ran.out.splitlines()[1]
+    assert sentence.startswith(
+        "In samples of 200 prompts with 25 % to 100 % of the logged"
+    )
+    assert sentence in page.said.replace("\N{NO-BREAK SPACE}", " ")
+    names = ("rmse", "coverage", "interval_score", "refused", "pairwise_accuracy")
+    for name in names:
+        assert (ran.run_dir / "figures" / f"grid_{name}.png").exists(), name
+    found = ran.read("grid.json")
+    assert list(found["truth"]) == list(SHIFTS)
+    assert list(found["files"])[:2] == ["logged", "fresh_dir/far_responses.jsonl"]
+
+
+@pytest.mark.slow
+def test_a_killed_grid_continues_to_the_same_bytes(tmp_path: Path):
+    whole = run(*GRID, *FEW, folder=tmp_path / "whole", anew=True)
+    killed = start(*GRID, *FEW, folder=tmp_path / "killed")
+    cells = tmp_path / "killed" / "outputs" / "cache" / "grid"
+    while len(list(cells.glob("*/*.npy"))) < 4:
+        assert killed.poll() is None
+        time.sleep(0.02)
+    killed.kill()
+    killed.communicate()
+    n_done = len(list(cells.glob("*/*.npy")))
+    again = run(*GRID, *FEW, folder=tmp_path / "killed", anew=True)
+    assert f"20 draws, {n_done} of them done before" in again.err or n_done == 20
+    first, second = ((r.run_dir / "grid.csv").read_bytes() for r in (whole, again))
+    assert first == second
+    rows = list(csv.DictReader(first.decode().splitlines()))
+    assert {row["policy"] for row in rows} > {"clone", "shrug"}
+
+
+def test_a_grid_needs_every_label(folder: Path, tmp_path: Path):
+    rows = [{"prompt_id": str(i), "judge_score": 0.5, "oracle_label": 0.5,
+             "total_logprob": -1.0, "target_logps": {"near": -1.0}} for i in range(20)]  # fmt: skip
+    rows[3]["oracle_label"] = None
+    write_jsonl(tmp_path / "logged.jsonl", rows)
+    write_jsonl(
+        tmp_path / "fresh" / "near.jsonl",
+        [{**row, "oracle_label": 0.5} for row in rows],
+    )
+    ran = attempt(
+        *GRID, "oracle.logged=logged.jsonl", "oracle.fresh_dir=fresh", folder=tmp_path
+    )
+    assert ran.code == 2
+    assert "oracle.grid: 1 of 20 logged answers have no oracle_label." in ran.err
+    large = (f"oracle.logged={folder}/logged.jsonl", f"oracle.fresh_dir={folder}/fresh")
+    ran = attempt(*GRID, *large, "grid.sizes=[500]", folder=tmp_path)
+    assert "grid.sizes: found 500, but the file has 400 prompts." in ran.err
