@@ -287,12 +287,32 @@ def test_a_model_that_is_held_out_is_compared_with_what_humans_say_of_it(
     found = placed(world, folder, "arena.hold_out=[m7]", f"arena.n_battles={N_DRAWN}")
     assert "m7" not in found.placement.human.models
     board = found.placement.human_board
-    assert board is not None
     assert board.row("m7").n_battles == n > 50
     assert "By humans alone" in found.report.text
     said = r"entrant: 'm7' is a model of file already.*arena.hold_out=\[m7\]"
     with pytest.raises(UserError, match=said):
         placed(world, folder)
+
+
+def test_the_anchors_are_compared_with_where_humans_alone_put_them(
+    ran: Ran,
+) -> None:
+    """Their ratings by the human battles alone, and the mean distance of those that are shown, both
+    with the anchors' mean at the same level; a placed model's place moves that of the others."""
+    ratings = ran.read("elo_ratings.json")
+    shown = {row["model"]: row["rating"] for row in ratings["ratings"]}
+    humans = {row["model"]: row["rating"] for row in ratings["by_humans"]}
+    assert list(humans) == sorted(RATINGS, key=lambda m: -humans[m])
+    votes = ("experiment=rate", f"battles={ran.folder}/arena.jsonl", "figures=false")
+    rated = run(*votes, "tracker=local", "elo.initial_rating=1000", folder=ran.folder)
+    board = rated.read("ratings.json")["dimensions"]["overall"]["bradley_terry"]
+    alone = {row["model"]: row["rating"] for row in board["ratings"]}
+    assert humans == pytest.approx(alone)
+    gaps = np.array([shown[model] - humans[model] for model in RATINGS])
+    assert ratings["mae"] == pytest.approx(np.abs(gaps - gaps.mean()).mean())
+    assert (
+        f"The anchors are {ratings['mae']:.1f} points from where human votes" in ran.out
+    )
 
 
 # The defects
@@ -525,7 +545,7 @@ def test_a_real_model_is_placed_by_gpt_4_and_compared_with_the_crowd(
     counts = (len(found.judged), len(found.human), len(found.board.models))
     assert counts == (550, 5998, 57)
     assert not found.judged.both_orders().any()  # gpt-4 was asked in one order
-    assert found.by_judge is not None and found.human_board is not None
+    assert found.by_judge is not None
     by_judge, by_humans, calibrated = (
         board.row(model).rating or 0
         for board in (found.by_judge, found.human_board, found.board)

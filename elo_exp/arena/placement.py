@@ -71,12 +71,11 @@ class Placement:
     human: Battles  # between anchors
     board: Leaderboard
     opponents: Sequence[Opponent]
+    human_board: Leaderboard  # by humans alone, of anchors and placed models held out
     by_judge: Leaderboard | None = None
     refusal: str | None = None
     reliability: Mapping[str, Reliability] = field(default_factory=dict)
     calibration: Calibration | None = None
-    # By humans alone, where placed models were held out.
-    human_board: Leaderboard | None = None
     truth: Leaderboard | None = None  # of simulated voters
 
     @property
@@ -88,6 +87,23 @@ class Placement:
     def battles(self) -> Battles:
         """All battles that the ratings are fitted to."""
         return self.judged.concatenate(self.human)
+
+    @property
+    def mae(self) -> float | None:
+        """Mean absolute distance of the anchors from where humans alone put them, in points.
+
+        Their mean is the same on both boards. None where the placement is refused.
+        """
+        rating = {row.model: row.rating for row in self.board.ratings}
+        pairs = [
+            (row.rating, rating.get(row.model))
+            for row in self.human_board.ratings
+            if row.model not in self.placed
+        ]
+        gaps = np.array([a - b for a, b in pairs if a is not None and b is not None])
+        if self.refusal or not len(gaps):
+            return None
+        return float(np.abs(gaps - gaps.mean()).mean())
 
     def n_judged(self, model: str) -> int:
         names = np.array(self.judged.models)

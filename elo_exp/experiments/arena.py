@@ -235,9 +235,7 @@ def place(run: PlacementRun) -> Placement:
         ),
         reliability=reliable,
         calibration=calibration,
-        human_board=experiment.rate(rated.among([*run.anchors, *held_out]))
-        if held_out
-        else None,
+        human_board=experiment.rate(rated.among([*run.anchors, *held_out])),
     )
 
 
@@ -271,6 +269,9 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         boards = {"calibrated": found.board, "by_judge": on_its_scale}
     if found.truth:
         boards["truth"] = found.truth
+    boards["by_humans"] = replace(
+        found.human_board, label=f"{found.votes.title()} votes alone"
+    )
     rated = Standings(
         models=found.placed,
         battles={dimension: found.judged},

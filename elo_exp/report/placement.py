@@ -115,7 +115,8 @@ def elo_ratings(
             for r in board.ratings
         ],
         "by_judge": [row.to_dict() for row in by_judge.ratings] if by_judge else [],
-        "by_humans": [row.to_dict() for row in _by_humans(placement).values()],
+        "by_humans": [row.to_dict() for row in placement.human_board.ratings],
+        "mae": placement.mae,
         "calibration": calibration
         and {
             **calibration.agreement.to_dict(),
@@ -135,16 +136,6 @@ def _reliability(placement: Placement, model: str) -> dict[str, Any]:
     return {} if found is None else {"status": found.status, "reason": found.reason}
 
 
-def _by_humans(placement: Placement) -> dict[str, Rating]:
-    """Return the ratings by humans alone of the placed models that were held out."""
-    board = placement.human_board
-    if board is None:
-        return {}
-    return {
-        model: board.row(model) for model in placement.placed if model in board.models
-    }
-
-
 def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float | str]:
     """Return <model>/rating, /rank ..., judge/<dimension>/<rate>, human/agreement ..."""
     found: dict[str, float | str | None] = {}
@@ -160,6 +151,7 @@ def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float | st
             found[f"{model}/by_judge"] = placement.by_judge.row(model).rating
         if (true := _true_rating(placement, model)) and rating.rating is not None:
             found[f"{model}/error"] = rating.rating - true
+    found["human/mae"] = placement.mae
     for name in quality.RATES:
         found[f"judge/{quality.dimension}/{name}"] = getattr(quality, name)
     if (calibration := placement.calibration) is not None:
@@ -209,7 +201,8 @@ def _caution_line(placement: Placement, model: str) -> str | None:
 
 def held_out_line(placement: Placement, model: str) -> str | None:
     """Compare the judge's placement of a model with the humans' own, where they have one."""
-    rating, human = placement.board.row(model).rating, _by_humans(placement).get(model)
+    by_humans = {row.model: row for row in placement.human_board.ratings}
+    rating, human = placement.board.row(model).rating, by_humans.get(model)
     if rating is None or human is None or human.rating is None:
         return None
     gap = rating - human.rating
@@ -259,7 +252,12 @@ def by_judge_line(placement: Placement, model: str) -> str | None:
 
 
 def calibration_lines(placement: Placement) -> Iterator[str]:
-    """Compare the judge with humans on the battles that both judged."""
+    """Compare the judge with humans on the battles that both judged, and the anchors' ratings."""
+    if placement.mae is not None:
+        yield (
+            f"The anchors are {number(placement.mae, 1)} points from where {placement.votes} votes "
+            "alone put them, on average."
+        )
     if (calibration := placement.calibration) is None:
         return
     agreement, fit = calibration.agreement, calibration.fit
