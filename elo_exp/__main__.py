@@ -125,11 +125,11 @@ def run(prepared: config.Job, info: RunInfo, store: Store) -> tuple[Report, str 
 
 def _summary(labels: Mapping[str, str]) -> str:
     """Such as "4 entrants, 3 dimensions, judge lexical"."""
-    counts = [
-        f"{len(labels[name].split(', '))} {name}"
-        for name in ("entrants", "dimensions")
-        if name in labels
-    ]
+    counts = []
+    for name in ("entrants", "dimensions"):
+        if name in labels:
+            n = len(labels[name].split(", "))
+            counts.append(f"{n} {name if n > 1 else name[:-1]}")
     judge = [f"judge {labels['judge_model']}"] if "judge_model" in labels else []
     return ", ".join([*counts, *judge])
 

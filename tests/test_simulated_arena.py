@@ -170,7 +170,8 @@ def test_ratings_of_votes_that_were_left_out_are_read_from_the_run(ran: Ran):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["arena.path=a.jsonl"], "Choose arena=file to read others"),
+        (["arena.path=a.jsonl"], "Choose arena=file beside arena.path."),
+        (["arena=[simulated,file]"], "arena: found simulated, which reads no battles."),
         (["arena=file"], "Set arena.path=FILE and 'entrant=[mine]'."),
         (["arena=file", "arena.path=a.jsonl"], "arena file. Set 'entrant=[mine]'."),
     ],

@@ -111,7 +111,7 @@ def read(arena: ArenaSource, *, with_languages: bool = False) -> Arena:
             f"{hint}"
         )
     logger.info(
-        "arena %s: %d human battles of %d rows; left out: %s",
+        "arena %s: %d battles of %d rows; left out: %s",
         arena.title,
         len(battles),
         n_rows,

@@ -125,9 +125,9 @@ class Arena(Judged):
     def check(self, overrides: Sequence[str] = ()) -> None:
         """Raise UserError for settings that do not fit together."""
         has_source = self.arena.path is not None or self.arena.dataset is not None
-        if self.is_simulated and has_source:
+        if self.is_simulated and (has_source or self.arena.union):
             raise UserError(
-                "arena.path: arena=simulated has battles of its own. Choose arena=file to read others."
+                "arena: found simulated, which reads no battles. Choose arena=file beside arena.path."
             )
         is_default = list(self.entrant) == ["newcomer"] and not any(
             word.startswith("entrant=") for word in overrides
