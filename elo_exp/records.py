@@ -281,8 +281,10 @@ class Score(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgment(Record):
-    """Both orders of one comparison, reconciled. `winner` None with neither flag is a tie.
+    """Both orders of one comparison, reconciled, or the one that was judged.
 
+    winner         None with neither flag is a tie
+    inconsistent   the two orders disagree; None where one was judged
     equal_answers  both answers are the same text, so that one query serves both orders
     """
 
@@ -291,10 +293,15 @@ class Judgment(Record):
     entrant_a: str
     entrant_b: str
     winner: str | None
-    inconsistent: bool
+    inconsistent: bool | None
     invalid: bool
     equal_answers: bool = False
     raw: tuple[Verdict, ...]  # order ab, order ba, then any repeats
+
+    @property
+    def orders(self) -> tuple[Verdict, ...]:
+        """The first verdict in each order that was judged."""
+        return tuple(verdict for verdict in self.raw if not verdict.repeat)
 
     def __post_init__(self) -> None:
         if self.winner not in (None, self.entrant_a, self.entrant_b):

@@ -23,6 +23,5 @@ Effort = Literal["low", "medium", "high", "xhigh", "max"]  # of a Claude model
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Annotated[str, Field(pattern=r"^(auto|cuda(:\d+)?|mps|cpu)$")]
 MaxTokensName = Literal["max_tokens", "max_completion_tokens"]
-Orders = Literal[
-    "both", "reconciled"
-]  # both orders of a comparison as games, or the reconciled one
+# In which orders a comparison is judged, and its games: each order, the winner of both, the only one
+Orders = Literal["both", "reconciled", "one"]

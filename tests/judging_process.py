@@ -302,6 +302,7 @@ def _counting(connect: Callable[..., sqlite3.Connection]) -> Any:
 
 OPTIONS: Mapping[str, Any] = {
     "--prompts": N_PROMPTS,
+    "--orders": "both",
     "--model": "claude-sonnet-5-5",
     "--effort": "low",
     "--max-tokens": 200,
@@ -405,6 +406,7 @@ def main(arguments: Sequence[str]) -> int:
                 rubrics,
                 build(chosen),
                 store,
+                orders=chosen.orders,
                 allow_missing=chosen.allow_missing,
             )
             usage = dataclasses.asdict(store.usage)

@@ -121,6 +121,20 @@ class Tournament:
         return float(weight @ win.mean(axis=1)), float(weight @ tie.mean(axis=1))
 
 
+def in_one_order(
+    battles: Battles, rng: np.random.Generator, *, a_first: float = 0.5
+) -> Battles:
+    """The battles as if each had been judged in one order, model_a shown first so often."""
+    is_ab, none = rng.random(len(battles)) < a_first, np.int8(-1)
+    ab, ba = battles.verdict_ab, battles.verdict_ba
+    return replace(
+        battles,
+        winner=np.where(is_ab, ab, ba),
+        verdict_ab=np.where(is_ab, ab, none),
+        verdict_ba=np.where(is_ab, none, ba),
+    )
+
+
 @functools.cache
 def _calibrated(tournament: Tournament) -> tuple[float, Array]:
     """nu, and the offsets (pairs,)."""

@@ -53,7 +53,7 @@ def with_lengths(found: Standings, lengths: Mapping[tuple[str, str], int]) -> St
     diagnoses = {}
     for dimension, battles in found.battles.items():
         control = judge_bias.length_control(
-            battles, lengths, dimension=dimension, initial_rating=1400.0, orders="both"
+            battles, lengths, dimension=dimension, initial_rating=1400.0
         )
         diagnoses[dimension] = {
             **found.diagnoses[dimension],

@@ -202,7 +202,7 @@ def judged(letters: str, prompt: str = "p1", mirrored: str = "") -> Judgment:
         for i, letter in enumerate(letters)
     ]
     comparison = dataclasses.replace(COMPARISON, prompt_id=prompt)
-    return reconcile(comparison, verdicts[0], verdicts[1], verdicts[2:])
+    return reconcile(comparison, verdicts)
 
 
 def test_a_repeat_is_compared_with_the_first_answer_to_the_same_order():

@@ -62,7 +62,24 @@ def judgment(ab: str, ba: str, *, mirrored: bool = False) -> Judgment:
         verdict=ab,
     )
     swapped = replace(straight, position_swap=True, verdict=ba, mirrored=mirrored)
-    return reconcile(COMPARISON, straight, swapped)
+    return reconcile(COMPARISON, [straight, swapped])
+
+
+def test_one_order_fills_one_verdict_by_who_was_really_shown_first():
+    """A mirrored verdict was given in the other order."""
+    (straight, swapped) = judgment("A", "A").raw
+    for verdict, winner, ab, ba in (
+        (straight, "model_a", "model_a", None),
+        (swapped, "model_b", None, "model_b"),
+        (replace(swapped, mirrored=True), "model_b", "model_b", None),
+        (replace(straight, mirrored=True), "model_a", None, "model_a"),
+    ):
+        (found,) = from_judgments([reconcile(COMPARISON, [verdict])])
+        assert (found.winner, found.verdict_ab, found.verdict_ba) == (winner, ab, ba)
+    one = [reconcile(COMPARISON, [verdict]) for verdict in (straight, swapped)]
+    battles = Battles.from_rows(from_judgments([*one, judgment("A", "B")]))
+    assert battles.one_order().tolist() == [True, True, False]
+    assert not battles.select(battles.verdict_ab >= 0).one_order().any()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import pytest
 import statsmodels.api as statsmodels
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import special, stats
 
 from elo_exp.analysis.comparisons import Difference, differences, with_ranks
 from elo_exp.analysis.power import precision
@@ -262,6 +262,69 @@ def test_intervals_cover_the_truth_as_often_as_they_say(
     assert covers["sandwich"] == pytest.approx(0.95, abs=margin)
     assert covers["bootstrap"] == pytest.approx(0.95, abs=margin)
     assert covers["independent"] < 0.9
+
+
+@pytest.mark.parametrize(
+    ("n_tournaments", "a_first", "margin"),
+    [(150, 0.8, 0.04), *[pytest.param(1500, share, 0.02, marks=pytest.mark.slow) for share in (0.5, 0.8)]],
+)  # fmt: skip
+def test_in_one_order_the_position_effect_is_part_of_the_fit(
+    n_tournaments: int, a_first: float, margin: float
+):
+    """The first shown is .3 log-odds better, and a is mostly shown first: without the effect in the
+    fit, its lead over d is 45 points off. Repeated on each of 60 prompts, so that they cluster."""
+    theta, pairs = np.array([0.5, 0.2, -0.1, -0.6]), np.triu_indices(4, 1)
+    gap = theta[pairs[0]] - theta[pairs[1]]
+    leads, plain, hits, effects = [], [], [], []
+    for seed in range(n_tournaments):
+        rng = np.random.default_rng([7, seed])
+        is_ab = rng.random((60, 6)) < a_first
+        won = rng.random((60, 6)) < special.expit(gap + np.where(is_ab, 0.3, -0.3))
+        some = Battles.from_rows(
+            [
+                battle(
+                    "abcd"[pairs[0][p]],
+                    "abcd"[pairs[1][p]],
+                    winner := "model_a" if won[q, p] else "model_b",
+                    question_id=f"q{q}",
+                    **{"verdict_ab" if is_ab[q, p] else "verdict_ba": winner},
+                )
+                for q in range(60)
+                for p in range(6)
+            ]
+        )
+        board = method(orders="one").rate({"x": some})["x"]
+        assert board.label == "Bradley-Terry with position"
+        (pair,) = [
+            d for d in differences({"x": board}) if {d.higher, d.lower} == {"a", "d"}
+        ]
+        sign = 1 if pair.higher == "a" else -1
+        leads.append(sign * pair.difference / POINTS)
+        assert pair.ci_low is not None and pair.ci_high is not None
+        hits.append(pair.ci_low <= sign * 1.1 * POINTS <= pair.ci_high)
+        effects.append(board.parameters["position"])
+        without = Fit.of(games(some, orders="one")).theta
+        plain.append(without[0] - without[3])
+    print(
+        f"\n{a_first}: covers {np.mean(hits):.3f}, lead {np.mean(leads):.3f}, without {np.mean(plain):.3f}"
+    )
+    assert np.mean(hits) == pytest.approx(0.95, abs=margin)
+    assert np.mean(effects) == pytest.approx(0.3, abs=0.05)
+    assert np.mean(leads) == pytest.approx(1.1, rel=0.05)
+    if a_first != 0.5:
+        assert np.mean(plain) > 1.1 + 0.1
+
+
+def test_of_a_judge_that_always_prefers_the_first_shown_no_position_effect_can_be_fitted():
+    """Nor where one order was always the same: the models are rated without it."""
+    rows = [
+        battle("a", "b", w, question_id=f"q{q}", **{f"verdict_{order}": w})
+        for q in range(10)
+        for order, w in (("ab", "model_a"), ("ba", "model_b"))
+    ]
+    for some in (rows, [*rows[::2], battle("a", "b", "model_b", verdict_ab="model_b")]):
+        board = rate(some, orders="one")
+        assert (board.label, dict(board.parameters)) == ("Bradley-Terry", {})
 
 
 @pytest.mark.parametrize("n_prompts", [3, 10])

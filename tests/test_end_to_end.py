@@ -316,6 +316,37 @@ def test_the_console_fits_a_screen_and_ends_with_where_to_look(demo: Ran):
     assert demo.run_dir.parent == demo.folder / "outputs"
 
 
+def test_in_one_order_everything_says_so_and_nothing_gives_a_number_of_flips(
+    small: Ran, tmp_path: Path
+):
+    one = run(*LOCAL, "judging.orders=one", "figures=true", folder=tmp_path)
+    (plain, found) = (ran.read("manifest.json") for ran in (small, one))
+    for quality in found["judge_quality"]:
+        assert (quality["flip_rate"], quality["n_two_order"]) == (None, 0)
+    usage = found["usage"]
+    assert usage["flips"] is None
+    assert usage["judge_calls"] < 0.6 * plain["usage"]["judge_calls"]
+    assert "CAUTION: flips not measured: one order, first shown wins" in one.out
+    assert "Bradley-Terry with position, prompt-clustered" in one.out
+    page = (one.run_dir / "report.html").read_text(encoding="utf-8")
+    assert "Each comparison was judged in one order, so flips are not measured." in page
+    assert "<b>not measured: one order" in page and "orders used: one" in page
+    with (one.run_dir / "pairwise_winrates.csv").open() as file:
+        assert {row["inconsistent"] for row in csv.DictReader(file)} == {""}
+    given = (
+        f"battles={one.run_dir / 'battles.jsonl'}",
+        "battles_columns.dimension=dimension",
+        "elo.n_perms=20",
+        "tracker=local",
+        "figures=false",
+    )
+    rerated = run("experiment=rate", *given, folder=tmp_path)
+    boards = [ran.read("ratings.json")["dimensions"] for ran in (one, rerated)]
+    first, again = ({d: b["bradley_terry"] for d, b in some.items()} for some in boards)
+    assert first == again
+    assert "flips not measured: one order" in rerated.out
+
+
 # What a second run costs
 
 

@@ -307,6 +307,18 @@ def test_killed_at_a_write(here, moment, nth):
     finishes(here)
 
 
+@each("nth", range(1, COMMITS // 2), everyday=1)
+def test_killed_at_a_write_in_one_order_and_both_asked_later(here, nth):
+    """Half of the questions; both orders then take what is there and ask the other half."""
+    one = ("--orders", "one")
+    killed(here, "--kill-after-commit", str(nth), *one)
+    ends(here, *one)
+    here.check(reference(*one), *one)
+    n_one, n_both = (len(reference(*some).answers) for some in (one, ()))
+    assert n_both / 2 <= n_one < n_both
+    finishes(here)
+
+
 KILLS = [
     (stage, *call, n)
     for call, times in CALLS.items()

@@ -49,7 +49,7 @@ def judgment(
         )
         for i, letter in enumerate(letters)
     ]
-    return reconcile(of, verdicts[0], verdicts[1], verdicts[2:])
+    return reconcile(of, verdicts)
 
 
 def quality(*judgments: Judgment) -> JudgeQuality:
@@ -100,6 +100,14 @@ def test_a_worked_example():
         1 / 9,
     )
     assert found.tie_rate == 1 - 9 / 12
+
+
+def test_in_one_order_there_is_no_flip_rate_but_ties_and_the_first_shown_are_counted():
+    letters = ("A", "A", "B", "TIE", "INVALID")
+    found = quality(*(judgment(letter) for letter in letters))
+    assert (found.flip_rate, found.n_two_order, found.n_one_order) == (None, 0, 4)
+    rates = (found.first_shown_rate, found.tie_rate, found.invalid_rate)
+    assert rates == (2 / 3, 1 / 4, 1 / 5)
 
 
 def test_where_nothing_was_observed_there_is_no_rate():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import combinations
 
@@ -14,6 +15,7 @@ from elo_exp.data.pairing import (
     outcome,
     pair_up,
     reconcile,
+    swaps,
 )
 from elo_exp.records import Comparison, Judgment, Prompt, Response, UserError, Verdict
 from tests.data import BANK, COMPARISON, DIMENSIONS, shipped
@@ -40,20 +42,21 @@ def responses(
     }
 
 
-def verdict(letter: str, *, position_swap: bool) -> Verdict:
+def verdict(letter: str, *, position_swap: bool, repeat: int = 0) -> Verdict:
     return Verdict(
         cache_key="0f",
         rubric_version="v1",
         judge_model="lexical",
         position_swap=position_swap,
         verdict=letter,
+        repeat=repeat,
     )
 
 
 def judged(ab: str, ba: str, comparison: Comparison = COMPARISON) -> Judgment:
     """The judgment of two verdicts, each in the positions that the judge saw."""
     straight = verdict(ab, position_swap=False)
-    return reconcile(comparison, straight, verdict(ba, position_swap=True))
+    return reconcile(comparison, [straight, verdict(ba, position_swap=True)])
 
 
 # Pairing up
@@ -150,9 +153,38 @@ def test_two_verdicts_make_one_judgment(ab, ba):
     other = {"A": "B", "B": "A", "ann": "bob", "bob": "ann"}
     exchanged = judged(other.get(ab, ab), other.get(ba, ba))
     assert said(exchanged) == other.get(said(judgment), said(judgment))
-    again = (verdict("B", position_swap=False), verdict("INVALID", position_swap=True))
-    repeated = reconcile(COMPARISON, *judgment.raw, again)
+    again = tuple(
+        verdict(letter, position_swap=swap, repeat=1)
+        for letter, swap in (("B", False), ("INVALID", True))
+    )
+    repeated = reconcile(COMPARISON, [*judgment.raw, *again])
     assert (said(repeated), repeated.raw[2:]) == (said(judgment), again)
+
+
+@pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.parametrize("letter", LETTERS)
+def test_a_verdict_in_one_order_decides_alone(letter: str, swap: bool):
+    found = reconcile(COMPARISON, [verdict(letter, position_swap=swap)])
+    sides = ("bob", "ann") if swap else ("ann", "bob")
+    assert found.winner == dict(zip("AB", sides, strict=True)).get(letter)
+    assert found.invalid == (letter == "INVALID")
+    assert (found.inconsistent, len(found.orders)) == (None, 1)
+
+
+def test_law_who_is_shown_first_in_one_order_depends_on_the_prompt_and_the_two_alone():
+    """Each is first on half of the prompts; naming the two the other way round, other answers and
+    another dimension change nothing. One query on equal answers serves both orders."""
+    n_swapped = 0
+    for number in range(2000):
+        one = replace(COMPARISON, prompt_id=f"p{number}")
+        (swap,) = swaps(one, "one")
+        assert swaps(one.swapped(), "one") == (not swap,)
+        assert swaps(replace(one, dimension="tone", response_a="?"), "one") == (swap,)
+        n_swapped += swap
+    assert abs(n_swapped - 1000) < 4 * math.sqrt(500)
+    assert swaps(COMPARISON, "both") == swaps(COMPARISON, "reconciled") == (False, True)
+    equal = replace(COMPARISON, response_b=COMPARISON.response_a)
+    assert swaps(equal, "one") == (False, True)
 
 
 @pytest.mark.parametrize("letter", ["A", "B", "TIE"])

@@ -13,7 +13,7 @@ import pytest
 
 from elo_exp.analysis.shifts import Influence, Shift, influence, shifts
 from elo_exp.data.battles import Battles
-from tests.simulation import BRADLEY_TERRY, Tournament
+from tests.simulation import BRADLEY_TERRY, Tournament, in_one_order
 
 
 def fit(battles: Battles, orders: str = "both") -> Influence:
@@ -52,9 +52,11 @@ def test_a_shift_is_against_the_mean_of_those_rated_in_both():
     assert shifts({"a": 1500.0, "b": 1400.0}, {"a": 1500.0, "c": 1400.0}) == []
 
 
-@pytest.mark.parametrize("orders", ["both", "reconciled"])
+@pytest.mark.parametrize("orders", ["both", "reconciled", "one"])
 def test_the_parts_of_prompts_add_up_to_the_clustered_covariance(orders: str):
     battles = played(60)
+    if orders == "one":
+        battles = in_one_order(battles, np.random.default_rng(1))
     board = dataclasses.replace(BRADLEY_TERRY, orders=orders).rate({"d": battles})["d"]
     found = fit(battles, orders)
     assert found.models == board.models

@@ -40,11 +40,11 @@ def ring(n: int) -> list[Battle]:
 
 
 def outcome(battles: Battles) -> dict[str, Any]:
-    return transitivity(battles, dimension="d", orders="both")[0]
+    return transitivity(battles, dimension="d")[0]
 
 
 def residuals(battles: Battles) -> list[dict[str, Any]]:
-    return transitivity(battles, dimension="d", orders="both")[1]
+    return transitivity(battles, dimension="d")[1]
 
 
 def simulated(n_prompts: int, seed: int, **changes: object) -> Battles:

@@ -37,10 +37,8 @@ def count(rows: list[Battle]) -> list[WinRate]:
     return win_rates(Battles.from_rows(rows), dimension="x")
 
 
-def found_shares(rows: list[Battle], **how: str) -> dict[tuple[str, str], Share]:
-    return shares(
-        Battles.from_rows(rows), **{"orders": "reconciled", "ties": "half", **how}
-    )
+def found_shares(rows: list[Battle]) -> dict[tuple[str, str], Share]:
+    return shares(Battles.from_rows(rows))
 
 
 def test_a_worked_example():
@@ -109,20 +107,18 @@ def test_the_verdicts_on_one_prompt_are_one_observation():
         battle("ann", "bob", w, question_id=q, verdict_ab=w, verdict_ba=w)
         for q, w in (("q0", "model_a"), ("q1", "model_b"))
     ]
-    (share,) = found_shares(rows, orders="both").values()
+    (share,) = found_shares(rows).values()
     assert share == Share(
         n_prompts=2, n_games=4, share=0.5, std_error=pytest.approx(0.5)
     )
 
 
-def test_ties_are_half_a_win_or_left_out_and_prompts_that_agree_tell_no_error():
+def test_ties_are_half_a_win_and_prompts_that_agree_tell_no_error():
     rows = [
         battle("bob", "ann", winner)
         for winner in ("model_a", "model_a", "tie", "model_b")
     ]
     assert found_shares(rows)["ann", "bob"].share == (1 + 0.5) / 4
-    assert found_shares(rows, ties="drop")["ann", "bob"].share == 1 / 3
-    assert found_shares(rows[2:3], ties="drop") == {}
     always = Share(n_prompts=2, n_games=2, share=0.0, std_error=None)
     assert found_shares(rows[:2]) == {("ann", "bob"): always}
 

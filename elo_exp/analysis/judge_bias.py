@@ -29,13 +29,18 @@ Lengths = Mapping[tuple[str, str], int]  # characters, by prompt and model
 def position_effect(battles: Battles, *, dimension: str) -> dict[str, Any]:
     """Estimate the position effect from the single verdicts of battles judged in both orders.
 
-    A battle of one order, of one that is the other mirrored, or of equal answers does not show
-    an effect of order and is left out. So are ties: of the verdicts between equals that name a winner, p_first
-    name the first shown, however many ties there are (Davidson 1970).
+    Without any, from those judged in one, which is not the same in all. A battle of one order that
+    is the other mirrored, or of equal answers, does not show an effect of order and is left out. So
+    are ties: of the verdicts between equals that name a winner, p_first name the first shown,
+    however many ties there are (Davidson 1970).
     Returns `judge.DIMENSION.position` of ratings.json; None where it is not identified.
     """
-    verdicts = games(battles.select(battles.both_orders()), orders="both")
-    shown = np.repeat([1.0, -1.0], len(verdicts.score) // 2)  # first, or second
+    in_both = battles.both_orders()
+    chosen = in_both if in_both.any() else battles.one_order()
+    verdicts = games(battles.select(chosen), orders="both")
+    shown = verdicts.shown
+    if in_both.any():
+        shown = np.repeat([1.0, -1.0], len(shown) // 2)  # first, or second
     decisive = verdicts.score != 0.5
     played = verdicts.select(decisive)
     fit = CovariateFit.of(played, shown[decisive][:, None])
@@ -71,14 +76,12 @@ def length_control(
     *,
     dimension: str,
     initial_rating: float,
-    orders: str,
 ) -> dict[str, Any]:
     """Estimate the effect of length in Bradley-Terry, a tie being half a win; Dubois et al. (2024).
 
     The log-odds of a game move by effect * tanh(difference / scale). The difference of lengths has
     no sign of its own, so its scale is the root mean square.
 
-    orders  both: two games where both orders were judged; reconciled: the reconciled winner
     Returns `judge.DIMENSION.length` of ratings.json; None where it is not identified.
     """
     table = np.full((len(battles.questions) + 1, len(battles.models)), np.nan)
@@ -90,7 +93,7 @@ def length_control(
     question = np.minimum(battles.question, len(battles.questions))  # the last: none
     sides = table[question, battles.model_a], table[question, battles.model_b]
     is_known = np.isfinite(sides[0] + sides[1])
-    played = games(battles.select(is_known), orders=orders)
+    played = games(battles.select(is_known), orders="both")
     question = played.prompts[played.cluster]
     of_first, of_second = table[question, played.first], table[question, played.second]
     difference = of_first - of_second

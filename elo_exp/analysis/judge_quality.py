@@ -29,6 +29,7 @@ class JudgeQuality(Record):
     n_first_shown_wins: int
     # valid judgments in which both orders are ties, or both answers are equal
     n_ties: int
+    n_one_order: int = 0  # the same as n_two_order, of those asked in one order
     n_refused: int = 0  # judgments that are invalid because the judge refused
     n_cut_off: int = 0  # judgments that are invalid because its reply ran into a limit
     # judgments of two answers that are the same, word for word
@@ -52,11 +53,8 @@ class JudgeQuality(Record):
     @property
     def tie_rate(self) -> float | None:
         """Of single verdicts, before the two orders are reconciled."""
-        return (
-            1 - self.n_decisive_verdicts / (2 * self.n_two_order)
-            if self.n_two_order
-            else None
-        )
+        n = 2 * self.n_two_order + self.n_one_order
+        return 1 - self.n_decisive_verdicts / n if n else None
 
     @property
     def invalid_rate(self) -> float | None:
@@ -70,18 +68,20 @@ def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> JudgeQual
     statistic.
     """
     valid = [j for j in judgments if not j.invalid]
-    invalid = [{v.stop_reason for v in j.raw[:2]} for j in judgments if j.invalid]
-    two_order = [
-        j for j in valid if not (j.equal_answers or any(v.mirrored for v in j.raw[:2]))
+    invalid = [{v.stop_reason for v in j.orders} for j in judgments if j.invalid]
+    shown = [
+        j for j in valid if not (j.equal_answers or any(v.mirrored for v in j.orders))
     ]
-    decisive = [v for j in two_order for v in j.raw[:2] if v.verdict != "TIE"]
+    two_order = [j for j in shown if len(j.orders) == 2]
+    decisive = [v for j in shown for v in j.orders if v.verdict != "TIE"]
     repeats = [pair for j in judgments for pair in repeated(j)]
     return JudgeQuality(
         dimension=dimension,
         n_judgments=len(judgments),
         n_invalid=len(invalid),
         n_two_order=len(two_order),
-        n_flips=sum(j.inconsistent for j in two_order),
+        n_flips=sum(bool(j.inconsistent) for j in two_order),
+        n_one_order=len(shown) - len(two_order),
         n_decisive_verdicts=len(decisive),
         n_first_shown_wins=sum(v.verdict == "A" for v in decisive),
         n_ties=sum(j.winner is None and not j.inconsistent for j in valid),

@@ -19,7 +19,8 @@ from scipy import special
 
 from elo_exp.arrays import Array, records
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS, Fit, bread, residuals
+from elo_exp.ratings.bradley_terry import POINTS, bread, residuals
+from elo_exp.ratings.covariates import fit_position
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 from elo_exp.records import Record
@@ -55,16 +56,19 @@ class Influence:
 
 def influence(battles: Battles, *, orders: str) -> Influence | None:
     """Split a fit by prompt; None where a battle names none, nobody is rated, or there is one."""
-    fit = Fit.of(games(battles, orders=orders))
+    fit = fit_position(games(battles, orders=orders))
     played, n = fit.played, fit.played.n_clusters
     if n < 2 or (battles.question >= len(battles.questions)).any():
         return None
-    scores = played.by_cluster(residuals(fit.theta, played))
+    parts = fit.parts
+    if parts is None:
+        scores = played.by_cluster(residuals(fit.theta, played))
+        parts = np.asarray(scores @ bread(fit.theta, played))
     return Influence(
         models=tuple(battles.models[i] for i in np.flatnonzero(fit.rated).tolist()),
         ratings=POINTS * fit.theta,
         prompts=tuple(battles.questions[q] for q in played.prompts.tolist()),
-        parts=POINTS * math.sqrt(n / (n - 1)) * (scores @ bread(fit.theta, played)),
+        parts=POINTS * math.sqrt(n / (n - 1)) * parts,
     )
 
 

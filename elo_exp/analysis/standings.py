@@ -168,7 +168,7 @@ def leaderboards(
 
 def _diagnoses(battles: Battles, dimension: str) -> dict[str, Any]:
     """Diagnoses of the judge from its battles; both orders count, whatever the ratings use."""
-    test, residuals = transitivity(battles, dimension=dimension, orders="both")
+    test, residuals = transitivity(battles, dimension=dimension)
     return {
         "position": position_effect(battles, dimension=dimension),
         "transitivity": test,
@@ -216,7 +216,6 @@ def with_texts(
                 response_lengths(comparisons[dimension]),
                 dimension=dimension,
                 initial_rating=initial_rating,
-                orders="both",
             ),
             "repeats": repeat_agreement(mine, dimension=dimension).to_dict(),
             "invalid": invalid,
@@ -234,7 +233,7 @@ def with_strata(
     """
     found = {}
     for dimension, battles in standings.battles.items():
-        test = heterogeneity(battles, strata, dimension=dimension, orders="both")
+        test = heterogeneity(battles, strata, dimension=dimension)
         parts = by_stratum(battles, strata)
         boards = rate(parts) if len(parts) > 1 else {}
         ratings = [

@@ -40,7 +40,7 @@ def _codes(battles: Battles, strata: Mapping[str, str]) -> tuple[list[str], Inde
 
 
 def heterogeneity(
-    battles: Battles, strata: Mapping[str, str], *, dimension: str, orders: str
+    battles: Battles, strata: Mapping[str, str], *, dimension: str
 ) -> dict[str, Any]:
     """Test whether one rating for each model explains the battles of every stratum.
 
@@ -49,7 +49,7 @@ def heterogeneity(
     Returns the test of `judge.DIMENSION.strata` of ratings.json.
     """
     names, code = _codes(battles, strata)
-    fit = Fit.of(games(battles.select(code >= 0), orders=orders))
+    fit = Fit.of(games(battles.select(code >= 0), orders="both"))
     played, m, n = fit.played, len(fit.theta), fit.played.n_clusters
     of_prompt = dict(zip(battles.question.tolist(), code.tolist(), strict=True))
     stratum = np.array([of_prompt[q] for q in played.prompts.tolist()], dtype=np.intp)

@@ -21,7 +21,7 @@ _SINGULAR = 1e-10  # of the largest variance: what rounding leaves of zero
 
 
 def transitivity(
-    battles: Battles, *, dimension: str, orders: str
+    battles: Battles, *, dimension: str
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Test whether one rating for each model explains all pairs, and compare each pair with it.
 
@@ -34,7 +34,7 @@ def transitivity(
     model, a win rate for each pair, with (m - 1) (m - 2) / 2 degrees of freedom if all pairs met.
     Returns `transitivity` and `pair_residuals` of ratings.json, of every pair of rated models.
     """
-    fit = Fit.of(games(in_name_order(battles), orders=orders))
+    fit = Fit.of(games(in_name_order(battles), orders="both"))
     played, m, n = fit.played, len(fit.theta), fit.played.n_clusters
     first, second, pair = pairs_that_met(played.first, played.second)
     p, n_games = len(first), np.bincount(pair)

@@ -31,7 +31,8 @@ class WinRate(Record):
     a_wins: int
     b_wins: int
     ties: int
-    inconsistent: int  # both orders were judged, and disagree
+    # both orders were judged, and disagree; None where one order was judged
+    inconsistent: int | None
 
 
 def in_name_order(battles: Battles) -> Battles:
@@ -57,7 +58,10 @@ def win_rates(battles: Battles, *, dimension: str) -> list[WinRate]:
     first, second, pair = pairs_that_met(battles.model_a, battles.model_b)
     result = np.minimum(battles.winner, 2)
     counts = np.bincount(3 * pair + result, minlength=3 * len(first)).reshape(-1, 3)
-    inconsistent = battles.is_tie() & battles.is_inconsistent()
+    is_inconsistent = battles.is_tie() & battles.is_inconsistent()
+    counted = np.bincount(pair[is_inconsistent], minlength=len(first))
+    inconsistent: NDArray[Any] = counted.astype(object)
+    inconsistent[pair[battles.one_order()]] = None
     names = np.array(battles.models, dtype=object)
     return records(
         WinRate,
@@ -67,7 +71,7 @@ def win_rates(battles: Battles, *, dimension: str) -> list[WinRate]:
         a_wins=counts[:, 0],
         b_wins=counts[:, 1],
         ties=counts[:, 2],
-        inconsistent=np.bincount(pair[inconsistent], minlength=len(first)),
+        inconsistent=inconsistent,
     )
 
 
@@ -90,16 +94,14 @@ class Share:
     std_error: float | None  # clustered by prompt; None where the prompts do not differ
 
 
-def shares(battles: Battles, *, orders: str, ties: str) -> dict[tuple[str, str], Share]:
-    """Return the share of wins of every pair that met, sorted by name.
+def shares(battles: Battles) -> dict[tuple[str, str], Share]:
+    """Return the share of wins of every pair that met, sorted by name; a tie is half a win.
 
-    orders  both: two games where both orders were judged; reconciled: the reconciled winner
-    ties    half: of a win for each; drop: left out, and with them a pair that has nothing else
+    Both orders count, where both were judged.
     """
-    played = games(in_name_order(battles), orders=orders)
-    counts = (played.score != 0.5) | (ties == "half")
-    score, cluster = played.score[counts], played.cluster[counts]
-    first, second, pair = pairs_that_met(played.first[counts], played.second[counts])
+    played = games(in_name_order(battles), orders="both")
+    score, cluster = played.score, played.cluster
+    first, second, pair = pairs_that_met(played.first, played.second)
     n_games = np.bincount(pair)
     share = np.bincount(pair, score) / n_games
     on_prompt, at = np.unique(pair * played.n_clusters + cluster, return_inverse=True)

@@ -154,6 +154,11 @@ class Battles:
         """Whether both orders (n,) were judged and disagree."""
         return np.asarray(self.both_orders() & (self.verdict_ab != self.verdict_ba))
 
+    def one_order(self) -> Mask:
+        """Whether one order (n,) alone was judged, where it is not the same in all battles."""
+        ab, ba = self.verdict_ab >= 0, self.verdict_ba >= 0
+        return np.asarray((ab ^ ba) & (ab & ~ba).any() & (ba & ~ab).any())
+
     def n_battles(self) -> Index:
         """Count the battles (m,) of each model."""
         m = len(self.models)
@@ -232,8 +237,13 @@ def from_judgments(judgments: Iterable[Judgment]) -> list[Battle]:
 
 
 def _battle(judgment: Judgment) -> Battle:
-    ab, ba = (_WINNER[outcome(verdict) or "tie"] for verdict in judgment.raw[:2])
-    one_order = any(verdict.mirrored for verdict in judgment.raw[:2])
+    orders = judgment.orders
+    verdicts: list[str | None] = [_WINNER[outcome(v) or "tie"] for v in orders]
+    if len(orders) == 1 and orders[0].position_swap != orders[0].mirrored:
+        verdicts.insert(0, None)
+    elif any(verdict.mirrored for verdict in orders):
+        verdicts[1:] = [None]
+    ab, ba = [*verdicts, None][:2]
     winners = {
         None: "tie",
         judgment.entrant_a: "model_a",
@@ -248,6 +258,6 @@ def _battle(judgment: Judgment) -> Battle:
         judge_model=judgment.raw[0].judge_model,
         dimension=judgment.dimension,
         verdict_ab=ab,
-        verdict_ba=None if one_order else ba,
+        verdict_ba=ba,
         equal_answers=judgment.equal_answers,
     )

@@ -7,7 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice
 
 from elo_exp.data.rubrics import Rubric
-from elo_exp.records import Comparison, Judgment, Prompt, Response, UserError, Verdict
+from elo_exp.records import (
+    Comparison,
+    Judgment,
+    Prompt,
+    Response,
+    UserError,
+    Verdict,
+    fingerprint,
+)
+
+_SEED = 20260425  # of the draw of who is shown first
 
 # By entrant, in the order given; then by prompt.
 Responses = Mapping[str, Mapping[str, Response]]
@@ -58,37 +68,48 @@ def on_whole_prompts(
     return [j for j in judgments if not lacking[j.prompt_id]]
 
 
+def swaps(comparison: Comparison, orders: str) -> tuple[bool, ...]:
+    """List the orders in which a comparison is judged: whether entrant_b is shown first.
+
+    Of one order, who is shown first is drawn by a hash of the prompt and the two names, whatever
+    else is judged. One query on equal answers serves both orders.
+    """
+    if orders != "one" or comparison.response_a == comparison.response_b:
+        return (False, True)
+    pair = sorted(comparison.entrants)
+    draw = int(fingerprint([_SEED, comparison.prompt_id, pair])[:8], 16)
+    return (comparison.entrant_b == pair[draw % 2],)
+
+
 def outcome(verdict: Verdict) -> str | None:
     """Return the side that a verdict names once the swap is undone: a, b or tie; None: invalid."""
     sides = ("b", "a") if verdict.position_swap else ("a", "b")
     return {"A": sides[0], "B": sides[1], "TIE": "tie"}.get(verdict.verdict)
 
 
-def reconcile(
-    comparison: Comparison, ab: Verdict, ba: Verdict, repeats: Sequence[Verdict] = ()
-) -> Judgment:
-    """Reconcile the verdicts of both orders.
+def reconcile(comparison: Comparison, verdicts: Sequence[Verdict]) -> Judgment:
+    """Reconcile the verdicts of both orders, or take that of the one that was judged.
 
     Invalid in either order: no winner, and not a tie. Both orders name the same entrant: it wins.
     Both are ties: a tie. Anything else: a tie, marked inconsistent unless the answers are equal,
-    where one query stands for both orders and its letter names another entrant in each. `repeats`
+    where one query stands for both orders and its letter names another entrant in each. Repeats
     are kept and decide nothing.
     """
     equal = comparison.response_a == comparison.response_b
-    first, second = outcome(ab), outcome(ba)
-    invalid = first is None or second is None
+    named = [outcome(verdict) for verdict in verdicts if not verdict.repeat]
+    invalid = None in named
+    differ = len(set(named)) > 1
     entrants = {"a": comparison.entrant_a, "b": comparison.entrant_b}
-    winner = entrants.get(first or "") if first == second else None
     return Judgment(
         prompt_id=comparison.prompt_id,
         dimension=comparison.dimension,
         entrant_a=comparison.entrant_a,
         entrant_b=comparison.entrant_b,
-        winner=winner,
-        inconsistent=not invalid and first != second and not equal,
+        winner=None if invalid or differ else entrants.get(named[0] or ""),
+        inconsistent=None if len(named) == 1 else not (invalid or equal) and differ,
         invalid=invalid,
         equal_answers=equal,
-        raw=(ab, ba, *repeats),
+        raw=tuple(verdicts),
     )
 
 
@@ -97,8 +118,9 @@ def repeated(judgment: Judgment) -> Iterator[tuple[Verdict, Verdict]]:
 
     A mirrored verdict is no observation, nor is the second order of equal answers.
     """
-    for again in judgment.raw[2:]:
-        before = judgment.raw[1] if again.position_swap else judgment.raw[0]
+    first = {verdict.position_swap: verdict for verdict in judgment.orders}
+    for again in filter(lambda verdict: verdict.repeat, judgment.raw):
+        before = first[again.position_swap]
         is_second = (
             before.mirrored
             or again.mirrored

@@ -257,7 +257,7 @@ def _judge_row(r: FinishedRun, dimension: str) -> Row:
     return {
         "run": r.name,
         "dimension": dimension,
-        **{name: quality.get(name) for name in _RATES},
+        **{name: quality.get(name) for name in (*_RATES, "n_one_order")},
         "elo_convergence": r.parameters("elo", dimension).get("convergence"),
     }
 

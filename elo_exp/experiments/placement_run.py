@@ -199,6 +199,7 @@ class PlacementRun:
             [self.rubric],
             self.experiment.judge,
             self.store,
+            orders=judging.orders,
             repeats=judging.repeats,
             stored_only=judging.stored_only,
         )
@@ -268,6 +269,7 @@ class PlacementRun:
             [self.rubric],
             self.experiment.judge,
             self.store,
+            orders=judging.orders,
             repeats=judging.repeats,
             stored_only=judging.stored_only,
             allow_missing=self.experiment.allow_missing,

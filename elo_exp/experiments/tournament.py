@@ -66,6 +66,7 @@ class Tournament(Judged):
             self._rubrics,
             self.judge,
             store,
+            orders=self.judging.orders,
             repeats=self.judging.repeats,
             stored_only=self.judging.stored_only,
             allow_missing=self.allow_missing,
@@ -93,7 +94,9 @@ class Tournament(Judged):
             strata = bank.strata(Path(self.prompts.bank_path), self.stratum)
             found = standings.with_strata(found, strata, self._primary.rate)
         found = standings.with_known_order(found, self._known_orders())
-        others = pipeline.other_judges(comparisons, self._rubrics, self.judge, store)
+        others = pipeline.other_judges(
+            comparisons, self._rubrics, self.judge, store, orders=self.judging.orders
+        )
         found = self._with_judges(found, others)
         quality = [
             judge_quality.judge_quality(some, dimension=name)
@@ -190,6 +193,7 @@ class Tournament(Judged):
             self._rubrics,
             self.judge,
             store,
+            orders=self.judging.orders,
             repeats=self.judging.repeats,
             stored_only=self.judging.stored_only,
         )

@@ -137,7 +137,7 @@ def predicted_and_observed(standings: Standings) -> Plot | None:
     for dimension, found in standings.diagnoses.items():
         if not found["transitivity"]["df"]:
             continue
-        won = shares(standings.battles[dimension], orders="both", ties="half")
+        won = shares(standings.battles[dimension])
         for pair in found["pair_residuals"]:
             share = won[pair["model_a"], pair["model_b"]]
             of_share = share.share, share.std_error, share.n_prompts

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elo_exp.api.jobs import Completion, Job, Message
-from elo_exp.data.pairing import reconcile
+from elo_exp.data.pairing import reconcile, swaps
 from elo_exp.data.rubrics import Rubric
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.files import utc_now
@@ -43,7 +43,7 @@ _AT_LEAST = (
 )
 
 Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
-# By dimension and comparison: order ab, order ba, then any repeats of the two.
+# By dimension and comparison: order ab, order ba or one of them, then any repeats.
 Requests = Mapping[str, Sequence[Sequence[JudgeRequest]]]
 
 
@@ -53,18 +53,21 @@ def judge_pairs(
     judge: Judge,
     store: Store,
     *,
+    orders: str = "both",
     repeats: int = 1,
     stored_only: bool = False,
     allow_missing: bool = False,
 ) -> dict[str, list[Judgment]]:
-    """Judge both orders of every comparison and reconcile them, by dimension.
+    """Judge both orders of every comparison, or one, and reconcile them, by dimension.
 
     A comparison without all its verdicts has no judgment. Raises UserError where verdicts are
     missing, unless that is allowed or only the store is to be read.
     """
     identity = identify(judge)
     store.remember(identity)
-    requests = _requests(comparisons, rubrics, identity, repeats)
+    if orders == "one":
+        store.usage.flips = None
+    requests = _requests(comparisons, rubrics, identity, orders, repeats)
     table = _Judgments(comparisons, rubrics, requests, identity, store.usage)
     ask(
         list(_every(requests)),
@@ -83,6 +86,7 @@ def plan_pairs(
     judge: Judge,
     store: Store,
     *,
+    orders: str = "both",
     repeats: int = 1,
     stored_only: bool = False,
 ) -> Plan:
@@ -97,7 +101,7 @@ def plan_pairs(
         identity = JudgeIdentity(
             key="", judge_model=judge.model, key_fields=tuple(judge.key_fields)
         )
-    requests = _requests(comparisons, rubrics, identity, repeats)
+    requests = _requests(comparisons, rubrics, identity, orders, repeats)
     return plan_replies(list(_every(requests)), judge, store, stored_only=stored_only)
 
 
@@ -111,7 +115,12 @@ def check_before_answers(plan: Plan, least: Plan, store: Store) -> None:
 
 
 def other_judges(
-    comparisons: Comparisons, rubrics: Sequence[Rubric], judge: Judge, store: Store
+    comparisons: Comparisons,
+    rubrics: Sequence[Rubric],
+    judge: Judge,
+    store: Store,
+    *,
+    orders: str = "both",
 ) -> dict[str, dict[str, list[Judgment]]]:
     """Return the stored judgments of other judges on these comparisons, by judge and dimension.
 
@@ -123,7 +132,7 @@ def other_judges(
     n_judges = Counter([own.judge_model, *(other.judge_model for other in others)])
     by_judge = {}
     for other in others:
-        requests = _requests(comparisons, rubrics, other, repeats=1)
+        requests = _requests(comparisons, rubrics, other, orders, repeats=1)
         keys = {request.key for request in _every(requests)}
         replies = store.get(JudgeReply, list(keys))
         table = _Judgments(comparisons, rubrics, requests, other, Usage())
@@ -150,6 +159,7 @@ def _requests(
     comparisons: Comparisons,
     rubrics: Sequence[Rubric],
     judge: JudgeIdentity,
+    orders: str,
     repeats: int,
 ) -> Requests:
     def queries(rubric: Rubric, comparison: Comparison) -> list[JudgeRequest]:
@@ -162,7 +172,7 @@ def _requests(
                 key_fields=judge.key_fields,
             )
             for repeat in range(repeats)
-            for swap in (False, True)
+            for swap in swaps(comparison, orders)
         ]
 
     return {
@@ -225,15 +235,16 @@ class _Judgments:
             is_partial = any(query.key not in task.replies for query in task.queries)
             if is_partial or task.judgment:
                 continue
-            ab, ba, *repeats = (
+            verdicts = [
                 task.rubric.parse(
                     query, task.replies[query.key], judge_model=self._judge.judge_model
                 )
                 for query in task.queries
-            )
-            task.judgment = reconcile(task.comparison, ab, ba, repeats)
+            ]
+            task.judgment = reconcile(task.comparison, verdicts)
             self._usage.invalid += task.judgment.invalid
-            self._usage.flips += task.judgment.inconsistent
+            if self._usage.flips is not None:
+                self._usage.flips += bool(task.judgment.inconsistent)
 
     def by_dimension(self) -> dict[str, list[Judgment]]:
         """Return the judgments so far, in the order of their comparisons."""

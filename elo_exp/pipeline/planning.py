@@ -140,6 +140,7 @@ class PlanRow:
     stored: int
     under_way: int  # in batches that have been submitted
     new: int  # to be paid for, if the judge is paid
+    one_order: bool = False  # each pair is judged in one order
     left_out: int = 0  # neither stored nor asked, with judging.stored_only
     estimate: Estimate = Estimate()
 
@@ -254,6 +255,7 @@ def _row(
         n_entrants=len({name for subject in subjects for name in subject.entrants}),
         pairs=len(units),
         queries=len(requests),
+        one_order=sum(not request.repeat for request in requests) < 2 * len(units),
         stored=len(unique) - len(missing),
         under_way=len(asked) - len(new),
         new=len(new),
@@ -273,7 +275,8 @@ def plan_table(plan: Plan) -> str:
     if not plan.of_scores:
         head.append("detects")
         for cells, row in zip(rows, plan.rows, strict=True):
-            points = detectable(assumed_sigma(row.n_entrants), row.n_prompts)
+            sigma = assumed_sigma(row.n_entrants, one_order=row.one_order)
+            points = detectable(sigma, row.n_prompts)
             cells.append(f"{points:.0f}" if math.isfinite(points) else "-")
     if len(rows) > 1:
         rows.append(["total", *_cells(plan.rows)])

@@ -68,6 +68,8 @@ class BradleyTerry:
     with a flag, and the others are rated as if it were absent. A resample that loses the links
     which keep ratings finite is dropped and counted; with more than 5 % dropped there is no
     interval. Nor is there one where the prompts do not differ.
+
+    Where one order alone was judged, the fit has a position effect, and sandwich intervals.
     """
 
     initial_rating: RatingPoints
@@ -78,13 +80,16 @@ class BradleyTerry:
     baseline_model: str | None = None
 
     def rate(self, battles: Mapping[str, Battles]) -> dict[str, Leaderboard]:
+        from elo_exp.ratings.covariates import fit_position
+
         fits = {
-            dimension: Fit.of(games(some, orders=self.orders))
+            dimension: fit_position(games(some, orders=self.orders))
             for dimension, some in battles.items()
             if len(some)
         }
         if self.interval != "sandwich":
-            samples = bootstrap(fits, n_bootstraps=self.n_bootstraps, seed=self.seed)
+            plain = {d: fit for d, fit in fits.items() if not _has_position(fit)}
+            samples = bootstrap(plain, n_bootstraps=self.n_bootstraps, seed=self.seed)
             for dimension, drawn in samples.items():
                 fits[dimension] = _with_samples(dimension, fits[dimension], drawn)
         return {
@@ -92,23 +97,30 @@ class BradleyTerry:
         }
 
     def _leaderboard(self, fit: Fit, battles: Battles) -> Leaderboard:
+        label, interval = "Bradley-Terry", self.interval
+        if _has_position(fit):
+            label, interval = "Bradley-Terry with position", "sandwich"
         board = leaderboard(
             fit,
             battles,
-            label="Bradley-Terry",
-            interval=INTERVALS[self.interval],
+            label=label,
+            interval=INTERVALS[interval],
             initial_rating=self.initial_rating,
         )
         if self.baseline_model is not None:
             board = pinned(board, self.baseline_model, self.initial_rating)
         assert board.std_error is not None
         is_known = np.isfinite(board.std_error)
-        if self.interval == "percentile" and is_known.any():
+        if interval == "percentile" and is_known.any():
             assert board.samples is not None
             ends = np.percentile(board.samples, [2.5, 97.5], axis=0)
             low, high = np.where(is_known, ends, np.nan)
             board = replace(board, ci_low=low, ci_high=high)
         return board
+
+
+def _has_position(fit: Fit) -> bool:
+    return "position" in fit.parameters
 
 
 def _with_samples(dimension: str, fit: Fit, samples: Array) -> Fit:
@@ -145,6 +157,8 @@ class Fit:
     covariance: Array  # (r, r)
     samples: Array | None = None  # (b, r)
     parameters: Mapping[str, float] = field(default_factory=dict)
+    # (n, r) how far each cluster moves the abilities; squared, they sum to (n - 1) / n covariance
+    parts: Array | None = None
 
     @classmethod
     def of(cls, every: Games) -> Fit:

@@ -6,13 +6,15 @@ games; m models; k columns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse, special
 
 from elo_exp.arrays import Array, Mask
 from elo_exp.ratings.bradley_terry import (
+    Fit,
     bread,
     mean_zero,
     newton,
@@ -41,6 +43,7 @@ class CovariateFit:
     theta: Array  # (m,), mean zero
     effects: Array  # (k,)
     covariance: Array  # (m + k, m + k), clustered by prompt
+    parts: Array | None  # (n, m) of Fit
     half_width: float  # standard errors on each side of a 95 % interval
 
     @property
@@ -62,9 +65,10 @@ class CovariateFit:
         m, n_parameters = played.n_models, played.n_models + x.shape[1]
         parameters = np.full(n_parameters, np.nan)
         covariance = np.full((n_parameters, n_parameters), np.nan)
+        parts = None
         if kept := _identified(played, x):
             own = np.append(np.arange(m), m + np.array(kept))
-            found, error, largest = _fit(played, x[:, kept])
+            found, error, parts, largest = _fit(played, x[:, kept])
             if largest < _LARGEST_GAP - 1.0:
                 parameters[own], covariance[np.ix_(own, own)] = found, error
         return cls(
@@ -72,8 +76,27 @@ class CovariateFit:
             theta=parameters[:m],
             effects=parameters[m:],
             covariance=covariance,
+            parts=parts,
             half_width=float(t_quantile(degrees_of_freedom(games.n_clusters))),
         )
+
+
+def fit_position(every: Games) -> Fit:
+    """Fit Bradley-Terry, with a position effect where one order alone was judged."""
+    fit = Fit.of(every)
+    if not every.shown.any():
+        return fit
+    found = CovariateFit.of(every, every.shown[:, None])
+    m, (position,) = len(found.theta), found.effects.tolist()
+    if math.isnan(position):
+        return fit
+    return replace(
+        fit,
+        theta=found.theta,
+        covariance=found.covariance[:m, :m],
+        parameters={"position": position, "position_std_error": found.std_error[m]},
+        parts=found.parts,
+    )
 
 
 def _identified(played: Games, x: Array) -> list[int]:
@@ -88,8 +111,9 @@ def _identified(played: Games, x: Array) -> list[int]:
     return kept
 
 
-def _fit(played: Games, x: Array) -> tuple[Array, Array, float]:
-    """Return the parameters (m + k,), their covariance, and the largest log-odds of a game."""
+def _fit(played: Games, x: Array) -> tuple[Array, Array, Array, float]:
+    """Return the parameters (m + k,), their covariance, each cluster's part in the abilities, and
+    the largest log-odds of a game."""
     n, m = len(played.score), played.n_models
     rows, ones = np.arange(n), np.ones(n)
     of_models = differences(rows, played.first, played.second, ones, shape=(n, m))
@@ -112,4 +136,5 @@ def _fit(played: Games, x: Array) -> tuple[Array, Array, float]:
     residual = played.score - special.expit(gap)
     by_cluster = played.by_cluster(residual, *(x.T * residual))
     bread = np.linalg.inv(information) - level
-    return found, sandwich(bread, by_cluster, m), float(np.abs(gap).max())
+    parts = (by_cluster @ bread)[:, :m]
+    return found, sandwich(bread, by_cluster, m), parts, float(np.abs(gap).max())

@@ -23,6 +23,8 @@ class Games:
     score: Array  # (g,) in [0, 1]
     cluster: Index  # (g,) 0 .. n_clusters - 1, none of them empty
     prompts: Index  # (n_clusters,) the code of each cluster's prompt, the same in every dimension
+    # (g,) 1 where `first` was shown first, -1 where second, 0 where the fit has no position effect
+    shown: Array
 
     @property
     def n_clusters(self) -> int:
@@ -77,6 +79,7 @@ class Games:
             score=self.score[kept],
             cluster=cluster,
             prompts=self.prompts[present],
+            shown=self.shown[kept],
         )
 
 
@@ -115,17 +118,23 @@ class Kinds:
 def games(battles: Battles, *, orders: str) -> Games:
     """Return the games of battles; those on one prompt are a cluster.
 
-    orders  both: two games where both orders were judged, the second ones last; reconciled: one,
-            of the reconciled winner
+    orders  both, one: two games where both orders were judged, the second ones last; reconciled:
+            one, of the reconciled winner
+
+    Where one order alone was judged, the position of the sides is part of the fit.
     """
     first, second = battles.model_a.astype(np.intp), battles.model_b.astype(np.intp)
     score, prompt = battles.scores(), battles.question
-    if orders == "both":
-        twice = (battles.verdict_ab >= 0) & (battles.verdict_ba >= 0)
+    ab, ba = battles.verdict_ab >= 0, battles.verdict_ba >= 0
+    shown = ab.astype(np.float64) - ba
+    if orders != "reconciled":
+        twice = ab & ba
         score = np.where(twice, SCORES[battles.verdict_ab], score)
         score = np.append(score, SCORES[battles.verdict_ba[twice]])
         row = np.append(np.arange(len(battles)), np.flatnonzero(twice))
         first, second, prompt = first[row], second[row], prompt[row]
+        differ = twice & ~battles.equal_answers
+        shown = np.append(shown + differ, -differ[twice].astype(np.float64))
     prompts, cluster = numbered(prompt)
     return Games(
         n_models=len(battles.models),
@@ -134,6 +143,7 @@ def games(battles: Battles, *, orders: str) -> Games:
         score=score,
         cluster=cluster,
         prompts=prompts,
+        shown=shown * battles.one_order().any(),
     )
 
 

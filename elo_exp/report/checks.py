@@ -66,17 +66,21 @@ def checks(
 
 
 def _flips(battles: Battles, quality: JudgeQuality | None) -> Iterator[Check]:
+    """Judged in one order alone, flips cannot be measured: the result needs care."""
     if quality is not None:
         n, of = quality.n_flips, quality.n_two_order
+        in_one_order = quality.n_one_order > 0
     else:
         both = battles.select(battles.both_orders())
         n, of = int(both.is_inconsistent().sum()), len(both)
-        if not of:
+        in_one_order = bool(battles.one_order().any())
+        if not of and not in_one_order:
             return
     rate = n / of if of else None
+    state = "caution" if in_one_order else "unchecked"
     yield Check(
         name="flips",
-        state="unchecked" if rate is None else _state(rate <= MAX_FLIPS),
+        state=state if rate is None else _state(rate <= MAX_FLIPS),
         value=rate,
         n=n,
         of=of,

@@ -302,6 +302,8 @@ def text(placement: Placement, quality: JudgeQuality) -> str:
     if before + 1 < len(board.ratings):
         rows.append(["..."] + [""] * 5)
     flips = "orders not compared"
+    if quality.n_one_order:
+        flips = "flips not measured: one order"
     if quality.n_two_order:
         flips = f"{quality.n_flips} of {quality.n_two_order} comparisons flipped"
     lines_of_models = (_caution_line, by_judge_line, held_out_line)

@@ -95,6 +95,8 @@ def _row(rating: Rating, width: int, low: float, high: float) -> str:
 def _by_dimension(checks: Sequence[Check]) -> str:
     """One figure where all agree, else each: "91/25/64 %"."""
     values = [check.value for check in checks if check.value is not None]
+    if not values and any(check.state == "caution" for check in checks):
+        return "not measured: one order"
     if len({percent(value) for value in values}) <= 1:
         return percent(values[0]) if values else ""
     return f"{'/'.join(number(100 * value) for value in values)} %"

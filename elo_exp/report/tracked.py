@@ -186,7 +186,9 @@ def verdict_rows(
     for dimension, some in judgments.items():
         asked = {_pair(comparison): comparison for comparison in comparisons[dimension]}
         for judgment in some:
-            comparison, (ab, ba) = asked[_pair(judgment)], judgment.raw[:2]
+            comparison = asked[_pair(judgment)]
+            orders = {verdict.position_swap: verdict for verdict in judgment.orders}
+            ab, ba = orders.get(False), orders.get(True)
             rows.append(
                 {
                     "prompt_id": judgment.prompt_id,
@@ -195,13 +197,13 @@ def verdict_rows(
                     "entrant_a": judgment.entrant_a,
                     "entrant_b": judgment.entrant_b,
                     "winner": _winner(judgment),
-                    "verdict_ab": ab.verdict,
-                    "verdict_ba": ba.verdict,
+                    "verdict_ab": ab and ab.verdict,
+                    "verdict_ba": ba and ba.verdict,
                     "question": _cut(comparison.prompt_text),
                     "answer_a": _cut(comparison.response_a),
                     "answer_b": _cut(comparison.response_b),
-                    "reason_ab": _cut(ab.reasoning),
-                    "reason_ba": _cut(ba.reasoning),
+                    "reason_ab": ab and _cut(ab.reasoning),
+                    "reason_ba": ba and _cut(ba.reasoning),
                 }
             )
     return rows

@@ -122,7 +122,7 @@ def _fitting(judged: Sequence[Judged], max_characters: int) -> set[int]:
     total = 0
     for i in sorted(numbers, key=place.__getitem__):
         c = judged[i].comparison
-        total += sum(len(verdict.reasoning) for verdict in judged[i].judgment.raw[:2])
+        total += sum(len(verdict.reasoning) for verdict in judged[i].judgment.orders)
         for key, text in (
             ((c.prompt_id, None), c.prompt_text),
             ((c.prompt_id, c.entrant_a), c.response_a),
@@ -166,7 +166,7 @@ def _data(judged: Sequence[Judged], kept: set[int]) -> dict[str, object]:
                 if i in kept
                 else None,
             )
-            for verdict in one.judgment.raw[:2]
+            for verdict in one.judgment.orders
         ]
         dimension = dimensions.setdefault(c.dimension, len(dimensions))
         rows.append((prompt["number"], dimension, a, b, one.outcome, orders))

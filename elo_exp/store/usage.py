@@ -26,7 +26,8 @@ class Usage:
     logprobs_wanted     answers x policies that are to say how likely they are
     verdicts_distinct   equal texts are asked about once
     verdicts_left       still to be made
-    invalid, flips      comparisons without a verdict, and those whose two orders disagree
+    invalid, flips      comparisons without a verdict, and those whose two orders disagree; None
+                        where one order is judged
     input_tokens        neither written to the prompt cache nor read from it; all tokens are those
                         of judges, each counted once
     dollars             paid to judges
@@ -49,7 +50,7 @@ class Usage:
     verdicts_missing: int = 0
     verdicts_left: int = 0
     invalid: int = 0
-    flips: int = 0
+    flips: int | None = 0
     judge_calls: int = 0
     input_tokens: int = 0
     cache_write_5m_tokens: int = 0
@@ -111,9 +112,10 @@ class Usage:
             "progress/judged": self.judge_calls,
             "progress/cached": self.verdicts_stored,
             "progress/invalid": self.invalid,
-            "progress/flips": self.flips,
             "cost/dollars": spent,
         }
+        if self.flips is not None:
+            found["progress/flips"] = self.flips
         if self.judge_calls:
             a_call = self.dollars / self.judge_calls
             found["cost/forecast"] = spent + self.verdicts_left * a_call

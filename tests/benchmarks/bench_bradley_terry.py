@@ -116,7 +116,13 @@ def games_of_numbers(a: Index, b: Index, score: Array) -> Games:
     every = np.arange(len(a))
     m = 1 + int(max(a.max(), b.max()))
     return Games(
-        n_models=m, first=a, second=b, score=score, cluster=every, prompts=every
+        n_models=m,
+        first=a,
+        second=b,
+        score=score,
+        cluster=every,
+        prompts=every,
+        shown=np.zeros(len(a)),
     )
 
 
