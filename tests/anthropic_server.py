@@ -48,20 +48,7 @@ from tests.anthropic_verdicts import (
     sha256,
     tokens,
 )
-from tests.http_server import (
-    AcceptThenHang,
-    AcceptThenReset,
-    AcceptThenStatus,
-    Call,
-    Due,
-    Fault,
-    HttpServer,
-    Instead,
-    RefusedError,
-    ResetBefore,
-    Status,
-    Wire,
-)
+from tests.http_server import Call, Due, Fault, HttpServer, RefusedError, Stage, Status
 
 DAY = 86400
 VERSIONS = ("2023-06-01", "2026-10-21")
@@ -94,7 +81,6 @@ MIN_CACHEABLE = {
     "claude-sonnet-4-6": 2048,
     "claude-haiku-4-5": 4096,
 }
-Stage = Literal["before", "accepted", "halfway", "answered"]
 
 
 class Clock:
@@ -120,12 +106,10 @@ class LateAccept(Fault):
     seconds: float
 
 
-@dataclass(frozen=True)
 class DoubleAccept(Fault):
     """The batch is accepted twice; the client is told of the first."""
 
 
-@dataclass(frozen=True)
 class NeverEnd(Fault):
     """The batch that this call creates does not end before it expires or is canceled."""
 
@@ -137,17 +121,14 @@ class DropRows(Fault):
     k: int = 1
 
 
-@dataclass(frozen=True)
 class DupRow(Fault):
     """The first row of the results comes again at the end."""
 
 
-@dataclass(frozen=True)
 class AlienRow(Fault):
     """The results begin with a row that nobody asked for."""
 
 
-@dataclass(frozen=True)
 class UnknownType(Fault):
     """The first row of the results is of a type that no client knows yet."""
 
@@ -316,12 +297,8 @@ class AnthropicServer(HttpServer):
     order           of the rows of the results
     outcomes        what becomes of the request that is run for the n-th time (n = 1, 2, ...);
                     None: it is answered
-    on_call         is told of each call: "before" (read, nothing done), "accepted" (done, not yet
-                    answered), "halfway" (half of a results file is sent) and "answered". The call
-                    goes on when it returns, whatever has become of the client
 
     Of a canceled batch half is answered nevertheless. All settings may be changed while it runs.
-    An exception in the server, a rule or `on_call` is raised again where the `with` block ends.
     """
 
     verdicts: Sequence[str] | Rule = ("A",)
@@ -349,49 +326,24 @@ class AnthropicServer(HttpServer):
     def now(self) -> float:
         return self.clock.now()
 
-    def fault(
-        self, method: str, path: str, fault: Fault, *, nth: int | None = 1
-    ) -> None:
-        """From now on, the nth call of this method to such a path; None: all of them."""
-        self.add_fault(method, path, fault, nth)
+    fault = HttpServer.add_fault
 
     def error(self, fault: Status) -> JSON:
         kind = TYPES.get(fault.code, TYPES[400 if fault.code < 500 else 500])
         error = {"type": fault.etype or kind, "message": fault.message}
         return {"type": "error", "error": error}
 
-    def play(self, call: Call, wire: Wire, due: Due) -> None:
-        self.tell("before", call)
+    def is_lost(self, call: Call, due: Due) -> bool:
         if late := due.get(LateAccept):
             self.late.append((self.now() + late.seconds, call.json()))
-        if late or due.get(ResetBefore):
-            wire.reset()
-            return
-        body = self._done(call, due)
-        if due.get(AcceptThenReset):
-            wire.reset()
-            return
-        is_file = call.path.endswith("/results")
-        halfway = (lambda: self.tell("halfway", call)) if is_file else None
-        if wire.send(200, body, due, halfway=halfway):
-            self.tell("answered", call)
+        return late is not None or super().is_lost(call, due)
 
-    def _done(self, call: Call, due: Due) -> bytes:
-        """What is answered to a call that has been served."""
-        if status := due.get(Status):
-            raise RefusedError(status)
-        if instead := due.get(Instead):
-            return instead.content
+    def serve(self, call: Call, due: Due) -> bytes:
         answer: Any = self.answer(call)
         if due.get(DoubleAccept):
             self.answer(call)
         if due.get(NeverEnd):
             self._batches[answer["id"]].never_ends = True
-        self.tell("accepted", call)
-        if hang := due.get(AcceptThenHang):
-            self.closing.wait(hang.seconds)
-        if failure := due.get(AcceptThenStatus):
-            raise refused(failure.code, "Failed after it was done.")
         if call.path.endswith("/results"):
             return b"".join(map(_line, spoiled(answer, due)))
         return json.dumps(answer).encode()

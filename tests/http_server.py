@@ -22,7 +22,6 @@ class Fault:
     """What can go wrong with a call. Several faults of the same call add up where that makes sense."""
 
 
-@dataclass(frozen=True)
 class ResetBefore(Fault):
     """The connection is reset; nothing has been done."""
 
@@ -44,7 +43,6 @@ class Instead(Fault):
     content: bytes
 
 
-@dataclass(frozen=True)
 class AcceptThenReset(Fault):
     """It is done; then the connection is reset instead of an answer."""
 
@@ -91,6 +89,7 @@ class SlowBody(Fault):
 
 
 F = TypeVar("F", bound=Fault)
+Stage = Literal["before", "accepted", "halfway", "answered"]
 
 
 class Due(tuple[Fault, ...]):
@@ -126,11 +125,12 @@ class RefusedError(Exception):
 class HttpServer:
     """A service on a port of 127.0.0.1, while the `with` block lasts.
 
-    An exception in the service or in `on_call`, which is told of each call, is raised again where
-    the block ends.
+    `on_call` is told of each call: "before" (read, nothing done), "accepted" (done, not yet
+    answered), "halfway" (half of a file is sent) and "answered". The call goes on when it returns,
+    whatever has become of the client. An exception in the service or in `on_call` is raised again where the block ends.
     """
 
-    on_call: Callable[[Any, Call], None] | None
+    on_call: Callable[[Stage, Call], None] | None
     port = 0  # any that is free
 
     def __post_init__(self) -> None:
@@ -163,6 +163,7 @@ class HttpServer:
     def add_fault(
         self, method: str, path: str, fault: Fault, nth: int | None = 1
     ) -> None:
+        """From now on, the nth call of this method to such a path; None: all of them."""
         self.faults.append((method, path, fault, [nth]))
 
     def due(self, call: Call) -> Due:
@@ -176,12 +177,46 @@ class HttpServer:
                         due.append(fault)
         return Due(due)
 
-    def tell(self, stage: Any, call: Call) -> None:
+    def tell(self, stage: Stage, call: Call) -> None:
         if self.on_call:
             self.on_call(stage, call)
 
     def play(self, call: Call, wire: Wire, due: Due) -> None:
         """Answer a call, with what is to go wrong with it."""
+        self.tell("before", call)
+        if self.is_lost(call, due):
+            wire.reset()
+            return
+        body = self._done(call, due)
+        if due.get(AcceptThenReset):
+            wire.reset()
+            return
+        is_file = call.path.endswith("/results")
+        halfway = (lambda: self.tell("halfway", call)) if is_file else None
+        if wire.send(200, body, due, halfway=halfway):
+            self.tell("answered", call)
+
+    def is_lost(self, call: Call, due: Due) -> bool:
+        return due.get(ResetBefore) is not None
+
+    def _done(self, call: Call, due: Due) -> bytes:
+        """What is answered to a call that has been served."""
+        if status := due.get(Status):
+            raise RefusedError(status)
+        if instead := due.get(Instead):
+            return instead.content
+        content = self.serve(call, due)
+        self.tell("accepted", call)
+        if hang := due.get(AcceptThenHang):
+            self.closing.wait(hang.seconds)
+        if failure := due.get(AcceptThenStatus):
+            raise RefusedError(
+                Status(failure.code, message="Failed after it was done.")
+            )
+        return content
+
+    def serve(self, call: Call, due: Due) -> bytes:
+        """The answer to a call, all of whose effects have taken place."""
         raise NotImplementedError
 
     def error(self, fault: Status) -> Any:

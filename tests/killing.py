@@ -41,10 +41,10 @@ from elo_exp.api.costs import PER_MILLION
 from elo_exp.records import canonical_json
 from elo_exp.store.usage import TOKEN_CLASSES
 from tests import judging_process
-from tests.anthropic_server import AnthropicServer, Stage, n_input_tokens
+from tests.anthropic_server import AnthropicServer, n_input_tokens
 from tests.anthropic_verdicts import NoisyBradleyTerry, plain_text
 from tests.data import described
-from tests.http_server import Call
+from tests.http_server import Call, Stage
 
 BATCHES = r"/v1/messages/batches$"
 BATCH = r"/v1/messages/batches/[^/]+$"

@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -39,20 +38,14 @@ from tests.anthropic_verdicts import (
     tokens,
 )
 from tests.http_server import (
-    AcceptThenHang,
-    AcceptThenReset,
-    AcceptThenStatus,
     Call,
     Due,
     Fault,
     HttpServer,
     RefusedError,
-    ResetBefore,
+    Stage,
     Status,
-    Wire,
 )
-
-Stage = Literal["asked", "answered"]
 
 
 def alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -95,7 +88,7 @@ class OpenAiServer(HttpServer):
     context      tokens that a request and its answer may have together
     cached       tokens of a request that the prompt cache has
     refuses      parameters that it does not take
-    on_call      is told of each completion before anything is done, and after it has been billed
+    on_call      is told of completions only
     """
 
     verdicts: Sequence[str] | Rule = longer
@@ -135,35 +128,21 @@ class OpenAiServer(HttpServer):
         error = {"message": fault.message, "type": kind, "code": fault.etype}
         return {"error": {**error, "param": None}}
 
-    def play(self, call: Call, wire: Wire, due: Due) -> None:
+    def tell(self, stage: Stage, call: Call) -> None:
+        if call.method == "POST":
+            super().tell(stage, call)
+
+    def serve(self, call: Call, due: Due) -> bytes:
         if call.path not in ("/v1/models", "/v1/chat/completions"):
-            wire.send(404, b'{"detail": "Not Found"}', due)
-            return
-        if due.get(ResetBefore):
-            wire.reset()
-            return
-        if refusal := due.get(Status) or self.refusal(call):
+            raise RefusedError(Status(404, message="Not Found"))
+        if refusal := self.refusal(call):
             raise RefusedError(refusal)
-        if call.method == "GET":
-            names = [{"id": name} for name in self.models]
-            content = json.dumps({"object": "list", "data": names}).encode()
-            if isinstance(self.listing, Body):
-                content = self.listing.content
-            wire.send(200, content, due)
-            return
-        self.tell("asked", call)
-        content = self.complete(call.json())
-        self.tell("answered", call)
-        if hang := due.get(AcceptThenHang):
-            self.closing.wait(hang.seconds)
-        if failure := due.get(AcceptThenStatus):
-            raise RefusedError(
-                Status(failure.code, message="Failed after it was done.")
-            )
-        if due.get(AcceptThenReset):
-            wire.reset()
-        else:
-            wire.send(200, content, due)
+        if call.method == "POST":
+            return self.complete(call.json())
+        if isinstance(self.listing, Body):
+            return self.listing.content
+        names = [{"id": name} for name in self.models]
+        return json.dumps({"object": "list", "data": names}).encode()
 
     def refusal(self, call: Call) -> Status | None:
         """Why the call is not served."""

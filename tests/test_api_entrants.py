@@ -29,8 +29,8 @@ from tests import anthropic_verdicts
 from tests.anthropic_server import AnthropicServer
 from tests.commands import attempt, run
 from tests.data import shipped
-from tests.http_server import Call, Status
-from tests.openai_server import Body, OpenAiServer, Says, Stage, alone
+from tests.http_server import Call, Stage, Status
+from tests.openai_server import Body, OpenAiServer, Says, alone
 
 NAME = "openai_compatible"
 PRICES = {"input_usd_per_million": 3.0, "output_usd_per_million": 15.0}
@@ -226,7 +226,7 @@ def test_what_is_on_its_way_at_ctrl_c_is_waited_for_and_handed_over():
     go_on = threading.Event()
 
     def watch(stage: Stage, call: Call) -> None:
-        if stage == "asked" and "01" in call.json()["messages"][0]["content"]:
+        if stage == "before" and "01" in call.json()["messages"][0]["content"]:
             go_on.wait(5)
 
     with OpenAiServer(on_call=watch) as server:

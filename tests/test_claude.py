@@ -38,10 +38,10 @@ from elo_exp.records import (
 from elo_exp.store import processes
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
-from tests.anthropic_server import AnthropicServer, Stage
+from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import LOW_BALANCE, Reshaped, Says, longer, tokens
 from tests.data import COMPARISON, DIMENSIONS, shipped
-from tests.http_server import Call, Instead, SlowBody, Status
+from tests.http_server import Call, Instead, SlowBody, Stage, Status
 from tests.paying import BATCH, BATCHES, SINGLE, claude, comparisons, paying, stored
 
 __all__ = ["paying"]

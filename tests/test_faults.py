@@ -39,7 +39,6 @@ from tests.anthropic_server import (
     DupRow,
     LateAccept,
     NeverEnd,
-    Stage,
     UnknownType,
 )
 from tests.anthropic_verdicts import (
@@ -60,6 +59,7 @@ from tests.http_server import (
     Fault,
     ResetBefore,
     SlowBody,
+    Stage,
     Status,
     Truncate,
 )

@@ -19,8 +19,8 @@ from elo_exp import pipeline
 from elo_exp.records import Prompt
 from elo_exp.store.store import Store
 from tests.data import shipped
-from tests.http_server import Call
-from tests.openai_server import OpenAiServer, Stage, alone
+from tests.http_server import Call, Stage
+from tests.openai_server import OpenAiServer, alone
 from tests.stores import failing, go_on, process, rows, said
 
 N = 6
