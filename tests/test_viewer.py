@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from elo_exp.records import Comparison, Judgment, Verdict
-from elo_exp.report import page, viewer
-from tests.test_tournament_page import HOSTILE, rated, simulated
-from tests.test_tournament_page import page as whole_page
+from elo_exp.report import page, tournament_page, viewer
+from tests.pages import Reader
+from tests.test_tournament_page import HOSTILE, MANIFEST, rated, simulated
 
 
 def judged(
@@ -135,9 +135,9 @@ def test_texts_are_shown_and_not_run(hostile: str):
     models = ("ann", "bob")
     some = rated(simulated(models, n_prompts=25), models, "bradley_terry")
     comparison, judgment = judged(hostile, "A", "A", text=hostile)
-    reader = whole_page(
-        some, comparisons={"d": [comparison]}, judgments={"d": [judgment]}
-    )
+    shown = {"comparisons": {"d": [comparison]}, "judgments": {"d": [judgment]}}
+    text = tournament_page.page(some, [], title="run", manifest=MANIFEST, **shown)
+    reader = Reader(text)
     tags = [tag for tag, _ in reader.tags]
     assert "img" not in tags
     assert tags.count("script") == 2  # the data, and the page's own
