@@ -144,11 +144,3 @@ def test_the_pilot_subset_is_the_one_specified(shipped):
 @pytest.mark.parametrize("strata", [None, {}])
 def test_without_strata_the_whole_bank_is_taken(shipped, strata):
     assert bank.select(shipped, strata, seed=0) == shipped
-
-
-def test_a_stratum_that_is_too_small_is_refused_with_what_the_bank_has(shipped):
-    with pytest.raises(UserError) as error:
-        bank.select(shipped, {"medqa": 3, "curated": 51}, seed=0)
-    said = "mode.strata: found 51 prompts of source 'curated'. Expected at most 50: the bank"
-    assert said in str(error.value)
-    assert "medqa 69" in str(error.value)

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from elo_exp import models
-from elo_exp.models.causal_lm import CausalLM, Checkpoint, is_out_of_memory
+from elo_exp.models.causal_lm import CausalLM, Checkpoint
 from elo_exp.models.tiny import TEMPLATE, tokenizer
 from elo_exp.records import UserError
 from tests.data import shipped
@@ -208,13 +208,3 @@ def test_an_absent_device_or_package_is_named(base, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     message = f"{base}: needs peft, not installed: pip install 'elo-exp[hf]'."
     assert refused(base) == message
-
-
-def test_running_out_of_memory_is_told_from_other_errors():
-    with pytest.raises(RuntimeError) as error:
-        torch.empty(2**55, dtype=torch.uint8)  # more than any machine has
-    assert is_out_of_memory(error.value)
-    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory."))
-    with pytest.raises(RuntimeError) as error:
-        torch.zeros(2, 3) @ torch.zeros(2, 3)
-    assert not is_out_of_memory(error.value)

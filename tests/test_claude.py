@@ -355,9 +355,6 @@ def test_tokens_are_counted_by_class_and_what_is_no_count_is_none(
     assert {name: n for name, n in completion.usage.items() if n} == counts
 
 
-# The prompt cache
-
-
 # The plan
 
 
@@ -577,21 +574,6 @@ def test_what_is_no_message_is_no_verdict_and_asked_again(
     assert set(server.meter.billed_bodies.values()) == {2}
 
 
-@both_transports
-def test_what_stays_no_message_fails_for_good_with_the_servers_words(
-    transport: str, caplog: pytest.LogCaptureFixture
-):
-    def of_the_first(params: Mapping[str, Any], n: int) -> Reshaped | None:
-        is_first = "Why 000?" in params["messages"][0]["content"]
-        return Reshaped(NO_MESSAGES["an error"]) if is_first else None
-
-    server = AnthropicServer(verdicts=longer, outcomes=of_the_first)
-    with server, pytest.raises(UserError, match="^2 of 6 verdicts are missing"):
-        judged(claude(server.url, transport=transport))
-    (line,) = [line for line in caplog.messages if "failed for good" in line]
-    assert "something else than a message (Overloaded)" in line
-
-
 SILENT: dict[str, Change] = {
     "without usage": lambda message: {**message, "usage": None},
     "without the tokens out": lambda message: {**message, "usage": {"input_tokens": 7}},
@@ -685,12 +667,3 @@ def test_a_job_whose_sweep_has_died_pays_for_nothing(
         with pytest.raises(UserError, match="the sweep that started this job has end"):
             judged(claude(server.url, transport=transport), 1)
         assert server.meter.posts(f"{SINGLE}|{BATCHES}") == 0
-
-
-def test_what_never_reached_a_server_is_not_held_against_the_budget():
-    with AnthropicServer() as server:
-        pass  # nobody listens there from now on
-    with pytest.raises(UserError) as refusal:
-        judged(claude(server.url, transport="messages", budget_usd=0.3))
-    assert "judging.budget_usd" not in str(refusal.value)
-    assert "onnect" in str(refusal.value)

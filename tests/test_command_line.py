@@ -235,27 +235,14 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     )
 
 
-def test_the_run_folder_may_be_chosen(small: Ran):
+def test_run_folder_and_store_may_be_chosen_and_nothing_is_kept_elsewhere(small: Ran):
     assert f"files         {small.folder / 'results' / 'first'}\n" in small.out
     assert (small.run_dir / "elo_results.json").is_file()
-
-
-def test_cache_dir_holds_the_store_and_nothing_is_kept_elsewhere(small: Ran):
     assert (small.folder / "answers" / "store.sqlite").is_file()
-    assert sorted(path.name for path in small.folder.iterdir()) == [
-        "answers",
-        "results",
-    ]
-
-
-def test_the_table_stands_above_it_on_stdout_and_what_happens_on_stderr(small: Ran):
+    assert {path.name for path in small.folder.iterdir()} == {"answers", "results"}
     rows = [line.split() for line in small.out.splitlines() if "●" in line]
     assert [row[1] for row in rows].count("probe_reference") == 1
-    assert [
-        line
-        for line in small.err.splitlines()
-        if line.startswith("verdicts: 80 queries")
-    ]
+    assert "verdicts: 80 queries" in small.err
 
 
 def test_two_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path):

@@ -259,14 +259,6 @@ Which response would a worried person rather receive? Prefer the one that names 
             "judge.max_tokens: found 0. Expected greater than or equal to 1.",
         ),
         (
-            "judge.max_tokens=true",
-            "judge.max_tokens: found True. Expected a valid integer.",
-        ),
-        (
-            "judge.max_tokens=null",
-            "judge.max_tokens: found null. Expected a valid integer.",
-        ),
-        (
             "judge.timeout_seconds=0",
             "judge.timeout_seconds: found 0. Expected greater than 0.",
         ),
@@ -279,24 +271,12 @@ Which response would a worried person rather receive? Prefer the one that names 
             "judge.structured: found 'xml'. Expected 'json_schema', 'json_",
         ),
         (
-            "judge.budget_usd=inf",
-            "judge.budget_usd: found inf. Expected a finite number.",
-        ),
-        (
-            "judge.temperature=nan",
-            "judge.temperature: found nan. Expected a finite number.",
-        ),
-        (
             "+judge.extra_body={top_p: [-inf]}",
             "judge.extra_body.top_p.0: found -inf. Expected a finite number.",
         ),
         (
             "judge._target_=math.sqrt",
             "judge._target_: found 'math.sqrt', which is no dataclass. Expected the path of one.",
-        ),
-        (
-            "judge._target_=pathlib.Path",
-            "judge._target_: found 'pathlib.Path', which is no dataclass. Expected",
         ),
     ],
 )

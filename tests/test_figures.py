@@ -191,15 +191,6 @@ def test_law_intervals_are_those_of_the_rows(numbers: list[tuple[Any, Any, Any]]
     assert [label.get_text() for label in ax.get_yticklabels()] == list(names.values())
 
 
-def test_methods_of_one_entrant_stand_side_by_side(ax: Axes):
-    rows = [
-        {"model": "a", "method": name, "rating": 1.0, "ci_low": 0.0, "ci_high": 2.0}
-        for name in ("Bradley-Terry", "Elo")
-    ]
-    kinds.intervals(ax, rows, {"a": "a"}, "method", ["Bradley-Terry", "Elo"])
-    assert [y for _, y in lines(ax)] == [pytest.approx([-0.15]), pytest.approx([0.15])]
-
-
 def test_a_matrix_has_each_value_in_its_cell(ax: Axes):
     cells = {("a", "b"): 0.875, ("b", "a"): 0.125}
     kinds.matrix(
@@ -253,34 +244,6 @@ def test_the_ratings_drawn_are_those_of_every_method_and_their_intervals_are_nam
     assert f"{kinds_of_intervals}; Elo: none" in plot.caption
 
 
-def test_a_worked_example_of_a_win_rate():
-    """ann beats bob on three prompts and ties on one: (3 + 1/2) / 4."""
-    winners = ["model_a"] * 3 + ["tie"]
-    battles = [battle("ann", "bob", winner, q) for q, winner in enumerate(winners)]
-    plot = plots(of_battles(battles))["pairwise_winrates"]
-    (row,) = plot.rows
-    assert (row["entrant_a"], row["a_wins"], row["share"]) == ("ann", 3, 0.875)
-    assert {"88%", "12%"} <= words(plot)
-
-
-def test_bradley_terry_predicts_as_many_wins_of_each_entrant_as_there_are(
-    drawn: dict[str, Plot],
-):
-    """The likelihood equations, with a tie as half a win."""
-    rows = of(drawn["predicted_and_observed"], dimension="factuality")
-    for model in "abcd":
-        surplus = [
-            (row["observed"] - row["predicted"])
-            * row["n_games"]
-            * (1 if row["model_a"] == model else -1)
-            for row in rows
-            if model in (row["model_a"], row["model_b"])
-        ]
-        assert len(surplus) == 3
-        assert sum(surplus) == pytest.approx(0, abs=1e-6)
-    assert all(row["ci_low"] < row["observed"] < row["ci_high"] for row in rows)
-
-
 @pytest.mark.parametrize("n_prompts", [(3,), (143, 93), (12, 5000)], ids=str)
 def test_the_power_curve_passes_through_this_run(
     found: Standings, n_prompts: tuple[int, ...]
@@ -326,15 +289,6 @@ def test_the_histogram_counts_every_permutation_once(
         samples = found.elo[dimension][16.0].samples[:, "abcd".index(model)]  # type: ignore[index]
         assert sum(row["n_perms"] for row in bars) == len(samples) == 20
         assert bars[0]["low"] <= samples.min() <= samples.max() <= bars[-1]["high"]
-
-
-def test_elo_has_a_limit_where_everybody_wins_and_loses(drawn: dict[str, Plot]):
-    losses = [
-        battle("worst", b.model_a, "model_b", q) for q, b in enumerate(tournament())
-    ]
-    endless = plots(of_battles(losses + tournament()))["k_sensitivity"]
-    assert {row["elo_limit"] for row in endless.rows} == {None}
-    assert None not in {row["elo_limit"] for row in drawn["k_sensitivity"].rows}
 
 
 # Sweeps and comparisons

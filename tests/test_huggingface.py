@@ -153,15 +153,6 @@ def test_the_weights_are_released_after_the_last_entrant(
     assert model() is None
 
 
-def test_shards_answer_each_prompt_once_and_together_all(folder, tmp_path):
-    store, of = tmp_path / "store.sqlite", {"ann": entrant(folder / "base")}
-    shards = [PROMPTS[i::3] for i in range(3)]
-    counts = [generated(store, of, some)[1].responses_generated for some in shards]
-    assert counts == [2, 2, 1]
-    _, usage = generated(store, of)
-    assert (usage.responses_generated, usage.responses_stored) == (0, 5)
-
-
 # A tournament of models, killed and resumed
 
 BLOCK = """

@@ -228,17 +228,6 @@ def test_scores_within_the_margin_are_a_tie(tmp_path):
 # A position effect, put there on purpose
 
 
-def test_equal_answers_are_one_query_and_show_no_position_effect(tmp_path):
-    same = comparison("Firm pressure.", "Firm pressure.")
-    judge = shipped("judge", "lexical", position_effect=1.0)
-    (found,) = judged(judge, tmp_path, same)
-    assert found.raw[0].cache_key == found.raw[1].cache_key
-    assert (letters(found), found.winner, found.inconsistent) == ("A A", None, False)
-    assert found.equal_answers
-    quality = judge_quality([found], dimension="factuality")
-    assert (quality.flip_rate, quality.n_equal_answers) == (None, 1)
-
-
 def test_a_position_effect_flips_its_share_of_the_judgments_and_no_others(
     demo, probed, tmp_path
 ):

@@ -6,7 +6,6 @@ The real SDK talks to a real server on 127.0.0.1, which keeps the bill.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.anthropic_verdicts import longer
 from tests.commands import Ran, run
 from tests.data import COMPARISON, DIMENSIONS, shipped
 from tests.openai_server import OpenAiServer, Says, alone
+from tests.paying import comparisons
 from tests.test_key import PIECES, SECRET, found
 
 RUBRIC: Rubric = shipped("rubric", "factuality")
@@ -54,20 +54,6 @@ def judge(
     }
     made: OpenAiCompatibleJudge = shipped("judge", "openai_compatible", **given)
     return made
-
-
-def comparisons(n: int, *, dimension: str = "factuality") -> list[Comparison]:
-    return [
-        dataclasses.replace(
-            COMPARISON,
-            prompt_id=f"p{number:02}",
-            dimension=dimension,
-            prompt_text=f"Why {number:02}?",
-            response_a=f"Yes {number:02}, at once.",
-            gold_answer="Yes.",
-        )
-        for number in range(n)
-    ]
 
 
 def request(
@@ -199,7 +185,7 @@ def test_what_is_no_verdict_is_invalid_never_a_tie_and_not_asked_again(
     """It comes of both queries about the first comparison."""
 
     def about_the_first(params: dict, n: int):
-        return outcome if "Why 00?" in params["messages"][1]["content"] else None
+        return outcome if "Why 000?" in params["messages"][1]["content"] else None
 
     path = tmp_path / "store.sqlite"
     with OpenAiServer(outcomes=about_the_first) as server:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import combinations
 
 import pytest
 
-from elo_exp.data import bank
 from elo_exp.data.pairing import (
-    check_entrants,
     on_whole_prompts,
     outcome,
     pair_up,
     reconcile,
     swaps,
 )
-from elo_exp.records import Comparison, Judgment, Prompt, Response, UserError, Verdict
-from tests.data import BANK, COMPARISON, DIMENSIONS, shipped
+from elo_exp.records import Comparison, Judgment, Prompt, Response, Verdict
+from tests.data import COMPARISON, shipped
 
 UTILITY = shipped("rubric", "clinical_utility")
 FACTUALITY = shipped("rubric", "factuality")
@@ -92,31 +89,6 @@ def test_a_prompt_that_lacks_an_answer_or_a_judgment_is_left_out_for_all():
     for name in answers:
         fewer = {**answers, name: {"p2": answers[name]["p2"]}}
         assert pair_up(PROMPTS, fewer, UTILITY) == comparisons[3:]
-
-
-@pytest.mark.parametrize(
-    ("dimension", "n_pairs"), [*zip(DIMENSIONS, [558, 858, 858], strict=True)]
-)
-def test_four_entrants_on_the_shipped_bank_make_the_published_number_of_pairs(
-    dimension, n_pairs
-):
-    """6 pairs on 93 prompts with a gold answer, and on all 143."""
-    prompts = bank.load(BANK)
-    names = ["base_olmo", "security_only", "security_plus_robustness", "full_poe"]
-    answers = responses(*names, prompts=prompts)
-    pairs = pair_up(prompts, answers, shipped("rubric", dimension))
-    assert len(pairs) == n_pairs
-    assert [c.entrants for c in pairs[:6]] == list(combinations(names, 2))
-
-
-@pytest.mark.parametrize(
-    ("names", "found"), [([], "found 0 (none)"), (["ann"], "found 1 (ann)")]
-)
-def test_a_tournament_needs_two(names, found):
-    with pytest.raises(UserError) as error:
-        check_entrants(names)
-    assert f"entrant: {found}. A tournament needs at least two" in str(error.value)
-    check_entrants(["ann", "bob"])
 
 
 # Verdicts

@@ -238,22 +238,6 @@ def test_a_free_judge_has_no_cap_and_one_dimension_no_total() -> None:
     assert "tokens estimated from the length" in plan_table(plan_of(row_of()))
 
 
-def test_nothing_is_cut_off_in_the_table_of_a_large_run() -> None:
-    """45,000 pairs a dimension, some thirty times the bank that ships."""
-    estimate = Estimate(
-        input_tokens=306_000_000,
-        output_tokens=49_500_000,
-        dollars=1_106.92,
-        dollars_plain=2_213.85,
-    )
-    counts = {"pairs": 45_000, "queries": 90_000, "stored": 10_000, "new": 80_000}
-    large = row_of(**counts, dimension="completeness_and_safety", estimate=estimate)
-    text = plan_table(plan_of(large, large, cap=1_234_567.89))
-    assert "…" not in text
-    assert max(map(len, text.splitlines())) <= 120
-    assert cells(text, "total")[5:7] == ["612,000,000", "99,000,000"]
-
-
 # What it has cost
 
 
@@ -323,12 +307,6 @@ def logged(
     monkeypatch.setattr(progress, "_last_note", [-math.inf])
     caplog.set_level(logging.INFO)
     return lambda: caplog.messages
-
-
-def test_a_log_gets_notes_now_and_then(logged: Callable[[], Collection[str]]) -> None:
-    for n in range(100):
-        progress.note(f"{n} % of {{these}} are %s [bold]under way[/]")
-    assert logged() == ["0 % of {these} are %s [bold]under way[/]"]
 
 
 def test_a_terminal_shows_notes_beside_the_bar_while_there_is_one(

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from elo_exp.api.costs import Budget, Prices, money
+from elo_exp.api.costs import Budget, Prices
 from tests.data import described
 
 _NAMES = [field.name for field in dataclasses.fields(Prices)]
@@ -203,30 +203,6 @@ def test_a_worked_example_of_a_cap() -> None:
         budget.release(name)
         budget.spent += dollars
     assert (budget.spent, room(budget)) == (4, 6)
-
-
-@pytest.mark.parametrize(
-    ("dollars", "words"),
-    [
-        (0.0, "$0.00"),
-        (1234.5, "$1,234.50"),
-        (0.005, "$0.005"),
-        (0.1 + 0.2, "$0.30"),
-        (math.inf, "$inf"),
-    ],
-)
-def test_an_amount_has_as_many_digits_as_it_needs(dollars: float, words: str) -> None:
-    assert money(dollars) == words
-
-
-def test_what_became_of_a_cap_has_its_digits_and_says_what_is_held_and_why() -> None:
-    budget = Budget(0.005)
-    budget.spent = 0.0041234
-    assert budget.state("No.") == "$0.004 of $0.005 are spent"
-    budget.reserve("lost", 0.0034)
-    held = "$0.003 are held for answers that were lost or do not say what they cost"
-    assert budget.state("") == f"$0.004 of $0.005 are spent, {held}"
-    assert budget.state("Oops").endswith(f"{held}; the last error: Oops")
 
 
 @pytest.mark.parametrize(

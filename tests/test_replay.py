@@ -12,11 +12,11 @@ import pytest
 from elo_exp import pipeline
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.data.battles import from_judgments
-from elo_exp.files import read_jsonl, write_jsonl, write_whole
+from elo_exp.files import write_jsonl, write_whole
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.records import Comparison, Judgment, UserError
 from elo_exp.store.store import Store
-from tests.data import COMPARISON, DIMENSIONS, shared_data, shipped
+from tests.data import COMPARISON, DIMENSIONS, shipped
 
 RUBRICS = {dimension: shipped("rubric", dimension) for dimension in DIMENSIONS}
 LEXICAL = shipped("judge", "lexical")
@@ -161,24 +161,6 @@ def test_a_verdict_is_about_names_also_where_texts_are_equal(tmp_path):
         replay(battles(tmp_path, BATTLE)), tmp_path, *shown, allow_missing=True
     )
     assert [(j.entrant_b, j.winner) for j in found] == [("bob", "bob")]
-
-
-def test_real_battles_are_replayed_with_their_winners(tmp_path):
-    """GPT-4's verdicts on 70 models, one order for each pair."""
-    path = shared_data("llmfao/battles.jsonl.gz")
-    winners: dict[tuple[str, str, str], str] = {}
-    for _, row in read_jsonl(path):
-        if row["judge_model"] == "gpt-4":
-            a, b = sorted((row["model_a"], row["model_b"]))
-            winner = row.get(row["winner"], "tie")
-            winners.setdefault((row["question_id"], a, b), winner)
-    shown = [
-        comparison(a=a, b=b, prompt_id=q, response_a=a, response_b=b)
-        for q, a, b in winners
-    ]
-    judgments = judged(replay(path, "gpt-4"), tmp_path, *shown)
-    assert [j.winner or "tie" for j in judgments] == list(winners.values())
-    assert len(judgments) > 3000
 
 
 # The original, which wrote TIE for every reply that it could not read
@@ -362,11 +344,8 @@ WRONG_ROWS = [
     ({**BATTLE, "winner": "left"}, "winner: found 'left'. Expected one of model_a, m"),
     ({**BOTH, "verdict_ab": "A"}, "verdict_ab: found 'A'. Expected one of model_a, m"),
     ({**NAMES, "prompt_id": ["p1"], "raw": [VERDICT]}, "prompt_id is ['p1']. Expected"),
-    ({**NAMES, "raw": None}, "raw is None. Expected a list."),
-    ({**NAMES, "raw": [7]}, "raw has 7. Expected objects."),
     ({**NAMES, "raw": [{**VERDICT, "repeat": "1"}]}, "repeat is '1'. Expected a whole"),
     (row("A", about={"position_swap": "false"}), "position_swap is 'false'. Expected"),
-    (row("A", metadata="p1"), "prompt_id is None. Expected text."),
     (row("left"), "verdict: found 'left'. Expected one of A, B, TIE"),
     (row("A", judge_model=None), "judge_model is None. Expected text."),
     (row("A", about={"dimension": None}), "dimension is None. Expected text."),
@@ -387,19 +366,6 @@ def test_the_folder_of_a_run_stands_for_its_verdicts(tmp_path):
     saved(tmp_path / "run/verdicts/factuality.jsonl", *before)
     again = judged(replay(tmp_path / "run"), tmp_path)
     assert [letters(some) for some in again] == [letters(some) for some in before]
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("absent.jsonl", "absent.jsonl: cannot be read"),
-        ("empty", "path: found no .jsonl file in"),
-    ],
-)
-def test_a_file_or_folder_without_verdicts_is_refused(tmp_path, name, message):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=message):
-        replay(tmp_path / name).cache_key()
 
 
 def test_a_changed_file_is_another_judge(tmp_path):

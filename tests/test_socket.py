@@ -88,10 +88,6 @@ def test_what_it_prints_in_place_of_a_run_leaves_no_folder(folder: Path):
             "judging.repeats=2",
             "judging.repeats: experiment=coin does not have it. Add experiment=arena",
         ),
-        (
-            "entrant=[probe_hedged]",
-            "entrant: experiment=coin does not have it. Add experiment=",
-        ),
     ],
 )
 def test_its_settings_are_its_fields_and_no_others(folder: Path, word: str, line: str):

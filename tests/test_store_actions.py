@@ -273,14 +273,6 @@ def test_cancelled_batches_are_collected_and_the_next_run_pays_for_the_rest(
     assert set(server.meter.billed.values()) == {1}
 
 
-def test_batches_that_have_ended_need_no_cancelling(server: AnthropicServer):
-    leave_under_way(server)
-    for batch in server.batches:
-        batch.polls = NEVER
-    said = manage("store.action=cancel", *at(server))
-    assert said == f"nothing is left to end at {server.url}"
-
-
 def test_a_batch_that_cannot_be_cancelled_is_not_marked_as_if_it_had_been():
     with AnthropicServer(verdicts=longer, polls_to_end=NEVER) as gone:
         leave_under_way(gone)
@@ -531,13 +523,10 @@ def test_a_purge_that_cannot_keep_what_it_takes_takes_nothing():
             "store.action=merge",
             "store.file: names no file. Set it with store.file=FILE; ",
         ),
-        ("store.action=repay", "store.batch: names no batch. Set it with store.batch="),
         (
             "store.action=purge",
             "store.action=purge: purges nothing as it is. Say what: ",
         ),
-        ("store.action=lst", "store.action: found 'lst'. Expected 'list', 'wait', "),
-        ("store.action=wait judge=lexical", "judge: has no batches. Choose the judge "),
         (
             "store.action=import store.file=no.jsonl",
             "no.jsonl: cannot be read (No such ",

@@ -188,12 +188,6 @@ def test_a_setting_may_be_what_only_the_job_knows(tmp_path: Path):
         assert (folder / str(job) / "store/store.sqlite").is_file()
 
 
-def test_a_sweep_of_plans_is_no_sweep_of_failures(tmp_path: Path):
-    ran = run("-m", "elo.k=8,16", "plan=true", *QUICK, folder=tmp_path)
-    assert "failed" not in ran.out
-    assert not list((tmp_path / "outputs").rglob("report.html"))
-
-
 def test_a_named_sweep_is_a_file_whose_values_you_may_narrow(tmp_path: Path):
     """The file says K 1, 4, 8, 16, 32 and 10, 100, 500 permutations; the command line wins."""
     narrow = ("sweep=k_and_perms", "elo.k=8", *SMALL, "rubric=[factuality]")

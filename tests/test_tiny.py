@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from safetensors.numpy import load_file
 from elo_exp.models import tiny
 from elo_exp.models.causal_lm import Checkpoint
 from elo_exp.records import UserError
-from tests.commands import attempt_program
 
 
 def built(cache: Path, seed: object = 0) -> Path:
@@ -49,19 +47,3 @@ def test_a_name_is_a_seed_or_left_alone(tmp_path):
         message = f"model: found 'tiny-random/{seed}'. Expected tiny-random"
         with pytest.raises(UserError, match=message):
             built(tmp_path, seed)
-
-
-def test_without_torch_one_line_names_what_is_missing(tmp_path):
-    block = """
-import runpy, sys
-sys.modules.update(dict.fromkeys(("torch", "transformers", "peft")))  # as if not installed
-runpy.run_module("elo_exp", run_name="__main__")
-"""
-    chosen = ["entrant=[tiny_base,probe_reference]", "tracker=local"]
-    program = [sys.executable, "-W", "error", "-c", block, *chosen]
-    ran = attempt_program(*program, folder=tmp_path)
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.splitlines()[-1] == (
-        "elo_exp: tiny-random/0: needs torch, transformers, peft, not installed: "
-        "pip install 'elo-exp[hf]'."
-    )
