@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from elo_exp.data import bank
 from elo_exp.entrants.probe import GradedProbe, ProbeEntrant
 from elo_exp.entrants.recorded import RecordedEntrant
-from elo_exp.files import write_jsonl
+from elo_exp.files import write_jsonl, write_whole
 from elo_exp.records import Prompt, Response, UserError, fingerprint
 from tests.data import BANK, PROBES, shipped
 
@@ -247,6 +248,15 @@ def test_only_equal_responses_to_one_prompt_may_be_there_twice(file):
 )
 def test_a_row_of_another_shape_is_refused(file, changes, message):
     assert refused(file, ROW, {**ROW, **changes}) == f"{file}:2: {message}"
+
+
+def test_what_is_no_number_in_json_is_refused(file):
+    """Python's json reads and writes such."""
+    row = json.dumps(ROW)[:-1]
+    write_whole(file, f'{row}, "diagnostics": {{"logprobs": [-0.5, -Infinity]}}}}\n')
+    message = "jsonl:1: found NaN or Infinity, which JSON does not have"
+    with pytest.raises(UserError, match=message):
+        RecordedEntrant(entrant_id="ann", path=str(file)).cache_key(BLEEDING)
 
 
 def test_the_cache_key_of_a_recorded_response_is_the_response(file):

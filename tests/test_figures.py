@@ -244,6 +244,27 @@ def test_the_ratings_drawn_are_those_of_every_method_and_their_intervals_are_nam
     assert f"{kinds_of_intervals}; Elo: none" in plot.caption
 
 
+def test_a_worked_example_of_a_win_rate():
+    """ann beats bob on three prompts and ties on one: (3 + 1/2) / 4."""
+    winners = ["model_a"] * 3 + ["tie"]
+    battles = [battle("ann", "bob", winner, q) for q, winner in enumerate(winners)]
+    plot = plots(of_battles(battles))["pairwise_winrates"]
+    (row,) = plot.rows
+    assert (row["entrant_a"], row["a_wins"], row["share"]) == ("ann", 3, 0.875)
+    assert {"88%", "12%"} <= words(plot)
+
+
+def test_win_rates_are_drawn_beside_what_ratings_predict(
+    found: Standings, drawn: dict[str, Plot]
+):
+    for dimension in found.dimensions:
+        pairs = found.diagnoses[dimension]["pair_residuals"]
+        rows = of(drawn["predicted_and_observed"], dimension=dimension)
+        for row, pair in zip(rows, pairs, strict=True):
+            assert row.items() >= {**pair, "predicted": pair["expected"]}.items()
+            assert row["ci_low"] < row["observed"] < row["ci_high"]
+
+
 @pytest.mark.parametrize("n_prompts", [(3,), (143, 93), (12, 5000)], ids=str)
 def test_the_power_curve_passes_through_this_run(
     found: Standings, n_prompts: tuple[int, ...]
