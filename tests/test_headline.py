@@ -165,17 +165,3 @@ def test_what_is_stored_is_rated_again_without_a_query(whole: Headline):
     given = ("mode=headline", url, "recorded_dir=responses", "judging.budget_usd=0")
     assert attempt(*given, "tracker=local", folder=whole.ran.folder).code == 0
     assert whole.n_posts == before
-
-
-def test_an_edited_gold_answer_is_judged_anew_and_nothing_else_is(whole: Headline):
-    """One prompt has six pairs, each in two orders, and factuality alone shows the gold answer."""
-    rows = [row for _, row in read_jsonl(BANK)]
-    edited = next(row for row in rows if "gold_answer" in row)
-    edited["gold_answer"] += " Give it slowly."
-    write_jsonl(whole.ran.folder / "bank.jsonl", rows)
-    before = set(whole.server.meter.billed)
-    again = whole.again("prompts.bank_path=bank.jsonl")
-    assert len(set(whole.server.meter.billed) - before) == 12
-    usage = again.read("manifest.json")["usage"]
-    assert usage["judge_calls"] == 12
-    assert list(usage["dollars_by_dimension"]) == ["factuality"]
