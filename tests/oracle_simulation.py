@@ -181,7 +181,7 @@ def write(data: Dataset, folder: Path) -> Path:
 
 
 def evidence_of(data: Dataset, policy: str = "target") -> Evidence:
-    calibration = calibrate(data.logged, n_folds=N_FOLDS)
+    calibration = calibrate(data.pool, n_folds=N_FOLDS)
     return Evidence(data=data, policy=policy, calibration=calibration)
 
 

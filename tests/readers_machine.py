@@ -131,6 +131,7 @@ BEFORE = {
     "docs/oracle.md": [
         "python -m elo_exp experiment=oracle hydra.run.dir=outputs/oracle",
         "cp -r outputs/oracle/logged.jsonl outputs/oracle/fresh .",
+        "cat logged.jsonl fresh/*.jsonl > draws.jsonl",
     ],
 }
 BEFORE["docs/tutorials/oracle.md"] = BEFORE["docs/oracle.md"][:1]

@@ -67,7 +67,7 @@ def test_direct_without_own_labels_is_the_mean_logged_label_at_its_scores():
     assert found.value == pytest.approx(share @ label / share.sum(), abs=0.01)
     assert (found.n_own, found.n_labels) == (0, 1000)
     assert 0 < found.std_error_labels < found.std_error
-    assert [estimate("direct", draw(11, n_own=n)).n_own for n in (9, 10)] == [0, 10]
+    assert [estimate("direct", draw(11, n_own=n)).n_own for n in (19, 20)] == [0, 20]
 
 
 def test_several_draws_of_a_prompt_count_as_one_prompt():

@@ -132,7 +132,12 @@ OFF = "labels of its answers are off the calibrated scores by -0."
             "0 of its own answers are labelled (20",
         ),
         ({"dislike": 0.2, "style": 2.0, "n_probe": 100}, "direct", "refuse", OFF),
-        ({"n_own": 12}, "direct", "caution", "corrected by only 12 labels of its own"),
+        (
+            {"n_own": 12},
+            "direct",
+            "caution",
+            "borrows its calibration from base, target",
+        ),
         ({"style": 2.5}, "calibrated_ips", "refuse", "rows (30 needed)"),
         ({"shift": 3.2, "n_own": 200}, "direct", "report", ""),  # own labels suffice
         ({"shift": 3.2, "n_own": 200}, "dr_cpo", "refuse", "scores overlap too little"),

@@ -234,10 +234,11 @@ def test_recorded_answers_are_sampled_where_asked(folder: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (["oracle.logged=null"], "oracle.logged: names no file. Set it with oracle.logged=FILE"),
+        (["oracle.logged=null", "oracle.fresh_dir=null", "oracle.probe_dir=probe"],
+         "oracle.fresh_dir: names no file. Set it to the answers that oracle.probe_dir has"),
         (["oracle.fresh_dir=null"],
          "oracle.fresh_dir: names no folder, and dr_cpo, mrdr, tmle, stacked_dr, direct require"),
-        (["oracle.probe_dir=nowhere"], "oracle.probe_dir: found no folder nowhere."),
+        (["oracle.probe_dir=nowhere"], "oracle.probe_dir: found no file or folder nowhere."),
         (["compat=cje-0.3", "oracle.n_folds=4"], "oracle.n_folds: found 4. compat=cje-0.3"),
         (["estimator=[]"], "estimator: none is chosen"),
         (["oracle.validation_fraction=0.5"],

@@ -146,7 +146,7 @@ TINY = ("entrant=[tiny_base,tiny_clone]",)
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["oracle.probe_dir=probe"], "oracle.logged: names no file."),
+        (["oracle.probe_dir=probe"], "oracle.fresh_dir: names no file."),
         (["oracle.n_prompts=15"], "entrant: none is chosen, and simulated policies have no use"),
         (["oracle.scale=[0,100]"], "oracle.scale: found [0.0, 100.0]. Expected [0, 1], which coll"),
         (["oracle.scale=[1,0]"], "oracle.scale: found [1.0, 0.0]. Expected a low below a high"),

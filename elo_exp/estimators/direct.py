@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from elo_exp.oracle.anchored import borrowed, corrected_mean
-from elo_exp.oracle.data import MIN_LABELS
+from elo_exp.oracle.diagnostics import MIN_AUDIT
 from elo_exp.oracle.evidence import FRESH_DRAWS, Evidence
 from elo_exp.oracle.influence import Estimate
 
@@ -18,7 +18,7 @@ class Direct:
     """mean f(s') + sum_j w_j (y_j - f(s_j)) over the labelled draws j, w being equal by prompt.
 
     With every draw labelled this is the mean label: prediction-powered inference, Angelopoulos et
-    al. (2023). With fewer than 10 labels of its own draws, j are the logged labels, weighted so
+    al. (2023). With fewer than 20 labels of its own draws, j are the labels of all, weighted so
     that their scores are distributed as the draws' scores: this corrects a curve that does not fit,
     as long as a score means the same for both policies (transport).
     """
@@ -28,7 +28,7 @@ class Direct:
     def estimate(self, evidence: Evidence) -> Estimate:
         fresh = evidence.fresh
         n_own = int(fresh.labelled.sum())
-        if n_own < MIN_LABELS:
+        if n_own < MIN_AUDIT:
             return borrowed(evidence)
         weight = np.where(fresh.labelled, evidence.draw_weights, 0.0)
         return corrected_mean(evidence, fresh, weight, n_own=n_own)

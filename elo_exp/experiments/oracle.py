@@ -1,7 +1,8 @@
 """Estimate the mean oracle label of policies from cheap judge scores, calibrated on some labels.
 
-python -m elo_exp experiment=oracle    # collect, then analyse
-python -m elo_exp experiment=oracle oracle.logged=FILE oracle.fresh_dir=DIR    # recorded answers
+python -m elo_exp experiment=oracle 'entrant=[a,b]'    # collect, then analyse
+python -m elo_exp experiment=oracle oracle.fresh_dir=FILE    # scored answers, some of them labelled
+python -m elo_exp experiment=oracle oracle.logged=FILE oracle.fresh_dir=DIR    # also log-probabilities
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class OracleSettings:
 
 @dataclass(kw_only=True)
 class Oracle(Judged):
-    """Judges and rubrics are None where recorded answers are analysed (oracle.logged)."""
+    """Judges and rubrics are None where recorded answers are analysed."""
 
     judge: Judge | None
     oracle_judge: Judge | None
@@ -135,7 +136,7 @@ class Oracle(Judged):
         Of recorded answers, all prompts and labels are used unless the command says otherwise.
         """
         config = Judged.prepare(config, overrides)
-        if config["oracle"]["logged"] is not None:
+        if config["oracle"]["logged"] or config["oracle"]["fresh_dir"]:
             unused = ("judge", "oracle_judge", "scoring", "oracle_scoring")
             whole = {"n_prompts": None, "label_fraction": 1.0}
             given = {
@@ -168,7 +169,7 @@ class Oracle(Judged):
         for role in sorted({"fresh", "probe"} & paths.keys()):
             files = sorted(paths[role].glob("*.jsonl*"))
             paths |= {f"{role}/{path.name}": path for path in files}
-        if chosen.logged is not None:
+        if self.is_recorded:
             return paths
         if chosen.prompts == "arena":
             return {**arenas.input_paths(self.arena), **paths}
@@ -177,7 +178,7 @@ class Oracle(Judged):
     def dry_run(self, context: Context) -> str | None:
         """With status=true, what is done; with plan=true, what judge and oracle would cost."""
         self.check(context.overrides)
-        recorded, asked = self.oracle.logged is not None, self.plan or self.status
+        recorded, asked = self.is_recorded, self.plan or self.status
         if (recorded or self.is_simulated) and asked:
             source = "recorded answers are" if recorded else "simulated policies are"
             return f"oracle: {source} analysed; no call is made and nothing is paid"
@@ -190,7 +191,7 @@ class Oracle(Judged):
         return None  # every model was found
 
     def run(self, context: Context) -> Report:
-        if self.shard is not None and self.oracle.logged is None:
+        if self.shard is not None and not self.is_recorded:
             text = self.builder(context.store).answer_shard(*parse_shard(self.shard))
             return Report(headline=0.0, text=text)
         chosen, run_dir = self.oracle, context.run_dir
@@ -203,7 +204,7 @@ class Oracle(Judged):
             )
             truth_path = sources.pop("truth")
             written = [*run_dir.glob("fresh/*.jsonl"), sources["logged"], truth_path]
-        elif chosen.logged is None:
+        elif not self.is_recorded:
             collected = self.builder(context.store).build()
             written = collected.write(run_dir)
             sources = collected.sources(run_dir)
@@ -223,13 +224,13 @@ class Oracle(Judged):
         if chosen.grid:
             found = self._grid(data, truth, sources, context)
             return dataclasses.replace(found, artifacts=[*written, *found.artifacts])
-        if chosen.logged is not None:
+        if self.is_recorded:
             data = _sampled(data, chosen)
         logger.info(
-            "analysing %d logged answers, %d of them labelled, and %d draws",
+            "analysing %d logged answers and %d draws with %d labels",
             len(data.logged),
-            data.n_labels,
             sum(len(draws) for draws in data.fresh.values()),
+            data.pool.labelled.sum(),
         )
         analysis = analyse(data, self.estimator, self._options)
         found = report(analysis, truth, run_dir, collected=collected)
@@ -323,9 +324,13 @@ class Oracle(Judged):
         )
 
     @property
+    def is_recorded(self) -> bool:
+        return bool(self.oracle.logged or self.oracle.fresh_dir)
+
+    @property
     def is_simulated(self) -> bool:
         """Whether policies of known value take the place of entrants and recorded answers."""
-        return self.oracle.logged is None and not self.entrant
+        return not self.is_recorded and not self.entrant
 
     @property
     def logging_policy(self) -> str:
@@ -386,28 +391,34 @@ class Oracle(Judged):
             raise UserError(
                 "estimator: none is chosen. Choose at least one: 'estimator=[direct]'."
             )
+        chosen = self.oracle
+        needs_logs = self.compat or chosen.grid or chosen.truth == _LABELS
+        if needs_logs and self.is_recorded and chosen.logged is None:
+            raise UserError(
+                "oracle.logged: names no file. Expected one with log-probabilities for "
+                "compat=cje-0.3, oracle.grid=true and oracle.truth=labels."
+            )
         if self.compat is not None:
             self._check_compat()
         self._check_truth(overrides)
-        if self.oracle.logged is not None:
+        if self.is_recorded:
             self._check_recorded(overrides)
             return
-        for name in ("fresh_dir", "probe_dir"):
-            if getattr(self.oracle, name) is not None:
-                raise UserError(
-                    f"oracle.logged: names no file. Set it with oracle.logged=FILE, the logging "
-                    f"policy's answers, or leave out oracle.{name} to collect answers."
-                )
+        if self.oracle.probe_dir is not None:
+            raise UserError(
+                "oracle.fresh_dir: names no file. Set it to the answers that oracle.probe_dir has "
+                "more labels of, or leave that out to collect answers."
+            )
         if self.oracle.scale != [0, 1]:
             raise UserError(
                 f"oracle.scale: found {self.oracle.scale}. Expected [0, 1], which collected scores "
-                "are mapped to, or recorded answers: oracle.logged=FILE."
+                "are mapped to, or recorded answers: oracle.fresh_dir=FILE."
             )
         for name in self.oracle.covariates:
             if name != LENGTH:
                 raise UserError(
                     f"oracle.covariates: found {name}, which collected answers do not have. "
-                    f"Expected {LENGTH}, or recorded answers: oracle.logged=FILE."
+                    f"Expected {LENGTH}, or recorded answers: oracle.fresh_dir=FILE."
                 )
         if self.is_simulated:
             self._check_simulated(overrides)
@@ -462,10 +473,11 @@ class Oracle(Judged):
                 )
 
     def _check_recorded(self, overrides: Sequence[str]) -> None:
-        if given := _given(_COLLECTING, overrides):
+        lacking = () if self.oracle.logged else ("label_fraction",)
+        if given := _given((*_COLLECTING, *lacking), overrides):
             raise UserError(
-                f"oracle.{given[0]}: is about answers to be collected, and oracle.logged names "
-                "recorded ones. Leave it out."
+                f"oracle.{given[0]}: is about answers to be collected, and these are recorded. "
+                "Leave it out."
             )
         drawing = [
             name for name, e in self.estimator.items() if FRESH_DRAWS in e.requires
@@ -478,9 +490,9 @@ class Oracle(Judged):
             )
         for name in ("fresh_dir", "probe_dir"):
             path = getattr(self.oracle, name)
-            if path is not None and not Path(path).is_dir():
+            if path is not None and not Path(path).exists():
                 raise UserError(
-                    f"oracle.{name}: found no folder {path}. Check the path."
+                    f"oracle.{name}: found no file or folder {path}. Check the path."
                 )
 
     def _check_policies(self) -> None:
@@ -562,7 +574,7 @@ def report(
         "logging_policy": data.logging_policy,
         "policies": list(data.policies),
         "n_logged": len(data.logged),
-        "n_labels": data.n_labels,
+        "n_labels": len(analysis.calibration.rows),
         "n_draws": {policy: len(draws) for policy, draws in data.fresh.items()},
         "n_probe": {policy: len(draws) for policy, draws in data.probe.items()},
     }

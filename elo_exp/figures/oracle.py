@@ -62,8 +62,7 @@ def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
 
 def calibration(analysis: Analysis) -> Plot:
     """Draw the curve from score to label, and where the scores are that it is used on."""
-    logged = analysis.data.logged
-    labelled = logged[logged.labelled]
+    logged, labelled = analysis.data.pool, analysis.calibration.rows
     scale = analysis.data.scale
     edges = np.linspace(scale.low, scale.high, _BINS + 1)
     n_labels = np.histogram(labelled.score, edges)[0]
@@ -91,7 +90,7 @@ def calibration(analysis: Analysis) -> Plot:
             fill=True,
             color=SOFT,
             alpha=0.4,
-            label="scores, logged",
+            label=f"scores of {', '.join(analysis.data.lenders)}",
         )
         height = scale.low + scale.width * share
         ax.stairs(height, edges, baseline=scale.low, label="scores of the policy")

@@ -8,9 +8,7 @@ the headline moves towards them by what their distance shows beyond noise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from elo_exp.arrays import Array
 from elo_exp.oracle import weights
@@ -75,8 +73,13 @@ def corrected_mean(
     correction = Term(
         rows=rows, value=calibration(rows), on_residual=weight / weight.sum()
     )
+    is_probe = rows is not fresh and evidence.policy in evidence.data.probe
     return linear_estimate(
-        [draws, correction], calibration, n_prompts=evidence.n_prompts, n_own=n_own
+        [draws, correction],
+        calibration,
+        n_prompts=evidence.n_prompts,
+        n_own=n_own,
+        n_probe=n_own if is_probe else 0,
     )
 
 
@@ -93,11 +96,13 @@ def anchored(checked: PolicyDiagnostics) -> Anchored:
     The share is D^2 / (D^2 + s^2) for D = a - d of paired standard error s. The squared half-width
     mixes those of d and a, with the part kappa of d: 1 - share for raw weights, half of that for
     own labels. Where the policy's scores are not among those of the labelled answers, own labels
-    stand alone. Raises NotEstimableError without fresh draws or labels at their scores.
+    stand alone, and so they do without logged answers, where the curve is through them, too. Raises
+    NotEstimableError without fresh draws or labels at their scores.
     """
     evidence = checked.evidence
     found, why = _anchors(checked)
-    if checked.overlap.refuses and OWN in found:
+    is_alone = checked.overlap.refuses or evidence.data.logging_policy is None
+    if is_alone and OWN in found:
         return Anchored(estimate=found[OWN], anchor=found[OWN], rests_on=OWN)
     base = borrowed(evidence)
     if evidence.is_logging_policy:
@@ -121,18 +126,11 @@ def anchored(checked: PolicyDiagnostics) -> Anchored:
     squared = kappa * base.half_width**2 + (1 - kappa) * anchor.half_width**2
     std_error = squared**0.5 / t_quantile(anchor.degrees_of_freedom)
     from_labels = anchor.std_error_labels * std_error / anchor.std_error
-    estimate = Estimate(
+    estimate = replace(
+        anchor,
         value=base.value + share * distance,
         std_error=std_error,
-        degrees_of_freedom=anchor.degrees_of_freedom,
-        n=anchor.n,
-        influence=anchor.influence,
-        influence_labels=anchor.influence_labels,
         std_error_labels=from_labels,
-        n_labels=anchor.n_labels,
-        n_own=anchor.n_own,
-        effective_labels=anchor.effective_labels,
-        ess=anchor.ess,
     )
     return Anchored(estimate=estimate, anchor=anchor, rests_on=rests_on)
 
@@ -142,7 +140,7 @@ def _anchors(checked: PolicyDiagnostics) -> tuple[dict[str, Estimate], str]:
     evidence, found = checked.evidence, {}
     own, labelled = evidence.own, evidence.logged.labelled
     if len(own) >= MIN_AUDIT:
-        found[OWN] = corrected_mean(evidence, own, np.ones(len(own)), n_own=len(own))
+        found[OWN] = corrected_mean(evidence, own, evidence.own_weights, n_own=len(own))
     why = f"{len(own)} of its own answers are labelled ({MIN_AUDIT} needed)"
     if checked.weights is None or not labelled.any():
         return found, f"{why}, and there are no weights"

@@ -1,8 +1,8 @@
-"""Logged answers, fresh draws and labels: read from files, validated, and arranged as columns.
+"""Draws, logged answers and labels: read from files, validated, and arranged as columns.
 
-A logging policy has answered prompts; `target_logps` holds the log-probabilities of the same tokens
-under other policies. Fresh draws are the other policies' own answers. A judge has scored all
-answers, an oracle has labelled some.
+Fresh draws are the policies' own answers. A judge has scored all answers, an oracle has labelled
+some. A logging policy may have answered prompts, too; `target_logps` holds the log-probabilities of
+the same tokens under other policies.
 
 Letters: n logged rows, r fresh draws of a policy, g prompts.
 """
@@ -126,6 +126,7 @@ class Truth(Record):
 
 
 Sample = TypeVar("Sample", FreshDraw, LoggedSample)
+Lines = Iterable[tuple[str, dict[str, Any]]]  # rows with their places
 
 
 def read_truth(path: Path, scale: Scale = UNIT) -> dict[str, Truth]:
@@ -190,12 +191,21 @@ class Rows:
         places = [np.flatnonzero(self.fold == k) for k in folds]
         return [(place, self[place]) for place in places]
 
+    @staticmethod
+    def join(parts: Sequence[Rows]) -> Rows:
+        names = (column.name for column in dataclasses.fields(Rows))
+        columns = {name: [getattr(part, name) for part in parts] for name in names}
+        return Rows(**{name: np.concatenate(c) for name, c in columns.items()})
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Logged answers with their log-probabilities, and fresh draws by policy."""
+    """Logged answers with their log-probabilities, and fresh draws by policy.
 
-    logging_policy: str
+    Without a logging policy there are no logged answers, and draws alone are labelled.
+    """
+
+    logging_policy: str | None
     policies: tuple[str, ...]  # target policies to be estimated
     scale: Scale = UNIT
     covariates: tuple[str, ...] = ()  # names of the columns of `Rows.covariates`
@@ -209,6 +219,18 @@ class Dataset:
     probe: Mapping[str, Rows] = field(default_factory=dict)
 
     @property
+    def lenders(self) -> list[str]:
+        """Policies whose labels the calibration is fitted to, the logging policy first."""
+        drawn = [name for name, rows in self.fresh.items() if rows.labelled.any()]
+        return [*([self.logging_policy] if self.logging_policy else []), *drawn]
+
+    @cached_property
+    def pool(self) -> Rows:
+        """All answers of sets that have labels: the logged ones, and draws of a policy."""
+        drawn = [rows for rows in self.fresh.values() if rows.labelled.any()]
+        return Rows.join([self.logged, *drawn])
+
+    @property
     def n_labels(self) -> int:
         return int(self.logged.labelled.sum())
 
@@ -219,7 +241,7 @@ class Dataset:
 
 
 def read_dataset(
-    logged: str | Path,
+    logged: str | Path | None = None,
     *,
     fresh_dir: str | Path | None = None,
     probe_dir: str | Path | None = None,
@@ -229,9 +251,11 @@ def read_dataset(
     n_folds: int,
     seed: int,
 ) -> Dataset:
-    """Read the logged answers, and the files `<policy>.jsonl` in folders of draws.
+    """Read logged answers, if there are any, and draws.
 
-    policies  those to be estimated; None for all that have log-probabilities
+    fresh_dir, probe_dir  a folder of `<policy>.jsonl`, or one file whose rows name their policy
+    policies  those to be estimated; None for all that have log-probabilities, without logged
+              answers for all with draws
     scale     of scores and labels
     covariates  numeric columns that enter the calibration, or response_length
     n_folds   of the prompts, by a hash of the prompt's id, so that a prompt's fold does not depend
@@ -239,10 +263,13 @@ def read_dataset(
     Raises UserError naming file, line, field and remedy, for a policy without a file of fresh
     draws, for too few labels, and for files that have no prompt in common.
     """
-    rows = _read(Path(logged), TypeAdapter(LoggedSample), scale, covariates)
+    rows: list[LoggedSample] = []
+    if logged is not None:
+        lines = _lines(Path(logged))
+        rows = _read(lines, TypeAdapter(LoggedSample), scale, covariates)
     with_logprobs = dict.fromkeys(policy for row in rows for policy in row.target_logps)
-    chosen = list(dict.fromkeys(policies or with_logprobs))
-    fresh, probe = _draw_files(fresh_dir), _draw_files(probe_dir)
+    fresh, probe = _draws(fresh_dir), _draws(probe_dir)
+    chosen = list(dict.fromkeys(policies or with_logprobs or fresh))
     for policy in chosen:
         one_of("oracle.policies", policy, {**with_logprobs, **fresh})
         if fresh_dir is not None and policy not in fresh:
@@ -255,11 +282,11 @@ def read_dataset(
     adapter = TypeAdapter(FreshDraw)
     fresh_draws, probe_draws = (
         {
-            p: _read(paths[p], adapter, scale, covariates, p)
-            for p in chosen
-            if p in paths
+            policy: _read(found, adapter, scale, covariates, policy)
+            for policy, found in draws.items()
+            if policy in chosen or not rows  # all draws may have labels
         }
-        for paths in (fresh, probe)
+        for draws in (fresh, probe)
     )
     every: list[Sequence[FreshDraw]]
     every = [rows, *fresh_draws.values(), *probe_draws.values()]
@@ -268,11 +295,21 @@ def read_dataset(
     folds = np.array([fold(prompt, n_folds=n_folds, seed=seed) for prompt in prompts])
 
     def columns(answers: Sequence[FreshDraw]) -> Rows:
-        prompt = np.array([number[answer.prompt_id] for answer in answers])
-        return _columns(answers, prompt, folds[prompt])
+        names = [answer.prompt_id for answer in answers]
+        prompt = np.array([number[name] for name in names], dtype=np.intp)
+        known = [list(answer.covariates.values()) for answer in answers]
+        return Rows(
+            prompt=prompt,
+            fold=folds[prompt],
+            score=_column(answer.judge_score for answer in answers),
+            variance=_column(answer.judge_score_variance for answer in answers),
+            label=_column(answer.oracle_label for answer in answers),
+            chars=_column(answer.response_chars for answer in answers),
+            covariates=np.array(known, float).reshape(len(names), len(covariates)),
+        )
 
     data = Dataset(
-        logging_policy=rows[0].policy,
+        logging_policy=rows[0].policy if rows else None,
         policies=tuple(chosen),
         scale=scale,
         covariates=tuple(covariates),
@@ -355,30 +392,33 @@ def take_truth(data: Dataset) -> tuple[Dataset, dict[str, Truth]]:
     return dataclasses.replace(data, fresh=hidden, probe={}), truth
 
 
-def _columns(answers: Sequence[FreshDraw], prompt: Index, fold: Index) -> Rows:
-    return Rows(
-        prompt=prompt,
-        fold=fold,
-        score=_column(answer.judge_score for answer in answers),
-        variance=_column(answer.judge_score_variance for answer in answers),
-        label=_column(answer.oracle_label for answer in answers),
-        chars=_column(answer.response_chars for answer in answers),
-        covariates=np.array([[*answer.covariates.values()] for answer in answers]),
-    )
+def _lines(path: Path) -> Lines:
+    place = None
+    for place, row in files.read_jsonl(path):
+        yield place, row
+    if place is None:
+        raise UserError(f"{path}: is empty. Expected one answer a line.")
 
 
-def _draw_files(folder: str | Path | None) -> dict[str, Path]:
-    """Files by policy, sorted; where a policy has several, that with the shortest name."""
-    found: dict[str, Path] = {}
-    paths = () if folder is None else tuple(Path(folder).glob("*.jsonl*"))
+def _draws(source: str | Path | None) -> Mapping[str, Lines]:
+    """Rows by policy: of one file that names it in every row, or of the files of a folder, sorted;
+    where a policy has several, of that with the shortest name."""
+    found: dict[str, Any] = {}
+    if source is not None and not Path(source).is_dir():
+        for place, row in _lines(Path(source)):
+            if not row.get("policy"):
+                raise UserError(f"{place}: names no policy. Expected one in every row.")
+            found.setdefault(str(row["policy"]), []).append((place, row))
+        return found
+    paths = () if source is None else Path(source).glob("*.jsonl*")
     for path in sorted(paths, reverse=True):
         if name := re.fullmatch(r"(.+?)(_responses)?\.jsonl(\.gz)?", path.name):
-            found[name[1]] = path
+            found[name[1]] = _lines(path)
     return dict(sorted(found.items()))
 
 
 def _read(
-    path: Path,
+    lines: Lines,
     adapter: TypeAdapter[Sample],
     scale: Scale,
     covariates: Sequence[str],
@@ -387,7 +427,7 @@ def _read(
     """Read the answers of one policy, by default that of the first row."""
     samples: list[Sample] = []
     seen: dict[tuple[str, int], str] = {}
-    for place, row in files.read_jsonl(path):
+    for place, row in lines:
         found = str(row.get("policy") or policy or "base")
         policy = policy or found
         if found != policy:
@@ -413,8 +453,6 @@ def _read(
                 "the two, or number several answers to one prompt with draw_idx."
             )
         samples.append(sample)
-    if not samples:
-        raise UserError(f"{path}: is empty. Expected one answer a line.")
     return samples
 
 
@@ -462,11 +500,12 @@ def _column(values: Iterable[float | None]) -> Array:
 
 
 def _check(data: Dataset) -> None:
-    n_labelled = len(np.unique(data.logged.prompt[data.logged.labelled]))
-    if n_labelled < MIN_LABELS:
+    labelled = np.unique(data.pool.prompt[data.pool.labelled])
+    if len(labelled) < MIN_LABELS:
         raise UserError(
-            f"oracle.logged: answers to {n_labelled} prompts have an oracle_label. Expected "
-            f"{MIN_LABELS} or more: label a random slice of the logged answers."
+            f"oracle.{'logged' if data.logging_policy else 'fresh_dir'}: answers to "
+            f"{len(labelled)} prompts have an oracle_label. Expected {MIN_LABELS} or more: label a "
+            "random slice of the answers."
         )
     for policy in data.policies:
         if policy not in data.fresh and not np.isfinite(data.log_ratio(policy)).any():
@@ -474,7 +513,7 @@ def _check(data: Dataset) -> None:
                 f"oracle.policies: {policy!r} has neither log-probabilities nor fresh draws. "
                 "Leave it out, or give its draws with oracle.fresh_dir=DIR."
             )
-    for policy, draws in data.fresh.items():
+    for policy, draws in data.fresh.items() if data.logging_policy else ():
         if not np.isin(draws.prompt, data.logged.prompt).any():
             ours = data.prompts[data.logged.prompt[0]]
             theirs = data.prompts[draws.prompt[0]]

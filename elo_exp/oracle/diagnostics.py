@@ -75,7 +75,7 @@ class ScoreOverlap(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportAudit(Record):
-    """Whether the calibration, fitted on the logging policy, holds on average for this policy."""
+    """Whether the calibration, fitted to labels of others too, holds on average for this policy."""
 
     policy: str
     source: str  # probe: labels of its own responses; weights: logged labels, weighted; none
@@ -172,7 +172,8 @@ def score_overlap(evidence: Evidence) -> ScoreOverlap:
     else:
         rows, source = evidence.logged, "weights"
         share = evidence.hajek / evidence.hajek.sum()
-    labelled = evidence.calibration.rows.score
+    labelled, data = evidence.calibration.rows.score, evidence.data
+    others = data.logged if data.logging_policy else data.pool
     outside = (rows.score < labelled.min()) | (rows.score > labelled.max())
     curve = evidence.calibration.full
     levels, value = curve.fit.levels, curve(rows)
@@ -182,7 +183,7 @@ def score_overlap(evidence: Evidence) -> ScoreOverlap:
     card = "caution" if saturation >= MAX_SATURATION else "ok"
     return ScoreOverlap(
         policy=evidence.policy,
-        affinity=weights.score_affinity(evidence.data.logged.score, rows.score, share),
+        affinity=weights.score_affinity(others.score, rows.score, share),
         source=source,
         out_of_range=out_of_range,
         saturation=saturation,
@@ -198,7 +199,7 @@ def target_labels(evidence: Evidence) -> tuple[str, Term | None]:
     """
     own, labelled = evidence.own, evidence.logged.labelled
     if len(own):
-        return "probe", _residuals(evidence, own, np.ones(len(own)))
+        return "probe", _residuals(evidence, own, evidence.own_weights)
     if labelled.any():
         raw, n = evidence.cut[labelled], len(labelled)
         share = weights.effective_sample_size(evidence.hajek) / n

@@ -118,7 +118,7 @@ class Analysis:
                 policy=policy,
                 estimator=name,
                 half_widths=self.options.half_widths,
-                max_labels=len(self.data.logged),
+                max_labels=len(self.data.pool),
             )
             for (policy, name), estimate in self.unfiltered.items()
             if name in _BUDGETED
@@ -130,7 +130,7 @@ def analyse(
 ) -> Analysis:
     """Apply every estimator to every policy; with `compat`, that library's formulas instead."""
     calibration = calibrate(
-        data.logged,
+        data.logged if options.compat else data.pool,
         n_folds=data.n_folds,
         by_variance=options.by_variance,
     )

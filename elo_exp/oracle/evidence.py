@@ -1,7 +1,7 @@
 """The input of an estimator: the data of one policy, its weights and its calibrated scores.
 
-Letters: n logged rows with both log-probabilities, r fresh draws, m labelled logged rows,
-g prompts.
+Letters: n logged rows with both log-probabilities, r fresh draws, m labelled rows that the
+calibration is fitted to, g prompts.
 """
 
 from __future__ import annotations
@@ -73,6 +73,13 @@ class Evidence:
         answers = self.data.probe.get(self.policy, self.fresh)
         return answers[answers.labelled]
 
+    @cached_property
+    def own_weights(self) -> Array:
+        """Of `own`: those of the draws, with which all of them come to the mean label."""
+        if self.policy in self.data.probe:
+            return np.ones(len(self.own))
+        return self.draw_weights[self.fresh.labelled]
+
     @property
     def is_logging_policy(self) -> bool:
         """Whether the calibration is the policy's own."""
@@ -84,9 +91,8 @@ class Evidence:
 
     def check(self, requires: Sequence[str]) -> None:
         """Raise NotEstimableError where the policy lacks what an estimator requires."""
-        if not len(self.logged) and {RAW_WEIGHTS, CALIBRATED_WEIGHTS}.intersection(
-            requires
-        ):
+        weighted = {RAW_WEIGHTS, CALIBRATED_WEIGHTS}.intersection(requires)
+        if weighted and not np.isfinite(self.log_ratio).any():
             raise NotEstimableError("no log-probabilities")
         if not len(self.fresh) and FRESH_DRAWS in requires:
             raise NotEstimableError("no fresh draws")
@@ -132,7 +138,7 @@ class Evidence:
 
     @cached_property
     def balancing_weights(self) -> Array:
-        """(m,) weights of the logged labels that give their scores the distribution of the draws'.
+        """(m,) weights of all labels that give their scores the distribution of the draws'.
 
         In bins of equally many labels, at most 20 and of at least 5 labels each. Sum to one.
         """

@@ -16,7 +16,6 @@ from elo_exp.oracle.diagnostics import (
     MIN_AUDIT,
     MIN_ESS,
     PolicyDiagnostics,
-    ScoreOverlap,
     WeightDiagnostics,
 )
 from elo_exp.oracle.evidence import (
@@ -68,13 +67,8 @@ def _findings(
     checked: PolicyDiagnostics, estimate: Estimate, requires: Sequence[str]
 ) -> Iterator[Finding]:
     if estimate.n_own:
-        if estimate.n_own < MIN_AUDIT:
-            yield (
-                CAUTION,
-                f"corrected by only {estimate.n_own} labels of its own answers",
-            )
         return
-    yield from _scores(checked.overlap, by_score=RAW_WEIGHTS not in requires)
+    yield from _scores(checked, by_score=RAW_WEIGHTS not in requires)
     raw = checked.weights
     if RAW_WEIGHTS in requires:
         if raw is not None:
@@ -89,13 +83,15 @@ def _findings(
             yield from _calibrated_weights(checked.evidence, raw, estimate)
 
 
-def _scores(overlap: ScoreOverlap, *, by_score: bool) -> Iterator[Finding]:
+def _scores(checked: PolicyDiagnostics, *, by_score: bool) -> Iterator[Finding]:
     """Scores at an end concern what is read from the curve, not what raw weights correct."""
+    overlap = checked.overlap
+    others = "logged" if checked.evidence.data.logging_policy else "labelled"
     if overlap.affinity < _GOOD_AFFINITY:
         status = REFUSE if overlap.affinity < MIN_AFFINITY else CAUTION
         yield (
             status,
-            f"scores overlap too little with the logged ones (A_B {overlap.affinity:.2f})",
+            f"scores overlap too little with the {others} ones (A_B {overlap.affinity:.2f})",
         )
     if overlap.card == REFUSE:
         outside = _percent(overlap.out_of_range)
@@ -116,8 +112,8 @@ def _borrowing(
     if estimate.n_own or evidence.is_logging_policy or RAW_WEIGHTS in requires:
         return
     transport = checked.audit.status.replace("_", " ")
-    lender = evidence.data.logging_policy
-    yield CAUTION, f"borrows its calibration from {lender} (transport {transport})"
+    lenders = ", ".join(evidence.data.lenders)
+    yield CAUTION, f"borrows its calibration from {lenders} (transport {transport})"
 
 
 def _precision(estimate: Estimate, scale: Scale) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ The second sum is the error from a finite number of labels. Summed by prompt, th
 clustered standard error (Liang and Zeger 1986). Residuals are of curves that were fitted without
 the prompt, which is conservative.
 
-Letters: r rows, m labelled logged rows, g prompts.
+Letters: r rows, m labelled rows that the calibration is fitted to, g prompts.
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ def linear_estimate(
     extra_influence: Array | float = 0.0,
     centre: float | None = None,
     n_own: int = 0,
+    n_probe: int = 0,
     ess: float | None = None,
 ) -> Estimate:
     """Return the sum of the terms with its standard error over prompts.
@@ -111,6 +112,7 @@ def linear_estimate(
     centre           subtracted from calibrated scores, by default the value: for weights scaled to
                      sum to one. Zero for weights that are not scaled
     n_own            labels of the policy's own draws that take part
+    n_probe          of them, those that the calibration was not fitted to
     """
     value = sum(term.total for term in terms)
     labelled = calibration.rows
@@ -141,7 +143,7 @@ def linear_estimate(
         influence=by_score + by_label,
         influence_labels=by_label,
         std_error_labels=clustered_error(by_label, present)[0],
-        n_labels=len(labelled) + n_own,
+        n_labels=len(labelled) + n_probe,
         n_own=n_own,
         effective_labels=effective_sample_size(weights) if weights.any() else None,
         ess=ess,

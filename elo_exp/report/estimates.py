@@ -68,7 +68,7 @@ def diagnostics(analysis: Analysis) -> dict[str, Any]:
         "calibration": {
             "mode": "two_stage" if analysis.data.covariates else "monotone",
             "n_labels": len(labelled),
-            "label_share": len(labelled) / len(analysis.data.logged),
+            "label_share": len(labelled) / len(analysis.data.pool),
             "rmse_cross_fitted": float(np.sqrt((residual**2).mean())),
             "lowest_score": float(labelled.score.min()),
             "highest_score": float(labelled.score.max()),
