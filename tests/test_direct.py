@@ -192,8 +192,8 @@ def test_one_file_of_answers_scores_and_labels_is_enough(tmp_path: Path):
     ("settings", "words"),
     [
         (["oracle.fresh_dir=no.jsonl"], "oracle.fresh_dir: found no file or folder no.jsonl"),
-        (["oracle.fresh_dir=.", "compat=cje-0.3"], "oracle.logged: names no file. Expected one"),
-        (["oracle.fresh_dir=.", "oracle.grid=true"], "oracle.logged: names no file. Expected"),
+        (["oracle.fresh_dir=.", "compat=cje-0.3"], "oracle.logged: found no log-probabilities, w"),
+        (["oracle.fresh_dir=.", "oracle.grid=true"], "oracle.logged: found no log-probabilities"),
         (["oracle.fresh_dir=.", "oracle.label_fraction=.5"], "oracle.label_fraction: is about"),
         (["oracle.fresh_dir=.", "oracle.check_nats=1"], "oracle.check_nats: is about answers"),
     ],

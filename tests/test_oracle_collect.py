@@ -60,6 +60,7 @@ def collected() -> LoggedData:
             Prompt(prompt_id=name, text=f"{name}?", source="own", subject="")
             for name in named(list(TEXTS))
         ],
+        logging_policy="base",
         responses={
             policy: named([response(policy, text) for text in TEXTS])
             for policy in FORCED
@@ -151,16 +152,17 @@ TINY = ("entrant=[tiny_base,tiny_clone]",)
         (["oracle.scale=[0,100]"], "oracle.scale: found [0.0, 100.0]. Expected [0, 1], which coll"),
         (["oracle.scale=[1,0]"], "oracle.scale: found [1.0, 0.0]. Expected a low below a high"),
         (["oracle.covariates=[difficulty]"], "oracle.covariates: found difficulty, which collected"),
-        (["entrant=[tiny_base]"], "entrant: found tiny_base alone."),
         ([*TINY, "oracle.logging_policy=base"], "oracle.logging_policy: found 'base'. Expected one of "),
-        (["entrant=[tiny_base,probe_hedged]"], "entrant.probe_hedged: records no log-prob"),
-        ([*TINY, "oracle.policies=[tiny_base]"], "oracle.policies: found 'tiny_base'. Expected one of "),
+        (["entrant=[tiny_base,probe_hedged]", "oracle.logging_policy=probe_hedged"],
+         "entrant.probe_hedged: records no log-prob"),
+        (["entrant=[tiny_base,probe_hedged]", "compat=cje-0.3"], "oracle.logged: found no log-pro"),
+        ([*TINY, "oracle.policies=[ann]"], "oracle.policies: found 'ann'. Expected one of tiny_ba"),
         ([*TINY, "oracle.prompts=arena"], "arena.path: names no file."),
         ([*TINY, "scoring@oracle_scoring=score"], "judge@oracle_judge: is the judge itself"),
         (["judge=haiku", "entrant=[tiny_base,tiny_clone]"], "judge@oracle_judge: found lexical"),
         (["judge@oracle_judge=opus", "oracle_judge.budget_usd=5"], "oracle_judge.budget_usd: fo"),
         (["mode=pilot"], "entrant: none is chosen, and simulated policies have no use for claude-"),
-        ([*TINY, "oracle.n_prompts=15"], "oracle.label_fraction: 0.5 of 15 logged answers are 8 labels."),
+        ([*TINY, "oracle.n_prompts=15"], "oracle.label_fraction: 0.5 of 15 answers are 8 labels."),
     ],
 )  # fmt: skip
 def test_mistakes_are_refused_before_anything_is_generated(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from elo_exp.store.usage import Usage
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, plain_text, sha256
 from tests.commands import start
+from tests.data import BANK
 from tests.openai_server import alone
 from tests.oracle_demo import (
     N_LABELS,
@@ -214,6 +215,108 @@ def test_an_oracle_beyond_its_budget_is_refused_before_the_judge_is_paid(told: T
         ran(told.folder, *given)
     status = said(told.folder, *given, "status=true")
     assert "missing: 465 scores, 138 labels." in status
+
+
+# Entrants without log-probabilities
+
+
+def hosted(folder: Path, server: AnthropicServer) -> list[str]:
+    given = [f"entrant.claude.base_url={server.url}", "oracle.n_prompts=24"]
+    return [*given, f"entrant.recorded.path={folder}/recorded.jsonl"]
+
+
+def hosted_run(folder: Path, server: AnthropicServer, *settings: str) -> Any:
+    """Claude and recorded answers beside others, scored and labelled by comparing words."""
+    given = hosted(folder, server)
+    with oracle_of(folder, *given, *settings) as (experiment, context):
+        try:
+            experiment.dry_run(context)
+            return experiment.run(context), context.store.usage
+        finally:
+            client = vars(experiment.entrant["claude"].api).get("_client")  # type: ignore[attr-defined]
+            if client is not None:
+                client.close()  # its sockets would live as long as the process
+
+
+@pytest.fixture
+def claude(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[AnthropicServer]:
+    alone(monkeypatch, tmp_path)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
+    bank = [row for _, row in read_jsonl(BANK)]
+    answers = [
+        {"prompt_id": row["prompt_id"], "response_text": f"Rest. {row['text']}"}
+        for row in bank
+    ]
+    write_jsonl(tmp_path / "recorded.jsonl", answers)
+    with AnthropicServer(outcomes=lambda params, _: Says("Take rest.")) as server:
+        yield server
+
+
+def test_claude_and_recorded_answers_are_policies_and_nothing_is_paid_twice(
+    tmp_path: Path, claude: AnthropicServer
+):
+    """No one is scored on another's answers: all are labelled on the same prompts."""
+    chosen = ("entrant=[claude,recorded]", "oracle.label_fraction=.9")
+    planned = said(
+        tmp_path, *chosen, "entrant.recorded.path=recorded.jsonl", "plan=true"
+    )
+    assert planned.count("which costs nothing") == 2
+    report, usage = hosted_run(tmp_path, claude, *chosen)
+    assert sum(claude.meter.billed_bodies.values()) == usage.responses_generated - 24
+    assert set(claude.meter.billed_bodies.values()) == {1}
+    rows = {(e["policy"], e["estimator"]): e for e in report.tables["estimates"]}
+    for policy in ("claude", "recorded"):
+        assert rows[policy, "anchored"]["rests_on"] == "own labels"
+        assert rows[policy, "direct"]["value"] is not None
+        assert rows[policy, "dr_cpo"]["reason"] == "no log-probabilities"
+    labelled = {
+        row["prompt_id"]
+        for policy in ("claude", "recorded")
+        for _, row in read_jsonl(tmp_path / f"run/fresh/{policy}.jsonl")
+        if row["oracle_label"] is not None
+    }
+    assert len(labelled) == 22
+    again, _ = hosted_run(tmp_path, claude, *chosen)
+    assert again.tables == report.tables
+    assert set(claude.meter.billed_bodies.values()) == {1}
+    status = said(tmp_path, *chosen, *hosted(tmp_path, claude), "status=true")
+    assert status.endswith("complete")
+
+
+def test_beside_policies_with_log_probabilities_others_get_what_does_without(
+    tmp_path: Path, claude: AnthropicServer
+):
+    chosen = "entrant=[claude,tiny_base,tiny_clone,recorded]"
+    quick = small("tiny_base", "tiny_clone")[1:]
+    fractions = ("oracle.label_fraction=1", "oracle.validation_fraction=1")
+    report, _ = hosted_run(tmp_path, claude, chosen, *quick, *fractions)
+    assert report.facts["logging_policy"] == "tiny_base"
+    assert report.facts["policies"] == ["claude", "tiny_clone", "recorded"]
+    rows = {(e["policy"], e["estimator"]): e for e in report.tables["estimates"]}
+    assert rows["tiny_clone", "snips"]["value"] is not None
+    assert rows["claude", "snips"]["reason"] == "no log-probabilities"
+    assert rows["claude", "anchored"]["rests_on"] == "own labels"
+
+
+def test_what_stops_a_judge_or_an_entrant_does_so_before_an_entrant_is_paid(
+    tmp_path: Path, claude: AnthropicServer, monkeypatch: pytest.MonkeyPatch
+):
+    chosen = ("entrant=[claude,recorded]", "oracle.label_fraction=.9")
+    url = f"judge.base_url={claude.url}"
+    paid = ("judge=haiku", url, "judge@oracle_judge=haiku", f"oracle_{url}")
+    capped = ("judging.budget_usd=1", "oracle.budget_usd=.0001")
+    with pytest.raises(
+        UserError, match=r"^oracle\.budget_usd: 44 scores by claude-haiku"
+    ):
+        hosted_run(tmp_path, claude, *chosen, *paid, *capped)
+    with pytest.raises(UserError, match="^judging.stored_only: entrant claude has pro"):
+        hosted_run(tmp_path, claude, *chosen, "judging.stored_only=true")
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    with pytest.raises(UserError, match="ANTHROPIC_API_KEY"):
+        hosted_run(tmp_path, claude, *chosen)
+    assert not claude.meter.billed_bodies
 
 
 # Two judges that are paid

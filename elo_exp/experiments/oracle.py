@@ -24,9 +24,10 @@ from elo_exp.arena import sources as arenas
 from elo_exp.arena.settings import ArenaSource
 from elo_exp.data import bank
 from elo_exp.data.scoring import ScoreRubric
+from elo_exp.entrants import Policy
 from elo_exp.estimators import Estimator
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Judged, parse_shard
+from elo_exp.experiments.judged import Judged, parse_shard, preflight
 from elo_exp.files import sha256, write_csv, write_json
 from elo_exp.judges import ApiJudge, Judge, PaidJudge
 from elo_exp.oracle import cje, simulated
@@ -184,10 +185,13 @@ class Oracle(Judged):
             return f"oracle: {source} analysed; no call is made and nothing is paid"
         if recorded or self.is_simulated:
             return None
-        builder = self.builder(context.store)
+        builder, store = self.builder(context.store), context.store
         if asked:
             return builder.status() if self.status else builder.plan()
-        pipeline.all_generated(builder.prompts, builder.policies, builder.store)
+        prompts, entrants = builder.prompts, builder.entrants
+        stored_only = self.judging.stored_only
+        preflight(prompts, entrants, None, store, stored_only=stored_only)
+        pipeline.all_generated(prompts, entrants, store)
         return None  # every model was found
 
     def run(self, context: Context) -> Report:
@@ -333,34 +337,52 @@ class Oracle(Judged):
         return not self.is_recorded and not self.entrant
 
     @property
-    def logging_policy(self) -> str:
-        return self.oracle.logging_policy or next(iter(self.entrant))
+    def policies(self) -> dict[str, Policy]:
+        """Entrants that record log-probabilities, the logging policy first; none without a target.
+
+        Raises UserError for a logging policy that records none.
+        """
+        every = [
+            name
+            for name, entrant in self.entrant.items()
+            if isinstance(entrant, Policy) and entrant.logprobs
+        ]
+        first = self.oracle.logging_policy or next(iter(every), None)
+        targets = set(self.oracle.policies or every).intersection(every) - {first}
+        if first is None or (first in every and not targets):
+            return {}
+        one_of("oracle.logging_policy", first, self.entrant)
+        chosen = [first, *(name for name in every if name in targets)]
+        return pipeline.as_policies(
+            {name: self.entrant[name] for name in chosen}, logging_policy=first
+        )
 
     def builder(self, store: Store) -> LoggedDataBuilder:
         """Draw prompts and slices. Raises UserError where they would give too few labels."""
         assert self.judge and self.oracle_judge and self.scoring and self.oracle_scoring
-        chosen, first = self.oracle, self.logging_policy
+        chosen, policies = self.oracle, self.policies
+        first = next(iter(policies), None)
         prompts = self._prompts([self.scoring, self.oracle_scoring])
         ids = [prompt.prompt_id for prompt in prompts]
-        shares = dict.fromkeys(
-            [first, *(chosen.policies or self.entrant)], chosen.validation_fraction
-        )
-        shares[first] = chosen.label_fraction
+        names = [*([first] if first else []), *(chosen.policies or self.entrant)]
+        share = chosen.validation_fraction if first else chosen.label_fraction
+        shares = dict.fromkeys(names, share)
+        shares[names[0]] = chosen.label_fraction
         labelled = {
-            name: shuffled(ids, seed=chosen.seed, purpose=f"labels of {name}")[
-                : round(share * len(ids))
-            ]
+            name: shuffled(
+                ids, seed=chosen.seed, purpose=f"labels of {name if first else 'all'}"
+            )[: round(share * len(ids))]
             for name, share in shares.items()
         }
-        if (n := len(labelled[first])) < MIN_LABELS:
+        if (n := len(next(iter(labelled.values())))) < MIN_LABELS:
             raise UserError(
-                f"oracle.label_fraction: {chosen.label_fraction:g} of {len(ids)} logged answers "
-                f"are {n} labels. Expected {MIN_LABELS} or more: raise it, or oracle.n_prompts."
+                f"oracle.label_fraction: {chosen.label_fraction:g} of {len(ids)} answers are {n} "
+                f"labels. Expected {MIN_LABELS} or more: raise it, or oracle.n_prompts."
             )
-        entrants = {name: self.entrant[name] for name in shares}
         return LoggedDataBuilder(
             prompts=prompts,
-            policies=pipeline.as_policies(entrants, logging_policy=first),
+            entrants={name: self.entrant[name] for name in shares},
+            policies={name: policies[name] for name in shares if name in policies},
             judge=Rater(
                 judge=self.judge,
                 rubric=self.scoring,
@@ -393,10 +415,13 @@ class Oracle(Judged):
             )
         chosen = self.oracle
         needs_logs = self.compat or chosen.grid or chosen.truth == _LABELS
-        if needs_logs and self.is_recorded and chosen.logged is None:
+        has_logs = self.is_simulated or (
+            chosen.logged if self.is_recorded else self.policies
+        )
+        if needs_logs and not has_logs:
             raise UserError(
-                "oracle.logged: names no file. Expected one with log-probabilities for "
-                "compat=cje-0.3, oracle.grid=true and oracle.truth=labels."
+                "oracle.logged: found no log-probabilities, which compat=cje-0.3, oracle.grid=true "
+                "and oracle.truth=labels require. Name a file, or two entrants with logprobs=true."
             )
         if self.compat is not None:
             self._check_compat()
@@ -423,7 +448,8 @@ class Oracle(Judged):
         if self.is_simulated:
             self._check_simulated(overrides)
             return
-        self._check_policies()
+        for policy in chosen.policies or ():
+            one_of("oracle.policies", policy, self.entrant)
         if self.oracle.prompts == "arena":
             arena_rows.check(self.arena)
         self._check_judges()
@@ -494,17 +520,6 @@ class Oracle(Judged):
                 raise UserError(
                     f"oracle.{name}: found no file or folder {path}. Check the path."
                 )
-
-    def _check_policies(self) -> None:
-        one_of("oracle.logging_policy", self.logging_policy, self.entrant)
-        pipeline.as_policies(self.entrant, logging_policy=self.logging_policy)
-        targets = [name for name in self.entrant if name != self.logging_policy]
-        if not targets:
-            raise UserError(
-                f"entrant: found {self.logging_policy} alone. Choose target policies beside it."
-            )
-        for policy in self.oracle.policies or ():
-            one_of("oracle.policies", policy, targets)
 
     def _check_judges(self) -> None:
         assert self.judge and self.oracle_judge

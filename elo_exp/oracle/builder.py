@@ -13,7 +13,7 @@ from elo_exp import pipeline
 from elo_exp.console import text_table
 from elo_exp.data.pairing import Responses
 from elo_exp.data.scoring import ScoreRubric
-from elo_exp.entrants import Policy
+from elo_exp.entrants import Entrant, Policy
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.oracle.collection import LoggedData, Logprobs, Scores
 from elo_exp.pipeline import LogprobCheck, Plan
@@ -36,12 +36,15 @@ class Rater:
 class LoggedDataBuilder:
     """The steps of the collection.
 
-    policies       by name, the logging policy first
+    entrants       by name, the logging policy first
+    policies       of them, those that are weighted by log-probabilities, the logging policy first;
+                   none where every entrant is estimated from its own answers alone
     check_nats     by how much teacher forcing may differ from the log-probabilities at generation
     check_answers  number of answers for which clones are forced anew
     """
 
     prompts: Sequence[Prompt]
+    entrants: Mapping[str, Entrant]
     policies: Mapping[str, Policy]
     judge: Rater
     oracle: Rater
@@ -53,8 +56,8 @@ class LoggedDataBuilder:
     seed: int
 
     @property
-    def logging_policy(self) -> str:
-        return next(iter(self.policies))
+    def logging_policy(self) -> str | None:
+        return next(iter(self.policies), None)
 
     @property
     def _raters(self) -> list[Rater]:
@@ -64,11 +67,17 @@ class LoggedDataBuilder:
         """Run all steps.
 
         Raises UserError for a log-probability that differs, for a budget that is too small, and
-        where no logged answer has a score. What would stop the oracle is checked before the judge
-        is paid.
+        where no answer has a score that the calibration needs. What would stop the oracle is
+        checked before the judge is paid, and what would stop either before an entrant is paid.
         """
-        if not pipeline.all_generated(self.prompts, self.policies, self.store):
+        if not pipeline.all_generated(self.prompts, self.entrants, self.store):
             self._preflight(self._raters)  # before models work for hours
+        if pipeline.needs_paid_answers(self.prompts, self.entrants, self.store):
+            assumed, least = (self._assumed(at_least=some) for some in (False, True))
+            for rater in self._raters:
+                pipeline.check_before_answers(
+                    self._plan(rater, assumed), self._plan(rater, least), self.store
+                )
         responses, logprobs, checks = self._answer(self.prompts)
         plans = [self._plan(rater, responses) for rater in self._raters]
         for plan in plans:
@@ -77,6 +86,7 @@ class LoggedDataBuilder:
         self._preflight([rater for rater, plan in planned if plan.new])
         data = LoggedData(
             prompts=self.prompts,
+            logging_policy=self.logging_policy,
             responses=responses,
             logprobs=logprobs,
             scores=self._rate(self.judge, responses),
@@ -91,10 +101,11 @@ class LoggedDataBuilder:
                 },
             },
         )
-        if "logged.jsonl" not in data.files:
+        first = "logged.jsonl" if self.logging_policy else next(iter(data.files), "")
+        if first not in data.files:
             raise UserError(
-                f"judge: no answer of {self.logging_policy} has a readable score. See the store's "
-                "replies."
+                f"judge: no answer of {self.logging_policy or 'anybody'} has a readable score. See "
+                "the store's replies."
             )
         return data
 
@@ -108,6 +119,8 @@ class LoggedDataBuilder:
     ) -> tuple[Responses, Logprobs, list[LogprobCheck]]:
         """Answer with the logging policy, force all, check, then answer with the others."""
         first = self.logging_policy
+        if first is None:
+            return self._generate(prompts, list(self.entrants)), {}, []
         logged = self._generate(prompts, [first])
         logprobs = pipeline.teacher_force(
             prompts, logged[first], self.policies, self.store
@@ -127,13 +140,22 @@ class LoggedDataBuilder:
         ]
         for check in checks:
             check.check()
-        targets = [name for name in self.policies if name != first]
+        targets = [name for name in self.entrants if name != first]
         return {**logged, **self._generate(prompts, targets)}, logprobs, checks
 
     def _generate(self, prompts: Sequence[Prompt], names: Sequence[str]) -> Responses:
-        policies = {name: self.policies[name] for name in names}
+        entrants = {name: self.entrants[name] for name in names}
         return pipeline.generate(
-            prompts, policies, self.store, allow_missing=self.allow_missing
+            prompts, entrants, self.store, allow_missing=self.allow_missing
+        )
+
+    def _assumed(self, *, at_least: bool = False) -> Responses:
+        return pipeline.assume_responses(
+            self.prompts,
+            self.entrants,
+            self.store,
+            allow_missing=self.allow_missing,
+            at_least=at_least,
         )
 
     def _queries(
@@ -177,22 +199,21 @@ class LoggedDataBuilder:
 
     def plan(self) -> str:
         """Tables of what judge and oracle would be asked and paid; makes no call."""
-        responses = pipeline.assume_responses(
-            self.prompts, self.policies, self.store, allow_missing=self.allow_missing
-        )
+        assumed = self._assumed()
         judge, oracle = (
-            pipeline.plan_table(self._plan(rater, responses)) for rater in self._raters
+            pipeline.plan_table(self._plan(rater, assumed)) for rater in self._raters
         )
         return f"judge: all answers\n{judge}\noracle: its slices of them\n{oracle}"
 
     def status(self) -> str:
         """A table of what the store holds, by policy and step; makes no call."""
-        responses = pipeline.stored_responses(self.prompts, self.policies, self.store)
-        logged, n = responses[self.logging_policy], len(self.prompts)
+        responses = pipeline.stored_responses(self.prompts, self.entrants, self.store)
+        logged, n = responses.get(self.logging_policy or "", {}), len(self.prompts)
         n_forced = pipeline.n_forced(self.prompts, logged, self.policies, self.store)
         rows, missing = [], Counter[str]()
         for policy, answers in responses.items():
-            done = [(len(answers), n), (n_forced[policy], n)]
+            forced = (n_forced[policy], n) if policy in n_forced else (0, 0)
+            done = [(len(answers), n), forced]
             for rater in self._raters:
                 queries = self._queries(rater, {policy: answers})
                 n_wanted = len(rater.prompt_ids[policy])

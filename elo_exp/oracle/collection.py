@@ -61,11 +61,13 @@ class PolicySummary(Record):
 class LoggedData:
     """Everything collected; the mappings are from policy, the logging one first, to prompt id.
 
+    logging_policy  None where no log-probabilities are compared
     logprobs  nats, of the logging policy's answers
     models    names of judge and oracle and versions of their rubrics
     """
 
     prompts: Sequence[Prompt]
+    logging_policy: str | None
     responses: Responses
     logprobs: Logprobs
     scores: Scores
@@ -74,19 +76,19 @@ class LoggedData:
     models: Mapping[str, Any]
 
     @property
-    def logging_policy(self) -> str:
-        return next(iter(self.responses))
-
-    @property
     def targets(self) -> list[str]:
-        return list(self.responses)[1:]
+        return [name for name in self.responses if name != self.logging_policy]
 
     @cached_property
     def files(self) -> dict[str, list[dict[str, Any]]]:
         """Rows by file name, as oracle.logged, fresh_dir and probe_dir read them.
 
-        They have the answers with a score; those of the targets that have a label are the probe.
+        They have the answers with a score; those of the targets that have a label are the probe,
+        or, without a logging policy, keep it.
         """
+        if self.logging_policy is None:
+            every = {p: list(self._scored(p)) for p in self.targets}
+            return {f"fresh/{p}.jsonl": rows for p, rows in every.items() if rows}
         logged = list(self._scored(self.logging_policy))
         for row in logged:
             known = {
@@ -148,8 +150,12 @@ class LoggedData:
         drawn = [p for p in self.targets if f"fresh/{p}.jsonl" in self.files]
         for policy in set(self.targets).difference(drawn):
             logger.warning("warning: %s is left out: it has no readable score", policy)
-        folders = {"fresh_dir": run_dir / "fresh", "probe_dir": run_dir / "probe"}
-        return {"logged": run_dir / "logged.jsonl", "policies": drawn, **folders}
+        places = {"logged": "logged.jsonl", "fresh_dir": "fresh", "probe_dir": "probe"}
+        found = {name: run_dir / place for name, place in places.items()}
+        return {
+            "policies": drawn,
+            **{name: path for name, path in found.items() if path.exists()},
+        }
 
     def table(self) -> str:
         """The counts as a table for the console, with the checks."""
@@ -176,13 +182,10 @@ class LoggedData:
 
     def _summary(self, policy: str) -> PolicySummary:
         responses = self.responses[policy].values()
-        logged = self.responses[self.logging_policy]
-        base = self.logprobs[self.logging_policy]
-        known = {
-            name: value
-            for name, value in self.logprobs[policy].items()
-            if value is not None
-        }
+        logged = self.responses.get(self.logging_policy or "", {})
+        base = self.logprobs.get(self.logging_policy or "", {})
+        forced = self.logprobs.get(policy, {})
+        known = {name: value for name, value in forced.items() if value is not None}
         ratios = [
             value - other
             for name, value in known.items()
@@ -194,7 +197,7 @@ class LoggedData:
             n_empty=sum(not response.response_text for response in responses),
             n_cut_off=sum(response.finish_reason == "length" for response in responses),
             n_logprobs=len(known),
-            n_null=len(logged) - len(known),
+            n_null=len(forced) - len(known),
             n_zero=sum(
                 v == 0 and logged[n].response_text != "" for n, v in known.items()
             ),

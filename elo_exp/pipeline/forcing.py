@@ -66,10 +66,6 @@ def as_policies(
 
     Raises UserError for one that records no log-probabilities, or has another limit of tokens.
     """
-    if logging_policy not in entrants:
-        raise UserError(
-            f"logging_policy: found {logging_policy!r}. Expected one of {', '.join(entrants)}."
-        )
     policies: dict[str, Policy] = {}
     for name, entrant in entrants.items():
         if not (isinstance(entrant, Policy) and entrant.logprobs):
