@@ -328,22 +328,6 @@ def test_malformed_rows_may_be_dropped_and_are_counted(tmp_path, caplog):
     assert said in caplog.messages
 
 
-@pytest.mark.parametrize("ending", KINDS)
-def test_dropping_rows_is_advised_only_where_some_would_be_left(tmp_path, ending):
-    """A file of JSON lines may lack a field in one of its rows; a column is there or not."""
-    rows = [{"model_a": "ann", " model_b": "bob", "winner": "tie"}] * 2
-    path = write_table(tmp_path / f"battles.{ending}", rows)
-    lacks = "has no column 'model_b'. Name it with battles_columns.model_b=COLUMN."
-    said = refused(path)
-    assert said.endswith(f"{lacks} The row has 'model_a', ' model_b', 'winner'.")
-    said = refused(path, on_error="drop")
-    assert said.startswith(": no battle is left (0 filtered out, 2 dropped: ")
-    assert lacks in said
-    if ending == "jsonl":
-        mixed = write_table(tmp_path / "mixed.jsonl", [*rows, GOOD])
-        assert refused(mixed).endswith(" battles_on_error=drop leaves such rows out.")
-
-
 def test_a_column_that_is_chosen_by_name_must_be_there(tmp_path):
     """No file need have a dimension, but who names a column wants each of its values rated apart."""
     path = write_table(tmp_path / "battles.jsonl", [{**GOOD, "domain": "renal"}])

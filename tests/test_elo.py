@@ -306,17 +306,6 @@ def test_a_rating_that_says_little_is_flagged():
     assert (board.row("t").rating, board.row("t").n_battles) == (1400, 0)
 
 
-def test_many_passes_with_a_small_k_end_at_bradley_terry():
-    counts = {"ab": 30, "ba": 10, "bc": 24, "cb": 12, "ca": 5}
-    some = [battle(*pair) for pair, n in counts.items() for _ in range(n)]
-    limit = method().convergence(by_dimension({"d": some}))["d"].limit
-    board = rate(some * 400, k=0.25, n_perms=200, k_sweep=[])
-    for model in "abc":
-        assert board.row(model).rating == pytest.approx(limit[model], abs=1)
-    winless = [b for b in some if b.model_a != "c"]  # c sinks without end
-    assert method().convergence(by_dimension({"d": winless}))["d"].limit == {}
-
-
 # The standard error: how much the mean would move with other prompts
 
 

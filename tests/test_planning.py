@@ -229,15 +229,6 @@ def test_the_table_has_the_numbers_and_their_sums() -> None:
     ]
 
 
-def test_a_free_judge_has_no_cap_and_one_dimension_no_total() -> None:
-    free = plan(requests_of("factuality"), shipped("judge", "lexical"), (), ())
-    text = plan_table(free)
-    assert text.splitlines()[0] == "plan: judge lexical, which costs nothing"
-    assert cells(text, "factuality")[-3:-1] == ["0.00", "0.00"]
-    assert not re.search(r"cap|\$ expected:|total", text)
-    assert "tokens estimated from the length" in plan_table(plan_of(row_of()))
-
-
 # What it has cost
 
 

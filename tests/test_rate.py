@@ -6,9 +6,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
-import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from elo_exp.data import battle_files
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
 from elo_exp.report.placement import write_bootstraps
-from tests.commands import Ran, attempt, run, start
+from tests.commands import Ran, attempt, run
 from tests.data import by_dimension, shared_data, shipped, write_table
 from tests.pages import Reader
 
@@ -289,43 +287,3 @@ def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
         f"elo_exp: {path}:3: winner is 'both'. Expected one of model_a,"
     )
     assert "Traceback" not in ran.err
-
-
-@pytest.mark.slow
-def test_a_million_battles_are_rated_in_less_than_a_gigabyte(tmp_path: Path) -> None:
-    """Twenty models, a tenth of a unit of log-odds between neighbours, a fifth of the battles of
-    equals ties; ten on each question."""
-    rng = np.random.default_rng(0)
-    n, m = 10**6, 20
-    first = rng.integers(m, size=n)
-    second = (first + rng.integers(1, m, size=n)) % m
-    win = np.exp((first - second) / 20)
-    at = rng.random(n) * (win + 0.5 + 1 / win)  # Davidson's three weights, nu = 1/2
-    winner = np.where(at < win, "model_a", np.where(at < win + 0.5, "tie", "model_b"))
-    columns = (first, second, winner, np.arange(n) // 10)
-    with (tmp_path / "million.csv").open("w", encoding="utf-8") as file:
-        file.write("model_a,model_b,winner,question_id\n")
-        for a, b, word, q in zip(*(c.tolist() for c in columns), strict=True):
-            file.write(f"m{a},m{b},{word},q{q}\n")
-    quick = ("elo.n_perms=1", "elo.k_sweep=[]", "elo.n_bootstraps=0", "figures=false")
-    given = ("experiment=rate", "battles=million.csv", "rating=[davidson]", *quick)
-    running = start(*given, "tracker=local", folder=tmp_path)
-    assert running.stdout is not None and running.stderr is not None
-    with running.stdout, running.stderr:  # what it prints fits into a pipe
-        _, running.returncode, used = os.wait4(running.pid, 0)
-        ran = Ran(
-            tmp_path,
-            running.returncode,
-            running.stdout.read(),
-            running.stderr.read(),
-        )
-    assert ran.code == 0, ran.err
-    assert used.ru_maxrss * (1 if sys.platform == "darwin" else 1024) < 1e9
-    ratings = ran.read("ratings.json")["dimensions"]["overall"]["davidson"]["ratings"]
-    assert sum(r["n_battles"] for r in ratings) == 2 * n
-    found = {r["model"]: (r["rating"], r["std_error"]) for r in ratings}
-    for i in range(m):
-        rating, error = found[f"m{i}"]
-        assert error < 2
-        truth = 1400 + 400 / math.log(10) * (i - (m - 1) / 2) / 10
-        assert rating == pytest.approx(truth, abs=4 * error)

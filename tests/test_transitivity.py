@@ -107,32 +107,6 @@ def test_the_residuals_are_those_of_a_table_of_prompts_and_pairs():
     assert outcome(some)["chi_square"] == pytest.approx(chi_square)
 
 
-def test_the_statistic_is_walds_of_the_saturated_model():
-    """The win rates of six pairs, as log-odds with their clustered covariance, and the distance to
-    the nearest that are differences of four abilities."""
-    n, played = 4000, games(simulated(4000, 2), orders="both")
-    first, second = np.array(list(itertools.combinations(range(4), 2))).T
-    pair = (first[:, None] == played.first) & (second[:, None] == played.second)
-    rate = np.array([played.score[chosen].mean() for chosen in pair])
-    part = np.zeros((n, 6))
-    for p in range(6):
-        slope = pair[p].sum() * rate[p] * (1 - rate[p])
-        residual = (played.score[pair[p]] - rate[p]) / slope
-        part[:, p] = np.bincount(played.cluster[pair[p]], residual, n)
-    weight = np.linalg.inv(part.T @ part * n / (n - 1))
-    design = np.eye(4)[first, 1:] - np.eye(4)[second, 1:]
-    log_odds = np.log(rate / (1 - rate))
-    nearest = np.linalg.solve(design.T @ weight @ design, design.T @ weight @ log_odds)
-    left = log_odds - design @ nearest
-    found = outcome(simulated(4000, 2))
-    chi_square = found["chi_square"]
-    assert (found["df"], chi_square) == (
-        3,
-        pytest.approx(left @ weight @ left, rel=0.01),
-    )
-    assert found["p_value"] == pytest.approx(stats.chi2.sf(chi_square, 3), abs=2e-3)
-
-
 def test_the_p_value_is_that_of_a_beta_variable():
     """Of n normal prompts, the statistic is n times Beta(df / 2, (n - df) / 2)."""
     found = outcome(simulated(12, 3))
