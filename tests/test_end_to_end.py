@@ -158,20 +158,6 @@ def test_without_figures_the_rest_is_the_same(small: Ran):
     assert "<svg" not in (plain.run_dir / "report.html").read_text(encoding="utf-8")
 
 
-def test_ratings_are_compared_between_the_sources_of_the_prompts(demo: Ran):
-    """In calibration hedges are right on curated prompts alone; factuality has none of these."""
-    judge = demo.read("ratings.json")["judge"]
-    found = {name: judge[name]["strata"] for name in DIMENSIONS}
-    n_prompts = dict(
-        zip(*(found["factuality"][k] for k in ("strata", "n_prompts")), strict=True)
-    )
-    assert n_prompts == {"medmcqa_open": 24, "medqa": 69}
-    assert found["factuality"]["p_value"] > 0.05
-    assert found["calibration"]["p_value"] < 0.001
-    gap = found["calibration"]["most_varied_gap"]["gaps"]
-    assert len({row["gap"] > 0 for row in gap}) == 2
-
-
 def test_any_column_of_the_bank_may_be_the_stratum(small: Ran):
     by = run(*LOCAL, "stratum=subject", "figures=false", folder=small.folder)
     subjects = {row["stratum"] for row in table(by.run_dir / "strata.csv")}

@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from elo_exp import HOME
 from elo_exp.files import write_jsonl
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, longer, plain_text
@@ -181,42 +180,6 @@ def test_a_mistake_in_a_worker_is_one_line_as_without_launchers(
     assert (ran.code, "Traceback" in ran.err) == (1, False)
     assert "job 1 failed: UserError: missing.jsonl: cannot be read" in ran.out
     assert "sweep: 1 of 2 jobs finished" in ran.out
-
-
-ODD_JUDGE = """
-from dataclasses import dataclass
-
-class OddError(Exception):
-    def __init__(self, text, *, status):
-        super().__init__(text)
-
-@dataclass(kw_only=True)
-class OddJudge:
-    model: str
-    key_fields = ()
-
-    def cache_key(self):
-        return {}
-
-    def answer(self, requests, store):
-        raise OddError("a bug", status=500)
-"""
-
-
-@pytest.mark.slow
-def test_a_bug_in_a_job_is_told_in_words_and_in_full_in_its_log(
-    tmp_path: Path,
-):
-    (tmp_path / "odd.py").write_text(ODD_JUDGE)
-    (tmp_path / "judge").mkdir()
-    (tmp_path / "judge/odd.yaml").write_text("_target_: odd.OddJudge\nmodel: odd\n")
-    chosen = ("--config-dir", ".", "-m", "judge=odd,lexical", *JOBLIB, *QUICK)
-    path = os.pathsep.join([str(HOME), str(tmp_path)])
-    ran = attempt(*chosen, folder=tmp_path, anew=True, PYTHONPATH=path)
-    assert ran.code == 1
-    assert "job 0 failed: OddError: a bug" in ran.out
-    log = (ran.run_dir / "0/elo_exp.log").read_text()
-    assert 'raise OddError("a bug", status=500)' in log
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
 from elo_exp.ratings.leaderboard import (
@@ -53,16 +51,6 @@ def test_ranks(
     ratings: dict[str, float | None], expected: list[tuple[str, int | None]]
 ):
     assert ranked(ratings) == expected
-
-
-@given(st.lists(st.none() | st.integers(-3, 3).map(float), max_size=8), st.randoms())
-def test_which_model_has_which_rating_decides_alone(
-    values: list[float | None], random: Any
-):
-    names = [f"m{i}" for i in range(len(values))]
-    there = dict(zip(names, values, strict=True))
-    order = random.sample(names, len(names))
-    assert ranked(there) == ranked({name: there[name] for name in order})
 
 
 def test_rows_hold_none_for_what_is_not_known():

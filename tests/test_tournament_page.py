@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis.agreement import Agreement, RankCorrelation
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.responses import check_responses
@@ -464,36 +463,6 @@ def test_the_judge_is_described_by_the_numbers_of_ratings_json():
         ("Flips when the answers swap places", "caution"),
     ):
         assert words.replace("%", " %") in rows[name]
-
-
-KAPPA = {"n_comparisons": 2139, "n_prompts": 13, "agreement": 0.4136, "kappa": 0.1532}
-
-
-def test_agreement_of_dimensions_judges_and_repeats(standings: Standings):
-    two = Agreement(
-        first="tone", second="truth", dimension=None, ci_low=-0.05, ci_high=0.35, **KAPPA
-    )  # fmt: skip
-    judges = dataclasses.replace(two, first="crowd", second="gpt", dimension="d")
-    order = RankCorrelation(
-        first="crowd", second="gpt", dimension="d", n_models=59, rho=0.7104
-    )
-    repeats = dataclasses.replace(two, dimension="d", kappa=None, ci_low=None)
-    diagnoses = {
-        name: {**found, "repeats": repeats.to_dict()}
-        for name, found in standings.diagnoses.items()
-    }
-    some = dataclasses.replace(
-        standings,
-        diagnoses=diagnoses,
-        agreement=[two],
-        judges_agreement=[judges],
-        judges_ranks=[order],
-    )
-    rows = page(some).cells
-    numbers = ["2,139", "41 %", "0.15", "−0.05 to 0.35"]
-    assert ["tone", "truth", *numbers] in rows
-    assert ["crowd", "gpt", "d", *numbers, "0.71 (59 entrants)"] in rows
-    assert ["d", "2,139", "41 %", "–", "–"] in rows
 
 
 # Cost, and what is missing
