@@ -168,7 +168,7 @@ PLANS = {
     "mode=headline judge=opus": "plan: judge claude-opus",
     "experiment=oracle": "oracle: simulated policies are analysed; no call is made",
     "experiment=oracle entrant=[tiny_base,tiny_clone]": "oracle: its slices of them",
-    "experiment=arena": "  preference    592    1,184 ",
+    "experiment=arena": "  preference    593    1,186 ",
     "experiment=arena arena=file entrant=[recorded]": "plan: to count calls, tokens and dollars it needs "
     "entrant.recorded.path=VALUE",
     "experiment=rate": "plan: it makes no judge calls and costs nothing. To run it, set battles=VALUE",

@@ -146,15 +146,15 @@ def test_the_shipped_probes_lapse_on_about_their_share_but_not_together():
 
 def test_a_graded_probe_gives_the_first_words_of_the_reference(small_bank):
     def graded(**changes: Any) -> GradedProbe:
-        settings = {"keep": 0.6, "hedged": False, "lapse_rate": 0.0} | changes
-        name, path = "newcomer", str(small_bank)
-        return GradedProbe(entrant_id=name, bank_path=path, **settings)
+        given = {"style": "reference", "keep": 0.6, "lapse_rate": 0.0} | changes
+        given |= {"entrant_id": "newcomer", "bank_path": str(small_bank)}
+        return GradedProbe(lapse_style="swapped", **given)
 
     asked = dataclasses.replace(BLEEDING, gold_answer=None)  # as an arena has it
     assert answers(graded(), asked) == ["Firm pressure on."]
     assert answers(graded(keep=0.0), asked) == ["Firm."]
     assert answers(graded(keep=1.0, lapse_rate=1.0), asked) == ["Running water."]
-    (hedged,) = answers(graded(hedged=True), asked)
+    (hedged,) = answers(graded(style="hedged"), asked)
     assert " might perhaps be the following: Firm pressure on. " in hedged
     with pytest.raises(UserError, match="newcomer: found no reference for prompt 'p3'"):
         answers(graded(), HEDGE)

@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 from scipy import special
 
-from elo_exp.arena import simulated
 from elo_exp.arena.placement import Placement
+from elo_exp.arena.simulated import Simulated, true_abilities
 from elo_exp.data import bank
-from elo_exp.entrants.probe import GradedProbe
 from elo_exp.experiments import arena, placement_run
 from elo_exp.experiments.arena import Arena
-from elo_exp.files import read_jsonl
 from elo_exp.ratings.bradley_terry import POINTS, abilities
 from elo_exp.records import Comparison, JudgeReply, JudgeRequest, fingerprint
 from tests.arena_files import TheJudge
@@ -34,24 +32,25 @@ TRUTH = {
 ANCHORS = list(TRUTH)[:-1]
 
 
-def newcomer() -> GradedProbe:
-    return shipped("entrant", "newcomer", bank_path=str(BANK))
-
-
-def drawn(folder: Path, seed: int = 1) -> tuple[list[dict[str, str]], dict[str, float]]:
-    """Votes and true ratings."""
-    path = folder / "arena.jsonl"
-    truth = simulated.write(path, BANK, [newcomer()], n_votes=4000, seed=seed)
-    return [row for _, row in read_jsonl(path)], truth
+def simulated_by(seed: int = 1) -> Simulated:
+    return Simulated(n_votes=4000, seed=seed, bank_path=str(BANK))
 
 
 # The law
 
 
-def test_the_truth_is_no_draw(tmp_path: Path):
-    truth = drawn(tmp_path)[1]
-    assert {name: round(1000 + points) for name, points in truth.items()} == TRUTH
-    assert drawn(tmp_path, seed=2)[1] == truth
+def test_the_truth_is_no_draw():
+    newcomer = shipped("entrant", "newcomer", bank_path=str(BANK))
+
+    def rounded(baseline: str | None, seed: int = 1) -> dict[str, int]:
+        voters = simulated_by(seed)
+        board = voters.truth([newcomer], level=1000.0, baseline=baseline)
+        return dict(
+            zip(board.models, board.rating.round().astype(int).tolist(), strict=True)
+        )
+
+    assert rounded(None) == rounded(None, seed=2) == TRUTH
+    assert rounded("plain_45")["newcomer"] == 1002
 
 
 def test_the_quadrature_is_the_mean_over_drawn_likings():
@@ -62,12 +61,12 @@ def test_the_quadrature_is_the_mean_over_drawn_likings():
     wins = special.expit(appeal[:, :, None] - appeal[:, None]).mean(axis=(0, 3))
     np.fill_diagonal(wins, 0.0)
     expected = abilities(wins)
-    assert simulated.true_abilities(worth) == pytest.approx(expected, abs=0.02)
+    assert true_abilities(worth) == pytest.approx(expected, abs=0.02)
 
 
-def test_votes_follow_the_truth_and_tie_at_times(tmp_path: Path):
+def test_votes_follow_the_truth_and_tie_at_times():
     """Of one seed voters like some answers better than their words; 20 seeds tell."""
-    rows = [row for seed in range(20) for row in drawn(tmp_path, seed)[0]]
+    rows = [row for seed in range(20) for row in simulated_by(seed).votes]
     score = {"model_a": 1.0, "tie": 0.5, "model_b": 0.0}
     wins = np.zeros((len(ANCHORS),) * 2)
     for row in rows:
@@ -98,8 +97,8 @@ def test_alone_it_places_a_newcomer_of_known_rating(ran: Ran):
     )
     assert about["n_drawn"] == {"newcomer": 300}
     assert len(ran.rows("arena.jsonl")) == 4000
-    true = {name: round(rating) for name, rating in ran.read("truth.json").items()}
-    assert true == TRUTH
+    truth = ran.read("ratings.json")["dimensions"]["preference"]["truth"]["ratings"]
+    assert {row["model"]: round(row["rating"]) for row in truth} == TRUTH
 
 
 def test_it_ends_with_how_near_the_truth_it_came(ran: Ran):
@@ -149,7 +148,7 @@ def test_its_votes_are_a_template_for_an_arena_of_ones_own(ran: Ran):
         again.read("elo_ratings.json")["ratings"]
         == ran.read("elo_ratings.json")["ratings"]
     )
-    assert ": 0 new from lexical, 1,184 stored" in again.err
+    assert ": 0 new from lexical, 1,186 stored" in again.err
 
 
 def test_ratings_of_votes_that_were_left_out_are_read_from_the_run(ran: Ran):
@@ -172,8 +171,8 @@ def test_ratings_of_votes_that_were_left_out_are_read_from_the_run(ran: Ran):
     [
         (["arena.path=a.jsonl"], "Choose arena=file beside arena.path."),
         (["arena=[simulated,file]"], "arena: found simulated, which reads no battles."),
-        (["arena=file"], "Set arena.path=FILE and 'entrant=[mine]'."),
-        (["arena=file", "arena.path=a.jsonl"], "arena file. Set 'entrant=[mine]'."),
+        (["arena=file"], "'entrant=[mine]', and their arena: arena.path=FILE."),
+        (["arena=file", "arena.path=a.jsonl"], "models to place: 'entrant=[mine]'."),
     ],
 )
 def test_other_arenas_have_no_default_entrant(
@@ -214,12 +213,11 @@ def favourite(shown: Comparison) -> list[object]:
 
 
 def place(folder: Path, seed: int, judge: TheJudge | None = None) -> Placement:
-    given = ("experiment=arena", f"arena.seed={seed}", "figures=false")
-    with opened(folder, *given) as (job, context):
+    seeds = (f"arena.seed={seed}", f"arena.simulated.seed={seed}")
+    with opened(folder, "experiment=arena", *seeds, "figures=false") as (job, context):
         assert isinstance(job.experiment, Arena)
-        experiment, _ = job.experiment.simulate(folder)
-        experiment.judge = judge or experiment.judge
-        run = placement_run.start(experiment, context.store)
+        job.experiment.judge = judge or job.experiment.judge
+        run = placement_run.start(job.experiment, context.store)
         run.run()
         return arena.place(run)
 

@@ -7,12 +7,13 @@ sets without their texts where nothing depends on these, and once the texts of c
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elo_exp.arena.settings import ArenaSource
+from elo_exp.arena.simulated import Simulated
 from elo_exp.data import tables
 from elo_exp.models import checkpoints
 from elo_exp.records import UserError
@@ -75,7 +76,12 @@ def check(arena: ArenaSource) -> None:
             f"arena: found {arena.title}. Expected each once, with a name of its own."
         )
     for where, one in every.items():
-        if one.path is None and one.dataset is None:
+        has_source = one.path is not None or one.dataset is not None
+        if one.simulated and (has_source or len(every) > 1):
+            raise UserError(
+                "arena: found simulated, which reads no battles. Choose arena=file beside arena.path."
+            )
+        if not has_source and not one.simulated:
             raise UserError(
                 f"{where}.path: names no file. Set it with {where}.path=FILE, or choose a data "
                 "set: arena=NAME."
@@ -118,14 +124,23 @@ def read(
     sources = [
         (where, one, source)
         for where, one in members(arena).items()
-        for source in paths(one) or [_load(one)]
+        for source in _sources(one)
     ]
     for number, (where, one, source) in enumerate(sources):
         chosen = None if at is None else {i for n, i in at if n == number}
+        if isinstance(source, Simulated):
+            for i, vote in enumerate(source.votes):
+                if chosen is None or i in chosen:
+                    yield Row((number, i), f"vote {i + 1}", vote, one)
+            continue
         if chosen is None:
             _check_columns(where, one, source)
         if chosen is None or chosen:
             yield from _rows(one, number, source, chosen, with_texts)
+
+
+def _sources(arena: ArenaSource) -> Sequence[Path | Simulated | datasets.Dataset]:
+    return paths(arena) or [arena.simulated or _load(arena)]
 
 
 def _named(arena: ArenaSource) -> dict[str, str]:

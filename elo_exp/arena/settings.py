@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from elo_exp.arena.simulated import Simulated
 from elo_exp.types import Count, Natural
 
 Winner = Literal["model_a", "model_b", "tie", "tie (bothbad)"]
@@ -41,6 +42,7 @@ class ArenaSource:
     """A file or data set of human battles, and which of them are read."""
 
     name: str
+    simulated: Simulated | None  # in place of a path
     path: str | None
     dataset: str | None
     revision: str | None
@@ -67,7 +69,6 @@ class ArenaSource:
 class ArenaSettings(ArenaSource):
     """A source, and the battles that are drawn from it."""
 
-    n_votes: Count | None  # to simulate; None: the battles are read
     min_battles: Count
     n_battles: Count
     max_per_language: Count | None  # of the battles that may be drawn

@@ -1,6 +1,6 @@
 """An arena whose voters are simulated, so that the true rating of each model is known.
 
-Anchors are probes that keep more or less of the bank's references, some behind hedges. A voter
+Anchors are probes that give more or less of the bank's references, some behind hedges. A voter
 values the words of the reference and dislikes hedges; besides, all voters like or dislike an answer
 for reasons that no reader of the words can know.
 """
@@ -8,7 +8,9 @@ for reasons that no reader of the words can know.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +18,17 @@ from scipy import special
 
 from elo_exp.arrays import Array
 from elo_exp.data import bank
-from elo_exp.entrants.probe import GradedProbe
-from elo_exp.files import write_jsonl
+from elo_exp.entrants.probe import GradedProbe, Style
 from elo_exp.judges.lexical import content_words, is_hedged, without_hedges
 from elo_exp.ratings.bradley_terry import POINTS, abilities
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Prompt
+from elo_exp.types import Count, Natural
 
-# Shares of the reference that the anchors give, plainly and hedged
+# Shares of the reference that the anchors give, as it is or hedged
 _PLAIN = (1.0, 0.8, 0.6, 0.45, 0.3, 0.15)
 _HEDGED = (0.9, 0.7, 0.5, 0.35, 0.2)
-_LAPSES = 0.1  # share of prompts on which an anchor answers another one
+_LAPSE_RATE = 0.1  # share of prompts on which an anchor gives another one's
 _HEDGE_COST = 0.15  # of an answer's worth, which is at most 1
 _DECISIVENESS = 2.2  # log-odds of preferring an answer for each unit of worth
 _LIKING = 0.5  # standard deviation of an answer's log-odds beyond its worth
@@ -34,82 +37,87 @@ _TIES = 1.8  # ties for each vote against the favourite
 _NODES = 21
 
 
-def write(
-    path: Path,
-    bank_path: Path,
-    placed: Sequence[GradedProbe],
-    *,
-    n_votes: int,
-    seed: int,
-) -> dict[str, float]:
-    """Draw votes between anchors, and write them with the texts as an arena of one's own.
+@dataclass(kw_only=True)
+class Simulated:
+    """Votes between graded probes on the prompts of a bank that have a reference."""
 
-    Returns the true ratings of anchors and placed probes, in points from the anchors' mean.
-    """
-    prompts = [prompt for prompt in bank.load(bank_path) if prompt.gold_answer]
-    anchors = [
-        GradedProbe(
-            entrant_id=f"{style}_{100 * keep:02.0f}",
-            keep=keep,
-            hedged=style == "hedged",
-            lapse_rate=_LAPSES,
-            bank_path=str(bank_path),
-        )
-        for style, shares in (("plain", _PLAIN), ("hedged", _HEDGED))
-        for keep in shares
-    ]
-    answers = {
-        probe.entrant_id: [probe.answer(prompt) for prompt in prompts]
-        for probe in [*anchors, *placed]
-    }
-    worth = np.array([list(map(_worth, prompts, texts)) for texts in answers.values()])
-    write_jsonl(path, _votes(prompts, answers, worth[: len(anchors)], n_votes, seed))
-    theta = true_abilities(worth)
-    points = POINTS * (theta - theta[: len(anchors)].mean())
-    return dict(zip(answers, points.tolist(), strict=True))
+    n_votes: Count
+    seed: Natural
+    bank_path: str
 
+    @cached_property
+    def _prompts(self) -> list[Prompt]:
+        return [p for p in bank.load(Path(self.bank_path)) if p.gold_answer]
 
-def _worth(prompt: Prompt, answer: str) -> float:
-    wanted = content_words(prompt.gold_answer or "")
-    shared = len(wanted & content_words(without_hedges(answer)))
-    return shared / len(wanted) - _HEDGE_COST * is_hedged(answer)
+    @cached_property
+    def _anchors(self) -> list[GradedProbe]:
+        def probe(name: str, style: Style, keep: float) -> GradedProbe:
+            return GradedProbe(
+                entrant_id=f"{name}_{100 * keep:.0f}",
+                style=style,
+                keep=keep,
+                lapse_style="swapped",
+                lapse_rate=_LAPSE_RATE,
+                bank_path=self.bank_path,
+            )
 
+        plain = [probe("plain", "reference", keep) for keep in _PLAIN]
+        return plain + [probe("hedged", "hedged", keep) for keep in _HEDGED]
 
-def _votes(
-    prompts: Sequence[Prompt],
-    answers: Mapping[str, Sequence[str]],
-    worth: Array,
-    n_votes: int,
-    seed: int,
-) -> list[dict[str, str]]:
-    """Rows of votes between the models of worth (models, prompts), the first ones of `answers`."""
-    rng = np.random.default_rng([seed, n_votes])  # another stream than that of the draw
-    appeal = _DECISIVENESS * worth + rng.normal(0.0, _LIKING, worth.shape)
-    n_models, n_prompts = worth.shape
-    a = rng.integers(n_models, size=n_votes)
-    b = (a + 1 + rng.integers(n_models - 1, size=n_votes)) % n_models
-    at = rng.integers(n_prompts, size=n_votes)
-    p = special.expit(appeal[a, at] - appeal[b, at])
-    tied = np.minimum(_MOST_TIES, _TIES * np.minimum(p, 1.0 - p))
-    u = rng.random(n_votes)
-    winner = np.select(
-        [u < p - tied / 2, u < p + tied / 2], ["model_a", "tie"], "model_b"
-    )
-    names = list(answers)
-    return [
-        {
-            "question_id": prompts[q].prompt_id,
-            "model_a": names[i],
-            "model_b": names[j],
-            "winner": word,
-            "prompt": prompts[q].text,
-            "response_a": answers[names[i]][q],
-            "response_b": answers[names[j]][q],
+    @cached_property
+    def votes(self) -> list[dict[str, str]]:
+        """Rows of an arena of one's own, with the texts."""
+        rng = np.random.default_rng(self.seed)
+        worth = self._worth(self._anchors)
+        appeal = _DECISIVENESS * worth + rng.normal(0.0, _LIKING, worth.shape)
+        return [self._vote(appeal, rng) for _ in range(self.n_votes)]
+
+    def _vote(self, appeal: Array, rng: np.random.Generator) -> dict[str, str]:
+        i, j = rng.choice(len(appeal), 2, replace=False)
+        at = rng.integers(len(self._prompts))
+        p = special.expit(appeal[i, at] - appeal[j, at])
+        tied = min(_MOST_TIES, _TIES * min(p, 1.0 - p))
+        chances = (p - tied / 2, tied, 1.0 - p - tied / 2)
+        a, b, prompt = self._anchors[i], self._anchors[j], self._prompts[at]
+        return {
+            "question_id": prompt.prompt_id,
+            "model_a": a.entrant_id,
+            "model_b": b.entrant_id,
+            "winner": str(rng.choice(("model_a", "tie", "model_b"), p=chances)),
+            "prompt": prompt.text,
+            "response_a": a.answer(prompt),
+            "response_b": b.answer(prompt),
         }
-        for i, j, q, word in zip(
-            a.tolist(), b.tolist(), at.tolist(), winner.tolist(), strict=True
+
+    def truth(
+        self, placed: Sequence[GradedProbe], *, level: float, baseline: str | None
+    ) -> Leaderboard:
+        """Return the true ratings of anchors and placed probes.
+
+        level  that of the baseline, or the mean of the anchors
+        """
+        probes = sorted([*self._anchors, *placed], key=lambda probe: probe.entrant_id)
+        points = POINTS * true_abilities(self._worth(probes))
+        names = [probe.entrant_id for probe in probes]
+        fixed = [baseline] if baseline else [a.entrant_id for a in self._anchors]
+        return Leaderboard(
+            label="Truth",
+            interval=None,
+            models=tuple(names),
+            rating=level + points - points[np.isin(names, fixed)].mean(),
         )
-    ]
+
+    def _worth(self, probes: Sequence[GradedProbe]) -> Array:
+        """What each answer is worth to the voters (probes, prompts)."""
+
+        def worth(prompt: Prompt, answer: str) -> float:
+            wanted = content_words(prompt.gold_answer or "")
+            shared = len(wanted & content_words(without_hedges(answer)))
+            return shared / len(wanted) - _HEDGE_COST * is_hedged(answer)
+
+        return np.array(
+            [[worth(p, x.answer(p)) for p in self._prompts] for x in probes]
+        )
 
 
 def true_abilities(worth: Array) -> Array:

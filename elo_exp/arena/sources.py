@@ -140,6 +140,8 @@ def input_paths(arena: ArenaSource) -> dict[str, Path]:
     for where, one in arena_rows.members(arena).items():
         if one.path is not None and Path(one.path).is_dir():
             found[where] = Path(one.path)
+        if one.simulated:
+            found["bank"] = Path(one.simulated.bank_path)
         found |= {f"{where} {path.name}": path for path in arena_rows.paths(one)}
     return found
 

@@ -9,7 +9,6 @@ boilerplate and the wrong topic help nobody.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,23 +37,24 @@ VERSION = 1  # part of every cache key: raise it when a style's wording changes
 
 
 @dataclass(kw_only=True)
-class _Probe(ABC):
-    """lapse_rate  share of prompts, drawn by hash, that it answers in another way
-    bank_path   the bank with the references
+class ProbeEntrant:
+    """lapse_rate  share of prompts answered in the lapse style
+    bank_path   the bank of whose prompts `swapped` takes another one's answer
     """
 
     entrant_id: str
+    style: Style
+    lapse_style: Style
     lapse_rate: Share
     bank_path: str
 
-    @abstractmethod
-    def answer(self, prompt: Prompt) -> str: ...
-
-    @abstractmethod
-    def _style(self, prompt: Prompt) -> str: ...
+    def known_rank(self, dimension: str) -> int | None:
+        """Return the place among probes in a dimension that ships, from 0, best first."""
+        order = _BEST_FIRST.get(dimension)
+        return order.index(self.style) if order else None
 
     @cached_property
-    def _references(self) -> dict[str, str]:
+    def _golds(self) -> dict[str, str]:
         """The gold answers of the bank, by prompt_id."""
         prompts = bank.load(Path(self.bank_path))
         return {p.prompt_id: p.gold_answer for p in prompts if p.gold_answer}
@@ -62,8 +62,8 @@ class _Probe(ABC):
     @cached_property
     def _donors(self) -> dict[str, str]:
         """The next gold answer of the bank, by prompt_id; that of the last prompt is the first."""
-        golds = list(self._references.values())
-        return dict(zip(self._references, golds[1:] + golds[:1], strict=True))
+        golds = list(self._golds.values())
+        return dict(zip(self._golds, golds[1:] + golds[:1], strict=True))
 
     @property
     def input_files(self) -> Mapping[str, Path]:
@@ -83,25 +83,12 @@ class _Probe(ABC):
                 timestamp=utc_now(),
             )
 
-    def _lapses(self, drawn_by: str, prompt: Prompt) -> bool:
-        draw = int(fingerprint([drawn_by, prompt.prompt_id])[:8], 16) / 2**32
-        return draw < self.lapse_rate
-
-
-@dataclass(kw_only=True)
-class ProbeEntrant(_Probe):
-    """Answers in a style, and on a share of the prompts in its lapse style."""
-
-    style: Style
-    lapse_style: Style
-
-    def known_rank(self, dimension: str) -> int | None:
-        """Return the place among probes in a dimension that ships, from 0, best first."""
-        order = _BEST_FIRST.get(dimension)
-        return order.index(self.style) if order else None
-
     def _style(self, prompt: Prompt) -> Style:
-        return self.lapse_style if self._lapses(self.style, prompt) else self.style
+        return self._or_lapse(prompt, self.style)
+
+    def _or_lapse(self, prompt: Prompt, drawn_by: str) -> Style:
+        draw = int(fingerprint([drawn_by, prompt.prompt_id])[:8], 16) / 2**32
+        return self.lapse_style if draw < self.lapse_rate else self.style
 
     def answer(self, prompt: Prompt) -> str:
         style, gold = self._style(prompt), prompt.gold_answer
@@ -124,31 +111,32 @@ class ProbeEntrant(_Probe):
 
 
 @dataclass(kw_only=True)
-class GradedProbe(_Probe):
-    """Answers prompts of the bank with the first words of their references.
+class GradedProbe(ProbeEntrant):
+    """Answers with the first words of the bank's reference, also where the prompt comes without.
 
-    keep    share of the reference's words that it gives
-    hedged  whether it hedges
-    Where it lapses, another prompt's reference takes the place of the right one.
+    keep   share of the words
+    style  reference, or hedged: between hedges. Where it is swapped, by lapse, another prompt's
+           reference takes the place of the right one
     """
 
     keep: Share
-    hedged: bool
 
-    def _style(self, prompt: Prompt) -> str:
-        return "swapped" if self._lapses(self.entrant_id, prompt) else "graded"
+    def known_rank(self, dimension: str) -> None:
+        return None
+
+    def _style(self, prompt: Prompt) -> Style:
+        return self._or_lapse(prompt, self.entrant_id)
 
     def answer(self, prompt: Prompt) -> str:
-        if prompt.prompt_id not in self._references:
+        is_swapped = self._style(prompt) == "swapped"
+        gold = (self._donors if is_swapped else self._golds).get(prompt.prompt_id)
+        if gold is None:
             raise UserError(
                 f"entrant.{self.entrant_id}: found no reference for prompt {prompt.prompt_id!r} in "
-                f"{self.bank_path}, and it answers with nothing else. Choose another entrant, or "
-                "arena=simulated, which has the bank's prompts."
+                f"{self.bank_path}. Choose another entrant, or arena=simulated."
             )
-        is_swapped = self._style(prompt) == "swapped"
-        gold = (self._donors if is_swapped else self._references)[prompt.prompt_id]
         text = _first_words(gold, max(1, math.ceil(self.keep * len(gold.split()))))
-        if not self.hedged:
+        if self.style != "hedged":
             return text
         return (
             "It is hard to be certain, and opinions may differ. It might perhaps be the following: "

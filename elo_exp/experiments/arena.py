@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from elo_exp import pipeline
 from elo_exp.analysis import standings
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.standings import Standings
-from elo_exp.arena import joint_fit, placement, simulated
+from elo_exp.arena import joint_fit, placement
 from elo_exp.arena import rows as arena_rows
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.judge_calibration import calibrate, refusal, reliability
@@ -33,7 +32,7 @@ from elo_exp.entrants.probe import GradedProbe
 from elo_exp.experiments import Context, Report, placement_run
 from elo_exp.experiments.judged import Judged, answer_share
 from elo_exp.experiments.placement_run import PlacementRun
-from elo_exp.files import write_json
+from elo_exp.files import write_jsonl
 from elo_exp.judges import Judge
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
@@ -54,32 +53,7 @@ class Arena(Judged):
 
     @property
     def input_files(self) -> Mapping[str, Path]:
-        if self.is_simulated:
-            return {"bank": Path(self.prompts.bank_path)}
         return arenas.input_paths(self.arena)
-
-    @property
-    def is_simulated(self) -> bool:
-        return self.arena.n_votes is not None
-
-    def simulate(self, folder: Path) -> tuple[Arena, dict[str, float]]:
-        """Write votes of arena=simulated to a folder.
-
-        Returns the experiment on them, and the true ratings by model, in points from the anchors'
-        mean. Without `arena.n_votes`, the experiment as it is and no ratings.
-        """
-        if self.arena.n_votes is None:
-            return self, {}
-        path = folder / "arena.jsonl"
-        truth = simulated.write(
-            path,
-            Path(self.prompts.bank_path),
-            [e for e in self.entrant.values() if isinstance(e, GradedProbe)],
-            n_votes=self.arena.n_votes,
-            seed=self.arena.seed,
-        )
-        read = replace(self.arena, path=str(path))
-        return replace(self, arena=read), truth
 
     def dry_run(self, context: Context) -> str | None:
         """Check the settings; with plan=true, return what judging would cost.
@@ -89,60 +63,29 @@ class Arena(Judged):
         self.check(context.overrides)
         if not self.plan:
             return None
-        with TemporaryDirectory() as folder:
-            experiment, _ = self.simulate(Path(folder))
-            run = placement_run.start(experiment, context.store)
-            return pipeline.plan_table(run.plan())
+        return pipeline.plan_table(placement_run.start(self, context.store).plan())
 
     def run(self, context: Context) -> Report:
-        experiment, truth = self.simulate(context.run_dir)
-        run = placement_run.start(experiment, context.store)
+        run = placement_run.start(self, context.store)
         if self.shard is not None:
             return answer_share(
                 self, run.prompts(run.random()), context.store, self.shard
             )
         run.run()
-        found = place(run)
-        if not truth:
-            return report(run, found, context)
-        ((method),) = self.rating.values()
-        baseline = truth.get(str(getattr(method, "baseline_model", "")), 0.0)
-        level = self.elo.initial_rating - baseline
-        true = {name: level + points for name, points in sorted(truth.items())}
-        board = Leaderboard(
-            label="Truth",
-            interval=None,
-            models=tuple(true),
-            rating=np.array(list(true.values())),
-        )
-        made = report(run, replace(found, truth=board), context)
-        written = [
-            context.run_dir / "arena.jsonl",
-            write_json(context.run_dir / "truth.json", true),
-        ]
-        return replace(made, artifacts=[*written, *made.artifacts])
+        return report(run, place(run), context)
 
     def check(self, overrides: Sequence[str] = ()) -> None:
         """Raise UserError for settings that do not fit together."""
-        has_source = self.arena.path is not None or self.arena.dataset is not None
-        if self.is_simulated and (has_source or self.arena.union):
-            raise UserError(
-                "arena: found simulated, which reads no battles. Choose arena=file beside arena.path."
-            )
         is_default = list(self.entrant) == ["newcomer"] and not any(
             word.startswith("entrant=") for word in overrides
         )
-        if not self.entrant or (is_default and not self.is_simulated):
-            unset = (
-                "'entrant=[mine]'"
-                if has_source
-                else "arena.path=FILE and 'entrant=[mine]'"
-            )
+        if not self.entrant or (is_default and not self.arena.simulated):
+            unread = self.arena.path is None and self.arena.dataset is None
             raise UserError(
-                f"entrant: none is chosen to be placed in arena {self.arena.name}. Set {unset}."
+                "entrant: none is chosen. Choose the models to place: 'entrant=[mine]'"
+                + (", and their arena: arena.path=FILE." if unread else ".")
             )
-        if not self.is_simulated:
-            arena_rows.check(self.arena)
+        arena_rows.check(self.arena)
         rubrics = list(self.rubric.values())
         if len(rubrics) != 1 or rubrics[0].needs_reference:
             names = ", ".join(rubric.dimension for rubric in rubrics)
@@ -200,6 +143,11 @@ def place(run: PlacementRun) -> Placement:
     )
     fit = None if calibration is None else calibration.fit
     reason, reliable = None, {}
+    (method,) = experiment.rating.values()
+    scale: dict[str, Any] = {
+        "level": float(experiment.elo.initial_rating),
+        "baseline": getattr(method, "baseline_model", None),
+    }
     if experiment.arena.placement == "calibrated":
         reason = refusal(fit)
         flags = {m: board.row(m).flag for m in placed}
@@ -211,14 +159,14 @@ def place(run: PlacementRun) -> Placement:
             by_judge, board = None, experiment.rate(by_humans)
             board = replace(board, flags={**board.flags, **refused})
         else:
-            ((method),) = experiment.rating.values()
             board = joint_fit.leaderboard(
                 fit,
                 every.n_battles(),
-                level=float(experiment.elo.initial_rating),
-                baseline=getattr(method, "baseline_model", None),
+                **scale,
                 unrated={every.models.index(m): f for m, f in flags.items() if f},
             )
+    voters = experiment.arena.simulated
+    graded = [e for e in experiment.entrant.values() if isinstance(e, GradedProbe)]
     held_out = [model for model in placed if model in experiment.arena.hold_out]
     rated = run.arena.battles.concatenate(run.arena.held_out)
     return Placement(
@@ -234,6 +182,7 @@ def place(run: PlacementRun) -> Placement:
             judged, by_judge or board, orders=experiment.judging.orders
         ),
         reliability=reliable,
+        truth=voters.truth(graded, **scale) if voters else None,
         calibration=calibration,
         human_board=experiment.rate(rated.among([*run.anchors, *held_out])),
     )
@@ -308,6 +257,9 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         battles=found.battles if chosen.inline_human else found.judged,
         battles_format=chosen.battles_format,
     )
+    if chosen.simulated:
+        path = run_dir / "arena.jsonl"
+        written.append(write_jsonl(path, chosen.simulated.votes))
     arena, drawn = run.arena, [draw for draws in run.drawn.values() for draw in draws]
     facts: dict[str, Any] = {
         "judge_model": found.judge_model,

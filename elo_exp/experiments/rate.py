@@ -96,8 +96,6 @@ class Rate:
         rating = {name: chosen[name] | ratings[name] for name in ratings}
         taken = {"elo": config["elo"] | found["elo"], "rating": rating}
         arena = found.get("arena") or {}
-        if arena.get("n_votes"):  # arena=simulated
-            arena["path"] = str(Path(folder) / "arena.jsonl")
         return (
             config
             | taken
