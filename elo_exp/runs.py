@@ -252,7 +252,7 @@ class FinishedRun:
     """What a run that rates left in its folder.
 
     name     the end of its path, as much as tells it from the others
-    ratings  the contents of ratings.json
+    ratings  the contents of ratings.json, without dimensions of an oracle run
     """
 
     name: str
@@ -311,6 +311,17 @@ class FinishedRun:
             found.setdefault(battle.dimension or self.dimensions[0], []).append(battle)
         return {dimension: Battles.from_rows(rows) for dimension, rows in found.items()}
 
+    def headlines(self) -> dict[str, Mapping[str, Any]]:
+        """Return the headline's row of estimates.json by policy; none where the run has no such."""
+        path = self.folder / "estimates.json"
+        rows = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+        return {row["policy"]: row for row in rows if row.get("headline")}
+
+    def influences(self) -> Mapping[str, Any]:
+        """Return influences.json: by policy, the value compared and its influence by prompt."""
+        path = self.folder / "influences.json"
+        return _json(path) if path.is_file() else {}
+
     def responses(self, entrant: str) -> dict[str, str]:
         """Return the texts by prompt; none of an entrant that did not answer in this run."""
         path = self.folder / "responses" / f"responses_{entrant}.jsonl"
@@ -324,8 +335,8 @@ class FoundRuns:
     left_out: list[str]  # of a sweep or a pattern: which folder, and why
 
 
-def read(chosen: Sequence[str]) -> FoundRuns:
-    """Return the runs of these folders, each once.
+def read(chosen: Sequence[str], *, with_oracle: bool = False) -> FoundRuns:
+    """Return the runs of these folders, each once; those of the oracle where asked.
 
     A sweep stands for its jobs, a pattern (*, ?) for the folders that match; what is not a finished
     run with ratings among them is left out. Raises UserError where such a folder is named.
@@ -335,7 +346,7 @@ def read(chosen: Sequence[str]) -> FoundRuns:
     for entry in chosen:
         for folder in _expanded(entry):
             try:
-                found[folder.resolve()] = _content(folder)
+                found[folder.resolve()] = _content(folder, with_oracle)
             except UserError as error:
                 if folder == Path(entry):
                     raise UserError(f"runs: {error}") from None
@@ -369,7 +380,7 @@ def sweep_jobs(folder: Path) -> list[Path]:
     return sorted(jobs, key=lambda path: int(path.name))
 
 
-def _content(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _content(folder: Path, with_oracle: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """manifest.json and ratings.json. Raises UserError where the run has not finished with both."""
     if not (folder / "manifest.json").is_file():
         raise UserError(
@@ -382,11 +393,13 @@ def _content(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             f"{folder} did not finish ({why}). Give its command again, or leave it out."
         )
     path = folder / "ratings.json"
+    if with_oracle and (folder / "estimates.json").is_file():
+        return manifest, {"dimensions": {}}
     if not path.is_file():
         kind = manifest.get("experiment")
         raise UserError(
             f"{folder} has no ratings to compare, being of experiment={kind}. Expected tournament, "
-            "rate or arena."
+            "rate, arena or oracle."
         )
     ratings = _json(path)
     try:

@@ -206,7 +206,8 @@ def _track(folder: Path, summary: SweepSummary, tracker: Tracker) -> None:
         counts = {"sweep/jobs": summary.n_jobs, "sweep/finished": summary.n_finished}
         figures = {f"figures/{plot.name}": plot for plot in summary.plots}
         charts = sweep_charts(summary.rows)
-        tracked.log({**counts, "sweep": summary.rows, **charts, **figures})
+        rows = summary.rows or summary.estimates
+        tracked.log({**counts, "sweep": rows, **charts, **figures})
 
 
 def finished(info: RunInfo) -> float | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from elo_exp.files import write_whole
 from elo_exp.records import UserError
 from tests.commands import QUICK, Ran, attempt, run
 from tests.data import write_table
+from tests.oracle_simulation import World, several, write
 from tests.pages import Reader
 
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
@@ -228,7 +231,7 @@ def test_patterns_and_sweeps_stand_for_their_finished_runs(
         ("whole", "found one finished run, {folder}/whole. Comparing takes two or more."),
         ("whole,nowhere", "runs: found no manifest.json in nowhere. Name the folder"),
         ("no*where", "runs: found no manifest.json in no*where. Name the folder"),
-        ("whole,others", "runs: others shares no entrant on any dimension with whole."),
+        ("whole,others", "runs: others shares no entrant on any dimension with whole, and no policy."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_one_line(folder: Path, chosen: str, said: str):
@@ -315,3 +318,84 @@ def test_a_rating_without_a_number_shows_why_and_earlier_attempts_are_paid(
     (top,) = (line.split() for line in out.splitlines() if line.split()[:1] == ["top"])
     assert top[2] == "unbeaten"
     assert "$3.25" in out
+
+
+# Oracle runs
+
+
+@pytest.fixture(scope="module")
+def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two policies on the same prompts, each in a run of its own as `x`, and both in one run."""
+    folder = tmp_path_factory.mktemp("estimated")
+    worlds = {
+        name: World(n=300, shift=shift, labelled=0.5, n_probe=60)
+        for name, shift in (("one", 0.0), ("other", 0.6))
+    }
+    data = several(5, **worlds)
+    write(data, folder / "both")
+    for name in worlds:
+        alone = {
+            kind: {"x": getattr(data, kind)[name]}
+            for kind in ("target_logprob", "fresh", "probe")
+        }
+        write(dataclasses.replace(data, policies=("x",), **alone), folder / name)
+    for name in ("both", *worlds):
+        sources = {"logged": "logged.jsonl", "fresh_dir": "fresh", "probe_dir": "probe"}
+        given = [f"oracle.{key}={name}/{file}" for key, file in sources.items()]
+        place = f"hydra.run.dir=run_{name}"
+        run(
+            "experiment=oracle",
+            *given,
+            "tracker=local",
+            "figures=false",
+            place,
+            folder=folder,
+        )
+    return folder
+
+
+def test_a_difference_between_runs_is_that_within_one_run(estimated: Path):
+    """Second opinion: differences.json of the run that has both."""
+    found = compare(estimated, "run_one", "run_other")
+    first, second = found.read("compare.json")["estimates"]
+    path = estimated / "run_both" / "differences.json"
+    (within,) = json.loads(path.read_text(encoding="utf-8"))
+    assert (first["difference"], second["n_shared_prompts"]) == (None, 300)
+    assert abs(second["difference"]) == pytest.approx(within["value"], abs=1e-9)
+    assert second["difference_std_error"] == pytest.approx(
+        within["std_error"], rel=1e-6
+    )
+    assert second["difference_p_holm"] == pytest.approx(within["p_value"], rel=1e-4)
+    assert "x differs significantly between runs." in found.out
+    assert "x differs significantly between runs" in (
+        found.run_dir / "report.html"
+    ).read_text(encoding="utf-8")
+
+
+def test_without_influences_the_errors_of_two_runs_are_independent(
+    estimated: Path, tmp_path: Path
+):
+    for name in ("run_one", "run_other"):
+        shutil.copytree(estimated / name, tmp_path / name)
+        (tmp_path / name / "influences.json").unlink()
+    found = compare(tmp_path, "run_one", "run_other")
+    _, row = found.read("compare.json")["estimates"]
+    errors = [
+        json.loads((tmp_path / name / "estimates.json").read_text(encoding="utf-8"))[0][
+            "std_error"
+        ]
+        for name in ("run_one", "run_other")
+    ]
+    assert row["difference_std_error"] == pytest.approx(math.hypot(*errors))
+    assert row["n_shared_prompts"] == 0
+    assert "unpaired" in found.out
+
+
+def test_runs_of_other_kinds_have_nothing_in_common(folder: Path, estimated: Path):
+    refused = attempt(
+        *COMPARE, f"runs=[{folder}/whole,{estimated}/run_one]", folder=folder
+    )
+    assert refused.code == 2
+    assert (
+        "shares no entrant on any dimension with whole, and no policy." in refused.err
+    )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from elo_exp.report import sweep_report
 from elo_exp.store.usage import Usage
+from tests.commands import run
 from tests.pages import Reader
 
 HOSTILE = "</table><script>alert(1)</script> !a_b"
@@ -56,7 +60,7 @@ ROWS = [
 
 
 def read(jobs: Sequence[Any] = TWO, rows: Sequence[Any] = ROWS) -> Reader:
-    return Reader(sweep_report.page("multirun", jobs, rows, [], []))
+    return Reader(sweep_report.page("multirun", jobs, rows, [], [], []))
 
 
 def test_jobs_stand_side_by_side_and_link_to_their_reports():
@@ -133,3 +137,22 @@ def test_names_are_text_whatever_they_hold():
     assert not {"s", "u", "q", "img"} & set(tags)
     cells = {cell for line in reader.cells for cell in line}
     assert {HOSTILE, "<u>", "<q>", "<img>"} <= cells
+
+
+def test_a_sweep_of_oracle_runs_shows_estimates(tmp_path: Path):
+    """Value, half-width and status by policy, as each job's estimates.json has them."""
+    settings = ("experiment=oracle", "tracker=local", "oracle.seed=1,2")
+    ran = run("-m", *settings, "hydra.sweep.dir=swept", folder=tmp_path)
+    with (tmp_path / "swept" / "sweep_summary.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    path = tmp_path / "swept" / "0" / "estimates.json"
+    expected = [row for row in json.loads(path.read_text("utf-8")) if row["headline"]]
+    own = [row for row in rows if row["job"] == "0"]
+    assert [row["policy"] for row in own] == [row["policy"] for row in expected]
+    assert [row["status"] for row in own] == [row["status"] for row in expected]
+    assert float(own[0]["value"]) == expected[0]["value"]
+    half_width = (expected[0]["ci_high"] - expected[0]["ci_low"]) / 2
+    assert float(own[0]["half_width"]) == pytest.approx(half_width)
+    shown = f"{expected[0]['value']:.3f} ± {half_width:.3f} report"
+    page = Reader((tmp_path / "swept" / "report.html").read_text(encoding="utf-8"))
+    assert shown in ran.out and shown in page.said

@@ -6,12 +6,14 @@ python -m elo_exp experiment=compare 'runs=[outputs/pilot_...,outputs/headline_.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtr
 
 from elo_exp import runs
 from elo_exp.analysis import agreement
@@ -21,6 +23,7 @@ from elo_exp.arrays import known
 from elo_exp.data.battles import Battles
 from elo_exp.experiments import Context, Report
 from elo_exp.files import write_csv, write_json
+from elo_exp.oracle.influence import clustered_error, t_quantile
 from elo_exp.records import Plot, UserError
 from elo_exp.report import compare_report
 from elo_exp.report.compare_report import Found, Row
@@ -35,6 +38,20 @@ _NO_BATTLES = Battles.from_rows([])
 _SAME_FIT = 0.01  # rating points between a run's rating and the fit of its battles
 _OF_A_RUN = ("experiment", "judge_model", "finished_at", "usage", "paid_before")
 _RATES = ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
+_OF_AN_ESTIMATE = (
+    "policy",
+    "value",
+    "ci_low",
+    "ci_high",
+    "status",
+    "rests_on",
+    "reason",
+)
+_OF_A_DIFFERENCE = (
+    *("difference", "difference_std_error", "difference_ci_low", "difference_ci_high"),
+    *("difference_p_value", "n_shared_prompts"),
+)
+_ROUNDING = 1e-12  # a standard error below is none
 _OF_A_SHIFT = ("std_error", "ci_low", "ci_high", "p_value")
 
 
@@ -44,7 +61,7 @@ class Compare:
 
     @property
     def input_files(self) -> Mapping[str, Path]:
-        found = runs.read(self.runs).runs
+        found = runs.read(self.runs, with_oracle=True).runs
         return {f"run {r.name}": r.folder / "manifest.json" for r in found}
 
     def dry_run(self, context: Context) -> None:
@@ -53,17 +70,19 @@ class Compare:
 
     def run(self, context: Context) -> Report:
         found = compare(_read(self.runs).runs)
-        shifted = compare_report.shifted(found)
+        metrics = compare_report.metrics(found)
+        moved = [abs(value) for name, value in metrics.items() if name != "n_runs"]
+        rows = found["estimates"] or found["ratings"]
         return Report(
-            headline=max((abs(row["shift"]) for row in shifted), default=0.0),
+            headline=max(moved, default=0.0),
             text=compare_report.text(found),
             facts={"compared": [row["folder"] for row in found["runs"]]},
             artifacts=[
                 write_json(context.run_dir / "compare.json", found),
-                write_csv(context.run_dir / "compare.csv", found["ratings"]),
+                write_csv(context.run_dir / "compare.csv", rows),
             ],
-            metrics=compare_report.metrics(found),
-            tables={"compare": found["ratings"]},
+            metrics=metrics,
+            tables={"compare": rows},
             figures=lambda: _figures(found),
             page=lambda title, manifest, plots: compare_report.page(
                 found, plots, title=title, manifest=manifest
@@ -75,6 +94,8 @@ def _figures(found: Found) -> Sequence[Plot]:
     from elo_exp.figures import sweep
 
     names = [row["run"] for row in found["runs"]]
+    if found["estimates"]:
+        return [sweep.estimates(found["estimates"], names)]
     return sweep.compare_plots(found["ratings"], names, found["method"])
 
 
@@ -85,7 +106,7 @@ def _read(folders: Sequence[str]) -> FoundRuns:
             "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]', a sweep, or "
             "'runs=[DIR/*]'."
         )
-    found = runs.read(folders)
+    found = runs.read(folders, with_oracle=True)
     if len(found.runs) < 2:
         there = (
             f"one finished run, {found.runs[0].folder}"
@@ -97,14 +118,14 @@ def _read(folders: Sequence[str]) -> FoundRuns:
     for other in others:
         if not _entrants(first) & _entrants(other):
             raise UserError(
-                f"runs: {other.name} shares no entrant on any dimension with {first.name}. "
-                "Compare runs that share some."
+                f"runs: {other.name} shares no entrant on any dimension with {first.name}, and no "
+                "policy. Compare runs that share some."
             )
     return found
 
 
 def _entrants(r: FinishedRun) -> set[tuple[str, str]]:
-    return {
+    return {("", policy) for policy in r.headlines()} | {
         (dimension, model)
         for dimension in r.dimensions
         for method in r.methods(dimension)
@@ -118,6 +139,7 @@ def compare(chosen: Sequence[FinishedRun]) -> Found:
     method        the one that leads, with its `label` and the kind of its `interval`
     runs          what each run is and what it cost
     ratings       by run, dimension and method: a Rating, and its shift from the first run
+    estimates     of oracle runs, by run and policy: the headline, and its difference from the first
     judge         rates by run and dimension; None where the run asked no judge
     overlaps      by run and dimension: what it shares with the first
     answers       by run and entrant: how many answers are those of the first run
@@ -150,19 +172,70 @@ def compare(chosen: Sequence[FinishedRun]) -> Found:
     adjusted = holm(np.array([np.nan if p is None else p for p in p_values]))
     for row, p_holm in zip(ratings, adjusted.tolist(), strict=True):
         row["shift_p_holm"] = known(p_holm)
-    leading = first.primary(first.dimensions[0]) or "elo"
-    board = first.stored(leading, first.dimensions[0])
+    dimension = next(iter(first.dimensions), "")
+    leading = first.primary(dimension) or "elo"
+    board = first.stored(leading, dimension)
     return {
         "method": leading,
         "label": board.get("label", leading),
         "interval": board.get("interval"),
         "runs": [_run_row(r, battles[r.name]) for r in chosen],
         "ratings": ratings,
+        "estimates": _estimate_rows(chosen),
         "judge": judge,
         "overlaps": overlaps,
         "answers": list(_answer_rows(chosen)),
         "differences": runs.differing({r.name: _circumstances(r) for r in chosen}),
     }
+
+
+# Estimates
+
+
+def _estimate_rows(chosen: Sequence[FinishedRun]) -> list[dict[str, Any]]:
+    """Differences are paired by prompt where both runs have stored their influences.
+
+    A prompt of both runs is one observation; else the two errors are taken to be independent.
+    """
+    rows = []
+    before, influences = chosen[0].headlines(), chosen[0].influences()
+    for r in chosen:
+        own = r.influences()
+        for policy, row in r.headlines().items():
+            found = dict.fromkeys(_OF_A_DIFFERENCE)
+            if r is not chosen[0] and policy in before:
+                pair = influences.get(policy), own.get(policy)
+                found |= _difference(before[policy], row, *pair)
+            estimate = {name: row[name] for name in _OF_AN_ESTIMATE}
+            rows.append({"run": r.name, **estimate, **found})
+    p_values = [row["difference_p_value"] for row in rows]
+    adjusted = holm(np.array([np.nan if p is None else p for p in p_values]))
+    for row, p_holm in zip(rows, adjusted.tolist(), strict=True):
+        row["difference_p_holm"] = known(p_holm)
+    return rows
+
+
+def _difference(before: Row, after: Row, a: Row | None, b: Row | None) -> Row:
+    if before["value"] is None or after["value"] is None:
+        return {}
+    n_shared, df = 0, math.inf
+    value = after["value"] - before["value"]
+    error = math.hypot(before["std_error"], after["std_error"])
+    if a and b:
+        prompts = {**a["influence"], **b["influence"]}
+        parts = [
+            (a["influence"].get(p, 0.0), b["influence"].get(p, 0.0)) for p in prompts
+        ]
+        n_shared = sum(first != 0 and second != 0 for first, second in parts)
+        by_prompt = np.array(parts)[:, 1] - np.array(parts)[:, 0]
+        value = b["value"] - a["value"]
+        error, df = clustered_error(by_prompt, np.ones(len(parts), dtype=bool))
+    half_width = t_quantile(df) * error
+    p_value = None
+    if error > _ROUNDING:
+        p_value = 2 * float(stdtr(df, -abs(value) / error))
+    numbers = (value, error, value - half_width, value + half_width, p_value)
+    return dict(zip(_OF_A_DIFFERENCE, (*numbers, n_shared), strict=True))
 
 
 # Shifts

@@ -110,6 +110,20 @@ def pair_by_k_and_n_perms(rows: Sequence[Row], first: str, second: str) -> Plot:
 
 
 @matplotlib.rc_context(style.STYLE)
+def estimates(rows: Sequence[Row], runs: Sequence[str]) -> Plot:
+    """Draw the headline of each policy in each of these oracle runs."""
+    rows = [{**row, "flag": "refused"} for row in rows]
+    names = {row["policy"]: label(row["policy"]) for row in rows}
+    size = kinds.lines(len(names) * len(runs))
+    figure, shown = panels({"": rows}, "mean oracle label", size=size)
+    numbers = "value", "ci_low", "ci_high"
+    for ax, some in shown:
+        kinds.intervals(ax, some, names, "run", runs, of="policy", numbers=numbers)
+    caption = "Headline of each policy in each run, with 95 % intervals over prompts."
+    return plot("estimates", figure, rows, "Mean oracle label of each policy", caption)
+
+
+@matplotlib.rc_context(style.STYLE)
 def compare_plots(rows: Sequence[Row], runs: Sequence[str], method: str) -> list[Plot]:
     """Draw each entrant's shift, by `method`, from its rating in the first of these runs."""
     moved = [

@@ -9,10 +9,14 @@ from typing import Any
 from elo_exp.analysis.comparisons import ALPHA
 from elo_exp.console import text_table
 from elo_exp.records import Plot
-from elo_exp.report.formats import NONE, between, names, number, p_value, percent
+from elo_exp.report.formats import NONE, between, count, names, number, p_value, percent
 from elo_exp.report.page import render
 
 Row = Mapping[str, Any]
+PAIRED = (
+    "Differences from run 1, of what the headlines rest on. Pairs: prompts of both runs, each one "
+    "observation; unpaired where no prompt is shared or influences.json is missing."
+)
 Found = Mapping[str, Any]  # as compare.json has it
 
 _MAX_ROWS = 60  # of a dimension on the console; all are in compare.csv
@@ -33,17 +37,24 @@ def shifted(found: Found) -> list[Row]:
 
 
 def metrics(found: Found) -> dict[str, float]:
-    """Return n_runs, and shift/<number of the run>/<dimension>/<model>."""
+    """Return n_runs, shift/<number of the run>/<dimension>/<model>, difference/<number>/<policy>."""
     number_of = numbers(found)
     values = {
         f"shift/{number_of[row['run']]}/{row['dimension']}/{row['model']}": row["shift"]
         for row in shifted(found)
     }
-    return {"n_runs": len(found["runs"]), **values}
+    differences = {
+        f"difference/{number_of[row['run']]}/{row['policy']}": row["difference"]
+        for row in found["estimates"]
+        if row["difference"] is not None
+    }
+    return {"n_runs": len(found["runs"]), **values, **differences}
 
 
 def headline(found: Found) -> str:
     """Return who moved, as the first sentence of page and console."""
+    if found["estimates"]:
+        return _policies_headline(found)
     tested = [row for row in shifted(found) if row["shift_p_holm"] is not None]
     moved = [row["model"] for row in tested if row["shift_p_holm"] <= ALPHA]
     verdicts = {overlap["verdicts"] for overlap in found["overlaps"]}
@@ -56,6 +67,16 @@ def headline(found: Found) -> str:
     if verdicts <= {"same", "nested"}:
         return "Same verdicts, other prompts: no shift"
     return "Ratings side by side: no shift can be tested"
+
+
+def _policies_headline(found: Found) -> str:
+    tested = [row for row in found["estimates"] if row["difference_p_holm"] is not None]
+    differing = [r["policy"] for r in tested if r["difference_p_holm"] <= ALPHA]
+    if differing:
+        return f"{names(list(dict.fromkeys(differing)))} differs significantly between runs"
+    return (
+        f"No difference between runs {'is significant' if tested else 'can be tested'}"
+    )
 
 
 def describe(row: Row) -> str:
@@ -117,6 +138,31 @@ def rating_table(found: Found, dimension: str) -> tuple[list[str], list[list[str
     return [*head, "Elo"] if has_elo else head, rows
 
 
+def estimate_table(found: Found) -> tuple[list[str], list[list[str]]]:
+    """Return head and rows of the headlines: policy by policy, a row for each run."""
+    head = ["Policy", "Run", "Value", "95 % CI", "Status", "Rests on"]
+    head += ["Difference", "95 % CI", "p (Holm)", "Pairs"]
+    rows = []
+    for row in sorted(found["estimates"], key=lambda row: row["policy"]):
+        ends = row["difference_ci_low"], row["difference_ci_high"]
+        n_pairs = row["n_shared_prompts"]
+        rows.append(
+            [
+                row["policy"],
+                str(numbers(found)[row["run"]]),
+                number(row["value"], 3),
+                between(row["ci_low"], row["ci_high"], 3),
+                row["status"],
+                row["rests_on"] or NONE,
+                number(row["difference"], 3, sign=True),
+                between(*ends, 3),
+                p_value(row["difference_p_holm"]),
+                "unpaired" if n_pairs == 0 else count(n_pairs),
+            ]
+        )
+    return head, rows
+
+
 def _ranks(row: Row) -> str:
     low, high = row["rank_low"], row["rank_high"]
     if low is None:
@@ -149,6 +195,10 @@ def text(found: Found) -> str:
     for row in found["runs"]:
         lines.append(f"run {numbers(found)[row['run']]}  {row['run']}: {describe(row)}")
     lines += ["", f"{headline(found)}."]
+    if found["estimates"]:
+        head, rows = estimate_table(found)
+        text = ("Status", "Rests on", "Pairs")
+        lines += ["", text_table(head, rows, text=text), PAIRED]
     for dimension in _dimensions(found):
         head, rows = rating_table(found, dimension)
         lines += ["", dimension, text_table(head, rows[:_MAX_ROWS])]
@@ -184,6 +234,8 @@ def page(
         manifest=manifest,
         found=found,
         headline=headline(found),
+        estimates=estimate_table(found),
+        paired=PAIRED,
         numbers=numbers(found),
         dimensions=_dimensions(found),
         tested=shifts,

@@ -42,6 +42,7 @@ def write(run_dir: Path, analysis: Analysis) -> list[Path]:
     }
     if not analysis.options.compat:
         found = analysis.comparison
+        documents["influences.json"] = influences(analysis)
         documents["differences.json"] = [d.to_dict() for d in found.differences]
         documents["ranking.json"] = [rank.to_dict() for rank in found.ranking]
         documents["next.json"] = found.next_step.to_dict()
@@ -49,6 +50,20 @@ def write(run_dir: Path, analysis: Analysis) -> list[Path]:
         *(write_json(run_dir / name, document) for name, document in documents.items()),
         write_csv(run_dir / "extreme_weights.csv", list(extreme_weights(analysis))),
     ]
+
+
+def influences(analysis: Analysis) -> dict[str, Any]:
+    """By policy, the value that differences are of, and the influence of each prompt on it."""
+    return {
+        policy: {
+            "value": found.anchor.value,
+            "influence": {
+                analysis.data.prompts[i]: float(found.anchor.influence[i])
+                for i in np.flatnonzero(found.anchor.influence)
+            },
+        }
+        for policy, found in analysis.headlines.items()
+    }
 
 
 def diagnostics(analysis: Analysis) -> dict[str, Any]:

@@ -32,6 +32,15 @@ _MAX_ROWS = 30  # jobs on the console; all are in sweep_summary.csv
 _MAX_MODELS = 8  # columns of a table of ratings
 _NO_BATTLES = Battles.from_rows([])
 _UNRATED = Rating(model="", rating=None)
+_OF_AN_ESTIMATE = (
+    "policy",
+    "value",
+    "ci_low",
+    "ci_high",
+    "status",
+    "rests_on",
+    "reason",
+)
 _INTERVAL = ("rating", "ci_low", "ci_high")
 
 
@@ -40,7 +49,8 @@ class SweepSummary:
     """What the finished jobs concluded, and the console's lines on all jobs."""
 
     config: Mapping[str, Any]  # of the last job that finished; empty where none did
-    rows: Sequence[Row]
+    rows: Sequence[Row]  # of ratings
+    estimates: Sequence[Row]  # of oracle runs
     plots: Sequence[Plot]
     n_finished: int
     n_jobs: int
@@ -73,8 +83,12 @@ def write(folder: Path) -> SweepSummary | None:
     jobs = [_job(job) for job in folders]
     finished = [job["job"] for job in jobs if job["finished"]]
     config = runs.manifest_if_any(folder / finished[-1])["config"] if finished else {}
-    rated = runs.read([str(folder)]).runs
-    rows, judges = _rating_rows(rated), _judge_rows(rated)
+    read = runs.read([str(folder)], with_oracle=True).runs
+    rows, judges, estimates = (
+        _rating_rows(read),
+        _judge_rows(read),
+        _estimate_rows(read),
+    )
     elo_rows = [{**row, "rating": row["elo"]} for row in rows if row["elo"] is not None]
     pair = config.get("sweep_pair") or ()
     unknown = [
@@ -82,12 +96,14 @@ def write(folder: Path) -> SweepSummary | None:
     ]
     plots = sweep.plots(elo_rows, None if unknown else pair)
     write_json(folder / "sweep_jobs.json", jobs)
-    for name, table in (("sweep_summary", rows), ("sweep_judges", judges)):
+    summary = rows or estimates
+    for name, table in (("sweep_summary", summary), ("sweep_judges", judges)):
         if table:
             write_csv(folder / f"{name}.csv", table)
     write_plots(folder, plots)
-    write_whole(folder / "report.html", page(folder.name, jobs, rows, judges, plots))
-    lines = _table(rows)
+    html = page(folder.name, jobs, rows, judges, estimates, plots)
+    write_whole(folder / "report.html", html)
+    lines = [*_table(rows), *_estimate_table(estimates)]
     for model in unknown:
         lines.append(f"sweep_pair: no job rates {model}, so the two best are drawn")
     for job in jobs:
@@ -97,6 +113,7 @@ def write(folder: Path) -> SweepSummary | None:
     return SweepSummary(
         config=config,
         rows=rows,
+        estimates=estimates,
         plots=plots,
         n_finished=len(finished),
         n_jobs=len(jobs),
@@ -123,18 +140,41 @@ def _job(folder: Path) -> dict[str, Any]:
 # Rows
 
 
+def _swept(jobs: Sequence[FinishedRun]) -> list[list[str]]:
+    """Return the overrides of each job that not all have."""
+    given = [job.manifest["overrides"] for job in jobs]
+    fixed = set.intersection(*map(set, given)) if given else set()
+    return [[word for word in words if word not in fixed] for words in given]
+
+
+def _estimate_rows(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
+    """Return the headline of each job and policy, as in sweep_summary.csv."""
+    return [
+        {
+            "job": job.folder.name,
+            "setting": " ".join(swept),
+            **{name: row[name] for name in _OF_AN_ESTIMATE},
+            "half_width": half_width(row),
+        }
+        for job, swept in zip(jobs, _swept(jobs), strict=True)
+        for row in job.headlines().values()
+    ]
+
+
+def half_width(row: Row) -> float | None:
+    """Return that of an estimate's interval before it was clipped to the scale."""
+    if row["value"] is None:
+        return None
+    ends = row["value"] - row["ci_low"], row["ci_high"] - row["value"]
+    return float(max(ends))
+
+
 def _rating_rows(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
     """Return a row for each job, dimension and model, as in sweep_summary.csv."""
-    given = [set(job.manifest["overrides"]) for job in jobs]
-    fixed = set.intersection(*given) if given else set()
     rows = []
-    for job in jobs:
+    for job, words in zip(jobs, _swept(jobs), strict=True):
         manifest, overrides = job.manifest, job.manifest["overrides"]
-        swept = [
-            word
-            for word in overrides
-            if word not in fixed and not word.startswith(_AXES)
-        ]
+        swept = [word for word in words if not word.startswith(_AXES)]
         for dimension in job.dimensions:
             method = job.primary(dimension) or "elo"
             leading = job.stored(method, dimension)
@@ -225,8 +265,12 @@ def leads(rows: Sequence[Row]) -> list[Lead]:
     return found
 
 
-def headline(rows: Sequence[Row]) -> str:
+def headline(rows: Sequence[Row], estimates: Sequence[Row] = ()) -> str:
     """Return whether the jobs agree, as the first sentence of page and console."""
+    if estimates:
+        n_reported = sum(row["status"] == "report" for row in estimates)
+        n_jobs = len(grouped(estimates, "job"))
+        return f"{n_reported} of {len(estimates)} estimates of {n_jobs} jobs may be reported"
     by_dimension = {
         name: leads(own) for name, own in grouped(rows, "dimension").items()
     }
@@ -290,6 +334,26 @@ def _table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+def _estimate_table(rows: Sequence[Row]) -> list[str]:
+    if not rows:
+        return []
+    policies = list(grouped(rows, "policy"))
+    cells = []
+    for job, own in grouped(rows, "job").items():
+        found = {row["policy"]: estimate(row) for row in own}
+        cells.append([job, own[0]["setting"], *(found.get(p, "") for p in policies)])
+    head = ["job", "setting", *policies]
+    table = text_table(head, cells[:_MAX_ROWS], text=head[1:])
+    return [f"{headline([], rows)}.", table]
+
+
+def estimate(row: Row) -> str:
+    """Return a headline's value, half-width and status."""
+    if row["value"] is None:
+        return str(row["status"])
+    return f"{number(row['value'], 3)} ± {number(row['half_width'], 3)} {row['status']}"
+
+
 def _lead(lead: Lead | None) -> str:
     if lead is None:
         return ""
@@ -306,6 +370,7 @@ def page(
     jobs: Sequence[Row],
     rows: Sequence[Row],
     judges: Sequence[Row],
+    estimates: Sequence[Row],
     plots: Sequence[Plot],
 ) -> str:
     """Return the whole report as one HTML file, which links to those of the jobs.
@@ -329,7 +394,12 @@ def page(
         "sweep",
         plots,
         title=title,
-        headline=headline(rows),
+        headline=headline(rows, estimates),
+        estimates={
+            job: {row["policy"]: estimate(row) for row in own}
+            for job, own in grouped(estimates, "job").items()
+        },
+        policies=list(grouped(estimates, "policy")),
         jobs=jobs,
         judges=judges,
         dollars_by={job: paid(bill) for job, bill in bills.items() if bill},

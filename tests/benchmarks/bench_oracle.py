@@ -23,8 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
-from elo_exp.oracle.data import Dataset, read_dataset
+from elo_exp.oracle.data import Dataset, read_dataset, take_truth
 from elo_exp.oracle.estimates import Analysis, Options, analyse
+from elo_exp.oracle.grid import Grid, GridSettings
 from tests.oracle_simulation import (
     NAMES,
     OPTIONS,
@@ -35,6 +36,7 @@ from tests.oracle_simulation import (
 )
 
 SIZES = (2482, 4965, 9930, 19860)
+GRID_SIZES = [250, 500, 1000, 2000, 3000, 5000]
 FULL = 9930  # rows of the experiment that this one follows
 SHIFTS = {
     "clone": 0.0,
@@ -135,9 +137,50 @@ def show_peer(python: str) -> bool:
     return largest < 1e-6
 
 
+def show_grid() -> bool:
+    """Print what a grid of 50 draws takes; whether sharing a draw beats estimating one by one."""
+    full = dataclasses.replace(
+        World(), n=2 * GRID_SIZES[-1], labelled=1.0, n_own=2 * GRID_SIZES[-1]
+    )
+    worlds = {p: dataclasses.replace(full, shift=shift) for p, shift in SHIFTS.items()}
+    hidden, truth = take_truth(several(1, **worlds))
+    axes = GridSettings(
+        sizes=GRID_SIZES,
+        label_shares=[0.05, 0.1, 0.25, 0.5, 1.0],
+        weights=["raw", "simcal"],
+        calibrations=["monotone"],
+        seeds=1,
+    )
+    grid = Grid(
+        data=hidden,
+        truth=truth,
+        estimators=axes.estimators(estimators(NAMES)),
+        calibrations=axes.calibrations,
+        options=OPTIONS,
+        cells=axes.cells(len(hidden.prompts)),
+        folder=Path(),
+    )
+    start = time.process_time()
+    for cell in grid.cells:
+        grid.estimate(cell)
+    shared = time.process_time() - start
+    start = time.process_time()
+    for cell in grid.cells:
+        drawn = cell.draw(hidden)
+        for name, part in grid.estimators.items():
+            analyse(drawn, {name: part}, OPTIONS)
+    alone = time.process_time() - start
+    print(
+        f"\ngrid: {len(SHIFTS)} policies x {len(NAMES)} estimators x {len(GRID_SIZES)} sizes x 5 shares "
+        f"x 2 weights x 50 draws: {50 * shared:.0f} CPU seconds, {25 * shared:.0f} on two cores;\n"
+        f"  one estimator at a time takes {alone / shared:.1f} times that"
+    )
+    return alone > shared
+
+
 def main() -> int:
     print(f"python {platform.python_version()}, numpy {np.__version__}, 1 thread used")
-    good = show_growth()
+    good = show_growth() and show_grid()
     if python := os.environ.get("CJE_PYTHON"):
         good = show_peer(python) and good
     else:
