@@ -274,7 +274,8 @@ class Oracle(Judged):
         files = {"logged": sources["logged"]}
         for name in ("fresh_dir", "probe_dir"):
             if sources.get(name):
-                paths = sorted(Path(sources[name]).glob("*.jsonl*"))
+                place = Path(sources[name])
+                paths = sorted(place.glob("*.jsonl*")) if place.is_dir() else [place]
                 files |= {f"{name}/{path.name}": path for path in paths}
         settings = {
             "version": __version__,
