@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,11 @@ def test_the_page_names_a_best_policy_only_where_the_differences_do(tmp_path: Pa
     found = oracle.report(analysed(several(1, **worlds)), {}, tmp_path)
     assert found.page is not None
     said = Reader(found.page("run", {}, [])).said
-    assert "good is best: 0.0" in said
+    lead = r"good is best: (\d\.\d+) \[(.*?), (.*?)\], 0\.\d+ \[0\.\d+, 0\.\d+\] above worse"
+    match = re.search(lead, said)
+    assert match
+    value, low, high = map(float, match.groups())
+    assert low < value < high
     assert "Next: good is best; no more labels are needed" in said
 
 
@@ -167,7 +172,11 @@ def test_without_entrants_policies_of_known_value_are_simulated(tmp_path: Path):
     logged = [row for _, row in read_jsonl(ran.run_dir / "logged.jsonl")]
     by_judge = {row["response"]: row["judge_score"] for row in logged}
     assert max(by_judge, key=by_judge.__getitem__).startswith("Certainly. ")
-    assert "Truth known: 3 reported, 3 of their intervals hold it" in ran.out
+    off = max(abs(rows[policy]["value"] - true[policy]) for policy in status)
+    ending = f"3 reported, at most {off:.3f} off it, 3 of their intervals hold it; 2 refused."
+    assert f"Truth known: {ending}" in ran.out
+    said = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8")).said
+    assert "tuned is best of the 3 policies with an estimate: 0." in said
     paid = attempt("experiment=oracle", "judge=haiku", folder=tmp_path)
     assert paid.code == 2
     assert "entrant: none is chosen" in paid.err

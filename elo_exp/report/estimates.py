@@ -171,19 +171,29 @@ def table(analysis: Analysis, truth: Mapping[str, Truth]) -> str:
 
 
 def against_truth(analysis: Analysis, truth: Mapping[str, Truth]) -> list[str]:
-    """How many headlines hold a known truth, by status; empty without one."""
+    """How near headlines came to a known truth, by status; empty without one."""
+    digits = analysis.data.scale.decimals + 1
     chosen = [e for e in analysis.estimates if e.headline and e.policy in truth]
     counts = []
     for status in STATUSES:
         some = [e for e in chosen if e.status == status]
-        held = sum(
-            e.ci_low <= truth[e.policy].mean <= e.ci_high
+        given = [
+            (
+                abs(e.value - truth[e.policy].mean),
+                e.ci_low,
+                e.ci_high,
+                truth[e.policy].mean,
+            )
             for e in some
-            if e.ci_low is not None and e.ci_high is not None
-        )
+            if e.value is not None and e.ci_low is not None and e.ci_high is not None
+        ]
+        near = ""
+        if given:
+            held = sum(low <= true <= high for _, low, high, true in given)
+            off = f"{max(given)[0]:.{digits}f}"
+            near = f", at most {off} off it, {held} of their intervals hold it"
         if some:
-            inside = "" if status == REFUSE else f", {held} of their intervals hold it"
-            counts.append(f"{len(some)} {_SAID[status]}{inside}")
+            counts.append(f"{len(some)} {_SAID[status]}{near}")
     return ["", f"Truth known: {'; '.join(counts)}."] if counts else []
 
 
