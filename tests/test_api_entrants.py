@@ -5,7 +5,6 @@ The real SDKs talk to real servers on 127.0.0.1, which keep the bill.
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import threading
@@ -22,7 +21,7 @@ from elo_exp.api.jobs import Completion
 from elo_exp.entrants.claude import ClaudeEntrant
 from elo_exp.entrants.openai_compatible import OpenAiCompatibleEntrant
 from elo_exp.pipeline import generating
-from elo_exp.records import Prompt, Response, UserError, fingerprint
+from elo_exp.records import Prompt, Response, UserError
 from elo_exp.store.store import Store
 from tests import anthropic_verdicts
 from tests.anthropic_server import AnthropicServer
@@ -165,38 +164,6 @@ def test_what_is_no_full_answer_is_an_answer_that_is_paid_for_once_and_kept(
             ]
     assert (response.finish_reason, response.response_text) == (finish_reason, text)
     assert server.billed.total() == 3
-
-
-# What an answer depends on
-
-CHANGES_THE_KEY: list[dict[str, Any]] = [
-    {"base_url": "http://127.0.0.1:8/v1"},
-    {"model": "large"},
-    {"system_prompt": ""},
-    {"max_tokens": 7},
-    {"max_tokens_name": "max_completion_tokens"},
-    {"temperature": 0.0},
-    {"top_p": 1.0},
-    {"seed": 0},
-    {"extra_body": {"top_k": 1}},
-]
-KEEPS_THE_KEY: list[dict[str, Any]] = [
-    {"concurrency": 1},
-    {"timeout_seconds": 1.0},
-    {"key_variable": "MY_KEY"},
-    {**PRICES, "budget_usd": 1.0},
-    {"base_url": "http://127.0.0.1:9/v1/"},
-]
-
-
-def key(**changes: Any) -> str:
-    (prompt,) = prompts(1)
-    return fingerprint(entrant(**changes).cache_key(prompt))
-
-
-def test_the_key_of_an_answer_has_all_that_is_sent_and_where_to_and_nothing_else():
-    assert len({key(), *(key(**some) for some in CHANGES_THE_KEY)}) == 10
-    assert {key(**some) for some in KEEPS_THE_KEY} == {key()}
 
 
 # Some at a time
@@ -471,19 +438,3 @@ def test_why_claude_stopped_is_kept(reason: str, finish_reason: str, claude):
     server.outcomes = lambda params, n: anthropic_verdicts.StopReason(reason)
     (response,) = answered(build(), prompts(1))
     assert response.finish_reason == finish_reason
-
-
-def test_the_claude_entrants_key_depends_on_what_is_sent(claude):
-    _, build = claude
-    (prompt,) = prompts(1)
-    changes: list[dict[str, Any]] = [
-        {},
-        {"model": "claude-opus-5-5"},
-        {"system_prompt": "x"},
-        {"effort": "low"},
-        {"max_tokens": 9},
-    ]
-    keys = {fingerprint(build(**some).cache_key(prompt)) for some in changes}
-    assert len(keys) == len(changes)
-    assert fingerprint(build(concurrency=1, budget_usd=1.0).cache_key(prompt)) in keys
-    assert "test-key" not in json.dumps(build().cache_key(prompt))

@@ -1,4 +1,4 @@
-"""Cache keys are frozen: what an earlier version has stored is still found."""
+"""Cache keys: what can change an answer is in them and nothing else, and what an earlier version has stored is found."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from typing import Any
 import pytest
 
 from elo_exp.records import Prompt, fingerprint
-from tests.data import shipped
+from tests.data import described, shipped
 
 PROMPT = Prompt(
     prompt_id="p1", text="Why?", source="s", subject="s", gold_answer="Because."
 )
+Settings = Mapping[str, Any]
 HUB = {"model": "me/model", "revision": "a" * 40, "dtype": "float32"}
+ADAPTERS = [f"me/{name}@{'a' * 40}" for name in ("one", "other")]
 BATTLE = {"model_a": "ann", "model_b": "bob", "winner": "model_a", "question_id": "p1"}
 FILES = {
     "model.gguf": "weights",
+    "copy.gguf": "weights",
+    "other.gguf": "other weights",
     "manifest.json": '{"config": {"num_shards": 2, "lora_r": 8, "lora_alpha": 16}}',
     "shard_0_lora.pt": "one",
     "shard_1_lora.pt": "two",
@@ -27,79 +31,126 @@ FILES = {
 }
 
 
-@pytest.fixture
-def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture(autouse=True)
+def in_a_folder_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, content in FILES.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    return shipped
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "key"),
-    [
-        (
-            "huggingface",
-            {**HUB, "temperature": 0.7, "logprobs": True},
-            "b52005d6e1d4291c667ea9340a005dc76556383a",
-        ),
-        (
-            "llama_cpp",
-            {"path": "model.gguf"},
-            "ea593e9429833188ff2f359a7db830835129f6a9",
-        ),
-        (
-            "poe",
-            {**HUB, "security_dir": ".", "rob_checkpoint": None},
-            "49211499da5110ed2b940653e1348c1f606b1a0b",
-        ),
-        (
-            "recorded",
-            {"entrant_id": "ann", "path": "responses.jsonl"},
-            "76dedb8de05633795f6bde644d856b039e7bd38c",
-        ),
-        (
-            "probe_hedged",
-            {"entrant_id": "ann"},
-            "ee5064f055d6dc94f7abb7ccc15e00247d9f967c",
-        ),
-    ],
-)
-def test_entrants(build: Any, name: str, settings: Mapping[str, Any], key: str):
-    assert fingerprint(build("entrant", name, **settings).cache_key(PROMPT)) == key
+def key(group: str, name: str, settings: Settings, prompt: Prompt = PROMPT) -> str:
+    """Of an entrant's answer, of a policy's log-probability, or of all that a judge is."""
+    part = shipped("entrant" if group == "policy" else group, name, **settings)
+    if group == "judge":
+        return fingerprint([part.model, part.cache_key(), part.key_fields])
+    if group == "policy":
+        return fingerprint(part.logprob_key(prompt))
+    return fingerprint(part.cache_key(prompt))
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "key"),
-    [
-        (
-            "huggingface",
-            {**HUB, "temperature": 0.7},
-            "0301798df7497cfb7cde8fb1266057b44848c4ae",
-        ),
-        (
-            "llama_cpp",
-            {"path": "model.gguf"},
-            "7a91c36ab1adec25b26f88597154ebaca727a83d",
-        ),
-    ],
-)
-def test_policies(build: Any, name: str, settings: Mapping[str, Any], key: str):
-    assert fingerprint(build("entrant", name, **settings).logprob_key(PROMPT)) == key
+FROZEN: list[tuple[str, str, Settings, str]] = [
+    ("entrant", "huggingface", {**HUB, "temperature": 0.7, "logprobs": True},
+     "b52005d6e1d4291c667ea9340a005dc76556383a"),
+    ("entrant", "llama_cpp", {"path": "model.gguf"},
+     "ea593e9429833188ff2f359a7db830835129f6a9"),
+    ("entrant", "poe", {**HUB, "security_dir": ".", "rob_checkpoint": None},
+     "686c7718d1432e50006a45b76839df75690e4165"),
+    ("entrant", "recorded", {"entrant_id": "ann", "path": "responses.jsonl"},
+     "76dedb8de05633795f6bde644d856b039e7bd38c"),
+    ("entrant", "probe_hedged", {"entrant_id": "ann"},
+     "ee5064f055d6dc94f7abb7ccc15e00247d9f967c"),
+    ("policy", "huggingface", {**HUB, "temperature": 0.7},
+     "0301798df7497cfb7cde8fb1266057b44848c4ae"),
+    ("policy", "llama_cpp", {"path": "model.gguf"},
+     "7a91c36ab1adec25b26f88597154ebaca727a83d"),
+    ("judge", "local", HUB, "a13e25b081a2b985ef86549e46d91db90916667a"),
+    ("judge", "lexical", {}, "f71b57438daa44acf659d3c8a3fecd90f5570055"),
+    ("judge", "replay", {"path": "battles.jsonl", "judge_model": None},
+     "3aa3de4fee4bb67ed274931d67471fbed0e5f2fe"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "key"),
-    [
-        ("local", HUB, "a13e25b081a2b985ef86549e46d91db90916667a"),
-        ("lexical", {}, "f71b57438daa44acf659d3c8a3fecd90f5570055"),
-        (
-            "replay",
-            {"path": "battles.jsonl", "judge_model": None},
-            "3aa3de4fee4bb67ed274931d67471fbed0e5f2fe",
-        ),
-    ],
-)
-def test_judges(build: Any, name: str, settings: Mapping[str, Any], key: str):
-    judge = build("judge", name, **settings)
-    assert fingerprint([judge.model, judge.cache_key(), judge.key_fields]) == key
+@pytest.mark.parametrize(("group", "name", "settings", "expected"), FROZEN)
+def test_what_an_earlier_version_has_stored_is_found(
+    group: str, name: str, settings: Settings, expected: str
+):
+    assert key(group, name, settings) == expected
+
+
+OPUS = dict(described("judge", "claude").models["claude-opus-5-5"])
+HOST = {"base_url": "http://127.0.0.1:9/v1", "model": "small"}
+PRICED = {"input_usd_per_million": 3.0, "output_usd_per_million": 15.0}
+SENT: list[Settings] = [
+    {"base_url": "http://127.0.0.1:8/v1"}, {"model": "large"}, {"max_tokens": 7},
+    {"max_tokens_name": "max_completion_tokens"}, {"temperature": 0.0},
+    {"extra_body": {"top_k": 1}},
+]  # fmt: skip
+NOT_SENT: list[Settings] = [
+    {"concurrency": 1, "timeout_seconds": 1.0}, {"key_variable": "MY_KEY"},
+    {**PRICED, "budget_usd": 1.0}, {"base_url": "http://127.0.0.1:9/v1/"},
+]  # fmt: skip
+DECODED: list[Settings] = [
+    {"revision": "b" * 40}, {"dtype": "bfloat16"}, {"chat_template": "none"},
+]  # fmt: skip
+CASES: dict[tuple[str, str], tuple[Settings, list[Settings], list[Settings]]] = {
+    ("entrant", "openai_compatible"): (
+        HOST,
+        [*SENT, {"system_prompt": ""}, {"top_p": 1.0}, {"seed": 0}],
+        NOT_SENT,
+    ),
+    ("judge", "openai_compatible"): (
+        HOST,
+        [*SENT, {"structured": "none"}],
+        [*NOT_SENT, {"expected_output_tokens": 1, "chars_per_token": 1.0}],
+    ),
+    ("entrant", "claude"): (
+        {},
+        [{"model": "claude-opus-5-5"}, {"system_prompt": "x"}, {"effort": "low"},
+         {"max_tokens": 9}],
+        [{"concurrency": 1, "budget_usd": 1.0}],
+    ),
+    ("judge", "opus"): (
+        {},
+        [{"model": "claude-opus-5"}, {"effort": "medium"}, {"effort": None},
+         {"max_tokens": 2001}, {"base_url": "https://gateway.example.org"},
+         {"models": {"claude-opus-5-5": {**OPUS, "structured_output": False}}}],
+        [{"budget_usd": 1.0}, {"cache": "none"}, {"transport": "messages"},
+         {"chunk_size": 7, "concurrency": 1}, {"base_url": "https://api.anthropic.com/"},
+         {"poll_initial_seconds": 1.0, "poll_max_seconds": 2.0, "quarantine_seconds": 400.0},
+         {"expected_output_tokens": 1, "expected_hit_rate": 0.1, "chars_per_token": 1.0},
+         {"models": {"claude-opus-5-5": {**OPUS, "input": 99.0}}}],
+    ),
+    ("entrant", "huggingface"): (
+        HUB,
+        [*DECODED, {"model": "me/other"}, {"adapters": ADAPTERS},
+         {"adapters": ADAPTERS[::-1]}, {"system_prompt": "Be brief."},
+         {"temperature": 0.7, "top_p": 0.5}, {"temperature": 0.7, "top_p": 0.6},
+         {"max_new_tokens": 9}, {"trust_remote_code": True}],
+        [{"device": "auto"}, {"batch_size": 3}, {"top_p": 0.5}, {"entrant_id": "b"}],
+    ),
+    ("policy", "huggingface"): (
+        {**HUB, "temperature": 1.0},
+        [*DECODED, {"temperature": 0.9}, {"system_prompt": "Be brief."}],
+        [{"max_new_tokens": 9}, {"batch_size": 2}, {"entrant_id": "ann"}],
+    ),
+    ("judge", "local"): (
+        HUB, [*DECODED, {"lead": ":"}], [{"batch_size": 1}, {"device": "auto"}],
+    ),
+    ("entrant", "llama_cpp"): (
+        {"path": "model.gguf"},
+        [{"path": "other.gguf"}, {"temperature": 0.5}],
+        [{"path": "copy.gguf"}, {"n_threads": 2}],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", CASES, ids=" ".join)
+def test_a_key_has_all_that_can_change_an_answer_and_nothing_else(
+    part: tuple[str, str],
+):
+    base, changes, same = CASES[part]
+    keys = {key(*part, {**base, **some}) for some in ({}, *changes)}
+    assert len(keys) == 1 + len(changes)
+    assert {key(*part, {**base, **some}) for some in same} == {key(*part, base)}
+    other = Prompt(prompt_id="p2", text="How?", source="s", subject="s")
+    assert part[0] == "judge" or key(*part, base, other) not in keys

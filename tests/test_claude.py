@@ -201,36 +201,6 @@ def test_half_an_emoji_in_a_quotation_loses_nothing(transport: str, half: str):
     assert [verdict.verdict for verdict in judgments[0].raw] == ["A", "A"]
 
 
-# What a verdict depends on
-
-UNSTRUCTURED = dataclasses.replace(OPUS, structured_output=False)
-CHANGES_THE_KEY: list[Mapping[str, Any]] = [
-    {"model": "claude-opus-5"},
-    {"effort": "medium"},
-    {"effort": None},
-    {"max_tokens": 2001},
-    {"base_url": "https://gateway.example.org"},
-    {"models": {"claude-opus-5-5": UNSTRUCTURED}},
-]
-KEEPS_THE_KEY: list[Mapping[str, Any]] = [
-    {"budget_usd": 1.0},
-    {"cache": "none"},
-    {"transport": "messages"},
-    {"chunk_size": 7},
-    {"poll_initial_seconds": 1.0, "poll_max_seconds": 2.0, "quarantine_seconds": 400.0},
-    {"concurrency": 1},
-    {"expected_output_tokens": 1, "expected_hit_rate": 0.1, "chars_per_token": 1.0},
-    {"base_url": "https://api.anthropic.com/"},
-    {"models": {"claude-opus-5-5": dataclasses.replace(OPUS, input=99.0)}},
-]
-
-
-def test_what_reaches_the_model_is_in_the_key_and_how_it_is_paid_for_is_not():
-    key = request(claude()).key
-    assert key not in {request(claude(**changes)).key for changes in CHANGES_THE_KEY}
-    assert {request(claude(**changes)).key for changes in KEEPS_THE_KEY} == {key}
-
-
 # What it refuses to be told
 
 MISTAKES: list[tuple[Mapping[str, Any], str]] = [

@@ -18,7 +18,7 @@ from elo_exp import HOME, models, pipeline
 from elo_exp.data import bank
 from elo_exp.files import sha256, write_jsonl
 from elo_exp.models.generation import prompt_seed
-from elo_exp.records import Prompt, Response, UserError, fingerprint
+from elo_exp.records import Prompt, Response, UserError
 from elo_exp.store.store import Store
 from tests.commands import Ran, attempt_program, run, start
 from tests.data import BANK, shipped
@@ -86,36 +86,16 @@ def test_a_prompt_that_leaves_no_room_for_its_answer_is_refused(folder, tmp_path
         answers(entrant(folder / "base", max_new_tokens=room + 1), PROMPTS[:1])
 
 
-def test_the_cache_key_has_all_that_can_change_an_answer_and_nothing_else(
-    folder, tmp_path
-):
-    def key(*model: Path, prompt: Prompt = PROMPTS[0], **changes: Any) -> str:
-        return fingerprint(entrant(*model, **changes).cache_key(prompt))
-
-    base = folder / "base"
-    others: list[dict[str, Any]] = [
-        {"prompt": PROMPTS[1]},
-        {"dtype": "bfloat16"},
-        {"chat_template": "none"},
-        {"system_prompt": "Be brief."},
-        {"temperature": 0.7, "top_p": 0.5},
-        {"temperature": 0.7, "top_p": 0.6},
-        {"max_new_tokens": 9},
-        {"trust_remote_code": True},
-    ]
-    keys = [key(base), key(folder / "other"), key(base, folder / "lora")]
-    keys += [key(base, **change) for change in others]
-    assert len(set(keys)) == len(keys)
-    same = [{"device": "auto"}, {"batch_size": 3}, {"top_p": 0.5}, {"entrant_id": "b"}]
-    assert {key(base, **change) for change in same} == {key(base)}
+def test_a_template_in_a_file_is_the_template(folder, tmp_path):
     file, text = tmp_path / "mine.jinja", "{{ messages[-1].content }}"
     file.write_text(text)
-    in_file = {"chat_template": str(file)}
-    assert key(base, **in_file) == key(base, chat_template=text)
-    assert entrant(base, **in_file).input_files == {"template": file}
+    in_file = entrant(folder / "base", chat_template=str(file))
+    inline = entrant(folder / "base", chat_template=text)
+    assert in_file.cache_key(PROMPTS[0]) == inline.cache_key(PROMPTS[0])
+    assert in_file.input_files == {"template": file}
     file.unlink()
     with pytest.raises(UserError, match=r"mine.jinja: cannot be read"):
-        entrant(base, **in_file).check()
+        entrant(folder / "base", chat_template=str(file)).check()
 
 
 def generated(store: Path, of: dict[str, Any], prompts: Any = PROMPTS) -> Any:

@@ -123,18 +123,6 @@ def test_the_model_is_loaded_for_requests_and_then_released(model, tmp_path):
         assert list(judge(tmp_path / "absent").answer([], store)) == []
 
 
-def test_the_cache_key_has_all_that_can_change_a_verdict_and_nothing_else(
-    model, tmp_path
-):
-    key = judge(model).cache_key()
-    for same in ({"batch_size": 1}, {"device": "auto"}):
-        assert judge(model, **same).cache_key() == key
-    for other in ({"lead": ":"}, {"dtype": "bfloat16"}, {"chat_template": "none"}):
-        assert judge(model, **other).cache_key() != key
-    another = tiny_model(tmp_path, kind="llama", n_layers=2, seed=1)
-    assert judge(another).cache_key() != key
-
-
 # One response by itself
 
 

@@ -131,32 +131,6 @@ def test_a_verdict_is_read_as_json_or_as_the_last_line(structured: str, tmp_path
     ] * 3
 
 
-# What a verdict depends on
-
-CHANGES_THE_KEY: list[dict[str, Any]] = [
-    {"base_url": "http://127.0.0.1:8/v1"},
-    {"model": "small"},
-    {"structured": "none"},
-    {"max_tokens": 7},
-    {"temperature": 0.0},
-    {"extra_body": {"seed": 1}},
-]
-KEEPS_THE_KEY: list[dict[str, Any]] = [
-    {"budget_usd": 1.0, **PRICES},
-    {"concurrency": 1, "timeout_seconds": 1.0},
-    {"key_variable": "MY_KEY"},
-    {"expected_output_tokens": 1, "chars_per_token": 1.0},
-    {"base_url": "http://127.0.0.1:9/v1/"},
-]
-
-
-def test_the_key_of_a_verdict_has_all_that_is_sent_and_where_to_and_nothing_else():
-    changed = {request(judge(**some)).key for some in CHANGES_THE_KEY}
-    assert len({request(judge()).key, *changed}) == 7
-    kept = {request(judge(**some)).key for some in KEEPS_THE_KEY}
-    assert kept == {request(judge()).key}
-
-
 # What is no verdict
 
 VERDICT = '{"evidence_a": "", "evidence_b": "", "verdict": "A"}'

@@ -301,21 +301,6 @@ def test_what_does_not_fit_the_model_has_no_log_probability_and_is_counted(
     assert "base: 1 of 6 prompts with their answers exceed its context" in warning
 
 
-def test_the_key_has_all_that_can_change_a_log_probability_and_nothing_else(cache):
-    def key(**changes: Any) -> Any:
-        return policy(cache, "base", **changes).logprob_key(PROMPTS[0])
-
-    others: list[dict[str, Any]] = [
-        {"temperature": 0.9},
-        {"system_prompt": "Be brief."},
-        {"chat_template": "none"},
-        {"dtype": "bfloat16"},
-    ]
-    assert all(key(**change) != key() for change in others)
-    same = [{"max_new_tokens": 9}, {"batch_size": 2}, {"entrant_id": "ann"}]
-    assert all(key(**change) == key() for change in same)
-
-
 def test_an_entrant_that_is_no_policy_is_refused(policies, cache):
     assert pipeline.as_policies(policies, logging_policy="base") == policies
     probe = shipped("entrant", "probe_reference")
