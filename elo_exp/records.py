@@ -250,6 +250,8 @@ class Verdict(Record):
     judge_model: str
     position_swap: bool
     verdict: str  # A, B, TIE or INVALID
+    # of A and B, from 0 to 10; None where the rubric or the judge gives none
+    scores: tuple[float, float] | None = None
     reasoning: str = ""
     mirrored: bool = False
     repeat: int = 0

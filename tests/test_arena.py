@@ -423,6 +423,30 @@ def test_page_console_and_tracker_agree(ran: Ran) -> None:
     assert summary["human/agreement"] <= 1
 
 
+def test_soft_elo_stands_below_the_raw_line_and_scores_are_asked_for(
+    folder: Path,
+) -> None:
+    chosen = ("rubric=[preference_scores]", "arena.soft=calibrated", "figures=false")
+    soft = command(folder, *chosen, "judging.orders=one")
+    ratings = soft.read("elo_ratings.json")
+    found = {row["model"]: row for row in ratings["soft"]["ratings"]}
+    at = ratings["soft"]["temperature"]
+    mine = found["mine"]
+    words = (
+        f"mine: soft Elo {mine['rating']:.0f} ({mine['ci_low']:.0f} to {mine['ci_high']:.0f}) on "
+        f"the judge's scale, temperature {at:.2f}."
+    )
+    page = Reader((soft.run_dir / "report.html").read_text(encoding="utf-8"))
+    assert words in soft.out and words in page.said
+    assert "flips not measured: one order" in soft.out
+    (verdict, *_) = soft.rows("verdicts/preference.jsonl")[0]["raw"]
+    assert 0 <= min(verdict["scores"]) <= max(verdict["scores"]) <= 10
+    logged = soft.rows("tracker/log.jsonl")
+    (summary,) = [entry["value"] for entry in logged if entry["kind"] == "summary"]
+    assert summary["mine/soft"] == mine["rating"]
+    assert "judge/preference/flip_rate" not in summary
+
+
 # Rated again
 
 
@@ -467,6 +491,8 @@ def test_the_battles_of_a_run_give_its_ratings_again(
         (("arena.opponents=adaptive", "shard=0/2"), "shard: adaptive opponents are chosen as"),
         (("judging.limit_pairs=1",), "judging.limit_pairs: found 1 for 2 models to place. Expected 2"),
         (("arena.min_battles=1000",), "arena.min_battles: 0 models of file have 1000 human battles"),
+        (("arena.soft=0.3",), "arena.soft: judge the judge gives no scores by rubric preference. Take"),
+        (("arena.soft=-1",), "arena.soft: found -1.0. Expected a temperature of 0 or more, null, or"),
         (("rating.bradley_terry.baseline_model=gpt",), "baseline_model: 'gpt' has no rating here."),
     ],
 )  # fmt: skip

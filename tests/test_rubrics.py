@@ -242,6 +242,17 @@ def test_the_verdict_is_read_from_the_json_object_or_the_last_line(verdict):
     assert parsed(f"```json\n{reply}\n```").verdict == "INVALID"
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "scores"),
+    [(8, 2.5, (8.0, 2.5)), (0, 10, (0.0, 10.0)), (8, 10.5, None), (-1, 3, None)]
+    + [(other, 3, None) for other in (None, "8", True)],
+)
+def test_scores_are_read_beside_the_verdict_and_never_clipped(a, b, scores):
+    reply = {"evidence_a": "", "evidence_b": "", "score_a": a, "score_b": b}
+    assert parsed(json.dumps({**reply, "verdict": "A"})).scores == scores
+    assert parsed(json.dumps({**reply, "verdict": "both"})).scores is None
+
+
 @given(st.text())
 def test_whatever_stands_before_it_the_last_line_decides(text):
     assert parsed(f"{text}\nVERDICT: B").verdict == "B"

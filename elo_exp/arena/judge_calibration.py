@@ -129,18 +129,26 @@ def _cautions(found: JointFit, model: str) -> Iterator[str]:
         yield f"its verdicts are on {n_prompts} prompts, fewer than {_MIN_PROMPTS}"
 
 
-def temperature(human: Battles, judged: Battles) -> float | None:
+def temperature(
+    human: Battles, judged: Battles, margins: Array | None = None
+) -> float | None:
     """Estimate T by maximum likelihood, from battles with a winner by both.
 
     0 where the judge's verdicts say nothing of what humans prefer, or the contrary.
+
+    margins  (n,) of the model of each judged battle that is the first by name; None: its verdicts
     """
     human, judged = in_name_order(human), in_name_order(judged)
+    if margins is None:
+        margins = 2.0 * _shares(judged) - 1.0
     (voted, answered), _ = agreement.comparison_codes([human, judged])
-    margins = dict(
-        zip(answered.tolist(), (2.0 * _shares(judged) - 1.0).tolist(), strict=True)
+    votes: dict[int, list[float]] = {}
+    for code, score in zip(voted.tolist(), human.scores().tolist(), strict=True):
+        votes.setdefault(code, []).append(2.0 * score - 1.0)
+    pairs = zip(answered.tolist(), margins.tolist(), strict=True)
+    agreed = np.array(
+        [v * margin for code, margin in pairs for v in votes.get(code, ())]
     )
-    margin = np.array([margins.get(code, 0.0) for code in voted.tolist()])
-    agreed = (2.0 * human.scores() - 1.0) * margin
     agreed = agreed[agreed != 0.0]
     if len(agreed) < _MIN_BATTLES:
         return None

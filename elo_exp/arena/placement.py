@@ -73,6 +73,7 @@ class Placement:
     opponents: Sequence[Opponent]
     human_board: Leaderboard  # by humans alone, of anchors and placed models held out
     by_judge: Leaderboard | None = None
+    soft: Leaderboard | None = None  # by the judge's scores
     refusal: str | None = None
     reliability: Mapping[str, Reliability] = field(default_factory=dict)
     calibration: Calibration | None = None

@@ -74,6 +74,7 @@ class ArenaSettings(ArenaSource):
     max_per_language: Count | None  # of the battles that may be drawn
     n_calibration: Natural
     placement: Literal["calibrated", "raw"]
+    soft: float | str | None  # temperature of soft Elo, or "calibrated"
     opponents: Literal["random", "adaptive"]
     rounds: Annotated[int, Field(strict=True, ge=2)]
     seed: Natural

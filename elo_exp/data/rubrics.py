@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from elo_exp.data.instructions import Instructions, nonce, read, read_reply, tags_of
 from elo_exp.records import (
@@ -105,6 +106,7 @@ class Rubric(Instructions):
             judge_model=judge_model,
             position_swap=request.position_swap,
             verdict=verdict or "INVALID",
+            scores=_read_scores(reply.text) if verdict else None,
             reasoning=reasoning or reply.text,
             mirrored=reply.mirrored,
             repeat=request.repeat,
@@ -124,6 +126,15 @@ def check_dimensions(rubrics: Sequence[Rubric]) -> None:
                 f"and {rubric.path}. Give each a dimension of its own: rubric.NAME.dimension=..."
             )
         paths[rubric.dimension] = rubric.path
+
+
+def _read_scores(text: str) -> tuple[float, float] | None:
+    """The scores of A and B, where the rubric asks for them; None unless both are from 0 to 10."""
+    answer, _ = read_reply(text, _LAST_LINE)
+    scores: list[Any] = [answer.get("score_a"), answer.get("score_b")]
+    if all(type(score) in (int, float) and 0 <= score <= 10 for score in scores):
+        return float(scores[0]), float(scores[1])
+    return None
 
 
 def _read_verdict(text: str) -> tuple[str | None, str]:

@@ -26,6 +26,7 @@ from elo_exp.arena import sources as arenas
 from elo_exp.arena.judge_calibration import calibrate, refusal, reliability
 from elo_exp.arena.placement import Placement
 from elo_exp.arena.settings import ArenaSettings
+from elo_exp.arena.soft_elo import soft_elo
 from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants.probe import GradedProbe
@@ -33,7 +34,7 @@ from elo_exp.experiments import Context, Report, placement_run
 from elo_exp.experiments.judged import Judged, answer_share
 from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import write_jsonl
-from elo_exp.judges import Judge
+from elo_exp.judges import Judge, PaidJudge
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard
@@ -98,6 +99,23 @@ class Arena(Judged):
                 "arena.n_calibration: found 0. A calibrated placement needs human battles that the "
                 "judge judges again: arena.n_calibration=300; or take the judge's own scale with "
                 "arena.placement=raw."
+            )
+        soft, scores = self.arena.soft, '"score_a"' in rubrics[0].schema
+        if isinstance(soft, str):
+            is_temperature = soft == "calibrated" and self.arena.n_calibration > 0
+        else:
+            is_temperature = soft is None or soft >= 0
+        if not is_temperature:
+            raise UserError(
+                f"arena.soft: found {soft}. Expected a temperature of 0 or more, null, or calibrated, "
+                "with arena.n_calibration above 0."
+            )
+        scores &= isinstance(self.judge, PaidJudge) or self.judge.model == "lexical"
+        if soft is not None and not scores:
+            raise UserError(
+                f"arena.soft: judge {self.judge.model} gives no scores by rubric "
+                f"{rubrics[0].dimension}. Take 'rubric=[preference_scores]' and a judge behind an "
+                "API, or judge=lexical."
             )
         limit, n_placed = self.judging.limit_pairs, len(self.entrant)
         if limit is not None and limit < n_placed:
@@ -167,6 +185,15 @@ def place(run: PlacementRun) -> Placement:
             )
     voters = experiment.arena.simulated
     graded = [e for e in experiment.entrant.values() if isinstance(e, GradedProbe)]
+    soft = None
+    if experiment.arena.soft is not None and by_judge is not None:
+        soft = soft_elo(
+            run.judgments,
+            human,
+            [m for m in placed if by_judge.row(m).rating is not None],
+            soft=experiment.arena.soft,
+            initial_rating=experiment.elo.initial_rating,
+        )
     held_out = [model for model in placed if model in experiment.arena.hold_out]
     rated = run.arena.battles.concatenate(run.arena.held_out)
     return Placement(
@@ -177,6 +204,7 @@ def place(run: PlacementRun) -> Placement:
         human=human,
         board=board,
         by_judge=by_judge,
+        soft=soft,
         refusal=reason,
         opponents=placement.opponents(
             judged, by_judge or board, orders=experiment.judging.orders
@@ -216,6 +244,8 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
     if found.reliability and found.by_judge:
         on_its_scale = replace(found.by_judge, label="Judge's scale")
         boards = {"calibrated": found.board, "by_judge": on_its_scale}
+    if found.soft:
+        boards["soft"] = found.soft
     if found.truth:
         boards["truth"] = found.truth
     boards["by_humans"] = replace(

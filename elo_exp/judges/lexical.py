@@ -85,7 +85,7 @@ class LexicalJudge:
         if isinstance(shown, Item):
             answer: Mapping[str, Any] = _score(request, self._signal(shown))
         else:
-            answer = self._verdict(shown)
+            answer = self._verdict(shown, has_scores="score_a" in request.schema)
         return JudgeReply(
             key=request.key,
             text=json.dumps(answer),
@@ -99,7 +99,7 @@ class LexicalJudge:
             return "overlap"
         return self.signals.get(shown.dimension, self.default_signal)
 
-    def _verdict(self, shown: Comparison) -> dict[str, str]:
+    def _verdict(self, shown: Comparison, *, has_scores: bool) -> dict[str, Any]:
         signal = SIGNALS[self._signal(shown)]
         a, b = signal(shown, shown.response_a), signal(shown, shown.response_b)
         verdict = (
@@ -107,7 +107,9 @@ class LexicalJudge:
         )
         if self._prefers_first(shown):
             verdict = "A"
+        scores = {"score_a": 10 * a, "score_b": 10 * b} if has_scores else {}
         return {
+            **scores,
             "evidence_a": f"score {a:.3f}",
             "evidence_b": f"score {b:.3f}",
             "verdict": verdict,

@@ -102,6 +102,9 @@ def write_judging(
 def _judgment_row(judgment: Judgment) -> dict[str, Any]:
     row = judgment.to_dict()
     pair = {name: row[name] for name in _PAIR}
+    for verdict in row["raw"]:
+        if verdict["scores"] is None:
+            del verdict["scores"]
     return {**row, "raw": [{"pair": pair, **verdict} for verdict in row["raw"]]}
 
 

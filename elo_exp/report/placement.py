@@ -97,7 +97,7 @@ def elo_ratings(
     """Return the leaderboard, best first, with what it takes to rate the battles again."""
     board, calibration = placement.board, placement.calibration
     by_judge = placement.by_judge if placement.reliability else None
-    samples = (placement.by_judge or board).samples
+    samples, soft = (placement.by_judge or board).samples, placement.soft
     return {
         "arena": placement.arena,
         "model": placement.placed[0],
@@ -115,6 +115,8 @@ def elo_ratings(
             for r in board.ratings
         ],
         "by_judge": [row.to_dict() for row in by_judge.ratings] if by_judge else [],
+        "soft": soft
+        and {**soft.parameters, "ratings": [r.to_dict() for r in soft.ratings]},
         "by_humans": [row.to_dict() for row in placement.human_board.ratings],
         "mae": placement.mae,
         "calibration": calibration
@@ -149,6 +151,8 @@ def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float | st
         }
         if placement.by_judge:
             found[f"{model}/by_judge"] = placement.by_judge.row(model).rating
+        if placement.soft and model in placement.soft.models:
+            found[f"{model}/soft"] = placement.soft.row(model).rating
         if (true := _true_rating(placement, model)) and rating.rating is not None:
             found[f"{model}/error"] = rating.rating - true
     found["human/mae"] = placement.mae
@@ -251,6 +255,15 @@ def by_judge_line(placement: Placement, model: str) -> str | None:
     return f"{verdicts}, {model} is at {_with_interval(row)}."
 
 
+def soft_line(placement: Placement, model: str) -> str | None:
+    """Return where a model stands by the judge's scores, on the judge's own scale."""
+    soft = placement.soft
+    if soft is None or model not in soft.models:
+        return None
+    at = number(soft.parameters["temperature"], 2)
+    return f"{model}: soft Elo {_short(soft.row(model))} on the judge's scale, temperature {at}."
+
+
 def calibration_lines(placement: Placement) -> Iterator[str]:
     """Compare the judge with humans on the battles that both judged, and the anchors' ratings."""
     if placement.mae is not None:
@@ -306,7 +319,7 @@ def text(placement: Placement, quality: JudgeQuality) -> str:
         flips = "flips not measured: one order"
     if quality.n_two_order:
         flips = f"{quality.n_flips} of {quality.n_two_order} comparisons flipped"
-    lines_of_models = (_caution_line, by_judge_line, held_out_line)
+    lines_of_models = (_caution_line, by_judge_line, soft_line, held_out_line)
     about = [line(placement, m) for m in placement.placed for line in lines_of_models]
     lines = [
         f"{headline(placement)}.",
@@ -362,6 +375,7 @@ def page(
         held_out={model: held_out_line(placement, model) for model in placement.placed},
         truth={model: truth_line(placement, model) for model in placement.placed},
         by_judge={model: by_judge_line(placement, model) for model in placement.placed},
+        soft={model: soft_line(placement, model) for model in placement.placed},
         calibration_lines=list(calibration_lines(placement)),
         dimensions=[tournament_page.dimension(standings, name, quality)],
         color=colors(placement.placed),
