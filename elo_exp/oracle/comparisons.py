@@ -196,7 +196,7 @@ def _next_step(
     prompts = max(whole**2 - labels, 0.0)
     allowed = ((first.value - second.value) / t_quantile(math.inf)) ** 2
     n_now = min(first.n_own, second.n_own) or min(first.n_labels, second.n_labels)
-    lead = f"a difference of {first.value - second.value:.3g}"
+    lead = f"a difference of {first.value - second.value:.2g}"
     n_labels = (
         math.ceil(n_now * labels / (allowed - prompts)) if allowed > prompts else None
     )

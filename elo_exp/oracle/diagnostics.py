@@ -86,19 +86,6 @@ class TransportAudit(Record):
     half_width: float | None = None  # of its 95 % interval
     n_needed: int | None = None  # labels, to conclude that it holds where it does
 
-    def describe(self, max_residual: float, decimals: int) -> str:
-        """Say in words what the audit concludes."""
-        if self.residual is None or self.half_width is None:
-            return f"not checked: fewer than {MIN_AUDIT} of its answers are labelled"
-        digits = decimals + 1
-        found = f"{self.residual:+.{digits}f} ± {self.half_width:.{digits}f}"
-        return {
-            "holds": f"holds within {max_residual:g} ({found})",
-            "fails": f"fails: off by {found}; only its own labels are used",
-            "shifted": f"off by {found}; more than {max_residual:g} or less is not settled",
-            "unclear": f"unclear: {self.n} of about {self.n_needed} labels ({found})",
-        }[self.status]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyDiagnostics:

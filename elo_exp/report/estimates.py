@@ -18,19 +18,9 @@ from elo_exp.oracle.estimates import Analysis, PolicyEstimate
 from elo_exp.oracle.gates import REFUSE, STATUSES
 from elo_exp.oracle.weights import EXTREME
 from elo_exp.records import Plot
-from elo_exp.report.page import render
+from elo_exp.report.page import render, template
 
 _MAX_EXTREME = 50  # extreme weights listed for each policy
-_LEGEND = (
-    "± SE: over prompts, including the error of the labels. report: may be published as it is; "
-    "caution: only with\nthe reason given; refuse: the data cannot tell. ESS: effective sample size "
-    "of the weights, in rows."
-)
-_SAID = {"report": "reported", "caution": "with caution", "refuse": "refused"}
-_COMPAT = (
-    "compat=cje-0.3: estimates and errors of that library, which refuses nothing. See "
-    "docs/oracle.md."
-)
 
 
 def write(run_dir: Path, analysis: Analysis) -> list[Path]:
@@ -150,101 +140,8 @@ def headline(analysis: Analysis, truth: Mapping[str, Truth]) -> float:
 
 def table(analysis: Analysis, truth: Mapping[str, Truth]) -> str:
     """The policies by their headlines, then the estimates of each, those refused by reason."""
-    head = ["estimator", "value", "± SE", "95 %", "n", "ESS", "use", "why"]
-    parts = [] if analysis.options.compat else _ranking(analysis)
-    for policy in analysis.data.policies:
-        rows = [
-            _cells(e, analysis.data.scale.decimals + 1)
-            for e in analysis.of(policy)
-            if e.value is not None
-        ]
-        refused: dict[str, list[str]] = {}
-        for e in analysis.of(policy):
-            if e.value is None:
-                refused.setdefault(e.reason.split("; ")[0], []).append(e.estimator)
-        parts.append(_title(analysis, policy, truth.get(policy)))
-        parts += [text_table(head, rows, text=("use", "why"))] if rows else [""]
-        parts += [f"  refused: {', '.join(n)}: {why}" for why, n in refused.items()]
-        parts += [""] if refused else []
-    parts.append(_COMPAT if analysis.options.compat else _LEGEND)
-    return "\n".join([*parts, *against_truth(analysis, truth)])
-
-
-def against_truth(analysis: Analysis, truth: Mapping[str, Truth]) -> list[str]:
-    """How near headlines came to a known truth, by status; empty without one."""
-    digits = analysis.data.scale.decimals + 1
-    chosen = [e for e in analysis.estimates if e.headline and e.policy in truth]
-    counts = []
-    for status in STATUSES:
-        some = [e for e in chosen if e.status == status]
-        given = [
-            (
-                abs(e.value - truth[e.policy].mean),
-                e.ci_low,
-                e.ci_high,
-                truth[e.policy].mean,
-            )
-            for e in some
-            if e.value is not None and e.ci_low is not None and e.ci_high is not None
-        ]
-        near = ""
-        if given:
-            held = sum(low <= true <= high for _, low, high, true in given)
-            off = f"{max(given)[0]:.{digits}f}"
-            near = f", at most {off} off it, {held} of their intervals hold it"
-        if some:
-            counts.append(f"{len(some)} {_SAID[status]}{near}")
-    return ["", f"Truth known: {'; '.join(counts)}."] if counts else []
-
-
-def _ranking(analysis: Analysis) -> list[str]:
-    """The policies by their headlines, with the ranks they may have, and what to do next."""
-    headline = {e.policy: e for e in analysis.estimates if e.headline}
-    digits, rows = analysis.data.scale.decimals + 1, []
-    for rank in analysis.comparison.ranking:
-        e = headline[rank.policy]
-        low, high = rank.rank_low, rank.rank_high
-        rows.append(
-            [
-                f"{low}-{high}" if high > low else f"{low}",
-                rank.policy,
-                f"{e.value:.{digits}f}",
-                f"{e.ci_low:.{digits}f} .. {e.ci_high:.{digits}f}",
-                e.rests_on,
-                e.status,
-            ]
-        )
-    head = ["rank", "policy", "value", "95 %", "rests on", "use"]
-    table = text_table(head, rows, text=("policy", "rests on", "use"))
-    return [*([table] if rows else []), analysis.comparison.next_step.advice, ""]
-
-
-def _title(analysis: Analysis, policy: str, truth: Truth | None) -> str:
-    checks = analysis.checks[policy]
-    counts, diagnoses = [], [f"overlap of judge scores {checks.overlap.affinity:.2f}"]
-    if (weights := checks.weights) is not None:
-        counts.append(f"{weights.n:,} logged answers")
-        if weights.n_failed:
-            counts.append(f"{weights.n_failed:,} without log-probability")
-        diagnoses.append(f"raw ESS {100 * weights.ess / weights.n:.3g} %")
-    if policy in analysis.data.fresh:
-        counts.append(f"{len(checks.evidence.fresh):,} fresh draws")
-    counts.append(f"{len(analysis.calibration.rows):,} labels")
-    decimals = analysis.data.scale.decimals
-    said = checks.audit.describe(analysis.options.max_residual, decimals)
-    diagnoses.append(f"transport {said}")
-    if truth is not None:
-        diagnoses.append(f"truth {truth.mean:.{decimals + 2}f}")
-    return f"{policy}: {', '.join(counts)}\n{', '.join(diagnoses)}"
-
-
-def _cells(e: PolicyEstimate, digits: int) -> list[str]:
-    clipped = "*" if e.ci_clipped else ""
-    interval = f"{e.ci_low:.{digits}f} .. {e.ci_high:.{digits}f}{clipped}"
-    numbers = [f"{x:.{digits + 1}f}" for x in (e.value, e.std_error)]
-    numbers.append(interval)
-    ess = "-" if e.ess is None else f"{e.ess:,.0f}"
-    return [e.estimator, *numbers, f"{e.n:,}", ess, e.status, e.reason]
+    found = template("oracle.txt.j2")
+    return found.render(analysis=analysis, truth=truth, table=text_table).rstrip("\n")
 
 
 def page(
@@ -274,7 +171,6 @@ def page(
         truth=truth,
         leading=[_leading(p, analysis.of(p)) for p in analysis.data.policies],
         budgets=[b for b in analysis.budgets if (b.policy, b.estimator) not in refused],
-        against_truth=" ".join(against_truth(analysis, truth)).strip(),
         collected=collected,
     )
 
