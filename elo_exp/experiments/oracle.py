@@ -53,7 +53,7 @@ from elo_exp.oracle.prompts import sample_arena, sample_bank, shuffled, usable
 from elo_exp.records import Plot, Prompt, UserError, fingerprint, one_of
 from elo_exp.report import estimates as estimates_report
 from elo_exp.report import grid_report
-from elo_exp.report.grid_report import GridSummary
+from elo_exp.report.page import render
 from elo_exp.store.store import Store
 from elo_exp.types import (
     Count,
@@ -271,28 +271,24 @@ class Oracle(Judged):
                 "oracle.validation_fraction=1."
             )
         estimators = self.grid.estimators(self.estimator)
-        files = {"logged": sources["logged"]}
-        for name in ("fresh_dir", "probe_dir"):
-            if sources.get(name):
-                place = Path(sources[name])
-                paths = sorted(place.glob("*.jsonl*")) if place.is_dir() else [place]
-                files |= {f"{name}/{path.name}": path for path in paths}
+        given = [sources.get(name) for name in ("logged", "fresh_dir", "probe_dir")]
+        places = [Path(place) for place in given if place]
+        files = [
+            p for place in places for p in sorted(place.glob("*.jsonl*")) or [place]
+        ]
         settings = {
             "version": __version__,
-            "policies": list(data.policies),
-            "n_prompts": len(data.prompts),
-            "n_folds": self.oracle.n_folds,
-            "seed": self.oracle.seed,
-            "calibrations": self.grid.calibrations,
-            "scale": self.oracle.scale,
-            "covariates": self.oracle.covariates,
-            "by_variance": self.oracle.by_variance,
-            "max_residual": self.oracle.max_residual,
+            "files": [[path.name, sha256(path)] for path in files],
+            "oracle": {
+                name: value
+                for name, value in vars(self.oracle).items()
+                if name not in ("logged", "fresh_dir", "probe_dir", "half_widths")
+            },
             "estimators": {
                 name: {"kind": type(part).__qualname__, **vars(part)}
                 for name, part in estimators.items()
             },
-            "files": {name: sha256(Path(path)) for name, path in files.items()},
+            "calibrations": self.grid.calibrations,
         }
         grid = Grid(
             data=data,
@@ -305,15 +301,15 @@ class Oracle(Judged):
         )
         grid.run()
         rows = score(grid)
+        found = grid_report.summary(rows)
         summary = {
             **settings,
-            "axes": dataclasses.asdict(self.grid),
+            "grid": vars(self.grid),
             "truth": {policy: known.to_dict() for policy, known in truth.items()},
             "folder": str(grid.folder),
         }
-        found = GridSummary(rows=rows)
         return Report(
-            headline=found.steps[-1].given["rmse"] or math.nan,
+            headline=[*found["headline"].values()][-1][GIVEN]["rmse"] or math.nan,
             text=grid_report.text(found),
             facts={"policies": list(data.policies), "is_simulated": self.is_simulated},
             artifacts=[
@@ -322,9 +318,9 @@ class Oracle(Judged):
             ],
             metrics=grid_report.metrics(found),
             tables={"grid": [row for row in rows if row["policy"] == ALL]},
-            figures=lambda: _grid_figures(found),
-            page=lambda title, manifest, plots: grid_report.page(
-                found, plots, title=title, manifest=manifest, truth=truth
+            figures=lambda: _grid_figures(rows, found["calibration"]),
+            page=lambda title, manifest, plots: render(
+                "grid", plots, title=title, manifest=manifest, truth=truth, found=found
             ),
         )
 
@@ -620,12 +616,11 @@ def report(
     )
 
 
-def _grid_figures(found: GridSummary) -> Sequence[Plot]:
+def _grid_figures(rows: Sequence[dict[str, Any]], calibration: str) -> Sequence[Plot]:
     from elo_exp.figures import grid
 
-    return grid.plots(
-        found.select(calibration=found.calibration, policy=ALL, status=GIVEN)
-    )
+    at = {"calibration": calibration, "policy": ALL, "status": GIVEN}
+    return grid.plots([row for row in rows if at.items() <= row.items()])
 
 
 def _figures(analysis: Analysis, truth: Mapping[str, Truth]) -> Sequence[Plot]:
