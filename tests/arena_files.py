@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,11 +106,17 @@ class World:
         ]
 
 
+def scores(shown: Comparison) -> tuple[float, ...]:
+    texts = (shown.response_a, shown.response_b)
+    return tuple(float(SCORE.findall(text)[0]) for text in texts)
+
+
 @dataclass(kw_only=True)
 class TheJudge:
-    """Prefers the higher score; says `spoilt` in place of a verdict on a share of the prompts."""
+    """Prefers what scores higher; says `spoilt` in place of a verdict on a share of the prompts."""
 
     model: str = "the judge"
+    scores: Callable[[Comparison], Sequence[float]] = scores  # of both answers shown
     spoilt: str = ""
     every: int = 0  # of so many prompts, one is spoilt; 0: none
     seen: list[JudgeRequest] = field(default_factory=list)
@@ -131,10 +137,7 @@ class TheJudge:
     def _reply(self, request: JudgeRequest) -> JudgeReply:
         shown = request.subject
         assert isinstance(shown, Comparison)
-        a, b = (
-            float(SCORE.findall(text)[0])
-            for text in (shown.response_a, shown.response_b)
-        )
+        a, b = self.scores(shown)
         says = {"evidence_a": "", "evidence_b": "", "verdict": "A" if a > b else "B"}
         is_spoilt = self.every and int(shown.prompt_id[1:]) % self.every == 0
         text = self.spoilt if is_spoilt else json.dumps(says)
@@ -146,6 +149,7 @@ class Placed:
     placement: Placement
     run: PlacementRun
     report: Report
+    run_dir: Path
 
 
 @contextmanager
@@ -170,4 +174,4 @@ def placed(
         run.run()
         found = arena.place(run)
         report = arena.report(run, found, context)
-        return Placed(found, run, report)
+        return Placed(found, run, report, context.run_dir)

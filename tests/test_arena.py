@@ -10,17 +10,19 @@ import gzip
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from elo_exp.arena import joint_fit
 from elo_exp.files import write_jsonl, write_whole
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.ratings.ties import Davidson
-from elo_exp.records import UserError
-from tests.arena_files import TheJudge, World, arena_of, placed
+from elo_exp.records import Comparison, UserError, fingerprint
+from tests.arena_files import TheJudge, World, arena_of, placed, scores
 from tests.commands import Ran, attempt, run
 from tests.data import shared_data
 from tests.openai_server import OpenAiServer
@@ -445,6 +447,70 @@ def test_soft_elo_stands_below_the_raw_line_and_scores_are_asked_for(
     (summary,) = [entry["value"] for entry in logged if entry["kind"] == "summary"]
     assert summary["mine/soft"] == mine["rating"]
     assert "judge/preference/flip_rate" not in summary
+
+
+# A judge that does not follow the humans
+
+
+def coin(shown: Comparison) -> list[float]:
+    words = (shown.prompt_id, *sorted(shown.entrants))
+    heads = int(fingerprint(words)[:8], 16) % 2
+    return [float((name == words[1]) == heads) for name in shown.entrants]
+
+
+def contrary(shown: Comparison) -> list[float]:
+    return [-score for score in scores(shown)]
+
+
+def favourites(shown: Comparison) -> list[float]:
+    return [float(fingerprint(["taste", name]) > "8") for name in shown.entrants]
+
+
+@pytest.mark.parametrize("judge", [coin, contrary, favourites])
+def test_nothing_of_a_refused_placement_is_shown_anywhere(
+    judge: Callable[[Comparison], list[float]], folder: Path
+) -> None:
+    """Neither as the judge has it nor as the joint fit would: no rating, error, rank or chance of
+    being best, in files, figures, page, console or tracker."""
+    many = ("arena.n_battles=150", "arena.n_calibration=150")
+    made = placed(WORLD, folder, *many, judge=TheJudge(scores=judge))
+    found, report = made.placement, made.report
+    assert report.text.startswith("No placement: the judge is not known to follow the ")
+    assert found.calibration is not None
+    every = found.judged.concatenate(found.human)
+    secret = [
+        made.run.experiment.rate(every).row("mine"),
+        joint_fit.leaderboard(
+            found.calibration.fit,
+            every.n_battles(),
+            level=1000.0,
+            baseline=None,
+            unrated={},
+        ).row("mine"),
+    ]
+    plots = report.figures()
+    page = Reader(report.page("run", {}, plots) if report.page else "")
+    folders = {path.parent for path in report.artifacts}
+    files = [p.read_text() for f in folders for p in f.iterdir() if p.is_file()]
+    tracked = [repr(report.metrics), repr(report.tables)]
+    shown = [*files, *tracked, *(repr(plot.rows) for plot in plots)]
+    for row in secret:
+        for number in (row.rating, row.std_error, row.ci_low, row.ci_high):
+            assert not [text for text in shown if str(number)[:9] in text]
+            assert f"{number:.1f}" not in page.said + report.text
+    rows = json.loads((made.run_dir / "elo_ratings.json").read_text())["ratings"]
+    (mine,) = (row for row in rows if row["model"] == "mine")
+    assert (mine["status"], mine["flag"]) == ("refuse", "refused")
+    hidden = {"rating", "std_error", "ci_low", "ci_high", "p_best"}
+    hidden |= {"rank", "rank_low", "rank_high"}
+    assert {mine[name] for name in hidden} == {None}
+    assert (
+        not {f"mine/{name}" for name in (*hidden, "by_judge")} & report.metrics.keys()
+    )
+    assert np.isnan(report.headline)
+    assert "mine" not in (made.run_dir / "bootstrap_ratings.csv").read_text()
+    (cells,) = (row for row in page.cells if row[1:2] == ["mine"])
+    assert cells[:3] == ["–", "mine", "refused"]
 
 
 # Rated again

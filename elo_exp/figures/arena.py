@@ -74,5 +74,6 @@ def predicted_and_observed(placement: Placement) -> Plot:
         rows,
         "Does one rating predict the battles of a placed model?",
         f"Share of wins against opponents, a tie counting half, in at most {_MAX_GROUPS} groups "
-        "by the share that the ratings predict, with 95 % Wilson intervals over battles.",
+        "by the share that the ratings by the judge's verdicts predict, with 95 % Wilson intervals "
+        "over battles.",
     )
