@@ -21,10 +21,16 @@ from elo_exp.arena.joint_fit import JointFit, fit, leaderboard
 from elo_exp.arena.judge_calibration import refusal, reliability
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
+from elo_exp.files import read_jsonl
 from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry
+from elo_exp.records import Battle
 from tests.arena_worlds import PLACED, Drawn, JudgedWorld
+from tests.data import shared_data
 
 WORLD = JudgedWorld()
+BRADLEY_TERRY = BradleyTerry(
+    initial_rating=0.0, orders="both", interval="sandwich", n_bootstraps=2, seed=0
+)
 SMALL = JudgedWorld(n_anchors=5, n_votes=600, n_calibrating=150, n_judged=150)
 
 
@@ -41,10 +47,7 @@ def estimate(found: JointFit, model: str = PLACED) -> tuple[float, float]:
 
 def raw(some: Drawn) -> float:
     """The rating over the anchors' mean if verdicts were votes."""
-    how = BradleyTerry(
-        initial_rating=0.0, orders="both", interval="sandwich", n_bootstraps=2, seed=0
-    )
-    (board,) = how.rate({"": some.judged.concatenate(some.votes)}).values()
+    (board,) = BRADLEY_TERRY.rate({"": some.judged.concatenate(some.votes)}).values()
     rating = dict(zip(board.models, board.rating.tolist(), strict=True))
     return rating.pop(PLACED) - float(np.mean(list(rating.values())))
 
@@ -329,3 +332,132 @@ def test_ranks_and_intervals_by_hand() -> None:
     gone = pinned.row(PLACED)
     assert (gone.rating, gone.rank_high, gone.p_best) == (None, None, None)
     assert gone.flag == "winless"
+
+
+# Known truth
+
+
+@functools.cache
+def judged_in(world: JudgedWorld, n: int) -> Array:
+    """Of n draws: accepted, the distance to the truth and the half-width of the interval (n, 3)."""
+    rows = []
+    for seed in range(n):
+        some = world.draw(seed)
+        found, i = some.fit(), -1
+        error = found.theta[i] - some.truth
+        half_width = found.t * math.sqrt(found.covariance[i, i])
+        rows.append((refusal(found) is None, abs(error), half_width))
+    return np.array(rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("s", "taste", "n_anchors"),
+    [(0, 0, 20), (0, 0.4, 20), (0, 1, 20), (0, 0.4, 6), (0, 1, 6), (-0.5, 0.4, 20)],
+)
+def test_a_judge_at_chance_or_contrary_is_seldom_accepted(
+    s: float, taste: float, n_anchors: int
+) -> None:
+    """Nominally 2.5 % are."""
+    world = JudgedWorld(s=s, taste=taste, n_anchors=n_anchors)
+    assert judged_in(world, 100)[:, 0].sum() <= 3
+
+
+WORLDS = {
+    "base": WORLD,
+    "s 3": JudgedWorld(s=3.0),
+    "s .5": JudgedWorld(s=0.5),
+    "no taste": JudgedWorld(taste=0.0),
+    "taste 1": JudgedWorld(taste=1.0),
+    "6 anchors": JudgedWorld(n_anchors=6),
+    "100 calibrating": JudgedWorld(n_calibrating=100),
+    "1,000 calibrating": JudgedWorld(n_calibrating=1000),
+    "placed at 2 sd": JudgedWorld(place_at=2.0),
+    "placed at 3 sd": JudgedWorld(place_at=3.0),
+    "tastes of t(3)": JudgedWorld(has_heavy_tails=True),
+    "50 anchors": JudgedWorld(n_anchors=50, n_calibrating=500, n_votes=20_000),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORLDS)
+def test_the_interval_covers_the_truth(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of accepted judges; the error of a share of 150 near 96 % is 1.6 %."""
+    found = judged_in(WORLDS[name], 150)
+    accepted, distance, half_width = found[found[:, 0] == 1].T
+    covered = np.mean(distance <= half_width)
+    with capsys.disabled():
+        print(
+            f"\n{name}: accepted {accepted.sum() / 150:.2f}, distance "
+            f"{POINTS * distance.mean():.0f}, covers {covered:.3f}, half-width "
+            f"{POINTS * np.median(half_width):.0f}"
+        )
+    assert covered >= 0.93
+
+
+# Real battles
+
+
+def told_by(row: dict[str, str], model: str) -> Battle:
+    """A battle with the model, if it takes part, as model_a; verdicts were given in one order."""
+    sides, winner = ["model_a", "model_b"], row["winner"]
+    if row["model_b"] == model:
+        sides.reverse()
+    words = dict(zip(sides, ["model_a", "model_b"], strict=True))
+    winner = words.get(winner, winner)
+    names = {"model_a": row[sides[0]], "model_b": row[sides[1]]}
+    order = "verdict_ab" if sides[0] == "model_a" else "verdict_ba"
+    shown = {} if row["source"] == "human" else {order: winner}
+    return Battle(**names, winner=winner, question_id=row["question_id"], **shown)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("judge", ["gpt-4", "gpt-3.5-turbo-instruct"])
+def test_models_held_out_are_placed_where_the_crowd_has_them(
+    judge: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The 59 models of llmfao, each in turn. The crowd's rating, which they are compared with, has an
+    error of its own, that only its interval allows for. The mean of the others is 68 points off."""
+    rows = [row for _, row in read_jsonl(shared_data("llmfao/battles.jsonl.gz"))]
+    crowd = [row for row in rows if row["source"] == "human"]
+    models = {row[side] for row in crowd for side in ("model_a", "model_b")}
+    verdicts = [
+        row
+        for row in rows
+        if row["judge_model"] == judge and {row["model_a"], row["model_b"]} <= models
+    ]
+    (board,) = BRADLEY_TERRY.rate(
+        {"": Battles.from_rows([told_by(row, "") for row in crowd])}
+    ).values()
+    assert board.std_error is not None
+    found = []
+    for i, model in enumerate(board.models):
+        parts = [
+            Battles.from_rows(
+                [
+                    told_by(row, model)
+                    for row in some
+                    if (model in (row["model_a"], row["model_b"])) == is_own
+                ]
+            )
+            for some, is_own in ((crowd, False), (verdicts, False), (verdicts, True))
+        ]
+        made = fit(*parts, [model])
+        assert refusal(made) is None
+        at, error = estimate(made, model)
+        truth = board.rating[i] - np.delete(board.rating, i).mean()
+        both = math.hypot(made.t * error, 1.96 * board.std_error[i])
+        found.append((abs(at - truth), both, made.t * error))
+    distance, both, half_width = np.array(found).T
+    covered = np.mean(distance <= both)
+    with capsys.disabled():
+        print(
+            f"\n{judge}: distance {distance.mean():.0f}, covers {covered:.3f} (the crowd's "
+            f"point: {np.mean(distance <= half_width):.3f}), half-width "
+            f"{np.median(half_width):.0f}"
+        )
+    assert len(found) == 59
+    assert distance.mean() <= 60
+    assert covered >= 0.93
