@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp import pipeline
 from elo_exp.analysis import standings
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.standings import Standings
@@ -64,7 +63,7 @@ class Arena(Judged):
         self.check(context.overrides)
         if not self.plan:
             return None
-        return pipeline.plan_table(placement_run.start(self, context.store).plan())
+        return placement_run.start(self, context.store).plan_text()
 
     def run(self, context: Context) -> Report:
         run = placement_run.start(self, context.store)

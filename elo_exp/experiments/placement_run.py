@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from elo_exp import pipeline
+from elo_exp.api.costs import money
 from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.judge_calibration import MIN_ANCHORS
@@ -108,6 +109,20 @@ class PlacementRun:
         `pipeline.assume_responses`.
         """
         return self._plan(dict.fromkeys(self.drawn, self.random()), at_least=at_least)
+
+    def plan_text(self) -> str:
+        """Format the plan, with the share of the calibration and what it buys."""
+        plan = self.plan()
+        n, n_pairs = len(self._to_recalibrate(self.random())), plan.rows[0].pairs
+        text = pipeline.plan_table(plan)
+        if not n:
+            return text
+        cost = f" (about {money(plan.dollars * n / n_pairs)})" if plan.dollars else ""
+        return (
+            f"{text}\n  {n:,} of the {n_pairs:,} pairs are human battles that calibrate the judge"
+            f"{cost}. Much of the interval's\n  width is the judge's taste for single models, "
+            "which more battles do not narrow; votes on the placed model do."
+        )
 
     def check(self) -> None:
         """Raise UserError for what would stop the run after it began to pay."""
