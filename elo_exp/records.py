@@ -334,6 +334,8 @@ class Battle(Record):
     verdict_ab: str | None = None
     verdict_ba: str | None = None
     equal_answers: bool = False
+    style_a: tuple[int, ...] | None = None  # data.style.counts of the answers
+    style_b: tuple[int, ...] | None = None
 
     @property
     def models(self) -> tuple[str, str]:

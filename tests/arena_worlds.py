@@ -102,6 +102,9 @@ class JudgedWorld:
             judge=one,
             sources=("source",),
             source=one,
+            styles=(),
+            style_a=one - 1,
+            style_b=one - 1,
         )
         return found.compact()
 

@@ -83,6 +83,9 @@ class Tournament:
             judge=none,
             sources=("llm-judge",),
             source=np.zeros(n, dtype=np.int32),
+            styles=(),
+            style_a=none,
+            style_b=none,
         )
 
     def battles(

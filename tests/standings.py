@@ -11,6 +11,7 @@ import numpy as np
 
 from elo_exp.analysis import judge_bias
 from elo_exp.analysis.standings import Standings, rate
+from elo_exp.data.battles import Battles
 from elo_exp.ratings import RatingMethod
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
@@ -48,12 +49,30 @@ def tournament(
     )
 
 
+def of_lengths(battles: Battles, lengths: Mapping[tuple[str, str], int]) -> Battles:
+    """Answers of so many characters, by prompt and model, without markdown."""
+
+    def counts(prompt: str | None, model: str) -> tuple[int, ...] | None:
+        n = lengths.get((prompt or "", model))
+        return None if n is None else (n, 0, 0, 0)
+
+    rows = [
+        dataclasses.replace(
+            b,
+            style_a=counts(b.question_id, b.model_a),
+            style_b=counts(b.question_id, b.model_b),
+        )
+        for b in battles.rows()
+    ]
+    return Battles.from_rows(rows)
+
+
 def with_lengths(found: Standings, lengths: Mapping[tuple[str, str], int]) -> Standings:
     """What a tournament adds: the characters of each response, by prompt and model."""
     diagnoses = {}
     for dimension, battles in found.battles.items():
         control = judge_bias.length_control(
-            battles, lengths, dimension=dimension, initial_rating=1400.0
+            of_lengths(battles, lengths), dimension=dimension, initial_rating=1400.0
         )
         diagnoses[dimension] = {
             **found.diagnoses[dimension],

@@ -15,8 +15,9 @@ from scipy import special
 from elo_exp.analysis.comparisons import ALPHA, holm
 from elo_exp.arrays import rows
 from elo_exp.data.battles import Battles
+from elo_exp.data.style import with_style
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Battle, Judgment
+from elo_exp.records import Battle, Comparison, Judgment
 
 
 def invalid_shares(
@@ -63,6 +64,7 @@ def invalid_shares(
 def bounds(
     battles: Sequence[Battle],
     judgments: Sequence[Judgment],
+    comparisons: Sequence[Comparison],
     model: str,
     rate: Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]],
 ) -> tuple[float | None, float | None]:
@@ -83,10 +85,12 @@ def bounds(
                     winner=winner,
                     verdict_ab=winner,
                     verdict_ba=winner,
+                    source="llm-judge",
                     question_id=j.prompt_id,
                     dimension=j.dimension,
                 )
             )
+        assumed = with_style(assumed, comparisons)
         every = Battles.from_rows([*battles, *assumed])
         ends.append(rate({"": every})[""].row(model))
     return ends[0].ci_low, ends[1].ci_high

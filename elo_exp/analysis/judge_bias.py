@@ -18,10 +18,6 @@ from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import POINTS, Fit
 from elo_exp.ratings.covariates import CovariateFit
 from elo_exp.ratings.games import Games, games
-from elo_exp.records import Comparison
-
-Lengths = Mapping[tuple[str, str], int]  # characters, by prompt and model
-
 
 # Position
 
@@ -61,18 +57,8 @@ def position_effect(battles: Battles, *, dimension: str) -> dict[str, Any]:
 # Length
 
 
-def response_lengths(comparisons: Iterable[Comparison]) -> dict[tuple[str, str], int]:
-    """Return the characters of every response that is compared, by prompt and entrant."""
-    lengths = {}
-    for c in comparisons:
-        lengths[c.prompt_id, c.entrant_a] = len(c.response_a)
-        lengths[c.prompt_id, c.entrant_b] = len(c.response_b)
-    return lengths
-
-
 def length_control(
     battles: Battles,
-    lengths: Lengths,
     *,
     dimension: str,
     initial_rating: float,
@@ -84,18 +70,10 @@ def length_control(
 
     Returns `judge.DIMENSION.length` of ratings.json; None where it is not identified.
     """
-    table = np.full((len(battles.questions) + 1, len(battles.models)), np.nan)
-    row = {name: q for q, name in enumerate(battles.questions)}
-    column = {name: i for i, name in enumerate(battles.models)}
-    for (prompt, model), n in lengths.items():
-        if prompt in row and model in column:
-            table[row[prompt], column[model]] = n
-    question = np.minimum(battles.question, len(battles.questions))  # the last: none
-    sides = table[question, battles.model_a], table[question, battles.model_b]
-    is_known = np.isfinite(sides[0] + sides[1])
+    characters = battles.style()[:, :, 0]
+    is_known = ~np.isnan(characters.sum(axis=1))
     played = games(battles.select(is_known), orders="both")
-    question = played.prompts[played.cluster]
-    of_first, of_second = table[question, played.first], table[question, played.second]
+    of_first, of_second = characters[is_known][played.battle].T
     difference = of_first - of_second
     scale = float(np.sqrt((difference**2).mean())) if len(difference) else 0.0
     x = np.zeros_like(difference)

@@ -20,7 +20,7 @@ from scipy import special
 from elo_exp.arrays import Array, records
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import POINTS, bread, residuals
-from elo_exp.ratings.covariates import fit_position
+from elo_exp.ratings.covariates import fit_columns
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 from elo_exp.records import Record
@@ -56,7 +56,7 @@ class Influence:
 
 def influence(battles: Battles, *, orders: str) -> Influence | None:
     """Split a fit by prompt; None where a battle names none, nobody is rated, or there is one."""
-    fit = fit_position(games(battles, orders=orders))
+    fit = fit_columns(games(battles, orders=orders))
     played, n = fit.played, fit.played.n_clusters
     if n < 2 or (battles.question >= len(battles.questions)).any():
         return None

@@ -19,11 +19,7 @@ from elo_exp.analysis.agreement import (
 )
 from elo_exp.analysis.comparisons import Difference, differences, with_ranks
 from elo_exp.analysis.invalid_verdicts import bounds, invalid_shares
-from elo_exp.analysis.judge_bias import (
-    length_control,
-    position_effect,
-    response_lengths,
-)
+from elo_exp.analysis.judge_bias import length_control, position_effect
 from elo_exp.analysis.power import Precision, precision
 from elo_exp.analysis.responses import ResponseCheck
 from elo_exp.analysis.shrinkage import with_p_best
@@ -32,6 +28,7 @@ from elo_exp.analysis.transitivity import cycles, transitivity
 from elo_exp.analysis.win_rates import WinRate, win_rates
 from elo_exp.arrays import rows
 from elo_exp.data.battles import Battles
+from elo_exp.data.style import with_style
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, running_means
@@ -208,12 +205,13 @@ def with_texts(
         for row in invalid:
             low = high = None
             if row["differs"]:
-                low, high = bounds(battles.rows(), mine, row["model"], rate)
+                low, high = bounds(
+                    battles.rows(), mine, comparisons[dimension], row["model"], rate
+                )
             row |= {"bound_low": low, "bound_high": high}
         found[dimension] = {
             "length": length_control(
-                battles,
-                response_lengths(comparisons[dimension]),
+                Battles.from_rows(with_style(battles.rows(), comparisons[dimension])),
                 dimension=dimension,
                 initial_rating=initial_rating,
             ),

@@ -9,7 +9,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from elo_exp.arena.rows import HARD, At, Row
 from elo_exp.arena.settings import ArenaSource
 from elo_exp.data import tables
 from elo_exp.data.battles import Battles
+from elo_exp.data.style import counts
 from elo_exp.records import WINNERS, Battle, UserError, fingerprint
 
 logger = logging.getLogger(__name__)
@@ -58,9 +59,12 @@ class Texts:
     response_b: str
 
 
-def read(arena: ArenaSource, *, with_languages: bool = False) -> Arena:
+def read(
+    arena: ArenaSource, *, with_languages: bool = False, with_style: bool = False
+) -> Arena:
     """Read the battles of one turn, in the chosen languages, that name two models and a winner.
 
+    with_style      counts of what answers look like, of data.style
     with_languages  also where languages are not chosen; detected where no column names them
     Of a union, a battle with the same models and texts as one of an arena before is left out.
     Raises UserError for a missing column, for a winner that is none, and where nothing is left.
@@ -77,12 +81,18 @@ def read(arena: ArenaSource, *, with_languages: bool = False) -> Arena:
     every_language: Counter[str] = Counter()
     first_in: dict[str, ArenaSource] = {}  # by the content of a battle
     n_rows = 0
-    for row in arena_rows.read(arena, with_texts=len(members) > 1 or is_detected):
+    with_texts = with_style or is_detected or len(members) > 1
+    for row in arena_rows.read(arena, with_texts=with_texts):
         n_rows += 1
         found = _battle(row, prefix=f"{row.arena.name}:" if arena.union else "")
         if isinstance(found, str):
             dropped[found] += 1
             continue
+        if with_style:
+            _, *answers = [
+                None if text is None else counts(text) for text in _said(row)
+            ]
+            found = replace(found, style_a=answers[0], style_b=answers[1])
         language = _language(row) if with_languages else None
         every_language[language or "none"] += 1
         wanted = row.arena.languages or arena.languages or ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import unicodedata
 from collections import defaultdict
@@ -15,6 +16,7 @@ import numpy as np
 
 from elo_exp.data import tables
 from elo_exp.data.battles import Battles, Codes
+from elo_exp.data.style import FEATURES
 from elo_exp.data.tables import ABSENT
 from elo_exp.records import WINNERS, Battle, UserError
 
@@ -123,7 +125,8 @@ def _read_distinct(
     that a row lacks; the number (n,) of each row among them; the distinct questions, None for one
     that is missing; and the number (n,) of each row's question.
     """
-    columns = {"dimension": "dimension", **fields, "equal_answers": "equal_answers"}
+    always = ("equal_answers", "style_a", "style_b")
+    columns = {"dimension": "dimension", **fields, **{name: name for name in always}}
     question_column = columns.pop("question_id", None)
     row_number, question_number = (
         defaultdict[Any, int](itertools.count().__next__) for _ in range(2)
@@ -229,7 +232,23 @@ def _battle(row: Mapping[str, Any], fields: Mapping[str, str]) -> Battle:
         verdict_ab=ab,
         verdict_ba=ba,
         equal_answers=str(row["equal_answers"]).lower() == "true",
+        style_a=_style(row["style_a"]),
+        style_b=_style(row["style_b"]),
     )
+
+
+def _style(value: Any) -> tuple[int, ...] | None:
+    if (text := tables.text(value)) is None:
+        return None
+    try:
+        counts = tuple(map(int, json.loads(text)))
+    except (TypeError, ValueError):
+        counts = ()
+    if len(counts) != len(FEATURES):
+        raise _MalformedError(
+            f"style is {text!r}. Expected a list of counts: {', '.join(FEATURES)}."
+        )
+    return counts
 
 
 def _first_malformed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data.pairing import outcome
-from elo_exp.records import WINNERS, Battle, Judgment
+from elo_exp.data.style import FEATURES, with_style
+from elo_exp.records import WINNERS, Battle, Comparison, Judgment
 
 Codes = NDArray[np.int32]
 Winners = NDArray[np.int8]
@@ -46,13 +48,16 @@ class Battles:
     judge: Codes  # (n,)
     sources: tuple[str, ...]
     source: Codes  # (n,)
+    styles: tuple[tuple[int, ...], ...]  # counts of data.style.FEATURES in an answer
+    style_a: Codes  # (n,)
+    style_b: Codes  # (n,)
 
     def __len__(self) -> int:
         return len(self.winner)
 
     @classmethod
     def from_rows(cls, rows: Sequence[Battle]) -> Battles:
-        def interned(*names: str) -> tuple[tuple[str, ...], Codes]:
+        def interned(*names: str) -> tuple[tuple[Any, ...], Codes]:
             return _interned([getattr(row, name) for name in names for row in rows])
 
         def winners(name: str) -> Winners:
@@ -64,6 +69,8 @@ class Battles:
         dimensions, dimension = interned("dimension")
         judges, judge = interned("judge_model")
         sources, source = interned("source")
+        styles, of_sides = interned("style_a", "style_b")
+        style_a, style_b = np.split(of_sides, 2)
         n = np.arange(len(rows), dtype=np.int32)
         battles = cls(
             models=models,
@@ -81,6 +88,9 @@ class Battles:
             judge=judge,
             sources=sources,
             source=source,
+            styles=styles,
+            style_a=style_a,
+            style_b=style_b,
         )
         return battles.compact().with_questions([row.question_id for row in rows], n)
 
@@ -166,6 +176,11 @@ class Battles:
             self.model_b, minlength=m
         )
 
+    def style(self) -> Array:
+        """Return the counts of style of both sides (n, 2, features); NaN where they are not known."""
+        counts = np.array([*self.styles, [math.nan] * len(FEATURES)])
+        return np.stack([counts[self.style_a], counts[self.style_b]], axis=1)
+
     def names_prompts(self) -> bool:
         """Whether any battle names its question."""
         return bool((self.question < len(self.questions)).any())
@@ -177,6 +192,10 @@ class Battles:
     def _columns(self) -> dict[str, tuple[tuple[Any, ...], NDArray[Any]]]:
         """Names and codes by the field of a row, in the order of battles.jsonl."""
         named = np.where(self.question < len(self.questions), self.question, -1)
+        style: dict[str, tuple[tuple[Any, ...], NDArray[Any]]] = {}
+        if self.styles:
+            style["style_a"] = self.styles, self.style_a
+            style["style_b"] = self.styles, self.style_b
         return {
             "model_a": (self.models, self.model_a),
             "model_b": (self.models, self.model_b),
@@ -188,6 +207,7 @@ class Battles:
             "verdict_ab": (WINNERS, self.verdict_ab),
             "verdict_ba": (WINNERS, self.verdict_ba),
             "equal_answers": ((False, True), self.equal_answers.view("i1")),
+            **style,
         }
 
     def rows(self) -> list[Battle]:
@@ -218,9 +238,9 @@ class Battles:
             )
 
 
-def _interned(values: Sequence[Any]) -> tuple[tuple[str, ...], Codes]:
+def _interned(values: Sequence[Any]) -> tuple[tuple[Any, ...], Codes]:
     """Names by first appearance, and the code (n,) of each value; None is -1."""
-    number: dict[str, int] = {}
+    number: dict[Any, int] = {}
     codes = [
         -1 if value is None else number.setdefault(value, len(number))
         for value in values
@@ -228,12 +248,15 @@ def _interned(values: Sequence[Any]) -> tuple[tuple[str, ...], Codes]:
     return tuple(number), np.array(codes, dtype=np.int32)
 
 
-def from_judgments(judgments: Iterable[Judgment]) -> list[Battle]:
-    """Make one battle of each valid judgment.
+def from_judgments(
+    judgments: Iterable[Judgment], comparisons: Sequence[Comparison] = ()
+) -> list[Battle]:
+    """Make one battle of each valid judgment, with the style of answers that are compared.
 
     A mirrored verdict is no second observation and leaves `verdict_ba` empty.
     """
-    return [_battle(judgment) for judgment in judgments if not judgment.invalid]
+    battles = [_battle(judgment) for judgment in judgments if not judgment.invalid]
+    return with_style(battles, comparisons) if comparisons else battles
 
 
 def _battle(judgment: Judgment) -> Battle:

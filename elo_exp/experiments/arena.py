@@ -26,7 +26,7 @@ from elo_exp.arena.judge_calibration import calibrate, refusal, reliability
 from elo_exp.arena.placement import Placement
 from elo_exp.arena.settings import ArenaSettings
 from elo_exp.arena.soft_elo import soft_elo
-from elo_exp.data.battles import Battles, from_judgments
+from elo_exp.data.battles import Battles
 from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants.probe import GradedProbe
 from elo_exp.experiments import Context, Report, placement_run
@@ -34,7 +34,7 @@ from elo_exp.experiments.judged import Judged, answer_share
 from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import write_jsonl
 from elo_exp.judges import Judge, PaidJudge
-from elo_exp.ratings import EloMethod, RatingMethod
+from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
@@ -116,6 +116,11 @@ class Arena(Judged):
                 f"{rubrics[0].dimension}. Take 'rubric=[preference_scores]' and a judge behind an "
                 "API, or judge=lexical."
             )
+        if self.arena.placement == "calibrated" and needs_style(self.rating):
+            raise UserError(
+                "rating.bradley_terry.style: the calibrated fit has no style. Add "
+                "arena.placement=raw, or leave it out."
+            )
         limit, n_placed = self.judging.limit_pairs, len(self.entrant)
         if limit is not None and limit < n_placed:
             raise UserError(
@@ -142,7 +147,7 @@ def place(run: PlacementRun) -> Placement:
     """Rate what was judged together with the human battles, and compare judge and humans."""
     experiment, human = run.experiment, run.human
     placed = tuple(experiment.entrant)
-    battles = from_judgments(run.judgments)
+    battles = run.battles()
     judged = Battles.from_rows([b for b in battles if b.model_a in placed])
     again = Battles.from_rows([b for b in battles if b.model_a not in placed])
     for name in placed:

@@ -25,7 +25,15 @@ from elo_exp.data.rubrics import Rubric
 from elo_exp.experiments.judged import preflight
 from elo_exp.judges import PaidJudge
 from elo_exp.pipeline import Plan
-from elo_exp.records import Comparison, Judgment, Prompt, Response, UserError
+from elo_exp.ratings import needs_style
+from elo_exp.records import (
+    Battle,
+    Comparison,
+    Judgment,
+    Prompt,
+    Response,
+    UserError,
+)
 from elo_exp.store.store import Store
 
 if TYPE_CHECKING:
@@ -129,12 +137,17 @@ class PlacementRun:
         self._preflight(list(self.drawn), self.prompts(self.random()))
         pipeline.check_before_answers(self.plan(), self.plan(at_least=True), self.store)
 
+    def battles(self) -> list[Battle]:
+        """Return the battles that were judged, with style where the rating needs it."""
+        with_style = needs_style(self.experiment.rating)
+        return from_judgments(self.judgments, self.comparisons if with_style else ())
+
     # The draw
 
     def _next(self, name: str, n: int) -> list[Draw]:
         """Draw the next n battles of a model."""
         candidates = [draw for draw in self.candidates if draw.at not in self.unusable]
-        own = [b for b in from_judgments(self.judgments) if b.model_a == name]
+        own = [battle for battle in self.battles() if battle.model_a == name]
         if not own:
             return self._usable(placement.first(candidates, n, self.drawn[name]))
         board = self.experiment.rate(Battles.from_rows(own).concatenate(self.human))
@@ -297,7 +310,11 @@ def start(experiment: Arena, store: Store) -> PlacementRun:
     """Read the human battles, find the anchors and shuffle the battles that may be entered."""
     chosen, n_placed = experiment.arena, len(experiment.entrant)
     cap = chosen.max_per_language
-    arena = arenas.read(chosen, with_languages=cap is not None)
+    arena = arenas.read(
+        chosen,
+        with_languages=cap is not None,
+        with_style=needs_style(experiment.rating),
+    )
     placement.check_new(experiment.entrant, arena)
     n_least = MIN_ANCHORS if chosen.placement == "calibrated" else 2
     anchors = placement.anchors(arena, chosen.min_battles, n_least=n_least)

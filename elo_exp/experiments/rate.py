@@ -18,7 +18,7 @@ from elo_exp.arena.settings import ArenaSettings
 from elo_exp.data import battle_files, tables
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.standings import report
-from elo_exp.ratings import EloMethod, RatingMethod
+from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import UserError
 from elo_exp.report import placement as placement_report
 from elo_exp.types import Orders
@@ -127,7 +127,7 @@ class Rate:
         )
         rated = read.battles
         if self.arena is not None:
-            arena = arenas.read(self.arena)
+            arena = arenas.read(self.arena, with_style=needs_style(self.rating))
             anchors = placement.anchors(arena, self.arena.min_battles)
             rated = rated.concatenate(arena.battles.among(anchors))
         by_dimension = rated.by_dimension()

@@ -22,7 +22,7 @@ from elo_exp.experiments.judged import Judged, answer_share, preflight
 from elo_exp.experiments.standings import report
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.pipeline import Plan
-from elo_exp.ratings import EloMethod, RatingMethod
+from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.report import artifacts
 from elo_exp.store.store import Store
@@ -77,7 +77,7 @@ class Tournament(Judged):
             else judgments
         )
         found = standings.rate(
-            _battles(rated),
+            self._battles(rated, comparisons),
             elo=self.elo,
             ratings=self.rating,
             models=list(self.entrant),
@@ -97,7 +97,7 @@ class Tournament(Judged):
         others = pipeline.other_judges(
             comparisons, self._rubrics, self.judge, store, orders=self.judging.orders
         )
-        found = self._with_judges(found, others)
+        found = self._with_judges(found, others, comparisons)
         quality = [
             judge_quality.judge_quality(some, dimension=name)
             for name, some in judgments.items()
@@ -228,29 +228,38 @@ class Tournament(Judged):
         return found
 
     def _with_judges(
-        self, found: Standings, others: Mapping[str, Judgments]
+        self,
+        found: Standings,
+        others: Mapping[str, Judgments],
+        comparisons: Comparisons,
     ) -> Standings:
         """Add how far other judges of the same comparisons agree with this one."""
         by_judge = {
             name: {self.judge.model: some} for name, some in found.battles.items()
         }
         for judge, judgments in others.items():
-            for dimension, some in _battles(judgments).items():
+            for dimension, some in self._battles(judgments, comparisons).items():
                 if len(some):
                     by_judge[dimension][judge] = some
         return standings.with_judges(found, by_judge, self._primary.rate)
+
+    def _battles(
+        self, judgments: Judgments, comparisons: Comparisons
+    ) -> dict[str, Battles]:
+        with_style = needs_style(self.rating)
+        rows = [
+            battle
+            for name, some in judgments.items()
+            for battle in battles.from_judgments(
+                some, comparisons[name] if with_style else ()
+            )
+        ]
+        return Battles.from_rows(rows).by_dimension(judgments)
 
     @property
     def _primary(self) -> RatingMethod:
         chosen = [*self.rating.values(), self.elo]
         return self.rating.get("bradley_terry", chosen[0])
-
-
-def _battles(judgments: Judgments) -> dict[str, Battles]:
-    rows = [
-        battle for some in judgments.values() for battle in battles.from_judgments(some)
-    ]
-    return Battles.from_rows(rows).by_dimension(judgments)
 
 
 def _on_whole_prompts(

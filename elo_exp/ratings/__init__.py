@@ -31,3 +31,8 @@ class EloMethod(RatingMethod, Protocol):
 
     def convergence(self, battles: Mapping[str, Battles]) -> Mapping[str, Convergence]:
         """Return how far Elo has come at every K on its way to its limit, by dimension."""
+
+
+def needs_style(methods: Mapping[str, RatingMethod]) -> bool:
+    """Whether a method's fit has the style of the answers."""
+    return any(getattr(method, "style", ()) for method in methods.values())

@@ -21,8 +21,10 @@ from scipy.sparse import csgraph
 
 from elo_exp.arrays import Array, Index, Mask, spread
 from elo_exp.data.battles import Battles
+from elo_exp.data.style import Feature
 from elo_exp.ratings.games import Games, games, numbered
 from elo_exp.ratings.leaderboard import Leaderboard, pinned, with_intervals
+from elo_exp.records import UserError
 from elo_exp.types import Natural, Orders, RatingPoints
 
 logger = logging.getLogger(__name__)
@@ -63,6 +65,7 @@ class BradleyTerry:
                     percentiles of the fits. The rating itself is always that of all battles
     baseline_model  whose rating is `initial_rating`, in place of the mean; errors are then of the
                     distance to it
+    style           features of the answers whose effects are in the fit; its intervals are sandwich
 
     A model that never lost, never won, or is not linked to the main group has no finite rating: NaN,
     with a flag, and the others are rated as if it were absent. A resample that loses the links
@@ -78,17 +81,16 @@ class BradleyTerry:
     n_bootstraps: Annotated[int, Field(strict=True, ge=2)]
     seed: Natural
     baseline_model: str | None = None
+    style: Sequence[Feature] = ()
 
     def rate(self, battles: Mapping[str, Battles]) -> dict[str, Leaderboard]:
-        from elo_exp.ratings.covariates import fit_position
-
         fits = {
-            dimension: fit_position(games(some, orders=self.orders))
+            dimension: self._fit(some)
             for dimension, some in battles.items()
             if len(some)
         }
         if self.interval != "sandwich":
-            plain = {d: fit for d, fit in fits.items() if not _has_position(fit)}
+            plain = {d: fit for d, fit in fits.items() if fit.parts is None}
             samples = bootstrap(plain, n_bootstraps=self.n_bootstraps, seed=self.seed)
             for dimension, drawn in samples.items():
                 fits[dimension] = _with_samples(dimension, fits[dimension], drawn)
@@ -96,10 +98,28 @@ class BradleyTerry:
             name: self._leaderboard(fit, battles[name]) for name, fit in fits.items()
         }
 
+    def _fit(self, battles: Battles) -> Fit:
+        from elo_exp.ratings.covariates import fit_columns, style_columns
+
+        if not self.style:
+            return fit_columns(games(battles, orders=self.orders))
+        known = battles.select(~np.isnan(battles.style().sum(axis=(1, 2))))
+        if not len(known):
+            raise UserError(
+                "style: found no texts of the answers. Expected battles of experiment=tournament "
+                "or arena, or a file with the columns style_a and style_b; or leave it out."
+            )
+        if n := len(battles) - len(known):
+            logger.warning("warning: style: %d battles without texts are left out", n)
+        played = games(known, orders=self.orders)
+        columns = style_columns(known, self.style)
+        return fit_columns(played, {k: x[played.battle] for k, x in columns.items()})
+
     def _leaderboard(self, fit: Fit, battles: Battles) -> Leaderboard:
         label, interval = "Bradley-Terry", self.interval
-        if _has_position(fit):
-            label, interval = "Bradley-Terry with position", "sandwich"
+        if fit.parts is not None:
+            kinds = dict.fromkeys(name.split("_")[0] for name in fit.parameters)
+            label, interval = f"Bradley-Terry with {' and '.join(kinds)}", "sandwich"
         board = leaderboard(
             fit,
             battles,
@@ -117,10 +137,6 @@ class BradleyTerry:
             low, high = np.where(is_known, ends, np.nan)
             board = replace(board, ci_low=low, ci_high=high)
         return board
-
-
-def _has_position(fit: Fit) -> bool:
-    return "position" in fit.parameters
 
 
 def _with_samples(dimension: str, fit: Fit, samples: Array) -> Fit:

@@ -6,14 +6,19 @@ games; m models; k columns.
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse, special
 
 from elo_exp.arrays import Array, Mask
+from elo_exp.data.battles import Battles
+from elo_exp.data.style import FEATURES
 from elo_exp.ratings.bradley_terry import (
+    POINTS,
     Fit,
     bread,
     mean_zero,
@@ -23,6 +28,8 @@ from elo_exp.ratings.bradley_terry import (
 )
 from elo_exp.ratings.games import Games, differences
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
+
+logger = logging.getLogger(__name__)
 
 # log-odds of a game: as certain only if the maximum lies at infinity
 _LARGEST_GAP = 25.0
@@ -81,22 +88,55 @@ class CovariateFit:
         )
 
 
-def fit_position(every: Games) -> Fit:
-    """Fit Bradley-Terry, with a position effect where one order alone was judged."""
-    fit = Fit.of(every)
-    if not every.shown.any():
+def fit_columns(every: Games, style: Mapping[str, Array] | None = None) -> Fit:
+    """Fit Bradley-Terry, with a position effect where one order alone was judged, and with style.
+
+    style  columns (g,) by name
+    Effects and their errors are the fit's parameters: of position in log-odds, of style in rating
+    points. One that cannot be told is left out.
+    """
+    fit, columns = Fit.of(every), dict(style or {})
+    if every.shown.any():
+        columns["position"] = every.shown
+    if not columns:
         return fit
-    found = CovariateFit.of(every, every.shown[:, None])
-    m, (position,) = len(found.theta), found.effects.tolist()
-    if math.isnan(position):
+    found = CovariateFit.of(every, np.stack(list(columns.values()), axis=1))
+    m, parameters = len(found.theta), {}
+    for k, name in enumerate(columns):
+        unit = 1.0 if name == "position" else POINTS
+        if not math.isnan(found.effects[k]):
+            parameters[name] = float(unit * found.effects[k])
+            parameters[f"{name}_std_error"] = float(unit * found.std_error[m + k])
+        elif style:
+            logger.warning("warning: %s: its effect cannot be told; left out", name)
+    if not parameters:
         return fit
     return replace(
         fit,
         theta=found.theta,
         covariance=found.covariance[:m, :m],
-        parameters={"position": position, "position_std_error": found.std_error[m]},
+        parameters=parameters,
         parts=found.parts,
     )
+
+
+def style_columns(battles: Battles, features: Sequence[str]) -> dict[str, Array]:
+    """Return columns (n,) of the style of model_a against model_b, by name.
+
+    (a - b) / (a + b + 1) of the counts of both, as FastChat has it, over its root mean square: not
+    centred, so that it turns its sign where the sides are swapped. Votes and verdicts have columns
+    of their own.
+    """
+    of_a, of_b = np.moveaxis(battles.style(), 1, 0)
+    ratio = (of_a - of_b) / (of_a + of_b + 1.0)
+    is_vote = np.array([*battles.sources, ""])[battles.source] == "human"
+    found = {}
+    for whose, chosen in (("votes", is_vote), ("verdicts", ~is_vote)):
+        for feature in features if chosen.any() else ():
+            x = np.where(chosen, ratio[:, FEATURES.index(feature)], 0.0)
+            rms = math.sqrt((x**2).sum() / chosen.sum())
+            found[f"style_{feature}_{whose}"] = x / (rms or 1.0)
+    return found
 
 
 def _identified(played: Games, x: Array) -> list[int]:

@@ -25,6 +25,7 @@ class Games:
     prompts: Index  # (n_clusters,) the code of each cluster's prompt, the same in every dimension
     # (g,) 1 where `first` was shown first, -1 where second, 0 where the fit has no position effect
     shown: Array
+    battle: Index  # (g,) the place of each game's battle
 
     @property
     def n_clusters(self) -> int:
@@ -80,6 +81,7 @@ class Games:
             cluster=cluster,
             prompts=self.prompts[present],
             shown=self.shown[kept],
+            battle=self.battle[kept],
         )
 
 
@@ -125,13 +127,14 @@ def games(battles: Battles, *, orders: str) -> Games:
     """
     first, second = battles.model_a.astype(np.intp), battles.model_b.astype(np.intp)
     score, prompt = battles.scores(), battles.question
+    row = np.arange(len(battles))
     ab, ba = battles.verdict_ab >= 0, battles.verdict_ba >= 0
     shown = ab.astype(np.float64) - ba
     if orders != "reconciled":
         twice = ab & ba
         score = np.where(twice, SCORES[battles.verdict_ab], score)
         score = np.append(score, SCORES[battles.verdict_ba[twice]])
-        row = np.append(np.arange(len(battles)), np.flatnonzero(twice))
+        row = np.append(row, np.flatnonzero(twice))
         first, second, prompt = first[row], second[row], prompt[row]
         differ = twice & ~battles.equal_answers
         shown = np.append(shown + differ, -differ[twice].astype(np.float64))
@@ -144,6 +147,7 @@ def games(battles: Battles, *, orders: str) -> Games:
         cluster=cluster,
         prompts=prompts,
         shown=shown * battles.one_order().any(),
+        battle=row,
     )
 
 

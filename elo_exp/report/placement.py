@@ -60,6 +60,7 @@ def _write_battles(run_dir: Path, battles: Battles, kind: str) -> Path:
 
     types = dict.fromkeys(Battle.__dataclass_fields__, pyarrow.string())
     types["equal_answers"] = pyarrow.bool_()
+    types["style_a"] = types["style_b"] = pyarrow.list_(pyarrow.int64())
     rows = [battle.to_dict() for battle in battles.rows()]
     data = io.BytesIO()
     table = pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(types.items()))

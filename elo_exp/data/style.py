@@ -1,0 +1,48 @@
+"""What an answer looks like, whatever it says: its length and its markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal, get_args
+
+from elo_exp.records import Battle, Comparison
+
+Feature = Literal["length", "headers", "lists", "bold"]
+FEATURES: tuple[Feature, ...] = get_args(Feature)
+_MARKDOWN = (
+    r"^#{1,6}\s",
+    r"^\s*(?:\d+\.|[-*+])\s",
+    r"\*\*[^*\n]+\*\*|__[^_\n]+__",
+)
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """Count the characters, and outside of code blocks headers, list items and bold spans.
+
+    What is counted is what the style control of LMArena's leaderboard counts, but for characters in
+    place of tokens.
+    """
+    prose = re.sub(r"```([^`]*)```", "", text)
+    found = (len(re.findall(pattern, prose, re.MULTILINE)) for pattern in _MARKDOWN)
+    return len(text), *found
+
+
+def with_style(
+    battles: Sequence[Battle], comparisons: Iterable[Comparison]
+) -> list[Battle]:
+    """Add the counts of the answers that a judge compared."""
+    texts = {}
+    for c in comparisons:
+        texts[c.prompt_id, c.entrant_a] = c.response_a
+        texts[c.prompt_id, c.entrant_b] = c.response_b
+    style = {answer: counts(text) for answer, text in texts.items()}
+    return [
+        replace(
+            battle,
+            style_a=style.get((str(battle.question_id), battle.model_a)),
+            style_b=style.get((str(battle.question_id), battle.model_b)),
+        )
+        for battle in battles
+    ]

@@ -1,0 +1,321 @@
+"""Style: counted by hand, controlled for in known worlds, against statsmodels and published data."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import statsmodels.api as statsmodels
+from scipy.special import expit
+
+from elo_exp.data import battle_files
+from elo_exp.data.battles import Battles
+from elo_exp.data.style import FEATURES, Feature, counts, with_style
+from elo_exp.files import write_jsonl
+from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry
+from elo_exp.ratings.leaderboard import Leaderboard
+from elo_exp.records import Battle, UserError
+from tests.arena_files import World, placed
+from tests.commands import QUICK, Ran, run
+from tests.data import COMPARISON, shared_data
+
+ALL = list(FEATURES)
+
+
+@pytest.mark.parametrize(
+    ("text", "headers", "lists", "bold"),
+    [
+        ("Plain words, 2 * 3 and a_b_c.", 0, 0, 0),
+        ("# One\n## Two\n####### none\n#none", 2, 0, 0),
+        ("- a\n* b\n  + c\n1. d\n 22. e\n1.5 f\n-g", 0, 5, 0),
+        ("**a** and __b__, **c\nd, ****", 0, 0, 2),
+        ("```\n# comment\n- item\n**x**\n```\n- item", 0, 1, 0),
+        ("", 0, 0, 0),
+    ],
+)
+def test_markdown_is_counted_outside_of_code(
+    text: str, headers: int, lists: int, bold: int
+):
+    assert counts(text) == (len(text), headers, lists, bold)
+
+
+def world(
+    n: int, seed: int = 1, effect: float = 0.8, source: str = "human"
+) -> list[Battle]:
+    """Four models; the later ones are better by .3 and write longer, and length counts `effect` a
+    root mean square; every tenth answer has a header, which counts nothing."""
+    rng = np.random.default_rng(seed)
+    pairs = np.array([rng.choice(4, size=2, replace=False) for _ in range(n)])
+    length = (rng.integers(100, 900, size=(n, 2)) * (1 + pairs)).astype(float)
+    ratio = (length[:, 0] - length[:, 1]) / (length.sum(axis=1) + 1)
+    x = ratio / np.sqrt((ratio**2).mean())
+    won = rng.random(n) < expit(0.3 * (pairs[:, 0] - pairs[:, 1]) + effect * x)
+    headers = rng.random((n, 2)) < 0.1
+    return [
+        Battle(
+            model_a="abcd"[pairs[i, 0]],
+            model_b="abcd"[pairs[i, 1]],
+            winner="model_a" if won[i] else "model_b",
+            question_id=f"q{i // 2}",
+            source=source,
+            style_a=(int(length[i, 0]), int(headers[i, 0]), 0, 0),
+            style_b=(int(length[i, 1]), int(headers[i, 1]), 0, 0),
+        )
+        for i in range(n)
+    ]
+
+
+def rated(
+    battles: list[Battle], style: list[Feature], **changes: object
+) -> Leaderboard:
+    method = BradleyTerry(
+        initial_rating=1000.0,
+        orders="both",
+        interval="percentile",
+        n_bootstraps=20,
+        seed=0,
+        style=style,
+    )
+    some = Battles.from_rows(battles)
+    return dataclasses.replace(method, **changes).rate({"d": some})["d"]  # type: ignore[arg-type]
+
+
+def spread(board: Leaderboard) -> float:
+    return (board.row("d").rating or 0) - (board.row("a").rating or 0)
+
+
+def test_at_equal_style_the_true_distances_return():
+    """Without control, models that write longer are taken for better."""
+    battles = world(6000)
+    board = rated(battles, ["length", "headers"])
+    found = board.parameters
+    effect, error = (found[f"style_length_votes{end}"] for end in ("", "_std_error"))
+    assert effect == pytest.approx(0.8 * POINTS, abs=4 * error)
+    no_effect = found["style_headers_votes"]
+    assert abs(no_effect) < 4 * found["style_headers_votes_std_error"]
+    assert spread(board) == pytest.approx(0.9 * POINTS, abs=40)
+    assert spread(rated(battles, [])) > 0.9 * POINTS + 80
+    assert (board.label, board.interval) == (
+        "Bradley-Terry with style",
+        "prompt-clustered",
+    )
+    assert board.samples is None
+
+
+def test_statsmodels_has_the_same_ratings_effects_and_errors():
+    """Columns by hand: (a - b) / (a + b + 1) over its root mean square, not centred."""
+    battles = world(300)
+    board = rated(battles, ["length", "headers"])
+    of_a, of_b = (
+        np.array([getattr(b, side)[:2] for b in battles], dtype=float)
+        for side in ("style_a", "style_b")
+    )
+    ratio = (of_a - of_b) / (of_a + of_b + 1)
+    models = [["abcd".index(m) for m in b.models] for b in battles]
+    design = np.array([np.eye(4)[i] - np.eye(4)[j] for i, j in models])[:, 1:]
+    x = np.hstack([design, ratio / np.sqrt((ratio**2).mean(axis=0))])
+    won = np.array([b.winner == "model_a" for b in battles], dtype=float)
+    glm = statsmodels.GLM(won, x, family=statsmodels.families.Binomial())
+    groups = {"groups": np.arange(300) // 2, "use_correction": False}
+    other = glm.fit(tol=1e-12, cov_type="cluster", cov_kwds=groups)
+    theta = np.append(0.0, other.params[:3])
+    expected = 1000 + POINTS * (theta - theta.mean())
+    assert board.rating == pytest.approx(expected)
+    names = ["style_length_votes", "style_headers_votes"]
+    effects = [board.parameters[name] for name in names]
+    assert effects == pytest.approx(POINTS * other.params[3:])
+    errors = [board.parameters[f"{name}_std_error"] for name in names]
+    factor = POINTS * np.sqrt(150 / 149)
+    assert errors == pytest.approx(factor * other.bse[3:], rel=0.01)
+
+
+def test_law_swapped_sides_change_nothing():
+    battles = world(200)
+    swap = {"model_a": "model_b", "model_b": "model_a"}
+    turned = [
+        dataclasses.replace(
+            b,
+            model_a=b.model_b,
+            model_b=b.model_a,
+            winner=swap[b.winner],
+            style_a=b.style_b,
+            style_b=b.style_a,
+        )
+        for b in battles
+    ]
+    one, other = rated(battles, ALL), rated(turned, ALL)
+    assert one.rating == pytest.approx(other.rating)
+    assert one.parameters == pytest.approx(other.parameters)
+
+
+def test_votes_and_verdicts_have_effects_of_their_own():
+    """Each as alone where the models' distances are pinned by both alike."""
+    votes, verdicts = world(3000, effect=0.8), world(3000, 2, -0.4, "llm-judge")
+    found = rated(votes + verdicts, ["length"]).parameters
+    for whose, truth in (("votes", 0.8), ("verdicts", -0.4)):
+        error = found[f"style_length_{whose}_std_error"]
+        assert found[f"style_length_{whose}"] == pytest.approx(
+            truth * POINTS, abs=4 * error
+        )
+
+
+def test_a_column_that_does_not_vary_is_dropped_and_named(
+    caplog: pytest.LogCaptureFixture,
+):
+    battles = world(200)
+    board = rated(battles, ALL)
+    kept = {"style_length_votes", "style_headers_votes"}
+    assert {n for n in board.parameters if not n.endswith("_std_error")} == kept
+    assert "style_bold_votes: its effect cannot be told; left out" in caplog.text
+    plain = [
+        dataclasses.replace(b, style_a=(9, 0, 0, 0), style_b=(9, 0, 0, 0))
+        for b in battles
+    ]
+    assert rated(plain, ALL).rating == pytest.approx(rated(battles, []).rating)
+
+
+def test_battles_without_texts_are_left_out_or_refused(
+    caplog: pytest.LogCaptureFixture,
+):
+    battles = world(200)
+    unknown = [dataclasses.replace(b, style_b=None) for b in battles[:20]]
+    found = rated(unknown + battles[20:], ["length"])
+    assert found.rating == pytest.approx(rated(battles[20:], ["length"]).rating)
+    assert "20 battles without texts are left out" in caplog.text
+    with pytest.raises(UserError, match="^style: found no texts of the answers"):
+        rated(unknown, ["length"])
+
+
+def of_judge(judge: str, *, in_words: bool) -> list[Battle]:
+    """The battles of llmfao as one judge sees them, with the style of the answers."""
+    battles = shared_data("llmfao/battles.jsonl.gz")
+    texts = {}
+    with gzip.open(
+        battles.parent / "responses.jsonl.gz", "rt", encoding="utf-8"
+    ) as file:
+        for row in map(json.loads, file):
+            text = row["response"]
+            _, *markdown = counts(text)
+            n = len(text.split()) if in_words else len(text)
+            texts[row["prompt_id"], row["model"]] = (n, *markdown)
+    with gzip.open(battles, "rt", encoding="utf-8") as file:
+        rows = [Battle.from_dict(row) for row in map(json.loads, file)]
+    return [
+        dataclasses.replace(
+            b,
+            source="human",
+            style_a=texts[str(b.question_id), b.model_a],
+            style_b=texts[str(b.question_id), b.model_b],
+        )
+        for b in rows
+        if b.judge_model == judge
+    ]
+
+
+@pytest.mark.parametrize(
+    ("judge", "length", "headers", "in_characters"),
+    [
+        ("crowd", (20, 52), (-41, 13), (28, 49)),
+        ("gpt-4", (-46, 81), (-48, 34), (-60, 87)),
+        ("gpt-3.5-turbo-instruct", (76, 36), (-13, 19), (85, 36)),
+    ],
+)
+def test_what_votes_and_verdicts_on_real_answers_follow(
+    judge: str,
+    length: tuple[int, int],
+    headers: tuple[int, int],
+    in_characters: tuple[int, int],
+):
+    """With 1.96 errors. The crowd and GPT-4 dislike headers, GPT-3.5 likes longer answers; length
+    in words as in another computation, and in characters as here."""
+    for in_words, expected in ((True, length), (False, in_characters)):
+        found = rated(of_judge(judge, in_words=in_words), ALL).parameters
+        for name, (effect, half_width) in (("length", expected), ("headers", headers)):
+            own = found[f"style_{name}_votes"]
+            error = found[f"style_{name}_votes_std_error"]
+            if in_words or name == "length":
+                rounded = round(own), round(1.96 * error)
+                assert rounded == pytest.approx((effect, half_width), abs=1)
+
+
+# In experiments
+
+STYLE = "rating.bradley_terry.style=[length,bold]"
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return run(*QUICK, STYLE, folder=tmp_path_factory.mktemp("style"))
+
+
+def test_a_tournament_controls_for_style_and_its_battles_can_be_rated_again(ran: Ran):
+    found = ran.read("ratings.json")["dimensions"]["factuality"]["bradley_terry"]
+    assert "style_length_verdicts" in found["parameters"]
+    assert "style_bold_verdicts: its effect cannot be told" in ran.err
+    page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
+    assert (
+        "Style in factuality: points for a difference of one root mean square" in page
+    )
+    path = f"{ran.run_dir}/battles.jsonl"
+    given = ("experiment=rate", f"battles={path}", STYLE, "tracker=local")
+    column = "battles_columns.dimension=dimension"
+    again = run(*given, column, "figures=false", folder=ran.folder)
+    rated_again = again.read("ratings.json")["dimensions"]["factuality"][
+        "bradley_terry"
+    ]
+    assert rated_again["ratings"] == found["ratings"]
+
+
+def test_a_file_keeps_the_counts(tmp_path: Path):
+    path = tmp_path / "battles.jsonl"
+    battles = [
+        *with_style(
+            [Battle(model_a="ann", model_b="bob", winner="tie", question_id="p1")],
+            [COMPARISON],
+        )
+    ]
+    assert battles[0].style_a == counts(COMPARISON.response_a)
+    path.write_text("".join(Battles.from_rows(battles).jsonl()), encoding="utf-8")
+    columns = {
+        name: name for name in ("model_a", "model_b", "winner", "question_id", "source")
+    }
+    read = battle_files.read(path, columns=columns, filters={})
+    assert read.battles.rows() == battles
+    path.write_text(path.read_text().replace(", 0]", "]"), encoding="utf-8")
+    with pytest.raises(
+        UserError,
+        match=r"battles.jsonl:1: style is '\[4, 0, 0\]'. Expected a list of counts",
+    ):
+        battle_files.read(path, columns=columns, filters={})
+
+
+def test_an_arena_controls_for_style_on_the_judges_scale(tmp_path: Path):
+    """Votes and verdicts have effects of their own."""
+    anchors = {f"m{i}": 1000 + 40.0 * (i - 4.5) for i in range(10)}
+    world = World(anchors=anchors, placed={"mine": 1100.0})
+    world.write(tmp_path)
+    rng = np.random.default_rng(0)
+    for file in ("arena.jsonl", "responses_mine.jsonl"):
+        lines = (tmp_path / file).read_text(encoding="utf-8").splitlines()
+        rows = [json.loads(line) for line in lines]
+        for row in rows:
+            for name in row.keys() & {"response_a", "response_b", "response_text"}:
+                row[name] += " indeed" * int(rng.integers(60))
+        write_jsonl(tmp_path / file, rows)
+    refusal = "rating.bradley_terry.style: the calibrated fit has no style. Add arena.placement=raw"
+    with pytest.raises(UserError, match=refusal):
+        placed(world, tmp_path, STYLE)
+    raw = (STYLE, "arena.placement=raw", "arena.n_battles=100")
+    found = placed(world, tmp_path, *raw)
+    board = found.placement.board
+    assert board.label == "Bradley-Terry with style"
+    names = [f"style_length_{whose}" for whose in ("votes", "verdicts")]
+    assert [name for name in board.parameters if "error" not in name] == names
+    assert board.row("mine").rating is not None
+    alone = found.placement.human_board.parameters
+    assert list(alone) == ["style_length_votes", "style_length_votes_std_error"]
+    assert all(b.style_a and b.style_b for b in found.placement.battles.rows())
