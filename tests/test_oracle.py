@@ -244,7 +244,7 @@ def test_recorded_answers_are_sampled_where_asked(folder: Path, tmp_path: Path):
     ("settings", "words"),
     [
         (["oracle.logged=null", "oracle.fresh_dir=null", "oracle.probe_dir=probe"],
-         "oracle.fresh_dir: names no file. Set it to the answers that oracle.probe_dir has"),
+         "oracle.probe_dir: is about recorded answers"),
         (["oracle.fresh_dir=null"],
          "oracle.fresh_dir: names no folder, and dr_cpo, mrdr, tmle, stacked_dr, direct require"),
         (["oracle.probe_dir=nowhere"], "oracle.probe_dir: found no file or folder nowhere."),

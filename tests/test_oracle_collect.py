@@ -14,6 +14,7 @@ import pytest
 from elo_exp.files import write_jsonl, write_whole
 from elo_exp.oracle.collection import LoggedData, Numbers
 from elo_exp.records import Prompt, Response, Score, UserError
+from elo_exp.report.estimates import collected_table
 from tests import openai_server
 from tests.oracle_demo import answered, oracle_of, ran, said, small
 
@@ -123,7 +124,9 @@ def test_the_summary_counts_nulls_zeros_and_extreme_weights(collected: LoggedDat
     assert base.scores.mean == pytest.approx(mean)
     assert base.scores.std == pytest.approx(math.sqrt(variance))
     assert base.labels == Numbers(n=1, n_unreadable=1, mean=0.2, std=None)
-    row = next(line for line in collected.table().splitlines() if "other" in line)
+    row = next(
+        line for line in collected_table(collected).splitlines() if "other" in line
+    )
     assert row.split()[1:] == [
         "5",
         "5",
@@ -147,11 +150,11 @@ TINY = ("entrant=[tiny_base,tiny_clone]",)
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["oracle.probe_dir=probe"], "oracle.fresh_dir: names no file."),
+        (["oracle.probe_dir=probe"], "oracle.probe_dir: is about recorded answers"),
         (["oracle.n_prompts=15"], "entrant: none is chosen, and simulated policies have no use"),
-        (["oracle.scale=[0,100]"], "oracle.scale: found [0.0, 100.0]. Expected [0, 1], which coll"),
+        (["oracle.scale=[0,100]"], "oracle.scale: is about recorded answers; collected ones"),
         (["oracle.scale=[1,0]"], "oracle.scale: found [1.0, 0.0]. Expected a low below a high"),
-        (["oracle.covariates=[difficulty]"], "oracle.covariates: found difficulty, which collected"),
+        (["oracle.covariates=[difficulty]"], "oracle.covariates: is about recorded answers"),
         ([*TINY, "oracle.logging_policy=base"], "oracle.logging_policy: found 'base'. Expected one of "),
         (["entrant=[tiny_base,probe_hedged]", "oracle.logging_policy=probe_hedged"],
          "entrant.probe_hedged: records no log-prob"),

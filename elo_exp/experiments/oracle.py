@@ -426,21 +426,16 @@ class Oracle(Judged):
         if self.is_recorded:
             self._check_recorded(overrides)
             return
-        if self.oracle.probe_dir is not None:
-            raise UserError(
-                "oracle.fresh_dir: names no file. Set it to the answers that oracle.probe_dir has "
-                "more labels of, or leave that out to collect answers."
-            )
-        if self.oracle.scale != [0, 1]:
-            raise UserError(
-                f"oracle.scale: found {self.oracle.scale}. Expected [0, 1], which collected scores "
-                "are mapped to, or recorded answers: oracle.fresh_dir=FILE."
-            )
-        for name in self.oracle.covariates:
-            if name != LENGTH:
+        others = [name for name in chosen.covariates if name != LENGTH]
+        for name, is_given in {
+            "probe_dir": chosen.probe_dir is not None,
+            "scale": chosen.scale != [0, 1],
+            "covariates": bool(others),
+        }.items():
+            if is_given:
                 raise UserError(
-                    f"oracle.covariates: found {name}, which collected answers do not have. "
-                    f"Expected {LENGTH}, or recorded answers: oracle.fresh_dir=FILE."
+                    f"oracle.{name}: is about recorded answers; collected ones have scores in "
+                    f"[0, 1] and {LENGTH}. Leave it out, or name a file: oracle.fresh_dir=FILE."
                 )
         if self.is_simulated:
             self._check_simulated(overrides)
@@ -593,7 +588,7 @@ def report(
     text = estimates_report.table(analysis, truth)
     if collected:
         facts["collection"] = collected.info
-        text = f"{collected.table()}\n{text}"
+        text = f"{estimates_report.collected_table(collected)}\n{text}"
     return Report(
         headline=estimates_report.headline(analysis, truth),
         text=text,

@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from elo_exp.console import text_table
 from elo_exp.data.pairing import Responses
 from elo_exp.files import utc_now, write_json, write_jsonl
 from elo_exp.oracle.weights import EXTREME
@@ -22,11 +21,6 @@ logger = logging.getLogger(__name__)
 
 Logprobs = Mapping[str, Mapping[str, float | None]]
 Scores = Mapping[str, Mapping[str, Score]]
-
-_LEGEND = (
-    "null, zero: unknown log-probabilities of logged answers, and 0 of those that are not empty.\n"
-    "w: importance weights, exactly 1, and outside 1/5 .. 5. unread: unreadable scores and labels."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,24 +151,6 @@ class LoggedData:
             **{name: path for name, path in found.items() if path.exists()},
         }
 
-    def table(self) -> str:
-        """The counts as a table for the console, with the checks."""
-        head = ["policy", "answers", "cut off", "null", "zero", "w = 1", "w > 5"]
-        head += ["scores", "mean", "labels", "mean", "unread"]
-        rows = []
-        for s in self.summaries:
-            n_unread = s.scores.n_unreadable + s.labels.n_unreadable
-            ratios = [s.n_null, s.n_zero, s.n_exactly_one, s.n_extreme]
-            rated = [s.scores.n, s.scores.mean, s.labels.n, s.labels.mean]
-            counts = [s.n_responses, s.n_cut_off, *ratios, *rated, n_unread]
-            rows.append([s.policy, *map(_cell, counts)])
-        checks = [
-            f"{check.differences}: {check.n_checked:,} compared, at most "
-            f"{check.max_difference:.2g} nats apart"
-            for check in self.checks
-        ]
-        return "\n".join([text_table(head, rows), _LEGEND, *checks, ""])
-
     @cached_property
     def summaries(self) -> list[PolicySummary]:
         """Counts of every policy, the logging one first."""
@@ -217,9 +193,3 @@ def _numbers(scores: Collection[Score]) -> Numbers:
         mean=statistics.fmean(values) if values else None,
         std=statistics.stdev(values) if len(values) > 1 else None,
     )
-
-
-def _cell(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -174,11 +175,10 @@ def _next_step(
     The variance of their difference is that of prompts, which labels do not change, and that of
     labels, which shrinks with their number.
     """
+    step = partial(NextStep, decision_ready=False, possible_best=best)
     borrowed = [name for name in names if headlines[name].rests_on == BORROWED]
     if unknown := (*borrowed, *refused):
-        return NextStep(
-            decision_ready=False,
-            possible_best=best,
+        return step(
             policies=unknown,
             n_labels=MIN_AUDIT,
             advice=f"Label {MIN_AUDIT} or more answers of {', '.join(unknown)}: without labels of "
@@ -210,10 +210,4 @@ def _next_step(
             f"{lead[0].upper()}{lead[1:]} between {' and '.join(pair)} takes more than "
             f"these {present.sum():,} prompts, even with every answer labelled."
         )
-    return NextStep(
-        decision_ready=False,
-        possible_best=best,
-        policies=pair,
-        n_labels=n_labels,
-        advice=advice,
-    )
+    return step(policies=pair, n_labels=n_labels, advice=advice)

@@ -438,7 +438,9 @@ def _read(
         values = {**row, "prompt_id": _prompt_id(place, row), "policy": policy}
         if row.get("response_chars") is None and isinstance(row.get("response"), str):
             values["response_chars"] = len(row["response"])
-        known = {**row, LENGTH: _log_length(values.get("response_chars"))}
+        known, chars = {**row, LENGTH: None}, values.get("response_chars")
+        if isinstance(chars, int | float) and chars >= 0:
+            known[LENGTH] = math.log1p(chars)
         values["covariates"] = {name: known.get(name) for name in covariates}
         try:
             sample = adapter.validate_python(values)
@@ -454,11 +456,6 @@ def _read(
             )
         samples.append(sample)
     return samples
-
-
-def _log_length(n_chars: Any) -> float | None:
-    is_length = isinstance(n_chars, int | float) and n_chars >= 0
-    return math.log1p(n_chars) if is_length else None
 
 
 def _prompt_id(place: str, row: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from elo_exp.console import text_table
 from elo_exp.files import write_csv, write_json
-from elo_exp.oracle.collection import PolicySummary
+from elo_exp.oracle.collection import LoggedData, PolicySummary
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import Analysis, PolicyEstimate
 from elo_exp.oracle.gates import REFUSE, STATUSES
@@ -142,6 +142,11 @@ def table(analysis: Analysis, truth: Mapping[str, Truth]) -> str:
     """The policies by their headlines, then the estimates of each, those refused by reason."""
     found = template("oracle.txt.j2")
     return found.render(analysis=analysis, truth=truth, table=text_table).rstrip("\n")
+
+
+def collected_table(collected: LoggedData) -> str:
+    """What a run has collected of each policy, with the checks of its log-probabilities."""
+    return template("oracle_collected.txt.j2").render(data=collected, table=text_table)
 
 
 def page(
