@@ -98,12 +98,13 @@ def shrink(board: Leaderboard) -> Shrunken | None:
 
 
 def with_p_best(board: Leaderboard) -> Leaderboard:
-    """Add each model's chance of being best to a leaderboard that can be shrunken."""
+    """Add each model's chance of being best, and the lead, to a leaderboard that can be shrunken."""
     found, models = shrink(board), rated(board)
     if found is None:
         return board
     p_best = spread(found.p_best, models.place, len(board.models))
-    return dataclasses.replace(board, p_best=p_best)
+    lead = (found.gap, found.gap_low, found.gap_high)
+    return dataclasses.replace(board, p_best=p_best, lead=lead)
 
 
 def _steadied(covariance: Array, n_prompts: float) -> Array:

@@ -71,6 +71,8 @@ class Leaderboard:
     rank_low: Array | None = None  # (m,)
     rank_high: Array | None = None  # (m,)
     p_best: Array | None = None  # (m,)
+    # by which the first is ahead of the second, shrunken, with its 95 % interval
+    lead: tuple[float, float, float] | None = None
 
     def ranks(self) -> Index:
         """Rank the ratings (m,) from 1; 0 without a rating. Those within LEVEL share a rank."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elo_exp.analysis.comparisons import Difference
-from elo_exp.analysis.shrinkage import Shrunken
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.checks import Check
 from elo_exp.report.formats import names
@@ -69,7 +68,6 @@ def finding(
     checks: Sequence[Check] = (),
     *,
     n_prompts: int | None = None,
-    shrunken: Shrunken | None = None,
     separate: Sequence[Sequence[Rating]] = (),
 ) -> Finding:
     """Decide what may be said of the leader of one dimension.
@@ -115,8 +113,8 @@ def finding(
     gap = (first.rating or 0.0) - (second.rating or 0.0)
     low = evidence.ci_low if evidence and is_tested else None
     high = evidence.ci_high if evidence and is_tested else None
-    if is_tested and shrunken and shrunken.models[:2] == (first.model, second.model):
-        gap, low, high = shrunken.gap, shrunken.gap_low, shrunken.gap_high
+    if is_tested and board and board.lead:
+        gap, low, high = board.lead
     return Finding(
         case=case,
         n_prompts=n_prompts,

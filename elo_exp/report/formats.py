@@ -29,12 +29,18 @@ def between(low: float | None, high: float | None, digits: int = 0) -> str:
 
 
 def p_value(p: float | None) -> str:
-    """Return a p value without its leading zero: "< .001", ".460", "1"."""
+    """Return a p value without its leading zero: "< .001", ".460", "> .999"."""
     if p is None:
         return NONE
     if p < 0.001:
         return "< .001"
-    return "1" if p >= 0.9995 else f"{p:.3f}"[1:]
+    return "> .999" if p >= 0.9995 else f"{p:.3f}"[1:]
+
+
+def p_equals(p: float | None) -> str:
+    """Return "p < .001", "p = .460"."""
+    text = p_value(p)
+    return f"p {'= ' if text[0] == '.' else ''}{text}"
 
 
 def percent(share: float | None, digits: int = 0) -> str:

@@ -56,6 +56,7 @@ def template(name: str) -> Template:
     filters = (
         "number",
         "count",
+        "p_equals",
         "p_value",
         "percent",
         "percent_reached",

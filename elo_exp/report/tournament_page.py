@@ -10,7 +10,6 @@ from typing import Any
 from elo_exp.analysis.comparisons import ALPHA, Difference
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.power import Precision
-from elo_exp.analysis.shrinkage import shrink
 from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.win_rates import WinRate
 from elo_exp.ratings.convergence import Convergence
@@ -156,7 +155,6 @@ def dimension(
     significant = {(d.higher, d.lower) for d in pairs if d.significant}
     leaders = rated[:2] if tuple(rated[:2]) in significant else []
     found = checks(battles, diagnosis, quality, leaders, standings.responses)
-    shrunken = shrink(board) if board else None
     n_prompts = battles.n_prompts() if battles.names_prompts() else None
     cells = _cells((r for r in standings.win_rates if r.dimension == name), pairs)
     precisions = standings.precision.get(method or "", ())
@@ -173,7 +171,6 @@ def dimension(
             pairs,
             found,
             n_prompts=n_prompts,
-            shrunken=shrunken,
             separate=groups[1:],
         ),
         checks=found,
