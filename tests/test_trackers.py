@@ -29,7 +29,7 @@ from tests.commands import (
     command,
     run,
 )
-from tests.wandb_server import KEY, serving
+from tests.wandb_server import KEY, WandbServer
 
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
 SPOILT = ("judge.position_effect=0.5", "elo.n_perms=20", "rubric=[factuality]")
@@ -321,7 +321,7 @@ def test_the_forecast_of_a_paid_judge_ends_at_what_it_has_cost(tmp_path: Path):
 
 @pytest.mark.parametrize("status", [400, 401, 403])
 def test_a_server_that_refuses_the_run_is_told_in_one_line(status: int, tmp_path: Path):
-    with serving() as server:
+    with WandbServer() as server:
         server.refusal = status
         ran = run(
             *QUICK, "tracker=wandb", folder=tmp_path, strict=False, **server.variables
@@ -404,7 +404,7 @@ def test_a_dashboard_shows_only_what_all_runs_log(
     chosen: str, n_dimensions: int, single: Logged, jobs: list[Logged], folder: Path
 ):
     """The sweep is over one dimension of three."""
-    with serving() as server:
+    with WandbServer() as server:
         # Not strict: wandb_workspaces uses what pydantic calls deprecated
         given = ("experiment=dashboard", f"runs=[{chosen}]", "dashboard.group=mine")
         ran = run(*given, folder=folder, strict=False, **server.variables)
