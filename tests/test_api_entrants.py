@@ -5,10 +5,9 @@ The real SDKs talk to real servers on 127.0.0.1, which keep the bill.
 
 from __future__ import annotations
 
-import math
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import pytest
 
 from elo_exp import pipeline
-from elo_exp.api.costs import Budget
 from elo_exp.api.jobs import Completion
 from elo_exp.entrants.claude import ClaudeEntrant
 from elo_exp.entrants.openai_compatible import OpenAiCompatibleEntrant
@@ -318,39 +316,6 @@ def test_a_cap_is_stopped_at_before_it_is_passed_and_a_higher_one_goes_on(
     assert server.billed.total() == 9
 
 
-class Together:
-    """An entrant whose answers come n at the same moment, those to some prompts in a shape that cannot be read."""
-
-    model, endpoint, server = "small", "nowhere", f"the entrant {NAME}'s API"
-    entrant_id, budget_setting = NAME, "budget_usd"
-    max_tokens = max_answer_tokens = 1
-    may_bill = False
-
-    def __init__(self, n: int, *, spoilt: Collection[str], error: Exception) -> None:
-        self.api, self.budget, self.concurrency = self, Budget(math.inf), n
-        self._spoilt, self._error = spoilt, error
-        self._all_there = threading.Barrier(n, timeout=5)
-
-    def cache_key(self, prompt: Prompt) -> dict[str, Any]:
-        return {}
-
-    def preflight(self) -> None: ...
-
-    def prices_of(self, model: str) -> None: ...
-
-    def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
-        return {"prompt": request.prompt_id}
-
-    def send(self, params: Any) -> Any:
-        self._all_there.wait()
-        return params
-
-    def parse(self, message: Any) -> Completion:
-        if message["prompt"] in self._spoilt:
-            raise self._error
-        return Completion(text="Yes.", stop_reason="end_turn", usage={})
-
-
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -361,9 +326,25 @@ class Together:
 def test_an_answer_that_cannot_be_read_or_kept_takes_no_other_along(
     error: Exception, words: str, tmp_path: Path
 ):
-    made = Together(10, spoilt=["p04"], error=error)
-    with pytest.raises(UserError, match=words):
-        generated(made, 10, tmp_path / "store.sqlite")
+    """Ten come at the same moment."""
+    all_there = threading.Barrier(10, timeout=60)
+
+    def watch(stage: Stage, call: Call) -> None:
+        if stage == "accepted":
+            all_there.wait()
+
+    class Spoilt(OpenAiCompatibleEntrant):
+        def parse(self, message: Mapping[str, Any]) -> Completion:
+            completion = super().parse(message)
+            if "04" in completion.text:
+                raise error
+            return completion
+
+    with OpenAiServer(on_call=watch) as server:
+        made = entrant(server.url, concurrency=10)
+        made.__class__ = Spoilt
+        with pytest.raises(UserError, match=words):
+            generated(made, 10, tmp_path / "store.sqlite")
     others = {prompt.prompt_id for prompt in prompts(10)} - {"p04"}
     assert set(stored(tmp_path / "store.sqlite")) == others
 
