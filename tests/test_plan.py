@@ -1,16 +1,14 @@
-"""What a user sees of a paid judge before it is paid: the plan, the cap, and one clear line for a mistake.
+"""What a user sees of a paid judge before it is paid: the plan and the cap.
 
 `python -m elo_exp` judges with Claude against the server of tests/anthropic_server.py. The commands run once; the
-tests read what came of them. tests/test_headline.py has the bill.
+tests read what came of them. tests/test_headline.py has the bill, tests/test_key.py and tests/test_claude.py mistakes.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
-import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,67 +127,3 @@ def test_a_plan_after_half_is_stored_counts_the_other_half(
     assert int(after["new"]) == n_all - n_paid
     assert {call.path for call in more.calls} == {"/v1/messages/count_tokens"}
     assert f"tokens scaled from {len(more.calls)} that the API counted" in more.ran.out
-
-
-# Mistakes
-
-OTHER_MODEL = (
-    "{input:4,output:20,cache_write_5m:5,cache_write_1h:8,cache_read:0.2,batch_factor:0.5,min_cacheable_tokens:512,"
-    "structured_output:true,takes_effort:true}"
-)
-# The words after `judge=opus ...` -> what the line says. The store holds half of the verdicts.
-MISTAKES = {
-    "judging.budget_usd=0": "judging.budget_usd: is $0, and claude-opus-5-5 is paid for. Set a cap in dollars with",
-    "judging.budget_usd=0.01": "verdicts by claude-opus-5-5 are expected to cost $0.",
-    f"judge.model=claude-opus-6 +judge.models.claude-opus-6={OTHER_MODEL}": (
-        "the judge's API refuses (404): model: claude-opus-6. Check judge.model and judge.base_url."
-    ),
-    "judge.base_url=http://:hush@127.0.0.1:1": "without a password in it",
-    "judge.base_url=http://127.0.0.1:9": "cannot be reached",
-}
-Attempt = Callable[..., Ran]
-
-
-@pytest.fixture(scope="module")
-def mistaken(
-    stories: Mapping[str, Story], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Attempt]:
-    """Run the small command with these words; in the end nothing is spent and nothing is lost."""
-    folder = tmp_path_factory.mktemp("mistakes")
-    cache = stories["half"].ran.folder / "outputs" / "cache"
-    shutil.copytree(cache, folder / "outputs" / "cache")
-    before = answers(folder)
-    with AnthropicServer(verdicts=longer) as server:
-
-        def run(words: str = "", **key: str) -> Ran:
-            given = [*OPUS, url(server), *shlex.split(words)]
-            last = {word.partition("=")[0]: word for word in given}
-            return attempt(*last.values(), folder=folder, **key)
-
-        yield run
-        assert server.meter.posts("/v1/messages(/batches)?$") == 0
-        assert server.meter.billed_bodies.total() == 0
-    assert answers(folder) == before
-
-
-def assert_one_clear_line(ran: Ran, words: str) -> None:
-    """It comes last; no traceback, no output, exit code 2."""
-    assert "Traceback" not in ran.err, ran.err
-    lines = ran.err.splitlines()
-    assert [line for line in lines if line.startswith("elo_exp: ")] == lines[-1:]
-    assert words in lines[-1]
-    assert (ran.code, ran.out) == (2, "")
-
-
-@pytest.mark.parametrize(("given", "words"), MISTAKES.items(), ids=list(MISTAKES))
-def test_a_mistake_is_one_clear_line(given: str, words: str, mistaken: Attempt):
-    ran = mistaken(given, **KEY)
-    assert_one_clear_line(ran, words)
-    assert "hush" not in ran.err
-
-
-def test_a_wrong_key_is_one_clear_line(mistaken: Attempt):
-    ran = mistaken(**NO_KEY, ANTHROPIC_API_KEY="another")
-    words = "refuses (401): invalid x-api-key. Check ANTHROPIC_API_KEY."
-    assert_one_clear_line(ran, words)
-    assert "another" not in ran.err
