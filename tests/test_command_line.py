@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,19 +10,6 @@ import pytest
 from elo_exp import HOME, __version__
 from elo_exp.files import write_jsonl
 from tests.commands import QUICK, SCRIPTS, Ran, attempt, attempt_program, run
-
-HEAVY = {
-    "torch",
-    "transformers",
-    "peft",
-    "wandb",
-    "anthropic",
-    "matplotlib",
-    "pandas",
-    "pyarrow",
-    "rich",
-    "PIL",
-}
 
 # What is given -> what the line must say: the setting or the file, and what would have been right.
 MISTAKES = {
@@ -286,19 +272,6 @@ def test_the_version_is_that_of_the_program_and_not_of_a_library(
 ):
     ran = run(*words, folder=tmp_path)
     assert (ran.out, ran.err) == (f"elo_exp {__version__}\n", "")
-
-
-def test_help_and_mistakes_load_no_heavy_library(tmp_path: Path):
-    """They are imported by the run that needs them, so that a look at the settings takes a third of a second."""
-    program = (sys.executable, "-X", "importtime", "-m", "elo_exp")
-    for arguments in (["--help"], ["mode=headline"], ["--cfg", "job"]):
-        ran = attempt_program(*program, *arguments, folder=tmp_path)
-        loaded = {
-            line.rpartition("|")[2].strip().partition(".")[0]
-            for line in ran.err.splitlines()
-        }
-        assert {"elo_exp", "hydra"} <= loaded
-        assert not loaded & HEAVY
 
 
 def test_the_shell_completes_groups_and_options(tmp_path: Path):

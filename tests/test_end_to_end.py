@@ -347,41 +347,6 @@ def test_a_second_run_asks_nothing_and_concludes_the_same_to_the_byte(demo: Ran)
     assert usage(again)["verdicts_stored"] == usage(demo)["judge_calls"]
 
 
-def test_stored_only_says_what_is_missing(small: Ran):
-    """The pairs that the store knows are rated, the others are counted by dimension."""
-    more = run(
-        *LOCAL,
-        "judging.limit_pairs=60",
-        "judging.stored_only=true",
-        "figures=false",
-        folder=small.folder,
-    )
-    missing = usage(more)["verdicts_missing"]
-    assert 0 < missing <= 3 * 2 * 20
-    assert f"{missing} of 360 verdicts are missing (calibration " in more.err
-    assert usage(more)["judge_calls"] == 0
-    rated = Counter(row["dimension"] for row in more.rows("battles.jsonl"))
-    assert all(40 <= rated[dimension] < 60 for dimension in DIMENSIONS)
-
-
-def test_a_dimension_without_a_decisive_match_has_no_ratings_and_the_others_have(
-    tmp_path: Path,
-):
-    """Five pairs on one prompt: the calibration verdicts are all ties."""
-    ran = run(
-        "judging.limit_pairs=5", "elo.n_perms=20", "tracker=local", folder=tmp_path
-    )
-    results = ran.read("elo_results.json")
-    assert results["n_decisive_matches"]["calibration"] == 0
-    assert ran.read("manifest.json")["selected_prompt_count"] == 1  # as judged
-    assert results["primary"]["calibration"] == {}
-    assert set(results["primary"]["factuality"]) == set(PROBES)
-    assert "calibration: no decisive match" in ran.err
-    assert {"figures/ratings.png", "figures/pairwise_winrates.png"} <= set(
-        artifacts(ran.run_dir)
-    )
-
-
 def test_replaying_the_verdicts_gives_the_same_ratings(small: Ran):
     judge = ("judge=replay", f"judge.path={small.run_dir}/verdicts", "figures=false")
     fresh = "cache_dir=fresh"  # a store without another judge
