@@ -38,15 +38,6 @@ _NO_BATTLES = Battles.from_rows([])
 _SAME_FIT = 0.01  # rating points between a run's rating and the fit of its battles
 _OF_A_RUN = ("experiment", "judge_model", "finished_at", "usage", "paid_before")
 _RATES = ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
-_OF_AN_ESTIMATE = (
-    "policy",
-    "value",
-    "ci_low",
-    "ci_high",
-    "status",
-    "rests_on",
-    "reason",
-)
 _OF_A_DIFFERENCE = (
     *("difference", "difference_std_error", "difference_ci_low", "difference_ci_high"),
     *("difference_p_value", "n_shared_prompts"),
@@ -206,8 +197,7 @@ def _estimate_rows(chosen: Sequence[FinishedRun]) -> list[dict[str, Any]]:
             if r is not chosen[0] and policy in before:
                 pair = influences.get(policy), own.get(policy)
                 found |= _difference(before[policy], row, *pair)
-            estimate = {name: row[name] for name in _OF_AN_ESTIMATE}
-            rows.append({"run": r.name, **estimate, **found})
+            rows.append({"run": r.name, **row, **found})
     p_values = [row["difference_p_value"] for row in rows]
     adjusted = holm(np.array([np.nan if p is None else p for p in p_values]))
     for row, p_holm in zip(rows, adjusted.tolist(), strict=True):

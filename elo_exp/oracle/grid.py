@@ -12,11 +12,10 @@ import dataclasses
 import io
 import itertools
 import logging
-import math
 import multiprocessing
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -80,11 +79,11 @@ class GridSettings:
         """Return the estimators, those that correct by weights once by each kind of weights."""
         found: dict[str, Estimator] = {}
         for name, estimator in chosen.items():
-            if hasattr(estimator, "weights"):
-                for kind in self.weights:
-                    part = dataclasses.replace(estimator, weights=kind)  # type: ignore[type-var]
-                    found[f"{name} {kind}"] = part
-            else:
+            kinds = self.weights if hasattr(estimator, "weights") else ()
+            for kind in kinds:
+                part = dataclasses.replace(estimator, weights=kind)  # type: ignore[type-var]
+                found[f"{name} {kind}"] = part
+            if not kinds:
                 found[name] = estimator
         return found
 
@@ -138,25 +137,17 @@ class Grid:
         calibrate(self.data.logged, n_folds=self.data.n_folds, by_variance=by_variance)
         todo = [cell for cell in self.cells if not (self.folder / cell.file).exists()]
         logger.info(
-            "grid: %s draws, %s of them done before; each with %d estimators, "
-            "%d calibrations and %d policies",
-            f"{len(self.cells):,}",
-            f"{len(self.cells) - len(todo):,}",
-            len(self.names),
-            len(self.calibrations),
-            len(self.data.policies),
+            f"grid: {len(self.cells):,} draws, {len(self.cells) - len(todo):,} of them done "
+            f"before; each with {len(self.names)} estimators, {len(self.calibrations)} "
+            f"calibrations and {len(self.data.policies)} policies"
         )
-        for _ in track(self._written(todo), label="grid: draws", total=len(todo)):
-            pass
-
-    def _written(self, todo: Sequence[Cell]) -> Iterator[Path]:
-        n_processes = min(os.cpu_count() or 1, math.ceil(len(todo) / _CHUNK))
-        if n_processes < 2:
-            yield from map(self.write, todo)
-            return
         spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(n_processes, spawn, _end_with_parent) as pool:
-            yield from pool.map(self.write, todo, chunksize=_CHUNK)
+        with ProcessPoolExecutor(None, spawn, _end_with_parent) as pool:
+            done = map(self.write, todo)
+            if len(todo) > _CHUNK:
+                done = pool.map(self.write, todo, chunksize=_CHUNK)  # type: ignore[assignment]
+            for _ in track(done, label="grid: draws", total=len(todo)):
+                pass
 
     def write(self, cell: Cell) -> Path:
         """Estimate a cell and write its file."""
@@ -206,10 +197,10 @@ def _calibrated_by(calibration: Calibration, rows: Rows) -> Rows:
 def _end_with_parent() -> None:
     """End this process when the one that started it is killed."""
     parent = multiprocessing.parent_process()
+    assert parent is not None
 
     def wait() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
+        parent.join()
+        os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

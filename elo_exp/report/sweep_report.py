@@ -32,15 +32,6 @@ _MAX_ROWS = 30  # jobs on the console; all are in sweep_summary.csv
 _MAX_MODELS = 8  # columns of a table of ratings
 _NO_BATTLES = Battles.from_rows([])
 _UNRATED = Rating(model="", rating=None)
-_OF_AN_ESTIMATE = (
-    "policy",
-    "value",
-    "ci_low",
-    "ci_high",
-    "status",
-    "rests_on",
-    "reason",
-)
 _INTERVAL = ("rating", "ci_low", "ci_high")
 
 
@@ -103,7 +94,7 @@ def write(folder: Path) -> SweepSummary | None:
     write_plots(folder, plots)
     html = page(folder.name, jobs, rows, judges, estimates, plots)
     write_whole(folder / "report.html", html)
-    lines = [*_table(rows), *_estimate_table(estimates)]
+    lines = [f"{headline(rows, estimates)}."] if estimates else _table(rows)
     for model in unknown:
         lines.append(f"sweep_pair: no job rates {model}, so the two best are drawn")
     for job in jobs:
@@ -150,23 +141,10 @@ def _swept(jobs: Sequence[FinishedRun]) -> list[list[str]]:
 def _estimate_rows(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
     """Return the headline of each job and policy, as in sweep_summary.csv."""
     return [
-        {
-            "job": job.folder.name,
-            "setting": " ".join(swept),
-            **{name: row[name] for name in _OF_AN_ESTIMATE},
-            "half_width": half_width(row),
-        }
+        {"job": job.folder.name, "setting": " ".join(swept), **row}
         for job, swept in zip(jobs, _swept(jobs), strict=True)
         for row in job.headlines().values()
     ]
-
-
-def half_width(row: Row) -> float | None:
-    """Return that of an estimate's interval before it was clipped to the scale."""
-    if row["value"] is None:
-        return None
-    ends = row["value"] - row["ci_low"], row["ci_high"] - row["value"]
-    return float(max(ends))
 
 
 def _rating_rows(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
@@ -334,26 +312,6 @@ def _table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _estimate_table(rows: Sequence[Row]) -> list[str]:
-    if not rows:
-        return []
-    policies = list(grouped(rows, "policy"))
-    cells = []
-    for job, own in grouped(rows, "job").items():
-        found = {row["policy"]: estimate(row) for row in own}
-        cells.append([job, own[0]["setting"], *(found.get(p, "") for p in policies)])
-    head = ["job", "setting", *policies]
-    table = text_table(head, cells[:_MAX_ROWS], text=head[1:])
-    return [f"{headline([], rows)}.", table]
-
-
-def estimate(row: Row) -> str:
-    """Return a headline's value, half-width and status."""
-    if row["value"] is None:
-        return str(row["status"])
-    return f"{number(row['value'], 3)} ± {number(row['half_width'], 3)} {row['status']}"
-
-
 def _lead(lead: Lead | None) -> str:
     if lead is None:
         return ""
@@ -395,10 +353,7 @@ def page(
         plots,
         title=title,
         headline=headline(rows, estimates),
-        estimates={
-            job: {row["policy"]: estimate(row) for row in own}
-            for job, own in grouped(estimates, "job").items()
-        },
+        estimates=grouped(estimates, "job"),
         policies=list(grouped(estimates, "policy")),
         jobs=jobs,
         judges=judges,
