@@ -23,8 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import optimize, sparse, special
 
-from elo_exp.analysis.comparisons import with_ranks
-from elo_exp.analysis.shrinkage import with_p_best
+from elo_exp.analysis.comparisons import N_DRAWS, with_ranks
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import POINTS, newton
@@ -232,7 +231,7 @@ def leaderboard(
     baseline: str | None,
     unrated: Mapping[int, str],
 ) -> Leaderboard:
-    """Turn the posterior into rating points, with rank sets and chances of being best.
+    """Turn the posterior into rating points, with rank sets and chances of being best by its draws.
 
     n_battles  (m,)
     level      rating of the baseline, or the mean rating of the anchors
@@ -240,23 +239,27 @@ def leaderboard(
     """
     m = len(found.models)
     change = POINTS * (np.eye(m) - (np.array(found.models) == baseline))
-    rating, covariance = (
-        level + change @ found.theta,
-        change @ found.covariance @ change.T,
-    )
-    rating[list(unrated)] = np.nan
+    rating = level + change @ found.theta
+    covariance = change @ found.covariance @ change.T
+    scaled = covariance * (found.t / Z95) ** 2  # draws are as wide as the intervals
+    rating[list(unrated)] = -np.inf
+    rng = np.random.default_rng(_SEED)
+    draws = rng.multivariate_normal(rating, scaled, N_DRAWS, method="eigh")
+    p_best = np.bincount(draws.argmax(axis=1), minlength=m) / N_DRAWS
+    rating[list(unrated)] = p_best[list(unrated)] = np.nan
     board = Leaderboard(
         label="Calibrated",
         interval="joint fit of votes and verdicts",
         models=found.models,
         rating=rating,
-        covariance=covariance * (found.t / Z95) ** 2,  # draws are as wide as intervals
+        covariance=scaled,
         n_battles=n_battles,
         flags=unrated,
+        p_best=p_best,
     )
     std_error = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     board = with_intervals(board, std_error, np.full(m, found.df + 1.0))
-    return with_p_best(with_ranks(board, np.random.default_rng(_SEED)))
+    return with_ranks(board, rng)
 
 
 def _games(battles: Battles, models: Sequence[str]) -> Games:
