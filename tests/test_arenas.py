@@ -184,15 +184,6 @@ def test_a_folder_of_files_is_one_arena(tmp_path: Path) -> None:
     assert texts == Texts(prompt="One and one?", response_a="Two.", response_b="2")
 
 
-def test_who_met_is_read_without_the_texts(tmp_path: Path) -> None:
-    """In parquet only who spoke: an arena of gigabytes takes a moment and no memory."""
-    path = write_table(tmp_path / "train.parquet", lmarena_140k())
-    chosen = settings("lmarena_140k", path=str(path))
-    first = next(arena_rows.read(chosen, with_texts=False))
-    assert first.values["conversation_a"] == [{"role": "user"}, {"role": "assistant"}]
-    assert "conversation_b" not in first.values
-
-
 def read(tmp_path: Path, *changed: dict[str, Any], **changes: Any) -> arenas.Arena:
     """The arena of our own rows, after rows that differ from the first as given."""
     rows = [own()[0] | row for row in changed] + own()

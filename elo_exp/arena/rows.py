@@ -1,7 +1,7 @@
 """The rows of an arena: files of JSON lines, CSV or parquet, or a data set of the Hugging Face hub.
 
-They are read twice and never held in memory: once all of them, conversations in parquet and data
-sets without their texts where nothing depends on these, and once the texts of chosen rows.
+They are read twice and never held in memory: once all of them for who met and who won, and once
+the texts of chosen rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from elo_exp.records import UserError
 
 if TYPE_CHECKING:
     import datasets
-    import pyarrow
 
 At = tuple[int, int]  # number of the file, and of the row in it, from 0
 
@@ -113,13 +112,10 @@ def paths(arena: ArenaSource) -> list[Path]:
     return found
 
 
-def read(
-    arena: ArenaSource, *, at: Collection[At] | None = None, with_texts: bool = True
-) -> Iterator[Row]:
+def read(arena: ArenaSource, at: Collection[At] | None = None) -> Iterator[Row]:
     """Yield the rows of an arena, or of all in a union, in the order of the sources.
 
-    at          those to read; None: all
-    with_texts  False: without texts, where the format allows it
+    at  those to read; None: all
     """
     sources = [
         (where, one, source)
@@ -136,7 +132,7 @@ def read(
         if chosen is None:
             _check_columns(where, one, source)
         if chosen is None or chosen:
-            yield from _rows(one, number, source, chosen, with_texts)
+            yield from _rows(one, number, source, chosen)
 
 
 def _sources(arena: ArenaSource) -> Sequence[Path | Simulated | datasets.Dataset]:
@@ -178,9 +174,8 @@ def _rows(
     number: int,
     source: Path | datasets.Dataset,
     chosen: Collection[int] | None,
-    with_texts: bool,
 ) -> Iterator[Row]:
-    """Rows of one source by their numbers; without texts, of conversations the roles alone."""
+    """Rows of one source by their numbers; None: all."""
     if isinstance(source, Path) and tables.check_ending(source) != ".parquet":
         last = None if chosen is None else max(chosen)
         for i, (place, values) in enumerate(tables.rows(source)):
@@ -189,15 +184,7 @@ def _rows(
             if i == last:
                 return
         return
-    c = arena.columns
-    texts = set()
-    if not with_texts:
-        texts = {c.response_a, c.response_b, c.conversation_b}
-        texts |= {c.prompt} if not arena.text_lists else set()
-        texts |= {c.conversation_a} if c.turns is not None else set()
-    columns = [
-        name for name in dict.fromkeys(_named(arena).values()) if name not in texts
-    ]
+    columns = list(dict.fromkeys(_named(arena).values()))
     if isinstance(source, Path):
         name, batches = str(source), tables.parquet_batches(source, columns)
     else:
@@ -207,31 +194,10 @@ def _rows(
     for batch in batches:
         here = range(first, first + len(batch))
         numbers = [i for i in here if chosen is None or i in chosen]
-        kept = batch if with_texts else _roles_alone(batch)
-        if chosen is not None:
-            kept = kept.take([i - first for i in numbers])
+        kept = batch if chosen is None else batch.take([i - first for i in numbers])
         for i, values in zip(numbers, kept.to_pylist(), strict=True):
             yield Row((number, i), f"{name}: row {i + 1}", values, arena)
-        first += len(batch)
-
-
-def _roles_alone(batch: pyarrow.Table | pyarrow.RecordBatch) -> pyarrow.Table:
-    """Drop all of the conversations but the speakers' roles."""
-    import pyarrow
-    from pyarrow import compute
-
-    table = pyarrow.table(batch.columns, names=batch.schema.names)
-    for i, field in enumerate(table.schema):
-        is_list = pyarrow.types.is_list(field.type) or pyarrow.types.is_large_list(
-            field.type
-        )
-        if is_list and pyarrow.types.is_struct(field.type.value_type):
-            column = table.column(i).combine_chunks()
-            role = compute.struct_field(column.values, "role")
-            roles = pyarrow.StructArray.from_arrays([role], ["role"])
-            lists = type(column).from_arrays(column.offsets, roles)
-            table = table.set_column(i, field.name, lists)
-    return table
+        first = here.stop
 
 
 def _load(arena: ArenaSource) -> datasets.Dataset:

@@ -71,7 +71,6 @@ def read(
     """
     members = arena_rows.members(arena).values()
     with_languages = with_languages or any(one.languages for one in members)
-    is_detected = with_languages and any(not one.columns.language for one in members)
     hold_out = {model for one in members for model in one.hold_out}
     battles: list[Battle] = []
     at: list[At] = []
@@ -81,8 +80,7 @@ def read(
     every_language: Counter[str] = Counter()
     first_in: dict[str, ArenaSource] = {}  # by the content of a battle
     n_rows = 0
-    with_texts = with_style or is_detected or len(members) > 1
-    for row in arena_rows.read(arena, with_texts=with_texts):
+    for row in arena_rows.read(arena):
         n_rows += 1
         found = _battle(row, prefix=f"{row.arena.name}:" if arena.union else "")
         if isinstance(found, str):
@@ -158,7 +156,7 @@ def input_paths(arena: ArenaSource) -> dict[str, Path]:
 
 def texts(arena: ArenaSource, at: Collection[At]) -> dict[At, Texts | str]:
     """Read what was asked and answered in battles; or, in words, why one cannot be judged."""
-    return {row.at: _texts(row) for row in arena_rows.read(arena, at=at)}
+    return {row.at: _texts(row) for row in arena_rows.read(arena, at)}
 
 
 def questions(arena: ArenaSource) -> Iterator[tuple[str | None, str | None]]:
