@@ -134,7 +134,10 @@ BEFORE = {
         "cat logged.jsonl fresh/*.jsonl > draws.jsonl",
     ],
 }
-BEFORE["docs/tutorials/oracle.md"] = BEFORE["docs/oracle.md"][:1]
+BEFORE["docs/tutorials/oracle.md"] = [
+    BEFORE["docs/oracle.md"][0],
+    "cat outputs/oracle/logged.jsonl outputs/oracle/fresh/*.jsonl > draws.jsonl",
+]
 FIRST = [
     "python -m elo_exp hydra.run.dir=outputs/first",
     "python -m elo_exp elo.k=64 hydra.run.dir=outputs/k64",
