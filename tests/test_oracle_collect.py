@@ -116,14 +116,10 @@ def test_the_summary_counts_nulls_zeros_and_extreme_weights(collected: LoggedDat
         (s.n_logprobs, s.n_null, s.n_zero, s.n_exactly_one, s.n_extreme)
         for s in (base, other)
     ] == [(5, 0, 1, 5, 0), (4, 1, 1, 3, 1)]
-    assert other.max_abs_log_ratio == pytest.approx(math.log(5.1))
-    assert (base.n_responses, base.n_empty, base.n_cut_off) == (5, 1, 5)
-    mean = 1.1 / 4
-    variance = sum((x - mean) ** 2 for x in (0.1, 0.5, 0.3, 0.2)) / 3
+    assert (base.n_responses, base.n_cut_off) == (5, 5)
     assert (base.scores.n, base.scores.n_unreadable) == (4, 1)
-    assert base.scores.mean == pytest.approx(mean)
-    assert base.scores.std == pytest.approx(math.sqrt(variance))
-    assert base.labels == Numbers(n=1, n_unreadable=1, mean=0.2, std=None)
+    assert base.scores.mean == pytest.approx(1.1 / 4)
+    assert base.labels == Numbers(n=1, n_unreadable=1, mean=0.2)
     row = next(
         line for line in collected_table(collected).splitlines() if "other" in line
     )

@@ -302,7 +302,7 @@ def test_what_does_not_fit_the_model_has_no_log_probability_and_is_counted(
 
 
 def test_an_entrant_that_is_no_policy_is_refused(policies, cache):
-    assert pipeline.as_policies(policies, logging_policy="base") == policies
+    assert pipeline.as_policies(policies) == policies
     probe = shipped("entrant", "probe_reference")
     for other, message in (
         (probe, "records no log-probabilities. Expected logprobs=true"),
@@ -311,7 +311,7 @@ def test_an_entrant_that_is_no_policy_is_refused(policies, cache):
     ):
         pair = {"base": policies["base"], "ann": other}
         with pytest.raises(UserError, match=f"^entrant.ann: {message}"):
-            pipeline.as_policies(pair, logging_policy="base")
+            pipeline.as_policies(pair)
 
 
 def test_a_clone_whose_weights_change_during_the_run_fails_the_check(

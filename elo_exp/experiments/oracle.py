@@ -350,9 +350,7 @@ class Oracle(Judged):
             return {}
         one_of("oracle.logging_policy", first, self.entrant)
         chosen = [first, *(name for name in every if name in targets)]
-        return pipeline.as_policies(
-            {name: self.entrant[name] for name in chosen}, logging_policy=first
-        )
+        return pipeline.as_policies({name: self.entrant[name] for name in chosen})
 
     def builder(self, store: Store) -> LoggedDataBuilder:
         """Draw prompts and slices. Raises UserError where they would give too few labels."""

@@ -46,14 +46,11 @@ class Anchored:
     rests_on: str
     why: str = ""
 
-    def decide(self, checked: PolicyDiagnostics) -> tuple[str, str]:
-        """Return its status, and the reason for it."""
-        return _decide(checked, self.estimate, self.rests_on)
 
-
-def _decide(
+def decide_anchored(
     checked: PolicyDiagnostics, estimate: Estimate, rests_on: str
 ) -> tuple[str, str]:
+    """Return the status of an estimate that rests on this, and the reason for it."""
     used = [RAW_WEIGHTS, FRESH_DRAWS] if rests_on == WEIGHTS else [FRESH_DRAWS]
     return decide(checked, estimate, used)
 
@@ -111,7 +108,7 @@ def anchored(checked: PolicyDiagnostics) -> Anchored:
         return Anchored(estimate=base, anchor=base, rests_on=BORROWED, why=why)
 
     def preference(name: str) -> tuple[int, float]:
-        status, _ = _decide(checked, found[name], name)
+        status, _ = decide_anchored(checked, found[name], name)
         return STATUSES.index(status), found[name].std_error
 
     rests_on = min(found, key=preference)

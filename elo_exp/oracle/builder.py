@@ -101,11 +101,11 @@ class LoggedDataBuilder:
                 },
             },
         )
-        first = "logged.jsonl" if self.logging_policy else next(iter(data.files), "")
-        if first not in data.files:
+        first = self.logging_policy
+        if not data.files or (first and "logged.jsonl" not in data.files):
             raise UserError(
-                f"judge: no answer of {self.logging_policy or 'anybody'} has a readable score. See "
-                "the store's replies."
+                f"judge: no answer of {first or 'anybody'} has a readable score. See the store's "
+                "replies."
             )
         return data
 

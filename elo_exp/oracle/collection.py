@@ -30,7 +30,6 @@ class Numbers(Record):
     n: int
     n_unreadable: int  # judge replies without a readable score
     mean: float | None
-    std: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +38,12 @@ class PolicySummary(Record):
 
     policy: str
     n_responses: int
-    n_empty: int
     n_cut_off: int  # at the limit of their length
     n_logprobs: int  # logged answers with a log-probability under this policy
     n_null: int  # those without
     n_zero: int  # exactly 0, of an answer that is not empty
     n_exactly_one: int  # importance weights
     n_extreme: int  # importance weights outside [1/5, 5]
-    max_abs_log_ratio: float | None  # nats
     scores: Numbers
     labels: Numbers
 
@@ -170,7 +167,6 @@ class LoggedData:
         return PolicySummary(
             policy=policy,
             n_responses=len(responses),
-            n_empty=sum(not response.response_text for response in responses),
             n_cut_off=sum(response.finish_reason == "length" for response in responses),
             n_logprobs=len(known),
             n_null=len(forced) - len(known),
@@ -179,7 +175,6 @@ class LoggedData:
             ),
             n_exactly_one=ratios.count(0.0),
             n_extreme=sum(abs(ratio) > math.log(EXTREME) for ratio in ratios),
-            max_abs_log_ratio=max(map(abs, ratios), default=None),
             scores=_numbers(self.scores[policy].values()),
             labels=_numbers(self.labels[policy].values()),
         )
@@ -191,5 +186,4 @@ def _numbers(scores: Collection[Score]) -> Numbers:
         n=len(values),
         n_unreadable=len(scores) - len(values),
         mean=statistics.fmean(values) if values else None,
-        std=statistics.stdev(values) if len(values) > 1 else None,
     )

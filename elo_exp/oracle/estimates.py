@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 from elo_exp.oracle import cje
-from elo_exp.oracle.anchored import Anchored, anchored
+from elo_exp.oracle.anchored import Anchored, anchored, decide_anchored
 from elo_exp.oracle.calibration import Calibration, calibrate
 from elo_exp.oracle.comparisons import PolicyComparison, compare
 from elo_exp.oracle.data import Dataset, Scale
@@ -204,7 +204,7 @@ def _with_headline(
         found = anchored(checked)
     except NotEstimableError as error:
         return [dataclasses.replace(first, status=REFUSE, reason=str(error)), *rows]
-    status, reason = found.decide(checked)
+    status, reason = decide_anchored(checked, found.estimate, found.rests_on)
     if found.why and status != REFUSE:
         reason = f"{reason}: {found.why}"
     first = dataclasses.replace(

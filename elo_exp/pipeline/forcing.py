@@ -59,10 +59,8 @@ class LogprobCheck(Record):
             )
 
 
-def as_policies(
-    entrants: Mapping[str, Entrant], *, logging_policy: str
-) -> dict[str, Policy]:
-    """Return the entrants as policies, whose answers can be weighted by the logging policy's.
+def as_policies(entrants: Mapping[str, Entrant]) -> dict[str, Policy]:
+    """Return the entrants as policies, whose answers can be weighted by those of the first.
 
     Raises UserError for one that records no log-probabilities, or has another limit of tokens.
     """
@@ -74,12 +72,13 @@ def as_policies(
                 "temperature and top_p=1.0; or leave it out."
             )
         policies[name] = entrant
-    limit = policies[logging_policy].max_answer_tokens
+    first, *_ = policies
+    limit = policies[first].max_answer_tokens
     for name, policy in policies.items():
         if policy.max_answer_tokens != limit:
             raise UserError(
                 f"entrant.{name}: cuts its answers at {policy.max_answer_tokens} tokens, "
-                f"{logging_policy} at {limit}. Expected one max_new_tokens for all: an answer that "
+                f"{first} at {limit}. Expected one max_new_tokens for all: an answer that "
                 "is cut elsewhere is another answer."
             )
     return policies
