@@ -21,6 +21,7 @@ from elo_exp.report.page import colors, cost, render, scale
 
 _TOP = 3  # of the leaderboard on the console
 _AROUND = 4  # on either side of a placed model
+_OF_FIT = ("s", "s_std_error", "taste", "position", "design_effects", "n_anchors")
 _METRICS = ("rating", "std_error", "ci_low", "ci_high", "rank", "rank_low", "rank_high")
 
 
@@ -124,12 +125,7 @@ def elo_ratings(
         and {
             **calibration.agreement.to_dict(),
             "temperature": calibration.temperature,
-            "s": calibration.fit.s,
-            "s_std_error": calibration.fit.s_std_error,
-            "taste": calibration.fit.taste,
-            "position": calibration.fit.position,
-            "design_effects": dict(calibration.fit.design_effects),
-            "n_anchors": calibration.fit.n_anchors,
+            **{name: getattr(calibration.fit, name) for name in _OF_FIT},
         },
     }
 
@@ -163,7 +159,7 @@ def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float | st
         found["human/agreement"] = calibration.agreement.agreement
         found["human/kappa"] = calibration.agreement.kappa
         found["human/temperature"] = calibration.temperature
-        for name in ("s", "s_std_error", "taste", "position"):
+        for name in _OF_FIT[:4]:
             found[f"human/{name}"] = getattr(calibration.fit, name)
     return {name: value for name, value in found.items() if value is not None}
 
