@@ -373,8 +373,9 @@ def take_truth(data: Dataset) -> tuple[Dataset, dict[str, Truth]]:
     truth = {}
     for policy in data.policies:
         draws = data.fresh.get(policy, data.logged[:0])
-        rows = data.probe.get(policy, draws)
-        rows = rows[rows.labelled]
+        rows = draws[draws.labelled]
+        if len(rows) < len(draws) and policy in data.probe:
+            rows = data.probe[policy][data.probe[policy].labelled]
         if not len(draws) or len(rows) < len(draws):
             raise UserError(
                 f"oracle.fresh_dir: {len(draws) - len(rows):,} of the {len(draws):,} draws of "
