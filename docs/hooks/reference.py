@@ -446,8 +446,10 @@ def _fields(schema: Any, prefix: str) -> Iterator[tuple[str, tuple[str, str]]]:
         inner = next(
             (t for t in (hint, *get_args(hint)) if dataclasses.is_dataclass(t)), None
         )
-        if inner and inner.__module__.startswith(
-            ("elo_exp.experiments.", "elo_exp.arena.")
+        if inner is schema:  # arena.union: arenas by name
+            yield f"{prefix}{field.name}", ("mapping", comments[field.name])
+        elif inner and inner.__module__.startswith(
+            ("elo_exp.experiments.", "elo_exp.arena.", "elo_exp.oracle.grid")
         ):
             yield from _fields(inner, f"{prefix}{field.name}.")
         elif inner is None and "Protocol" not in str(getattr(hint, "__mro__", "")):
