@@ -228,6 +228,9 @@ def test_only_a_single_run_has_figures_and_each_its_folder_as_artifact(
         (contents,) = (found["manifest"]["contents"] for found in artifacts)
         paths = {content["path"] for content in contents}
         assert paths >= {"manifest.json", "battles.jsonl", "verdicts/factuality.jsonl"}
+        page = logged.media("report")
+        written = (logged.run_dir / "report.html").read_bytes()
+        assert (page["_type"], page["file"].read_bytes()) == ("html-file", written)
 
 
 def test_a_run_has_its_name_tags_and_the_settings_of_its_experiment(single: Logged):

@@ -168,6 +168,9 @@ class _WandbRun:
         for path in paths:
             artifact.add_file(str(path), name=str(path.relative_to(run_dir)))
         self._run.log_artifact(artifact)
+        page = run_dir / "report.html"
+        if page in paths:
+            self._run.log({"report": wandb.Html(page, inject=False)})
 
     def close(self, exit_code: int) -> None:
         self._run.finish(exit_code=exit_code)
