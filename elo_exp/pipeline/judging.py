@@ -43,8 +43,6 @@ _AT_LEAST = (
 )
 
 Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
-# By dimension and comparison: order ab, order ba or one of them, then any repeats.
-Requests = Mapping[str, Sequence[Sequence[JudgeRequest]]]
 
 
 def judge_pairs(
@@ -67,17 +65,16 @@ def judge_pairs(
     store.remember(identity)
     if orders == "one":
         store.usage.flips = None
-    requests = _requests(comparisons, rubrics, identity, orders, repeats)
-    table = _Judgments(comparisons, rubrics, requests, identity, store.usage)
+    tasks = _tasks(comparisons, rubrics, identity, orders, repeats)
     ask(
-        list(_every(requests)),
+        _queries(tasks),
         judge,
         store,
         stored_only=stored_only,
         allow_missing=allow_missing,
-        on_reply=table.add,
+        on_reply=_judging(tasks, identity, store.usage),
     )
-    return table.by_dimension()
+    return _judgments(tasks, rubrics)
 
 
 def plan_pairs(
@@ -101,8 +98,8 @@ def plan_pairs(
         identity = JudgeIdentity(
             key="", judge_model=judge.model, key_fields=tuple(judge.key_fields)
         )
-    requests = _requests(comparisons, rubrics, identity, orders, repeats)
-    return plan_replies(list(_every(requests)), judge, store, stored_only=stored_only)
+    tasks = _tasks(comparisons, rubrics, identity, orders, repeats)
+    return plan_replies(_queries(tasks), judge, store, stored_only=stored_only)
 
 
 def check_before_answers(plan: Plan, least: Plan, store: Store) -> None:
@@ -132,13 +129,12 @@ def other_judges(
     n_judges = Counter([own.judge_model, *(other.judge_model for other in others)])
     by_judge = {}
     for other in others:
-        requests = _requests(comparisons, rubrics, other, orders, repeats=1)
-        keys = {request.key for request in _every(requests)}
-        replies = store.get(JudgeReply, list(keys))
-        table = _Judgments(comparisons, rubrics, requests, other, Usage())
-        for reply in replies.values():
-            table.add(reply)
-        judgments = table.by_dimension()
+        tasks = _tasks(comparisons, rubrics, other, orders, repeats=1)
+        keys = {query.key for query in _queries(tasks)}
+        add = _judging(tasks, other, Usage())
+        for reply in store.get(JudgeReply, list(keys)).values():
+            add(reply)
+        judgments = _judgments(tasks, rubrics)
         if any(judgments.values()):
             name = other.judge_model
             if n_judges[name] > 1:
@@ -155,103 +151,85 @@ def identify(judge: Judge) -> JudgeIdentity:
     )
 
 
-def _requests(
-    comparisons: Comparisons,
-    rubrics: Sequence[Rubric],
-    judge: JudgeIdentity,
-    orders: str,
-    repeats: int,
-) -> Requests:
-    def queries(rubric: Rubric, comparison: Comparison) -> list[JudgeRequest]:
-        return [
-            rubric.request(
-                comparison,
-                judge=judge.key,
-                position_swap=swap,
-                repeat=repeat,
-                key_fields=judge.key_fields,
-            )
-            for repeat in range(repeats)
-            for swap in swaps(comparison, orders)
-        ]
-
-    return {
-        rubric.dimension: [
-            queries(rubric, comparison) for comparison in comparisons[rubric.dimension]
-        ]
-        for rubric in rubrics
-    }
-
-
-def _every(requests: Requests) -> Iterator[JudgeRequest]:
-    for of_dimension in requests.values():
-        for of_comparison in of_dimension:
-            yield from of_comparison
-
-
 @dataclass
 class _Task:
     """A comparison whose queries are being answered."""
 
     comparison: Comparison
     rubric: Rubric
+    # order ab, order ba or one of them, then any repeats
     queries: Sequence[JudgeRequest]
     replies: dict[str, JudgeReply] = field(default_factory=dict)
     judgment: Judgment | None = None
 
 
-class _Judgments:
-    """Judgments of comparisons, each made when the last of its replies comes in.
-
-    usage  counts invalid ones and flips so far
-    """
-
-    def __init__(
-        self,
-        comparisons: Comparisons,
-        rubrics: Sequence[Rubric],
-        requests: Requests,
-        judge: JudgeIdentity,
-        usage: Usage,
-    ) -> None:
-        self._judge, self._usage = judge, usage
-        self._tasks: dict[str, list[_Task]] = {}
-        self._by_key: dict[str, list[_Task]] = {}
-        for rubric in rubrics:
-            name = rubric.dimension
-            self._tasks[name] = [
-                _Task(comparison, rubric, queries)
-                for comparison, queries in zip(
-                    comparisons[name], requests[name], strict=True
+def _tasks(
+    comparisons: Comparisons,
+    rubrics: Sequence[Rubric],
+    judge: JudgeIdentity,
+    orders: str,
+    repeats: int,
+) -> list[_Task]:
+    tasks = []
+    for rubric in rubrics:
+        for comparison in comparisons[rubric.dimension]:
+            queries = [
+                rubric.request(
+                    comparison,
+                    judge=judge.key,
+                    position_swap=swap,
+                    repeat=repeat,
+                    key_fields=judge.key_fields,
                 )
+                for repeat in range(repeats)
+                for swap in swaps(comparison, orders)
             ]
-            for task in self._tasks[name]:
-                for key in {query.key for query in task.queries}:
-                    self._by_key.setdefault(key, []).append(task)
+            tasks.append(_Task(comparison, rubric, queries))
+    return tasks
 
-    def add(self, reply: JudgeReply) -> None:
-        for task in self._by_key.get(reply.key, ()):
+
+def _queries(tasks: Sequence[_Task]) -> list[JudgeRequest]:
+    return [query for task in tasks for query in task.queries]
+
+
+def _judging(
+    tasks: Sequence[_Task], judge: JudgeIdentity, usage: Usage
+) -> Callable[[JudgeReply], None]:
+    """Return what takes in a reply, and makes each judgment when its last reply comes in."""
+    by_key: dict[str, list[_Task]] = {}
+    for task in tasks:
+        for key in {query.key for query in task.queries}:
+            by_key.setdefault(key, []).append(task)
+
+    def add(reply: JudgeReply) -> None:
+        for task in by_key.get(reply.key, ()):
             task.replies[reply.key] = reply
             is_partial = any(query.key not in task.replies for query in task.queries)
             if is_partial or task.judgment:
                 continue
             verdicts = [
                 task.rubric.parse(
-                    query, task.replies[query.key], judge_model=self._judge.judge_model
+                    query, task.replies[query.key], judge_model=judge.judge_model
                 )
                 for query in task.queries
             ]
             task.judgment = reconcile(task.comparison, verdicts)
-            self._usage.invalid += task.judgment.invalid
-            if self._usage.flips is not None:
-                self._usage.flips += bool(task.judgment.inconsistent)
+            usage.invalid += task.judgment.invalid
+            if usage.flips is not None:
+                usage.flips += bool(task.judgment.inconsistent)
 
-    def by_dimension(self) -> dict[str, list[Judgment]]:
-        """Return the judgments so far, in the order of their comparisons."""
-        return {
-            name: [task.judgment for task in tasks if task.judgment]
-            for name, tasks in self._tasks.items()
-        }
+    return add
+
+
+def _judgments(
+    tasks: Sequence[_Task], rubrics: Sequence[Rubric]
+) -> dict[str, list[Judgment]]:
+    """Return the judgments so far by dimension, in the order of their comparisons."""
+    found: dict[str, list[Judgment]] = {rubric.dimension: [] for rubric in rubrics}
+    for task in tasks:
+        if task.judgment:
+            found[task.rubric.dimension].append(task.judgment)
+    return found
 
 
 # Scores
