@@ -274,18 +274,27 @@ BASE = drawn(seed=4).fit()
         ({"s": 0.211, "s_std_error": 0.1}, None),
         ({"s": 0.20, "s_std_error": 0.1}, "2.0 standard errors from 0 where more than 2.1"),
         ({"s": -1.0}, "not known to follow the humans"),
+        ({"correlation": 0.45}, None),
+        ({"correlation": 0.4}, "correlate with theirs at 0.40, where more than 0.44"),
         ({"is_anchor": np.arange(21) < 3}, "3 anchors, and 4 are needed"),
     ],
 )  # fmt: skip
 def test_a_judge_that_is_not_known_to_follow_the_humans_is_refused(
     changes: dict[str, float], words: str | None
 ) -> None:
-    """t(.975, 18) = 2.101, so that a judge at chance passes in 2.5 %."""
+    """t(.975, 18) = 2.101, so that a judge at chance passes in 2.5 %; of a correlation, .444."""
     reason = refusal(replace(BASE, **changes))
     assert (reason is None) if words is None else words in str(reason)
     assert "arena.placement=raw" in str(refusal(None))
     assert reliability(None, PLACED).status == "refuse"
     assert reliability(BASE, PLACED, "unbeaten").status == "refuse"
+
+
+def test_a_judge_that_always_prefers_the_same_models_is_refused() -> None:
+    """s is 3.7 standard errors above 0, and at the end of its range."""
+    found = JudgedWorld(s=0.0, taste=20.0, noise=0.0).draw(29).fit()
+    assert found.s > found.t * found.s_std_error
+    assert "correlate with theirs at 0.42" in str(refusal(found))
 
 
 @pytest.mark.parametrize(
@@ -353,12 +362,20 @@ def judged_in(world: JudgedWorld, n: int) -> Array:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("s", "taste", "n_anchors"),
-    [(0, 0, 20), (0, 0.4, 20), (0, 1, 20), (0, 0.4, 6), (0, 1, 6), (-0.5, 0.4, 20)],
+    [
+        (0, 0, 20),
+        (0, 0.4, 20),
+        (0, 1, 20),
+        (0, 0.4, 6),
+        (0, 1, 6),
+        (-0.5, 0.4, 20),
+        (0, 20, 11),
+    ],
 )
 def test_a_judge_at_chance_or_contrary_is_seldom_accepted(
     s: float, taste: float, n_anchors: int
 ) -> None:
-    """Nominally 2.5 % are."""
+    """Nominally 2.5 % are. A taste of 20 always prefers the same models."""
     world = JudgedWorld(s=s, taste=taste, n_anchors=n_anchors)
     assert judged_in(world, 100)[:, 0].sum() <= 3
 

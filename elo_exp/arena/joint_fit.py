@@ -49,6 +49,7 @@ class JointFit:
     s, s_std_error  how many times as far apart the judge sees models as the humans do
     tau             standard deviation of the judge's taste, in log-odds of its verdicts
     omega           standard deviation of the anchors, in log-odds of votes
+    correlation     of the anchors' abilities by the humans and by the judge
     position        b: log-odds that the judge adds to the answer shown first
     design_effects  variance over that of independent rows: of votes, of calibrating verdicts
                     and of each placed model's verdicts
@@ -63,6 +64,7 @@ class JointFit:
     s_std_error: float
     tau: float
     omega: float
+    correlation: float
     position: float
     design_effects: Mapping[str, float]
     n_prompts: Mapping[str, int]
@@ -212,6 +214,7 @@ def fit(
         models=tuple(models),
         is_anchor=is_anchor,
         theta=centre @ x[:m],
+        correlation=float(np.corrcoef(x[:m][is_anchor], x[m:-1][is_anchor])[0, 1]),
         covariance=centre @ (given_z + across_z) @ centre.T,
         s=float(z[0]),
         s_std_error=math.sqrt(of_z[0, 0]),

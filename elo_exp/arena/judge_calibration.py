@@ -6,6 +6,7 @@ tastes of its own. Both are measured on human battles that the judge has judged 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -113,6 +114,13 @@ def refusal(found: JointFit | None) -> str | None:
             f"the judge is not known to follow the humans: it sees {found.s:.2f} ± "
             f"{found.s_std_error:.2f} of their distances, {z:.1f} standard errors from 0 where "
             f"more than {found.t:.1f} are needed"
+        )
+    # What s cannot tell of a judge that always prefers the same models: its abilities have no end.
+    least = found.t / math.sqrt(found.df + found.t**2)
+    if found.correlation <= least:
+        return (
+            "the judge is not known to follow the humans: its abilities of the anchors correlate "
+            f"with theirs at {found.correlation:.2f}, where more than {least:.2f} is needed"
         )
     return None
 
