@@ -191,7 +191,6 @@ def test_one_file_of_answers_scores_and_labels_is_enough(tmp_path: Path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (["oracle.fresh_dir=no.jsonl"], "oracle.fresh_dir: found no file or folder no.jsonl"),
         (["oracle.fresh_dir=.", "compat=cje-0.3"], "oracle.logged: found no log-probabilities, w"),
         (["oracle.fresh_dir=.", "oracle.grid=true"], "oracle.logged: found no log-probabilities"),
         (["oracle.fresh_dir=.", "oracle.label_fraction=.5"], "oracle.label_fraction: is about"),
@@ -214,6 +213,8 @@ def test_files_that_cannot_be_analysed_are_refused(tmp_path: Path):
         path.write_text(text, encoding="utf-8")
         return read_dataset(fresh_dir=path, n_folds=5, seed=42)
 
+    with pytest.raises(UserError, match="^nowhere: cannot be read .*Check the path"):
+        read_dataset(fresh_dir="nowhere", n_folds=5, seed=42)
     nameless = {name: ROW[name] for name in ("prompt_id", "judge_score")}
     with pytest.raises(UserError, match="answers.jsonl:2: names no policy. Expected"):
         read(ROW, nameless)

@@ -245,9 +245,6 @@ def test_recorded_answers_are_sampled_where_asked(folder: Path, tmp_path: Path):
     [
         (["oracle.logged=null", "oracle.fresh_dir=null", "oracle.probe_dir=probe"],
          "oracle.probe_dir: is about recorded answers"),
-        (["oracle.fresh_dir=null"],
-         "oracle.fresh_dir: names no folder, and dr_cpo, mrdr, tmle, stacked_dr, direct require"),
-        (["oracle.probe_dir=nowhere"], "oracle.probe_dir: found no file or folder nowhere."),
         (["compat=cje-0.3", "oracle.n_folds=4"], "oracle.n_folds: found 4. compat=cje-0.3"),
         (["estimator=[]"], "estimator: none is chosen"),
         (["oracle.validation_fraction=0.5"],
@@ -307,6 +304,11 @@ def test_the_logging_policy_is_estimated_where_it_is_named_and_ips_needs_no_draw
     assert known == ["anchored", "direct"]
     assert [row["status"] for row in rows if row["value"]][:2] == ["report"] * 2
     undrawn = (f"oracle.logged={folder}/logged.jsonl", "estimator=[ips,snips]")
+    alone = run_oracle(tmp_path, undrawn[0], "figures=false").read("estimates.json")
+    drawing = [
+        row["reason"] for row in alone if row["estimator"] in ("dr_cpo", "direct")
+    ]
+    assert drawing == ["no fresh draws"] * 6
     compat = (*undrawn, "compat=cje-0.3", "figures=false")
     rows = run_oracle(tmp_path, *compat).read("estimates.json")
     assert [row["n"] for row in rows] == [400] * 6

@@ -46,7 +46,6 @@ from elo_exp.oracle.data import (
     with_labels,
 )
 from elo_exp.oracle.estimates import Analysis, Options, analyse
-from elo_exp.oracle.evidence import FRESH_DRAWS
 from elo_exp.oracle.grid import Grid, GridSettings
 from elo_exp.oracle.grid_scores import ALL, GIVEN, score
 from elo_exp.oracle.prompts import sample_arena, sample_bank, shuffled, usable
@@ -495,21 +494,6 @@ class Oracle(Judged):
                 f"oracle.{given[0]}: is about answers to be collected, and these are recorded. "
                 "Leave it out."
             )
-        drawing = [
-            name for name, e in self.estimator.items() if FRESH_DRAWS in e.requires
-        ]
-        if drawing and self.oracle.fresh_dir is None:
-            raise UserError(
-                f"oracle.fresh_dir: names no folder, and {', '.join(drawing)} require fresh draws. "
-                "Set it with oracle.fresh_dir=DIR, or choose others: "
-                "'estimator=[ips,snips,calibrated_ips]'."
-            )
-        for name in ("fresh_dir", "probe_dir"):
-            path = getattr(self.oracle, name)
-            if path is not None and not Path(path).exists():
-                raise UserError(
-                    f"oracle.{name}: found no file or folder {path}. Check the path."
-                )
 
     def _check_judges(self) -> None:
         assert self.judge and self.oracle_judge
