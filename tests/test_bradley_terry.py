@@ -324,7 +324,8 @@ def test_of_a_judge_that_always_prefers_the_first_shown_no_position_effect_can_b
     ]
     for some in (rows, [*rows[::2], battle("a", "b", "model_b", verdict_ab="model_b")]):
         board = rate(some, orders="one")
-        assert (board.label, dict(board.parameters)) == ("Bradley-Terry", {})
+        assert board.label == "Bradley-Terry"
+        assert set(board.parameters.values()) <= {None}
 
 
 @pytest.mark.parametrize("n_prompts", [3, 10])

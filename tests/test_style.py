@@ -22,6 +22,7 @@ from elo_exp.records import Battle, UserError
 from tests.arena_files import World, placed
 from tests.commands import QUICK, Ran, run
 from tests.data import COMPARISON, shared_data
+from tests.pages import Reader
 
 ALL = list(FEATURES)
 
@@ -163,14 +164,14 @@ def test_votes_and_verdicts_have_effects_of_their_own():
         )
 
 
-def test_a_column_that_does_not_vary_is_dropped_and_named(
-    caplog: pytest.LogCaptureFixture,
-):
+def test_a_column_that_does_not_vary_is_dropped_and_named():
     battles = world(200)
     board = rated(battles, ALL)
     kept = {"style_length_votes", "style_headers_votes"}
-    assert {n for n in board.parameters if not n.endswith("_std_error")} == kept
-    assert "style_bold_votes: its effect cannot be told; left out" in caplog.text
+    dropped = {"style_lists_votes": None, "style_bold_votes": None}
+    effects = {n: x for n, x in board.parameters.items() if not n.endswith("_error")}
+    assert {name for name, effect in effects.items() if effect is not None} == kept
+    assert dropped.items() <= effects.items()
     plain = [
         dataclasses.replace(b, style_a=(9, 0, 0, 0), style_b=(9, 0, 0, 0))
         for b in battles
@@ -255,11 +256,12 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 def test_a_tournament_controls_for_style_and_its_battles_can_be_rated_again(ran: Ran):
     found = ran.read("ratings.json")["dimensions"]["factuality"]["bradley_terry"]
     assert "style_length_verdicts" in found["parameters"]
-    assert "style_bold_verdicts: its effect cannot be told" in ran.err
-    page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
-    assert (
-        "Style in factuality: points for a difference of one root mean square" in page
-    )
+    assert found["parameters"]["style_bold_verdicts"] is None
+    page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
+    points = round(found["parameters"]["style_length_verdicts"])
+    assert "Style in factuality, in points for a difference of one root" in page.said
+    assert f"length in verdicts {points:+}".replace("-", "−") in page.said
+    assert "bold in verdicts does not vary." in page.said
     path = f"{ran.run_dir}/battles.jsonl"
     given = ("experiment=rate", f"battles={path}", STYLE, "tracker=local")
     column = "battles_columns.dimension=dimension"
@@ -314,8 +316,8 @@ def test_an_arena_controls_for_style_on_the_judges_scale(tmp_path: Path):
     board = found.placement.board
     assert board.label == "Bradley-Terry with style"
     names = [f"style_length_{whose}" for whose in ("votes", "verdicts")]
-    assert [name for name in board.parameters if "error" not in name] == names
+    assert all(board.parameters[name] is not None for name in names)
     assert board.row("mine").rating is not None
     alone = found.placement.human_board.parameters
-    assert list(alone) == ["style_length_votes", "style_length_votes_std_error"]
+    assert "style_length_votes" in alone and "style_length_verdicts" not in alone
     assert all(b.style_a and b.style_b for b in found.placement.battles.rows())

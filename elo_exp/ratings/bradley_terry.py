@@ -172,7 +172,7 @@ class Fit:
     theta: Array  # (r,) log-odds, mean zero
     covariance: Array  # (r, r)
     samples: Array | None = None  # (b, r)
-    parameters: Mapping[str, float] = field(default_factory=dict)
+    parameters: Mapping[str, float | None] = field(default_factory=dict)
     # (n, r) how far each cluster moves the abilities; squared, they sum to (n - 1) / n covariance
     parts: Array | None = None
 

@@ -6,7 +6,6 @@ games; m models; k columns.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse, special
 
-from elo_exp.arrays import Array, Mask
+from elo_exp.arrays import Array, Mask, known
 from elo_exp.data.battles import Battles
 from elo_exp.data.style import FEATURES
 from elo_exp.ratings.bradley_terry import (
@@ -28,8 +27,6 @@ from elo_exp.ratings.bradley_terry import (
 )
 from elo_exp.ratings.games import Games, differences
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
-
-logger = logging.getLogger(__name__)
 
 # log-odds of a game: as certain only if the maximum lies at infinity
 _LARGEST_GAP = 25.0
@@ -93,7 +90,7 @@ def fit_columns(every: Games, style: Mapping[str, Array] | None = None) -> Fit:
 
     style  columns (g,) by name
     Effects and their errors are the fit's parameters: of position in log-odds, of style in rating
-    points. One that cannot be told is left out.
+    points; None for one that cannot be told, as its column does not vary.
     """
     fit, columns = Fit.of(every), dict(style or {})
     if every.shown.any():
@@ -101,16 +98,13 @@ def fit_columns(every: Games, style: Mapping[str, Array] | None = None) -> Fit:
     if not columns:
         return fit
     found = CovariateFit.of(every, np.stack(list(columns.values()), axis=1))
-    m, parameters = len(found.theta), {}
+    m, parameters = len(found.theta), dict[str, float | None]()
     for k, name in enumerate(columns):
         unit = 1.0 if name == "position" else POINTS
-        if not math.isnan(found.effects[k]):
-            parameters[name] = float(unit * found.effects[k])
-            parameters[f"{name}_std_error"] = float(unit * found.std_error[m + k])
-        elif style:
-            logger.warning("warning: %s: its effect cannot be told; left out", name)
-    if not parameters:
-        return fit
+        parameters[name] = known(unit * found.effects[k])
+        parameters[f"{name}_std_error"] = known(unit * found.std_error[m + k])
+    if np.isnan(found.effects).all():
+        return replace(fit, parameters=parameters)
     return replace(
         fit,
         theta=found.theta,

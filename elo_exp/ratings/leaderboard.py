@@ -67,7 +67,7 @@ class Leaderboard:
     # by the model's place in `models`
     flags: Mapping[int, str] = field(default_factory=dict)
     # what else is estimated
-    parameters: Mapping[str, float] = field(default_factory=dict)
+    parameters: Mapping[str, float | None] = field(default_factory=dict)
     rank_low: Array | None = None  # (m,)
     rank_high: Array | None = None  # (m,)
     p_best: Array | None = None  # (m,)
