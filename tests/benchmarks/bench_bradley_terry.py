@@ -173,13 +173,6 @@ def evalica_fit(work: Workload) -> Array:
     return centred(POINTS * np.log(scores.to_numpy()))
 
 
-def evalica_bootstrapped(work: Workload) -> None:
-    import evalica
-
-    rules = {"n_resamples": 5, "bootstrap_method": "percentile", "random_state": SEED}
-    evalica.bootstrap(evalica.bradley_terry, *evalica_rows(work), **rules)
-
-
 def fastchat_rows(work: Workload) -> tuple[npt.NDArray[Any], Array]:
     """What FastChat keeps: each (model_a, model_b, outcome) that was seen, and how often."""
     import pandas
@@ -278,13 +271,6 @@ def main() -> int:
                 share=0.25,
                 once=True,
             ),
-            Contestant(
-                name="evalica",
-                run=lambda: evalica_bootstrapped(small),
-                needs=("evalica",),
-                share=0.05,
-                once=True,
-            ),
         ],
         repeats=3,
     )
@@ -297,12 +283,6 @@ def main() -> int:
                 Contestant(
                     name="elo_exp",
                     run=lambda: fit(games_of_strings(*large.strings)),
-                    once=True,
-                ),
-                Contestant(
-                    name="FastChat, no intervals",
-                    run=lambda: fastchat_fit(*fastchat_rows(large)),
-                    needs=("pandas",),
                     once=True,
                 ),
                 Contestant(

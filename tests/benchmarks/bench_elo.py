@@ -4,7 +4,7 @@
 
 The work is the rating stage of a headline run: 4 entrants, 3 dimensions, 500 random orders of the
 decisive matches, at K = 16 and the sweep over K = 1, 4, 8, 16 and 32. Plain Python, as one would
-write it first, plays the one and then the other; a second row lets it take K = 16 from the sweep.
+write it first, plays the one and then the other.
 Once with as many decisive matches in each dimension as there are pairs, and once with fewer. Every
 figure is the processor time of the fastest of interleaved repeats, on one thread: read the ratios,
 not the seconds. Each result is also compared with plain Python's, rating by rating.
@@ -165,7 +165,6 @@ def main() -> int:
         contestants = [
             contestant("elo_exp", elo_exp, dimensions),
             contestant("plain Python", plain_python, dimensions, n_perms=50),
-            contestant("plain Python, K shared", plain_sweep, dimensions, n_perms=50),
             contestant("evalica.elo", evalica_api, dimensions, "evalica", n_perms=2),
             contestant("FastChat-style numpy", lockstep, dimensions),
             contestant("np.exp alone", exponentials, dimensions),
