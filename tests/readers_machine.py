@@ -49,6 +49,7 @@ NOT_RUN = re.compile(
     r"|python -m venv|pip |python -m tests\.\w+_server|trackio show|export "
     r"|.*experiment=coin"  # test_socket.py
     r"|.*experiment=dashboard"  # test_trackers.py
+    r"|.*oracle.grid=true"  # test_grid.py
 )
 
 # A file of the checkout -> settings in it, and what they are here.
@@ -80,7 +81,7 @@ MADE_SMALL: dict[str, dict[str, object]] = {
         "MAX_NEW_TOKENS": 3,
         "REPEATS": 1,
     },
-    "tests/benchmarks/bench_oracle.py": {"SIZES": "(400,)"},
+    "tests/benchmarks/bench_oracle.py": {"SIZES": "(400,)", "GRID_SIZES": "[400]"},
     "tests/benchmarks/bench_poe.py": {
         "HIDDEN, LAYERS, INNER, VOCABULARY": "64, 4, 64, 256",
         "SHORT, LONG, REPEATS": "2, 8, 1",
