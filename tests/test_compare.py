@@ -30,7 +30,7 @@ TURNED = {"model_a": "model_b", "model_b": "model_a", "tie": "tie"}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pilot on 60 pairs; the whole on 120, of which these are the first; the battles of the whole
-    rated again; and those of another judge, by which each third battle goes the other way."""
+    rated again, and at equal length; and those of another judge, by which each third battle goes the other way."""
     folder = tmp_path_factory.mktemp("compared")
     for name, limit, k in (("pilot", 60, 8), ("whole", 120, 16)):
         given = (f"judging.limit_pairs={limit}", f"elo.k={k}")
@@ -43,6 +43,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, battles in (("again", "whole/battles"), ("turned", "turned")):
         given = (f"battles={battles}.jsonl", BY_DIMENSION, f"hydra.run.dir={name}")
         run(*RATE, *given, folder=folder)
+    styled = ("rating.bradley_terry.style=[length]", "hydra.run.dir=refitted")
+    run(*QUICK, "judging.limit_pairs=120", *styled, folder=folder)
     return folder
 
 
@@ -98,6 +100,7 @@ def test_a_shift_is_the_difference_of_the_runs_ratings_with_one_level(
     [
         ("pilot", "whole", "Same verdicts, other prompts: no shift", "nested"),
         ("whole", "again", "Same verdicts: no shift", "same"),
+        ("whole", "refitted", "Same verdicts, rated by another fit", "same"),
         ("whole", "turned", "moved significantly", "other"),
     ],
 )

@@ -138,8 +138,9 @@ class Grid:
         todo = [cell for cell in self.cells if not (self.folder / cell.file).exists()]
         logger.info(
             f"grid: {len(self.cells):,} draws, {len(self.cells) - len(todo):,} of them done "
-            f"before; each with {len(self.names)} estimators by "
-            f"{', '.join(self.calibrations)} of {', '.join(self.data.policies)}"
+            f"before; each with {len(self.names)} estimators, "
+            f"{len(self.calibrations)} calibrations ({', '.join(self.calibrations)}) and "
+            f"{len(self.data.policies)} policies"
         )
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(None, spawn, _end_with_parent) as pool:

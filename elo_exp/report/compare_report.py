@@ -63,6 +63,8 @@ def headline(found: Found) -> str:
     if tested:
         return "No entrant moved significantly"
     if verdicts == {"same"}:
+        if any(abs(row["shift"]) > 0.01 for row in shifted(found)):
+            return "Same verdicts, rated by another fit: no shift is tested"
         return "Same verdicts: no shift"
     if verdicts <= {"same", "nested"}:
         return "Same verdicts, other prompts: no shift"
@@ -175,7 +177,7 @@ def overlap_line(found: Found, overlap: Row) -> str:
     run = f"Run {numbers(found)[overlap['run']]}"
     shared = overlap["agreement"]
     if overlap["verdicts"] == "same":
-        return f"{run} has the same verdicts as run 1, so its ratings are the same."
+        return f"{run} has the same verdicts as run 1: only their fit can differ."
     line = (
         f"{run} shares {overlap['n_shared_prompts']:,} of its {overlap['n_prompts']:,} prompts "
         f"with the {overlap['n_prompts_before']:,} of run 1"
