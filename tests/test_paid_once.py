@@ -571,4 +571,4 @@ MISTAKES: dict[str, tuple[Any, str, Any]] = {
 def test_control_the_law_sees_a_mistake(mistake: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(*MISTAKES[mistake])
     with pytest.raises((AssertionError, UserError, sqlite3.Error)):
-        run(1000, phases=[Phase.generate])
+        run(5000, phases=[Phase.generate])
