@@ -63,9 +63,13 @@ def headline(found: Found) -> str:
     if tested:
         return "No entrant moved significantly"
     if verdicts == {"same"}:
-        if any(abs(row["shift"]) > 0.01 for row in shifted(found)):
-            return "Same verdicts, rated by another fit: no shift is tested"
-        return "Same verdicts: no shift"
+        is_refitted = any(abs(row["shift"]) > 0.01 for row in shifted(found))
+        fit = (
+            ", rated by another fit: no shift is tested"
+            if is_refitted
+            else ": no shift"
+        )
+        return f"Same verdicts{fit}"
     if verdicts <= {"same", "nested"}:
         return "Same verdicts, other prompts: no shift"
     return "Ratings side by side: no shift can be tested"
