@@ -90,6 +90,17 @@ def test_the_leader_may_depend_on_the_job(points: float, sentence: str):
     assert sentence in reader.said
 
 
+def test_a_leader_needs_a_second_and_counts_only_the_jobs_that_rate_both():
+    """As where a placement is refused: nobody leads in that job."""
+    refused = ROWS[3] | {"rating": None, "ci_low": None, "ci_high": None}
+    reader = read(rows=[*ROWS[:3], refused])
+    assert "The leader is the same in 1 of 2 jobs" in reader.said
+    assert "ann leads in job 0." in reader.said
+    alone = read(rows=[ROWS[0], refused])
+    assert "1 of 2 jobs gave a rating" in alone.said
+    assert "leads in" not in alone.said
+
+
 def test_jobs_with_the_same_ratings_share_a_row():
     jobs = [job(n, f"elo.k={n + 1}") for n in range(5)]
     rows = [row(n, m, 1450.0, 1500.0) for n in range(4) for m in ("ann", "bob")]

@@ -115,7 +115,7 @@ def refusal(found: JointFit | None) -> str | None:
             f"{found.s_std_error:.2f} of their distances, {z:.1f} standard errors from 0 where "
             f"more than {found.t:.1f} are needed"
         )
-    # What s cannot tell of a judge that always prefers the same models: its abilities have no end.
+    # Where a judge always prefers the same models, s is at its bounds and its error means nothing.
     least = found.t / math.sqrt(found.df + found.t**2)
     if found.correlation <= least:
         return (

@@ -20,7 +20,7 @@ from elo_exp.files import write_csv, write_json, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Plot
 from elo_exp.report.artifacts import write_plots
-from elo_exp.report.formats import names, number
+from elo_exp.report.formats import NONE, names, number
 from elo_exp.report.page import cost, render
 from elo_exp.runs import FinishedRun
 from elo_exp.store.usage import added_up, paid
@@ -57,7 +57,7 @@ class Lead:
 
     job: str
     models: tuple[str, ...]
-    gap: float | None
+    gap: float
     elo_gap: float | None
 
 
@@ -225,21 +225,19 @@ def _board(job: FinishedRun, dimension: str) -> Leaderboard:
 
 
 def leads(rows: Sequence[Row]) -> list[Lead]:
-    """Return who is first in each job, by the rows of one dimension."""
+    """Return who is first in each job that rates two models or more, by rows of one dimension."""
     found = []
     for job, own in grouped(rows, "job").items():
         rated = [row for row in own if row["rating"] is not None]
         ordered = sorted(rated, key=lambda row: -row["rating"])
-        first = [
-            row["model"] for row in ordered if row["rating"] == ordered[0]["rating"]
-        ]
-        gap = elo_gap = None
-        if len(ordered) > 1:
-            gap = ordered[0]["rating"] - ordered[1]["rating"]
-            elo = [row["elo"] for row in ordered[:2]]
-            elo_gap = None if None in elo else elo[0] - elo[1]
-        if ordered:
-            found.append(Lead(job=job, models=tuple(first), gap=gap, elo_gap=elo_gap))
+        if len(ordered) < 2:
+            continue
+        best, second = ordered[:2]
+        first = [row["model"] for row in ordered if row["rating"] == best["rating"]]
+        gap, elo_gap = best["rating"] - second["rating"], None
+        if best["elo"] is not None and second["elo"] is not None:
+            elo_gap = best["elo"] - second["elo"]
+        found.append(Lead(job=job, models=tuple(first), gap=gap, elo_gap=elo_gap))
     return found
 
 
@@ -252,8 +250,14 @@ def headline(rows: Sequence[Row], estimates: Sequence[Row] = ()) -> str:
     by_dimension = {
         name: leads(own) for name, own in grouped(rows, "dimension").items()
     }
+    n = len(grouped(rows, "job"))
     if not any(by_dimension.values()):
-        return "No job gave ratings"
+        rated = {row["job"] for row in rows if row["rating"] is not None}
+        return (
+            f"{len(rated)} of {n} jobs gave a rating"
+            if rated
+            else "No job gave ratings"
+        )
     differing = [
         name
         for name, found in by_dimension.items()
@@ -261,16 +265,9 @@ def headline(rows: Sequence[Row], estimates: Sequence[Row] = ()) -> str:
     ]
     if differing:
         return f"The leader differs between jobs in {names(differing)}"
-    n = len(grouped(rows, "job"))
-    gaps = [
-        lead.gap
-        for found in by_dimension.values()
-        for lead in found
-        if lead.gap is not None
-    ]
-    sentence = f"The leader is the same in {n} of {n} jobs"
-    if not gaps:
-        return sentence
+    every = [lead for found in by_dimension.values() for lead in found]
+    n_led, gaps = len({lead.job for lead in every}), [lead.gap for lead in every]
+    sentence = f"The leader is the same in {n_led} of {n} jobs"
     low, high = number(min(gaps)), number(max(gaps))
     return f"{sentence}; the gap is {low if low == high else f'{low} to {high}'} points"
 
@@ -290,7 +287,14 @@ def _table(rows: Sequence[Row]) -> list[str]:
     cells = []
     for job, own in grouped(rows, "job").items():
         row = own[0]
-        ends = [_lead(found.get(job)) for found in by_dimension.values()]
+        ends = []
+        for name, found in by_dimension.items():
+            alone = [
+                f"{r['model']} {number(r['rating'])}"
+                for r in own
+                if r["dimension"] == name and r["rating"] is not None
+            ]
+            ends.append(_lead(found[job]) if job in found else "".join(alone) or NONE)
         cells.append(
             [
                 job,
@@ -304,7 +308,9 @@ def _table(rows: Sequence[Row]) -> list[str]:
     methods = ", ".join(dict.fromkeys(row["method"] for row in rows))
     lines = [
         f"{headline(rows)}.",
-        f"First of each job, and points ahead of the second by {methods} (by Elo)",
+        f"First of each job, and points ahead of the second by {methods} (by Elo)"
+        if any(by_dimension.values())
+        else f"Rating in each job: {methods}",
         text_table(head, cells[:_MAX_ROWS], text=[*settings, *by_dimension]),
     ]
     if len(cells) > _MAX_ROWS:
@@ -312,12 +318,9 @@ def _table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _lead(lead: Lead | None) -> str:
-    if lead is None:
-        return ""
-    gap = number(lead.gap, sign=True) if lead.gap is not None else ""
+def _lead(lead: Lead) -> str:
     elo = f" ({number(lead.elo_gap, sign=True)})" if lead.elo_gap is not None else ""
-    return f"{names(lead.models)} {gap}{elo}"
+    return f"{names(lead.models)} {number(lead.gap, sign=True)}{elo}"
 
 
 # The page
@@ -396,7 +399,8 @@ def _dimension(name: str, rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "name": name,
         "leaders": first,
-        "gaps": [lead.gap for lead in found if lead.gap is not None],
+        "is_settled": len(first) == 1 and len(found) == len(by_job),
+        "gaps": [lead.gap for lead in found],
         "not_converged": [
             job
             for job, of in by_job.items()
