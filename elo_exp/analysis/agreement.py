@@ -70,7 +70,7 @@ def kappa(
     question are left out.
     """
     (left, right), prompt, _ = _shared_votes(first, second)
-    return _agreement(
+    return shares_agreement(
         left, right, prompt, names=names, dimension=dimension, is_symmetric=True
     )
 
@@ -97,7 +97,7 @@ def repeat_agreement(judgments: Sequence[Judgment], *, dimension: str) -> Agreem
     ]
     prompts, before, again = zip(*pairs, strict=True) if pairs else ((), (), ())
     _, prompt = np.unique(np.array(prompts, dtype=object), return_inverse=True)
-    return _agreement(
+    return shares_agreement(
         np.array([_ONE_HOT[verdict] for verdict in before]).reshape(-1, 3),
         np.array([_ONE_HOT[verdict] for verdict in again]).reshape(-1, 3),
         prompt,
@@ -106,7 +106,7 @@ def repeat_agreement(judgments: Sequence[Judgment], *, dimension: str) -> Agreem
     )
 
 
-def _agreement(
+def shares_agreement(
     first: Array,
     second: Array,
     prompt: Index,

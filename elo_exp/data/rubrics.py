@@ -17,6 +17,7 @@ from elo_exp.records import (
     Prompt,
     UserError,
     Verdict,
+    fingerprint,
 )
 
 _LAST_LINE = re.compile(r"VERDICT:\s*(?P<verdict>A|B|TIE)\.?$")
@@ -41,6 +42,11 @@ class Rubric(Instructions):
     @property
     def input_files(self) -> Mapping[str, Path]:
         return {**super().input_files, "schema": Path(self.schema_path)}
+
+    @property
+    def key(self) -> str:
+        """A fingerprint of every byte of system text, rubric, template and schema."""
+        return fingerprint([self._prefix, self.template])
 
     def _schema(self) -> str:
         try:

@@ -1,0 +1,127 @@
+"""The decision on each probe of an audit, and audit.json."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from elo_exp.analysis import audit
+from elo_exp.analysis.audit import Audit, Contrasts, Result, decide
+from elo_exp.records import UserError
+
+
+def contrasts(*values: float, kind="bias", bound=0.05, probe="first shown"):
+    return Contrasts(probe=probe, kind=kind, bound=bound, values=np.array(values))
+
+
+def decided(*values: float, kind="bias", bound=0.05) -> Result:
+    return decide([contrasts(*values, kind=kind, bound=bound)], 0.05)[0]
+
+
+def test_equal_contrasts_keep_an_open_interval():
+    """Two pseudo-prompts at a distance of 1: 93 zeros give ±.025, not ±0."""
+    result = decided(*[0.0] * 93)
+    assert result.verdict == "ok"
+    assert (result.low, result.high) == pytest.approx((-0.025, 0.025), abs=5e-4)
+    few = decided(*[0.0] * 20)
+    assert few.verdict == "cannot tell"
+    assert 20 < few.need < 100
+
+
+def test_a_bias_is_a_t_test_and_needs_the_size():
+    values = np.tile([0.5, 0.5, 0.5, -0.5], 20)
+    result = decided(*values)
+    assert result.verdict == "biased"
+    assert result.estimate == 0.25
+    assert result.p_value == pytest.approx(stats.ttest_1samp(values, 0).pvalue)
+    significant_but_small = decided(*np.tile([0.03, 0.01], 200))
+    assert significant_but_small.verdict == "ok"
+    assert significant_but_small.p_value < 1e-9
+
+
+def test_floors_and_shares_are_decided_on_their_own_side():
+    right, wrong = [1.0] * 80 + [0.0] * 20, [1.0] * 50 + [0.0] * 50
+    assert decided(*right, kind="floor", bound=0.6).verdict == "ok"
+    assert decided(*wrong, kind="floor", bound=0.75).verdict == "biased"
+    assert decided(*right, kind="share").verdict == "biased"
+    assert decided(*[0.0] * 100, kind="share").verdict == "ok"
+    assert decided(*wrong, kind="reported").verdict == "reported"
+    worked = decided(*wrong, kind="share", bound=0.3)
+    expected = stats.ttest_1samp(wrong, 0.3, alternative="greater").pvalue
+    assert worked.p_value == pytest.approx(expected)
+
+
+def test_holm_counts_all_probes_but_the_reported():
+    values = np.tile([0.5, 0.0, 0.0, -0.25], 10)
+    alone = decide([contrasts(*values)], 0.05)[0]
+    among = decide(
+        [
+            contrasts(*values),
+            contrasts(*[0.0] * 40),
+            contrasts(*values, kind="reported"),
+        ],
+        0.05,
+    )
+    assert among[0].p_value == pytest.approx(2 * alone.p_value)
+    assert among[2].p_value is None
+
+
+def test_missing_verdicts_are_no_contrasts():
+    result = decided(*[0.0] * 50, *[np.nan] * 10)
+    assert result.n == 50
+    nothing = decided(np.nan)
+    assert (nothing.verdict, nothing.n, nothing.estimate) == ("cannot tell", 0, None)
+
+
+@pytest.mark.parametrize("sd", [0.0, 0.1, 0.3])
+def test_prompts_needed_give_the_interval_its_length(sd: float):
+    n = audit.prompts_for_ok(sd, 0.05)
+    error = np.sqrt(sd**2 / n + 2 / n**2)
+    assert (1.645 + 1.282) * error == pytest.approx(0.05, rel=0.01)
+    if sd:
+        found = audit.smallest_effect(n, sd, 16)
+        z = stats.norm.isf(0.05 / 32) + stats.norm.isf(0.2)
+        assert found == pytest.approx(z * sd / np.sqrt(n))
+
+
+def of_judge(**changes) -> Audit:
+    values = {
+        "judge_key": "j",
+        "judge_model": "lexical",
+        "dimension": "factuality",
+        "rubric_version": "v1",
+        "rubric_key": "r",
+        "bank": "0",
+        "probes_version": "1",
+        "delta": 0.05,
+        "alpha": 0.05,
+        "n_prompts": 93,
+        "date": "2026-11-22T10:00:00Z",
+        "dollars": 0.0,
+        "results": (decided(*[0.0] * 93),),
+        **changes,
+    }
+    return Audit(**values)
+
+
+def test_an_audit_is_found_again_by_judge_and_rubric(tmp_path):
+    first = of_judge()
+    audit.keep(tmp_path, [first])
+    assert audit.find(tmp_path, "j", "r") == first
+    assert audit.find(tmp_path, "j", "other") is None
+    newer = dataclasses.replace(first, n_prompts=143)
+    audit.keep(tmp_path, [newer])
+    assert audit.find(tmp_path, "j", "r") == newer
+
+
+def test_a_file_that_is_no_audit_is_refused(tmp_path):
+    file = tmp_path / "audit.json"
+    file.write_text("[1]")
+    with pytest.raises(UserError, match="not an audit"):
+        audit.read(file)
+
+
+def test_points_of_an_effect():
+    assert audit.points(0.05) == pytest.approx(35, abs=0.5)
+    assert audit.points(0.11) == pytest.approx(78, abs=0.5)
