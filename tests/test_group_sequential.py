@@ -1,0 +1,67 @@
+"""Boundaries by alpha spending: published tables, simulated paths, and intervals after stopping."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elo_exp.analysis.group_sequential import (
+    boundaries,
+    expected_share,
+    spent,
+    stagewise,
+)
+
+
+def equal(n_looks: int) -> tuple[float, ...]:
+    return tuple(k / n_looks for k in range(1, n_looks + 1))
+
+
+# as gsDesign and rpact have them
+TABLES = [
+    (0.05, equal(1), "1.960"),
+    (0.05, equal(2), "2.963 1.969"),
+    (0.05, equal(3), "3.710 2.511 1.993"),
+    (0.05, equal(4), "4.333 2.963 2.359 2.014"),
+    (0.05, equal(5), "4.877 3.357 2.680 2.290 2.031"),
+    (0.05, equal(6), "5.367 3.710 2.970 2.539 2.252 2.045"),
+    (0.05, equal(7), "5.815 4.033 3.235 2.767 2.455 2.229 2.056"),
+    (0.05, equal(8), "6.232 4.333 3.481 2.980 2.644 2.401 2.215 2.066"),
+    (0.05 / 18, equal(5), "7.053 4.921 3.966 3.398 3.017"),
+    (0.05, (0.1, 0.3, 0.6, 1.0), "6.991 3.929 2.670 1.981"),
+]
+
+
+@pytest.mark.parametrize("alpha, times, expected", TABLES)
+def test_boundaries_are_those_of_the_tables(alpha, times, expected):
+    assert " ".join(f"{c:.3f}" for c in boundaries(alpha, times)) == expected
+
+
+def test_simulated_paths_cross_as_often_as_was_spent_and_use_the_expected_share():
+    times, drift, n = equal(5), 2.8, 200_000
+    bounds = np.array(boundaries(0.05, times))
+    steps = np.random.default_rng(1).normal(size=(n, 5)) / np.sqrt(5)
+    noise = np.cumsum(steps, axis=1) / np.sqrt(times)
+    crossed = np.abs(noise) > bounds
+    by_look = np.maximum.accumulate(crossed, axis=1).mean(axis=0)
+    expected = [spent(0.05, t) for t in times[:-1]] + [0.05]
+    assert by_look == pytest.approx(expected, abs=0.0015)
+    crossed = np.abs(noise + drift * np.sqrt(times)) > bounds
+    stopped = np.where(crossed.any(axis=1), crossed.argmax(axis=1), 4)
+    share, power = expected_share(times, bounds.tolist(), drift)
+    assert share == pytest.approx(np.array(times)[stopped].mean(), abs=0.002)
+    assert power == pytest.approx(crossed.any(axis=1).mean(), abs=0.004)
+
+
+@given(st.floats(-4, 4), st.integers(1, 5))
+def test_an_interval_holds_its_estimate_mirrors_and_is_plain_after_one_look(z, n_looks):
+    times = equal(5)[:n_looks]
+    bounds = boundaries(0.05, equal(5))[: n_looks - 1]
+    middle, low, high = stagewise(times, bounds, z)
+    assert low < middle < high
+    assert stagewise(times, bounds, -z) == pytest.approx(
+        (-middle, -high, -low), abs=1e-6
+    )
+    if n_looks == 1:
+        plain = np.array([z, z - 1.96, z + 1.96]) / np.sqrt(0.2)
+        assert (middle, low, high) == pytest.approx(plain, abs=1e-3)
