@@ -70,7 +70,7 @@ HELD_OUT = {
         shift=0.1, style=0.6, flattery=0.5, dislike=0.2, noise_sd=0.4
     ),
     "worse policy": HeldOutWorld(shift=-0.7, style=0.4, levels=20, noise_sd=0.4),
-    "noisy log-probabilities": HeldOutWorld(
+    "noisy log-probabilities, a step": HeldOutWorld(
         shift=0.3, style=0.2, noise=0.8, noisy_share=0.5, step=True
     ),
 }

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+import numpy as np
+
 from elo_exp.oracle import diagnostics
-from elo_exp.oracle.data import Scale
+from elo_exp.oracle.data import Dataset, Scale
 from elo_exp.oracle.diagnostics import (
     MIN_AFFINITY,
     MIN_AUDIT,
@@ -42,6 +44,9 @@ _MIN_EFFECTIVE_ROWS = (
 _MAX_HALF_WIDTH, _GOOD_HALF_WIDTH = 0.25, 0.125  # of the scale
 _ROUNDING = 1e-9  # of the scale: a bias below has none
 _MIN_LABELS, _GOOD_LABELS = 15, 30  # that the correction comes to
+# Labels of 0 and 1: with fewer, only draws that happen to vary little have a good half-width,
+# 1.96 sd / sqrt(n) with an sd of at most 1/2, and their intervals undercover
+_GOOD_BINARY_LABELS = 62
 
 
 def decide(
@@ -58,7 +63,7 @@ def decide(
     findings = list(_findings(checked, estimate, requires))
     if not compat:
         findings += _borrowing(checked, estimate, requires)
-        findings += _precision(estimate, checked.evidence.data.scale)
+        findings += _precision(estimate, checked.evidence.data)
     worst = max((status for status, _ in findings), key=STATUSES.index, default=REPORT)
     return worst, "; ".join(reason for status, reason in findings if status == worst)
 
@@ -116,7 +121,8 @@ def _borrowing(
     yield CAUTION, f"borrows its calibration from {lenders} (transport {transport})"
 
 
-def _precision(estimate: Estimate, scale: Scale) -> Iterator[Finding]:
+def _precision(estimate: Estimate, data: Dataset) -> Iterator[Finding]:
+    scale = data.scale
     if not scale.low <= estimate.value <= scale.high:
         yield REFUSE, "its value is off the scale"
     largest = _MAX_HALF_WIDTH * scale.width
@@ -126,9 +132,12 @@ def _precision(estimate: Estimate, scale: Scale) -> Iterator[Finding]:
         found = f"{estimate.half_width:.{scale.decimals}f}"
         yield CAUTION, f"its interval is wide (± {found})"
     labels = estimate.effective_labels
-    if not estimate.n_own and labels is not None and labels < _GOOD_LABELS:
+    known = data.pool.label[data.pool.labelled]
+    is_binary = np.isin(known, (scale.low, scale.high)).all()
+    needed = _GOOD_BINARY_LABELS if is_binary else _GOOD_LABELS
+    if not estimate.n_own and labels is not None and labels < needed:
         status = CAUTION if labels >= _MIN_LABELS else REFUSE
-        yield status, f"its labels come to {labels:.0f} ({_GOOD_LABELS} needed)"
+        yield status, f"its labels come to {labels:.0f} ({needed} needed)"
 
 
 def raw_weight_findings(raw: WeightDiagnostics) -> Iterator[Finding]:
