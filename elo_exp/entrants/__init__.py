@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 from elo_exp import models
@@ -12,10 +13,14 @@ from elo_exp.api.costs import Prices, entrant_budget
 from elo_exp.api.jobs import ApiSettings, Model
 from elo_exp.files import utc_now
 from elo_exp.models import LanguageModel, Weights, teacher_forcing
-from elo_exp.models.checkpoints import TemplateSettings
+from elo_exp.models.checkpoints import ModelSettings, TemplateSettings
 from elo_exp.models.generation import Answer, prompt_seed
 from elo_exp.records import ForcedLogprob, Prompt, Response, UserError
-from elo_exp.types import Count, Dollars, Positive
+from elo_exp.types import Count, Dollars, Positive, TopP
+
+VERSION = (
+    1  # part of every cache key of a CheckpointEntrant: raise it when answers change
+)
 
 
 @runtime_checkable
@@ -222,4 +227,59 @@ class WeightsEntrant(TemplateSettings):
     ) -> dict[str, list[int]]:
         return {
             p.prompt_id: self.chat_ids(lm, p.text, self.system_prompt) for p in prompts
+        }
+
+
+@dataclass(kw_only=True)
+class CheckpointEntrant(ModelSettings, WeightsEntrant):
+    """Settings that entrants with a checkpoint of transformers share.
+
+    The cache key holds the weights (a hub name at its commit, or the contents of a folder), the
+    adapters in order, dtype as configured, template, system prompt, sampling, max_new_tokens and
+    prompt. It omits device, batch size and library versions, which change only rounding: a machine
+    without the GPU still finds the answers, and an upgrade does not pay for them again. An
+    answer's diagnostics name them.
+    """
+
+    adapters: list[str]
+    top_p: TopP
+    batch_size: Count
+    logprobs: bool
+    loader: str
+
+    def __post_init__(self) -> None:
+        if self.logprobs and (self.temperature is None or self.top_p != 1):
+            raise UserError(
+                f"logprobs: found true with temperature={self.temperature} and top_p={self.top_p}. "
+                "Expected a temperature and top_p=1.0: other answers are not drawn with the "
+                "model's own probabilities."
+            )
+
+    @cached_property
+    def _model_key(self) -> dict[str, Any]:
+        return {
+            "loader": self.loader,
+            "weights": self.weights_key,
+            "dtype": self.dtype,
+            "chat_template": self.template,
+            "system_prompt": self.system_prompt,
+        }
+
+    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
+        sampling = {"temperature": self.temperature, "top_p": self.top_p}
+        key = {
+            **self._model_key,
+            "version": VERSION,
+            "sampling": None if self.temperature is None else sampling,
+            "max_new_tokens": self.max_new_tokens,
+            "text": prompt.text,
+        }
+        return {**key, "logprobs": True} if self.logprobs else key
+
+    def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
+        return {
+            **self._model_key,
+            "version": teacher_forcing.VERSION,
+            "temperature": self.temperature,
+            "text": prompt.text,
         }
