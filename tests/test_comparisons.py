@@ -153,7 +153,7 @@ def test_copies_have_no_difference():
     [
         board(THREE),
         board(THREE, np.full((3, 3), np.nan), n_clusters=1),
-        board(THREE, np.full((3, 3), 1e-14) + 1e-15 * np.eye(3), n_clusters=20),
+        board(THREE, np.full((3, 3), 400.0) + 1e-9 * np.eye(3), n_clusters=20),
         board({"ann": 1400}, [[0]], n_clusters=20),
         board({"ann": math.nan, "bob": math.nan}, np.full((2, 2), np.nan)),
         board({}),

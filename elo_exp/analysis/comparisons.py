@@ -27,7 +27,10 @@ N_DRAWS = 20_000
 _N_DRAWS_OF_MANY = 5_000
 _MANY_MODELS = 100
 _DRAWS_A_BLOCK = 500  # fit in a processor's cache: three times as fast with 300 models
-_NO_ERROR = 1e-3  # rating points: a smaller standard error is rounding; only 1e10 prompts reach it
+_NO_ERROR = 1e-3  # rating points: those of closer ratings need no error
+_ROUNDING = (
+    1e-10  # of two variances: what rounding leaves of the zero variance of a difference
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +217,8 @@ def rated(board: Leaderboard) -> Rated:
     )
     covariance = covariance[np.ix_(place, place)]
     variance = np.diag(covariance)
-    of_difference = variance[:, None] + variance[None, :] - 2.0 * covariance
+    of_sum = variance[:, None] + variance[None, :]
+    of_difference = of_sum - 2.0 * covariance
     n_of_all = math.inf if board.n_clusters is None else board.n_clusters
     own = np.full(m, n_of_all) if board.n_prompts is None else board.n_prompts
     return Rated(
@@ -224,7 +228,7 @@ def rated(board: Leaderboard) -> Rated:
         rank=ranks[place],
         covariance=covariance,
         std_error=np.sqrt(
-            np.where(of_difference > _NO_ERROR**2, of_difference, np.nan)
+            np.where(of_difference > _ROUNDING * of_sum, of_difference, np.nan)
         ),
         df=degrees_of_freedom(own[place]),
         df_of_all=float(degrees_of_freedom(n_of_all)),

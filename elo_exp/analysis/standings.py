@@ -20,6 +20,7 @@ from elo_exp.analysis.agreement import (
 from elo_exp.analysis.comparisons import Difference, differences, with_ranks
 from elo_exp.analysis.invalid_verdicts import bounds, invalid_shares
 from elo_exp.analysis.judge_bias import length_control, position_effect
+from elo_exp.analysis.mean_scores import mean_scores
 from elo_exp.analysis.power import Precision, precision
 from elo_exp.analysis.responses import ResponseCheck
 from elo_exp.analysis.shrinkage import with_p_best
@@ -28,6 +29,7 @@ from elo_exp.analysis.transitivity import cycles, transitivity
 from elo_exp.analysis.win_rates import WinRate, win_rates
 from elo_exp.arrays import rows
 from elo_exp.data.battles import Battles
+from elo_exp.data.scores import Scores
 from elo_exp.data.style import with_style
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
@@ -35,6 +37,7 @@ from elo_exp.ratings.leaderboard import Leaderboard, running_means
 from elo_exp.records import Comparison, Judgment, UserError
 
 _OF_A_STRATUM = ("model", "rating", "ci_low", "ci_high", "n_battles")  # of a Rating
+_SCORES = "mean_score"
 _SEED = 20260425  # of the draws behind rank sets, the same for every leaderboard
 
 Rate = Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]]
@@ -73,6 +76,16 @@ class Standings:
     @property
     def dimensions(self) -> tuple[str, ...]:
         return tuple(self.battles)
+
+    @property
+    def is_of_scores(self) -> bool:
+        """Whether items were scored, and nothing was compared: no battles, and no Elo."""
+        return self.primary_method == _SCORES
+
+    @property
+    def digits(self) -> int:
+        """Decimals of a rating that a person reads."""
+        return 3 if self.is_of_scores else 0
 
     @property
     def primary_method(self) -> str | None:
@@ -120,6 +133,29 @@ def rate(
             for dimension, some in battles.items()
         },
         agreement=pairwise_kappa(battles),
+    )
+
+
+def of_scores(
+    scores: Mapping[str, Scores], *, allow_missing: bool, k: float
+) -> Standings:
+    """Compare mean scores in each dimension, by the tests and rank sets of ratings."""
+    boards = {
+        name: with_ranks(
+            mean_scores(some, dimension=name, allow_missing=allow_missing),
+            np.random.default_rng(_SEED),
+        )
+        for name, some in scores.items()
+    }
+    return Standings(
+        models=tuple(sorted({model for b in boards.values() for model in b.models})),
+        battles=dict.fromkeys(scores, Battles.from_rows([])),
+        k=k,
+        elo={name: {} for name in scores},
+        convergence=dict.fromkeys(scores, Convergence(limit={})),
+        companions={_SCORES: boards},
+        win_rates=(),
+        differences={_SCORES: differences(boards)},
     )
 
 

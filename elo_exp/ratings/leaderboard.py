@@ -42,7 +42,7 @@ class Rating(Record):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Leaderboard:
-    """Ratings of m models by one method in one dimension, in rating points.
+    """Ratings of m models by one method in one dimension.
 
     The first four fields are required. In columns (m,) NaN stands for a value that the method does not give.
     """
@@ -53,11 +53,12 @@ class Leaderboard:
     )  # kind of the 95 % intervals: "prompt-clustered"; None: it has none
     models: tuple[str, ...]  # sorted
     rating: Array  # (m,)
+    unit: str = "points"  # of ratings, errors and, squared, the covariance; else score
     std_error: Array | None = None  # (m,)
     ci_low: Array | None = None  # (m,)
     ci_high: Array | None = None  # (m,)
     ordering_error: Array | None = None  # (m,)
-    # (m, m) squared points; differences and ranks come from it
+    # (m, m); differences and ranks come from it
     covariance: Array | None = None
     samples: Array | None = None  # (s, m) ratings in permutations or resamples
     n_battles: Index | None = None  # (m,)

@@ -27,6 +27,9 @@ _MIN_Z = 3.0  # of the pair residuals in ratings.json, where there are more mode
 
 def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
     """Write the files that every experiment leaves that rates battles."""
+    ratings = write_json(run_dir / "ratings.json", ratings_json(standings))
+    if standings.is_of_scores:
+        return [ratings]
     permutations = io.BytesIO()
     np.savez_compressed(permutations, **_per_permutation(standings))
     written = [
@@ -42,7 +45,7 @@ def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
                 line for some in standings.battles.values() for line in some.jsonl()
             ),
         ),
-        write_json(run_dir / "ratings.json", ratings_json(standings)),
+        ratings,
     ]
     if strata := strata_rows(standings):
         written.append(write_csv(run_dir / "strata.csv", strata))
@@ -198,6 +201,7 @@ def _dimension_json(standings: Standings, dimension: str) -> dict[str, Any]:
         method: {
             "label": board.label,
             "interval": board.interval,
+            "unit": board.unit,
             "ratings": _dicts(board.ratings),
             "n_matches": board.n_matches,
             "parameters": dict(board.parameters),

@@ -43,13 +43,14 @@ def text(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
         for name, word in _MEASURED.items()
     }
     elo = [d.elo[standings.k] for d in dimensions if standings.k in d.elo]
-    filled = template("tournament.txt.j2").render(
+    filled = template("tournament.txt.j2", standings.digits).render(
         standings=standings,
+        scored=standings.is_of_scores,
         dimensions=dimensions,
         label=boards[0].label if boards else None,
         interval=boards[0].interval if boards else None,
         width=width,
-        row=lambda rating: _row(rating, width, min(ends), max(ends)),
+        row=lambda rating: _row(rating, width, min(ends), max(ends), standings.digits),
         checks=checks,
         measured={word: value for word, value in measured.items() if value},
         k=standings.k,
@@ -67,7 +68,7 @@ def _wrapped(line: str) -> list[str]:
     )
 
 
-def _row(rating: Rating, width: int, low: float, high: float) -> str:
+def _row(rating: Rating, width: int, low: float, high: float, digits: int) -> str:
     """A line of the leaderboard: the rating as a dot on its interval, from low to high."""
 
     def place(value: float | None) -> int:
@@ -79,7 +80,9 @@ def _row(rating: Rating, width: int, low: float, high: float) -> str:
         rank = f"{rating.rank_low}-{rating.rank_high}"
     cells = [" "] * _PLOT
     if rating.ci_low is not None and rating.ci_high is not None:
-        interval = f"[{number(rating.ci_low)}, {number(rating.ci_high)}]"
+        interval = (
+            f"[{number(rating.ci_low, digits)}, {number(rating.ci_high, digits)}]"
+        )
         for cell in range(place(rating.ci_low), place(rating.ci_high) + 1):
             cells[cell] = "─"
     cells[place(rating.rating)] = "●"
@@ -87,7 +90,7 @@ def _row(rating: Rating, width: int, low: float, high: float) -> str:
     if len(name) >= width:
         name = f"{name[: width // 2]}…{name[len(name) - width // 2 + 3 :]}"
     return (
-        f"{rank:>6}  {name:<{width}}{number(rating.rating):>6}  {interval:>14}  "
+        f"{rank:>6}  {name:<{width}}{number(rating.rating, digits):>6}  {interval:>14}  "
         f"{''.join(cells)}"
     )
 

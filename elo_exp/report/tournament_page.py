@@ -117,9 +117,13 @@ def page(
         title=title,
         manifest=manifest,
         standings=standings,
+        scored=standings.is_of_scores,
+        digits=standings.digits,
         dimensions=dimensions,
         color=colors(standings.models),
-        scale=scale(r for d in dimensions for rows in d.groups for r in rows),
+        scale=scale(
+            (r for d in dimensions for rows in d.groups for r in rows), standings.digits
+        ),
         label=boards[0].label if boards else None,
         interval=next((b.interval for b in boards if b.interval), None),
         texts=viewer.texts(comparisons or {}, judgments or {}, points(standings)),
@@ -156,6 +160,8 @@ def dimension(
     leaders = rated[:2] if tuple(rated[:2]) in significant else []
     found = checks(battles, diagnosis, quality, leaders, standings.responses)
     n_prompts = battles.n_prompts() if battles.names_prompts() else None
+    if standings.is_of_scores and board:
+        n_prompts = board.n_clusters
     cells = _cells((r for r in standings.win_rates if r.dimension == name), pairs)
     precisions = standings.precision.get(method or "", ())
     return Dimension(
