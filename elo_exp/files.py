@@ -23,6 +23,7 @@ from elo_exp.records import UserError
 _NOT_IN_NAMES = re.compile(
     r'[\x00-\x1f/\\:*?"<>|%]'
 )  # of files, on the systems that there are
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
 _LONGEST_LINE = 100_000_000  # characters; a longer line is no row
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _UTF8 = "utf-8-sig"  # UTF-8, with or without the mark that some programs put first
@@ -196,9 +197,11 @@ def open_text(path: Path) -> Iterator[TextIO]:
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
+    """The SHA-256 of a file's bytes, in hexadecimal. Raises UserError for a git-LFS pointer."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
+            if block.startswith(_LFS_POINTER):
+                raise UserError(f"{path}: is a git-LFS pointer. Run git lfs pull.")
             digest.update(block)
     return digest.hexdigest()

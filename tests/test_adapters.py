@@ -118,6 +118,28 @@ def test_a_robustness_checkpoint_follows_the_security_file(trained, step, second
     assert [file.path.name for file in files.groups[1]] == ["shard_1_lora.pt", *second]
 
 
+def test_without_a_final_file_the_training_runs_own_is_the_last_and_its_slim_one_first(
+    trained,
+):
+    run = Path(trained["robustness_dir"])
+    for head in range(2):
+        (run / f"shard_{head}_lora.pt").unlink()
+        for name in ("checkpoint_final_slim", "checkpoint_final"):
+            save(run / f"shard_{head}" / "20260101" / f"{name}.pt", pair())
+    files = find(Path(), **trained, rob_checkpoint=-1)
+    assert files.groups[1][1].path.name == "checkpoint_final_slim.pt"
+    save(run / "shard_1" / "20260202" / "checkpoint_final.pt", pair())
+    with pytest.raises(UserError, match=r"head 1 .*20260101/.*20260202/"):
+        find(Path(), **trained, rob_checkpoint=-1)
+
+
+def test_a_git_lfs_pointer_is_refused_with_what_to_run(trained):
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    Path(trained["security_dir"], "shard_1_lora.pt").write_text(pointer)
+    with pytest.raises(UserError, match=r"shard_1_lora.pt: is a git-LFS pointer. Run"):
+        find(Path(), **trained).digest()
+
+
 def test_a_folder_has_its_manifest_and_of_two_formats_safetensors(trained, tmp_path):
     path = save(tmp_path / "uncertainty" / "checkpoint_final.pt", pair())
     manifest(path.parent, lora_r=1, lora_alpha=7, other=1)
@@ -156,7 +178,8 @@ def test_the_digest_depends_on_contents_and_scale_and_not_on_the_place(tmp_path)
         ),
         (
             '{"config": {"num_shards": 3}}',
-            "security_dir: found no shard_2_lora{{.safetensors,",
+            "security_dir: found 0 files for head 2 in {} (in shard_2: none). Expected "
+            "shard_2_lora{{.safetensors,",
         ),
     ],
 )
@@ -175,8 +198,8 @@ def test_files_that_are_absent_or_there_twice_are_refused(trained, tmp_path):
     save(again / "checkpoint_step_50.pt", pair())
     absent = str(tmp_path / "none.pt")
     for settings, message in (
-        ({**trained, "rob_checkpoint": 60}, "found 0 files of step 60 in .*shard_0"),
-        ({**trained, "rob_checkpoint": 50}, "found 2 files of step 50 in .*shard_0"),
+        ({**trained, "rob_checkpoint": 60}, "found 0 files for head 0 .*step_60 in"),
+        ({**trained, "rob_checkpoint": 50}, "found 2 .*20260101.*_50.*20260202.*_50"),
         ({"rob_checkpoint": -1}, "robustness_dir: has no value with rob_checkpoint=-1"),
         ({"uncertainty_path": absent}, "uncertainty_path: found no file .*none"),
     ):

@@ -16,9 +16,9 @@ from elo_exp.models.speculative import (
     Decoded,
     Sampling,
     Step,
+    lead,
     residual,
     softmax,
-    stability_radius,
     step,
     validity_radius,
 )
@@ -138,6 +138,7 @@ def test_the_diagnostics_of_a_token_by_hand(temperature):
     # Of 3 votes to 0, with one gone it leads.
     assert first.diagnostics["stability_radius"] == [1]
     assert second.diagnostics["stability_radius"] == [0]
+    assert first.diagnostics["plurality_lead"] == [1]
     scores = second.diagnostics["suppression_score"]
     assert scores == pytest.approx([1 / (1 + 3 * 2 ** (1 / 3))])
     assert second.diagnostics["rejected_at"] == [3]
@@ -146,11 +147,15 @@ def test_the_diagnostics_of_a_token_by_hand(temperature):
 
 
 @pytest.mark.parametrize(
-    ("votes", "radius"),
-    [("aaaaaaaa", 4), ("aaaaaaab", 3), ("aaaabbbb", 0), ("aaaabbcc", 1), ("a", 0)],
+    ("votes", "of_a", "of_b"),
+    [
+        *(("aaaaaaaa", 4, 0), ("aaaaaaab", 3, 0), ("aaaabbbb", 0, 0)),
+        *(("aaaabbcc", 1, 0), ("a", 0, 0), ("bbbc", 0, 1)),
+    ],
 )
-def test_the_stability_radius_is_half_the_lead_in_votes(votes, radius):
-    assert stability_radius([ord(vote) for vote in votes]) == radius
+def test_the_lead_is_half_the_votes_ahead_of_any_other_token(votes, of_a, of_b):
+    cast = [ord(vote) for vote in votes]
+    assert (lead(cast, ord("a")), lead(cast, ord("b"))) == (of_a, of_b)
 
 
 def fewest_flips(votes: tuple[int, ...], token: int) -> int:

@@ -2,8 +2,9 @@
 
     security_dir/manifest.json                 {"config": {"num_shards": 9, "heads_depth": 3, ...}}
     security_dir/shard_0_lora.pt ... shard_8_lora.pt          one file per head
-    robustness_dir/shard_0_lora.pt ...                        the final checkpoint (-1)
-    robustness_dir/shard_0/**/checkpoint_step_200*.pt ...     the checkpoint of step 200
+    robustness_dir/shard_0_lora.pt ...                        the final checkpoint (-1), or
+    robustness_dir/shard_0/**/checkpoint_final[_slim].pt ...
+    robustness_dir/shard_0/**/checkpoint_step_200[_slim].pt ...   that of step 200
     uncertainty_path                                          one file
 
 A file is `.safetensors`, or `.pt`, `.pth` or `.bin` with a state dict of tensors, possibly under
@@ -124,7 +125,7 @@ def find(
             "counts the heads."
         )
     groups = [
-        [AdapterFile(path=_final("security_dir", folder, shard), manifest=manifest)]
+        [AdapterFile(path=_file("security_dir", folder, shard), manifest=manifest)]
         for shard in range(manifest.num_shards)
     ]
     if rob_checkpoint is not None:
@@ -137,7 +138,7 @@ def find(
         later = Path(robustness_dir).expanduser()
         later_manifest = _manifest(later)
         for shard, files in enumerate(groups):
-            path = _checkpoint(later, shard, rob_checkpoint)
+            path = _file("rob_checkpoint", later, shard, rob_checkpoint)
             files.append(AdapterFile(path=path, manifest=later_manifest))
     groups.append([])
     if uncertainty_path is not None:
@@ -242,31 +243,27 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
     return dict(state)
 
 
-def _final(setting: str, folder: Path, shard: int) -> Path:
-    for suffix in _SUFFIXES:
-        path = folder / f"shard_{shard}_lora{suffix}"
-        if path.is_file():
+def _file(setting: str, folder: Path, shard: int, step: int = FINAL) -> Path:
+    """The file of a head's final update, or of a step; of a training run the slim one."""
+    finals = [folder / f"shard_{shard}_lora{suffix}" for suffix in _SUFFIXES]
+    for path in finals:
+        if step == FINAL and path.is_file():
             return path
-    raise UserError(
-        f"{setting}: found no shard_{shard}_lora{{{','.join(_SUFFIXES)}}} in {folder}. "
-        "Check the path."
-    )
-
-
-def _checkpoint(folder: Path, shard: int, step: int) -> Path:
-    if step == FINAL:
-        return _final("robustness_dir", folder, shard)
     where = folder / f"shard_{shard}"
-    paths = [p for p in where.rglob("checkpoint_step_*") if p.suffix in _SUFFIXES]
-    steps = {path: re.findall(r"\d+", path.name)[:1] for path in sorted(paths)}
-    found = [path for path, number in steps.items() if number == [str(step)]]
-    if len(found) != 1:
-        known = ", ".join(path.name for path in steps) or "none"
+    name = "checkpoint_final" if step == FINAL else f"checkpoint_step_{step}"
+    wanted = re.compile(rf"{name}(_slim)?\.")
+    paths = [p for p in sorted(where.rglob("checkpoint_*")) if p.suffix in _SUFFIXES]
+    by_run = {path.parent: path for path in paths if wanted.match(path.name)}
+    if len(by_run) != 1:
+        known = ", ".join(str(path.relative_to(where)) for path in paths) or "none"
+        expected = f"{name} in one training run"
+        if step == FINAL:
+            expected = f"{finals[0].stem}{{{','.join(_SUFFIXES)}}}, or {expected}"
         raise UserError(
-            f"rob_checkpoint: found {len(found)} files of step {step} in {where} (all: {known}). "
-            f"Expected one, or {FINAL} for the final files."
+            f"{setting}: found {len(by_run)} files for head {shard} in {folder} (in {where.name}: "
+            f"{known}). Expected {expected}."
         )
-    return found[0]
+    return by_run.popitem()[1]
 
 
 def _manifest(folder: Path) -> Manifest:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch
 
 GAMMA = 4  # drafts of the original's rounds, which `n_rounds` counts
-BY_TOKEN = ("entropy_nats", "margin", "stability_radius")
+BY_TOKEN = ("entropy_nats", "margin", "stability_radius", "plurality_lead")
 BY_REJECTION = ("rejected_at", "suppression_score", "validity_radius")
 
 
@@ -59,7 +59,8 @@ class Decoded:
     diagnostics  lists by name, empty where one head was alone:
                  entropy_nats       by token: of P
                  margin             by token: P's highest probability minus the next
-                 stability_radius   by token, see stability_radius()
+                 stability_radius   by token: half its lead in votes, see lead()
+                 plurality_lead     by token: the same of the token with the most votes
                  rejected_at        by rejected draft: its position, counted from 0
                  suppression_score  by rejected draft: P(draft)
                  validity_radius    by rejected draft, see validity_radius()
@@ -111,13 +112,14 @@ class Step:
         entropy = torch.special.entr(self.target).sum(-1).tolist()
         top = self.target.topk(2, dim=-1).values
         margin = (top[:, 0] - top[:, 1]).tolist()
-        every_vote = self.logits.argmax(-1)
+        every_vote, tokens = self.logits.argmax(-1), self.token.tolist()
         for i, answer in enumerate(answers):
             votes = every_vote[self.jury[:, i], i].tolist()
             found: dict[str, float] = {
                 "entropy_nats": entropy[i],
                 "margin": margin[i],
-                "stability_radius": stability_radius(votes),
+                "stability_radius": lead(votes, tokens[i]),
+                "plurality_lead": lead(votes, max(votes, key=votes.count)),
             }
             if self.draft is not None:
                 answer.accepted.append(bool(self.accepted[i]))
@@ -199,13 +201,14 @@ def _draw(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     return token_at(uniforms[:, None], probabilities, top_p=1.0)[:, 0]
 
 
-def stability_radius(votes: Sequence[int]) -> int:
-    """Return how many votes may change without another token overtaking the first.
+def lead(votes: Sequence[int], token: int) -> int:
+    """Return how many votes may change without another token overtaking this one.
 
     That is half its lead, rounded down. Each head of the jury votes for its likeliest token.
     """
-    counts = [n for _, n in Counter(votes).most_common(2)]
-    return (counts[0] - sum(counts[1:])) // 2
+    counts = Counter(votes)
+    mine = counts.pop(token, 0)
+    return max(0, (mine - max(counts.values(), default=0)) // 2)
 
 
 def validity_radius(votes: Sequence[int], token: int) -> int:
