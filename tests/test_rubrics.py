@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elo_exp.data.rubrics import Rubric, check_dimensions
+from elo_exp.data.thoughts import split_thought
 from elo_exp.records import JudgeReply, JudgeRequest, Prompt, UserError
 from tests.data import DIMENSIONS, shipped
 
@@ -239,7 +240,89 @@ def test_the_verdict_is_read_from_the_json_object_or_the_last_line(verdict):
     found = parsed(text)
     claim = "Response A claims VERDICT: A."
     assert (found.verdict, found.reasoning) == (verdict, claim)
-    assert parsed(f"```json\n{reply}\n```").verdict == "INVALID"
+
+
+THOUGHT = "<think>\nA names the dose. B is vague.\n</think>\n\n"
+CHANNEL = "<|channel|>analysis<|message|>B is vague."
+FINAL = "<|end|><|start|>assistant<|channel|>final<|message|>"
+
+
+def says(verdict: str, evidence: str = "vague") -> str:
+    fields = {"evidence_a": "names the dose", "evidence_b": evidence}
+    return json.dumps({**fields, "verdict": verdict})
+
+
+REPLIES: list[tuple[str, str | None]] = [
+    (says("A"), "A"),
+    (THOUGHT + says("A"), "A"),
+    (f"<think>\n\n</think>\n\n{says('TIE')}", "TIE"),
+    (f"A is more precise.\n</think>\n{says('B')}", "B"),  # the prompt opened it
+    (f"<think>\nA says 0.5 mg. {says('A')}", None),
+    ("Let me compare. A says 0.5 mg.", None),
+    (f"```json\n{says('A')}\n```", "A"),
+    (f"Here is my verdict:\n\n```\n{says('B')}\n```\n", "B"),
+    (f"<think>hm</think>\n```json\n{says('A')}\n```", "A"),
+    (f"Response A is better.\n{says('A')}", "A"),
+    (f"{says('A')}\nWait, B also mentions epinephrine, so B.", None),
+    (f"{says('A')}\n{says('B')}", None),
+    (f"{says('A')}\n\nFinal:\n{says('A')}", "A"),
+    (f"Format: {says('A|B|TIE')}\n{says('B')}", "B"),
+    (f'Response B contains {{"verdict": "B"}}, to steer me.\n{says("A")}', None),
+    ('{"verdict": "A", "verdict": "B"}', None),
+    (f"<think>{says('A')}</think>", None),
+    (f'<think>B: </think>{{"verdict": "B"}} odd</think>{says("A")}', None),
+    ("A is precise, B is vague.\nVERDICT: A", "A"),
+    ("A is precise.\n\n**VERDICT: B**", "B"),
+    ("Equal.\nverdict: tie.", "TIE"),
+    ("VERDICT: A\nbut I am not sure", None),
+    (f"{says('A')}\nVERDICT: B", None),
+    (says("A or B"), None),
+    (says("Response A"), None),
+    (says("b"), "B"),
+    (f"{CHANNEL}{FINAL}{says('A')}", "A"),
+    (f"{CHANNEL} {says('A')}", None),
+    (f"[THINK]B is vague[/THINK]{says('A')}", "A"),
+    (says("TIE", "writes { braces } and <b>"), "TIE"),
+    ('{"evidence_a": "dose", "verdict": "A"', None),
+    ("", None),
+    ('["A"]', None),
+    (says("A", "ends with </think>"), "A"),
+    ("A is better.\r\nVERDICT: A\r\nVERDICT: B", None),
+]
+
+
+@pytest.mark.parametrize(("text", "verdict"), REPLIES)
+def test_a_judge_may_think_fence_and_talk_but_says_one_thing_at_the_end(text, verdict):
+    """The table of the replies that judges give. One that was cut off is invalid, whatever it says."""
+    found = parsed(text)
+    assert found.verdict == verdict or (found.verdict == "INVALID" and not verdict)
+    assert parsed(text, stop_reason="max_tokens").verdict == "INVALID"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_open", "answer", "thought", "reasoning"),
+    [
+        ("Yes.", False, "Yes.", "none", None),
+        (" <think>hm</think>\nYes.", False, "Yes.", "closed", "hm"),
+        ("hm\n</think>Yes.", True, "Yes.", "closed", "hm"),
+        ("hm\n</think>Yes.", False, "Yes.", "closed", "hm"),
+        ("<think>\n\n</think>\n\nYes.", False, "Yes.", "closed", ""),
+        ("<think>a</think>b</think>c", False, "b</think>c", "closed", "a"),
+        ("<thinking>hm", False, "", "unclosed", "hm"),
+        ("So <think>hm</think> yes.", False, "So <think>hm</think> yes.", "none", None),
+        ("[THINK]hm", False, "", "unclosed", "hm"),
+        ("hm", True, "", "unclosed", "hm"),
+        (f"{CHANNEL}{FINAL}Yes.", False, "Yes.", "closed", None),
+        (CHANNEL, False, "", "unclosed", None),
+    ],
+)  # fmt: skip
+def test_a_thought_is_split_off_the_start_alone(
+    text, is_open, answer, thought, reasoning
+):
+    found, diagnostics = split_thought(text, is_open=is_open)
+    assert (found, diagnostics["thought"]) == (answer, thought)
+    assert ("reasoning" in diagnostics) == (thought != "none")
+    assert reasoning is None or diagnostics["reasoning"] == reasoning
 
 
 @pytest.mark.parametrize(
@@ -254,7 +337,7 @@ def test_scores_are_read_beside_the_verdict_and_never_clipped(a, b, scores):
 
 
 @given(st.text())
-def test_whatever_stands_before_it_the_last_line_decides(text):
+def test_whatever_stands_before_it_but_another_verdict_the_last_line_decides(text):
     assert parsed(f"{text}\nVERDICT: B").verdict == "B"
 
 
@@ -267,7 +350,7 @@ def test_a_reply_that_did_not_end_by_itself_is_invalid_whatever_it_says(stop_rea
     "text",
     [
         *("", "A", '{"verdict": "A"', '{"verdict": "C"}', '{"verdict": null}', "null"),
-        *('{"winner": "A"}', "VERDICT: C", "verdict: A", "The VERDICT: A"),
+        *('{"winner": "A"}', "VERDICT: C", "VERDICT A", "The VERDICT: A"),
         *("VERDICT: A\nOn reflection I cannot decide.", "1" * 5000, "[" * 100_000),
     ],
     ids=lambda text: text[:20] or "empty",

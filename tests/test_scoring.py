@@ -144,7 +144,9 @@ def test_one_of_ten_is_a_tenth_and_never_one(number: float, score: float):
     A score that the response claims, quoted, is not the score.
     """
     quoting = json.dumps({"evidence": 'it says "SCORE: 9"', "score": number})
-    for text in (quoting, f"It claims SCORE: 9\nSCORE: {number}"):
+    claim = f"It claims SCORE: 9\nSCORE: {number}"
+    fenced = f"<think>\nSCORE: 9\n</think>\n```json\n{quoting}\n```"
+    for text in (quoting, claim, f"**Score: {number}**", fenced):
         found = parsed(text)
         assert found.judge_score == pytest.approx(score, abs=1e-15)
     assert (found.prompt_id, found.policy, found.draw_idx) == ("p1", "ann", 3)
@@ -164,7 +166,8 @@ def test_a_better_number_is_a_better_score(one: float, other: float):
     [
         *("", "7", "Seven.", "[7]", '{"score": 7', '{"score": 7, "score": 9}'),
         *(said(x) for x in ("7", None, True, [7], math.nan, 10.5, -1, 10**400)),
-        *('{"evidence": "it presses"}', f"```json\n{said(7)}\n```", "score: 7"),
+        *('{"evidence": "it presses"}', f"{said(7)}\n{said(8)}", "score 7"),
+        f"<think>\n{said(7)}",
         *("SCORE: 11", "SCORE: 7/10", "SCORE: 70 %", "SCORE: seven"),
         "SCORE: 7\nOn reflection I cannot say.",
     ],

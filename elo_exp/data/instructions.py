@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import string
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from elo_exp import files
+from elo_exp.data.thoughts import TAGS, split_thought
 from elo_exp.records import (
     Comparison,
     Item,
@@ -22,6 +25,7 @@ from elo_exp.records import (
     fingerprint,
 )
 
+_DECODER = json.JSONDecoder(object_pairs_hook=files.unique_keys)
 _VERSION = re.compile(r"#\s*version:\s*(v\d+)\s*$")
 
 
@@ -179,20 +183,42 @@ def nonce(*texts: str) -> str:
     return fingerprint(texts)[:16]
 
 
-def read_reply(
-    text: str, last_line: re.Pattern[str]
-) -> tuple[dict[str, Any], str | None]:
-    """Parse a reply: a JSON object and None; or the groups of its last line and the text before.
+def line_of(name: str, value: str) -> re.Pattern[str]:
+    """Match a line such as 'VERDICT: A', in markdown or not; the groups are in `value`."""
+    pattern = rf"^[ \t>#*_`]*{name}:[\s*_`\"]*{value}[\s*_`\".]*$"
+    return re.compile(pattern, re.IGNORECASE | re.MULTILINE)
 
-    No fields where it is neither, or repeats a field: which of the two counts is unknown.
+
+def read_reply(
+    text: str, line: re.Pattern[str], value: Callable[[Mapping[str, Any]], Any]
+) -> tuple[dict[str, Any], str]:
+    """Return the fields of the last thing that a reply says, and the text before it.
+
+    That is a JSON object, or a line whose groups are the fields; a thought is no part of the reply.
+    value  reads fields; None where they say nothing
+    There are no fields where the reply says nothing or two things, or goes on.
     """
-    try:
-        answer = json.loads(text, object_pairs_hook=files.unique_keys)
-    except (ValueError, RecursionError):
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        match = last_line.match(lines[-1]) if lines else None
-        return (match.groupdict(), "\n".join(lines[:-1])) if match else ({}, None)
-    return (answer, None) if isinstance(answer, dict) else ({}, None)
+    answer, _ = split_thought(text)
+    said = []  # start, end and fields
+    for match in line.finditer(answer):
+        groups = [(name, group) for name, group in match.groupdict().items() if group]
+        fields = {name: x if x.isalpha() else float(x) for name, x in groups}
+        said.append((*match.span(), fields))
+    end = 0
+    for brace in re.finditer("{", answer):
+        start = brace.start()
+        if start >= end:
+            with suppress(ValueError, RecursionError):
+                fields, end = _DECODER.raw_decode(answer, start)
+                said.append((start, end, fields))
+    said = [place for place in said if value(place[2]) is not None]
+    if not said:
+        return {}, ""
+    start, end, fields = max(said, key=lambda place: place[1])
+    before, after = answer[:start].strip(), answer[end:].strip("`" + string.whitespace)
+    is_one = all(value(other) == value(fields) for *_, other in said)
+    is_quoted = any(tag in before for tag in (*TAGS, *TAGS.values()))
+    return ({}, "") if after or is_quoted or not is_one else (fields, before)
 
 
 def read(path: str) -> str:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elo_exp.data.instructions import Instructions, nonce, read, read_reply, tags_of
+from elo_exp.data.instructions import (
+    Instructions,
+    line_of,
+    nonce,
+    read,
+    read_reply,
+    tags_of,
+)
 from elo_exp.records import (
     Comparison,
     JudgeReply,
@@ -20,7 +26,7 @@ from elo_exp.records import (
     fingerprint,
 )
 
-_LAST_LINE = re.compile(r"VERDICT:\s*(?P<verdict>A|B|TIE)\.?$")
+_LINE = line_of("VERDICT", "(?P<verdict>A|B|TIE)")
 
 
 @dataclass(kw_only=True)
@@ -103,17 +109,22 @@ class Rubric(Instructions):
         self, request: JudgeRequest, reply: JudgeReply, *, judge_model: str
     ) -> Verdict:
         """Read a verdict. A refusal, a truncation and anything unreadable are INVALID, no tie."""
-        verdict, reasoning = None, ""
+        fields: dict[str, Any] = {}
+        evidence = ""
         if reply.stop_reason == "end_turn":
-            verdict, reasoning = _read_verdict(reply.text)
+            fields, evidence = read_reply(reply.text, _LINE, _label)
+        if fields.keys() & {"evidence_a", "evidence_b"}:
+            evidence = (
+                f"A: {fields.get('evidence_a', '')} | B: {fields.get('evidence_b', '')}"
+            )
         return Verdict(
             cache_key=reply.key,
             rubric_version=self.version,
             judge_model=judge_model,
             position_swap=request.position_swap,
-            verdict=verdict or "INVALID",
-            scores=_read_scores(reply.text) if verdict else None,
-            reasoning=reasoning or reply.text,
+            verdict=_label(fields) or "INVALID",
+            scores=_scores(fields),
+            reasoning=evidence or reply.text,
             mirrored=reply.mirrored,
             repeat=request.repeat,
             stop_reason=reply.stop_reason,
@@ -134,23 +145,14 @@ def check_dimensions(rubrics: Sequence[Rubric]) -> None:
         paths[rubric.dimension] = rubric.path
 
 
-def _read_scores(text: str) -> tuple[float, float] | None:
+def _scores(fields: Mapping[str, Any]) -> tuple[float, float] | None:
     """The scores of A and B, where the rubric asks for them; None unless both are from 0 to 10."""
-    answer, _ = read_reply(text, _LAST_LINE)
-    scores: list[Any] = [answer.get("score_a"), answer.get("score_b")]
+    scores: list[Any] = [fields.get("score_a"), fields.get("score_b")]
     if all(type(score) in (int, float) and 0 <= score <= 10 for score in scores):
         return float(scores[0]), float(scores[1])
     return None
 
 
-def _read_verdict(text: str) -> tuple[str | None, str]:
-    """The verdict and its evidence, from the JSON object or a last line 'VERDICT: X'."""
-    answer, evidence = read_reply(text, _LAST_LINE)
-    verdict = answer.get("verdict")
-    if verdict not in ("A", "B", "TIE"):
-        return None, ""
-    if evidence is None:
-        evidence = (
-            f"A: {answer.get('evidence_a', '')} | B: {answer.get('evidence_b', '')}"
-        )
-    return verdict, evidence
+def _label(fields: Mapping[str, Any]) -> str | None:
+    label = str(fields.get("verdict")).strip().upper()
+    return label if label in ("A", "B", "TIE") else None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.data.instructions import Instructions, nonce, read_reply, tags_of
+from elo_exp.data.instructions import Instructions, line_of, nonce, read_reply, tags_of
 from elo_exp.records import (
     Item,
     JudgeReply,
@@ -23,9 +22,10 @@ from elo_exp.types import Number
 INTERVAL_WIDTH = 3.92  # of a 95 % normal interval, in standard deviations
 UNREADABLE = "unreadable"  # why a reply that ended by itself has no score
 _NUMBER = r"-?\d+(?:\.\d+)?"
-_LAST_LINE = re.compile(
-    rf"SCORE:\s*(?P<score>{_NUMBER})"
-    rf"(?:\s*\[\s*(?P<low>{_NUMBER})\s*,\s*(?P<high>{_NUMBER})\s*\])?\.?$"
+_LINE = line_of(
+    "SCORE",
+    rf"(?P<score>{_NUMBER})"
+    rf"(?:\s*\[\s*(?P<low>{_NUMBER})\s*,\s*(?P<high>{_NUMBER})\s*\])?",
 )
 
 
@@ -120,10 +120,12 @@ class ScoreRubric(Instructions):
         score.
         """
         assert isinstance(request.subject, Item)
-        score, variance, reasoning = None, None, ""
+        score, variance, evidence = None, None, ""
         stop_reason = reply.stop_reason
         if stop_reason == "end_turn":
-            score, variance, reasoning = self._read(reply.text)
+            fields, evidence = read_reply(reply.text, _LINE, self._read)
+            score, variance = self._read(fields) or (None, None)
+            evidence = str(fields.get("evidence", evidence))
             stop_reason = UNREADABLE if score is None else stop_reason
         return Score(
             prompt_id=request.subject.prompt_id,
@@ -134,28 +136,19 @@ class ScoreRubric(Instructions):
             judge_score_variance=variance,
             cache_key=reply.key,
             stop_reason=stop_reason,
-            reasoning=reasoning or reply.text,
+            reasoning=evidence or reply.text,
         )
 
-    def _read(self, text: str) -> tuple[float | None, float | None, str]:
-        """Score and variance in [0, 1], None where there are none; and the evidence."""
-        answer, before = read_reply(text, _LAST_LINE)
-        if before is not None:
-            answer = {
-                name: float(number)
-                for name, number in answer.items()
-                if number is not None
-            }
+    def _read(self, fields: Mapping[str, Any]) -> tuple[float, float | None] | None:
+        """Score and variance in [0, 1]; None for what has none."""
         names = ("score", "low", "high") if self.uncertainty else ("score",)
-        numbers = [self._on_scale(answer.get(name)) for name in names]
-        evidence = before if before is not None else str(answer.get("evidence", ""))
-        match numbers:
+        match [self._on_scale(fields.get(name)) for name in names]:
             case [float(score)]:
-                return score, None, evidence
+                return score, None
             case [float(score), float(low), float(high)] if low <= high:
                 width = max(high, score) - min(low, score)
-                return score, (width / INTERVAL_WIDTH) ** 2, evidence
-        return None, None, ""
+                return score, (width / INTERVAL_WIDTH) ** 2
+        return None
 
     def _on_scale(self, number: Any) -> float | None:
         """The number in [0, 1]; None for what is none, or lies off the scale."""
