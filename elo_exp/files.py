@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO, cast
 
 from elo_exp.records import UserError
 
@@ -148,6 +148,16 @@ def json_object(place: str, line: str) -> dict[str, Any]:
     return row
 
 
+def read_json(path: Path) -> Any:
+    """Read one JSON document. Raises UserError for anything else, or a key that stands twice."""
+    with open_text(path) as file:
+        text = file.read()
+    try:
+        return json.loads(text, object_pairs_hook=unique_keys)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON ({error}).") from None
+
+
 def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Make a JSON object. Raises ValueError for a key that stands twice: the last would win."""
     row = dict(pairs)
@@ -176,13 +186,25 @@ def read_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
     """Open a text file for reading, gzipped or not. Raises UserError where it cannot be read."""
-    try:
-        with (
-            gzip.open(path, "rt", encoding=_UTF8)
-            if path.suffix == ".gz"
-            else path.open(encoding=_UTF8) as file
-        ):
+    with (
+        open_binary(path) as content,
+        io.TextIOWrapper(content, encoding=_UTF8) as file,
+    ):
+        try:
             yield file
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{path}: not UTF-8 text ({error.reason} at byte {error.start})."
+            ) from None
+
+
+@contextmanager
+def open_binary(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading, decompressed if it begins as gzip does. Raises UserError as above."""
+    try:
+        with path.open("rb") as raw:
+            is_gzip = raw.peek(2).startswith(b"\x1f\x8b")
+            yield cast(IO[bytes], gzip.GzipFile(fileobj=raw) if is_gzip else raw)
     except (OSError, EOFError, zlib.error) as error:
         reason = (
             error.strerror
@@ -190,10 +212,6 @@ def open_text(path: Path) -> Iterator[TextIO]:
             else str(error)
         )
         raise UserError(f"{path}: cannot be read ({reason}). Check the path.") from None
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path}: not UTF-8 text ({error.reason} at byte {error.start})."
-        ) from None
 
 
 def sha256(path: Path) -> str:

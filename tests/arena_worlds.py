@@ -93,6 +93,7 @@ class JudgedWorld:
             winner=winner,
             verdict_ab=ab,
             verdict_ba=ba,
+            score=np.full(n, np.nan),
             equal_answers=np.zeros(n, bool),
             questions=tuple(f"q{i}" for i in range(int(q.max(initial=0)) + 1)),
             question=q.astype(np.int32),

@@ -74,6 +74,7 @@ class Tournament:
             winner=np.where(verdict_ab == verdict_ba, verdict_ab, np.int8(2)),
             verdict_ab=verdict_ab,
             verdict_ba=verdict_ba,
+            score=np.full(n, np.nan),
             equal_answers=np.zeros(n, dtype=np.bool_),
             questions=tuple(f"q{q}" for q in range(n_prompts)),
             question=np.repeat(np.arange(n_prompts, dtype=np.int32), len(self.pairs)),

@@ -131,6 +131,7 @@ ROW = st.builds(
     dimension=st.none() | st.sampled_from(["d", "e"]),
     verdict_ab=st.none() | st.just("model_a"),
     verdict_ba=st.none() | st.just("tie"),
+    score=st.none() | st.just(0.7),
     equal_answers=st.booleans(),
     style_a=st.none() | st.just((12, 0, 1, 2)),
 ).filter(lambda b: b.model_a != b.model_b)
@@ -141,9 +142,9 @@ def test_law_rows_become_columns_and_rows_again(rows):
     some = Battles.from_rows(rows)
     assert some.rows() == rows
     has_style = any(row.style_a or row.style_b for row in rows)
-    names = (
-        [n for n in rows[0].to_dict() if has_style or "style" not in n] if rows else []
-    )
+    has = {"score": any(row.score for row in rows), "style_a": has_style}
+    has["style_b"] = has_style
+    names = [n for n in rows[0].to_dict() if has.get(n, True)] if rows else []
     written = [{name: row.to_dict()[name] for name in names} for row in rows]
     assert "".join(some.jsonl()) == jsonl(written)
     assert some.models == tuple(sorted({name for row in rows for name in row.models}))
@@ -354,7 +355,7 @@ def test_a_filter_keeps_what_it_names_and_counts_the_rest(tmp_path):
 
 HEAD = {
     "b.csv": "model_a,model_b,winner\nann,bob,tie\n",
-    "b.jsonl": '{"model_a": "a"}\n',
+    "b.jsonl": '{"model_a": "a", "model_b": "b", "winner": "tie"}\n',
 }
 
 
@@ -368,8 +369,10 @@ HEAD = {
         ("b.csv", "ann,bob,tie,more", ":3: has 4 fields. Expected 3, as in the header."),
         ("b.csv", "ann,bob", ":3: has 2 fields. Expected 3, as in the header."),
         ("c.csv", "winner,a,winner\nann,bob,model_a", ":1: has the column 'winner' twice."),
-        ("b.parquet", "model_a,model_b\n", ": cannot be read as parquet"),
-        ("b.json", "{}", ": has the ending '.json'. Expected .jsonl, .csv or .parquet, each also"),
+        ("b.parquet", "PAR1", ": cannot be read as parquet"),
+        ("b.zip", "PK\3\4", ": cannot be read as zip"),
+        ("b.json", "[{}, 1]", ": row 2: found a int. Expected an object."),
+        ("b.json", "{", ": not JSON"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_table_is_refused(tmp_path, name, text, words):

@@ -82,7 +82,7 @@ MISTAKES = {
     "judge=replay judge.path=run": "judge.path: found no .jsonl file in run/verdicts. Expected verdicts",
     "judge=replay judge.path=mine": "judge.path: found no .jsonl file in mine. Expected verdicts or battles.",
     "experiment=rate battles=missing.jsonl": "battles: found no file missing.jsonl",
-    "experiment=rate battles=notes.txt": "notes.txt: has the ending '.txt'. Expected .jsonl, .csv or .parquet",
+    "experiment=rate battles=notes.txt": "notes.txt: is none of the formats that are read. The file (csv) has",
     "shard=4/4": "shard: found '4/4'. Expected i/n, counted from 0: the first of four is 0/4, the last 3/4.",
     "cache_dir=notes.txt": "notes.txt/store.sqlite: cannot be used as the store",
     "hydra.run.dir=notes.txt/run": "notes.txt/run",

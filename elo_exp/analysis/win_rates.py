@@ -49,6 +49,7 @@ def in_name_order(battles: Battles) -> Battles:
         winner=np.where(turned, other[battles.winner], battles.winner),
         verdict_ab=np.where(turned, other[ba], ab),
         verdict_ba=np.where(turned, other[ab], ba),
+        score=np.where(turned, 1.0 - battles.score, battles.score),
     )
 
 

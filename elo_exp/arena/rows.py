@@ -107,8 +107,6 @@ def paths(arena: ArenaSource) -> list[Path]:
         raise UserError(
             f"arena.path: found no file of battles at {path}. Check the path."
         )
-    for file in found:
-        tables.check_ending(file)
     return found
 
 
@@ -176,7 +174,7 @@ def _rows(
     chosen: Collection[int] | None,
 ) -> Iterator[Row]:
     """Rows of one source by their numbers; None: all."""
-    if isinstance(source, Path) and tables.check_ending(source) != ".parquet":
+    if isinstance(source, Path) and tables.shape(source) != "parquet":
         last = None if chosen is None else max(chosen)
         for i, (place, values) in enumerate(tables.rows(source)):
             if chosen is None or i in chosen:

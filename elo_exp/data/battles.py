@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elo_exp.arrays import Array, Index, Mask
+from elo_exp.arrays import Array, Index, Mask, known
 from elo_exp.data.pairing import outcome
 from elo_exp.data.style import FEATURES, with_style
 from elo_exp.records import WINNERS, Battle, Comparison, Judgment
@@ -37,6 +37,7 @@ class Battles:
     winner: Winners  # (n,) into WINNERS
     verdict_ab: Winners  # (n,) with model_a shown first; -1: that order was not judged
     verdict_ba: Winners  # (n,) named by model, too
+    score: Array  # (n,) model_a's share; NaN where it is what the winner says
     equal_answers: Mask  # (n,): one query was made for both orders
     questions: tuple[str, ...]
     question: (
@@ -79,6 +80,7 @@ class Battles:
             winner=winners("winner"),
             verdict_ab=winners("verdict_ab"),
             verdict_ba=winners("verdict_ba"),
+            score=np.array([row.score for row in rows], dtype=np.float64),
             equal_answers=np.array([row.equal_answers for row in rows], dtype=np.bool_),
             questions=(),
             question=n,
@@ -150,8 +152,8 @@ class Battles:
         }
 
     def scores(self) -> Array:
-        """Score (n,) of model_a: 1, 1/2 or 0."""
-        return SCORES[self.winner]
+        """Score (n,) of model_a: 1, 1/2, 0 or its share."""
+        return np.where(np.isnan(self.score), SCORES[self.winner], self.score)
 
     def is_tie(self) -> Mask:
         return np.asarray(self.winner >= 2)
@@ -196,6 +198,8 @@ class Battles:
         if self.styles:
             style["style_a"] = self.styles, self.style_a
             style["style_b"] = self.styles, self.style_b
+        shares, share = np.unique(self.score, return_inverse=True)
+        score = {"score": (tuple(map(known, shares.tolist())), share)}
         return {
             "model_a": (self.models, self.model_a),
             "model_b": (self.models, self.model_b),
@@ -206,6 +210,7 @@ class Battles:
             "dimension": (self.dimensions, self.dimension),
             "verdict_ab": (WINNERS, self.verdict_ab),
             "verdict_ba": (WINNERS, self.verdict_ba),
+            **(score if np.isfinite(shares).any() else {}),
             "equal_answers": ((False, True), self.equal_answers.view("i1")),
             **style,
         }

@@ -1,7 +1,9 @@
-"""Tables on file: .jsonl, .csv and .parquet, each also .gz, row by row or as blocks of columns."""
+"""Tables on file: JSON lines, a JSON array, CSV or parquet, each also gzipped, row by row or as
+blocks of columns. A file's shape is told from its content, whatever its name."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -9,33 +11,76 @@ import itertools
 import json
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from zipfile import BadZipFile, ZipFile
 
 from elo_exp import files
 from elo_exp.records import UserError
 
 ABSENT = object()  # the value of a row that lacks the column
-KINDS = (".jsonl", ".csv", ".parquet")
+SHAPES = ("lines", "array", "csv", "parquet")  # of tables
 _BLOCK = 1000  # rows; with more objects, garbage collection takes as long as parsing
 _LARGE_BLOCK = 256  # rows that may hold whole conversations
 _MAX_FIELD = 2**31 - 1  # characters of a CSV field, for the same reason
+_HEAD = 4096  # bytes
 
-Row = Mapping[str, Any]
+Row = Mapping[Any, Any]
 Block = Sequence[Sequence[Any]]
 T = TypeVar("T")
 
 
-def check_ending(path: Path) -> str:
-    """Return a table's kind by its name. Raises UserError for one that cannot be read."""
-    kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    if kind not in KINDS:
-        raise UserError(
-            f"{path}: has the ending {path.suffix!r}. "
-            "Expected .jsonl, .csv or .parquet, each also .gz."
-        )
-    return kind
+def shape(path: Path) -> str:
+    """Return a file's shape: lines, array, csv, parquet, object or zip.
+
+    Text that begins with { is lines if its first line is a whole object. Raises UserError for a
+    file that cannot be read.
+    """
+    with files.open_binary(path) as content:
+        head = content.read(_HEAD)
+    if head.startswith((b"PK\3\4", b"PAR1")):
+        return "zip" if head.startswith(b"PK") else "parquet"
+    first = head.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
+    if first != b"{":
+        return "array" if first == b"[" else "csv"
+    line = next(filter(str.strip, files.read_lines(path)))
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return "object"
+    return "lines"
+
+
+def keys(path: Path) -> set[str]:
+    """Return the keys of the first row or of the header; of an object also inner ones as
+    outer.inner, of a zip file the first parts of the names in it. Raises UserError."""
+    kind = shape(path)
+    if kind == "zip":
+        try:
+            with files.open_binary(path) as content, ZipFile(content) as archive:
+                return {name.partition("/")[0] for name in archive.namelist()}
+        except BadZipFile as error:
+            raise UserError(f"{path}: cannot be read as zip ({error}).") from None
+    row: Row = {}
+    if kind == "object":
+        row = files.read_json(path)
+    elif kind == "parquet":
+        with _parquet(path) as file:
+            row = dict.fromkeys(file.schema_arrow.names)
+    elif kind == "csv":
+        _, header = next(_csv_lines(path), (0, []))
+        row = dict.fromkeys(header)
+    else:
+        _, row = next(rows(path), ("", {}))
+    inner = [
+        f"{name}.{key}"
+        for name, value in row.items()
+        if isinstance(value, dict)
+        for key in value
+    ]
+    return {*row, *inner}
 
 
 def text(value: Any) -> str | None:
@@ -46,43 +91,56 @@ def text(value: Any) -> str | None:
 
 
 def rows(
-    path: Path, columns: Sequence[str | None] | None = None
+    path: Path, columns: Sequence[Hashable] | None = None
 ) -> Iterator[tuple[str, Row]]:
     """Yield each row with its place ("file:line"). Raises UserError for a malformed one.
 
     columns  those that a parquet file is read for; None: all
     """
-    kind = check_ending(path)
-    if kind == ".jsonl":
+    kind = shape(path)
+    if kind == "lines":
         yield from files.read_jsonl(path)
-    elif kind == ".csv":
+    elif kind == "csv":
         lines = _csv_lines(path)
         _, header = next(lines, (0, []))
         for number, line in lines:
             yield f"{path}:{number}", dict(zip(header, line, strict=True))
-    else:
-        batches = (batch.to_pylist() for batch in parquet_batches(path, columns))
+    elif kind in ("array", "parquet"):
+        batches = (
+            [_array(path)]
+            if kind == "array"
+            else (batch.to_pylist() for batch in parquet_batches(path, columns))
+        )
         for number, row in enumerate(itertools.chain.from_iterable(batches), start=1):
             yield f"{path}: row {number}", row
+    else:
+        raise UserError(f"{path}: found {kind}. Expected a table: {', '.join(SHAPES)}.")
 
 
-def blocks(path: Path, columns: Sequence[str | None]) -> Iterator[Block]:
-    """Yield the values of these columns for some rows at a time, ABSENT where a row has none.
+def blocks(path: Path, columns: Sequence[Hashable]) -> Iterator[Block]:
+    """Yield the values of these columns for some rows at a time, as `in_columns` does."""
+    if shape(path) == "lines":
+        return in_columns(_jsonl_blocks(path), columns)
+    return in_columns(in_blocks(row for _, row in rows(path, columns)), columns)
+
+
+def in_columns(
+    some: Iterable[Sequence[Row]], columns: Sequence[Hashable]
+) -> Iterator[Block]:
+    """Yield the values of these columns for each block of rows, ABSENT where a row has none.
 
     A column None is absent everywhere.
     """
-    is_jsonl = check_ending(path) == ".jsonl"
-    every = (row for _, row in rows(path, columns))
-    for block in _jsonl_blocks(path) if is_jsonl else _in_blocks(every):
-        keys = set().union(*block)
+    for block in some:
+        present = set[Hashable]().union(*block)
         nothing = [ABSENT] * len(block)
         yield [
-            [row.get(c, ABSENT) for row in block] if c in keys else nothing
+            [row.get(c, ABSENT) for row in block] if c in present else nothing
             for c in columns
         ]
 
 
-def _in_blocks(items: Iterable[T]) -> Iterator[list[T]]:
+def in_blocks(items: Iterable[T]) -> Iterator[list[T]]:
     rest = iter(items)
     while block := list(itertools.islice(rest, _BLOCK)):
         yield block
@@ -96,7 +154,7 @@ def _jsonl_blocks(path: Path) -> Iterator[list[Row]]:
     doubled, they are parsed one by one.
     """
     first = 1
-    for lines in _in_blocks(files.read_lines(path)):
+    for lines in in_blocks(files.read_lines(path)):
         joined = ",0,".join(lines)
         try:
             values: list[Any] = json.loads(f"[{joined}]")
@@ -104,8 +162,7 @@ def _jsonl_blocks(path: Path) -> Iterator[list[Row]]:
             values = []
         found = values[::2]
         is_plain = values[1::2] == [0] * (len(lines) - 1)
-        is_plain = is_plain and set(map(type, found)) == {dict}
-        if not is_plain or joined.count('":') > sum(map(len, found)):
+        if not is_plain or _may_repeat_keys(joined, found):
             found = [
                 files.json_object(f"{path}:{number}", line)
                 for number, line in enumerate(lines, start=first)
@@ -113,6 +170,29 @@ def _jsonl_blocks(path: Path) -> Iterator[list[Row]]:
             ]
         yield found
         first += len(lines)
+
+
+def _may_repeat_keys(text: str, rows: Sequence[Any]) -> bool:
+    """Whether the text has another number of keys than the rows, or a row is no object."""
+    is_objects = set(map(type, rows)) == {dict}
+    return not is_objects or text.count('":') != sum(map(len, rows))
+
+
+def _array(path: Path) -> list[Row]:
+    with files.open_text(path) as file:
+        text = file.read()
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = []
+    if _may_repeat_keys(text, found):
+        found = files.read_json(path)
+    for number, row in enumerate(found, start=1):
+        if not isinstance(row, dict):
+            raise UserError(
+                f"{path}: row {number}: found a {type(row).__name__}. Expected an object."
+            )
+    return list(found)
 
 
 def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -145,9 +225,17 @@ def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def parquet_batches(
-    path: Path, columns: Sequence[str | None] | None = None
+    path: Path, columns: Sequence[Hashable] | None = None
 ) -> Iterator[Any]:
     """Yield record batches with those of the columns that are there; None: all."""
+    with _parquet(path) as file:
+        names = file.schema_arrow.names
+        chosen = None if columns is None else [c for c in names if c in columns]
+        yield from file.iter_batches(batch_size=_LARGE_BLOCK, columns=chosen)
+
+
+@contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
     try:
         from pyarrow import parquet
     except ImportError:
@@ -155,13 +243,10 @@ def parquet_batches(
             f"{path}: reading parquet needs pyarrow. Install it with: pip install pyarrow"
         ) from None
     try:
-        with path.open("rb") as raw:  # not read from front to back, so unpacked whole
-            content = (
-                io.BytesIO(gzip.decompress(raw.read())) if path.suffix == ".gz" else raw
+        with files.open_binary(path) as content:
+            is_gzip = isinstance(content, gzip.GzipFile)  # not read from front to back
+            yield parquet.ParquetFile(
+                io.BytesIO(content.read()) if is_gzip else content
             )
-            file = parquet.ParquetFile(content)
-            names = file.schema_arrow.names
-            chosen = None if columns is None else [c for c in names if c in columns]
-            yield from file.iter_batches(batch_size=_LARGE_BLOCK, columns=chosen)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise UserError(f"{path}: cannot be read as parquet ({error}).") from None

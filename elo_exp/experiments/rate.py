@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ from elo_exp.analysis import standings
 from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.settings import ArenaSettings
-from elo_exp.data import battle_files, tables
+from elo_exp.data import battle_files
+from elo_exp.data.battles import Battles
+from elo_exp.data.formats import Format
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.standings import report
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import UserError
 from elo_exp.report import placement as placement_report
 from elo_exp.types import Orders
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -39,6 +39,7 @@ class Columns:
     dimension: str | None
     verdict_ab: str | None
     verdict_ba: str | None
+    score: str | None
 
 
 @dataclass(kw_only=True)
@@ -59,7 +60,8 @@ class Rate:
     judging: Games
     sweep_pair: list[str] | None  # whose difference a sweep draws; None: the two best
     ratings_from: str | None
-    battles: str
+    battles: str | list[str]
+    battles_format: str | None
     battles_on_error: Literal["stop", "drop"]
     battles_columns: Columns
     battles_filter: Filter
@@ -105,27 +107,55 @@ class Rate:
     @property
     def input_files(self) -> Mapping[str, Path]:
         arena = arenas.input_paths(self.arena) if self.arena else {}
-        return {"battles": Path(self.battles), **arena}
+        return {
+            f"battles {n}" if n > 1 else "battles": path
+            for n, path in enumerate(self._files, start=1)
+        } | arena
+
+    @functools.cached_property
+    def _files(self) -> dict[Path, Format]:
+        """The files to read, each with its format. Of a run folder that is battles.jsonl, of
+        another all files in it that are not known to be something else."""
+        found = {}
+        names = [self.battles] if isinstance(self.battles, str) else self.battles
+        for folder in map(Path, names):
+            run = folder / "battles.jsonl"
+            inside = sorted(
+                path
+                for path in folder.rglob("[!.]*")
+                if path.is_file() and not run.is_file()
+            )
+            for path in inside or [run if run.is_file() else folder]:
+                if not path.is_file():
+                    raise UserError(f"battles: found no file {path}. Check the path.")
+                columns = dataclasses.asdict(self.battles_columns)
+                chosen = battle_files.recognise(
+                    path, columns=columns, name=self.battles_format
+                )
+                found[path] = chosen
+        return found
 
     def dry_run(self, context: Context) -> None:
-        if not Path(self.battles).is_file():
-            raise UserError(f"battles: found no file {self.battles}. Check the path.")
-        tables.check_ending(Path(self.battles))
+        kinds = {type(chosen): path for path, chosen in self._files.items()}
+        if len(kinds) > 1:
+            raise UserError(
+                f"battles: {' and '.join(map(str, kinds.values()))} hold battles and scores. "
+                "Give files of one kind."
+            )
 
     def run(self, context: Context) -> Report:
-        read = battle_files.read(
-            Path(self.battles),
-            columns=dataclasses.asdict(self.battles_columns),
-            filters=dataclasses.asdict(self.battles_filter),
-            on_error=self.battles_on_error,
-        )
-        logger.info(
-            "read %d battles, %d filtered out, %d dropped",
-            len(read.battles),
-            read.n_filtered,
-            read.n_dropped,
-        )
-        rated = read.battles
+        files = [
+            battle_files.read(
+                path,
+                columns=dataclasses.asdict(self.battles_columns),
+                filters=dataclasses.asdict(self.battles_filter),
+                on_error=self.battles_on_error,
+                format_name=self.battles_format,
+            )
+            for path in self._files
+        ]
+        first, *others = [file.battles for file in files]
+        rated = functools.reduce(Battles.concatenate, others, first)
         if self.arena is not None:
             arena = arenas.read(self.arena, with_style=needs_style(self.rating))
             anchors = placement.anchors(arena, self.arena.min_battles)
@@ -140,8 +170,7 @@ class Rate:
             context.run_dir,
             facts={
                 "n_battles": len(rated),
-                "n_filtered": read.n_filtered,
-                "n_dropped": read.n_dropped,
+                "battles_files": [file.facts() for file in files],
             },
             written=placement_report.write_bootstraps(context.run_dir, boards),
         )

@@ -121,7 +121,7 @@ def games(battles: Battles, *, orders: str) -> Games:
     """Return the games of battles; those on one prompt are a cluster.
 
     orders  both, one: two games where both orders were judged, the second ones last; reconciled:
-            one, of the reconciled winner
+            one, of the reconciled winner. A battle with a share is one game of that share
 
     Where one order alone was judged, the position of the sides is part of the fit.
     """
@@ -131,7 +131,7 @@ def games(battles: Battles, *, orders: str) -> Games:
     ab, ba = battles.verdict_ab >= 0, battles.verdict_ba >= 0
     shown = ab.astype(np.float64) - ba
     if orders != "reconciled":
-        twice = ab & ba
+        twice = ab & ba & np.isnan(battles.score)
         score = np.where(twice, SCORES[battles.verdict_ab], score)
         score = np.append(score, SCORES[battles.verdict_ba[twice]])
         row = np.append(row, np.flatnonzero(twice))

@@ -1,0 +1,15 @@
+"""evalica: left, right and a winner (github.com/dustalov/evalica, food.csv and llmfao.csv)."""
+
+from __future__ import annotations
+
+from elo_exp.data.formats import TABLES, BattlesFormat
+
+FORMATS = (
+    BattlesFormat(
+        name="evalica",
+        shapes=TABLES,
+        required=("left", "right", "winner"),
+        forbidden=("model_a", "model_b"),
+        columns={"model_a": "left", "model_b": "right", "question_id": "prompt"},
+    ),
+)
