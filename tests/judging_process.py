@@ -406,7 +406,7 @@ def main(arguments: Sequence[str]) -> int:
                 rubrics,
                 build(chosen),
                 store,
-                orders=chosen.orders,
+                both_orders=0.0 if chosen.orders == "one" else 1.0,
                 allow_missing=chosen.allow_missing,
             )
             usage = dataclasses.asdict(store.usage)

@@ -277,7 +277,7 @@ def test_the_power_curve_passes_through_this_run(
         "power"
     ]
     for n, row in zip(n_prompts, of(plot, this_run=True), strict=True):
-        expected = detectable(300.0, n), detectable(300.0, n, n_tests=18)
+        expected = detectable(300.0, n), detectable(300.0, n, alpha=0.05 / 18)
         assert row["n_prompts"] == n
         assert (row["detectable"], row["corrected"]) == expected
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from elo_exp.data.pairing import (
+    meetings,
     on_whole_prompts,
     outcome,
     pair_up,
@@ -67,6 +72,34 @@ def test_every_pair_meets_on_every_prompt_in_the_order_of_the_entrants():
     assert met == [(p, *pair) for p in ("p1", "p2") for pair in order]
     for limit in (0, 1, 4, 7):
         assert pair_up(PROMPTS, answers, UTILITY, limit=limit) == pairs[:limit]
+
+
+def test_a_worked_example_of_opponents():
+    """Of six on a ring, with four opponents each misses the one across; with one meets just that."""
+    names = list("abcdef")
+    four, one = (set(meetings(names, "p1", k)) for k in (4, 1))
+    assert four | one == set(combinations(names, 2)) and not four & one
+    assert len(one) == 3
+
+
+@given(n=st.integers(2, 9), k=st.integers(1, 8), prompt=st.text(max_size=3))
+def test_law_everyone_meets_as_many_opponents_on_a_prompt(n: int, k: int, prompt: str):
+    """Whatever the order of the entrants; all of them without a number, or with one less than all."""
+    assume(k < n and k * n % 2 == 0)
+    names = [f"e{i}" for i in range(n)]
+    met = set(meetings(names, prompt, k))
+    assert Counter(name for pair in met for name in pair) == dict.fromkeys(names, k)
+    again = {tuple(sorted(pair)) for pair in meetings(names[::-1], prompt, k)}
+    assert again == met
+    assert k < n - 1 or met == set(meetings(names, prompt, None))
+
+
+def test_pairs_meet_equally_often_over_prompts():
+    """Four of seven opponents: each of the 28 pairs on four prompts in seven."""
+    names = [f"e{i}" for i in range(8)]
+    met = Counter(pair for p in range(700) for pair in meetings(names, f"p{p}", 4))
+    assert len(met) == 28
+    assert all(abs(n - 400) < 4 * math.sqrt(400 * 3 / 7) for n in met.values())
 
 
 def test_a_pair_carries_both_responses_and_what_the_rubric_shows():
@@ -149,14 +182,23 @@ def test_law_who_is_shown_first_in_one_order_depends_on_the_prompt_and_the_two_a
     n_swapped = 0
     for number in range(2000):
         one = replace(COMPARISON, prompt_id=f"p{number}")
-        (swap,) = swaps(one, "one")
-        assert swaps(one.swapped(), "one") == (not swap,)
-        assert swaps(replace(one, dimension="tone", response_a="?"), "one") == (swap,)
+        (swap,) = swaps(one, 0.0)
+        assert swaps(one.swapped(), 0.0) == (not swap,)
+        assert swaps(replace(one, dimension="tone", response_a="?"), 0.0) == (swap,)
         n_swapped += swap
     assert abs(n_swapped - 1000) < 4 * math.sqrt(500)
-    assert swaps(COMPARISON, "both") == swaps(COMPARISON, "reconciled") == (False, True)
+    assert swaps(COMPARISON, 1.0) == (False, True)
     equal = replace(COMPARISON, response_b=COMPARISON.response_a)
-    assert swaps(equal, "one") == (False, True)
+    assert swaps(equal, 0.0) == (False, True)
+
+
+def test_law_a_larger_share_adds_comparisons_in_both_orders_and_changes_no_other():
+    asked = [replace(COMPARISON, prompt_id=f"p{number}") for number in range(2000)]
+    few, more = ([swaps(one, share) for one in asked] for share in (0.2, 0.5))
+    for before, after in zip(few, more, strict=True):
+        assert set(before) <= set(after)
+        assert before == after or len(before) == 1
+    assert abs(sum(map(len, few)) - 2400) < 4 * math.sqrt(2000 * 0.2 * 0.8)
 
 
 @pytest.mark.parametrize("letter", ["A", "B", "TIE"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,8 +20,9 @@ from elo_exp.analysis.power import (
     precision,
     prompts_needed,
 )
+from elo_exp.data.pairing import meetings
 from elo_exp.ratings.leaderboard import Leaderboard
-from tests.simulation import BRADLEY_TERRY, Tournament
+from tests.simulation import BRADLEY_TERRY, Tournament, in_one_order
 
 RATINGS = np.array([1505.0, 1445.0, 1400.0])
 
@@ -62,7 +64,7 @@ def test_the_average_pair_is_a_root_mean_square_and_all_dimensions_count_as_test
     first, second = precision({"one": board(np.diag([100, 300, 500]), 100), "two": two})
     assert first.sigma == pytest.approx(math.sqrt(600 * 100))  # pairs: 400, 600 and 800
     assert (first.n_tests, second.n_tests, second.n_prompts) == (4, 4, 50)
-    expected = detectable(30 * math.sqrt(50), 50, n_tests=4)
+    expected = detectable(30 * math.sqrt(50), 50, alpha=0.05 / 4)
     assert second.detectable_corrected == pytest.approx(expected)
 
 
@@ -88,7 +90,7 @@ def test_a_plan_finds_what_simulations_found(
     """
     sigma = assumed_sigma(n_entrants)
     assert detectable(sigma, n_prompts) == pytest.approx(one, rel=0.025)
-    corrected = detectable(sigma, n_prompts, n_tests=6)
+    corrected = detectable(sigma, n_prompts, alpha=0.05 / 6)
     assert corrected == pytest.approx(of_six, rel=0.04)
 
 
@@ -96,7 +98,7 @@ def test_a_plan_finds_what_simulations_found(
 @pytest.mark.parametrize("n_prompts", [10, 143, 2000])
 def test_statsmodels_finds_the_same_power(n_prompts: int, n_tests: int):
     effect = TTestPower().solve_power(nobs=n_prompts, alpha=0.05 / n_tests, power=0.8)
-    found = detectable(250.0, n_prompts, n_tests=n_tests)
+    found = detectable(250.0, n_prompts, alpha=0.05 / n_tests)
     assert found == pytest.approx(
         250.0 * effect, rel=0.7 / n_prompts
     )  # two quantiles, nearly
@@ -106,10 +108,11 @@ def test_statsmodels_finds_the_same_power(n_prompts: int, n_tests: int):
 def test_law_prompts_needed_and_the_detectable_difference_are_inverse(
     n: int, n_tests: int
 ):
-    found = detectable(264.0, n, n_tests=n_tests)
-    assert prompts_needed(264.0, found * (1 + 1e-9), n_tests=n_tests) == n
-    assert detectable(264.0, 4 * n, n_tests=n_tests) <= found / 2 * (1 + 1e-9)
-    assert detectable(264.0, n, n_tests=n_tests + 1) > found
+    alpha = 0.05 / n_tests
+    found = detectable(264.0, n, alpha=alpha)
+    assert prompts_needed(264.0, found * (1 + 1e-9), alpha=alpha) == n
+    assert detectable(264.0, 4 * n, alpha=alpha) <= found / 2 * (1 + 1e-9)
+    assert detectable(264.0, n, alpha=0.05 / (n_tests + 1)) > found
 
 
 @pytest.mark.parametrize(
@@ -117,6 +120,88 @@ def test_law_prompts_needed_and_the_detectable_difference_are_inverse(
 )
 def test_without_prompts_or_opponents_nothing_is_found(n_prompts: int, n_entrants: int):
     assert detectable(assumed_sigma(n_entrants), n_prompts) == math.inf
+
+
+# Standard errors relative to all pairs in both orders, by simulation
+WIDTHS = [
+        *[(4, None, 0.0, 1.16), (8, None, 0.0, 1.11), (16, None, 0.0, 1.07)],
+        *[(8, 4, 0.0, 1.30), (8, 2, 0.0, 1.66), (8, 1, 0.0, 2.23)],
+        *[(16, 4, 0.0, 1.46), (16, 2, 0.0, 1.87), (16, 1, 0.0, 2.50)],
+        (4, None, 0.2, 1.14),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("m", "opponents", "both_orders", "width"), WIDTHS)
+def test_a_plan_is_as_much_wider_as_the_design_was_in_simulations(
+    m: int, opponents: int | None, both_orders: float, width: float
+):
+    found = assumed_sigma(m, both_orders=both_orders, opponents=opponents)
+    assert found / assumed_sigma(m) == pytest.approx(width, rel=0.02)
+
+
+def width(
+    world: Tournament,
+    n_prompts: int,
+    opponents: int | None = None,
+    both_orders: float = 0.0,
+) -> tuple[float, float]:
+    """The standard error of a difference, and the gaps, relative to all pairs in both orders."""
+    rng = np.random.default_rng(5)
+    every = world.columns(n_prompts, rng)
+    met = [
+        pair for q in every.questions for pair in meetings(every.models, q, opponents)
+    ]
+    pairs = list(itertools.combinations(every.models, 2)) * n_prompts
+    assert len(pairs) == len(every)
+    chosen, at = np.zeros(len(every), dtype=bool), iter(met)
+    pair = next(at, None)
+    for row, one in enumerate(pairs):
+        if one == pair:
+            chosen[row], pair = True, next(at, None)
+    some, once = every.select(chosen), in_one_order(every.select(chosen), rng)
+    both = rng.random(len(some)) < both_orders
+    once = replace(
+        once,
+        **{
+            name: np.where(both, getattr(some, name), getattr(once, name))
+            for name in ("winner", "verdict_ab", "verdict_ba")
+        },
+    )
+    boards = BRADLEY_TERRY.rate({"every": every, "some": once})
+    sigma = {found.dimension: found.sigma for found in precision(boards)}
+    truth = np.array(world.ratings) - np.mean(world.ratings)
+    gaps = {name: board.rating @ truth for name, board in boards.items()}
+    return sigma["some"] / sigma["every"], gaps["some"] / gaps["every"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("m", "opponents", "both_orders", "expected"), WIDTHS)
+def test_of_fewer_pairs_and_orders_the_width_is_as_planned(
+    m: int, opponents: int | None, both_orders: float, expected: float
+):
+    world = Tournament(ratings=tuple(np.linspace(0.0, 150.0, m)))
+    found, _ = width(world, 24_000 // m, opponents, both_orders)
+    assert found == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "one", "with_fifth"),
+    [
+        ({"quality": 2.5}, 1.05, 1.07),
+        ({}, 1.16, 1.14),
+        ({"first_shown": 0.8}, 1.18, 1.13),
+        ({"first_shown": 0.9}, 1.21, 1.16),
+    ],
+    ids=["15 % flips", "28 % flips", "first scores .67", "first scores .75"],
+)
+def test_one_order_is_wider_and_both_for_a_fifth_less_so(
+    changes: dict[str, float], one: float, with_fifth: float
+):
+    world = Tournament(**changes)  # type: ignore[arg-type]
+    for share, expected in ((0.0, one), (0.2, with_fifth)):
+        error, gap = width(world, 6000, both_orders=share)
+        assert error / gap == pytest.approx(expected, rel=0.05)
 
 
 def power(gap: int, n_prompts: int, n: int) -> float:

@@ -17,14 +17,13 @@ EFFECTS = (20, 40, 60)  # rating points
 _POWER = 0.8
 
 # The variance, over prompts, of one prompt's part in the difference of two ratings, in squared
-# rating points, in a round robin of m entrants judged in both orders: QUALITY + OPPONENT * 2 / m.
-# The quality of a response differs by prompt, whichever other it is compared with; the noise of the
-# comparisons averages out over opponents. Both are fitted to simulations in which 28 % of the
-# decisive verdicts flip with the order: an assumption until a pilot has run.
-_QUALITY_VARIANCE = 36_100.0
-_OPPONENT_VARIANCE = 67_600.0
-# how much wider intervals are if each comparison is judged in one order, in the same simulations
-_ONE_ORDER = 1.16
+# rating points, in a round robin of m entrants: QUALITY + NOISE * 2 / m. The quality of a response
+# differs by prompt, whichever other it is compared with; the noise of the comparisons averages out
+# over opponents. They are fitted to simulations in which 28 % of the decisive verdicts flip with
+# the order: an assumption until a pilot has run.
+_QUALITY = 36_100.0
+_NOISE = 67_600.0  # of a comparison judged in both orders
+_NOISE_OF_ONE_ORDER = 115_900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,49 +75,56 @@ def _precision(
         result,
         sigma=sigma,
         detectable=detectable(sigma, n_prompts),
-        detectable_corrected=detectable(sigma, n_prompts, n_tests=n_tests),
+        detectable_corrected=detectable(sigma, n_prompts, alpha=ALPHA / n_tests),
         prompts_needed={str(e): prompts_needed(sigma, e) for e in EFFECTS},
         prompts_needed_corrected={
-            str(e): prompts_needed(sigma, e, n_tests=n_tests) for e in EFFECTS
+            str(e): prompts_needed(sigma, e, alpha=ALPHA / n_tests) for e in EFFECTS
         },
     )
 
 
-def assumed_sigma(n_entrants: int, *, one_order: bool = False) -> float:
+def assumed_sigma(
+    n_entrants: int, *, both_orders: float = 1.0, opponents: float | None = None
+) -> float:
     """Return the standard deviation, in rating points, of one prompt's part in a difference that a
-    planned round robin is expected to have; infinite for fewer than two entrants."""
+    planned tournament is expected to have; infinite for fewer than two entrants.
+
+    both_orders  share of the comparisons judged in both orders
+    opponents    of each entrant on a prompt, drawn evenly; None: all others
+    """
     if n_entrants < 2:
         return math.inf
-    sigma = math.sqrt(_QUALITY_VARIANCE + _OPPONENT_VARIANCE * 2 / n_entrants)
-    return _ONE_ORDER * sigma if one_order else sigma
+    k = n_entrants - 1 if opponents is None else opponents
+    one_order = 1.0 - both_orders
+    # A comparison in both orders weighs twice as much, and unequal weights bring quality in.
+    noise = one_order * _NOISE_OF_ONE_ORDER + 4.0 * both_orders * _NOISE
+    noise = (noise + one_order * both_orders * _QUALITY) / (1.0 + both_orders) ** 2
+    share = (n_entrants - 1) / (k * n_entrants)
+    return math.sqrt(share * ((k + 1) * _QUALITY + 2.0 * noise))
 
 
-def detectable(sigma: float, n_prompts: int, *, n_tests: int = 1) -> float:
-    """Return the difference that a two-sided test at 5 % finds with 80 % power.
+def detectable(sigma: float, n_prompts: int, *, alpha: float = ALPHA) -> float:
+    """Return the difference that a two-sided test finds with 80 % power.
 
-    (t(1 - .05 / (2 n_tests)) + t(.8)) sigma / sqrt(n_prompts), with n_prompts - 1 degrees of
-    freedom; Miller (2024), with normal quantiles. Bonferroni over `n_tests`. Infinite for fewer
-    than two prompts.
+    (t(1 - alpha / 2) + t(.8)) sigma / sqrt(n_prompts), with n_prompts - 1 degrees of freedom;
+    Miller (2024), with normal quantiles. Infinite for fewer than two prompts.
 
     sigma  standard deviation of one prompt's part in the difference, in the unit of the result
     """
     if n_prompts < 2:
         return math.inf
-    return _errors_apart(n_prompts, n_tests) * sigma / math.sqrt(n_prompts)
+    return _errors_apart(n_prompts, alpha) * sigma / math.sqrt(n_prompts)
 
 
-def prompts_needed(sigma: float, difference: float, *, n_tests: int = 1) -> int:
+def prompts_needed(sigma: float, difference: float, *, alpha: float = ALPHA) -> int:
     """Return how many prompts make a difference `detectable`."""
-    n = max(2, math.ceil((_errors_apart(math.inf, n_tests) * sigma / difference) ** 2))
-    while detectable(sigma, n, n_tests=n_tests) > difference:
+    n = max(2, math.ceil((_errors_apart(math.inf, alpha) * sigma / difference) ** 2))
+    while detectable(sigma, n, alpha=alpha) > difference:
         n += 1
     return n
 
 
-def _errors_apart(n_prompts: float, n_tests: int) -> float:
+def _errors_apart(n_prompts: float, alpha: float) -> float:
     """Standard errors between no difference and one that is found with this power."""
-    df = n_prompts - 1.0
-    found = t_quantile(df, level=1.0 - ALPHA / n_tests) + t_quantile(
-        df, level=2.0 * _POWER - 1.0
-    )
-    return float(found)
+    df, power = n_prompts - 1.0, 2.0 * _POWER - 1.0
+    return float(t_quantile(df, level=1.0 - alpha) + t_quantile(df, level=power))

@@ -37,11 +37,15 @@ def pair_up(
     rubric: Rubric,
     *,
     limit: int | None = None,
+    opponents: int | None = None,
 ) -> list[Comparison]:
-    """Compare every two entrants on every prompt that the rubric applies to, prompts first.
+    """Compare entrants on every prompt that the rubric applies to, prompts first.
 
     A prompt that an entrant has not answered is left out for all, so that all are rated on the same
-    prompts; `limit` keeps the first so many comparisons.
+    prompts.
+
+    limit      keep the first so many comparisons
+    opponents  that each entrant meets on a prompt; None: all others
     """
     comparisons = (
         rubric.compare(
@@ -54,9 +58,26 @@ def pair_up(
         for prompt in prompts
         if rubric.applies_to(prompt)
         and all(prompt.prompt_id in answered for answered in responses.values())
-        for a, b in combinations(responses, 2)
+        for a, b in meetings(list(responses), prompt.prompt_id, opponents)
     )
     return list(islice(comparisons, limit))
+
+
+def meetings(
+    names: Sequence[str], prompt_id: str, opponents: int | None
+) -> Iterator[tuple[str, str]]:
+    """Yield who meets whom: neighbours on a ring of all, drawn by a hash of the prompt.
+
+    A circulant graph. An odd number of opponents takes an even number of entrants: two of them meet
+    across the ring.
+    """
+    m = len(names)
+    ring = sorted(names, key=lambda name: fingerprint([_SEED, prompt_id, name]))
+    for a, b in combinations(names, 2):
+        steps = abs(ring.index(a) - ring.index(b))
+        is_across = opponents is not None and opponents % 2 and 2 * steps == m
+        if opponents is None or 2 * min(steps, m - steps) <= opponents or is_across:
+            yield a, b
 
 
 def on_whole_prompts(
@@ -68,17 +89,20 @@ def on_whole_prompts(
     return [j for j in judgments if not lacking[j.prompt_id]]
 
 
-def swaps(comparison: Comparison, orders: str) -> tuple[bool, ...]:
+def swaps(comparison: Comparison, both_orders: float) -> tuple[bool, ...]:
     """List the orders in which a comparison is judged: whether entrant_b is shown first.
 
-    Of one order, who is shown first is drawn by a hash of the prompt and the two names, whatever
-    else is judged. One query on equal answers serves both orders.
+    Who is shown first, and whether both are, is drawn by a hash of the prompt and the two names,
+    whatever else is judged. One query on equal answers serves both orders.
+
+    both_orders  the share of comparisons that is judged in both
     """
-    if orders != "one" or comparison.response_a == comparison.response_b:
-        return (False, True)
     pair = sorted(comparison.entrants)
-    draw = int(fingerprint([_SEED, comparison.prompt_id, pair])[:8], 16)
-    return (comparison.entrant_b == pair[draw % 2],)
+    draw = fingerprint([_SEED, comparison.prompt_id, pair])
+    is_both = int(draw[8:16], 16) < both_orders * 16**8
+    if is_both or comparison.response_a == comparison.response_b:
+        return (False, True)
+    return (comparison.entrant_b == pair[int(draw[:8], 16) % 2],)
 
 
 def outcome(verdict: Verdict) -> str | None:

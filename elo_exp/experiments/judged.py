@@ -14,7 +14,7 @@ from elo_exp.experiments import ReadsFiles, Report
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.records import Prompt, UserError
 from elo_exp.store.store import Store
-from elo_exp.types import Count, Dollars, Natural, Orders
+from elo_exp.types import Count, Dollars, Natural, Orders, Share
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +31,19 @@ class Judging:
     repeats: Count  # times that each query is judged; the first counts
     budget_usd: Dollars  # never spend more
     orders: Orders
+    flip_share: Share  # of orders=one, comparisons judged in both orders all the same
+
+    def __post_init__(self) -> None:
+        if self.flip_share and self.orders != "one":
+            raise UserError(
+                f"judging.flip_share: found {self.flip_share} with judging.orders={self.orders}, "
+                "which asks every comparison in both orders. Add judging.orders=one, or set 0."
+            )
+
+    @property
+    def both_orders(self) -> float:
+        """The share of comparisons judged in both orders."""
+        return self.flip_share if self.orders == "one" else 1.0
 
 
 @dataclass(kw_only=True)

@@ -89,7 +89,7 @@ class Pairwise(Judged):
             self._rubrics,
             self.judge,
             store,
-            orders=self.judging.orders,
+            both_orders=self.judging.both_orders,
             repeats=self.judging.repeats,
             stored_only=self.judging.stored_only,
         )
@@ -99,12 +99,21 @@ class Pairwise(Judged):
         every = bank.load(Path(self.prompts.bank_path))
         return every, bank.select(every, self.mode.strata, seed=self.mode.pilot_seed)
 
+    @property
+    def _opponents(self) -> int | None:
+        """How many others each entrant meets on a prompt; None: all of them."""
+        return None
+
     def _paired(
         self, prompts: Sequence[Prompt], responses: Responses
     ) -> dict[str, list[Comparison]]:
         return {
             rubric.dimension: pairing.pair_up(
-                prompts, responses, rubric, limit=self.judging.limit_pairs
+                prompts,
+                responses,
+                rubric,
+                limit=self.judging.limit_pairs,
+                opponents=self._opponents,
             )
             for rubric in self._rubrics
         }
@@ -117,7 +126,7 @@ class Pairwise(Judged):
             self._rubrics,
             self.judge,
             store,
-            orders=self.judging.orders,
+            both_orders=self.judging.both_orders,
             repeats=self.judging.repeats,
             stored_only=self.judging.stored_only,
             allow_missing=self.allow_missing,

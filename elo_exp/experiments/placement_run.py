@@ -227,7 +227,7 @@ class PlacementRun:
             [self.rubric],
             self.experiment.judge,
             self.store,
-            orders=judging.orders,
+            both_orders=judging.both_orders,
             repeats=judging.repeats,
             stored_only=judging.stored_only,
         )
@@ -297,7 +297,7 @@ class PlacementRun:
             [self.rubric],
             self.experiment.judge,
             self.store,
-            orders=judging.orders,
+            both_orders=judging.both_orders,
             repeats=judging.repeats,
             stored_only=judging.stored_only,
             allow_missing=self.experiment.allow_missing,

@@ -15,13 +15,14 @@ from elo_exp.data import bank, battles, pairing
 from elo_exp.data.battles import Battles
 from elo_exp.entrants import OfKnownQuality
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import answer_share
+from elo_exp.experiments.judged import Judging, answer_share
 from elo_exp.experiments.pairwise import Comparisons, Judgments, Pairwise
 from elo_exp.experiments.standings import report
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import Judgment, UserError
 from elo_exp.report import artifacts
 from elo_exp.store.store import Store
+from elo_exp.types import Count
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,13 @@ _AFTER_DEMO = "python -m elo_exp mode=pilot plan=true     what a real run costs;
 
 
 @dataclass(kw_only=True)
+class TournamentJudging(Judging):
+    opponents: Count | None  # that each entrant meets on a prompt; None: all others
+
+
+@dataclass(kw_only=True)
 class Tournament(Pairwise):
+    judging: TournamentJudging
     elo: EloMethod
     rating: dict[str, RatingMethod]
     stratum: str | None  # column of the bank; None: no strata
@@ -43,7 +50,22 @@ class Tournament(Pairwise):
             )
         if self.stratum is not None:
             bank.strata(Path(self.prompts.bank_path), self.stratum)
+        k, m = self.judging.opponents, len(self.entrant)
+        if k is not None and self.judging.orders != "one":
+            raise UserError(
+                f"judging.opponents: found {k} with judging.orders={self.judging.orders}. Half of "
+                "the pairs in both orders tell less than all in one: add judging.orders=one."
+            )
+        if k is not None and (m < 6 or k >= m or k * m % 2):
+            raise UserError(
+                f"judging.opponents: found {k} with {m} entrants. Expected fewer opponents than "
+                "entrants, of at least six, and an even number where that of entrants is odd."
+            )
         super()._check(store)
+
+    @property
+    def _opponents(self) -> int | None:
+        return self.judging.opponents
 
     def run(self, context: Context) -> Report:
         store = context.store
@@ -79,7 +101,11 @@ class Tournament(Pairwise):
             found = standings.with_strata(found, strata, self._primary.rate)
         found = standings.with_known_order(found, self._known_orders())
         others = pipeline.other_judges(
-            comparisons, self._rubrics, self.judge, store, orders=self.judging.orders
+            comparisons,
+            self._rubrics,
+            self.judge,
+            store,
+            both_orders=self.judging.both_orders,
         )
         found = self._with_judges(found, others, comparisons)
         quality = [

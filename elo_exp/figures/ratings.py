@@ -8,6 +8,7 @@ import matplotlib
 import numpy as np
 
 from elo_exp import arrays
+from elo_exp.analysis.comparisons import ALPHA
 from elo_exp.analysis.power import detectable
 from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.win_rates import clustered_interval, shares
@@ -180,7 +181,9 @@ def power(standings: Standings) -> Plot | None:
                 dimension=found.dimension,
                 n_prompts=n,
                 detectable=[detectable(found.sigma, i) for i in n],
-                corrected=[detectable(found.sigma, i, n_tests=n_tests) for i in n],
+                corrected=[
+                    detectable(found.sigma, i, alpha=ALPHA / n_tests) for i in n
+                ],
                 this_run=n == n_prompts,
             )
     if not rows:

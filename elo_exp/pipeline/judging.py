@@ -51,21 +51,21 @@ def judge_pairs(
     judge: Judge,
     store: Store,
     *,
-    orders: str = "both",
+    both_orders: float = 1.0,
     repeats: int = 1,
     stored_only: bool = False,
     allow_missing: bool = False,
 ) -> dict[str, list[Judgment]]:
-    """Judge both orders of every comparison, or one, and reconcile them, by dimension.
+    """Judge comparisons, this share of them in both orders, and reconcile them, by dimension.
 
     A comparison without all its verdicts has no judgment. Raises UserError where verdicts are
     missing, unless that is allowed or only the store is to be read.
     """
     identity = identify(judge)
     store.remember(identity)
-    if orders == "one":
+    if not both_orders:
         store.usage.flips = None
-    tasks = _tasks(comparisons, rubrics, identity, orders, repeats)
+    tasks = _tasks(comparisons, rubrics, identity, both_orders, repeats)
     ask(
         _queries(tasks),
         judge,
@@ -83,7 +83,7 @@ def plan_pairs(
     judge: Judge,
     store: Store,
     *,
-    orders: str = "both",
+    both_orders: float = 1.0,
     repeats: int = 1,
     stored_only: bool = False,
 ) -> Plan:
@@ -98,7 +98,7 @@ def plan_pairs(
         identity = JudgeIdentity(
             key="", judge_model=judge.model, key_fields=tuple(judge.key_fields)
         )
-    tasks = _tasks(comparisons, rubrics, identity, orders, repeats)
+    tasks = _tasks(comparisons, rubrics, identity, both_orders, repeats)
     return plan_replies(_queries(tasks), judge, store, stored_only=stored_only)
 
 
@@ -117,7 +117,7 @@ def other_judges(
     judge: Judge,
     store: Store,
     *,
-    orders: str = "both",
+    both_orders: float = 1.0,
 ) -> dict[str, dict[str, list[Judgment]]]:
     """Return the stored judgments of other judges on these comparisons, by judge and dimension.
 
@@ -129,7 +129,7 @@ def other_judges(
     n_judges = Counter([own.judge_model, *(other.judge_model for other in others)])
     by_judge = {}
     for other in others:
-        tasks = _tasks(comparisons, rubrics, other, orders, repeats=1)
+        tasks = _tasks(comparisons, rubrics, other, both_orders, repeats=1)
         keys = {query.key for query in _queries(tasks)}
         add = _judging(tasks, other, Usage())
         for reply in store.get(JudgeReply, list(keys)).values():
@@ -167,7 +167,7 @@ def _tasks(
     comparisons: Comparisons,
     rubrics: Sequence[Rubric],
     judge: JudgeIdentity,
-    orders: str,
+    both_orders: float,
     repeats: int,
 ) -> list[_Task]:
     tasks = []
@@ -182,7 +182,7 @@ def _tasks(
                     key_fields=judge.key_fields,
                 )
                 for repeat in range(repeats)
-                for swap in swaps(comparison, orders)
+                for swap in swaps(comparison, both_orders)
             ]
             tasks.append(_Task(comparison, rubric, queries))
     return tasks

@@ -140,7 +140,8 @@ class PlanRow:
     stored: int
     under_way: int  # in batches that have been submitted
     new: int  # to be paid for, if the judge is paid
-    one_order: bool = False  # each pair is judged in one order
+    both_orders: float = 1.0  # share of the pairs judged in both orders
+    opponents: float | None = None  # of each entrant on a prompt; None: all others
     left_out: int = 0  # neither stored nor asked, with judging.stored_only
     estimate: Estimate = Estimate()
 
@@ -249,13 +250,16 @@ def _row(
         (s.prompt_id, frozenset(s.entrants), s.draw_idx if isinstance(s, Item) else 0)
         for s in subjects
     }
+    n_prompts = len({subject.prompt_id for subject in subjects})
+    n_entrants = len({name for subject in subjects for name in subject.entrants})
     return PlanRow(
         dimension=subjects[0].dimension,
-        n_prompts=len({subject.prompt_id for subject in subjects}),
-        n_entrants=len({name for subject in subjects for name in subject.entrants}),
+        n_prompts=n_prompts,
+        n_entrants=n_entrants,
         pairs=len(units),
         queries=len(requests),
-        one_order=sum(not request.repeat for request in requests) < 2 * len(units),
+        both_orders=sum(not r.repeat for r in requests) / len(units) - 1.0,
+        opponents=max(1.0, 2 * len(units) / (n_prompts * n_entrants)),
         stored=len(unique) - len(missing),
         under_way=len(asked) - len(new),
         new=len(new),
@@ -275,7 +279,9 @@ def plan_table(plan: Plan) -> str:
     if not plan.of_scores:
         head.append("detects")
         for cells, row in zip(rows, plan.rows, strict=True):
-            sigma = assumed_sigma(row.n_entrants, one_order=row.one_order)
+            sigma = assumed_sigma(
+                row.n_entrants, both_orders=row.both_orders, opponents=row.opponents
+            )
             points = detectable(sigma, row.n_prompts)
             cells.append(f"{points:.0f}" if math.isfinite(points) else "-")
     if len(rows) > 1:
