@@ -107,11 +107,11 @@ def of_judge(**changes) -> Audit:
 
 def test_an_audit_is_found_again_by_judge_and_rubric(tmp_path):
     first = of_judge()
-    audit.keep(tmp_path, [first])
+    audit.keep(tmp_path, first)
     assert audit.find(tmp_path, "j", "r") == first
     assert audit.find(tmp_path, "j", "other") is None
     newer = dataclasses.replace(first, n_prompts=143)
-    audit.keep(tmp_path, [newer])
+    audit.keep(tmp_path, newer)
     assert audit.find(tmp_path, "j", "r") == newer
 
 

@@ -37,8 +37,8 @@ def test_three_formats_are_one_pair(tmp_path, row, subset):
     ("content", "message"),
     [
         ([{**OWN, "label": "c"}], "label: found 'c'"),
-        ([{**OWN, "prompt": None}], "prompt is None"),
-        ([{"text": "x"}], r"row 1: has the columns text"),
+        ([{**OWN, "prompt": None}], "row 1: has no text as prompt"),
+        ([{"text": "x"}], "Expected prompt, response_a"),
         ([], "has no pair"),
         ({}, "no list of objects"),
     ],

@@ -70,7 +70,7 @@ def kappa(
     question are left out.
     """
     (left, right), prompt, _ = _shared_votes(first, second)
-    return shares_agreement(
+    return _agreement(
         left, right, prompt, names=names, dimension=dimension, is_symmetric=True
     )
 
@@ -95,18 +95,30 @@ def repeat_agreement(judgments: Sequence[Judgment], *, dimension: str) -> Agreem
         for judgment in judgments
         for before, again in repeated(judgment)
     ]
-    prompts, before, again = zip(*pairs, strict=True) if pairs else ((), (), ())
+    return verdict_agreement(
+        pairs, names=("first answer", "repeat"), dimension=dimension
+    )
+
+
+def verdict_agreement(
+    pairs: Sequence[tuple[str, str, str]],
+    *,
+    names: tuple[str, str],
+    dimension: str | None = None,
+) -> Agreement:
+    """Compute kappa of pairs of verdicts: the prompt, and what each side says, A, TIE or B."""
+    prompts, first, second = zip(*pairs, strict=True) if pairs else ((), (), ())
     _, prompt = np.unique(np.array(prompts, dtype=object), return_inverse=True)
-    return shares_agreement(
-        np.array([_ONE_HOT[verdict] for verdict in before]).reshape(-1, 3),
-        np.array([_ONE_HOT[verdict] for verdict in again]).reshape(-1, 3),
+    return _agreement(
+        np.array([_ONE_HOT[verdict] for verdict in first]).reshape(-1, 3),
+        np.array([_ONE_HOT[verdict] for verdict in second]).reshape(-1, 3),
         prompt,
-        names=("first answer", "repeat"),
+        names=names,
         dimension=dimension,
     )
 
 
-def shares_agreement(
+def _agreement(
     first: Array,
     second: Array,
     prompt: Index,

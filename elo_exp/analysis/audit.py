@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-from scipy import special
+from scipy.special import ndtri, stdtr
 
 from elo_exp import files
 from elo_exp.analysis.comparisons import holm
-from elo_exp.arrays import Array
+from elo_exp.arrays import Array, known
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Record, UserError, fingerprint
 
-SCHEMA = 1  # of audit.json
 _PSEUDO_PROMPTS = 2  # one on each side of the estimate, at a distance of 1
 _MIN_DIFFERING = 5  # contrasts, for a test without pseudo-prompts
 _CLOSE = (
@@ -48,15 +47,16 @@ class Contrasts:
     bound: float
     values: Array
 
-    def known(self) -> Array:
-        return self.values[np.isfinite(self.values)]
+    def limits(self) -> tuple[float, float]:
+        """Between which the true mean of a judge is ok."""
+        if self.kind == "floor":
+            return self.bound, math.inf
+        return (-self.bound if self.kind == "bias" else -math.inf), self.bound
 
     def excess(self) -> float:
-        """How far the mean is beyond the bound; below zero within it."""
-        mean = float(self.known().mean())
-        if self.kind == "floor":
-            return self.bound - mean
-        return (abs(mean) if self.kind == "bias" else mean) - self.bound
+        """How far the mean is beyond a limit; below zero within them."""
+        low, high = self.limits()
+        return float(max(low - self.values.mean(), self.values.mean() - high))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,26 +92,26 @@ def decide(
 
     delta  the margin of a bias, in which the distance to other bounds is measured, too
     """
-    adjusted = holm(np.array([_p_value(some) for some in contrasts]))
+    tested = [replace(c, values=c.values[np.isfinite(c.values)]) for c in contrasts]
+    adjusted = holm(np.array([_p_value(some) for some in tested]))
     n_tests = int(np.isfinite(adjusted).sum())
     return [
-        _result(some, float(p_value), n_tests, delta, alpha)
-        for some, p_value in zip(contrasts, adjusted, strict=True)
+        _result(some, p_value, n_tests, delta, alpha)
+        for some, p_value in zip(tested, adjusted.tolist(), strict=True)
     ]
 
 
 def _p_value(contrasts: Contrasts) -> float:
     """Test a bias against zero on both sides, the others beyond their bound; NaN: no test."""
-    values = contrasts.known()
+    values = contrasts.values
     if not len(values) or contrasts.kind == "reported":
         return math.nan
     _, counts = np.unique(values, return_counts=True)
-    n_differing = len(values) - counts.max()
-    n_pseudo = 0 if n_differing >= _MIN_DIFFERING else _PSEUDO_PROMPTS
-    error, df = _std_error(values, n_pseudo)
+    is_plain = len(values) - counts.max() >= _MIN_DIFFERING
+    error, df = _std_error(values, 0 if is_plain else _PSEUDO_PROMPTS)
     if contrasts.kind == "bias":
-        return float(2 * special.stdtr(df, -abs(values.mean()) / error))
-    return float(special.stdtr(df, -contrasts.excess() / error))
+        return float(2 * stdtr(df, -abs(values.mean()) / error))
+    return float(stdtr(df, -contrasts.excess() / error))
 
 
 def _std_error(values: Array, n_pseudo: int) -> tuple[float, float]:
@@ -125,51 +125,55 @@ def _std_error(values: Array, n_pseudo: int) -> tuple[float, float]:
 def _result(
     contrasts: Contrasts, p_value: float, n_tests: int, delta: float, alpha: float
 ) -> Result:
-    values, kind, bound = contrasts.known(), contrasts.kind, contrasts.bound
     result = Result(
         probe=contrasts.probe,
-        kind=kind,
-        bound=bound,
-        n=len(values),
-        verdict="reported" if kind == "reported" else "cannot tell",
+        kind=contrasts.kind,
+        bound=contrasts.bound,
+        n=len(contrasts.values),
+        verdict="reported" if contrasts.kind == "reported" else "cannot tell",
     )
-    if not len(values):
+    if not result.n:
         return result
-    error, df = _std_error(values, _PSEUDO_PROMPTS)
+    estimate = float(contrasts.values.mean())
+    error, df = _std_error(contrasts.values, _PSEUDO_PROMPTS)
     half = float(t_quantile(df, level=1 - 2 * alpha)) * error
-    estimate = float(values.mean())
     low, high = estimate - half, estimate + half
-    result = replace(result, estimate=estimate, low=low, high=high)
-    if kind == "reported":
-        return result
-    result = replace(result, p_value=p_value)
-    within = {"bias": -bound < low and high < bound, "share": high < bound}
-    if within.get(kind, low > bound):
-        return replace(result, verdict="ok")
-    if p_value < alpha and contrasts.excess() >= 0:
-        return replace(result, verdict="biased")
-    return replace(result, need=_prompts_needed(contrasts, n_tests, delta, alpha))
+    least, most = contrasts.limits()
+    verdict, need = result.verdict, None
+    if verdict == "reported":
+        pass
+    elif least < low and high < most:
+        verdict = "ok"
+    elif p_value < alpha and contrasts.excess() >= 0:
+        verdict = "biased"
+    else:
+        need = _prompts_needed(contrasts, n_tests, delta, alpha)
+    return replace(
+        result,
+        verdict=verdict,
+        estimate=estimate,
+        low=low,
+        high=high,
+        p_value=known(p_value),
+        need=need,
+    )
 
 
 def _prompts_needed(
     contrasts: Contrasts, n_tests: int, delta: float, alpha: float
 ) -> int | None:
     """None where the estimate is so close to the bound that more prompts may not decide."""
-    values, excess, is_bias = (
-        contrasts.known(),
-        contrasts.excess(),
-        contrasts.kind == "bias",
-    )
+    values, excess = contrasts.values, contrasts.excess()
+    is_bias = contrasts.kind == "bias"
     unit = contrasts.bound if is_bias else delta
     if _CLOSE[0] * unit < excess < _CLOSE[1] * unit:
         return None
-    sd = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    sd, sides = float(values.std()), 2 if is_bias else 1
     if excess < 0:
-        margin = contrasts.bound if is_bias else -excess
-        need = prompts_for_ok(sd, margin, alpha, two_sided=is_bias)
+        need = prompts_for_ok(sd, unit if is_bias else -excess, alpha, sides=sides)
     else:
-        effect = abs(values.mean()) if is_bias else excess
-        need = _prompts(_z_found(n_tests, alpha, two_sided=is_bias), sd, float(effect))
+        distance = abs(float(values.mean())) if is_bias else excess
+        need = _prompts(_z_found(n_tests, alpha, sides), sd, distance)
     return need if need > len(values) else None
 
 
@@ -181,30 +185,32 @@ def smallest_effect(n: int, sd: float, n_tests: int, alpha: float = 0.05) -> flo
 
     sd  of the contrasts over prompts
     """
-    return _z_found(n_tests, alpha) * sd / math.sqrt(n)
+    return _z_found(n_tests, alpha, sides=2) * sd / math.sqrt(n)
 
 
 def prompts_for_ok(
-    sd: float, margin: float, alpha: float = 0.05, *, two_sided: bool = True
+    sd: float, margin: float, alpha: float = 0.05, *, sides: int = 2
 ) -> int:
     """Return how many prompts call a judge without any bias ok with 80 % power."""
-    z = special.ndtri(1 - alpha) + special.ndtri(0.9 if two_sided else 0.8)
-    return _prompts(float(z), sd, margin)
+    return _prompts(float(ndtri(1 - alpha) + ndtri(1 - 0.2 / sides)), sd, margin)
 
 
-def _z_found(n_tests: int, alpha: float, *, two_sided: bool = True) -> float:
+def _z_found(n_tests: int, alpha: float, sides: int) -> float:
     """Standard errors of an effect that is significant in 80 % of audits, at Holm's first step."""
-    tail = alpha / max(n_tests, 1) / (2 if two_sided else 1)
-    return float(special.ndtri(1 - tail) + special.ndtri(0.8))
+    return float(ndtri(1 - alpha / n_tests / sides) + ndtri(0.8))
 
 
 def _prompts(z: float, sd: float, distance: float) -> int:
-    """The least n whose z standard errors are at most `distance`; (z sd / distance)^2, and some for
+    """The least n whose z standard errors are at most `distance`: (z sd / distance)^2, and some for
     the pseudo-prompts, whose part in the variance of a contrast is 2 / n."""
-    plain = (z * sd / distance) ** 2
-    return math.ceil(
-        (plain + math.sqrt(plain**2 + 4 * _PSEUDO_PROMPTS * (z / distance) ** 2)) / 2
-    )
+    plain, pseudo = (z * sd / distance) ** 2, _PSEUDO_PROMPTS * (z / distance) ** 2
+    return math.ceil(plain / 2 + math.sqrt(plain**2 / 4 + pseudo))
+
+
+def points(effect: float) -> float:
+    """Return the rating difference at which a share of one half becomes one half + effect."""
+    share = min(max(0.5 + effect, 0.001), 0.999)
+    return 400.0 * math.log10(share / (1.0 - share))
 
 
 # audit.json
@@ -237,15 +243,12 @@ class Audit(Record):
     results: tuple[Result, ...]
     counts: Mapping[str, int] = field(default_factory=dict)
     gold: Sequence[Mapping[str, Any]] = ()
-    schema: int = SCHEMA
+    schema: int = 1
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Self:
         results = tuple(map(Result.from_dict, row["results"]))
         return super(Audit, cls).from_dict({**row, "results": results})
-
-    def named(self, verdict: str) -> list[Result]:
-        return [result for result in self.results if result.verdict == verdict]
 
 
 def write(path: Path, audits: Sequence[Audit]) -> Path:
@@ -268,12 +271,9 @@ def read(path: Path) -> list[Audit]:
         ) from None
 
 
-def keep(store_dir: Path, audits: Sequence[Audit]) -> list[Path]:
-    """Write each audit beside the store, where later runs find it; a newer one replaces it."""
-    return [
-        write(_place(store_dir, audit.judge_key, audit.rubric_key), [audit])
-        for audit in audits
-    ]
+def keep(store_dir: Path, audit: Audit) -> Path:
+    """Write an audit beside the store, where later runs find it; a newer one replaces it."""
+    return write(_place(store_dir, audit.judge_key, audit.rubric_key), [audit])
 
 
 def find(store_dir: Path, judge_key: str, rubric_key: str) -> Audit | None:
@@ -284,9 +284,3 @@ def find(store_dir: Path, judge_key: str, rubric_key: str) -> Audit | None:
 
 def _place(store_dir: Path, judge_key: str, rubric_key: str) -> Path:
     return store_dir / "audits" / f"{fingerprint([judge_key, rubric_key])}.json"
-
-
-def points(effect: float) -> float:
-    """Return the rating difference at which a share of one half becomes one half + effect."""
-    share = min(max(0.5 + effect, 0.001), 0.999)
-    return 400.0 * math.log10(share / (1.0 - share))

@@ -7,24 +7,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from elo_exp.analysis.agreement import shares_agreement
-from elo_exp.analysis.win_rates import clustered_interval, mean_error, share_interval
-from elo_exp.arrays import Array
+from elo_exp.analysis.agreement import verdict_agreement
+from elo_exp.analysis.win_rates import share_interval
 from elo_exp.data.gold import GoldPair
 from elo_exp.data.pairing import outcome
 from elo_exp.records import Judgment, Record
-
-_CLASSES = ("a", "tie", "b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldResult(Record):
     """Agreement with the labels of one subset; both orders of a pair are one observation.
 
-    accuracy       a flip between the orders counts as half
-    strict         a flip counts as wrong
-    low, high      of the 95 % interval of `accuracy`
-    kappa          Cohen's, of the classes a, tie and b, a flip being a tie; None where undefined
+    accuracy   mean over orders, so that a flip counts as half; low, high: its 95 % interval
+    strict     share of pairs that are right in all orders: a flip counts as wrong
+    kappa      Cohen's, of a, tie and b, a flip being a tie; None where undefined
     """
 
     subset: str
@@ -32,9 +28,9 @@ class GoldResult(Record):
     n_invalid: int
     n_flips: int
     accuracy: float | None = None
-    strict: float | None = None
     low: float | None = None
     high: float | None = None
+    strict: float | None = None
     kappa: float | None = None
     kappa_low: float | None = None
     kappa_high: float | None = None
@@ -47,53 +43,43 @@ def gold_results(
 
     judgments  by pair_id, of response_a as entrant_a; a pair without one is left out
     """
-    judged = [
-        (pair, judgments[pair.pair_id]) for pair in pairs if pair.pair_id in judgments
-    ]
-    subsets = sorted({pair.subset or "other" for pair, _ in judged})
-    return [
-        _result("all", judged),
-        *(
-            _result(name, [row for row in judged if (row[0].subset or "other") == name])
-            for name in subsets
-            if len(subsets) > 1
-        ),
-    ]
+    subsets: dict[str, list[tuple[GoldPair, Judgment]]] = {}
+    for pair in pairs:
+        if judgment := judgments.get(pair.pair_id):
+            subsets.setdefault(pair.subset or "other", []).append((pair, judgment))
+    found = [_result("all", [row for rows in subsets.values() for row in rows])]
+    if len(subsets) > 1:
+        found += [_result(name, rows) for name, rows in sorted(subsets.items())]
+    return found
 
 
 def _result(subset: str, judged: Sequence[tuple[GoldPair, Judgment]]) -> GoldResult:
-    valid = [(pair, judgment) for pair, judgment in judged if not judgment.invalid]
-    counts = GoldResult(
+    valid = [row for row in judged if not row[1].invalid]
+    result = GoldResult(
         subset=subset,
         n=len(valid),
         n_invalid=len(judged) - len(valid),
         n_flips=sum(bool(judgment.inconsistent) for _, judgment in valid),
     )
     if not valid:
-        return counts
+        return result
     right = [
-        [outcome(verdict) == pair.label for verdict in judgment.orders]
+        float(np.mean([outcome(verdict) == pair.label for verdict in judgment.orders]))
         for pair, judgment in valid
     ]
-    share = np.array([np.mean(orders) for orders in right])
-    _, prompt = np.unique([pair.prompt for pair, _ in valid], return_inverse=True)
-    n_prompts, accuracy = int(prompt.max()) + 1, float(share.mean())
-    interval = clustered_interval(
-        accuracy, mean_error(share - accuracy, prompt), n_prompts
-    ) or share_interval(accuracy, n_prompts)
-    agreement = shares_agreement(
-        _one_hot([pair.label for pair, _ in valid]),
-        _one_hot([_winner(judgment) for _, judgment in valid]),
-        prompt,
-        names=("labels", "judge"),
-        dimension=None,
+    accuracy = float(np.mean(right))
+    low, high = share_interval(accuracy, len(valid))
+    letters = {"a": "A", "tie": "TIE", "b": "B"}
+    agreement = verdict_agreement(
+        [(p.prompt, letters[p.label], letters[_winner(j)]) for p, j in valid],
+        names=("label", "judge"),
     )
     return replace(
-        counts,
+        result,
         accuracy=accuracy,
-        strict=float(np.mean([all(orders) for orders in right])),
-        low=interval[0],
-        high=interval[1],
+        low=low,
+        high=high,
+        strict=right.count(1.0) / len(right),
         kappa=agreement.kappa,
         kappa_low=agreement.ci_low,
         kappa_high=agreement.ci_high,
@@ -101,9 +87,6 @@ def _result(subset: str, judged: Sequence[tuple[GoldPair, Judgment]]) -> GoldRes
 
 
 def _winner(judgment: Judgment) -> str:
-    names = {judgment.entrant_a: "a", judgment.entrant_b: "b"}
-    return names.get(judgment.winner or "", "tie")
-
-
-def _one_hot(labels: Sequence[str]) -> Array:
-    return np.array([[float(label == name) for name in _CLASSES] for label in labels])
+    if judgment.winner is None:
+        return "tie"
+    return "a" if judgment.winner == judgment.entrant_a else "b"

@@ -12,25 +12,22 @@ from elo_exp import files
 from elo_exp.data import tables
 from elo_exp.records import Record, UserError, fingerprint, one_of
 
-# Our names of the columns, by those that a format requires.
-_FORMATS: Mapping[tuple[str, ...], Mapping[str, str]] = {
-    ("prompt", "response_a", "response_b", "label"): {},
-    ("input", "output_1", "output_2", "label"): {
-        "prompt": "input",
-        "response_a": "output_1",
-        "response_b": "output_2",
-    },
-    ("question", "response_A", "response_B", "label"): {
-        "prompt": "question",
-        "response_a": "response_A",
-        "response_b": "response_B",
-        "subset": "source",
-    },
+# By our name of a column: what files call it; those of a row, the first that is there.
+_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "prompt": ("prompt", "input", "question"),
+    "response_a": ("response_a", "output_1", "response_A"),
+    "response_b": ("response_b", "output_2", "response_B"),
+    "label": ("label",),
+    "subset": ("subset", "source"),
+    "author_a": ("author_a",),
+    "author_b": ("author_b",),
+    "reference": ("reference",),
 }
 _LABELS = {"1": "a", "2": "b", "A>B": "a", "B>A": "b", "A=B": "tie"}
-_TEXTS = ("prompt", "response_a", "response_b")
-_EXPECTED = " or ".join(f"({', '.join(keys)})" for keys in _FORMATS)
-_OPTIONAL = ("subset", "author_a", "author_b", "reference")
+_EXPECTED = (
+    "prompt, response_a, response_b and label (a, b or tie), or the columns of LLMBar or "
+    "JudgeBench"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,21 +73,15 @@ def _listed(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _pair(place: str, row: Mapping[str, Any]) -> GoldPair:
-    columns = next((c for keys, c in _FORMATS.items() if set(keys) <= set(row)), None)
-    if columns is None:
+    found = {}
+    for name, columns in _COLUMNS.items():
+        found[name] = next((tables.text(row[c]) for c in columns if c in row), None)
+    texts = [found[name] for name in ("prompt", "response_a", "response_b", "label")]
+    if None in texts:
         raise UserError(
-            f"{place}: has the columns {', '.join(map(str, row))}. Expected {_EXPECTED}."
+            f"{place}: has no text as prompt, response or label. Expected {_EXPECTED}."
         )
-    texts = {name: row[columns.get(name, name)] for name in _TEXTS}
-    for name, text in texts.items():
-        if not isinstance(text, str):
-            raise UserError(f"{place}: {name} is {text!r}. Expected a text.")
-    label = str(row["label"])
-    more = {name: tables.text(row.get(columns.get(name, name))) for name in _OPTIONAL}
-    fields = {
-        "pair_id": fingerprint(list(texts.values()))[:16],
-        "label": one_of(
-            f"{place}: label", _LABELS.get(label, label), ("a", "b", "tie")
-        ),
-    }
-    return GoldPair.from_dict({**fields, **texts, **more})
+    label = _LABELS.get(str(found["label"]), str(found["label"]))
+    one_of(f"{place}: label", label, ("a", "b", "tie"))
+    pair_id = fingerprint(texts[:3])[:16]
+    return GoldPair.from_dict({**found, "label": label, "pair_id": pair_id})
