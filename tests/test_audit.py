@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from elo_exp import pipeline
 from elo_exp.analysis import audit
 from elo_exp.analysis.audit import Audit, Contrasts, Result, decide
-from elo_exp.records import UserError
+from elo_exp.experiments.judged import audits
+from elo_exp.records import Judgment, UserError, Verdict
+from elo_exp.store.store import Store
+from tests.data import shipped
 
 
 def contrasts(*values: float, kind="bias", bound=0.05, probe="first shown"):
@@ -85,7 +89,7 @@ def test_prompts_needed_give_the_interval_its_length(sd: float):
         assert found == pytest.approx(z * sd / np.sqrt(n))
 
 
-def of_judge(**changes) -> Audit:
+def audit_of_judge(**changes) -> Audit:
     values = {
         "judge_key": "j",
         "judge_model": "lexical",
@@ -106,7 +110,7 @@ def of_judge(**changes) -> Audit:
 
 
 def test_an_audit_is_found_again_by_judge_and_rubric(tmp_path):
-    first = of_judge()
+    first = audit_of_judge()
     audit.keep(tmp_path, first)
     assert audit.find(tmp_path, "j", "r") == first
     assert audit.find(tmp_path, "j", "other") is None
@@ -125,3 +129,37 @@ def test_a_file_that_is_no_audit_is_refused(tmp_path):
 def test_points_of_an_effect():
     assert audit.points(0.05) == pytest.approx(35, abs=0.5)
     assert audit.points(0.11) == pytest.approx(78, abs=0.5)
+
+
+def test_a_run_finds_the_audit_of_its_judge_and_rubric_or_its_price(tmp_path):
+    judge, rubric = shipped("judge", "claude"), shipped("rubric", "factuality")
+    usage = {"input_tokens": 1000, "output_tokens": 100}
+    verdicts = [
+        Verdict(
+            cache_key=str(swap),
+            rubric_version="v1",
+            judge_model=judge.model,
+            position_swap=swap,
+            verdict="TIE",
+            usage=usage,
+        )
+        for swap in (False, True)
+    ]
+    judgment = Judgment(
+        prompt_id="p",
+        dimension="factuality",
+        entrant_a="a",
+        entrant_b="b",
+        winner=None,
+        inconsistent=False,
+        invalid=False,
+        raw=tuple(verdicts),
+    )
+    with Store(tmp_path / "store.sqlite") as store:
+        (without,) = audits(judge, [rubric], {"factuality": [judgment]}, store).values()
+        price = judge.prices_of(judge.model).dollars(usage, batched=True)
+        assert without == {"audit": {"dollars": pytest.approx(2800 * price)}}
+        key = pipeline.identify(judge).key
+        audit.keep(tmp_path, audit_of_judge(judge_key=key, rubric_key=rubric.key))
+        (found,) = audits(judge, [rubric], {"factuality": [judgment]}, store).values()
+        assert (found["audit"]["ok"], found["audit"]["date"][:4]) == (1, "2026")

@@ -359,7 +359,14 @@ def test_replaying_the_verdicts_gives_the_same_ratings(small: Ran):
     assert new["judge_quality"] == old["judge_quality"]
 
 
-OF_TEXTS = {"length", "repeats", "known_order", "strata", "invalid"}  # not of battles
+OF_TEXTS = {
+    "length",
+    "repeats",
+    "known_order",
+    "strata",
+    "invalid",
+    "audit",
+}  # not of battles
 
 
 def test_rating_the_battles_file_by_dimension_gives_the_same_ratings(demo: Ran):
@@ -375,7 +382,12 @@ def test_rating_the_battles_file_by_dimension_gives_the_same_ratings(demo: Ran):
         assert set(found) >= OF_TEXTS
         for name in OF_TEXTS:
             del found[name]
-    assert [row["n_refused"] for row in whole["responses"]] == [10, 6, 0, 37]
+    assert [row["flags"] for row in whole["responses"]] == [
+        [],
+        ["phrases"],
+        ["phrases"],
+        ["refused"],
+    ]
     whole["responses"] = []
     assert rated.read("ratings.json") == numbers(whole)
     assert rated.read("elo_results.json") == numbers(demo.read("elo_results.json"))

@@ -1,4 +1,4 @@
-"""Odd answers: empty, refusing, cut off, repeated."""
+"""Odd answers: repeated, boilerplate, short, refusing, cut off."""
 
 import pytest
 
@@ -16,18 +16,44 @@ def check(*texts: str, reason: str = "stop") -> ResponseCheck:
     return check_responses("m", responses)
 
 
+def own(n: int) -> list[str]:
+    return [f"Take {dose} mg, and see a doctor about it." for dose in range(n)]
+
+
+def echoing(n: int) -> list[str]:
+    """A null model: repeats the question, and varies its end."""
+    empty = "the answer that follows is right and complete in every way that matters"
+    return [f"Asked about number {i} {i} {i}, {empty}, {i}" for i in range(n)]
+
+
 def test_answers_of_their_own_are_nothing_odd():
-    found = check(*(f"Take {dose} mg, and see a doctor." for dose in range(20)))
-    assert not found.is_odd
-    assert (found.n_responses, found.n_repeated, found.repeated_text) == (20, 0, None)
+    found = check(*own(20))
+    assert found.flags == ()
+    assert (found.n_responses, found.one_text, found.text) == (20, 1 / 20, None)
+    assert check().flags == ()
 
 
-def test_one_answer_to_more_than_a_tenth_of_the_prompts_is_repeated():
-    own = [f"Answer {i}." for i in range(18)]
-    assert not check(*own, "Yes.", "Yes.").is_odd
-    found = check(*own[:17], "Yes.", " Yes. ", "Yes.\n")
-    assert found.is_repeated
-    assert (found.n_repeated, found.repeated_text) == (3, "Yes.")
+@pytest.mark.parametrize(
+    ("texts", "flags"),
+    [
+        ([*own(97), "Yes it is.", "YES, it is", "Yes! It is."], ("one_text",)),
+        ([*own(98), "Yes it is.", "Yes it is."], ()),  # two may be chance
+        (own(47) * 2, ("repeated",)),
+        ([*own(85), *echoing(15)], ("phrases",)),
+        ([*own(89), "", " \n", *map(str, range(9))], ("short",)),
+        ([*own(92), *map(str, range(8))], ()),
+        ([*own(3), "", "Yes."], ()),  # of few answers, three at least
+    ],
+)
+def test_a_check_is_flagged_from_its_limit_on(texts, flags):
+    assert check(*texts).flags == flags
+
+
+def test_boilerplate_is_a_share_of_runs_of_eight_words():
+    """Each answer of 20 words has 13 runs; the shared phrase of 13 words has 6 of them."""
+    found = check(*echoing(20))
+    assert found.phrases == pytest.approx(6 / 13)
+    assert found.repeated == 0
 
 
 @pytest.mark.parametrize(
@@ -38,8 +64,11 @@ def test_one_answer_to_more_than_a_tenth_of_the_prompts_is_repeated():
         "I apologize, but I am unable to answer this question.",
     ],
 )
-def test_a_refusal_is_counted_by_its_beginning(text: str):
-    assert check("Yes, twice a day.", text).n_refused == 1
+def test_a_refusal_is_known_by_its_beginning(text: str):
+    texts = [f"{text} ({i})" for i in range(3)]
+    found = check(*own(7), *texts)
+    assert found.refused == 0.3
+    assert "refused" in found.flags
 
 
 @pytest.mark.parametrize(
@@ -47,11 +76,9 @@ def test_a_refusal_is_counted_by_its_beginning(text: str):
     ["I can't stress enough that you should call a doctor.", "Sorry to hear that."],
 )
 def test_what_only_sounds_like_a_refusal_is_none(text: str):
-    assert check("Yes, twice a day.", text).n_refused == 0
+    assert check("Yes, twice a day.", text).refused == 0
 
 
-def test_empty_refused_and_cut_off_answers_are_counted():
-    assert check("", " \n", "Yes.").n_empty == 2
-    assert check("No.", reason="refusal").n_refused == 1
+def test_what_the_api_reports_is_counted():
+    assert check("No.", reason="refusal").refused == 1
     assert check("It depends on", reason="length").n_cut_off == 1
-    assert not check().is_odd

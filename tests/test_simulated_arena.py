@@ -116,7 +116,9 @@ def test_it_ends_with_how_near_the_truth_it_came(ran: Ran):
         f"newcomer: placed {placed}, truly 993, known because its voters are simulated: inside. "
         f"The verdicts as they are: {as_they_are}."
     )
-    assert ran.out.split("\n\nfiles")[0].endswith(line)
+    *_, last, audited = ran.out.split("\n\nfiles")[0].splitlines()
+    assert last == line
+    assert audited == "Judge not audited (experiment=audit)."
     page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
     assert line in page.said
     assert "Simulated voters: " in page.said

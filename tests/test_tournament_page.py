@@ -14,16 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elo_exp.analysis import audit
+from elo_exp.analysis.audit import Result
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.shrinkage import shrink
-from elo_exp.analysis.standings import Standings, rate
+from elo_exp.analysis.standings import Standings, rate, with_diagnoses
 from elo_exp.figures import elo, ratings
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot, Response
-from elo_exp.report import artifacts, tournament_page
+from elo_exp.report import artifacts, tournament_console, tournament_page
 from elo_exp.report.checks import Check, checks
 from elo_exp.report.findings import finding
 from elo_exp.report.formats import percent, percent_reached
@@ -31,6 +33,7 @@ from elo_exp.store.usage import Usage
 from tests.data import DIMENSIONS, PROBES, by_dimension, shipped
 from tests.pages import Reader
 from tests.simulation import Tournament
+from tests.test_audit import audit_of_judge
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -245,19 +248,62 @@ def test_a_leader_is_named_with_the_evidence():
     assert f"expected win rate {share}." in said
 
 
-def test_one_answer_to_many_prompts_needs_caution_and_is_named():
+@pytest.mark.parametrize(
+    ("model", "words"), [("a", "The judge prefers a."), ("c", "a leads.")]
+)
+def test_odd_answers_are_named_and_need_caution_where_they_are_the_leaders(
+    model: str, words: str
+):
     standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
     constant = check_responses(
-        "a",
+        model,
         {
-            f"p{i}": Response(entrant_id="a", prompt_id=f"p{i}", response_text="Yes.")
+            f"p{i}": Response(entrant_id="m", prompt_id=f"p{i}", response_text="Yes.")
             for i in range(9)
         },
     )
     found = dataclasses.replace(standings, responses=[constant])
     said = page(found).said
-    assert "The judge prefers a." in said
-    assert "a gave the same answer to 100 % of the prompts." in said
+    assert words in said
+    assert f"one text: {model} 100 %; repeated texts: {model} 100 %" in said
+    assert f"answers       one text: {model} 100 %" in tournament_console.text(found)
+
+
+@pytest.mark.parametrize(
+    ("probe", "estimate", "words"),
+    [
+        ("injection: plea", 0.2, "The judge prefers a."),
+        ("formatting", 0.11, "a leads."),
+    ],
+)
+def test_an_audit_is_quoted_and_one_that_found_the_judge_obedient_needs_caution(
+    probe: str, estimate: float, words: str
+):
+    results = [
+        Result(probe=probe, kind="bias", bound=0.05, n=93, verdict="biased", estimate=estimate),
+        *(Result(probe=str(i), kind="share", bound=0.05, n=93, verdict="ok") for i in range(13)),
+        Result(probe="twin", kind="reported", bound=0.05, n=93, verdict="reported"),
+    ]  # fmt: skip
+    audited = audit.summary(audit_of_judge(results=tuple(results)))
+    standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
+    found = with_diagnoses(standings, {"d": {"audit": audited}})
+    points = round(400 * np.log10((0.5 + estimate) / (0.5 - estimate)))
+    line = (
+        f"Judge audited 2026-11-22 for d: 13 ok, 1 biased ({probe} +{estimate:.2f}, about {points} "
+        "Elo), 0 undecided."
+    )
+    said = page(found).said
+    assert words in said
+    assert line in said
+    assert line in re.sub(r"\s+", " ", tournament_console.text(found))
+
+
+def test_a_run_without_an_audit_says_what_one_costs():
+    standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
+    found = with_diagnoses(standings, {"d": {"audit": {"dollars": 33.4}}})
+    line = "Judge not audited (experiment=audit, about $33)."
+    assert line in page(found).said
+    assert line in tournament_console.text(found)
 
 
 @pytest.mark.parametrize(

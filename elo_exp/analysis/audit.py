@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -213,7 +214,7 @@ def points(effect: float) -> float:
     return 400.0 * math.log10(share / (1.0 - share))
 
 
-# audit.json
+# audit.json, and what later runs say of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,3 +285,24 @@ def find(store_dir: Path, judge_key: str, rubric_key: str) -> Audit | None:
 
 def _place(store_dir: Path, judge_key: str, rubric_key: str) -> Path:
     return store_dir / "audits" / f"{fingerprint([judge_key, rubric_key])}.json"
+
+
+def summary(audit: Audit) -> dict[str, Any]:
+    """Return what later runs quote: its verdicts by number, and each bias."""
+    verdicts = Counter(result.verdict for result in audit.results)
+    biased = [
+        {
+            "probe": r.probe,
+            "estimate": r.estimate,
+            "points": points(r.estimate or 0.0) if r.kind == "bias" else None,
+        }
+        for r in audit.results
+        if r.verdict == "biased"
+    ]
+    return {
+        "date": audit.date,
+        "n_prompts": audit.n_prompts,
+        "ok": verdicts["ok"],
+        "biased": biased,
+        "undecided": verdicts["cannot tell"],
+    }

@@ -1,4 +1,7 @@
-"""What is odd about an entrant's answers: empty, refusing, cut off, or the same on many prompts."""
+"""What is odd about an entrant's answers, seen without any judge.
+
+The limits lie above all but gamed systems among 227 that answered the 805 prompts of AlpacaEval.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,18 @@ from dataclasses import dataclass
 
 from elo_exp.records import Record, Response
 
-REPEATED = 0.10  # of the prompts: the same answer to more of them is no answer to each
+# The share of answers from which on a check is flagged; that of three, where they are few.
+LIMITS: Mapping[str, float] = {
+    "one_text": 0.02,
+    "repeated": 0.05,
+    "phrases": 0.05,
+    "short": 0.10,
+    "refused": 0.20,
+}
+_MIN_ANSWERS = 3
+_SHORT = 3  # words
+_RUN = 8  # words
+_BEGINNING = 120  # words of an answer in which runs are compared
 _REFUSAL = re.compile(
     r"(i'?m sorry,? but i|i apologi[sz]e,? but i|sorry,? i|i)"
     r" (can'?t|can ?not|am unable to|am not able to|won'?t)"
@@ -20,43 +34,63 @@ _REFUSAL = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseCheck(Record):
-    """Counts over the answers of one entrant."""
+    """What one entrant's answers have in common; texts are compared without case and punctuation.
+
+    one_text   share of the answers that are its most frequent text, which begins with `text`
+    repeated   share of the answers whose text occurs twice or more
+    phrases    share of the runs of eight words that stand in 5 % of its answers, and three at least
+    short      share of the answers of fewer than three words
+    refused    share of the answers that the API calls a refusal, or that begin as refusals do
+    n_cut_off  answers at the limit of their length
+    flags      the checks whose limit is reached
+    """
 
     model: str
     n_responses: int
-    n_empty: int
-    n_refused: int
-    n_cut_off: int  # at the limit of their length
-    n_repeated: int  # prompts that got its most frequent answer, if more than one did
-    repeated_text: str | None  # the beginning of that answer
-
-    @property
-    def is_repeated(self) -> bool:
-        return self.n_repeated > REPEATED * self.n_responses
-
-    @property
-    def is_odd(self) -> bool:
-        """Whether a reader of the leaderboard must know."""
-        return self.is_repeated or self.n_empty > 0 or self.n_refused > 0
+    one_text: float
+    repeated: float
+    phrases: float
+    short: float
+    refused: float
+    n_cut_off: int
+    text: str | None
+    flags: tuple[str, ...]
 
 
 def check_responses(model: str, responses: Mapping[str, Response]) -> ResponseCheck:
-    """Count what is odd about an entrant's answers, by prompt.
-
-    A refusal is one that the API reports, or that begins as refusals do.
-    """
-    texts = {p: response.response_text.strip() for p, response in responses.items()}
-    counts = Counter(text for text in texts.values() if text)
-    ((text, n),) = counts.most_common(1) or [("", 0)]
+    """Check an entrant's answers, by prompt."""
+    words = [re.findall(r"\w+", r.response_text.lower()) for r in responses.values()]
+    texts = Counter(" ".join(some) for some in words if some)
+    ((text, n_one_text),) = texts.most_common(1) or [("", 0)]
+    n = max(len(responses), 1)
+    least = max(_MIN_ANSWERS, LIMITS["phrases"] * n)
+    runs = Counter(run for some in words for run in _runs(some[:_BEGINNING]))
+    n_common = sum(count for count in runs.values() if count >= least)
+    shares = {
+        "one_text": n_one_text / n,
+        "repeated": sum(count for count in texts.values() if count > 1) / n,
+        "phrases": n_common / max(runs.total(), 1),
+        "short": sum(len(some) < _SHORT for some in words) / n,
+        "refused": sum(map(_is_refusal, responses.values())) / n,
+    }
     return ResponseCheck(
         model=model,
         n_responses=len(responses),
-        n_empty=sum(not text for text in texts.values()),
-        n_refused=sum(
-            response.finish_reason == "refusal" or bool(_REFUSAL.match(texts[p]))
-            for p, response in responses.items()
-        ),
         n_cut_off=sum(r.finish_reason == "length" for r in responses.values()),
-        n_repeated=n if n > 1 else 0,
-        repeated_text=text[:80] if n > 1 else None,
+        text=text[:80] if n_one_text > 1 else None,
+        flags=tuple(
+            name
+            for name, limit in LIMITS.items()
+            if shares[name] >= max(limit, _MIN_ANSWERS / n)
+        ),
+        **shares,
     )
+
+
+def _runs(words: list[str]) -> set[tuple[str, ...]]:
+    return {tuple(words[i : i + _RUN]) for i in range(len(words) - _RUN + 1)}
+
+
+def _is_refusal(response: Response) -> bool:
+    is_reported = response.finish_reason == "refusal"
+    return is_reported or bool(_REFUSAL.match(response.response_text.strip()))

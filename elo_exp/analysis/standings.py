@@ -210,7 +210,7 @@ def _diagnoses(battles: Battles, dimension: str) -> dict[str, Any]:
     }
 
 
-def _added(
+def with_diagnoses(
     standings: Standings, found: Mapping[str, Mapping[str, Any]], **changes: Any
 ) -> Standings:
     """The standings with more diagnoses, by dimension."""
@@ -254,7 +254,7 @@ def with_texts(
             "repeats": repeat_agreement(mine, dimension=dimension).to_dict(),
             "invalid": invalid,
         }
-    return _added(standings, found, responses=responses)
+    return with_diagnoses(standings, found, responses=responses)
 
 
 def with_strata(
@@ -278,7 +278,7 @@ def with_strata(
         varied = most_varied_gap(boards)
         strata_found = {**test, "ratings": ratings, "most_varied_gap": varied}
         found[dimension] = {"strata": strata_found}
-    return _added(standings, found)
+    return with_diagnoses(standings, found)
 
 
 def with_known_order(
@@ -307,7 +307,7 @@ def with_known_order(
             "n_significant": sum(bool(d.significant) for d in recovered),
         }
         found[dimension] = {"known_order": order}
-    return _added(standings, found)
+    return with_diagnoses(standings, found)
 
 
 def with_judges(

@@ -30,7 +30,7 @@ from elo_exp.data.battles import Battles
 from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants.probe import GradedProbe
 from elo_exp.experiments import Context, Report, placement_run
-from elo_exp.experiments.judged import Judged, answer_share
+from elo_exp.experiments.judged import Judged, answer_share, audits
 from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import write_jsonl
 from elo_exp.judges import Judge, PaidJudge
@@ -242,6 +242,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         run.rubric.dimension,
         context.run_dir,
     )
+    comparisons, judgments = {dimension: run.comparisons}, {dimension: run.judgments}
     quality = judge_quality(run.judgments, dimension=dimension)
     ((name, method),) = experiment.rating.items()
     boards = {name: found.board}
@@ -264,18 +265,16 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         companions={key: {dimension: board} for key, board in boards.items()},
         win_rates=[],
         judges_agreement=[found.calibration.agreement] if found.calibration else [],
+        diagnoses=audits(experiment.judge, [run.rubric], judgments, context.store),
     )
     if experiment.arena.union:
         by_arena = {q: q.partition(":")[0] for q in found.human.questions}
-        votes = replace(
-            rated, battles={dimension: found.human}, diagnoses={dimension: {}}
-        )
+        votes = replace(rated, battles={dimension: found.human})
         votes = standings.with_strata(votes, by_arena, method.rate)
         rated = replace(rated, diagnoses=votes.diagnoses)
     settings: dict[str, Any] = {"method": name}
     if is_dataclass(method):
         settings |= asdict(method)
-    comparisons, judgments = {dimension: run.comparisons}, {dimension: run.judgments}
     judging = artifacts.write_judging(
         run_dir,
         responses=run.responses,
@@ -318,7 +317,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
     verdicts = tracked.verdict_rows(comparisons, judgments)
     return Report(
         headline=math.nan if headline is None else headline,
-        text=placement_report.text(found, quality),
+        text=placement_report.text(found, quality, rated.diagnoses),
         facts=facts,
         artifacts=[*judging, *written],
         metrics=placement_report.metrics(found, quality),

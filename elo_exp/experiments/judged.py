@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from elo_exp import pipeline
+from elo_exp.analysis import audit
+from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants import Entrant, HostedEntrant
 from elo_exp.experiments import ReadsFiles, Report
 from elo_exp.judges import Judge, PaidJudge
-from elo_exp.records import Prompt, UserError
+from elo_exp.records import Judgment, Prompt, UserError
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Natural, Orders, Share
 
 logger = logging.getLogger(__name__)
+
+_AUDIT_QUERIES = 2800  # of 40 prompts
 
 
 @dataclass(kw_only=True)
@@ -155,6 +159,28 @@ def preflight(
         prompts, entrants, store
     ):
         judge.preflight()
+
+
+def audits(
+    judge: Judge,
+    rubrics: Sequence[Rubric],
+    judgments: Mapping[str, Sequence[Judgment]],
+    store: Store,
+) -> dict[str, dict[str, Any]]:
+    """Return the diagnosis `audit` of each dimension: what an audit of this judge and rubric found,
+    or what it would cost, by the tokens of the judgments."""
+    key, dollars = pipeline.identify(judge).key, None
+    usages = [v.usage for some in judgments.values() for j in some for v in j.raw]
+    if isinstance(judge, PaidJudge) and (prices := judge.prices_of(judge.model)):
+        batched = judge.transport == "batches"
+        paid = sum(prices.dollars(usage, batched=batched) for usage in usages)
+        dollars = _AUDIT_QUERIES * paid / max(len(usages), 1)
+    found = {}
+    for rubric in rubrics:
+        known = audit.find(store.path.parent, key, rubric.key)
+        diagnosis = audit.summary(known) if known else {"dollars": dollars}
+        found[rubric.dimension] = {"audit": diagnosis}
+    return found
 
 
 def parse_shard(shard: str) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from elo_exp.data import bank, battles, pairing
 from elo_exp.data.battles import Battles
 from elo_exp.entrants import OfKnownQuality
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Judging, answer_share
+from elo_exp.experiments.judged import Judging, answer_share, audits
 from elo_exp.experiments.pairwise import Comparisons, Judgments, Pairwise
 from elo_exp.experiments.standings import report
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
@@ -100,6 +100,9 @@ class Tournament(Pairwise):
             strata = bank.strata(Path(self.prompts.bank_path), self.stratum)
             found = standings.with_strata(found, strata, self._primary.rate)
         found = standings.with_known_order(found, self._known_orders())
+        found = standings.with_diagnoses(
+            found, audits(self.judge, self._rubrics, judgments, store)
+        )
         others = pipeline.other_judges(
             comparisons,
             self._rubrics,

@@ -16,6 +16,7 @@ FIRST_SHOWN = 0.45, 0.55
 MAX_INVALID = 0.02
 MISFIT = 0.10  # of a win rate, observed minus predicted
 ALPHA = 0.05  # of the test of transitivity
+_FATAL = ("injection", "constant", "ladder")  # probes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,8 @@ def checks(
         *_length(diagnosis.get("length"), leaders),
         *(_of_judgments(quality) if quality and quality.n_judgments else ()),
         *_invalid_by_entrant(diagnosis.get("invalid") or ()),
-        *_responses(responses),
+        *_responses(responses, leaders[:1]),
+        *_audit(diagnosis.get("audit")),
         *_fit(diagnosis.get("pair_residuals") or ()),
         *_transitivity(diagnosis.get("transitivity"), diagnosis.get("cycles")),
     ]
@@ -119,23 +121,40 @@ def _invalid_by_entrant(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     )
 
 
-def _responses(found: Sequence[ResponseCheck]) -> Iterator[Check]:
+def _responses(
+    found: Sequence[ResponseCheck], leader: Sequence[str]
+) -> Iterator[Check]:
     """One answer to many prompts is no answer to any of them, however the judge ranks it."""
     if not found:
         return
-    repeated = [row.model for row in found if row.is_repeated]
-    odd = [row.model for row in found if row.is_odd]
-    state = "caution" if repeated else "note" if odd else "pass"
+    flagged = {
+        row.model: {name: getattr(row, name) for name in row.flags}
+        for row in found
+        if row.flags
+    }
+    state = "caution" if flagged.keys() & set(leader) else "note"
     yield Check(
         name="responses",
-        state=state,
-        value=max(row.n_repeated / max(row.n_responses, 1) for row in found),
-        about={
-            "repeated": repeated,
-            "empty": sum(row.n_empty for row in found),
-            "refusing": sum(row.n_refused for row in found),
-            "cut off": sum(row.n_cut_off for row in found),
-        },
+        state=state if flagged else "pass",
+        value=len(flagged) / len(found),
+        about={"flagged": flagged, "cut off": sum(row.n_cut_off for row in found)},
+    )
+
+
+def _audit(found: Mapping[str, Any] | None) -> Iterator[Check]:
+    """A judge that obeys an answer, or does not tell good from bad, decides nothing."""
+    if found is None:
+        return
+    if not found.get("date"):
+        yield Check(name="audit", state="unchecked")
+        return
+    biased = [row["probe"] for row in found["biased"]]
+    is_fatal = any(probe.partition(":")[0] in _FATAL for probe in biased)
+    yield Check(
+        name="audit",
+        state="caution" if is_fatal else "note" if biased else "pass",
+        value=float(len(biased)),
+        about=found,
     )
 
 

@@ -17,7 +17,7 @@ from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Battle, Comparison, Judgment, Plot
 from elo_exp.report import artifacts, tournament_page, viewer
 from elo_exp.report.formats import NONE, between, number, percent
-from elo_exp.report.page import colors, cost, render, scale
+from elo_exp.report.page import colors, cost, render, scale, template
 
 _TOP = 3  # of the leaderboard on the console
 _AROUND = 4  # on either side of a placed model
@@ -290,7 +290,11 @@ def calibration_lines(placement: Placement) -> Iterator[str]:
 # The console
 
 
-def text(placement: Placement, quality: JudgeQuality) -> str:
+def text(
+    placement: Placement,
+    quality: JudgeQuality,
+    diagnoses: Mapping[str, Mapping[str, Any]],
+) -> str:
     """Return the headline, the top of the leaderboard and the surroundings of placed models."""
     board = placement.board
     head = ["rank", "model", board.label, "95 % CI", "ranks", "battles"]
@@ -318,6 +322,7 @@ def text(placement: Placement, quality: JudgeQuality) -> str:
         flips = f"{quality.n_flips} of {quality.n_two_order} comparisons flipped"
     lines_of_models = (_caution_line, by_judge_line, soft_line, held_out_line)
     about = [line(placement, m) for m in placement.placed for line in lines_of_models]
+    words: Any = template("judge_words.j2").module
     lines = [
         f"{headline(placement)}.",
         f"{placement.arena}: {len(placement.human):,} {placement.votes} battles of "
@@ -328,6 +333,7 @@ def text(placement: Placement, quality: JudgeQuality) -> str:
         *(line for line in about if line),
         *calibration_lines(placement),
         *filter(None, [truth_line(placement, m) for m in placement.placed]),
+        words.audited(diagnoses).strip(),
     ]
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 
