@@ -111,11 +111,11 @@ def audit_of_judge(**changes) -> Audit:
 
 def test_an_audit_is_found_again_by_judge_and_rubric(tmp_path):
     first = audit_of_judge()
-    audit.keep(tmp_path, first)
+    audit.keep(tmp_path, [first])
     assert audit.find(tmp_path, "j", "r") == first
     assert audit.find(tmp_path, "j", "other") is None
     newer = dataclasses.replace(first, n_prompts=143)
-    audit.keep(tmp_path, newer)
+    audit.keep(tmp_path, [newer])
     assert audit.find(tmp_path, "j", "r") == newer
 
 
@@ -160,6 +160,6 @@ def test_a_run_finds_the_audit_of_its_judge_and_rubric_or_its_price(tmp_path):
         price = judge.prices_of(judge.model).dollars(usage, batched=True)
         assert without == {"audit": {"dollars": pytest.approx(2800 * price)}}
         key = pipeline.identify(judge).key
-        audit.keep(tmp_path, audit_of_judge(judge_key=key, rubric_key=rubric.key))
+        audit.keep(tmp_path, [audit_of_judge(judge_key=key, rubric_key=rubric.key)])
         (found,) = audits(judge, [rubric], {"factuality": [judgment]}, store).values()
         assert (found["audit"]["ok"], found["audit"]["date"][:4]) == (1, "2026")

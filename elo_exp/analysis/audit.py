@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -169,12 +168,13 @@ def _prompts_needed(
     unit = contrasts.bound if is_bias else delta
     if _CLOSE[0] * unit < excess < _CLOSE[1] * unit:
         return None
-    sd, sides = float(values.std()), 2 if is_bias else 1
+    sd = float(values.std())
     if excess < 0:
-        need = prompts_for_ok(sd, unit if is_bias else -excess, alpha, sides=sides)
+        margin = unit if is_bias else -excess
+        need = prompts_for_ok(sd, margin, alpha, two_sided=is_bias)
     else:
         distance = abs(float(values.mean())) if is_bias else excess
-        need = _prompts(_z_found(n_tests, alpha, sides), sd, distance)
+        need = _prompts(_z_found(n_tests, alpha, 2 if is_bias else 1), sd, distance)
     return need if need > len(values) else None
 
 
@@ -190,10 +190,11 @@ def smallest_effect(n: int, sd: float, n_tests: int, alpha: float = 0.05) -> flo
 
 
 def prompts_for_ok(
-    sd: float, margin: float, alpha: float = 0.05, *, sides: int = 2
+    sd: float, margin: float, alpha: float = 0.05, *, two_sided: bool = True
 ) -> int:
     """Return how many prompts call a judge without any bias ok with 80 % power."""
-    return _prompts(float(ndtri(1 - alpha) + ndtri(1 - 0.2 / sides)), sd, margin)
+    z = ndtri(1 - alpha) + ndtri(0.9 if two_sided else 0.8)
+    return _prompts(float(z), sd, margin)
 
 
 def _z_found(n_tests: int, alpha: float, sides: int) -> float:
@@ -251,6 +252,9 @@ class Audit(Record):
         results = tuple(map(Result.from_dict, row["results"]))
         return super(Audit, cls).from_dict({**row, "results": results})
 
+    def named(self, verdict: str) -> list[Result]:
+        return [result for result in self.results if result.verdict == verdict]
+
 
 def write(path: Path, audits: Sequence[Audit]) -> Path:
     """Write audit.json: an object by dimension."""
@@ -272,9 +276,10 @@ def read(path: Path) -> list[Audit]:
         ) from None
 
 
-def keep(store_dir: Path, audit: Audit) -> Path:
-    """Write an audit beside the store, where later runs find it; a newer one replaces it."""
-    return write(_place(store_dir, audit.judge_key, audit.rubric_key), [audit])
+def keep(store_dir: Path, audits: Sequence[Audit]) -> None:
+    """Write each audit beside the store, where later runs find it; a newer one replaces it."""
+    for audit in audits:
+        write(_place(store_dir, audit.judge_key, audit.rubric_key), [audit])
 
 
 def find(store_dir: Path, judge_key: str, rubric_key: str) -> Audit | None:
@@ -289,20 +294,18 @@ def _place(store_dir: Path, judge_key: str, rubric_key: str) -> Path:
 
 def summary(audit: Audit) -> dict[str, Any]:
     """Return what later runs quote: its verdicts by number, and each bias."""
-    verdicts = Counter(result.verdict for result in audit.results)
     biased = [
         {
-            "probe": r.probe,
-            "estimate": r.estimate,
-            "points": points(r.estimate or 0.0) if r.kind == "bias" else None,
+            "probe": result.probe,
+            "estimate": result.estimate,
+            "points": points(result.estimate or 0.0) if result.kind == "bias" else None,
         }
-        for r in audit.results
-        if r.verdict == "biased"
+        for result in audit.named("biased")
     ]
     return {
         "date": audit.date,
         "n_prompts": audit.n_prompts,
-        "ok": verdicts["ok"],
+        "ok": len(audit.named("ok")),
         "biased": biased,
-        "undecided": verdicts["cannot tell"],
+        "undecided": len(audit.named("cannot tell")),
     }
