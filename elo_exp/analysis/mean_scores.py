@@ -2,75 +2,76 @@
 
 from __future__ import annotations
 
-import numpy as np
-from scipy import sparse, special
+from collections import Counter
+from collections.abc import Sequence
 
-from elo_exp.arrays import Array
-from elo_exp.data.scores import Scores
+import numpy as np
+from scipy import sparse
+
+from elo_exp.data.scores import Score
 from elo_exp.ratings.bradley_terry import sandwich
-from elo_exp.ratings.games import numbered
 from elo_exp.ratings.leaderboard import Leaderboard, with_intervals
 from elo_exp.records import UserError
 
 
 def mean_scores(
-    scores: Scores, *, dimension: str, allow_missing: bool = False
+    dimension: str, rows: Sequence[Score], allow_missing: bool
 ) -> Leaderboard:
     """Return mean scores over the items that all entrants have, with item-clustered intervals.
 
-    theta = mean of x_i, V = n/(n-1) sum over clusters of psi psi', psi = (x_i - theta) / items:
-    the standard error of a difference is that of the paired differences (Miller 2024). Two entrants
-    whose scores are 0 or 1 on independent items are also compared by McNemar's test.
-    Raises UserError where fewer than half of the items are in common, unless `allow_missing`.
+    x_i is the mean of an item's draws, theta the mean of x_i, V = n/(n-1) sum over clusters of
+    psi psi' with psi = (x_i - theta) / items: the standard error of a difference is that of the
+    paired differences (Miller 2024). Two entrants whose scores are 0 or 1 on independent items are
+    also compared by McNemar's mid-p test: half of the items that only one of them got right are its
+    own by chance, and the observed split counts half (Fagerland, Lydersen and Laake 2013).
+    Raises UserError for a score that stands twice, and where fewer than half of the items are in
+    common, unless `allow_missing`.
     """
-    is_common = np.isfinite(scores.value).all(axis=1)
-    n_items, m = scores.value.shape
-    n = int(is_common.sum())
+    twice, n = Counter((r.entrant, r.item, r.draw) for r in rows).most_common(1)[0]
+    if n > 1:
+        raise UserError(f"{dimension}: found {n} scores of {twice}. Expected one.")
+    entrants, entrant = np.unique([row.entrant for row in rows], return_inverse=True)
+    items, first, item = np.unique(
+        [row.item for row in rows], return_index=True, return_inverse=True
+    )
+    value = np.array([row.value for row in rows], dtype=np.float64)
+    is_known, m = np.isfinite(value), len(entrants)
+    total, n_draws = np.zeros((2, len(items), m))
+    np.add.at(total, (item, entrant), np.where(is_known, value, 0.0))
+    np.add.at(n_draws, (item, entrant), is_known)
+    is_common = n_draws.all(axis=1)
+    x = total[is_common] / n_draws[is_common]
+    n, n_items = len(x), len(items)
     if not n or (2 * n < n_items and not allow_missing):
-        hint = "allow_missing=true compares them on these." if n else "Check the files."
         raise UserError(
-            f"{dimension}: found {n:,} of {n_items:,} items with a score of each of the "
-            f"{m} entrants. Expected at least half. {hint}"
+            f"{dimension}: found {n:,} of {n_items:,} items with a score of each of the {m} "
+            "entrants. Expected at least half; allow_missing=true compares them on fewer."
         )
-    value = scores.value[is_common]
-    rating = value.mean(axis=0)
-    clusters, cluster = numbered(scores.cluster[is_common])
-    n_clusters = len(clusters)
-    member = sparse.csr_array((np.ones(n), (cluster, np.arange(n))))
-    by_cluster = sparse.csr_array(member @ (value - rating))
-    covariance = sandwich(np.eye(m) / n, by_cluster, m)
+    names = [rows[i].cluster or rows[i].item for i in first[is_common]]
+    clusters, cluster = np.unique(names, return_inverse=True)
+    by_cluster = np.zeros((len(clusters), m))
+    np.add.at(by_cluster, cluster, x - x.mean(axis=0))
+    covariance = sandwich(np.eye(m) / n, sparse.csr_array(by_cluster), m)
+    n_clusters, n_missing = len(clusters), int((~is_known).sum())
+    found: dict[str, float | None]
+    found = {"n_items": n_items, "n_common": n, "n_missing": n_missing}
+    if m == 2 and n_clusters == n and np.isin(x, (0, 1)).all():
+        from scipy.stats import binom  # a third of a second
+
+        won, lost = (int((x[:, i] > x[:, 1 - i]).sum()) for i in (0, 1))
+        fewer = min(won, lost)
+        p = binom.cdf([fewer, fewer - 1], won + lost, 0.5).sum()
+        found |= {"n_only_first": won, "n_only_second": lost, "mcnemar_mid_p": p}
     board = Leaderboard(
         label="Mean score",
-        interval="paired over items" + (", clustered" if n_clusters < n else ""),
+        interval="paired over items",
         unit="score",
-        models=scores.entrants,
-        rating=rating,
+        models=tuple(entrants.tolist()),
+        rating=x.mean(axis=0),
         covariance=covariance,
-        n_battles=np.isfinite(scores.value).sum(axis=0),
-        n_prompts=np.full(m, float(n_clusters)),
+        n_battles=(n_draws > 0).sum(axis=0),
         n_clusters=n_clusters,
-        parameters={
-            "n_items": n_items,
-            "n_common": n,
-            "n_clusters": n_clusters,
-            "n_missing": scores.n_missing,
-            **(mcnemar(value) if m == 2 and n_clusters == n else {}),
-        },
+        parameters=found,
     )
-    return with_intervals(board, np.sqrt(np.diag(covariance)))
-
-
-def mcnemar(value: Array) -> dict[str, float]:
-    """Test scores (n, 2) by McNemar's mid-p value, two-sided; none unless all are 0 or 1.
-
-    Half of the items that only one entrant got right, b and c, are its own by chance; the observed
-    split counts half (Fagerland, Lydersen and Laake 2013).
-    """
-    if not np.isin(value, (0.0, 1.0)).all():
-        return {}
-    b = int((value[:, 0] > value[:, 1]).sum())
-    c = int((value[:, 0] < value[:, 1]).sum())
-    fewer = min(b, c)
-    below = special.bdtr(fewer - 1, b + c, 0.5) if fewer else 0.0
-    p = float(below + special.bdtr(fewer, b + c, 0.5)) if b + c else 1.0
-    return {"n_only_first": b, "n_only_second": c, "mcnemar_mid_p": p}
+    n_prompts = np.full(m, float(n_clusters))
+    return with_intervals(board, np.sqrt(np.diag(covariance)), n_prompts)

@@ -29,7 +29,7 @@ from elo_exp.analysis.transitivity import cycles, transitivity
 from elo_exp.analysis.win_rates import WinRate, win_rates
 from elo_exp.arrays import rows
 from elo_exp.data.battles import Battles
-from elo_exp.data.scores import Scores
+from elo_exp.data.scores import Score
 from elo_exp.data.style import with_style
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
@@ -83,11 +83,6 @@ class Standings:
         return self.primary_method == _SCORES
 
     @property
-    def digits(self) -> int:
-        """Decimals of a rating that a person reads."""
-        return 3 if self.is_of_scores else 0
-
-    @property
     def primary_method(self) -> str | None:
         return primary_method(self.companions)
 
@@ -136,23 +131,19 @@ def rate(
     )
 
 
-def of_scores(
-    scores: Mapping[str, Scores], *, allow_missing: bool, k: float
-) -> Standings:
+def of_scores(rows: Sequence[Score], *, allow_missing: bool) -> Standings:
     """Compare mean scores in each dimension, by the tests and rank sets of ratings."""
-    boards = {
-        name: with_ranks(
-            mean_scores(some, dimension=name, allow_missing=allow_missing),
-            np.random.default_rng(_SEED),
-        )
-        for name, some in scores.items()
-    }
+    boards = {}
+    for name in dict.fromkeys(row.dimension for row in rows):
+        own = [row for row in rows if row.dimension == name]
+        board = mean_scores(name, own, allow_missing)
+        boards[name] = with_ranks(board, np.random.default_rng(_SEED))
     return Standings(
         models=tuple(sorted({model for b in boards.values() for model in b.models})),
-        battles=dict.fromkeys(scores, Battles.from_rows([])),
-        k=k,
-        elo={name: {} for name in scores},
-        convergence=dict.fromkeys(scores, Convergence(limit={})),
+        battles=dict.fromkeys(boards, Battles.from_rows([])),
+        k=0.0,
+        elo={name: {} for name in boards},
+        convergence=dict.fromkeys(boards, Convergence(limit={})),
         companions={_SCORES: boards},
         win_rates=(),
         differences={_SCORES: differences(boards)},

@@ -1,68 +1,67 @@
-"""Scores of items, such as of a benchmark's questions, as columns."""
+"""Scores of items, such as of a benchmark's questions, from other programs' files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-import numpy as np
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
 
-from elo_exp.arrays import Array, Index
+from elo_exp.data.formats import Format, ScoresFormat
 from elo_exp.records import UserError
 
+logger = logging.getLogger(__name__)
 
-class Score(NamedTuple):
-    """One score of one entrant; several of the same item, such as epochs, are draws."""
 
-    dimension: str  # the scorer or metric
+@dataclass(kw_only=True, config=ConfigDict(coerce_numbers_to_str=True))
+class Score:
+    """One score. Several draws of an item, such as epochs, are averaged."""
+
+    dimension: str  # the task and the scorer or metric
     entrant: str
     item: str
-    cluster: (
-        str  # items of one cluster are dependent; the item itself where there are none
-    )
     value: float | None  # None: missing
+    draw: str = ""
+    columns: Any = None  # of the item, one of which may name its cluster
+    cluster: str = ""  # items of one are dependent; of "" they are not
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Scores:
-    """Scores of n items by m entrants in one dimension, the mean of each item's draws."""
+def read(
+    files: Mapping[Path, Format], *, metric: str | None, cluster: str | None
+) -> tuple[list[Score], list[dict[str, Any]]]:
+    """Read files of scores, and return the facts of each for the manifest.
 
-    entrants: tuple[str, ...]  # (m,) sorted
-    value: Array  # (n, m); NaN where every draw is missing
-    cluster: Index  # (n,)
-    n_missing: int  # draws
-
-
-def by_dimension(rows: Sequence[Score]) -> dict[str, Scores]:
-    """Average the draws of each item. Raises UserError for an item in two clusters."""
-    return {
-        name: _columns(name, [row for row in rows if row.dimension == name])
-        for name in dict.fromkeys(row.dimension for row in rows)
-    }
-
-
-def _columns(dimension: str, rows: Sequence[Score]) -> Scores:
-    _, names, every_item, clusters, values = zip(*rows, strict=True)
-    entrants, entrant = np.unique(names, return_inverse=True)
-    items, item = np.unique(every_item, return_inverse=True)
-    _, code = np.unique(clusters, return_inverse=True)
-    cluster = np.zeros(len(items), dtype=np.intp)
-    cluster[item] = code
-    if (differs := cluster[item] != code).any():
-        name = items[item[differs.argmax()]]
-        raise UserError(
-            f"{dimension}: found item {str(name)!r} in two clusters. Expected one for all entrants."
+    An entrant that has another file with the same dimension gets the file's name, too.
+    cluster  the column that names an item's cluster; None: each is its own
+    Raises UserError for a file that is not as its format is written.
+    """
+    found: list[Score] = []
+    facts, entrants = [], set[tuple[str, str]]()
+    for path, one in files.items():
+        assert isinstance(one, ScoresFormat)
+        try:
+            own = list(one.read(path, metric))
+            for row in own if cluster else ():
+                row.cluster = str(row.columns[cluster])
+                row.item += f" in {row.cluster}"
+        except Exception as error:
+            words = " ".join(str(error).splitlines()[-3:-1]) or repr(error)
+            raise UserError(
+                f"{path}: cannot be read as {one.name}'s: {words}"
+            ) from None
+        pairs = {(row.dimension, row.entrant) for row in own}
+        for row in own if pairs & entrants else ():
+            row.entrant += f" ({path.name})"
+        entrants |= pairs
+        n, n_used = len(own), sum(row.value is not None for row in own)
+        words = (
+            f"{path}: read as {one.name}: {n_used} of {n} scores used; {one.assumes}"
         )
-    value = np.array(values, dtype=np.float64)
-    is_known, n_cells = ~np.isnan(value), len(items) * len(entrants)
-    cell = (item * len(entrants) + entrant)[is_known]
-    n_draws = np.bincount(cell, minlength=n_cells)
-    total = np.bincount(cell, value[is_known], n_cells)
-    mean = np.where(n_draws, total / np.maximum(n_draws, 1), np.nan)
-    return Scores(
-        entrants=tuple(entrants.tolist()),
-        value=mean.reshape(len(items), len(entrants)),
-        cluster=cluster,
-        n_missing=int((~is_known).sum()),
-    )
+        logger.info("%s", words)
+        counts = {"n_rows": n, "n_used": n_used, "remarks": [one.assumes]}
+        facts.append({"file": str(path), "format": one.name, **counts})
+        found += own
+    return found, facts

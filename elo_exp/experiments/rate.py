@@ -15,9 +15,9 @@ from elo_exp.analysis import standings
 from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.settings import ArenaSettings
-from elo_exp.data import battle_files
+from elo_exp.data import battle_files, scores
 from elo_exp.data.battles import Battles
-from elo_exp.data.formats import Format
+from elo_exp.data.formats import Format, ScoresFormat
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.standings import report
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
@@ -40,6 +40,7 @@ class Columns:
     verdict_ab: str | None
     verdict_ba: str | None
     score: str | None
+    cluster: str | None
 
 
 @dataclass(kw_only=True)
@@ -62,6 +63,8 @@ class Rate:
     ratings_from: str | None
     battles: str | list[str]
     battles_format: str | None
+    battles_metric: str | None
+    allow_missing: bool
     battles_on_error: Literal["stop", "drop"]
     battles_columns: Columns
     battles_filter: Filter
@@ -144,6 +147,11 @@ class Rate:
             )
 
     def run(self, context: Context) -> Report:
+        if any(isinstance(one, ScoresFormat) for one in self._files.values()):
+            metric, cluster = self.battles_metric, self.battles_columns.cluster
+            rows, facts = scores.read(self._files, metric=metric, cluster=cluster)
+            compared = standings.of_scores(rows, allow_missing=self.allow_missing)
+            return report(compared, context.run_dir, facts={"battles_files": facts})
         files = [
             battle_files.read(
                 path,

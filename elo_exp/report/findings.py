@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.checks import Check
-from elo_exp.report.formats import names, p_equals
+from elo_exp.report.formats import names
 
 METHODS = {
     "bradley_terry": "Bradley-Terry",
@@ -35,7 +35,7 @@ class Finding:
              (invalid verdicts could undo the lead), open (entrants without a rating may be
              better), caution (the judge failed a check), supported
     others   the entrants level with the leader, or those not significantly lower
-    unrated  sentences on the entrants without a rating, or on the items of scores
+    unrated  sentences on the entrants without a rating
     reasons  the checks that the judge failed
     """
 
@@ -156,8 +156,6 @@ def unrated(
     those whose rating has no error because it rests on one prompt."""
     if board is None:
         return []
-    if board.unit == "score":
-        return list(_of_items(board))
     of_groups = [[row.model for row in rows] for rows in separate]
     apart = {model for models in of_groups for model in models}
     by_flag = {
@@ -186,18 +184,3 @@ def unrated(
             f"Rated on one prompt alone, which gives no interval: {names(alone)}."
         )
     return sentences
-
-
-def _of_items(board: Leaderboard) -> Iterator[str]:
-    """Which items were compared, and McNemar's test of two entrants' zeros and ones."""
-    n = board.parameters
-    yield (
-        f"{n['n_common']} of {n['n_items']} items in common, in {n['n_clusters']} clusters; "
-        f"{n['n_missing']} scores are missing and left out."
-    )
-    if "mcnemar_mid_p" in n:
-        first, second = board.models
-        yield (
-            f"{first} alone is right on {n['n_only_first']} items, {second} alone on "
-            f"{n['n_only_second']}; McNemar's test, mid-p: {p_equals(n['mcnemar_mid_p'])}."
-        )

@@ -41,14 +41,12 @@ _OUTSIDE_HTML = re.compile(
 _NEEDLESS = re.compile(  # a page has its own font
     r"<g/>\n?| font-family: [^;]*;| transform=\"rotate\(-?0 [^\"]*\""
 )
+_STEPS = [digit * 10.0**n for n in range(-6, 12) for digit in (1, 2, 5)]  # of an axis
 _COORDINATE = re.compile(r"\d{2,}\.\d{2,}")  # in points; opacities are smaller
 
 
-def template(name: str, digits: int = 0) -> Template:
-    """Return a template of report/templates; names in HTML become text.
-
-    digits  of numbers for which the template gives none: ratings
-    """
+def template(name: str) -> Template:
+    """Return a template of report/templates; names in HTML become text."""
     from jinja2 import ChainableUndefined, Environment, FileSystemLoader
 
     environment = Environment(
@@ -58,14 +56,8 @@ def template(name: str, digits: int = 0) -> Template:
         lstrip_blocks=True,
         undefined=ChainableUndefined,
     )
-
-    def number(value: float | None, digits: int = digits, sign: bool = False) -> str:
-        return formats.number(value, digits, sign=sign)
-
-    def between(low: float | None, high: float | None, digits: int = digits) -> str:
-        return formats.between(low, high, digits)
-
     filters = (
+        "number",
         "count",
         "p_equals",
         "p_value",
@@ -75,22 +67,20 @@ def template(name: str, digits: int = 0) -> Template:
         "when",
     )
     environment.filters |= {name: getattr(formats, name) for name in filters}
-    environment.filters |= {"number": number, "inline": inline_svg}
+    environment.filters["inline"] = inline_svg
     environment.tests["startswith"] = str.startswith
     environment.globals |= {
-        "between": between,
+        "between": formats.between,
         "percent_between": formats.percent_between,
     }
     return environment.get_template(name)
 
 
-def render(
-    name: str, plots: Sequence[Plot] = (), *, digits: int = 0, **context: Any
-) -> str:
+def render(name: str, plots: Sequence[Plot] = (), **context: Any) -> str:
     """Return the page of a template, with these figures at its disposal."""
     script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return template(f"{name}.html.j2", digits).render(
+    return template(f"{name}.html.j2").render(
         plots={plot.name: plot for plot in plots},
         shown=[],
         contents=[],
@@ -139,11 +129,8 @@ def colors(models: Iterable[str]) -> dict[str, int]:
     }
 
 
-def scale(ratings: Iterable[Rating], digits: int = 0) -> dict[str, Any]:
-    """Return the ends and the ticks of an axis that holds all ratings and their intervals.
-
-    digits  decimals of a rating
-    """
+def scale(ratings: Iterable[Rating]) -> dict[str, Any]:
+    """Return the ends and the ticks of an axis that holds all ratings and their intervals."""
     ends = [
         value
         for rating in ratings
@@ -151,13 +138,8 @@ def scale(ratings: Iterable[Rating], digits: int = 0) -> dict[str, Any]:
         if value is not None
     ]
     low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
-    margin = 0.04 * (high - low) + 0.1**digits
+    margin = 0.04 * (high - low) or 1.0
     low, high = low - margin, high + margin
-    steps = (10.0**-digits * step for step in (50, 100, 200, 500, 1000))
-    step = next((step for step in steps if high - low < 8 * step), 5000 * 0.1**digits)
-    return {
-        "low": low,
-        "high": high,
-        "step": step,
-        "ticks": step * np.arange(math.ceil(low / step), math.floor(high / step) + 1),
-    }
+    step = next(s for s in _STEPS if high - low < 8 * s)
+    ticks = step * np.arange(math.ceil(low / step), math.floor(high / step) + 1)
+    return {"low": low, "high": high, "ticks": ticks}

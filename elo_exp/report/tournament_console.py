@@ -42,15 +42,16 @@ def text(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
         word: _by_dimension([check for _, check in checks if check.name == name])
         for name, word in _MEASURED.items()
     }
+    digits = 3 if standings.is_of_scores else 0
     elo = [d.elo[standings.k] for d in dimensions if standings.k in d.elo]
-    filled = template("tournament.txt.j2", standings.digits).render(
+    filled = template("tournament.txt.j2").render(
         standings=standings,
         scored=standings.is_of_scores,
         dimensions=dimensions,
         label=boards[0].label if boards else None,
         interval=boards[0].interval if boards else None,
         width=width,
-        row=lambda rating: _row(rating, width, min(ends), max(ends), standings.digits),
+        row=lambda rating: _row(rating, width, min(ends), max(ends), digits),
         checks=checks,
         measured={word: value for word, value in measured.items() if value},
         k=standings.k,

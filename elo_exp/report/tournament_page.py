@@ -118,12 +118,9 @@ def page(
         manifest=manifest,
         standings=standings,
         scored=standings.is_of_scores,
-        digits=standings.digits,
         dimensions=dimensions,
         color=colors(standings.models),
-        scale=scale(
-            (r for d in dimensions for rows in d.groups for r in rows), standings.digits
-        ),
+        scale=scale(r for d in dimensions for rows in d.groups for r in rows),
         label=boards[0].label if boards else None,
         interval=next((b.interval for b in boards if b.interval), None),
         texts=viewer.texts(comparisons or {}, judgments or {}, points(standings)),

@@ -72,9 +72,14 @@ class BattlesFormat(Format):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoresFormat(Format):
-    """A format whose rows are scores of items."""
+    """A format whose rows are scores of items.
 
-    read: Callable[..., Any]
+    read     yields each data.scores.Score of a file, of one metric where it is chosen
+    assumes  what is taken for granted, in words
+    """
+
+    read: Callable[[Path, str | None], Iterable[Any]]
+    assumes: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,52 @@
+"""lm-evaluation-harness: samples of one model on one task, MODEL/samples_TASK_TIME.jsonl.
+
+github.com/EleutherAI/lm-evaluation-harness, lm_eval/loggers/evaluation_tracker.py
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from elo_exp.data import tables
+from elo_exp.data.formats import ScoresFormat, UnreadFormat
+from elo_exp.data.scores import Score
+
+_NAME = re.compile(r"samples_(.+?)(_\d{4}-\d\d-\d\dT.*)?\.jsonl(\.gz)?")
+
+
+def rows(path: Path, metric: str | None) -> Iterator[Score]:
+    """Yield one metric: acc, else exact_match, else the first of `metrics`; a filter is a dimension.
+
+    A metric of a whole corpus has parts in each row, which are no score.
+    """
+    name = _NAME.fullmatch(path.name)
+    task, model = name[1] if name else path.stem, path.resolve().parent.name
+    for _, row in tables.rows(path):
+        usual = [m for m in ("acc", "exact_match") if m in row] or row["metrics"]
+        chosen = metric or usual[0]
+        yield Score(
+            dimension=f"{task} {chosen}, filter {row.get('filter')}",
+            entrant=model,
+            item=f"{row['doc_id']} {row.get('doc_hash', '')}",
+            value=row[chosen],
+            columns=row["doc"],
+        )
+
+
+FORMATS = (
+    ScoresFormat(
+        name="lm_eval",
+        shapes=("lines",),
+        required=("doc_id", "doc", "target", "filtered_resps"),
+        read=rows,
+        assumes="model and task by the path; one doc_id and doc_hash is one item",
+    ),
+    UnreadFormat(
+        name="lm_eval's totals",
+        shapes=("object",),
+        required=("results", "versions", "n-shot"),
+        lead="Give the samples_*.jsonl that lm_eval writes with --log_samples.",
+    ),
+)

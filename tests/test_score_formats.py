@@ -1,0 +1,256 @@
+"""Files of scores that other programs wrote: what is read of each, and faulty ones."""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elo_exp.analysis.standings import of_scores
+from elo_exp.data import scores
+from elo_exp.data.formats import recognise
+from elo_exp.files import write_json, write_jsonl
+from elo_exp.ratings.leaderboard import Leaderboard
+from elo_exp.records import UserError
+from tests.commands import run
+from tests.data import shared_data
+from tests.mutants import mutants
+
+RIGHT = {"ann": "CCICCICIPC", "bob": "ICICNICIIC"}
+
+
+def boards(
+    *paths: Path, metric: str | None = None, cluster: str | None = None
+) -> dict[str, Leaderboard]:
+    files = {path: recognise(path) for path in paths}
+    rows, _ = scores.read(files, metric=metric, cluster=cluster)
+    return dict(of_scores(rows, allow_missing=False).companions["mean_score"])
+
+
+def inspect_log(model: str, values: Any, *, n_epochs: int = 1) -> dict[str, Any]:
+    samples = [
+        {
+            "id": i,
+            "epoch": epoch,
+            "metadata": {"topic": f"t{i % 3}"},
+            "scores": {"match": {"value": value}},
+        }
+        for epoch in range(1, n_epochs + 1)
+        for i, value in enumerate(values)
+    ]
+    header = {"eval": {"task": "quiz", "model": model}, "status": "success"}
+    return {**header, "samples": samples}
+
+
+def lm_eval_rows(values: Any, **others: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "doc_id": i,
+            "doc_hash": f"h{i}",
+            "doc": {"subject": i % 2},
+            "target": "A",
+            "filtered_resps": ["A"],
+            "metrics": ["acc"],
+            "acc": value,
+            **others,
+        }
+        for i, value in enumerate(values)
+    ]
+
+
+def promptfoo_results(**by_provider: list[float]) -> dict[str, Any]:
+    rows = [
+        {
+            "testIdx": i,
+            "promptIdx": n,
+            "provider": {"id": name, "label": ""},
+            "prompt": {"label": "Q: {{q}}"},
+            "vars": {"q": f"question {i}", "sessionId": f"{name} {i}"},
+            "score": value,
+            "namedScores": {"tone": 1 - value},
+            "failureReason": 0,
+        }
+        for n, (name, values) in enumerate(by_provider.items())
+        for i, value in enumerate(values)
+    ]
+    return {"evalId": "e", "results": {"version": 3, "results": rows}}
+
+
+@pytest.fixture
+def two_logs(tmp_path: Path) -> list[Path]:
+    return [
+        write_json(tmp_path / f"{model}.json", inspect_log(model, values))
+        for model, values in RIGHT.items()
+    ]
+
+
+def test_inspect_gives_the_mean_and_the_error_that_the_log_states():
+    found = boards(shared_data("formats/inspect_scored.eval"))["popularity match"]
+    assert found.models == ("openai/gpt-4o-mini",)
+    assert found.rating == pytest.approx([0.8], abs=1e-12)
+    assert found.std_error == pytest.approx([0.13333333333333333], abs=1e-12)
+
+
+def test_inspect_words_are_numbers_and_what_was_not_scored_is_missing(tmp_path: Path):
+    log = inspect_log("ann", ["C", "P", "I", "N", "yes", False, 0.25, "C", "C", None])
+    log["samples"][7]["error"] = {"message": "timed out"}
+    log["samples"][8]["scores"] = None
+    found = boards(write_json(tmp_path / "a.json", log))["quiz match"]
+    assert found.rating == pytest.approx([2.75 / 7])
+    assert found.parameters["n_missing"] == 3
+
+
+def test_inspect_averages_epochs_before_the_error(tmp_path: Path):
+    """Items of .5 and 1: their mean is .75, its error .25, however many epochs there are."""
+    log = inspect_log("ann", ["C", "C"], n_epochs=2)
+    log["samples"][0]["scores"]["match"]["value"] = "I"
+    found = boards(write_json(tmp_path / "a.json", log))["quiz match"]
+    assert (*found.rating, *found.std_error) == pytest.approx((0.75, 0.25))
+
+
+def test_a_scorer_of_several_values_is_several_dimensions(tmp_path: Path):
+    log = inspect_log("ann", [{"tone": 1, "facts": 0}, {"tone": 0.5, "facts": 1}])
+    found = boards(write_json(tmp_path / "a.json", log))
+    assert {name: float(b.rating[0]) for name, b in found.items()} == {
+        "quiz match tone": 0.75,
+        "quiz match facts": 0.5,
+    }
+
+
+def test_an_interrupted_zip_is_read_and_its_status_said(tmp_path: Path, caplog: Any):
+    log, path = inspect_log("ann", ["C", "I"]), tmp_path / "a.eval"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("_journal/start.json", json.dumps({"eval": log["eval"]}))
+        for sample in log["samples"]:
+            archive.writestr(f"samples/{sample['id']}.json", json.dumps(sample))
+    assert boards(path)["quiz match"].rating.tolist() == [0.5]
+    assert "the status of the log is None" in caplog.text
+
+
+def test_two_logs_of_one_model_are_told_apart_by_their_files(tmp_path: Path):
+    paths = [
+        write_json(tmp_path / f"{name}.json", inspect_log("ann", values))
+        for name, values in RIGHT.items()
+    ]
+    assert boards(*paths)["quiz match"].models == ("ann", "ann (bob.json)")
+
+
+def test_a_column_of_the_items_names_their_clusters(two_logs: list[Path]):
+    assert boards(*two_logs, cluster="topic")["quiz match"].n_clusters == 3
+    with pytest.raises(UserError, match=r"ann.json: cannot be read .*KeyError\('them"):
+        boards(*two_logs, cluster="theme")
+
+
+def test_lm_eval_gives_acc_and_acc_stderr_of_its_results(tmp_path: Path):
+    """acc_stderr is the sample standard deviation over sqrt(n)."""
+    values = [1, 0, 1, 1, 0, 1, 0, 1]
+    results = {"acc": 0.625, "acc_stderr": math.sqrt(15 / 64 * 8 / 7 / 8)}
+    path = tmp_path / "org__model" / "samples_arc_easy_2024-09-28T00-12-08.123.jsonl"
+    found = boards(write_jsonl(path, lm_eval_rows(values)))
+    board = found["arc_easy acc, filter None"]
+    assert board.models == ("org__model",)
+    assert (*board.rating, *board.std_error) == pytest.approx(tuple(results.values()))
+
+
+def test_lm_eval_pairs_documents_by_their_hash_and_filters_apart(tmp_path: Path):
+    name, filters = "samples_gsm8k.jsonl", ("strict", "flexible")
+    rows = {
+        model: [row for f in filters for row in lm_eval_rows([1, 0, 1, 1], filter=f)]
+        for model in ("ann", "bob")
+    }
+    rows["bob"][0]["doc_hash"] = "another document"
+    paths = [write_jsonl(tmp_path / m / name, some) for m, some in rows.items()]
+    found = boards(*paths)
+    assert found["gsm8k acc, filter strict"].parameters["n_common"] == 3
+    assert found["gsm8k acc, filter flexible"].parameters["n_common"] == 4
+
+
+def test_lm_eval_metrics_of_a_corpus_are_refused(tmp_path: Path):
+    rows = lm_eval_rows([1, 0], metrics=["f1"], f1=[1, 0])
+    for row in rows:
+        del row["acc"]
+    path = write_jsonl(tmp_path / "m" / "samples_x.jsonl", rows)
+    with pytest.raises(UserError, match=r"samples_x.jsonl: .* valid number.*\[1, 0\]"):
+        boards(path)
+    totals = {"results": {}, "versions": {}, "n-shot": {}, "config": {}}
+    with pytest.raises(UserError, match="Give the samples_"):
+        recognise(write_json(tmp_path / "results.json", totals))
+
+
+def test_promptfoo_compares_providers_by_the_variables_of_a_test(tmp_path: Path):
+    results = promptfoo_results(ann=[1, 0.5, 1, 0], bob=[0, 0.5, 0, 0.25])
+    rows = results["results"]["results"]
+    rows[7]["failureReason"] = 2  # an error, of which the score 0.25 says nothing
+    rows.append({**rows[4], "testIdx": 9, "score": 1})  # --repeat: another draw
+    path = write_json(tmp_path / "results.json", results)
+    found = boards(path)["score"]
+    assert found.rating == pytest.approx([2.5 / 3, 1 / 3])
+    assert found.parameters["n_common"] == 3
+    tone = boards(path, metric="tone")["tone"].rating
+    assert tone == pytest.approx([0.5 / 3, 2.5 / 3])
+
+
+def test_two_files_are_compared_on_console_page_and_in_ratings_json(
+    two_logs: list[Path], tmp_path: Path
+):
+    battles = f"battles=[{','.join(map(str, two_logs))}]"
+    found = run("experiment=rate", battles, "tracker=local", folder=tmp_path)
+    assert "ann.json: read as inspect_ai: 10 of 10 scores used" in found.err + found.out
+    assert "quiz match, 10 items: too few items to rank; ann is ahead by" in found.out
+    page = (found.run_dir / "report.html").read_text()
+    assert "10 items cannot rank these entrants" in page
+    written = json.loads((found.run_dir / "ratings.json").read_text())
+    rated = written["dimensions"]["quiz match"]["mean_score"]
+    assert [row["rating"] for row in rated["ratings"]] == pytest.approx([0.65, 0.4])
+    assert not (found.run_dir / "elo_results.json").exists()
+
+
+def _seen(paths: list[Path]) -> Any:
+    """What a user is told of the files, apart from the numbers; and the numbers."""
+    found = boards(*paths)
+    told = {name: (b.models, dict(b.parameters)) for name, b in found.items()}
+    return told, {name: b.rating.round(12).tolist() for name, b in found.items()}
+
+
+@pytest.mark.parametrize("program", ["inspect", "lm_eval", "promptfoo"])
+def test_a_faulty_file_is_refused_or_said_or_read_the_same(
+    program: str, tmp_path: Path
+):
+    """One place of one file is changed: never a traceback, never another number unsaid."""
+    values = np.random.default_rng(0).integers(0, 2, (2, 12)).tolist()
+    paths = [tmp_path / m / "samples_quiz.jsonl" for m in ("ann", "bob")]
+    documents: list[Any] = [lm_eval_rows(some) for some in values]
+    if program == "inspect":
+        logs = zip(("ann", "bob"), values, strict=True)
+        documents = [inspect_log(model, some) for model, some in logs]
+    if program == "promptfoo":
+        documents, paths = [promptfoo_results(a=values[0], b=values[1])], paths[:1]
+    write = write_jsonl if program == "lm_eval" else write_json
+    for path, document in zip(paths, documents, strict=True):
+        write(path, document)
+    told, numbers = _seen(paths)
+    n_refused = 0
+    for kind, changed in mutants(documents[0], n=60):
+        try:
+            write(paths[0], changed)
+            now, ratings = _seen(paths)
+        except UserError as error:
+            assert "\n" not in str(error)
+            n_refused += 1
+        except AttributeError:  # a row that is no object cannot be written as a line
+            assert program == "lm_eval"
+        else:
+            assert now != told or ratings == numbers, kind
+    assert n_refused > 10
+    text = paths[0].write_bytes
+    whole = write(paths[0], documents[0]).read_bytes()
+    text(b"\xef\xbb\xbf" + whole)
+    assert _seen(paths) == (told, numbers)
+    text(whole[: len(whole) // 2])
+    with pytest.raises(UserError):
+        _seen(paths)
