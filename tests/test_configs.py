@@ -92,6 +92,7 @@ def files_to_read(tmp_path: Path) -> dict[str, list[str]]:
         ],
         "entrant/llama_cpp": ["entrant.llama_cpp.path=mine.gguf"],
         "entrant/huggingface": ["entrant.huggingface.model=mine/model"],
+        "entrant/vllm": ["entrant.vllm.model=mine/model"],
         "judge/local": ["judge.model=mine/model"],
         "recorded": [f"entrant.recorded.path={tmp_path}/responses.jsonl"],
         "replay": [f"judge.path={tmp_path}/battles.jsonl"],

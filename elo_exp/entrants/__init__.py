@@ -78,10 +78,8 @@ class LoadedEntrant(OfflineEntrant, ModelEntrant, Protocol):
 
 
 @runtime_checkable
-class Policy(OfflineEntrant, ModelEntrant, Protocol):
-    """A LoadedEntrant that can score answers, its own or another policy's."""
-
-    def release(self) -> None: ...
+class Policy(ModelEntrant, Protocol):
+    """A ModelEntrant that can score answers, its own or another policy's."""
 
     @property
     def logprobs(self) -> bool:
@@ -136,6 +134,16 @@ class ApiEntrant(ApiSettings):
     @property
     def max_answer_tokens(self) -> int:
         return self.max_tokens
+
+
+def check_scored_at_one(temperature: float | None, top_p: float | None) -> None:
+    """Raise UserError for a policy that vLLM could draw from, and not score."""
+    if (temperature, top_p) != (1, 1):
+        raise UserError(
+            f"logprobs: found true with temperature={temperature} and top_p={top_p}. Expected "
+            "temperature=1.0 and top_p=1.0: vLLM scores given tokens at temperature 1, whatever it "
+            "is asked for."
+        )
 
 
 @dataclass(kw_only=True)
@@ -243,7 +251,6 @@ class CheckpointEntrant(ModelSettings, WeightsEntrant):
 
     adapters: list[str]
     top_p: TopP
-    batch_size: Count
     logprobs: bool
     loader: str
 
