@@ -234,7 +234,12 @@ def _response(
         **names,
         response_text=completion.text,
         finish_reason=_FINISH_REASONS.get(reason, reason),
-        diagnostics={"model": completion.model, **tokens, **cost},
+        diagnostics={
+            "model": completion.model,
+            **tokens,
+            **cost,
+            **completion.diagnostics,
+        },
         timestamp=utc_now(),
     )
 
