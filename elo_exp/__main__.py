@@ -48,6 +48,8 @@ def job(cfg: DictConfig) -> float:
             info = config.run_info(ready)
             report, tracked_at = run(ready, info, store)
             show(report.text, "", *_places(report, info, tracked_at))
+        if report.exit_code:
+            sys.exit(report.exit_code)
         return report.headline
     try:
         return sweep_job(cfg)

@@ -126,16 +126,22 @@ class Tournament:
 
 
 def in_one_order(
-    battles: Battles, rng: np.random.Generator, *, a_first: float = 0.5
+    battles: Battles,
+    rng: np.random.Generator,
+    *,
+    a_first: float = 0.5,
+    both_orders: float = 0.0,
 ) -> Battles:
-    """The battles as if each had been judged in one order, model_a shown first so often."""
+    """The battles as if each had been judged in one order, model_a shown first so often, but for a
+    share of them."""
     is_ab, none = rng.random(len(battles)) < a_first, np.int8(-1)
+    both = rng.random(len(battles)) < both_orders if both_orders else False
     ab, ba = battles.verdict_ab, battles.verdict_ba
     return replace(
         battles,
-        winner=np.where(is_ab, ab, ba),
-        verdict_ab=np.where(is_ab, ab, none),
-        verdict_ba=np.where(is_ab, none, ba),
+        winner=np.where(both, battles.winner, np.where(is_ab, ab, ba)),
+        verdict_ab=np.where(is_ab | both, ab, none),
+        verdict_ba=np.where(is_ab & ~np.asarray(both), none, ba),
     )
 
 

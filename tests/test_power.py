@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,26 +147,12 @@ def width(
     """The standard error of a difference, and the gaps, relative to all pairs in both orders."""
     rng = np.random.default_rng(5)
     every = world.columns(n_prompts, rng)
-    met = [
-        pair for q in every.questions for pair in meetings(every.models, q, opponents)
-    ]
-    pairs = list(itertools.combinations(every.models, 2)) * n_prompts
-    assert len(pairs) == len(every)
-    chosen, at = np.zeros(len(every), dtype=bool), iter(met)
-    pair = next(at, None)
-    for row, one in enumerate(pairs):
-        if one == pair:
-            chosen[row], pair = True, next(at, None)
-    some, once = every.select(chosen), in_one_order(every.select(chosen), rng)
-    both = rng.random(len(some)) < both_orders
-    once = replace(
-        once,
-        **{
-            name: np.where(both, getattr(some, name), getattr(once, name))
-            for name in ("winner", "verdict_ab", "verdict_ba")
-        },
-    )
-    boards = BRADLEY_TERRY.rate({"every": every, "some": once})
+    chosen: list[bool] = []
+    for question in every.questions:
+        met = set(meetings(every.models, question, opponents))
+        chosen += [pair in met for pair in itertools.combinations(every.models, 2)]
+    some = in_one_order(every.select(np.array(chosen)), rng, both_orders=both_orders)
+    boards = BRADLEY_TERRY.rate({"every": every, "some": some})
     sigma = {found.dimension: found.sigma for found in precision(boards)}
     truth = np.array(world.ratings) - np.mean(world.ratings)
     gaps = {name: board.rating @ truth for name, board in boards.items()}

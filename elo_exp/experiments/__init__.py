@@ -45,6 +45,7 @@ class Report:
     traces     for the tracker, by number of permutations
     figures    draws them; called unless they are not wanted
     page       report.html from its title, the manifest and the figures
+    exit_code  of the command; of no job of a sweep
     """
 
     headline: float
@@ -57,6 +58,7 @@ class Report:
     traces: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     figures: Callable[[], Sequence[Plot]] = tuple
     page: Callable[[str, Mapping[str, Any], Sequence[Plot]], str] | None = None
+    exit_code: int = 0
 
 
 @runtime_checkable

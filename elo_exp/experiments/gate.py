@@ -1,0 +1,288 @@
+"""Is a candidate no worse than a recorded baseline? For continuous integration: the exit code is the answer.
+
+Only the candidate answers, and a judge compares its answers with those of the baseline's run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+from scipy.special import nctdtr, stdtrit
+
+from elo_exp import experiments, pipeline, runs
+from elo_exp.analysis.judge_quality import judge_quality
+from elo_exp.analysis.power import assumed_sigma, prompts_needed
+from elo_exp.arrays import Array
+from elo_exp.data.pairing import outcome
+from elo_exp.experiments import Context, Report
+from elo_exp.experiments.judged import Judged, answer_share
+from elo_exp.experiments.pairwise import Pairwise
+from elo_exp.files import write_json, write_whole
+from elo_exp.ratings.bradley_terry import POINTS
+from elo_exp.records import Judgment, Prompt, Record, UserError
+from elo_exp.report import viewer
+from elo_exp.report.artifacts import write_judging
+from elo_exp.report.page import colors, cost, render, template
+from elo_exp.report.tracked import verdict_rows
+from elo_exp.store.store import Store
+from elo_exp.store.usage import paid
+from elo_exp.types import Positive
+
+BASELINE = "baseline"  # its name in the run, whatever it was called in its own
+EXIT_CODES = {"pass": 0, "fail": 1, "cannot tell": 3}
+_MIN_PROMPTS = 20  # for a verdict
+_TIES = 0.2  # of verdicts in the simulations of the planner, which draw shares together
+_N_WORST = 5
+_SCORES = {"a": 1.0, "tie": 0.5, "b": 0.0}  # the candidate is entrant_a
+
+BelowHalf = Annotated[float, Field(strict=True, gt=0, lt=0.5)]
+
+
+@dataclass(kw_only=True)
+class GateSettings:
+    baseline: str  # a run folder, or a file of its responses/
+    margin: BelowHalf  # of the share of points
+    margin_elo: Positive | None  # the same in Elo points, in its place
+    alpha: BelowHalf
+    comment: str | None  # file to write gate.md to as well
+
+    def __post_init__(self) -> None:
+        if self.margin_elo is not None:
+            self.margin = 0.5 - 1.0 / (1.0 + 10.0 ** (self.margin_elo / 400.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share(Record):
+    """The candidate's share of points in one dimension, ties counting half.
+
+    low, high  one-sided bounds; None with fewer than 20 prompts
+    n_needed   prompts with 80 % power to pass a candidate equal to the baseline
+    """
+
+    dimension: str
+    n_prompts: int
+    share: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n_needed: int | None = None
+
+
+def share_of_points(
+    points: Array, settings: GateSettings, *, dimension: str, n_dimensions: int
+) -> Share:
+    """Estimate a share from the points (n,) on each prompt, in [0, 1].
+
+    Student's t over prompts. The lower bound is at alpha, since every dimension has to pass; the
+    upper one at alpha / n_dimensions, since one suffices to fail.
+    """
+    n, alpha = len(points), settings.alpha
+    if n < 2:
+        return Share(dimension=dimension, n_prompts=n)
+    mean, sd = float(points.mean()), float(points.std(ddof=1))
+    low = high = None
+    if n >= _MIN_PROMPTS:
+        levels = np.array([1 - alpha, 1 - alpha / n_dimensions])
+        below, above = (stdtrit(n - 1, levels) * sd / math.sqrt(n)).tolist()
+        low, high = mean - below, mean + above
+    needed = prompts_needed(sd, settings.margin, alpha=2 * alpha)
+    return Share(
+        dimension=dimension,
+        n_prompts=n,
+        share=mean,
+        low=low,
+        high=high,
+        n_needed=max(_MIN_PROMPTS, needed),
+    )
+
+
+def decide(shares: Sequence[Share], margin: float) -> str:
+    """Return pass where every share is above 1/2 - margin, else fail where one is below 1/2, else
+    cannot tell."""
+    if all(s.low is not None and s.low > 0.5 - margin for s in shares):
+        return "pass"
+    is_worse = any(s.high is not None and s.high < 0.5 for s in shares)
+    return "fail" if is_worse else "cannot tell"
+
+
+def pass_probability(n_prompts: int, sd: float, margin: float, alpha: float) -> float:
+    """Return the probability that a candidate equal to the baseline passes in one dimension."""
+    if n_prompts < _MIN_PROMPTS:
+        return 0.0
+    df, distance = n_prompts - 1, margin * math.sqrt(n_prompts) / sd
+    return 1.0 - float(nctdtr(df, distance, stdtrit(df, 1 - alpha)))
+
+
+@dataclass(kw_only=True)
+class Gate(Pairwise):
+    gate: GateSettings
+
+    @staticmethod
+    def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+        """Add the baseline to the entrants."""
+        config = Judged.prepare(config, overrides)
+        place = config["gate"]["baseline"]
+        if place != "???":
+            config["entrant"][BASELINE] = {
+                "_target_": "elo_exp.entrants.recorded.RecordedEntrant",
+                "entrant_id": BASELINE,
+                "path": str(_answers(Path(place))),
+            }
+        return config
+
+    def dry_run(self, context: Context) -> str | None:
+        table = super().dry_run(context)
+        if table is None:
+            return None
+        margin, alpha = self.gate.margin, self.gate.alpha
+        sigma = assumed_sigma(2, both_orders=self.judging.both_orders)
+        sd = sigma * (1.0 - _TIES) / (4.0 * POINTS)
+        chance = math.prod(
+            pass_probability(row.n_prompts, sd, margin, alpha)
+            for row in self._plan(context.store).rows
+        )
+        needed = max(_MIN_PROMPTS, prompts_needed(sd, margin, alpha=2 * alpha))
+        return (
+            f"{table}\n  P(pass | equal) = {chance:.2f}: that a candidate as good as the baseline "
+            f"passes, with a margin of {margin:.3f}\n  of the share of points; {needed:,} prompts "
+            "give .80 in one dimension."
+        )
+
+    def run(self, context: Context) -> Report:
+        store = context.store
+        _, prompts = self._prompts()
+        if self.shard is not None:
+            return answer_share(self, prompts, store, self.shard)
+        responses = pipeline.generate(
+            prompts, self.entrant, store, allow_missing=self.allow_missing
+        )
+        comparisons = self._paired(prompts, responses)
+        judgments = self._judge(comparisons, store)
+        quality = [judge_quality(some, dimension=d) for d, some in judgments.items()]
+        points = {name: _points(some) for name, some in judgments.items()}
+        shares = [
+            share_of_points(
+                np.array(list(by_prompt.values())),
+                self.gate,
+                dimension=dimension,
+                n_dimensions=len(points),
+            )
+            for dimension, by_prompt in points.items()
+        ]
+        rows = [share.to_dict() for share in shares]
+        verdict, candidate = decide(shares, self.gate.margin), next(iter(self.entrant))
+
+        def lead(prompt: Prompt) -> float:
+            return sum(by.get(prompt.prompt_id, 0.5) - 0.5 for by in points.values())
+
+        worst = sorted(prompts, key=lead)[:_N_WORST]
+        found = {
+            "verdict": verdict,
+            "candidate": candidate,
+            "judge_model": self.judge.model,
+            "orders": self.judging.orders,
+            **dataclasses.asdict(self.gate),
+            "dimensions": rows,
+            "n_invalid": sum(q.n_invalid for q in quality),
+            "dollars": paid(dataclasses.asdict(store.usage)),
+            "worst": [
+                {
+                    "prompt_id": prompt.prompt_id,
+                    "question": prompt.text,
+                    "points": {d: by.get(prompt.prompt_id) for d, by in points.items()},
+                }
+                for prompt in worst
+                if lead(prompt) < 0
+            ],
+        }
+        text = template("gate.md.j2").render(found=found)
+        if self.gate.comment is not None:
+            write_whole(Path(self.gate.comment), text)
+        written = write_judging(
+            context.run_dir,
+            responses=responses,
+            comparisons=comparisons,
+            judgments=judgments,
+        )
+        return Report(
+            headline=math.nan,
+            text=text,
+            exit_code=EXIT_CODES[verdict],
+            facts=self._facts(responses, judgments, quality)
+            | {"entrants": [candidate]},
+            artifacts=[
+                *written,
+                write_json(context.run_dir / "gate.json", found),
+                write_whole(context.run_dir / "gate.md", text),
+            ],
+            metrics={"gate/verdict": verdict}
+            | {
+                f"gate/{row['dimension']}/{name}": row[name]
+                for row in rows
+                for name in ("share", "low", "high", "n_needed")
+                if row[name] is not None
+            },
+            tables={"gate": rows, "verdicts": verdict_rows(comparisons, judgments)},
+            page=lambda title, manifest, plots: render(
+                "gate",
+                title=title,
+                manifest=manifest,
+                found=found,
+                texts=viewer.texts(comparisons, judgments, {}),
+                color=colors(self.entrant),
+                **cost(manifest.get("usage"), manifest.get("paid_before")),
+            ),
+        )
+
+    def _check(self, store: Store) -> None:
+        if len(self.entrant) != 2:
+            raise UserError(
+                f"entrant: found {', '.join(self.entrant)}. Expected one candidate beside the "
+                "baseline: entrant=[candidate]."
+            )
+        files = experiments.input_files(self)
+        answers = files[f"entrant {BASELINE}"]
+        manifest = runs.read_manifest(answers.parent.parent)
+        judged = {
+            n: str(p) for n, p in files.items() if n.split()[0] in ("bank", "rubric")
+        }
+        changed = [
+            f"{name} ({judged[name]})"
+            for name, digest in runs.input_hashes(judged).items()
+            if digest not in manifest.get("input_hashes", {}).values()
+        ]
+        if changed:
+            raise UserError(
+                f"gate.baseline: the run of {answers} had another {', '.join(changed)}. Compare on "
+                "the same prompts by the same rubrics, or run the baseline again."
+            )
+        super()._check(store)
+
+
+def _points(judgments: Sequence[Judgment]) -> dict[str, float]:
+    """The candidate's points by prompt, the mean of its verdicts; none without valid ones."""
+    return {
+        one.prompt_id: fmean(_SCORES[outcome(verdict) or ""] for verdict in one.orders)
+        for one in judgments
+        if not one.invalid
+    }
+
+
+def _answers(place: Path) -> Path:
+    """The file of the baseline's answers: the one named, or that of a run's only entrant."""
+    if not place.is_dir():
+        return place
+    names = runs.read_manifest(place).get("entrants", [])
+    if len(names) != 1:
+        raise UserError(
+            f"gate.baseline: {place} has the answers of {len(names)} entrants. Name the file of one: "
+            f"gate.baseline={place}/responses/responses_NAME.jsonl."
+        )
+    return place / "responses" / f"responses_{names[0]}.jsonl"

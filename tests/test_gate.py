@@ -1,0 +1,239 @@
+"""experiment=gate: a candidate against the recorded answers of a baseline."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from scipy.stats import ttest_1samp
+from statsmodels.stats.power import TTestPower
+
+from elo_exp.data.battles import SCORES
+from elo_exp.experiments.gate import (
+    EXIT_CODES,
+    GateSettings,
+    Share,
+    decide,
+    pass_probability,
+    share_of_points,
+)
+from elo_exp.records import UserError
+from tests.anthropic_server import AnthropicServer
+from tests.anthropic_verdicts import longer
+from tests.commands import SCRIPTS, Ran, attempt, attempt_program, run
+from tests.documented import blocks
+from tests.experiments import printed
+from tests.readers_machine import answered
+from tests.simulation import Tournament, in_one_order
+
+SMALL = (
+    "+mode.strata.medqa=30",
+    "rubric=[factuality]",
+    "tracker=local",
+    "figures=false",
+)
+
+
+def settings(**changes: float) -> GateSettings:
+    given = {"margin": 0.1, "margin_elo": None, "alpha": 0.05, **changes}
+    return GateSettings(baseline="", comment=None, **given)  # type: ignore[arg-type]
+
+
+def share(points: np.ndarray, margin: float = 0.1, n_dimensions: int = 1) -> Share:
+    return share_of_points(
+        points, settings(margin=margin), dimension="d", n_dimensions=n_dimensions
+    )
+
+
+def test_bounds_are_those_of_scipys_one_sided_tests():
+    """Of 30 prompts 16 are won, 4 tied and 10 lost: 18 points, .6."""
+    points = np.repeat([1.0, 0.5, 0.0], [16, 4, 10])
+    found = share(points, n_dimensions=3)
+    low, high = (
+        ttest_1samp(points, 0.5, alternative=side).confidence_interval(level)
+        for side, level in (("greater", 0.95), ("less", 1 - 0.05 / 3))
+    )
+    assert found.share == 0.6
+    assert (found.low, found.high) == pytest.approx((low.low, high.high))
+    assert share(points[::2]).low is None  # of fewer than 20 prompts
+    assert settings(margin_elo=20).margin == pytest.approx(0.02875, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "verdict"),
+    [
+        ([(0.41, 0.6), (0.45, 0.49)], "pass"),
+        ([(0.39, 0.6), (0.45, 0.6)], "cannot tell"),
+        ([(0.39, 0.6), (0.35, 0.49)], "fail"),
+        ([(0.45, 0.6), (None, None)], "cannot tell"),
+    ],
+)
+def test_every_dimension_has_to_pass_and_one_suffices_to_fail(
+    bounds: list[tuple[float | None, float | None]], verdict: str
+):
+    shares = [
+        Share(dimension="d", n_prompts=100, low=low, high=high) for low, high in bounds
+    ]
+    assert decide(shares, margin=0.1) == verdict
+
+
+@pytest.mark.parametrize(("n", "sd", "margin"), [(90, 0.378, 0.1), (143, 0.5, 0.05)])
+def test_statsmodels_finds_the_same_chance_to_pass(n: int, sd: float, margin: float):
+    expected = TTestPower().power(margin / sd, n, 0.05, alternative="larger")
+    assert pass_probability(n, sd, margin, 0.05) == pytest.approx(expected, abs=1e-6)
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A tournament of all probes, and a gate that the hedged one passes against itself."""
+    folder = tmp_path_factory.mktemp("gate")
+    run(*SMALL, "elo.n_perms=5", "hydra.run.dir=four", folder=folder)
+    return run(
+        *("experiment=gate", *SMALL, "entrant=probe_hedged", "hydra.run.dir=main"),
+        "gate.baseline=four/responses/responses_probe_hedged.jsonl",
+        folder=folder,
+    )
+
+
+@pytest.mark.parametrize(
+    ("entrant", "more", "code", "verdict"),
+    [
+        ("probe_reference", (), 0, "pass"),
+        ("probe_swapped", (), 1, "fail"),
+        ("probe_reference", ("judging.limit_pairs=10",), 3, "cannot tell"),
+    ],
+)
+def test_the_exit_code_is_the_verdict(
+    entrant: str, more: tuple[str, ...], code: int, verdict: str, baseline: Ran
+):
+    """Against the candidate of an earlier gate, by its folder."""
+    given = ("experiment=gate", *SMALL, *more, f"entrant={entrant}")
+    ran = attempt(*given, "gate.baseline=main", folder=baseline.folder)
+    assert ran.code == code, ran.err
+    comment = (baseline.folder / "gate.md").read_text(encoding="utf-8")
+    assert comment.startswith(f"## Gate: {verdict}\n") and comment in ran.out
+    assert ran.read("gate.json")["verdict"] == verdict
+    page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
+    assert f"<h1>Gate: {verdict}</h1>" in page
+    assert ("\nWorst prompts:\n" in comment) == (code != 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("gate.baseline=four",), "four has the answers of 4 entrants"),
+        (("gate.baseline=main", "entrant=[]"), "Expected one candidate"),
+        (("gate.baseline=main", "prompts.bank_path=bank.jsonl"), r"another bank \("),
+        (("gate.baseline=main", "rubric=[calibration]"), "another rubric calibration"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    given: tuple[str, ...],
+    words: str,
+    baseline: Ran,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.chdir(baseline.folder)
+    row = '{"prompt_id": "p", "source": "medqa", "subject": "s", "text": "Why?"}\n'
+    Path("bank.jsonl").write_text(row, encoding="utf-8")
+    with pytest.raises(UserError, match=words):
+        printed(baseline.folder, "experiment=gate", "entrant=probe_partial", *given)
+
+
+def test_a_plan_gives_the_chance_that_an_equal_candidate_passes(
+    baseline: Ran, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(baseline.folder)
+    given = ("gate.baseline=main", "entrant=probe_partial", *SMALL[:2], "plan=true")
+    text = printed(baseline.folder, "experiment=gate", *given) or ""
+    assert f"P(pass | equal) = {pass_probability(30, 0.371, 0.1, 0.05):.2f}: " in text
+    assert "87 prompts give .80" in text
+
+
+def test_the_workflow_of_the_page_runs_and_pays_for_nothing_twice(
+    baseline: Ran, tmp_path: Path
+):
+    (block,) = (b for b in blocks("docs/decide.md") if b.kind == "yaml")
+    job = yaml.safe_load(block.text)["jobs"]["gate"]
+    lines = [step["run"] for step in job["steps"] if "run" in step]
+    candidate = tmp_path / "conf/entrant/candidate.yaml"
+    candidate.parent.mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/pip").symlink_to("/bin/true")
+    (tmp_path / "baselines").mkdir()
+    (tmp_path / "baselines/main").symlink_to(baseline.run_dir)
+    with AnthropicServer(verdicts=longer, outcomes=answered) as server:
+        candidate.write_text(
+            "# @package entrant.candidate\ndefaults: [claude@_here_, _self_]\n"
+            f"entrant_id: candidate\nbase_url: {server.url}\n",
+            encoding="utf-8",
+        )
+        variables = {
+            "PATH": f"{tmp_path}/bin:{SCRIPTS}:/usr/bin:/bin",
+            "ANTHROPIC_API_KEY": server.key,
+            "GITHUB_STEP_SUMMARY": "summary.md",
+            "NO_PROXY": "127.0.0.1",
+        }
+        small = "+mode.strata.medqa=30 'rubric=[factuality]'"
+        for _ in range(2):
+            done = [
+                attempt_program(
+                    *("bash", "-c"),
+                    line.replace(
+                        "judge=", f"{small} judge.base_url={server.url} judge="
+                    ),
+                    folder=tmp_path,
+                    **variables,
+                )
+                for line in lines
+            ]
+            assert [ran.code for ran in done] == [0, 1, 0], done[1].err
+        assert set(server.meter.billed_bodies.values()) == {1}
+    summary = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    assert summary.count("## Gate: fail\n") == 2
+
+
+# How often it errs
+
+
+def drawn(expected: float, n: int, runs: int, orders: str) -> np.ndarray:
+    """The points (runs, n) of an entrant that scores so much, a fifth of the verdicts being ties."""
+    won = 0.5 + (expected - 0.5) / 0.8
+    world = Tournament(ratings=(0.0, 400 * math.log10((1 - won) / won)))
+    rng = np.random.default_rng(n)
+    battles = world.columns(n * runs, rng)
+    if orders == "one":
+        return in_one_order(battles, rng).scores().reshape(runs, n)
+    both = SCORES[battles.verdict_ab] + SCORES[battles.verdict_ba]
+    return both.reshape(runs, n) / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("orders", ["both", "one"])
+@pytest.mark.parametrize("margin", [0.05, 0.1])
+@pytest.mark.parametrize("n", [29, 60, 143, 400])
+def test_it_errs_rarely_and_the_prompts_it_names_have_their_power(
+    n: int, margin: float, orders: str
+):
+    """Passes at the margin and failures of equals in at most .06, and two Monte Carlo errors."""
+    runs = 2000
+
+    def rates(expected: float, n: int) -> tuple[dict[str, float], float]:
+        found = [share(p, margin) for p in drawn(expected, n, runs, orders)]
+        said = [decide([one], margin) for one in found]
+        needed = np.median([one.n_needed for one in found])
+        return {v: said.count(v) / runs for v in EXIT_CODES}, float(needed)
+
+    most = 0.06 + 2 * math.sqrt(0.06 * 0.94 / runs)
+    at_margin, _ = rates(0.5 - margin, n)
+    equal, needed = rates(0.5, n)
+    enough, _ = rates(0.5, round(needed))
+    print(n, margin, orders, at_margin, equal, needed, enough)
+    assert max(at_margin["pass"], equal["fail"]) <= most
+    assert enough["pass"] == pytest.approx(0.8, abs=0.05)
