@@ -27,12 +27,12 @@ from elo_exp.pipeline.judging import (
     n_scored,
     other_judges,
     plan_pairs,
+    plan_replies,
     plan_scores,
     score_responses,
 )
 from elo_exp.pipeline.paying import cancel
-from elo_exp.pipeline.planning import Plan, looks_table, plan_table, spend
-from elo_exp.pipeline.waves import judge_in_waves
+from elo_exp.pipeline.planning import Plan, plan_table, spend
 
 __all__ = [
     "LogprobCheck",
@@ -48,14 +48,13 @@ __all__ = [
     "generate",
     "generation_check",
     "identify",
-    "judge_in_waves",
     "judge_pairs",
-    "looks_table",
     "n_forced",
     "n_scored",
     "needs_paid_answers",
     "other_judges",
     "plan_pairs",
+    "plan_replies",
     "plan_scores",
     "plan_table",
     "score_responses",

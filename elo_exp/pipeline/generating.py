@@ -234,12 +234,7 @@ def _response(
         **names,
         response_text=completion.text,
         finish_reason=_FINISH_REASONS.get(reason, reason),
-        diagnostics={
-            "model": completion.model,
-            **tokens,
-            **cost,
-            **completion.diagnostics,
-        },
+        diagnostics={"model": completion.model, **tokens, **cost},
         timestamp=utc_now(),
     )
 

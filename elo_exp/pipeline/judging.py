@@ -287,7 +287,7 @@ def plan_scores(
 ) -> Plan:
     """Plan what score_responses would ask and pay; makes no paid call."""
     requests = _score_requests(items, rubric, judge)
-    return plan_replies(requests, judge, store, stored_only=stored_only)
+    return plan_replies(requests, judge, store, stored_only=stored_only, what="scores")
 
 
 def n_scored(
@@ -344,7 +344,7 @@ def ask(
         under_way = Ledger(store).pending()
         if any(request.key not in under_way for request in wanted):
             judge.preflight()
-        expected = plan(requests, judge, replies, under_way)
+        expected = plan(requests, judge, replies, under_way, what=what)
         logger.info("%s", plan_table(expected))
         expected.check(usage)
         new = _paid(wanted, judge, store)
@@ -437,8 +437,9 @@ def plan_replies(
     store: Store,
     *,
     stored_only: bool = False,
+    what: str = "verdicts",
 ) -> Plan:
     """Plan what `ask` would ask and pay."""
     stored = store.get(JudgeReply, list({request.key for request in requests}))
     under_way = Ledger(store).pending()
-    return plan(requests, judge, stored, under_way, stored_only=stored_only)
+    return plan(requests, judge, stored, under_way, stored_only=stored_only, what=what)

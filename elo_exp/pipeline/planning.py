@@ -9,9 +9,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from elo_exp.analysis.comparisons import ALPHA
-from elo_exp.analysis.group_sequential import boundaries, expected_share
-from elo_exp.analysis.looks import looks_of
 from elo_exp.analysis.power import assumed_sigma, detectable
 from elo_exp.api.costs import PER_MILLION, money
 from elo_exp.api.transport import UnreachableError
@@ -23,7 +20,11 @@ from elo_exp.store.usage import Usage, paid
 logger = logging.getLogger(__name__)
 
 _COUNTED = 3  # requests of each prefix whose tokens the API is asked to count
-_GAPS = (0, 60, 100, 200)  # rating points
+_FEWER = {  # by what is asked for
+    "verdicts": "judging.limit_pairs=N",
+    "scores": "oracle.n_prompts=N",
+    "audit verdicts": "audit.n_prompts=N",
+}
 _CACHES = {"5m": "the 5-minute cache", "1h": "the 1-hour cache"}
 
 
@@ -160,6 +161,7 @@ class PlanRow:
 class Plan:
     """budget_usd  the cap; None for a judge that costs nothing
     spent_usd   part of the cap that this run has spent
+    what        verdicts, scores or audit verdicts
     """
 
     judge_model: str
@@ -167,8 +169,7 @@ class Plan:
     budget_usd: float | None = None
     budget_setting: str = ""
     spent_usd: float = 0.0
-    of_scores: bool = False
-    keys: Sequence[str] = ()  # of all queries
+    what: str = "verdicts"
 
     @property
     def new(self) -> int:
@@ -194,18 +195,16 @@ class Plan:
         if self.fits:
             return
         spent = f", of which ${self.spent_usd:.4f} are spent" if self.spent_usd else ""
-        what, fewer = "verdicts", "judging.limit_pairs=N"
-        if self.of_scores:
-            what, fewer = "scores", "oracle.n_prompts=N"
         before = ""
         if usage is None or not usage.responses_unpriced:
             before = "Nothing was spent."
         if usage is not None and (dollars := paid(dataclasses.asdict(usage))):
             before = f"${dollars:.4f} was spent before."
         raise UserError(
-            f"{self.budget_setting}: {self.new} {what} by {self.judge_model} are expected to cost "
+            f"{self.budget_setting}: {self.new} {self.what} by {self.judge_model} are expected to cost "
             f"${self.dollars:.4f}, and the cap is ${self.budget_usd:.4f}{spent}. Raise it with "
-            f"{self.budget_setting}=..., or judge fewer: {fewer}. {hint}{before}".rstrip()
+            f"{self.budget_setting}=..., or judge fewer: {_FEWER[self.what]}. "
+            f"{hint}{before}".rstrip()
         )
 
 
@@ -216,6 +215,7 @@ def plan(
     under_way: Collection[str],
     *,
     stored_only: bool = False,
+    what: str = "verdicts",
 ) -> Plan:
     """Plan requests, a row for each dimension; makes no paid call.
 
@@ -235,8 +235,7 @@ def plan(
         budget_usd=paid.budget.cap if paid else None,
         budget_setting=paid.budget_setting if paid else "",
         spent_usd=paid.budget.spent if paid else 0.0,
-        of_scores=any(isinstance(request.subject, Item) for request in requests),
-        keys=[request.key for request in requests],
+        what=what,
     )
 
 
@@ -279,10 +278,10 @@ def _row(
 
 def plan_table(plan: Plan) -> str:
     """Format a plan: a line for each dimension, their total, and notes."""
-    head = ["dimension", "responses" if plan.of_scores else "pairs", "queries"]
+    head = ["dimension", "responses" if plan.what == "scores" else "pairs", "queries"]
     head += ["stored", "new", "tokens in", "out", "$ expected", "$ plain"]
     rows = [[row.dimension, *_cells([row])] for row in plan.rows]
-    if not plan.of_scores:
+    if plan.what == "verdicts":
         head.append("detects")
         for cells, row in zip(rows, plan.rows, strict=True):
             sigma = assumed_sigma(
@@ -313,30 +312,6 @@ def _cells(rows: Sequence[PlanRow]) -> list[str]:
     return sums + [f"{sum(column):,.2f}" for column in zip(*dollars, strict=True)]
 
 
-def looks_table(plan: Plan, n_looks: int) -> str:
-    """Format the looks of a plan, and what is expected of them by the gap between entrants."""
-    n_tests = sum(math.comb(row.n_entrants, 2) for row in plan.rows)
-    rows = []
-    for row in plan.rows:
-        looks, n = looks_of(row.n_prompts, n_looks), row.n_prompts
-        times = tuple(look / n for look in looks)
-        bounds = boundaries(ALPHA / n_tests, times)
-        sigma = assumed_sigma(row.n_entrants, both_orders=row.both_orders)
-        cells = [row.dimension, " ".join(map(str, looks))]
-        for gap in _GAPS:
-            found = expected_share(times, bounds, gap * math.sqrt(n) / sigma)
-            cells.append("{:.0%} {:4.0%}".format(*found))
-        rows.append(cells)
-    head = ["dimension", "prompts at each look", *map("gap {}".format, _GAPS)]
-    return "\n".join(
-        [
-            "looks: above is the worst case, in which no pair is resolved; the cap must hold it",
-            text_table(head, rows),
-            "  gap: if all differ by so many points, the share of the bill, and the power.",
-        ]
-    )
-
-
 def _notes(plan: Plan) -> Iterator[str]:
     if n := sum(row.shared for row in plan.rows):
         yield f"{n:,} queries equal another, and share its reply."
@@ -344,7 +319,7 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield f"{n:,} queries are in submitted batches: their replies are collected, not paid again."
     if n := sum(row.left_out for row in plan.rows):
         yield f"{n:,} queries have no stored reply and are left out: judging.stored_only=true."
-    if not plan.of_scores:
+    if plan.what == "verdicts":
         yield "detects: 80 % power to detect a gap of so many points, if verdicts vary as in simulations."
     if plan.budget_usd is not None and plan.new:
         yield "$ expected: by the chosen transport and prompt cache; $ plain: single messages, no cache."
