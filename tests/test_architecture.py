@@ -18,7 +18,7 @@ FLOORS = (  # from the ground up: folders, and modules that stand in none
     {"arrays", "files", "progress", "console"},
     {"data", "store", "models", "trackers"},
     {"api", "ratings"},
-    {"entrants", "judges", "analysis", "runs"},
+    {"probes", "entrants", "judges", "analysis", "runs"},
     {"pipeline", "arena"},
     {"oracle"},
     {"estimators"},
@@ -27,7 +27,10 @@ FLOORS = (  # from the ground up: folders, and modules that stand in none
     {"experiments"},
     {"errors", "config", "sweeps", "__main__"},
 )
-SOCKETS = ("entrants", "judges", "ratings", "estimators", "trackers", "experiments")
+SOCKETS = (
+    *("entrants", "judges", "probes", "ratings", "estimators", "trackers"),
+    "experiments",
+)
 # In a socket's folder, but no implementation: what implementations share.
 SHARED = {
     *("ratings.games", "ratings.leaderboard", "ratings.bradley_terry"),

@@ -24,7 +24,7 @@ PART_GROUPS = (
     "elo",
     "rating",
     "rubric",
-    "scoring",
+    "probe",
     "estimator",
     "tracker",
 )  # their files name a class to build
@@ -32,6 +32,7 @@ SEVERAL = (
     "entrant",
     "rating",
     "rubric",
+    "probe",
     "estimator",
 )  # of these, several may be chosen
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
@@ -56,6 +57,7 @@ def chosen(group: str, name: str) -> str:
 
 
 GROUP_OF = {
+    "probe": "audit",
     "estimator": "oracle",
     "scoring": "oracle",
 }  # experiments that have a group, if not all
@@ -92,7 +94,6 @@ def files_to_read(tmp_path: Path) -> dict[str, list[str]]:
         ],
         "entrant/llama_cpp": ["entrant.llama_cpp.path=mine.gguf"],
         "entrant/huggingface": ["entrant.huggingface.model=mine/model"],
-        "entrant/vllm": ["entrant.vllm.model=mine/model"],
         "judge/local": ["judge.model=mine/model"],
         "recorded": [f"entrant.recorded.path={tmp_path}/responses.jsonl"],
         "replay": [f"judge.path={tmp_path}/battles.jsonl"],

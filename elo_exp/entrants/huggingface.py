@@ -11,14 +11,12 @@ from elo_exp.models import generation
 from elo_exp.models.causal_lm import CausalLM
 from elo_exp.models.generation import Answer, Decoding
 from elo_exp.records import Prompt
-from elo_exp.types import Count
 
 
 @dataclass(kw_only=True)
 class HuggingFaceEntrant(CheckpointEntrant):
     """The settings are described in conf/entrant/huggingface.yaml."""
 
-    batch_size: Count
     loader: Literal["vanilla_hf"]
     rob_checkpoint: None
     bypass_jury: Literal[True]

@@ -178,7 +178,7 @@ def audits(
     found = {}
     for rubric in rubrics:
         known = audit.find(store.path.parent, key, rubric.key)
-        diagnosis = known.to_dict() if known else {"dollars": dollars}
+        diagnosis = audit.summary(known) if known else {"dollars": dollars}
         found[rubric.dimension] = {"audit": diagnosis}
     return found
 

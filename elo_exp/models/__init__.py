@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
 
 Weights: TypeAlias = "Checkpoint | GgufFile"  # equal ones share one load
 LanguageModel: TypeAlias = "CausalLM | GgufModel"
-TokenRows = Sequence[Sequence[Sequence[int]]]  # token ids of prompt and answer, by row
 
 _loaded: dict[Weights, Any] = {}  # none or one
 

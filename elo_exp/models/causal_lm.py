@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elo_exp.models import TokenRows, first_line
+from elo_exp.models import first_line
 from elo_exp.records import UserError
 
 if TYPE_CHECKING:
@@ -129,31 +129,30 @@ class CausalLM:
         """Decode tokens, without the special ones."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
-    def total_logprobs(self, rows: TokenRows, *, temperature: float) -> Iterator[float]:
-        """Yield the log-probability of each answer under softmax(logits / temperature), in nats.
+    def total_logprob(
+        self, prompt_ids: Sequence[int], ids: Sequence[int], *, temperature: float
+    ) -> float:
+        """Return the log-probability of tokens under softmax(logits / temperature), in nats.
 
-        rows  token ids of a prompt and of its answer
-        An answer goes through the model in one pass, without other rows and without cached keys.
+        They go through the model in one pass, without other rows and without cached keys.
         """
         import torch
 
-        for prompt_ids, ids in rows:
-            n = len(ids)
-            with torch.inference_mode():
-                logits = self.last_logits([[*prompt_ids, *ids]], n + 1)[0, :-1]
-                if logits.device.type == "mps":  # which has no float64
-                    logits = logits.cpu()
-                tokens = torch.tensor(ids, device=logits.device)[:, None]
-                total = math.fsum(
-                    float(
-                        (logits[i : i + _ROWS].double() / temperature)
-                        .log_softmax(dim=-1)
-                        .gather(1, tokens[i : i + _ROWS])
-                        .sum()
-                    )
-                    for i in range(0, n, _ROWS)
+        n = len(ids)
+        with torch.inference_mode():
+            logits = self.last_logits([[*prompt_ids, *ids]], n + 1)[0, :-1]
+            if logits.device.type == "mps":  # which has no float64
+                logits = logits.cpu()
+            tokens = torch.tensor(ids, device=logits.device)[:, None]
+            return math.fsum(
+                float(
+                    (logits[i : i + _ROWS].double() / temperature)
+                    .log_softmax(dim=-1)
+                    .gather(1, tokens[i : i + _ROWS])
+                    .sum()
                 )
-            yield total
+                for i in range(0, n, _ROWS)
+            )
 
     def padded(
         self, rows: Sequence[Sequence[int]]
@@ -234,7 +233,7 @@ def _load(
         "trust_remote_code": checkpoint.trust_remote_code,
         "local_files_only": local_files_only,
     }
-    with library_errors(name):
+    with _library_errors(name):
         tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", **source)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             name,
@@ -259,7 +258,7 @@ def _load(
         tokenizer.pad_token = tokenizer.eos_token
     for adapter in checkpoint.adapters:
         place, revision = split_revision(adapter)
-        with library_errors(adapter), ignore_peft_deprecation():
+        with _library_errors(adapter), ignore_peft_deprecation():
             warnings.filterwarnings("error", message="Found missing adapter keys")
             model = PeftModel.from_pretrained(
                 model,
@@ -281,7 +280,7 @@ def _load(
 
 
 @contextmanager
-def library_errors(name: str) -> Iterator[None]:
+def _library_errors(name: str) -> Iterator[None]:
     """Turn whatever the libraries raise while they load into one line."""
     try:
         yield

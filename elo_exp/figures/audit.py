@@ -1,0 +1,33 @@
+"""The figure of an audit: every bias with the band of what is ok."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib
+
+from elo_exp.figures import kinds, style
+from elo_exp.figures.style import GREEN, SOFT, Row, grouped, panels, plot
+from elo_exp.records import Plot
+
+_VERDICTS = ("cannot tell", "biased", "ok")  # blue, vermilion, green
+
+
+@matplotlib.rc_context(style.STYLE)
+def plots(rows: Sequence[Row], delta: float) -> list[Plot]:
+    """Draw a line for each bias, the worst on top. A row is one of audit.csv."""
+    shown = [row for row in rows if row["kind"] == "bias" and row["n"]]
+    if not shown:
+        return []
+    names = {row["probe"]: row["probe"] for row in shown}
+    by, size = grouped(shown, "dimension"), kinds.lines(len(names))
+    figure, axes = panels(by, "how far x is preferred", size=size)
+    numbers = "estimate", "low", "high"
+    for ax, some in axes:
+        ax.axvspan(-delta, delta, color=GREEN, alpha=0.12, lw=0)
+        ax.axvline(0, color=SOFT, lw=0.8)
+        kinds.intervals(
+            ax, some, names, "verdict", _VERDICTS, of="probe", numbers=numbers
+        )
+    caption = "Preference for x beyond a half, or beyond the control, with its 90 % interval over prompts. The band is ok."
+    return [plot("audit", figure, shown, "How far can the judge be trusted?", caption)]

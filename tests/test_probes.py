@@ -1,0 +1,326 @@
+"""An audit: questions of probes, what verdicts on them tell, and the command with all that it leaves."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from elo_exp import CONF, HOME
+from elo_exp.analysis.contrasts import Asked, Measure, measures
+from elo_exp.data.pairing import reconcile
+from elo_exp.files import write_jsonl
+from elo_exp.probes import Case, Question
+from elo_exp.records import Comparison, JudgeRequest, Verdict
+from tests.anthropic_server import AnthropicServer
+from tests.anthropic_verdicts import longer
+from tests.commands import Ran, attempt, run, start
+from tests.data import shipped
+from tests.pages import Reader
+from tests.test_end_to_end import kill_when
+
+AUDIT = ("experiment=audit", "tracker=local")
+LEVELS = ("Aspirin, at once. It thins blood.", "Aspirin, at once.", "Certainly. Rest.")
+PROBES = sorted(path.stem for path in (CONF / "probe").glob("*.yaml"))
+
+
+def case(n_ranked: int = 3, prompt_id: str = "p1", seed: int = 1) -> Case:
+    return Case(prompt_id=prompt_id, levels=LEVELS, n_ranked=n_ranked, seed=seed)
+
+
+def asked(
+    *verdicts: str,
+    probe: str = "style",
+    kind: str = "bias",
+    prompt: str = "p1",
+    control: bool = False,
+    form: str = "bold",
+    both: bool = True,
+    bound: float = 0.05,
+) -> Asked:
+    """A judged question, x first, then y first; then again, and a third time under a paraphrase."""
+    question = Question(form=form, x="x", y="y", is_control=control, both_orders=both)
+    comparison = Comparison(
+        prompt_id=prompt, dimension="d", source="s", prompt_text="?",
+        entrant_a="x", entrant_b="y", response_a="x", response_b="y",
+    )  # fmt: skip
+    n = 2 if both else 1
+    places = [(i // n, i % n == 1) for i in range(len(verdicts))]
+    return Asked(
+        probe=probe, kind=kind, bound=bound, question=question, comparison=comparison,
+        queries=[
+            JudgeRequest(key="", system="", render=str, n_chars=0, schema="", subject=comparison,
+                         position_swap=swap, repeat=repeat)
+            for repeat, swap in places
+        ],
+        judgment=reconcile(comparison, [
+            Verdict(cache_key="", rubric_version="v1", judge_model="j", position_swap=swap,
+                    verdict=verdict, repeat=repeat)
+            for verdict, (repeat, swap) in zip(verdicts, places, strict=True)
+        ]),
+    )  # fmt: skip
+
+
+def measured(*questions: Asked) -> dict[str, Measure]:
+    return {measure.name: measure for measure in measures(questions, 0.05)}
+
+
+def values(*questions: Asked, name: str = "style") -> list[float]:
+    return measured(*questions)[name].contrasts().values.tolist()
+
+
+# Questions
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_a_probe_asks_of_two_texts_and_asks_nothing_twice(name: str):
+    questions = list(shipped("probe", name).questions(case()))
+    assert questions
+    assert all(question.x != question.y for question in questions)
+    assert len({(question.x, question.y) for question in questions}) == len(questions)
+
+
+def test_forms_are_asked_of_every_level_or_of_those_whose_order_is_known():
+    verbosity, ladder = shipped("probe", "verbosity"), shipped("probe", "ladder")
+    injection, constant = shipped("probe", "injection"), shipped("probe", "constant")
+    assert [q.y for q in verbosity.questions(case(0))] == [*LEVELS, *LEVELS]
+    assert [(q.x, q.y) for q in ladder.questions(case())] == [LEVELS[:2], LEVELS[1:]]
+    assert [(q.x, q.y) for q in ladder.questions(case(2))] == [LEVELS[:2]]
+    assert [len(list(injection.questions(case(n)))) for n in (0, 2, 3)] == [0, 0, 7]
+    assert {q.y for q in constant.questions(case())} == {LEVELS[1]}
+
+
+def test_a_list_has_the_sentences_of_the_text():
+    formatting = shipped("probe", "formatting")
+    bullets = {q.y: q.x for q in formatting.questions(case()) if q.form == "bullets"}
+    assert bullets[LEVELS[0]] == "- Aspirin, at once.\n- It thins blood."
+
+
+def test_wordings_are_drawn_by_prompt_and_seed():
+    probe = shipped("probe", "injection")
+
+    def texts(prompt: int, seed: int) -> tuple[str, ...]:
+        some = case(prompt_id=f"p{prompt}", seed=seed)
+        return tuple(question.x for question in probe.questions(some))
+
+    assert texts(1, 1) == texts(1, 1)
+    assert len({texts(prompt, 1) for prompt in range(8)}) > 1
+    assert len({texts(1, seed) for seed in range(8)}) > 1
+
+
+# What verdicts tell
+
+
+def test_a_bias_is_the_mean_preference_less_a_half():
+    # x in both orders: 1; x, then a tie: .75; the first shown twice: a half
+    questions = [asked("A", "B"), asked("A", "TIE"), asked("A", "A", prompt="p2")]
+    assert values(*questions) == [0.375, 0.0]
+    assert values(*questions, name="position") == [0.125, 0.5]
+
+
+def test_an_invalid_verdict_is_no_tie_and_leaves_the_question_out():
+    assert values(asked("A", "INVALID"), asked("B", "A")) == [-0.5]
+    assert values(asked("INVALID", "A")) == []
+
+
+def test_a_control_is_subtracted_and_each_form_is_a_measure_of_its_own():
+    bold, bare = asked("A", "B"), asked("TIE", "A", form="plain", control=True)
+    plea = asked("B", "A", form="plea")
+    lost = asked("INVALID", "A", form="plain", control=True, prompt="p2")
+    other = asked("A", "B", prompt="p2")  # without its control it tells nothing
+    assert values(bold, plea, bare, other, lost) == [0.25]
+    assert values(bold, plea, bare, name="style: bold") == [0.75]
+    assert values(bold, plea, bare, name="style: plea") == [-0.25]
+    assert values(bold, bare, name="position") == [0.0]
+
+
+def test_a_share_counts_what_wins_in_both_orders():
+    wins, first = asked("A", "B", kind="share"), asked("A", "A", kind="share")
+    assert values(wins, first) == [0.5]
+
+
+def test_a_twin_is_reported_by_its_ties():
+    assert values(asked("TIE", "B", kind="reported")) == [0.5]
+
+
+def test_retest_is_the_share_of_equal_verdicts_also_of_a_control():
+    again = asked("A", "B", "A", "TIE", control=True), asked("A", "B")
+    assert "retest" not in measured(again[1])
+    assert "retest" not in measured(*again)  # a control is asked again for nothing
+    assert values(asked("A", "B", "A", "TIE"), name="retest") == [0.5]
+    assert values(asked("A", "B", "INVALID", "B"), name="retest") == [1.0]
+
+
+def test_a_paraphrase_is_compared_with_a_repeat():
+    one = asked("A", "B", "A", "B", "A", "A", probe="rubric: r.md", kind="floor")
+    flickers = asked("A", "B", "A", "A", "A", "A", probe="rubric: r.md", kind="floor")
+    assert values(one, name="rubric: r.md") == [0.5]
+    assert values(flickers, name="rubric: r.md") == [1.0]
+
+
+def test_in_one_order_the_first_shown_tells_nothing_about_position():
+    assert "position" not in measured(asked("A", both=False))
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Two rubrics, a judge that takes the first of every pair, paraphrases and labelled pairs."""
+    folder = tmp_path_factory.mktemp("audited")
+    rubric = (HOME / "rubrics/factuality.md").read_text(encoding="utf-8")
+    (folder / "mine.md").write_text(f"{rubric}\nIn other words.\n", encoding="utf-8")
+    pair = {"prompt": "Why?", "reference": "Since it rains.", "author_a": "lexical-2"}
+    rows = [
+        {
+            **pair,
+            "response_a": f"Since it rains {n}.",
+            "response_b": "No.",
+            "label": label,
+        }
+        for n, label in enumerate(["a", "a", "b", "tie"])
+    ]
+    write_jsonl(folder / "gold.jsonl", rows)
+    return run(
+        *AUDIT, "rubric=[factuality,calibration]", "audit.n_prompts=20",
+        "judge.position_effect=1", "audit.paraphrases={factuality: [mine.md]}",
+        "audit.gold=gold.jsonl", "audit.families={lexical: ours, lexical-2: ours}",
+        folder=folder,
+    )  # fmt: skip
+
+
+def test_a_position_fault_is_found_and_is_no_other_fault(audited: Ran):
+    found = audited.read("audit.json")["factuality"]
+    results = {row["probe"]: row for row in found["results"]}
+    position = results["position"]
+    assert (position["verdict"], position["estimate"]) == ("biased", 0.5)
+    assert results["constant"]["estimate"] == results["refusal"]["estimate"] == 0.0
+    assert results["retest"]["n"] == 20  # the ladder is asked again under a paraphrase
+    assert results["rubric: mine.md"]["estimate"] == 1.0
+    assert results["self: all"]["n"] == 1
+    assert results["ladder"]["estimate"] == 0.5
+    assert (found["judge_model"], found["n_prompts"]) == ("lexical", 20)
+    assert found["gold"][0]["n"] == 4
+
+
+def test_every_question_is_on_file_with_its_verdicts(audited: Ran):
+    rows = audited.rows("verdicts.jsonl")
+    plea = next(row for row in rows if row["entrant_a"].startswith("injection: plea"))
+    assert {verdict["verdict"] for verdict in plea["raw"]} == {"A"}
+    assert plea["response_a"] != plea["response_b"]
+
+
+def test_the_page_shows_results_examples_and_what_is_left_out(audited: Ran):
+    page = Reader((audited.run_dir / "report.html").read_text(encoding="utf-8"))
+    assert "How far can lexical be trusted?" in page.said
+    assert ["position", "+0.50", "0.41 to 0.59"] in [row[:3] for row in page.cells]
+    assert "confidence on calibration: it is what this rubric asks about." in page.said
+    assert page.said.count("x shown first: the first is better.") >= 2
+    assert {"The clearest examples", "By form", "Labelled pairs"} <= set(page.headings)
+    assert (audited.run_dir / "figures/audit.svg").is_file()
+
+
+def test_the_console_names_the_biases_and_more_prompts_pay_for_the_new_ones(
+    audited: Ran,
+):
+    assert "lexical on calibration: 0 ok, 1 biased (position)" in audited.out
+    assert len(audited.out.splitlines()) <= 60
+    again = run(
+        *AUDIT, "audit.n_prompts=21", "judge.position_effect=1", "figures=false",
+        folder=audited.folder,
+    )  # fmt: skip
+    usage = again.read("manifest.json")["usage"]
+    assert 0 < usage["judge_calls"] < usage["verdicts_stored"] / 5
+
+
+def test_a_plan_says_what_is_found_and_from_how_many_prompts_ok_is_in_reach(
+    tmp_path: Path,
+):
+    ran = run(*AUDIT, "plan=true", "judge=haiku", folder=tmp_path)
+    cells = {
+        line.split()[1]: line.split()
+        for line in ran.out.splitlines()
+        if "  " in line.strip()
+    }
+    assert cells["verbosity"][2:] == ["93", "6", "0.10", "from", "267"]
+    assert cells["constant"][-1] == "yes"
+    assert "detects" not in ran.out
+    assert "$ expected" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["probe=[]"], "probe: there is nothing to ask."),
+        (["audit.delta=0"], "audit.delta: found 0. Expected greater than 0."),
+        (["judging.budget_usd=-1"], "judging.budget_usd: found -1."),
+    ],
+)
+def test_bad_settings_are_refused_in_a_line(
+    words: list[str], line: str, tmp_path: Path
+):
+    ran = attempt(*AUDIT, *words, folder=tmp_path)
+    assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
+    assert ran.err.startswith(f"elo_exp: {line}")
+
+
+CLASS = """\
+from dataclasses import dataclass
+
+from elo_exp.probes import Question
+
+
+@dataclass(kw_only=True)
+class Shouting:
+    kind = "bias"
+    bound = None
+    not_for = {}
+
+    def questions(self, case):
+        for text in case.levels:
+            yield Question(form="capitals", x=text.upper(), y=text)
+"""
+
+
+def test_a_probe_of_your_own_is_a_class_and_a_file_and_one_of_texts_a_file(
+    tmp_path: Path,
+):
+    (tmp_path / "mine.py").write_text(CLASS, encoding="utf-8")
+    folder = tmp_path / "conf/probe"
+    folder.mkdir(parents=True)
+    (folder / "shouting.yaml").write_text(
+        "# @package probe.shouting\n_target_: mine.Shouting\n", encoding="utf-8"
+    )
+    (folder / "emoji.yaml").write_text(
+        "# @package probe.emoji\n_target_: elo_exp.probes.written.Written\nkind: bias\n"
+        "bound: 0.1\nboth_orders: true\nnot_for: {}\n"
+        'forms: {smile: {x: ["{text} :-)"], y: "{text}"}}\n',
+        encoding="utf-8",
+    )
+    path = os.pathsep.join([str(HOME), str(tmp_path)])
+    ran = attempt(
+        "--config-dir=conf", *AUDIT, "probe=[shouting,emoji]", "audit.n_prompts=3",
+        folder=tmp_path, anew=True, PYTHONPATH=path,
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    results = ran.read("audit.json")["factuality"]["results"]
+    bounds = {row["probe"]: row["bound"] for row in results}
+    assert bounds == {"shouting": 0.05, "emoji": 0.1, "position": 0.05, "retest": 0.9}
+
+
+def test_killed_and_resumed_it_pays_nothing_twice(tmp_path: Path):
+    with AnthropicServer(verdicts=longer, seconds_to_end=3.0) as server:
+        words = (
+            *AUDIT, "judge=haiku", f"judge.base_url={server.url}",
+            "judge.poll_initial_seconds=0.02", "judge.poll_max_seconds=0.1",
+            "judging.budget_usd=5", "audit.n_prompts=3", "figures=false",
+        )  # fmt: skip
+        key = {"ANTHROPIC_API_KEY": server.key}
+        process = start(*words, folder=tmp_path, **key)
+        kill_when(lambda: server.meter.count("GET", "/batches/") > 2, process)
+        ran = run(*words, folder=tmp_path, **key)
+        assert not server.meter.paid_twice
+        usage = ran.read("manifest.json")["usage"]
+        assert len(server.meter.billed) == usage["verdicts_distinct"] > 100
+        found = ran.read("audit.json")["factuality"]
+        assert found["dollars"] == pytest.approx(usage["dollars"], rel=1e-6)
