@@ -125,8 +125,10 @@ CASES: dict[tuple[str, str], tuple[Settings, list[Settings], list[Settings]]] = 
         [*DECODED, {"model": "me/other"}, {"adapters": ADAPTERS},
          {"adapters": ADAPTERS[::-1]}, {"system_prompt": "Be brief."},
          {"temperature": 0.7, "top_p": 0.5}, {"temperature": 0.7, "top_p": 0.6},
-         {"max_new_tokens": 9}, {"trust_remote_code": True}],
-        [{"device": "auto"}, {"batch_size": 3}, {"top_p": 0.5}, {"entrant_id": "b"}],
+         {"max_new_tokens": 9}, {"trust_remote_code": True},
+         {"load_kwargs": {"quantization_config": {"load_in_4bit": True}}}],
+        [{"device": "auto"}, {"batch_size": 3}, {"top_p": 0.5}, {"entrant_id": "b"},
+         {"load_kwargs": {"device_map": "auto", "attn_implementation": "eager"}}],
     ),
     ("policy", "huggingface"): (
         {**HUB, "temperature": 1.0},

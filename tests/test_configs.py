@@ -93,7 +93,13 @@ def files_to_read(tmp_path: Path) -> dict[str, list[str]]:
             f"judge.{name}={value}" for name, value in hosted.items()
         ],
         "entrant/llama_cpp": ["entrant.llama_cpp.path=mine.gguf"],
-        "entrant/huggingface": ["entrant.huggingface.model=mine/model"],
+        **{
+            f"entrant/{name}": [f"entrant.{name}.model=mine/model"]
+            for name in (
+                *("huggingface", "huggingface_4bit", "huggingface_int8"),
+                "huggingface_sharded",
+            )
+        },
         "judge/local": ["judge.model=mine/model"],
         "recorded": [f"entrant.recorded.path={tmp_path}/responses.jsonl"],
         "replay": [f"judge.path={tmp_path}/battles.jsonl"],

@@ -45,7 +45,9 @@ def _release() -> Iterator[None]:
     models.release()
 
 
-def entrant(model: Path, *adapters: Path, **changes: Any) -> Any:
+def entrant(
+    model: Path, *adapters: Path, name: str = "huggingface", **changes: Any
+) -> Any:
     settings = {
         "entrant_id": "ann",
         "model": str(model),
@@ -56,7 +58,7 @@ def entrant(model: Path, *adapters: Path, **changes: Any) -> Any:
         "cache_dir": "absent",
         **changes,
     }
-    return shipped("entrant", "huggingface", **settings)
+    return shipped("entrant", name, **settings)
 
 
 def answers(of: Any, prompts: Sequence[Prompt] = PROMPTS) -> dict[str, Response]:
@@ -75,6 +77,37 @@ def test_an_answer_and_its_diagnostics(folder):
         assert (found["seed"], found["batch_size"]) == (prompt_seed(prompt_id), 5)
         assert (found["device"], found["dtype"]) == ("cpu", "float32")
         assert set(found) >= {"n_tokens_prompt", "torch", "transformers"}
+
+
+def test_load_kwargs_go_to_from_pretrained(folder):
+    loads = [
+        models.load(entrant(folder / "base", load_kwargs=options).weights)
+        for options in ({}, {"attn_implementation": "eager", "device_map": "auto"})
+    ]
+    assert loads[1].model.config._attn_implementation == "eager"
+    totals = [lm.total_logprob([5, 6], [7, 8], temperature=1.0) for lm in loads]
+    assert totals[1] == pytest.approx(totals[0], abs=1e-4)
+    for word in ("nonsense", "dtype"):
+        wrong = entrant(folder / "base", load_kwargs={word: "float16"})
+        with pytest.raises(UserError, match=rf"base: cannot be loaded .*{word}"):
+            models.load(wrong.weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "package"), [("4bit", "bitsandbytes"), ("int8", "torchao")]
+)
+def test_a_quantised_model_is_another_one_and_takes_no_adapters(
+    tmp_path, name, package
+):
+    with pytest.raises(UserError, match="adapters: found some with a quantization_c"):
+        entrant(tmp_path, tmp_path, name=f"huggingface_{name}")
+    pytest.importorskip(package)
+    model = tiny_model(tmp_path, hidden_size=64)
+    totals = []
+    for each in ("huggingface", f"huggingface_{name}"):
+        lm = models.load(entrant(model, name=each).weights)
+        totals.append(lm.total_logprob([5, 6], [7, 8], temperature=1.0))
+    assert totals[0] != pytest.approx(totals[1], abs=1e-4)
 
 
 def test_a_prompt_that_leaves_no_room_for_its_answer_is_refused(folder, tmp_path):

@@ -235,15 +235,14 @@ class CheckpointEntrant(ModelSettings, WeightsEntrant):
     """Settings that entrants with a checkpoint of transformers share.
 
     The cache key holds the weights (a hub name at its commit, or the contents of a folder), the
-    adapters in order, dtype as configured, template, system prompt, sampling, max_new_tokens and
-    prompt. It omits device, batch size and library versions, which change only rounding: a machine
+    adapters in order, what of `load_kwargs` changes them, dtype as configured, template, system
+    prompt, sampling, max_new_tokens and prompt. It omits device, batch size and library versions, which change only rounding: a machine
     without the GPU still finds the answers, and an upgrade does not pay for them again. An
     answer's diagnostics name them.
     """
 
     adapters: list[str]
     top_p: TopP
-    batch_size: Count
     logprobs: bool
     loader: str
 

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from elo_exp.entrants import CheckpointEntrant
 from elo_exp.models import generation
 from elo_exp.models.causal_lm import CausalLM
 from elo_exp.models.generation import Answer, Decoding
-from elo_exp.records import Prompt
+from elo_exp.records import Prompt, UserError
+from elo_exp.types import Count
 
 
 @dataclass(kw_only=True)
 class HuggingFaceEntrant(CheckpointEntrant):
     """The settings are described in conf/entrant/huggingface.yaml."""
 
+    load_kwargs: dict[str, Any]
+    batch_size: Count | None
     loader: Literal["vanilla_hf"]
     rob_checkpoint: None
     bypass_jury: Literal[True]
     needs_uncertainty: Literal[False]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.adapters and "quantization_config" in self.load_kwargs:
+            raise UserError(
+                "adapters: found some with a quantization_config, and merging them would round "
+                "them. Merge them into a model in 16 bits, and load that one."
+            )
 
     def _answers(
         self, lm: CausalLM, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]
@@ -34,6 +45,6 @@ class HuggingFaceEntrant(CheckpointEntrant):
             lm,
             ids,
             decoding=decoding,
-            batch_size=self.batch_size,
+            batch_size=self.batch_size or (16 if lm.device.type == "cpu" else 64),
             label=self.entrant_id,
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import logging
 import math
 import sys
@@ -38,6 +39,7 @@ class Checkpoint:
     dtype     float32, bfloat16, float16; auto is float32 on a CPU and bfloat16 on an accelerator
     device    cuda, mps, cpu, or one of several GPUs, cuda:1; auto is the first of these present
     adapters  LoRA folders or hub names (NAME@REVISION), merged in this order
+    options   what else from_pretrained takes, as JSON
     """
 
     model: str
@@ -45,6 +47,7 @@ class Checkpoint:
     dtype: str = "auto"
     device: str = "auto"
     adapters: tuple[str, ...] = ()
+    options: str = "{}"
     trust_remote_code: bool = False
 
     def load(self) -> CausalLM:
@@ -238,9 +241,9 @@ def _load(
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             name,
             dtype=dtype,
-            device_map={"": str(device)},
             output_loading_info=True,
             **source,
+            **{"device_map": {"": str(device)}, **json.loads(checkpoint.options)},
         )
     model, info = loaded
     others = [key for key, *_ in info["mismatched_keys"]]
@@ -276,6 +279,7 @@ def _load(
         do_sample=False,
     )
     model = model.eval().requires_grad_(requires_grad=False)
+    device = model.get_input_embeddings().weight.device  # where its inputs go
     return CausalLM(model=model, tokenizer=tokenizer, device=device, name=name)
 
 

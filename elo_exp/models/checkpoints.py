@@ -27,6 +27,7 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 # The files that transformers loads, by suffix and by name.
 _SUFFIXES = {".json", ".jinja", ".model", ".tiktoken", ".safetensors", ".bin", ".py"}
 _NAMES = {"merges.txt", "vocab.txt"}
+_PLACEMENT = {"device_map", "max_memory", "offload_folder", "attn_implementation"}
 _LARGE = 1 << 20  # bytes; hashes of larger files are cached
 _NO_TEMPLATE = "none"  # the chat template that sends the prompt as it is
 _MODEL, _ADAPTER = "config.json", "adapter_config.json"
@@ -112,6 +113,10 @@ class ModelSettings(TemplateSettings):
         return tuple(getattr(self, "adapters", ()))
 
     @property
+    def _load_kwargs(self) -> Mapping[str, Any]:
+        return getattr(self, "load_kwargs", {})
+
+    @property
     def weight_files(self) -> list[Path]:
         """The files that are loaded from folders; none of a hub name."""
         names = (self.model, *(split_revision(name)[0] for name in self._adapters))
@@ -127,14 +132,17 @@ class ModelSettings(TemplateSettings):
             dtype=self.dtype,
             device=self.device,
             adapters=self._adapters,
+            options=json.dumps(self._load_kwargs),
             trust_remote_code=self.trust_remote_code,
         )
         return pin(tiny.build(checkpoint, Path(self.cache_dir)))
 
     @cached_property
     def weights_key(self) -> dict[str, Any]:
-        """What the weights are, for cache keys."""
-        return identity(self.weights, Path(self.cache_dir))
+        """What the weights are, for cache keys: also how they are loaded, but not where to."""
+        changes = {n: x for n, x in self._load_kwargs.items() if n not in _PLACEMENT}
+        key = identity(self.weights, Path(self.cache_dir))
+        return {**key, "load_kwargs": changes} if changes else key
 
 
 def pin(checkpoint: Checkpoint) -> Checkpoint:
