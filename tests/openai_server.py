@@ -62,11 +62,11 @@ def alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """A completion of this text, which ends for this reason; `refusal` stands beside it, as in structured outputs."""
+    """A completion of this text, which ends for this reason; `beside` stands with it, such as a refusal or a thought."""
 
     text: str | None
     finish_reason: str | None = "stop"
-    refusal: str | None = None
+    beside: JSON = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class OpenAiServer(HttpServer):
         }
         with self.lock:
             self.usage.update(usage)
-        message = {"role": "assistant", "content": text, "refusal": outcome.refusal}
+        message = {"role": "assistant", "content": text, **outcome.beside}
         completion = {
             "id": f"chatcmpl-{sha256([params, n])[:12]}",
             "object": "chat.completion",

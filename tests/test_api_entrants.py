@@ -135,6 +135,7 @@ def test_a_response_says_who_answered_and_what_it_took():
     assert response.response_text == "About Why 00?: yes."
     assert response.finish_reason == "stop"
     tokens = {"model": "small-2026-11", "input_tokens": 2, "output_tokens": 5}
+    tokens["thought"] = "none"
     dollars = pytest.approx((2 * 3 + 5 * 15) * 1e-6)
     assert response.diagnostics == {**tokens, "dollars": dollars}
     assert unpriced.diagnostics == tokens
@@ -142,7 +143,7 @@ def test_a_response_says_who_answered_and_what_it_took():
 
 
 ODD_ANSWERS: dict[str, tuple[Says, str, str]] = {
-    "refused": (Says(None, refusal="I cannot."), "refusal", ""),
+    "refused": (Says(None, beside={"refusal": "I cannot."}), "refusal", ""),
     "filtered": (Says("Never", "content_filter"), "refusal", "Never"),
     "cut off": (Says("Because", "length"), "length", "Because"),
     "empty": (Says(""), "stop", ""),
@@ -162,6 +163,41 @@ def test_what_is_no_full_answer_is_an_answer_that_is_paid_for_once_and_kept(
             ]
     assert (response.finish_reason, response.response_text) == (finish_reason, text)
     assert server.billed.total() == 3
+
+
+THOUGHTS: list[tuple[Says, tuple[str, str, str]]] = [
+    (Says("Yes.", beside={"reasoning": "hm"}), ("Yes.", "stop", "closed")),
+    (Says("Yes.", beside={"reasoning_content": "hm"}), ("Yes.", "stop", "closed")),
+    (Says("<think>hm</think>\nYes."), ("Yes.", "stop", "closed")),
+    (Says("<think>hm", "length"), ("", "length", "unclosed")),
+    (Says(None, "length", beside={"reasoning": "hm"}), ("", "length", "unclosed")),
+    (Says("<think>hm"), ("", "length", "unclosed")),
+    (
+        Says(None, beside={"reasoning": "hm", "refusal": "No."}),
+        ("", "refusal", "unclosed"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("outcome", "expected"), THOUGHTS)
+def test_a_thought_is_kept_and_not_judged(outcome: Says, expected: tuple[str, ...]):
+    """Whether the server splits it off (vLLM, llama.cpp) or not; one without an end is no answer."""
+    with OpenAiServer(outcomes=lambda params, n: outcome) as server:
+        made = entrant(server.url, chat_template_kwargs={"enable_thinking": True})
+        (response,) = answered(made, prompts(1))
+    assert server.asked[0]["chat_template_kwargs"] == {"enable_thinking": True}
+    found = (response.response_text, response.finish_reason)
+    assert (*found, response.diagnostics["thought"]) == expected
+    assert response.diagnostics["reasoning"] == "hm"
+
+
+def test_thoughts_without_an_end_are_counted(tmp_path, caplog):
+    with OpenAiServer(outcomes=about("01", Says("<think>hm", "length"))) as server:
+        generated(entrant(server.url), 3, tmp_path / "store.sqlite")
+    assert (
+        f"{NAME}: of 3 answers 1 cut off at their limit, 1 empty, 1 in thought to"
+        in caplog.text
+    )
 
 
 # Some at a time
@@ -404,6 +440,7 @@ def test_claude_is_sent_what_is_set_and_says_what_it_took(claude):
     assert (response.response_text, response.finish_reason) == ("Because.", "stop")
     assert response.diagnostics == {
         "model": "claude-sonnet-5-5",
+        "thought": "none",
         "input_tokens": 2,
         "output_tokens": 22,
         "dollars": pytest.approx((2 * 2 + 22 * 10) * 1e-6),

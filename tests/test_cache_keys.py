@@ -83,7 +83,7 @@ PRICED = {"input_usd_per_million": 3.0, "output_usd_per_million": 15.0}
 SENT: list[Settings] = [
     {"base_url": "http://127.0.0.1:8/v1"}, {"model": "large"}, {"max_tokens": 7},
     {"max_tokens_name": "max_completion_tokens"}, {"temperature": 0.0},
-    {"extra_body": {"top_k": 1}},
+    {"extra_body": {"top_k": 1}}, {"chat_template_kwargs": {"think": False}},
 ]  # fmt: skip
 NOT_SENT: list[Settings] = [
     {"concurrency": 1, "timeout_seconds": 1.0}, {"key_variable": "MY_KEY"},
@@ -91,6 +91,7 @@ NOT_SENT: list[Settings] = [
 ]  # fmt: skip
 DECODED: list[Settings] = [
     {"revision": "b" * 40}, {"dtype": "bfloat16"}, {"chat_template": "none"},
+    {"chat_template_kwargs": {"think": False}},
 ]  # fmt: skip
 CASES: dict[tuple[str, str], tuple[Settings, list[Settings], list[Settings]]] = {
     ("entrant", "openai_compatible"): (
@@ -140,7 +141,8 @@ CASES: dict[tuple[str, str], tuple[Settings, list[Settings], list[Settings]]] = 
     ),
     ("entrant", "llama_cpp"): (
         {"path": "model.gguf"},
-        [{"path": "other.gguf"}, {"temperature": 0.5}],
+        [{"path": "other.gguf"}, {"temperature": 0.5},
+         {"chat_template_kwargs": {"think": False}}],
         [{"path": "copy.gguf"}, {"n_threads": 2}],
     ),
 }  # fmt: skip

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from elo_exp import HOME, models, pipeline
 from elo_exp.data import bank
@@ -129,6 +131,80 @@ def test_a_template_in_a_file_is_the_template(folder, tmp_path):
     file.unlink()
     with pytest.raises(UserError, match=r"mine.jinja: cannot be read"):
         entrant(folder / "base", chat_template=str(file)).check()
+
+
+THINKS = (
+    "{% for m in messages %}{{ m.content }}{% endfor %}<|assistant|>"
+    "{% if enable_thinking is not defined or enable_thinking %}<think>{% endif %}"
+)
+
+
+def saying(folder: Path, base: Path, said: str, *, after: str) -> Path:
+    """A model that says this, greedily, after that token: each token has the next as its likeliest.
+
+    The tags of Qwen are tokens, and those of Magistral special tokens. No token may come twice.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    tokenizer.add_tokens(["<think>", "</think>"])
+    tokenizer.add_tokens(["[THINK]", "[/THINK]"], special_tokens=True)
+    model = AutoModelForCausalLM.from_pretrained(base)
+    model.resize_token_embeddings(len(tokenizer))
+    ids = tokenizer(f"{after}{said}<|end|>")["input_ids"]
+    source = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            if "o_proj" in name or "down_proj" in name or "lm_head" in name:
+                weights.zero_()  # so that the last token's embedding is the state
+        rows = model.get_input_embeddings().weight.normal_(generator=source)
+        model.lm_head.weight[ids[1:]] = 5 * rows[ids[:-1]]
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("said", "thinks", "text", "thought"),
+    [
+        ("Yes.", False, "Yes.", "none"),
+        ("hm</think>\nYes.", True, "Yes.", "closed"),
+        ("<think>hm</think>Yes.", False, "Yes.", "closed"),
+        ("hm", True, "", "unclosed"),
+        ("[THINK]hm[/THINK]Yes.", False, "Yes.", "closed"),
+        ("[THINK]hm", False, "", "unclosed"),
+    ],
+)
+def test_a_thought_is_split_off_an_answer_and_recorded(
+    folder, tmp_path, said, thinks, text, thought
+):
+    """The prompt may open it, and its tags may be special tokens. Its tokens are the policy's, too."""
+    after = "<think>" if thinks else "<|assistant|>"
+    of = entrant(
+        saying(tmp_path, folder / "base", said, after=after),
+        chat_template=THINKS,
+        chat_template_kwargs={"enable_thinking": thinks},
+        **{"temperature": 0.1, "logprobs": True},
+    )
+    made = answers(of, PROMPTS[:1])
+    (response,) = made.values()
+    found = response.diagnostics
+    assert (response.response_text, found["thought"]) == (text, thought)
+    assert found.get("reasoning") == (None if thought == "none" else "hm")
+    assert response.finish_reason == ("length" if thought == "unclosed" else "stop")
+    (forced,) = of.teacher_force({p.prompt_id: p for p in PROMPTS}, [response])
+    assert forced.n_tokens == found["n_tokens_generated"] == len(found["token_ids"])
+    assert forced.total_logprob == pytest.approx(found["total_logprob"], abs=1e-4)
+
+
+@pytest.mark.parametrize("template", [None, "none", THINKS])
+def test_a_variable_that_the_template_never_reads_is_refused(folder, template):
+    of = entrant(
+        folder / "base",
+        chat_template=template,
+        chat_template_kwargs={"thinking": False},
+    )
+    message = "chat_template_kwargs: it never reads thinking"
+    with pytest.raises(UserError, match=message):
+        answers(of)
 
 
 def generated(store: Path, of: dict[str, Any], prompts: Any = PROMPTS) -> Any:

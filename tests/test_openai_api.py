@@ -125,9 +125,15 @@ PARTS = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "Yes."}]
     [("Yes.", "Yes."), (None, ""), ("half \ud83d", "half ?"), (PARTS, "Yes.")],
     ids=["text", "none", "half an emoji", "parts"],
 )
-def test_the_text_of_a_completion_is_its_content(content: Any, text: str):
-    message = {"content": content, "reasoning_content": "I think"}
+def test_the_text_of_a_completion_is_its_content_after_its_thought(
+    content: Any, text: str
+):
+    message = {"content": content, "reasoning_content": None}
     assert text_of({"choices": [{"message": message}]}) == text
+    message["reasoning_content"] = "I think"
+    closing = "</think>" if text else ""
+    said = text_of({"choices": [{"message": message}]})
+    assert said == f"<think>I think{closing}{text}"
 
 
 REFUSAL = {"content": None, "refusal": "I cannot."}

@@ -135,7 +135,7 @@ def test_a_verdict_is_read_as_json_or_as_the_last_line(structured: str, tmp_path
 
 VERDICT = '{"evidence_a": "", "evidence_b": "", "verdict": "A"}'
 NO_VERDICTS: dict[str, tuple[Says, int, int]] = {
-    "refused": (Says(None, refusal="I cannot."), 1, 0),
+    "refused": (Says(None, beside={"refusal": "I cannot."}), 1, 0),
     "filtered": (Says(VERDICT, "content_filter"), 1, 0),
     "cut off": (Says('{"evidence_a": "Yes', "length"), 0, 1),
     "malformed": (Says('{"evidence_a": "Yes", "verdict": A}'), 0, 0),

@@ -199,7 +199,7 @@ def test_equal_heads_reject_nothing(model):
             assert answer.accepted == [True] * N_TOKENS
             assert answer.n_rounds == N_TOKENS / 4
             # 3 votes to 0
-            assert answer.diagnostics["stability_radius"] == [1] * N_TOKENS
+            assert answer.diagnostics["plurality_lead"] == [1] * N_TOKENS
 
 
 def test_p_correct_adds_the_witness_to_the_residual_stream(heads, wholes):

@@ -300,29 +300,25 @@ def test_a_judge_may_think_fence_and_talk_but_says_one_thing_at_the_end(text, ve
 
 
 @pytest.mark.parametrize(
-    ("text", "is_open", "answer", "thought", "reasoning"),
+    ("text", "answer", "thought", "reasoning"),
     [
-        ("Yes.", False, "Yes.", "none", None),
-        (" <think>hm</think>\nYes.", False, "Yes.", "closed", "hm"),
-        ("hm\n</think>Yes.", True, "Yes.", "closed", "hm"),
-        ("hm\n</think>Yes.", False, "Yes.", "closed", "hm"),
-        ("<think>\n\n</think>\n\nYes.", False, "Yes.", "closed", ""),
-        ("<think>a</think>b</think>c", False, "b</think>c", "closed", "a"),
-        ("<thinking>hm", False, "", "unclosed", "hm"),
-        ("So <think>hm</think> yes.", False, "So <think>hm</think> yes.", "none", None),
-        ("[THINK]hm", False, "", "unclosed", "hm"),
-        ("hm", True, "", "unclosed", "hm"),
-        (f"{CHANNEL}{FINAL}Yes.", False, "Yes.", "closed", None),
-        (CHANNEL, False, "", "unclosed", None),
+        ("Yes.", "Yes.", "none", None),
+        (" <think>hm</think>\nYes.", "Yes.", "closed", "hm"),
+        ("hm\n</think>Yes.", "Yes.", "closed", "hm"),
+        ("<think>\n\n</think>\n\nYes.", "Yes.", "closed", ""),
+        ("<think>a</think>b</think>c", "b</think>c", "closed", "a"),
+        ("<thinking>hm", "", "unclosed", "hm"),
+        ("So <think>hm</think> yes.", "So <think>hm</think> yes.", "none", None),
+        ("[THINK]hm", "", "unclosed", "hm"),
+        (f"{CHANNEL}{FINAL}Yes.", "Yes.", "closed", CHANNEL[11:] + FINAL[:25]),
+        (CHANNEL, "", "unclosed", CHANNEL[11:]),
     ],
-)  # fmt: skip
-def test_a_thought_is_split_off_the_start_alone(
-    text, is_open, answer, thought, reasoning
-):
-    found, diagnostics = split_thought(text, is_open=is_open)
-    assert (found, diagnostics["thought"]) == (answer, thought)
-    assert ("reasoning" in diagnostics) == (thought != "none")
-    assert reasoning is None or diagnostics["reasoning"] == reasoning
+)
+def test_a_thought_is_split_off_the_start_alone(text, answer, thought, reasoning):
+    expected = {"thought": thought, "reasoning": reasoning}
+    if reasoning is None:
+        del expected["reasoning"]
+    assert split_thought(text) == (answer, expected)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ torch is imported by whoever builds the first one, and takes two seconds.
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 from elo_exp.models import tiny
-from elo_exp.models.causal_lm import ignore_peft_deprecation
+from elo_exp.models.causal_lm import PEFT_DEPRECATION
 from elo_exp.models.tiny import TEMPLATE
 
 VOCABULARY = 512
@@ -71,7 +72,8 @@ def tiny_adapter(
         task_type="CAUSAL_LM",
         **config,
     )
-    with ignore_peft_deprecation():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", PEFT_DEPRECATION)
         model = get_peft_model(AutoModelForCausalLM.from_pretrained(base), lora)
     with torch.no_grad():
         for name, weights in model.named_parameters():

@@ -221,8 +221,13 @@ def parse_completion(message: Mapping[str, Any], *, max_tokens: int) -> Completi
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """The content of a completion, or the text among its parts; not the reasoning beside it."""
-    return whole_text(message["choices"][0]["message"].get("content"))
+    """The content of a completion, or the text among its parts; after the thought that some servers
+    send beside it, if there is one."""
+    reply = message["choices"][0]["message"]
+    text = whole_text(reply.get("content"))
+    thought = whole_text(reply.get("reasoning") or reply.get("reasoning_content"))
+    closing = "</think>" if text else ""
+    return f"<think>{thought}{closing}{text}" if thought else text
 
 
 def stop_reason_of(message: Mapping[str, Any], *, max_tokens: int) -> str:
@@ -261,11 +266,15 @@ class OpenAiSettings(ApiSettings):
     key_variable: str | None
     max_tokens_name: MaxTokensName
     temperature: NonNegative | None
+    chat_template_kwargs: dict[str, Any]
     extra_body: dict[str, Any]
     timeout_seconds: Positive
 
     def _connect(self) -> OpenAiApi:
         check_extra_body(self.extra_body)
+        if self.chat_template_kwargs:
+            variables = {"chat_template_kwargs": self.chat_template_kwargs}
+            self.extra_body = self.extra_body | variables
         return OpenAiApi(
             self.base_url,
             key_variable=self.key_variable,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from elo_exp import files
-from elo_exp.data.thoughts import TAGS, split_thought
+from elo_exp.data.thoughts import split_thought
 from elo_exp.records import (
     Comparison,
     Item,
@@ -217,8 +217,7 @@ def read_reply(
     start, end, fields = max(said, key=lambda place: place[1])
     before, after = answer[:start].strip(), answer[end:].strip("`" + string.whitespace)
     is_one = all(value(other) == value(fields) for *_, other in said)
-    is_quoted = any(tag in before for tag in (*TAGS, *TAGS.values()))
-    return ({}, "") if after or is_quoted or not is_one else (fields, before)
+    return (fields, before) if is_one and not after else ({}, "")
 
 
 def read(path: str) -> str:

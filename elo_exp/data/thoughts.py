@@ -10,10 +10,10 @@ TAGS = {
 }
 
 
-def split_thought(text: str, *, is_open: bool = False) -> tuple[str, dict[str, str]]:
+def split_thought(text: str) -> tuple[str, dict[str, str]]:
     """Split off what a text begins with, from an opening tag to the first closing one.
 
-    The opening tag may end the prompt: then `is_open`, or only the closing one is seen.
+    Where the prompt has the opening tag, the closing one stands alone.
     Returns the answer, empty where the thought never ends, and as diagnostics `thought` (none,
     closed or unclosed) and, where there is one, `reasoning`.
     """
@@ -21,12 +21,10 @@ def split_thought(text: str, *, is_open: bool = False) -> tuple[str, dict[str, s
     for start, end in TAGS.items():
         head, closed, answer = body.partition(end)
         thought = head.removeprefix(start)
-        is_begun = is_open or thought != head
+        is_begun = thought != head
         # what begins as JSON may quote a closing tag
         if closed and (is_begun or not (start in head or body.startswith("{"))):
             return answer.strip(), {"thought": "closed", "reasoning": thought.strip()}
-        if thought != head:
-            break
-    if is_begun:
-        return "", {"thought": "unclosed", "reasoning": thought.strip()}
+        if is_begun:
+            return "", {"thought": "unclosed", "reasoning": thought.strip()}
     return text, {"thought": "none"}

@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from elo_exp import models
 from elo_exp.api.costs import Prices, entrant_budget
 from elo_exp.api.jobs import ApiSettings, Model
+from elo_exp.data.thoughts import TAGS, split_thought
 from elo_exp.files import utc_now
 from elo_exp.models import LanguageModel, Weights, teacher_forcing
 from elo_exp.models.checkpoints import ModelSettings, TemplateSettings
@@ -189,16 +190,26 @@ class WeightsEntrant(TemplateSettings):
                 "total_logprob": answer.total_logprob,
                 "tokenizer": tokenizer,
             }
+            # tags may be special tokens, and the prompt may end with one
+            prompt_end = lm.text(ids[prompt_id][-16:], special=True).rstrip()
+            begun = next((tag for tag in TAGS if prompt_end.endswith(tag)), "")
+            n = len(answer.token_ids) - answer.ended
+            said = lm.text(answer.token_ids[:n], special=True)
+            text, thought = split_thought(begun + said)
+            if thought["thought"] == "none":
+                text = lm.text(answer.token_ids).strip()
+            is_whole = answer.ended and thought["thought"] != "unclosed"
             yield Response(
                 entrant_id=self.entrant_id,
                 prompt_id=prompt_id,
-                response_text=lm.text(answer.token_ids).strip(),
+                response_text=text,
                 p_correct=answer.p_correct,
-                finish_reason="stop" if answer.ended else "length",
+                finish_reason="stop" if is_whole else "length",
                 diagnostics={
                     "seed": prompt_seed(prompt_id),
                     "n_tokens_prompt": len(ids[prompt_id]),
                     "n_tokens_generated": len(answer.token_ids),
+                    **thought,
                     **answer.diagnostics,
                     **(drawn if is_policy else {}),
                     **lm.environment,
@@ -236,9 +247,9 @@ class CheckpointEntrant(ModelSettings, WeightsEntrant):
 
     The cache key holds the weights (a hub name at its commit, or the contents of a folder), the
     adapters in order, what of `load_kwargs` changes them, dtype as configured, template, system
-    prompt, sampling, max_new_tokens and prompt. It omits device, batch size and library versions, which change only rounding: a machine
-    without the GPU still finds the answers, and an upgrade does not pay for them again. An
-    answer's diagnostics name them.
+    prompt, sampling, max_new_tokens and prompt. It omits device, batch size and library versions,
+    which change only rounding: a machine without the GPU still finds the answers, and an upgrade
+    does not pay for them again. An answer's diagnostics name them.
     """
 
     adapters: list[str]
@@ -260,7 +271,7 @@ class CheckpointEntrant(ModelSettings, WeightsEntrant):
             "loader": self.loader,
             "weights": self.weights_key,
             "dtype": self.dtype,
-            "chat_template": self.template,
+            **self.template_key,
             "system_prompt": self.system_prompt,
         }
 

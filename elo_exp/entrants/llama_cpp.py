@@ -63,7 +63,7 @@ class LlamaCppEntrant(WeightsEntrant):
         return {
             "loader": "llama_cpp",
             "weights": digests[str(self.weights.path)],
-            "chat_template": self.template,
+            **self.template_key,
             "system_prompt": self.system_prompt,
             "temperature": self.temperature,
         }

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from elo_exp.data.thoughts import split_thought
 from elo_exp.entrants import WeightsEntrant
 from elo_exp.models import adapters, speculative
 from elo_exp.models.causal_lm import CausalLM
@@ -98,7 +99,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
             "weights": self.weights_key,
             "heads": heads,
             "dtype": self.dtype,
-            "chat_template": self.template,
+            **self.template_key,
             "system_prompt": self.system_prompt,
             "sampling": sampling,
             "needs_uncertainty": self.needs_uncertainty,
@@ -114,14 +115,13 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         sizes = geometry(lm.model, self._files.depth)
         updates = [adapters.read(files, sizes) for files in self._files.groups]
         model = MultiHead(lm.model, depth=self._files.depth, updates=updates)
-        for some, answers in in_batches(
-            sorted(prompts, key=lambda prompt: -len(ids[prompt.prompt_id])),
-            lambda some: self._batch(lm, model, some, ids),
+        texts = {prompt.prompt_id: prompt for prompt in prompts}
+        return in_batches(
+            ids,
+            lambda names: self._batch(lm, model, [texts[n] for n in names], ids),
             batch_size=self.batch_size,
             label=self.entrant_id,
-        ):
-            names = [prompt.prompt_id for prompt in some]
-            yield from zip(names, answers, strict=True)
+        )
 
     def _batch(
         self,
@@ -185,7 +185,9 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
             lm.tokenizer.encode(letter, add_special_tokens=False)[0] for letter in "AB"
         )
         questions = [
-            _IS_IT_CORRECT.format(prompt=prompt.text, answer=lm.text(answer.tokens))
+            _IS_IT_CORRECT.format(
+                prompt=prompt.text, answer=split_thought(lm.text(answer.tokens))[0]
+            )
             for prompt, answer in zip(prompts, answers, strict=True)
         ]
         chats = [self.chat_ids(lm, text, self.system_prompt) for text in questions]

@@ -50,7 +50,7 @@ class LocalJudge(ModelSettings):
             "version": VERSION,
             "weights": self.weights_key,
             "dtype": self.dtype,
-            "chat_template": self.template,
+            **self.template_key,
             "lead": self.lead,
         }
 
@@ -83,32 +83,30 @@ class LocalJudge(ModelSettings):
         self, lm: CausalLM, requests: Sequence[JudgeRequest], labels: Labels
     ) -> Iterator[JudgeReply]:
         """Reply to requests with one set of labels, the longest first."""
-        rows = {
-            r.key: [*self.chat_ids(lm, r.user, r.system), *labels.lead]
-            for r in requests
-        }
-        longest = (lm.context_length or math.inf) - labels.width
-        for request in requests:
-            if (n_tokens := len(rows[request.key])) > longest:
-                yield self._reply(
-                    request,
-                    text=f"{n_tokens} tokens exceed the judge's context",
-                    stop_reason="model_context_window_exceeded",
-                )
-        fitting = [r for r in requests if len(rows[r.key]) <= longest]
-        for batch, found in in_batches(
-            sorted(fitting, key=lambda r: -len(rows[r.key])),
-            lambda some: labels.log_probabilities(lm, [rows[r.key] for r in some]),
+        rows, longest = {}, (lm.context_length or math.inf) - labels.width
+        for r in requests:
+            row = [*self.chat_ids(lm, r.user, r.system), *labels.lead]
+            if len(row) <= longest:
+                rows[r.key] = row
+                continue
+            yield self._reply(
+                r,
+                text=f"{len(row)} tokens exceed the judge's context",
+                stop_reason="model_context_window_exceeded",
+            )
+        by_key = {request.key: request for request in requests}
+        for key, logprobs in in_batches(
+            rows,
+            lambda keys: labels.log_probabilities(lm, [rows[key] for key in keys]),
             batch_size=self.batch_size,
             label=f"judging: {self.model}",
         ):
-            for request, logprobs in zip(batch, found, strict=True):
-                chances = labels.probabilities(logprobs)
-                answer = _score(chances) if request.scale else _verdict(chances)
-                message = {"log_probabilities": logprobs, "probabilities": chances}
-                yield self._reply(
-                    request, text=json.dumps(answer), message=canonical_json(message)
-                )
+            chances = labels.probabilities(logprobs)
+            answer = _score(chances) if by_key[key].scale else _verdict(chances)
+            message = {"log_probabilities": logprobs, "probabilities": chances}
+            yield self._reply(
+                by_key[key], text=json.dumps(answer), message=canonical_json(message)
+            )
 
     def _reply(self, request: JudgeRequest, **reply: Any) -> JudgeReply:
         return JudgeReply(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -43,3 +45,16 @@ def free_memory() -> None:
 def first_line(error: Exception) -> str:
     """Return the first line of a library's message, without its full stop."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def check_variables(template: str, variables: Mapping[str, Any]) -> None:
+    """Raise ValueError for a variable that a chat template never reads."""
+    from jinja2 import Environment, meta
+
+    if not variables:
+        return
+    # transformers has a tag of its own
+    text = re.sub(r"{%-?\s*(end)?generation\s*-?%}", "", template)
+    parsed = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(text)
+    if unread := variables.keys() - meta.find_undeclared_variables(parsed):
+        raise ValueError(f"chat_template_kwargs: it never reads {', '.join(unread)}")

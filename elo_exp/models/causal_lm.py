@@ -12,14 +12,14 @@ import logging
 import math
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elo_exp.models import first_line
+from elo_exp.models import check_variables, first_line
 from elo_exp.records import UserError
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Of a name that peft reads and transformers is about to drop
+PEFT_DEPRECATION = "`is_gradient_checkpointing` is deprecated"
 _ROWS = 256  # positions whose distribution is held in float64 at a time
 
 
@@ -114,23 +116,32 @@ class CausalLM:
         """Tokenise a text without a chat template."""
         return list(self.tokenizer(text)["input_ids"])
 
-    def chat_ids(self, messages: Sequence[Any], template: str | None) -> list[int]:
+    def chat_ids(
+        self,
+        messages: Sequence[Any],
+        template: str | None,
+        variables: Mapping[str, Any],
+    ) -> list[int]:
         """Tokenise a chat's messages and the opening of the assistant's.
 
-        template  a Jinja text in place of the model's own
-        Raises ValueError or TemplateError where there is none, or one that cannot take them.
+        template   a Jinja text in place of the model's own
+        variables  which it reads
+        Raises ValueError, TypeError or TemplateError where there is none, or one that cannot take
+        them.
         """
+        check_variables(self.tokenizer.get_chat_template(template), variables)
         encoded = self.tokenizer.apply_chat_template(
             messages,
             chat_template=template,
             add_generation_prompt=True,
             return_dict=True,
+            **variables,
         )
         return list(encoded["input_ids"])
 
-    def text(self, ids: Sequence[int]) -> str:
-        """Decode tokens, without the special ones."""
-        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
+    def text(self, ids: Sequence[int], *, special: bool = False) -> str:
+        """Decode tokens, with or without the special ones."""
+        return str(self.tokenizer.decode(ids, skip_special_tokens=not special))
 
     def total_logprob(
         self, prompt_ids: Sequence[int], ids: Sequence[int], *, temperature: float
@@ -210,18 +221,6 @@ def require_packages(model: str) -> None:
         )
 
 
-@contextmanager
-def ignore_peft_deprecation() -> Iterator[None]:
-    """Hide a warning about a name that peft reads and transformers is about to drop."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore",
-            message="`is_gradient_checkpointing` is deprecated",
-            category=FutureWarning,
-        )
-        yield
-
-
 def _load(
     checkpoint: Checkpoint, device: torch.device, *, local_files_only: bool
 ) -> CausalLM:
@@ -261,8 +260,10 @@ def _load(
         tokenizer.pad_token = tokenizer.eos_token
     for adapter in checkpoint.adapters:
         place, revision = split_revision(adapter)
-        with _library_errors(adapter), ignore_peft_deprecation():
-            warnings.filterwarnings("error", message="Found missing adapter keys")
+        with _library_errors(adapter), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", PEFT_DEPRECATION)
+            for fault in ("Found missing adapter keys", "Merge lora module to"):
+                warnings.filterwarnings("error", fault)
             model = PeftModel.from_pretrained(
                 model,
                 place,

@@ -50,6 +50,7 @@ class TemplateSettings:
     """The chat template of an entrant or a judge with weights, and the cache of their hashes."""
 
     chat_template: str | None
+    chat_template_kwargs: dict[str, Any]
     cache_dir: str
 
     @property
@@ -67,6 +68,13 @@ class TemplateSettings:
                 return file.read()
         return self.chat_template
 
+    @property
+    def template_key(self) -> dict[str, Any]:
+        """The chat template and the variables that it gets, for cache keys."""
+        key = {"chat_template": self.template}
+        variables = self.chat_template_kwargs
+        return {**key, "chat_template_kwargs": variables} if variables else key
+
     def check(self) -> None:
         """Raise UserError for a template's file that is absent."""
         _ = self.template
@@ -76,22 +84,24 @@ class TemplateSettings:
     ) -> list[int]:
         """Tokenise a prompt: system message, the prompt as user message, the assistant's opening.
 
-        Raises UserError where there is no chat template, or one that cannot take these messages.
+        Raises UserError where there is no chat template, or one that cannot take these messages or
+        does not read a variable of chat_template_kwargs.
         """
         from jinja2 import TemplateError
 
-        if self.template == _NO_TEMPLATE:
+        variables = self.chat_template_kwargs
+        if self.template == _NO_TEMPLATE and not variables:
             return lm.bare_ids("\n\n".join(filter(None, [system_prompt, text])))
         messages = [{"role": "user", "content": text}]
         if system_prompt:
             messages.insert(0, {"role": "system", "content": system_prompt})
         try:
-            return lm.chat_ids(messages, self.template)
-        except (TemplateError, ValueError) as error:
+            return lm.chat_ids(messages, self.template, variables)
+        except (TemplateError, ValueError, TypeError) as error:
             raise UserError(
                 f"{lm.name}: its chat template cannot take these messages ({first_line(error)}). "
                 f"Give another with chat_template=FILE.jinja, or chat_template={_NO_TEMPLATE} to "
-                "send the prompt as it is, or leave system_prompt out if there is one."
+                "send the prompt as it is, or leave system_prompt and chat_template_kwargs out."
             ) from None
 
 
@@ -113,10 +123,6 @@ class ModelSettings(TemplateSettings):
         return tuple(getattr(self, "adapters", ()))
 
     @property
-    def _load_kwargs(self) -> Mapping[str, Any]:
-        return getattr(self, "load_kwargs", {})
-
-    @property
     def weight_files(self) -> list[Path]:
         """The files that are loaded from folders; none of a hub name."""
         names = (self.model, *(split_revision(name)[0] for name in self._adapters))
@@ -132,17 +138,15 @@ class ModelSettings(TemplateSettings):
             dtype=self.dtype,
             device=self.device,
             adapters=self._adapters,
-            options=json.dumps(self._load_kwargs),
+            options=json.dumps(getattr(self, "load_kwargs", {})),
             trust_remote_code=self.trust_remote_code,
         )
         return pin(tiny.build(checkpoint, Path(self.cache_dir)))
 
     @cached_property
     def weights_key(self) -> dict[str, Any]:
-        """What the weights are, for cache keys: also how they are loaded, but not where to."""
-        changes = {n: x for n, x in self._load_kwargs.items() if n not in _PLACEMENT}
-        key = identity(self.weights, Path(self.cache_dir))
-        return {**key, "load_kwargs": changes} if changes else key
+        """What the weights are, for cache keys."""
+        return identity(self.weights, Path(self.cache_dir))
 
 
 def pin(checkpoint: Checkpoint) -> Checkpoint:
@@ -165,8 +169,11 @@ def identity(checkpoint: Checkpoint, cache_dir: Path) -> dict[str, Any]:
     """Identify the weights of a pinned checkpoint, as JSON.
 
     Hub names have their commits, folders the SHA-256 of each file that is loaded, wherever they
-    are. `cache_dir` caches the hashes of large files by path, size and time of change.
+    are. `cache_dir` caches the hashes of large files by path, size and time of change. Of the
+    options there are those that change the weights, and not where they go.
     """
+    options = json.loads(checkpoint.options)
+    changes = {name: options[name] for name in options.keys() - _PLACEMENT}
 
     def identify(place: str, commit: str | None) -> dict[str, Any]:
         if commit:
@@ -178,6 +185,7 @@ def identity(checkpoint: Checkpoint, cache_dir: Path) -> dict[str, Any]:
         "model": identify(checkpoint.model, checkpoint.revision),
         "adapters": [identify(*split_revision(name)) for name in checkpoint.adapters],
         "trust_remote_code": checkpoint.trust_remote_code,
+        **({"load_kwargs": changes} if changes else {}),
     }
 
 

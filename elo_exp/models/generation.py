@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 
@@ -71,31 +70,32 @@ def generate(
     An answer depends on the prompt's name, not on the rest of its batch. Raises UserError where
     memory is too small for one prompt.
     """
-    for names, answers in in_batches(
-        sorted(prompts, key=lambda name: -len(prompts[name])),
+    return in_batches(
+        prompts,
         lambda names: _answer(lm, {name: prompts[name] for name in names}, decoding),
         batch_size=batch_size,
         label=label,
-    ):
-        yield from zip(names, answers, strict=True)
+    )
 
 
 def in_batches(
-    items: Sequence[T],
-    work: Callable[[Sequence[T]], R],
+    rows: Mapping[str, Sequence[int]],
+    work: Callable[[Sequence[str]], Sequence[R]],
     *,
     batch_size: int,
     label: str,
-) -> Iterator[tuple[Sequence[T], R]]:
-    """Yield each batch of items with the result of `work`; halve batches where memory runs out.
+) -> Iterator[tuple[str, R]]:
+    """Yield each name of a row with its result, the longest rows first.
 
-    Raises UserError where memory is too small for one item.
+    work  results by name; its batches are halved where memory runs out
+    Raises UserError where memory is too small for one row.
     """
+    items = sorted(rows, key=lambda name: -len(rows[name]))
     start = 0
     while start < len(items):
         batch = items[start : start + batch_size]
         try:
-            result = work(batch)
+            results = work(batch)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -107,7 +107,7 @@ def in_batches(
             batch_size = len(batch) // 2
         else:
             start += len(batch)
-            yield batch, result
+            yield from zip(batch, results, strict=True)
             continue
         free_memory()  # only here, where the exception no longer holds the batch's tensors
         message = "%s: out of memory with %d prompts a batch, continuing with %d"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from elo_exp.models import check_variables
 from elo_exp.records import UserError
 
 
@@ -69,20 +70,27 @@ class GgufModel:
     def bare_ids(self, text: str) -> list[int]:
         return list(self._lm.tokenize(text.encode(), add_bos=True, special=False))
 
-    def chat_ids(self, messages: Sequence[Any], template: str | None) -> list[int]:
+    def chat_ids(
+        self,
+        messages: Sequence[Any],
+        template: str | None,
+        variables: Mapping[str, Any],
+    ) -> list[int]:
         from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
         template = template or self._lm.metadata.get("tokenizer.chat_template")
         if not template:
             raise ValueError("the file has none")
+        check_variables(template, variables)
         formatter = Jinja2ChatFormatter(
             template=template, eos_token=self._eos, bos_token=self._bos
         )
-        prompt = formatter(messages=list(messages)).prompt
+        prompt = formatter(messages=list(messages), **variables).prompt
         return list(self._lm.tokenize(prompt.encode(), add_bos=False, special=True))
 
-    def text(self, ids: Sequence[int]) -> str:
-        return str(self._lm.detokenize(list(ids)).decode(errors="ignore"))
+    def text(self, ids: Sequence[int], *, special: bool = False) -> str:
+        text = self._lm.detokenize(list(ids), special=special)
+        return str(text.decode(errors="ignore"))
 
     def logits(self, ids: Sequence[int], *, reset: bool) -> np.ndarray:
         """Read tokens and return the logits (position, vocabulary) after each of them.

@@ -40,7 +40,7 @@ def force(
     tokenizer = tokenizer_fingerprint(lm)
     tokens = {r.prompt_id: _recorded_ids(r, policy, tokenizer) for r in responses}
 
-    def score(names: Sequence[str]) -> ForcedLogprob:
+    def score(names: Sequence[str]) -> list[ForcedLogprob]:
         (name,) = names
         n_tokens, total = len(tokens[name]), None
         if len(prompts[name]) + n_tokens <= (lm.context_length or math.inf):
@@ -52,15 +52,16 @@ def force(
                     f"{policy}, {name}: the log-probability is {total}. Use dtype=float32 or "
                     "bfloat16, which do not overflow."
                 )
-        return ForcedLogprob(
+        forced = ForcedLogprob(
             entrant_id=policy,
             prompt_id=name,
             total_logprob=total,
             n_tokens=n_tokens,
             timestamp=utc_now(),
         )
+        return [forced]
 
-    for _, forced in in_batches(list(tokens), score, batch_size=1, label=policy):
+    for _, forced in in_batches(tokens, score, batch_size=1, label=policy):
         yield forced
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from elo_exp.api.jobs import Completion, Job, Message
 from elo_exp.data.pairing import Responses
+from elo_exp.data.thoughts import split_thought
 from elo_exp.entrants import (
     Entrant,
     HostedEntrant,
@@ -32,6 +33,9 @@ R = TypeVar("R")
 
 _CHUNK = 64  # free answers in one transaction
 _NAMED = 3  # missing answers that an error names
+_MANY_UNCLOSED = (
+    0.05  # of the answers without an end of their thought: the user can help
+)
 _CHARS_PER_TOKEN = 4  # of English, in an answer that is assumed
 _FINISH_REASONS = {
     "end_turn": "stop",
@@ -157,7 +161,13 @@ def _answers(
             logger.info("entrant %s: spent $%.4f", name, entrant.budget.spent)
     counts = Counter(r.finish_reason for r in responses.values())
     counts["empty"] = sum(not r.response_text.strip() for r in responses.values())
-    kinds = {"length": "cut off at their limit", "refusal": "refused", "empty": "empty"}
+    counts.update(str(r.diagnostics.get("thought")) for r in responses.values())
+    kinds = {
+        "length": "cut off at their limit",
+        "refusal": "refused",
+        "empty": "empty",
+        "unclosed": "in thought to the end (allow more tokens, or set chat_template_kwargs)",
+    }
     if odd := [
         f"{counts[kind]} {words}" for kind, words in kinds.items() if counts[kind]
     ]:
@@ -229,12 +239,15 @@ def _response(
 ) -> Response:
     tokens = {name: n for name, n in completion.usage.items() if n}
     cost = {} if dollars is None else {"dollars": dollars}
-    reason = completion.stop_reason
+    reason = _FINISH_REASONS.get(completion.stop_reason, completion.stop_reason)
+    text, thought = split_thought(completion.text)
+    if reason == "stop" and thought["thought"] == "unclosed":
+        reason = "length"
     return Response(
         **names,
-        response_text=completion.text,
-        finish_reason=_FINISH_REASONS.get(reason, reason),
-        diagnostics={"model": completion.model, **tokens, **cost},
+        response_text=text,
+        finish_reason=reason,
+        diagnostics={"model": completion.model, **thought, **tokens, **cost},
         timestamp=utc_now(),
     )
 
