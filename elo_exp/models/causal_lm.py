@@ -172,12 +172,10 @@ class CausalLM:
         self, rows: Sequence[Sequence[int]]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return token ids, padded on the left, and attention mask, both (row, position)."""
-        import torch
-
-        width, pad = max(map(len, rows)), self.tokenizer.pad_token_id
-        ids = torch.tensor([[pad] * (width - len(row)) + list(row) for row in rows])
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
-        return ids.to(self.device), mask.to(self.device)
+        batch = self.tokenizer.pad(
+            {"input_ids": rows}, padding_side="left", return_tensors="pt"
+        ).to(self.device)
+        return batch["input_ids"], batch["attention_mask"]
 
     def last_logits(self, rows: Sequence[Sequence[int]], n: int) -> torch.Tensor:
         """Return the logits (row, n, vocabulary) after the last n tokens of each row."""
