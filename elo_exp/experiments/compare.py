@@ -99,12 +99,10 @@ def _read(folders: Sequence[str]) -> FoundRuns:
         )
     found = runs.read(folders, with_oracle=True)
     if len(found.runs) < 2:
-        there = (
-            f"one finished run, {found.runs[0].folder}"
-            if found.runs
-            else "no finished run"
+        there = ", ".join(str(r.folder) for r in found.runs) or "none"
+        raise UserError(
+            f"runs: finished runs found: {there}. Comparing takes two or more."
         )
-        raise UserError(f"runs: found {there}. Comparing takes two or more.")
     first, *others = found.runs
     for other in others:
         if not _entrants(first) & _entrants(other):
@@ -159,10 +157,7 @@ def compare(chosen: Sequence[FinishedRun]) -> Found:
                 ratings += _rating_rows(
                     r, dimension, method, {s.model: s for s in moved}
                 )
-    p_values = [row["shift_p_value"] for row in ratings]
-    adjusted = holm(np.array([np.nan if p is None else p for p in p_values]))
-    for row, p_holm in zip(ratings, adjusted.tolist(), strict=True):
-        row["shift_p_holm"] = known(p_holm)
+    _adjust(ratings, "shift_p")
     dimension = next(iter(first.dimensions), "")
     leading = first.primary(dimension) or "elo"
     board = first.stored(leading, dimension)
@@ -178,6 +173,13 @@ def compare(chosen: Sequence[FinishedRun]) -> Found:
         "answers": list(_answer_rows(chosen)),
         "differences": runs.differing({r.name: _circumstances(r) for r in chosen}),
     }
+
+
+def _adjust(rows: Sequence[dict[str, Any]], name: str) -> None:
+    """Add `<name>_holm` to the rows, adjusted over all of them that have a `<name>_value`."""
+    p_values = np.array([row[f"{name}_value"] for row in rows], dtype=float)
+    for row, p_holm in zip(rows, holm(p_values).tolist(), strict=True):
+        row[f"{name}_holm"] = known(p_holm)
 
 
 # Estimates
@@ -198,10 +200,7 @@ def _estimate_rows(chosen: Sequence[FinishedRun]) -> list[dict[str, Any]]:
                 pair = influences.get(policy), own.get(policy)
                 found |= _difference(before[policy], row, *pair)
             rows.append({"run": r.name, **row, **found})
-    p_values = [row["difference_p_value"] for row in rows]
-    adjusted = holm(np.array([np.nan if p is None else p for p in p_values]))
-    for row, p_holm in zip(rows, adjusted.tolist(), strict=True):
-        row["difference_p_holm"] = known(p_holm)
+    _adjust(rows, "difference_p")
     return rows
 
 
