@@ -35,8 +35,7 @@ SOCKETS = (
 SHARED = {
     *("ratings.games", "ratings.leaderboard", "ratings.bradley_terry"),
     *("ratings.convergence", "ratings.covariates"),
-    *("experiments.judged", "experiments.pairwise"),
-    *("experiments.standings", "experiments.placement_run"),
+    *("experiments.judged", "experiments.standings", "experiments.placement_run"),
     *("entrants.probe", "judges.lexical"),  # of which simulations are made
 }
 KNOW_HYDRA = {"config", "errors", "sweeps", "__main__"}

@@ -231,7 +231,7 @@ def test_patterns_and_sweeps_stand_for_their_finished_runs(
     ("chosen", "said"),
     [
         ("", "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]'"),
-        ("whole", "found one finished run, {folder}/whole. Comparing takes two or more."),
+        ("whole", "found {folder}/whole. Comparing takes two or more finished runs."),
         ("whole,nowhere", "runs: found no manifest.json in nowhere. Name the folder"),
         ("no*where", "runs: found no manifest.json in no*where. Name the folder"),
         ("whole,others", "runs: others shares no entrant on any dimension with whole, and no policy."),

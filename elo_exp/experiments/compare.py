@@ -101,7 +101,7 @@ def _read(folders: Sequence[str]) -> FoundRuns:
     if len(found.runs) < 2:
         there = ", ".join(str(r.folder) for r in found.runs) or "none"
         raise UserError(
-            f"runs: finished runs found: {there}. Comparing takes two or more."
+            f"runs: found {there}. Comparing takes two or more finished runs."
         )
     first, *others = found.runs
     for other in others:

@@ -23,8 +23,7 @@ from elo_exp.analysis.power import assumed_sigma, prompts_needed
 from elo_exp.arrays import Array
 from elo_exp.data.pairing import outcome
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Judged, answer_share
-from elo_exp.experiments.pairwise import Pairwise
+from elo_exp.experiments.judged import Judged, Pairwise, answer_share
 from elo_exp.files import write_json, write_whole
 from elo_exp.ratings.bradley_terry import POINTS
 from elo_exp.records import Judgment, Prompt, Record, UserError

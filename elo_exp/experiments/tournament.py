@@ -15,12 +15,12 @@ from elo_exp.data import bank, battles, pairing
 from elo_exp.data.battles import Battles
 from elo_exp.entrants import OfKnownQuality
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Judging, answer_share, audits
-from elo_exp.experiments.pairwise import Comparisons, Judgments, Pairwise
+from elo_exp.experiments.judged import Judging, Pairwise, answer_share, audits
 from elo_exp.experiments.standings import report
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import Judgment, UserError
 from elo_exp.report import artifacts
+from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.store.store import Store
 from elo_exp.types import Count
 
