@@ -37,6 +37,7 @@ from elo_exp.api.costs import Budget
 from elo_exp.api.transport import Clock, DoubtfulError, RefusedError
 from elo_exp.data import pairing
 from elo_exp.judges.claude import ClaudeJudge
+from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Judgment, Prompt, Response, UserError, canonical_json
 from elo_exp.store import claims
 from elo_exp.store import ledger as ledger_module
@@ -303,6 +304,7 @@ def _counting(connect: Callable[..., sqlite3.Connection]) -> Any:
 OPTIONS: Mapping[str, Any] = {
     "--prompts": N_PROMPTS,
     "--orders": "both",
+    "--looks": 1,
     "--model": "claude-sonnet-5-5",
     "--effort": "low",
     "--max-tokens": 200,
@@ -401,20 +403,37 @@ def main(arguments: Sequence[str]) -> int:
     comparisons, rubrics = asked(chosen.prompts, mirrored=chosen.mirrored)
     try:
         with Store(Path(chosen.store)) as store:
-            judgments = pipeline.judge_pairs(
-                comparisons,
-                rubrics,
-                build(chosen),
-                store,
+            judge = functools.partial(
+                pipeline.judge_pairs,
+                rubrics=rubrics,
+                judge=build(chosen),
+                store=store,
                 both_orders=0.0 if chosen.orders == "one" else 1.0,
                 allow_missing=chosen.allow_missing,
             )
+            if chosen.looks == 1:
+                judgments, resolved = judge(comparisons), []
+            else:
+                wave, judgments = pipeline.judge_in_waves(
+                    comparisons,
+                    judge,
+                    method=BradleyTerry(
+                        initial_rating=1500,
+                        orders=chosen.orders,
+                        interval="sandwich",
+                        n_bootstraps=2,
+                        seed=0,
+                    ),
+                    looks=chosen.looks,
+                    drop=True,
+                )
+                resolved = [one.to_dict() for one in wave.resolved]
             usage = dataclasses.asdict(store.usage)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     facts = {
-        "judgments": table(judgments),
+        "judgments": {**table(judgments), "resolved": resolved},
         "usage": usage,
         "commits": CountingConnection.n_commits,
     }

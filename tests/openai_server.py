@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -46,6 +47,11 @@ from tests.http_server import (
     Stage,
     Status,
 )
+
+if TYPE_CHECKING:
+    from tests.tiny_engine import TinyEngine  # which imports torch
+
+CONTEXT = 512  # of the engine, in tokens
 
 
 def alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -87,6 +93,7 @@ class OpenAiServer(HttpServer):
     listing      what is sent in place of the list of models: an error, or another body
     context      tokens that a request and its answer may have together
     cached       tokens of a request that the prompt cache has
+    engine       a tiny model that draws and scores tokens, as vLLM's server does; None: it does neither
     refuses      parameters that it does not take
     on_call      is told of completions only
     """
@@ -101,6 +108,7 @@ class OpenAiServer(HttpServer):
     listing: Status | Body | None = None
     context: int = 100_000
     cached: int = 0
+    engine: TinyEngine | None = None
     refuses: Sequence[str] = ()
     on_call: Callable[[Stage, Call], None] | None = None
 
@@ -133,10 +141,15 @@ class OpenAiServer(HttpServer):
             super().tell(stage, call)
 
     def serve(self, call: Call, due: Due) -> bytes:
-        if call.path not in ("/v1/models", "/v1/chat/completions"):
+        tokens = {"/tokenize": self._tokenize, "/v1/completions": self._score}
+        paths = {"/v1/models", "/v1/chat/completions", *(tokens if self.engine else ())}
+        if call.path not in paths:
             raise RefusedError(Status(404, message="Not Found"))
         if refusal := self.refusal(call):
             raise RefusedError(refusal)
+        if call.path in tokens:
+            with self.lock:
+                return json.dumps(tokens[call.path](call.json())).encode()
         if call.method == "POST":
             return self.complete(call.json())
         if isinstance(self.listing, Body):
@@ -188,14 +201,15 @@ class OpenAiServer(HttpServer):
         with self.lock:
             self.usage.update(usage)
         message = {"role": "assistant", "content": text, **outcome.beside}
+        choice = {"index": 0, "message": message, "finish_reason": finish_reason}
+        if self.engine and params.get("logprobs"):
+            choice |= self._draw(params)
         completion = {
             "id": f"chatcmpl-{sha256([params, n])[:12]}",
             "object": "chat.completion",
             "created": int(time.time()),
             "model": f"{params['model']}-2026-11",
-            "choices": [
-                {"index": 0, "message": message, "finish_reason": finish_reason}
-            ],
+            "choices": [choice],
             "usage": {**usage, "prompt_tokens_details": {"cached_tokens": self.cached}},
         }
         return json.dumps(completion).encode()
@@ -209,13 +223,49 @@ class OpenAiServer(HttpServer):
         verdict = choose(self.verdicts, "".join(system), user, turns=self._turns)
         return reply_text(verdict, user=user, as_json="response_format" in params)
 
+    def _tokenize(self, params: JSON) -> JSON:
+        tokenizer = self.engine.tokenizer
+        if "prompt" in params:
+            ids = tokenizer(params["prompt"])["input_ids"]
+        else:
+            ids = tokenizer.apply_chat_template(
+                params["messages"],
+                add_generation_prompt=True,
+                return_dict=True,
+                **(params.get("chat_template_kwargs") or {}),
+            )["input_ids"]
+        return {"tokens": ids, "count": len(ids), "max_model_len": CONTEXT}
+
+    def _draw(self, params: JSON) -> JSON:
+        """Of a choice: what is drawn in place of the text, with its tokens."""
+        tokens, logprobs, finish_reason = self.engine.draw(
+            self._tokenize({"messages": params["messages"]})["tokens"],
+            temperature=params["temperature"],
+            seed=params["seed"],
+            max_tokens=self._limit(params),
+        )
+        text = self.engine.tokenizer.decode(tokens, skip_special_tokens=True)
+        return {
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": finish_reason,
+            "token_ids": tokens if params.get("return_token_ids") else None,
+            "logprobs": {"content": [{"logprob": p} for p in logprobs]},
+        }
+
+    def _score(self, params: JSON) -> JSON:
+        assert (params["max_tokens"], params["prompt_logprobs"]) == (1, 0)
+        ids = params["prompt"]
+        scored = zip(ids[1:], self.engine.score(ids), strict=True)
+        places = [None, *({str(i): {"logprob": p}} for i, p in scored)]
+        return {"choices": [{"index": 0, "text": "", "prompt_logprobs": places}]}
+
     def _limit(self, params: JSON) -> int:
         return int(params.get("max_tokens") or params.get("max_completion_tokens") or 0)
 
     def _n_input(self, params: JSON) -> int:
         return sum(
             tokens(len(plain_text(message["content"])))
-            for message in params["messages"]
+            for message in params.get("messages", ())
         )
 
 

@@ -96,8 +96,20 @@ DECODED: list[Settings] = [
 CASES: dict[tuple[str, str], tuple[Settings, list[Settings], list[Settings]]] = {
     ("entrant", "openai_compatible"): (
         HOST,
-        [*SENT, {"system_prompt": ""}, {"top_p": 1.0}, {"seed": 0}],
+        [*SENT, {"system_prompt": ""}, {"top_p": 1.0}, {"seed": 0}, {"weights": "v2"}],
         NOT_SENT,
+    ),
+    ("policy", "openai_compatible"): (
+        {**HOST, "temperature": 1.0, "top_p": 1.0, "logprobs": True},
+        [*SENT[:2], {"extra_body": {"lora": 1}}, {"system_prompt": ""}, {"weights": "v2"}],
+        NOT_SENT[:2],
+    ),
+    ("entrant", "vllm"): (
+        HUB,
+        [*DECODED, {"model": "me/other"}, {"adapters": ADAPTERS[:1]}, {"temperature": 0.7},
+         {"system_prompt": "Be brief."}, {"max_new_tokens": 9},
+         {"engine": {"max_model_len": 512}}],
+        [{"top_p": 0.5}, {"entrant_id": "b"}, {"engine": {"max_num_seqs": 8}}],
     ),
     ("judge", "openai_compatible"): (
         HOST,

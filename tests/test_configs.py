@@ -100,6 +100,7 @@ def files_to_read(tmp_path: Path) -> dict[str, list[str]]:
                 "huggingface_sharded",
             )
         },
+        "entrant/vllm": ["entrant.vllm.model=mine/model"],
         "judge/local": ["judge.model=mine/model"],
         "recorded": [f"entrant.recorded.path={tmp_path}/responses.jsonl"],
         "replay": [f"judge.path={tmp_path}/battles.jsonl"],

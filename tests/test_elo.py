@@ -291,7 +291,7 @@ def test_no_decisive_match_leaves_the_dimension_empty(caplog: pytest.LogCaptureF
     boards = method().sweep(some)
     assert boards["tied"] == {} and boards["won"]
     assert method().convergence(some)["tied"].limit == {}
-    assert "tied: no decisive match" in caplog.text
+    assert "tied: Elo has no decisive match to play" in caplog.text
 
 
 def test_a_rating_that_says_little_is_flagged():

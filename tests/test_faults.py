@@ -46,6 +46,7 @@ from tests.anthropic_verdicts import (
     Canceled,
     Errored,
     Expired,
+    NoisyBradleyTerry,
     Outcome,
     Says,
     StopReason,
@@ -332,6 +333,30 @@ def test_killed_at_a_call(here, stage, method, path, nth):
     here.kill_on(stage, method, path, nth=nth)
     killed(here)
     finishes(here)
+
+
+# Each of 2 looks is a wave, and a resolved pair is left out of the second.
+FIRM = NoisyBradleyTerry(
+    strengths=lambda response: {"ann:": 0.0, "bob:": 0.3, "cid:": 3.0}[response[:4]],
+    tie_rate=0.2,
+    seed=1,
+)
+LOOKS = ("--looks", "2", "--prompts", "40", "--orders", "one", "--chunk-size", "40")
+
+
+@each("nth", range(1, 200, 9), everyday=1)
+def test_killed_at_a_write_between_looks(here, nth):
+    """The same queries, the same resolved pairs, and nothing is paid twice."""
+    here.server.verdicts = FIRM
+    known = reference(*LOOKS, verdicts=FIRM)
+    ran = here.run("--kill-after-commit", str(nth), *LOOKS)
+    assert ran.code in (0, -SIGKILL), ran.said
+    stored_within(here.store, known)
+    ended = ends(here, *LOOKS)
+    here.check(known, *LOOKS)
+    resolved = json.loads(ended.table)["resolved"]
+    n_prompts = [row["n_prompts"] for row in resolved]
+    assert sorted(set(n_prompts)) == [20, 40]
 
 
 @each("seed", range(50), everyday=1)

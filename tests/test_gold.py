@@ -37,10 +37,9 @@ def test_three_formats_are_one_pair(tmp_path, row, subset):
     ("content", "message"),
     [
         ([{**OWN, "label": "c"}], "label: found 'c'"),
-        ([{**OWN, "prompt": None}], "row 1: has no text as prompt"),
+        ([{**OWN, "prompt": None}], "row 1: lacks a prompt"),
         ([{"text": "x"}], "Expected prompt, response_a"),
         ([], "has no pair"),
-        ({}, "no list of objects"),
     ],
 )
 def test_what_is_no_pair_is_refused(tmp_path, content, message):

@@ -138,7 +138,7 @@ def test_the_weights_of_a_clone_are_exactly_one(told: Told):
         assert targets.pop("tiny_clone") == row["total_logprob"]
         assert row["total_logprob"] not in targets.values()
     drawn, cloned = told.report.facts["collection"]["checks"]
-    assert (drawn["n_checked"], drawn["n_failed"]) == (N_PROMPTS, 0)
+    assert (drawn["n_checked"], drawn["allowed"]) == (N_PROMPTS, 1e-4)
     assert drawn["max_difference"] < 1e-3
     assert (cloned["n_checked"], cloned["max_difference"]) == (20, 0.0)
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis import audit
 from elo_exp.analysis.audit import Result
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.judge_quality import JudgeQuality
@@ -284,7 +283,7 @@ def test_an_audit_is_quoted_and_one_that_found_the_judge_obedient_needs_caution(
         *(Result(probe=str(i), kind="share", bound=0.05, n=93, verdict="ok") for i in range(13)),
         Result(probe="twin", kind="reported", bound=0.05, n=93, verdict="reported"),
     ]  # fmt: skip
-    audited = audit.summary(audit_of_judge(results=tuple(results)))
+    audited = audit_of_judge(results=tuple(results)).to_dict()
     standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
     found = with_diagnoses(standings, {"d": {"audit": audited}})
     points = round(400 * np.log10((0.5 + estimate) / (0.5 - estimate)))

@@ -6,14 +6,14 @@ the forms, levels and orders in which it was asked. Prompts are the independent 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 from scipy.special import ndtri, stdtr
 
 from elo_exp import files
@@ -47,16 +47,11 @@ class Contrasts:
     bound: float
     values: Array
 
-    def limits(self) -> tuple[float, float]:
-        """Between which the true mean of a judge is ok."""
+    def excess(self, mean: float) -> float:
+        """How far a mean is beyond the bound; below zero within it."""
         if self.kind == "floor":
-            return self.bound, math.inf
-        return (-self.bound if self.kind == "bias" else -math.inf), self.bound
-
-    def excess(self) -> float:
-        """How far the mean is beyond a limit; below zero within them."""
-        low, high = self.limits()
-        return float(max(low - self.values.mean(), self.values.mean() - high))
+            return self.bound - mean
+        return (abs(mean) if self.kind == "bias" else mean) - self.bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +106,7 @@ def _p_value(contrasts: Contrasts) -> float:
     error, df = _std_error(values, 0 if is_plain else _PSEUDO_PROMPTS)
     if contrasts.kind == "bias":
         return float(2 * stdtr(df, -abs(values.mean()) / error))
-    return float(stdtr(df, -contrasts.excess() / error))
+    return float(stdtr(df, -contrasts.excess(values.mean()) / error))
 
 
 def _std_error(values: Array, n_pseudo: int) -> tuple[float, float]:
@@ -138,44 +133,34 @@ def _result(
     error, df = _std_error(contrasts.values, _PSEUDO_PROMPTS)
     half = float(t_quantile(df, level=1 - 2 * alpha)) * error
     low, high = estimate - half, estimate + half
-    least, most = contrasts.limits()
-    verdict, need = result.verdict, None
-    if verdict == "reported":
-        pass
-    elif least < low and high < most:
-        verdict = "ok"
-    elif p_value < alpha and contrasts.excess() >= 0:
-        verdict = "biased"
-    else:
-        need = _prompts_needed(contrasts, n_tests, delta, alpha)
-    return replace(
-        result,
-        verdict=verdict,
-        estimate=estimate,
-        low=low,
-        high=high,
-        p_value=known(p_value),
-        need=need,
+    result = replace(
+        result, estimate=estimate, low=low, high=high, p_value=known(p_value)
     )
+    if contrasts.kind == "reported":
+        return result
+    if max(contrasts.excess(low), contrasts.excess(high)) < 0:
+        return replace(result, verdict="ok")
+    if p_value < alpha and contrasts.excess(estimate) >= 0:
+        return replace(result, verdict="biased")
+    return replace(result, need=_prompts_needed(contrasts, n_tests, delta, alpha))
 
 
 def _prompts_needed(
     contrasts: Contrasts, n_tests: int, delta: float, alpha: float
 ) -> int | None:
     """None where the estimate is so close to the bound that more prompts may not decide."""
-    values, excess = contrasts.values, contrasts.excess()
-    is_bias = contrasts.kind == "bias"
+    mean, sd = float(contrasts.values.mean()), float(contrasts.values.std())
+    excess, is_bias = contrasts.excess(mean), contrasts.kind == "bias"
     unit = contrasts.bound if is_bias else delta
     if _CLOSE[0] * unit < excess < _CLOSE[1] * unit:
         return None
-    sd = float(values.std())
     if excess < 0:
         margin = unit if is_bias else -excess
         need = prompts_for_ok(sd, margin, alpha, two_sided=is_bias)
     else:
-        distance = abs(float(values.mean())) if is_bias else excess
-        need = _prompts(_z_found(n_tests, alpha, 2 if is_bias else 1), sd, distance)
-    return need if need > len(values) else None
+        z = _z_found(n_tests, alpha, sides=2 if is_bias else 1)
+        need = _prompts(z, sd, abs(mean) if is_bias else excess)
+    return need if need > len(contrasts.values) else None
 
 
 # Power, by the normal distribution
@@ -215,7 +200,7 @@ def points(effect: float) -> float:
     return 400.0 * math.log10(share / (1.0 - share))
 
 
-# audit.json, and what later runs say of it
+# audit.json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,11 +232,6 @@ class Audit(Record):
     gold: Sequence[Mapping[str, Any]] = ()
     schema: int = 1
 
-    @classmethod
-    def from_dict(cls, row: Mapping[str, Any]) -> Self:
-        results = tuple(map(Result.from_dict, row["results"]))
-        return super(Audit, cls).from_dict({**row, "results": results})
-
     def named(self, verdict: str) -> list[Result]:
         return [result for result in self.results if result.verdict == verdict]
 
@@ -265,15 +245,14 @@ def write(path: Path, audits: Sequence[Audit]) -> Path:
 
 def read(path: Path) -> list[Audit]:
     """Read audit.json. Raises UserError for a file that is none."""
-    with files.open_text(path) as text:
-        content = text.read()
     try:
-        return [Audit.from_dict(row) for row in json.loads(content).values()]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        found = TypeAdapter(dict[str, Audit]).validate_python(files.read_json(path))
+    except ValidationError as error:
         raise UserError(
-            f"{path}: not an audit ({error!r}). Expected an audit.json as experiment=audit writes "
-            "it."
+            f"{path}: not an audit ({error.errors()[0]['msg']}). Expected an audit.json as "
+            "experiment=audit writes it."
         ) from None
+    return list(found.values())
 
 
 def keep(store_dir: Path, audits: Sequence[Audit]) -> None:
@@ -290,22 +269,3 @@ def find(store_dir: Path, judge_key: str, rubric_key: str) -> Audit | None:
 
 def _place(store_dir: Path, judge_key: str, rubric_key: str) -> Path:
     return store_dir / "audits" / f"{fingerprint([judge_key, rubric_key])}.json"
-
-
-def summary(audit: Audit) -> dict[str, Any]:
-    """Return what later runs quote: its verdicts by number, and each bias."""
-    biased = [
-        {
-            "probe": result.probe,
-            "estimate": result.estimate,
-            "points": points(result.estimate or 0.0) if result.kind == "bias" else None,
-        }
-        for result in audit.named("biased")
-    ]
-    return {
-        "date": audit.date,
-        "n_prompts": audit.n_prompts,
-        "ok": len(audit.named("ok")),
-        "biased": biased,
-        "undecided": len(audit.named("cannot tell")),
-    }

@@ -9,42 +9,31 @@ look by numerical integration (Armitage, McPherson and Rowe 1969).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from elo_exp.arrays import Array
-
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
 _FAR = 9.0  # standard errors: no boundary is farther out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Paths:
-    """Where the paths that no look has stopped are at time t, as weights of some points."""
-
-    drift: float = 0.0
-    t: float = 0.0
-    at: Array = field(default_factory=lambda: np.zeros(1))
-    weight: Array = field(default_factory=lambda: np.ones(1))
-
-    def beyond(self, t: float, bound: float) -> tuple[float, float]:
-        """The probabilities of going on to t and being above the bound there, and below."""
-        mean = self.at + self.drift * (t - self.t)
-        scale, end = math.sqrt(t - self.t), bound * math.sqrt(t)
-        above = self.weight @ ndtr((mean - end) / scale)
-        return float(above), float(self.weight @ ndtr((-end - mean) / scale))
-
-    def past(self, t: float, bound: float) -> _Paths:
-        """The paths within the bounds at t."""
-        end = min(bound, _FAR + abs(self.drift) * math.sqrt(t)) * math.sqrt(t)
-        at, scale = end * _NODES, math.sqrt(t - self.t)
-        z = (at[:, None] - self.at - self.drift * (t - self.t)) / scale
-        density = np.exp(-(z**2) / 2) @ self.weight / (scale * math.sqrt(2 * math.pi))
-        return _Paths(drift=self.drift, t=t, at=at, weight=end * _WEIGHTS * density)
+def _stopped(
+    times: Sequence[float], bounds: Sequence[float], drift: float = 0.0
+) -> Iterator[tuple[float, float]]:
+    """Yield the probabilities of stopping at each look: above its bound, and below."""
+    at, weight, before = np.zeros(1), np.ones(1), 0.0
+    for t, bound in zip(times, bounds, strict=True):
+        mean, scale = at + drift * (t - before), math.sqrt(t - before)
+        end = bound * math.sqrt(t)
+        above = weight @ ndtr((mean - end) / scale)
+        yield float(above), float(weight @ ndtr((-end - mean) / scale))
+        end = min(bound, _FAR + abs(drift) * math.sqrt(t)) * math.sqrt(t)
+        at = end * _NODES
+        density = np.exp(-(((at[:, None] - mean) / scale) ** 2) / 2) @ weight
+        weight = end * _WEIGHTS * density / (scale * math.sqrt(2 * math.pi))
+        before = t
 
 
 def spent(alpha: float, t: float) -> float:
@@ -59,21 +48,18 @@ def boundaries(alpha: float, times: tuple[float, ...]) -> tuple[float, ...]:
 
     times  of the looks, ascending, shares of the plan
     """
-    paths, found, before = _Paths(), list[float](), 0.0
-    for t in times:
-        now = alpha if t == times[-1] else spent(alpha, t)
-        found.append(_bound(paths, t, now - before))
-        paths, before = paths.past(t, found[-1]), now
-    return tuple(found)
-
-
-def _bound(paths: _Paths, t: float, error: float) -> float:
     from scipy.optimize import brentq
 
-    if sum(paths.beyond(t, _FAR)) >= error:
-        return _FAR
-    bound = brentq(lambda c: sum(paths.beyond(t, c)) - error, 0.0, _FAR)
-    return float(bound)
+    found: list[float] = []
+    for t in times:
+        error = alpha if t == times[-1] else spent(alpha, t)
+
+        def excess(bound: float, error: float = error) -> float:
+            bounds = [*found, bound]
+            return sum(map(sum, _stopped(times[: len(bounds)], bounds))) - error
+
+        found.append(_FAR if excess(_FAR) >= 0 else brentq(excess, 0.0, _FAR))
+    return tuple(found)
 
 
 def stagewise(
@@ -89,20 +75,12 @@ def stagewise(
     """
     from scipy.optimize import brentq
 
-    def more_extreme(drift: float) -> float:
-        paths, p = _Paths(drift=drift), 0.0
-        for t, bound in zip(times, bounds, strict=False):
-            p += paths.beyond(t, bound)[0]
-            paths = paths.past(t, bound)
-        return p + paths.beyond(times[-1], z)[0]
+    def more_extreme(drift: float, p: float) -> float:
+        return sum(above for above, _ in _stopped(times, [*bounds, z], drift)) - p
 
-    scale = math.sqrt(times[-1])
+    plain, width = z / math.sqrt(times[-1]), _FAR / math.sqrt(times[-1])
     middle, low, high = (
-        brentq(
-            lambda drift, p=p: more_extreme(drift) - p,
-            (z - _FAR) / scale,
-            (z + _FAR) / scale,
-        )
+        brentq(more_extreme, plain - width, plain + width, args=(p,))
         for p in (0.5, 0.025, 0.975)
     )
     return middle, low, high
@@ -112,10 +90,8 @@ def expected_share(
     times: Sequence[float], bounds: Sequence[float], drift: float
 ) -> tuple[float, float]:
     """Return the share of the plan that is judged on average, and the power."""
-    paths, share, power = _Paths(drift=drift), 0.0, 0.0
-    before = 0.0
-    for t, bound in zip(times, bounds, strict=True):
+    share = power = before = 0.0
+    for t, stopped in zip(times, _stopped(times, bounds, drift), strict=True):
         share += (t - before) * (1.0 - power)
-        power += sum(paths.beyond(t, bound))
-        paths, before = paths.past(t, bound), t
+        power, before = power + sum(stopped), t
     return share, power

@@ -20,6 +20,7 @@ from elo_exp.analysis.agreement import (
 from elo_exp.analysis.comparisons import Difference, differences, with_ranks
 from elo_exp.analysis.invalid_verdicts import bounds, invalid_shares
 from elo_exp.analysis.judge_bias import length_control, position_effect
+from elo_exp.analysis.looks import Wave
 from elo_exp.analysis.mean_scores import mean_scores
 from elo_exp.analysis.power import Precision, precision
 from elo_exp.analysis.responses import ResponseCheck
@@ -96,19 +97,22 @@ def rate(
     elo: EloMethod,
     ratings: Mapping[str, RatingMethod],
     models: Sequence[str],
+    matches: Mapping[str, Battles] | None = None,
 ) -> Standings:
     """Rate the battles of each dimension by every method and analyse them.
 
-    models  in the order that fixes their colours
+    models   in the order that fixes their colours
+    matches  the battles that Elo plays; None: all
     """
+    matches = battles if matches is None else matches
     boards = leaderboards(battles, ratings)
     method = primary_method(ratings)
     return Standings(
         models=tuple(models),
         battles=battles,
         k=float(elo.k),
-        elo=elo.sweep(battles),
-        convergence=elo.convergence(battles),
+        elo=elo.sweep(matches),
+        convergence=elo.convergence(matches),
         companions=boards,
         groups={
             dimension: _groups(battles[dimension], board, ratings[method])
@@ -246,6 +250,41 @@ def with_texts(
             "invalid": invalid,
         }
     return with_diagnoses(standings, found, responses=responses)
+
+
+def with_looks(standings: Standings, wave: Wave) -> Standings:
+    """Put what planned looks have resolved in place of tests that know of no looks.
+
+    A rank counts the entrants that are significantly better.
+    """
+    method = standings.primary_method
+    assert method is not None
+    boards = dict(standings.companions[method])
+    tested: list[Difference] = []
+    for dimension, board in boards.items():
+        place = {row.model: i for i, row in enumerate(board.ratings)}
+        own = [r for r in wave.resolved if r.dimension == dimension]
+        tested += sorted(own, key=lambda r: (place[r.higher], place[r.lower]))
+        higher = [r.higher for r in own if r.significant]
+        lower = [r.lower for r in own if r.significant]
+        unrated = np.where(np.isfinite(board.rating), 0.0, np.nan)
+        n_rated = np.isfinite(board.rating).sum()
+        boards[dimension] = dataclasses.replace(
+            board,
+            rank_low=unrated + [1 + lower.count(name) for name in board.models],
+            rank_high=unrated + [n_rated - higher.count(name) for name in board.models],
+            lead=None,
+        )
+    found = {
+        name: {"looks": [row for row in wave.looks if row["dimension"] == name]}
+        for name in standings.dimensions
+    }
+    return with_diagnoses(
+        standings,
+        found,
+        companions={**standings.companions, method: boards},
+        differences={method: tested},
+    )
 
 
 def with_strata(

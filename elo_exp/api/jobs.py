@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from elo_exp.api.costs import Budget, Prices
@@ -41,12 +41,14 @@ class Completion:
     stop_reason  end_turn, max_tokens, refusal, ..., as in a JudgeReply
     usage        tokens by class; empty where the API does not say
     model        what the API calls the model that answered
+    diagnostics  what else is recorded of an answer
     """
 
     text: str
     stop_reason: str
     usage: Mapping[str, int]
     model: str | None = None
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Api(Protocol):

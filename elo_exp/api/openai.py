@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from elo_exp.api.costs import is_counted, n_tokens
-from elo_exp.api.jobs import ApiSettings, Completion
+from elo_exp.api.jobs import GO_ON, ApiSettings, Completion
 from elo_exp.api.transport import (
     HINTS,
     DoubtfulError,
+    RefusedError,
     brief,
     check_base_url,
     check_variable,
@@ -40,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 _NO_KEY = "not-needed"  # the SDK sends no request without one
 _LISTING_SECONDS = 30.0
+_RETRIES = 5  # of what bills nothing, by the SDK
 _NAMED = 5  # of a server's models, how many are named
 # the SDK lets extra_body replace what is sent beside it, and with it what a budget reckons with
 _NOT_EXTRA = {
@@ -137,6 +139,22 @@ class OpenAiApi:
                 f"{self.endpoint} answered with an error in place of a text{words}"
             )
         return message  # type: ignore[no-any-return]
+
+    def post(
+        self, url: str, body: Mapping[str, Any], read: Callable[[Any], Any]
+    ) -> Any:
+        """Return what `read` makes of the JSON that answers a request, which is retried and bills
+        nothing. Raises UserError."""
+        patient = self._client.with_options(max_retries=_RETRIES)
+        try:
+            with submitting(_sdk(), self._describe):
+                return read(patient.post(url, body=body, cast_to=object))
+        except (RefusedError, DoubtfulError) as error:
+            raise UserError(f"{url}: {error}. {GO_ON}") from None
+        except (LookupError, TypeError):
+            raise UserError(
+                f"{url}: answers otherwise than vLLM's server, which logprobs=true is for."
+            ) from None
 
     def check(self, model: str) -> None:
         """Raise UserError where the SDK, the server or a valid key is missing; free.

@@ -79,10 +79,8 @@ class LoadedEntrant(OfflineEntrant, ModelEntrant, Protocol):
 
 
 @runtime_checkable
-class Policy(OfflineEntrant, ModelEntrant, Protocol):
-    """A LoadedEntrant that can score answers, its own or another policy's."""
-
-    def release(self) -> None: ...
+class Policy(ModelEntrant, Protocol):
+    """A ModelEntrant that can score answers, its own or another policy's."""
 
     @property
     def logprobs(self) -> bool:
@@ -137,6 +135,16 @@ class ApiEntrant(ApiSettings):
     @property
     def max_answer_tokens(self) -> int:
         return self.max_tokens
+
+
+def check_scored_at_one(temperature: float | None, top_p: float | None) -> None:
+    """Raise UserError for a policy that vLLM could draw from, and not score."""
+    if (temperature, top_p) != (1, 1):
+        raise UserError(
+            f"logprobs: found true with temperature={temperature} and top_p={top_p}. Expected "
+            "temperature=1.0 and top_p=1.0: vLLM scores given tokens at temperature 1, whatever it "
+            "is asked for."
+        )
 
 
 @dataclass(kw_only=True)

@@ -2,28 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from elo_exp.api.costs import Prices, token_prices
+from elo_exp.api.jobs import Completion
 from elo_exp.api.openai import OpenAiSettings
-from elo_exp.entrants import ApiEntrant
-from elo_exp.records import Prompt, UserError
+from elo_exp.entrants import ApiEntrant, check_scored_at_one
+from elo_exp.files import utc_now
+from elo_exp.models import teacher_forcing
+from elo_exp.models.generation import prompt_seed
+from elo_exp.records import ForcedLogprob, Prompt, Response, UserError, fingerprint
 from elo_exp.types import Dollars, Integer, TopP
+
+# What a policy sends against the recommendations of the model's authors, which servers follow.
+_UNTRUNCATED = {"top_k": 0, "min_p": 0, "repetition_penalty": 1}
+# Tokenised, it identifies a tokenizer.
+_TEXT = "The 3 naïve bakers (aged 47.5) didn't pay €1,024:\n\tif x != None: return 東京"
 
 
 @dataclass(kw_only=True)
 class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
     """The settings are described in conf/entrant/openai_compatible.yaml.
 
-    All that is sent, and where to, enters the key of an answer; concurrency and prices do not.
+    All that is sent, and where to, enters the key of an answer; concurrency and prices do not. With
+    `logprobs` it is a policy, for servers that speak as vLLM's does.
     """
 
     top_p: TopP | None
     seed: Integer | None
+    logprobs: bool
+    weights: str | None
     input_usd_per_million: Dollars | None
     output_usd_per_million: Dollars | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.logprobs:
+            return
+        check_scored_at_one(self.temperature, self.top_p)
+        if (
+            self.input_usd_per_million is not None
+            or self.extra_body.keys() & _UNTRUNCATED.keys()
+        ):
+            raise UserError(
+                "logprobs: found true with prices, or with top_k, min_p or repetition_penalty in "
+                "extra_body. Expected neither: no dollars are counted of scoring, and answers are "
+                "drawn from all tokens."
+            )
 
     def prices_of(self, model: str) -> Prices | None:
         per_input, per_output = self.input_usd_per_million, self.output_usd_per_million
@@ -40,17 +70,94 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
             cached_input_usd_per_million=per_input,
         )
 
-    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
-        return {
-            "loader": "openai_compatible",
-            "endpoint": self.api.endpoint,
-            "request": self.params(prompt, None),
-        }
-
     @property
     def may_bill(self) -> bool:
         return self.key_variable is not None or self.input_usd_per_million is not None
 
+    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
+        key = {
+            "loader": "openai_compatible",
+            "endpoint": self.api.endpoint,
+            "request": self.params(prompt, None),
+        }
+        return key if self.weights is None else {**key, "weights": self.weights}
+
+    def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
+        return {**self.cache_key(prompt), "version": teacher_forcing.VERSION}
+
     def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
         sampling = {"top_p": self.top_p, "seed": self.seed}
-        return self._body(self.system_prompt, request.text, **sampling)
+        body = self._body(self.system_prompt, request.text, **sampling)
+        if not self.logprobs:
+            return body
+        extra = {**self.extra_body, **_UNTRUNCATED, "return_token_ids": True}
+        drawn = {"logprobs": True, "extra_body": extra}
+        return {"seed": prompt_seed(request.prompt_id), **body, **drawn}
+
+    def parse(self, message: Mapping[str, Any]) -> Completion:
+        completion = super().parse(message)
+        if not self.logprobs:
+            return completion
+        choice = message["choices"][0]
+        ids, places = choice["token_ids"], choice["logprobs"]["content"]
+        drawn = {
+            "token_ids": ids,
+            "total_logprob": math.fsum(
+                place["logprob"] for _, place in zip(ids, places, strict=True)
+            ),
+            "tokenizer": self._tokenizer,
+        }
+        return replace(completion, diagnostics={**completion.diagnostics, **drawn})
+
+    def _check_server(self) -> None:
+        super()._check_server()
+        if self.logprobs:
+            _ = self._tokenizer
+
+    @cached_property
+    def _tokenizer(self) -> str:
+        return fingerprint(self._tokenized(prompt=_TEXT)[0])
+
+    def _tokenized(self, **text: Any) -> tuple[list[int], int]:
+        """Token ids, and the length of the model's context."""
+        return self.api.post(  # type: ignore[no-any-return]
+            f"{self.api.endpoint.removesuffix('/v1')}/tokenize",
+            {"model": self.model, **text},
+            lambda found: (found["tokens"], found["max_model_len"]),
+        )
+
+    def teacher_force(
+        self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
+    ) -> Iterator[ForcedLogprob]:
+        """Yield the log-probability of each response's recorded tokens after its prompt."""
+
+        def force(response: Response) -> ForcedLogprob:
+            ids = teacher_forcing.recorded_ids(
+                response, self.entrant_id, self._tokenizer
+            )
+            start, context = self._tokenized(
+                messages=self.params(prompts[response.prompt_id], None)["messages"],
+                chat_template_kwargs=self.extra_body.get("chat_template_kwargs"),
+            )
+            body = {"model": self.model, "max_tokens": 1, "prompt_logprobs": 0}
+            total = None
+            if len(start) + len(ids) < context:  # with the token that is drawn
+                places = self.api.post(
+                    f"{self.api.endpoint}/completions",
+                    {**body, "prompt": start + ids},
+                    lambda found: found["choices"][0]["prompt_logprobs"][len(start) :],
+                )
+                total = math.fsum(
+                    place[str(i)]["logprob"]
+                    for i, place in zip(ids, places, strict=True)
+                )
+            return ForcedLogprob(
+                entrant_id=self.entrant_id,
+                prompt_id=response.prompt_id,
+                total_logprob=total,
+                n_tokens=len(ids),
+                timestamp=utc_now(),
+            )
+
+        with ThreadPoolExecutor(self.concurrency) as pool:
+            yield from pool.map(force, responses)

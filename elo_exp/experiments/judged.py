@@ -316,7 +316,7 @@ def audits(
     found = {}
     for rubric in rubrics:
         known = audit.find(store.path.parent, key, rubric.key)
-        diagnosis = audit.summary(known) if known else {"dollars": dollars}
+        diagnosis = known.to_dict() if known else {"dollars": dollars}
         found[rubric.dimension] = {"audit": diagnosis}
     return found
 

@@ -86,7 +86,7 @@ class OracleSettings:
     label_fraction: Annotated[float, Field(strict=True, gt=0, le=1)]
     validation_fraction: Share
     budget_usd: Dollars
-    check_nats: NonNegative
+    check_nats: NonNegative | None
     check_answers: Count
     logged: str | None
     fresh_dir: str | None

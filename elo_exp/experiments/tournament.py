@@ -6,9 +6,13 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from elo_exp import pipeline
 from elo_exp.analysis import judge_quality, standings
+from elo_exp.analysis.comparisons import ALPHA
 from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.standings import Standings
 from elo_exp.data import bank, battles, pairing
@@ -18,7 +22,7 @@ from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judging, Pairwise, answer_share, audits
 from elo_exp.experiments.standings import report
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
-from elo_exp.records import Judgment, UserError
+from elo_exp.records import Judgment, UserError, fingerprint
 from elo_exp.report import artifacts
 from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.store.store import Store
@@ -32,6 +36,8 @@ _AFTER_DEMO = "python -m elo_exp mode=pilot plan=true     what a real run costs;
 @dataclass(kw_only=True)
 class TournamentJudging(Judging):
     opponents: Count | None  # that each entrant meets on a prompt; None: all others
+    looks: Annotated[int, Field(strict=True, ge=1, le=20)]
+    drop: Literal["resolved", "none"]
 
 
 @dataclass(kw_only=True)
@@ -61,11 +67,28 @@ class Tournament(Pairwise):
                 f"judging.opponents: found {k} with {m} entrants. Expected fewer opponents than "
                 "entrants, of at least six, and an even number where that of entrants is odd."
             )
+        looks = self.judging.looks
+        if looks > 1 and not self.rating:
+            raise UserError(
+                f"judging.looks: found {looks}, and no rating method whose errors "
+                "could be tested. Add 'rating=[bradley_terry]', or set judging.looks=1."
+            )
+        if looks > 1 and k is not None:
+            raise UserError(
+                f"judging.looks: found {looks} with judging.opponents={k}. Their error with fewer "
+                "opponents is not known: leave one of them out."
+            )
         super()._check(store)
 
     @property
     def _opponents(self) -> int | None:
         return self.judging.opponents
+
+    def dry_run(self, context: Context) -> str | None:
+        text, looks = super().dry_run(context), self.judging.looks
+        if text is not None and looks > 1:
+            text += f"\n{pipeline.looks_table(self._plan(context.store), looks)}"
+        return text
 
     def run(self, context: Context) -> Report:
         store = context.store
@@ -75,8 +98,31 @@ class Tournament(Pairwise):
         responses = pipeline.generate(
             prompts, self.entrant, store, allow_missing=self.allow_missing
         )
-        comparisons = self._paired(prompts, responses)
-        judgments = self._judge(comparisons, store)
+        comparisons: Comparisons = self._paired(prompts, responses)
+        wave, matches = None, None
+        if self.judging.looks == 1:
+            judgments = self._judge(comparisons, store)
+            verdicts = (
+                v for some in judgments.values() for one in some for v in one.raw
+            )
+            n_seen = store.n_seen([verdict.cache_key for verdict in verdicts], None)
+        else:
+            n_seen = self._store_design(comparisons, store)
+            wave, judgments = pipeline.judge_in_waves(
+                comparisons,
+                lambda wanted: self._judge(wanted, store),
+                method=self._primary,
+                looks=self.judging.looks,
+                drop=self.judging.drop == "resolved",
+            )
+            matches = self._matches(judgments, comparisons)
+            comparisons = wave.asked
+        if n_seen:
+            logger.warning(
+                "warning: exploratory: %d queries had been looked at under another design, so "
+                "differences that are not there are found more often than stated.",
+                n_seen,
+            )
         rated = (
             _on_whole_prompts(judgments, comparisons)
             if self.allow_missing
@@ -87,7 +133,10 @@ class Tournament(Pairwise):
             elo=self.elo,
             ratings=self.rating,
             models=list(self.entrant),
+            matches=matches,
         )
+        if wave:
+            found = standings.with_looks(found, wave)
         found = standings.with_texts(
             found,
             comparisons,
@@ -118,7 +167,7 @@ class Tournament(Pairwise):
         return report(
             found,
             context.run_dir,
-            facts=self._facts(responses, judgments, quality),
+            facts={**self._facts(responses, judgments, quality), "n_seen": n_seen},
             quality=quality,
             follow_up=_AFTER_DEMO if self.mode.name == "demo" else None,
             written=artifacts.write_judging(
@@ -131,6 +180,25 @@ class Tournament(Pairwise):
             judgments=judgments,
             with_texts=context.with_texts,
         )
+
+    def _store_design(self, comparisons: Comparisons, store: Store) -> int:
+        """Check that the cap holds the worst case, and store the design before its first query."""
+        plan = self._plan(store)
+        plan.check(store.usage)
+        sources = [c.source for some in comparisons.values() for c in some]
+        design = [self.judging.looks, self.judging.drop, ALPHA, sources, plan.keys]
+        return store.n_seen(plan.keys, fingerprint(design))
+
+    def _matches(
+        self, judgments: Judgments, comparisons: Comparisons
+    ) -> dict[str, Battles]:
+        """The battles that permutation Elo may play after looks: in both orders, on the prompts on
+        which every pair was judged."""
+        whole: dict[str, list[Judgment]] = {name: [] for name in judgments}
+        for name, some in judgments.items():
+            if self.judging.orders != "one":
+                whole[name] = pairing.on_whole_prompts(some, comparisons[name])
+        return self._battles(whole, comparisons)
 
     def _known_orders(self) -> dict[str, list[str]]:
         """Entrants of known quality by dimension, best first, where there are two."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Weights: TypeAlias = "Checkpoint | GgufFile"  # equal ones share one load
 LanguageModel: TypeAlias = "CausalLM | GgufModel"
+TokenRows = Sequence[Sequence[Sequence[int]]]  # token ids of prompt and answer, by row
 
 _loaded: dict[Weights, Any] = {}  # none or one
 

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elo_exp.models import check_variables, first_line
+from elo_exp.models import TokenRows, check_variables, first_line
 from elo_exp.records import UserError
 
 if TYPE_CHECKING:
@@ -143,30 +143,31 @@ class CausalLM:
         """Decode tokens, with or without the special ones."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=not special))
 
-    def total_logprob(
-        self, prompt_ids: Sequence[int], ids: Sequence[int], *, temperature: float
-    ) -> float:
-        """Return the log-probability of tokens under softmax(logits / temperature), in nats.
+    def total_logprobs(self, rows: TokenRows, *, temperature: float) -> Iterator[float]:
+        """Yield the log-probability of each answer under softmax(logits / temperature), in nats.
 
-        They go through the model in one pass, without other rows and without cached keys.
+        rows  token ids of a prompt and of its answer
+        An answer goes through the model in one pass, without other rows and without cached keys.
         """
         import torch
 
-        n = len(ids)
-        with torch.inference_mode():
-            logits = self.last_logits([[*prompt_ids, *ids]], n + 1)[0, :-1]
-            if logits.device.type == "mps":  # which has no float64
-                logits = logits.cpu()
-            tokens = torch.tensor(ids, device=logits.device)[:, None]
-            return math.fsum(
-                float(
-                    (logits[i : i + _ROWS].double() / temperature)
-                    .log_softmax(dim=-1)
-                    .gather(1, tokens[i : i + _ROWS])
-                    .sum()
+        for prompt_ids, ids in rows:
+            n = len(ids)
+            with torch.inference_mode():
+                logits = self.last_logits([[*prompt_ids, *ids]], n + 1)[0, :-1]
+                if logits.device.type == "mps":  # which has no float64
+                    logits = logits.cpu()
+                tokens = torch.tensor(ids, device=logits.device)[:, None]
+                total = math.fsum(
+                    float(
+                        (logits[i : i + _ROWS].double() / temperature)
+                        .log_softmax(dim=-1)
+                        .gather(1, tokens[i : i + _ROWS])
+                        .sum()
+                    )
+                    for i in range(0, n, _ROWS)
                 )
-                for i in range(0, n, _ROWS)
-            )
+            yield total
 
     def padded(
         self, rows: Sequence[Sequence[int]]
@@ -233,7 +234,7 @@ def _load(
         "trust_remote_code": checkpoint.trust_remote_code,
         "local_files_only": local_files_only,
     }
-    with _library_errors(name):
+    with library_errors(name):
         tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", **source)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             name,
@@ -258,7 +259,7 @@ def _load(
         tokenizer.pad_token = tokenizer.eos_token
     for adapter in checkpoint.adapters:
         place, revision = split_revision(adapter)
-        with _library_errors(adapter), warnings.catch_warnings():
+        with library_errors(adapter), warnings.catch_warnings():
             warnings.filterwarnings("ignore", PEFT_DEPRECATION)
             for fault in ("Found missing adapter keys", "Merge lora module to"):
                 warnings.filterwarnings("error", fault)
@@ -283,7 +284,7 @@ def _load(
 
 
 @contextmanager
-def _library_errors(name: str) -> Iterator[None]:
+def library_errors(name: str) -> Iterator[None]:
     """Turn whatever the libraries raise while they load into one line."""
     try:
         yield

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from elo_exp.models import check_variables
+from elo_exp.models import TokenRows, check_variables
 from elo_exp.records import UserError
 
 
@@ -104,12 +104,11 @@ class GgufModel:
         logits: np.ndarray = self._lm.scores[first : self._lm.n_tokens]
         return logits
 
-    def total_logprob(
-        self, prompt_ids: Sequence[int], ids: Sequence[int], *, temperature: float
-    ) -> float:
-        logits = self.logits([*prompt_ids, *ids], reset=True)
-        logprobs = log_softmax(logits[len(prompt_ids) - 1 : -1], temperature)
-        return math.fsum(logprobs[np.arange(len(ids)), ids].tolist())
+    def total_logprobs(self, rows: TokenRows, *, temperature: float) -> Iterator[float]:
+        for prompt_ids, ids in rows:
+            logits = self.logits([*prompt_ids, *ids], reset=True)
+            logprobs = log_softmax(logits[len(prompt_ids) - 1 : -1], temperature)
+            yield math.fsum(logprobs[np.arange(len(ids)), ids].tolist())
 
 
 def log_softmax(logits: np.ndarray, temperature: float) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Score given tokens: sums of log-probabilities in nats, added in float64.
 
-Each answer goes through the model by itself, without padding and without cached keys and values,
-whose rounding depends on the rest of the batch: a total is the same in any order and company.
+Each answer goes through a model of transformers by itself, without padding and without cached keys
+and values, whose rounding depends on the rest of the batch: a total is the same in any order and
+company. vLLM batches them as it likes.
 """
 
 from __future__ import annotations
@@ -38,25 +39,27 @@ def force(
     not finite, and where memory is too small.
     """
     tokenizer = tokenizer_fingerprint(lm)
-    tokens = {r.prompt_id: _recorded_ids(r, policy, tokenizer) for r in responses}
+    tokens = {r.prompt_id: recorded_ids(r, policy, tokenizer) for r in responses}
+    rows = {  # in the order of in_batches
+        name: (prompts[name], ids)
+        for name, ids in sorted(tokens.items(), key=lambda item: -len(item[1]))
+        if len(prompts[name]) + len(ids) <= (lm.context_length or math.inf)
+    }
+    totals = lm.total_logprobs(list(rows.values()), temperature=temperature)
 
     def score(names: Sequence[str]) -> list[ForcedLogprob]:
         (name,) = names
-        n_tokens, total = len(tokens[name]), None
-        if len(prompts[name]) + n_tokens <= (lm.context_length or math.inf):
-            total = lm.total_logprob(
-                prompts[name], tokens[name], temperature=temperature
+        total = next(totals) if name in rows else 0.0
+        if not math.isfinite(total):
+            raise UserError(
+                f"{policy}, {name}: the log-probability is {total}. Use dtype=float32 or "
+                "bfloat16, which do not overflow."
             )
-            if not math.isfinite(total):
-                raise UserError(
-                    f"{policy}, {name}: the log-probability is {total}. Use dtype=float32 or "
-                    "bfloat16, which do not overflow."
-                )
         forced = ForcedLogprob(
             entrant_id=policy,
             prompt_id=name,
-            total_logprob=total,
-            n_tokens=n_tokens,
+            total_logprob=total if name in rows else None,
+            n_tokens=len(tokens[name]),
             timestamp=utc_now(),
         )
         return [forced]
@@ -65,7 +68,8 @@ def force(
         yield forced
 
 
-def _recorded_ids(response: Response, policy: str, tokenizer: str) -> list[int]:
+def recorded_ids(response: Response, policy: str, tokenizer: str) -> list[int]:
+    """Return the tokens of an answer. Raises UserError for none, or those of another tokenizer."""
     recorded = response.diagnostics
     answer = f"{policy}: the answer of {response.entrant_id} to {response.prompt_id}"
     if "token_ids" not in recorded or "tokenizer" not in recorded:

@@ -39,7 +39,8 @@ class LoggedDataBuilder:
     entrants       by name, the logging policy first
     policies       of them, those that are weighted by log-probabilities, the logging policy first;
                    none where every entrant is estimated from its own answers alone
-    check_nats     by how much teacher forcing may differ from the log-probabilities at generation
+    check_nats     by how many nats a token teacher forcing may differ from the log-probabilities
+                   at generation; None: by what rounds in their arithmetic
     check_answers  number of answers for which clones are forced anew
     """
 
@@ -51,7 +52,7 @@ class LoggedDataBuilder:
     store: Store
     stored_only: bool
     allow_missing: bool
-    check_nats: float
+    check_nats: float | None
     check_answers: int
     seed: int
 
@@ -123,7 +124,11 @@ class LoggedDataBuilder:
             return self._generate(prompts, list(self.entrants)), {}, []
         logged = self._generate(prompts, [first])
         logprobs = pipeline.teacher_force(
-            prompts, logged[first], self.policies, self.store
+            prompts,
+            logged[first],
+            self.policies,
+            self.store,
+            check_nats=self.check_nats,
         )
         checks = [
             pipeline.generation_check(
@@ -138,8 +143,6 @@ class LoggedDataBuilder:
                 seed=self.seed,
             ),
         ]
-        for check in checks:
-            check.check()
         targets = [name for name in self.entrants if name != first]
         return {**logged, **self._generate(prompts, targets)}, logprobs, checks
 

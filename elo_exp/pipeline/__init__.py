@@ -32,7 +32,8 @@ from elo_exp.pipeline.judging import (
     score_responses,
 )
 from elo_exp.pipeline.paying import cancel
-from elo_exp.pipeline.planning import Plan, plan_table, spend
+from elo_exp.pipeline.planning import Plan, looks_table, plan_table, spend
+from elo_exp.pipeline.waves import judge_in_waves
 
 __all__ = [
     "LogprobCheck",
@@ -48,7 +49,9 @@ __all__ = [
     "generate",
     "generation_check",
     "identify",
+    "judge_in_waves",
     "judge_pairs",
+    "looks_table",
     "n_forced",
     "n_scored",
     "needs_paid_answers",

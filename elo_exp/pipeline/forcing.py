@@ -1,18 +1,17 @@
 """Teacher-force the logging policy's answers under every policy, where the store lacks the result.
 
-Two checks guard the log-probabilities: a clone's are equal to the logging policy's, and a forced
-answer's are those recorded when it was drawn.
+One comparison guards them twice: a forced answer's are those recorded when it was drawn, and a
+clone's are equal to the logging policy's.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from elo_exp.entrants import Entrant, Policy
+from elo_exp.entrants import Entrant, LoadedEntrant, Policy
 from elo_exp.pipeline.generating import by_load
 from elo_exp.progress import track
 from elo_exp.records import (
@@ -28,35 +27,25 @@ from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 
+_N_FIRST = 8  # answers that are forced and checked before the others
+
 Totals = Mapping[str, float | None]  # log-probability in nats, by prompt_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogprobCheck(Record):
-    """A comparison of log-probabilities that should be equal.
+    """A comparison of answers' log-probabilities that should be equal.
 
-    differences  what is compared, in words
-    n_failed     of the `n_checked`, those that differ by more than `allowed`, in nats
-    worst        policy and prompt of the largest difference; None where nothing was checked
-    hint         what the user can do about a failure
+    differences      what is compared, in words
+    mean_difference  in nats a token; at most `allowed`
+    max_difference   of an answer, in nats
     """
 
     differences: str
     n_checked: int
-    n_failed: int
+    mean_difference: float
     max_difference: float
     allowed: float
-    worst: str | None
-    hint: str
-
-    def check(self) -> None:
-        """Raise UserError where it has failed."""
-        if self.n_failed:
-            raise UserError(
-                f"{self.differences}: {self.n_failed} of {self.n_checked} answers differ by more "
-                f"than {self.allowed:g} nats, {self.worst} by {self.max_difference:.3g}. "
-                f"{self.hint}"
-            )
 
 
 def as_policies(entrants: Mapping[str, Entrant]) -> dict[str, Policy]:
@@ -89,20 +78,32 @@ def teacher_force(
     responses: Mapping[str, Response],
     policies: Mapping[str, Policy],
     store: Store,
+    *,
+    check_nats: float | None,
 ) -> dict[str, Totals]:
     """Return the log-probability of each response under each policy.
 
     It is None, with a warning, where prompt and answer exceed the policy's context. Clones share
     what is stored, and policies with equal weights one load.
 
-    responses  of the logging policy, by prompt_id, with recorded tokens
+    responses   of the logging policy, by prompt_id, with recorded tokens
+    check_nats  of `generation_check`, which the first answers have to pass before the rest is
+                forced
     """
     by_id = {p.prompt_id: p for p in prompts if p.prompt_id in responses}
+    first = dict(list(by_id.items())[:_N_FIRST])
     usage = store.usage
     usage.logprobs_wanted += len(policies) * len(by_id)
-    totals = by_load(
-        policies, lambda name: _totals(name, policies[name], by_id, responses, store)
-    )
+
+    def force(name: str) -> Totals:
+        policy = policies[name]
+        totals = _totals(name, policy, first, responses, store)
+        if any(responses[i].entrant_id == policy.entrant_id for i in first):
+            generation_check(responses, totals, allowed=check_nats)
+        rest = {i: prompt for i, prompt in by_id.items() if i not in first}
+        return {**totals, **_totals(name, policy, rest, responses, store)}
+
+    totals = by_load(policies, force)
     logger.info(
         "log-probabilities: %d new, %d stored",
         usage.logprobs_forced,
@@ -185,88 +186,85 @@ def clone_check(
     """Compare the logging policy's log-probabilities with its clones', which give weights of 1.
 
     A sample of `n_answers` responses is forced anew, without the store, and each policy loads its
-    weights anew. Without clones, nothing is checked.
+    weights anew; those behind a server have none to load. Raises UserError where one differs.
     """
     by_id = {p.prompt_id: p for p in prompts if p.prompt_id in responses}
     drawn = random.Random(seed).sample(sorted(by_id), min(n_answers, len(by_id)))
 
-    def keys(name: str) -> list[Mapping[str, object]]:
-        return [policies[name].logprob_key(by_id[i]) for i in drawn]
+    def totals(policy: Policy) -> Totals:
+        forced = policy.teacher_force(by_id, [responses[i] for i in drawn])
+        return {made.prompt_id: made.total_logprob for made in forced}
 
-    def totals(name: str) -> Totals:
-        policy = policies[name]
-        policy.release()
-        try:
-            forced = policy.teacher_force(by_id, [responses[i] for i in drawn])
-            return {made.prompt_id: made.total_logprob for made in forced}
-        finally:
+    key = policies[logging_policy].logprob_key(prompts[0])
+    found: dict[str, Totals] = {}
+    for name, policy in policies.items():
+        if policy.logprob_key(prompts[0]) == key and isinstance(policy, LoadedEntrant):
             policy.release()
-
-    clones = [
-        name
-        for name in policies
-        if name != logging_policy and keys(name) == keys(logging_policy)
-    ]
-    expected = totals(logging_policy) if clones else {}
+            found[name] = totals(policy)
+            policy.release()
+    expected = found.pop(logging_policy, {})
     return _compare(
-        {
-            f"{name} on {i}": (expected[i], total)
-            for name in clones
-            for i, total in totals(name).items()
-        },
+        [
+            (responses[i], expected[i], total)
+            for clone in found.values()
+            for i, total in clone.items()
+        ],
         differences=f"log-probabilities of {logging_policy} and its clones",
         allowed=0.0,
-        hint=(
-            "Force both on one machine with one version of each library; on a GPU take device=cpu."
-        ),
+        hint="Force both on one machine with one version of each library; on a GPU take "
+        "device=cpu.",
     )
 
 
 def generation_check(
-    responses: Mapping[str, Response], forced: Totals, *, allowed: float
+    responses: Mapping[str, Response], forced: Totals, *, allowed: float | None
 ) -> LogprobCheck:
     """Compare the log-probabilities recorded when answers were drawn with the forced ones.
 
     forced   by prompt_id, under the policy that drew the responses
-    allowed  difference per answer in nats; float32 rounds by 1e-3
+    allowed  mean difference in nats a token; None: 1e-4 where answers were drawn in float32, .02 in
+             other arithmetic
+    Raises UserError where they differ by more.
     """
+    if allowed is None:
+        dtypes = {r.diagnostics.get("dtype") for r in responses.values()}
+        allowed = 1e-4 if dtypes == {"float32"} else 0.02
     return _compare(
-        {
-            f"{response.entrant_id} on {i}": (
-                response.diagnostics["total_logprob"],
-                forced[i],
-            )
-            for i, response in responses.items()
-            if forced.get(i) is not None
-        },
+        [
+            (responses[i], responses[i].diagnostics["total_logprob"], total)
+            for i, total in forced.items()
+        ],
         differences="log-probabilities as drawn and as forced",
         allowed=allowed,
-        hint="In float32 that means that what is scored is not what was drawn. Arithmetic of 16 "
-        "bits rounds by more than that: take dtype=float32, or allow it with oracle.check_nats.",
+        hint="What is scored is not what was drawn: check temperature, chat template and tokenizer "
+        "of the policy and its server, or allow it with oracle.check_nats.",
     )
 
 
 def _compare(
-    pairs: Mapping[str, tuple[float | None, float | None]],
+    pairs: Sequence[tuple[Response, float | None, float | None]],
     *,
     differences: str,
     allowed: float,
     hint: str,
 ) -> LogprobCheck:
-    """Check pairs of log-probabilities, by policy and prompt; None differs from any number."""
-    apart = {}
-    for place, (one, other) in pairs.items():
-        if one is None or other is None:
-            apart[place] = 0.0 if one is other else math.inf
-        else:
-            apart[place] = abs(one - other)
-    worst = max(apart, key=apart.__getitem__, default=None)
-    return LogprobCheck(
+    """Compare pairs of an answer's log-probabilities; unknown ones are left out."""
+    apart = [
+        (abs(one - other), len(response.diagnostics["token_ids"]))
+        for response, one, other in pairs
+        if one is not None and other is not None
+    ]
+    nats, n_tokens = (sum(some) for some in zip((0.0, 0), *apart, strict=True))
+    check = LogprobCheck(
         differences=differences,
         n_checked=len(apart),
-        n_failed=sum(difference > allowed for difference in apart.values()),
-        max_difference=max(apart.values(), default=0.0),
+        mean_difference=nats / max(n_tokens, 1),
+        max_difference=max((nats for nats, _ in apart), default=0.0),
         allowed=allowed,
-        worst=worst,
-        hint=hint,
     )
+    if check.mean_difference > allowed:
+        raise UserError(
+            f"{differences}: {check.n_checked} answers differ by {check.mean_difference:.2g} nats "
+            f"a token on average, more than {allowed:g}. {hint}"
+        )
+    return check

@@ -247,7 +247,13 @@ def _response(
         **names,
         response_text=text,
         finish_reason=reason,
-        diagnostics={"model": completion.model, **thought, **tokens, **cost},
+        diagnostics={
+            "model": completion.model,
+            **thought,
+            **tokens,
+            **cost,
+            **completion.diagnostics,
+        },
         timestamp=utc_now(),
     )
 

@@ -9,6 +9,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from elo_exp.analysis.comparisons import ALPHA
+from elo_exp.analysis.group_sequential import boundaries, expected_share
+from elo_exp.analysis.looks import looks_of
 from elo_exp.analysis.power import assumed_sigma, detectable
 from elo_exp.api.costs import PER_MILLION, money
 from elo_exp.api.transport import UnreachableError
@@ -20,6 +23,7 @@ from elo_exp.store.usage import Usage, paid
 logger = logging.getLogger(__name__)
 
 _COUNTED = 3  # requests of each prefix whose tokens the API is asked to count
+_GAPS = (0, 60, 100, 200)  # rating points
 _FEWER = {  # by what is asked for
     "verdicts": "judging.limit_pairs=N",
     "scores": "oracle.n_prompts=N",
@@ -170,6 +174,7 @@ class Plan:
     budget_setting: str = ""
     spent_usd: float = 0.0
     what: str = "verdicts"
+    keys: Sequence[str] = ()  # of all queries
 
     @property
     def new(self) -> int:
@@ -236,6 +241,7 @@ def plan(
         budget_setting=paid.budget_setting if paid else "",
         spent_usd=paid.budget.spent if paid else 0.0,
         what=what,
+        keys=[request.key for request in requests],
     )
 
 
@@ -310,6 +316,30 @@ def _cells(rows: Sequence[PlanRow]) -> list[str]:
     dollars = [(row.estimate.dollars, row.estimate.dollars_plain) for row in rows]
     sums = [f"{sum(column):,}" for column in zip(*counts, strict=True)]
     return sums + [f"{sum(column):,.2f}" for column in zip(*dollars, strict=True)]
+
+
+def looks_table(plan: Plan, n_looks: int) -> str:
+    """Format the looks of a plan, and what is expected of them by the gap between entrants."""
+    n_tests = sum(math.comb(row.n_entrants, 2) for row in plan.rows)
+    rows = []
+    for row in plan.rows:
+        looks, n = looks_of(row.n_prompts, n_looks), row.n_prompts
+        times = tuple(look / n for look in looks)
+        bounds = boundaries(ALPHA / n_tests, times)
+        sigma = assumed_sigma(row.n_entrants, both_orders=row.both_orders)
+        cells = [row.dimension, " ".join(map(str, looks))]
+        for gap in _GAPS:
+            found = expected_share(times, bounds, gap * math.sqrt(n) / sigma)
+            cells.append("{:.0%} {:4.0%}".format(*found))
+        rows.append(cells)
+    head = ["dimension", "prompts at each look", *map("gap {}".format, _GAPS)]
+    return "\n".join(
+        [
+            "looks: above is the worst case, in which no pair is resolved; the cap must hold it",
+            text_table(head, rows),
+            "  gap: if all differ by so many points, the share of the bill, and the power.",
+        ]
+    )
 
 
 def _notes(plan: Plan) -> Iterator[str]:

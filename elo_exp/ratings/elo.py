@@ -101,7 +101,8 @@ class PermutationElo:
                 played[name] = decisive
             else:
                 logger.warning(
-                    "%s: no decisive match, so no Elo rating for this dimension", name
+                    "%s: Elo has no decisive match to play, so no rating for this dimension",
+                    name,
                 )
         n_perms, ks = self.n_perms if self.shuffle else 1, self.ks
         with meter("playing match orders", total=n_perms * len(played)) as advance:

@@ -145,15 +145,16 @@ def _audit(found: Mapping[str, Any] | None) -> Iterator[Check]:
     """A judge that obeys an answer, or does not tell good from bad, decides nothing."""
     if found is None:
         return
-    if not found.get("date"):
-        yield Check(name="audit", state="unchecked")
-        return
-    biased = [row["probe"] for row in found["biased"]]
+    biased = [
+        row["probe"] for row in found.get("results", ()) if row["verdict"] == "biased"
+    ]
     is_fatal = any(probe.partition(":")[0] in _FATAL for probe in biased)
+    state = "caution" if is_fatal else "note" if biased else "pass"
+    is_known = "results" in found
     yield Check(
         name="audit",
-        state="caution" if is_fatal else "note" if biased else "pass",
-        value=float(len(biased)),
+        state=state if is_known else "unchecked",
+        value=float(len(biased)) if is_known else None,
         about=found,
     )
 

@@ -95,11 +95,12 @@ def finding(
     )
     level = [r.model for r in rated[1:] if r.rank == first.rank]
     rivals = [d.lower for d in pairs if d.higher == first.model and not d.significant]
+    rivals += [d.higher for d in pairs if d.lower == first.model]  # at an early look
     if n_prompts is not None and n_prompts < MIN_PROMPTS:
         case = "few_prompts"
     elif level:
         case = "level"
-    elif evidence is None or evidence.p_holm is None:
+    elif evidence is None or evidence.significant is None:
         case = "unknown"
     elif rivals:
         case = "undecided"
@@ -109,7 +110,7 @@ def finding(
         case = "open"
     else:
         case = "caution" if reasons else "supported"
-    is_tested = evidence is not None and evidence.p_holm is not None
+    is_tested = evidence is not None and evidence.significant is not None
     gap = (first.rating or 0.0) - (second.rating or 0.0)
     low = evidence.ci_low if evidence and is_tested else None
     high = evidence.ci_high if evidence and is_tested else None

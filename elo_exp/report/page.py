@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from elo_exp.analysis.audit import points
 from elo_exp.figures import style
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Plot
@@ -67,7 +68,7 @@ def template(name: str) -> Template:
         "when",
     )
     environment.filters |= {name: getattr(formats, name) for name in filters}
-    environment.filters["inline"] = inline_svg
+    environment.filters |= {"inline": inline_svg, "elo_points": points}
     environment.tests["startswith"] = str.startswith
     environment.globals |= {
         "between": formats.between,

@@ -72,6 +72,7 @@ def tables(standings: Standings, dimensions: Sequence[Dimension]) -> dict[str, R
         "win_rates": [rate.to_dict() for rate in standings.win_rates],
         "judge": [row for d in dimensions for row in _checks(d)],
         "strata": strata_rows(standings),
+        "looks": [row for d in dimensions for row in d.diagnosis.get("looks", ())],
     }
 
 

@@ -167,12 +167,16 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
             judges = (
                 other.execute("SELECT * FROM judges").fetchall() if version > 2 else []
             )
+            designs = (
+                other.execute("SELECT * FROM designs").fetchall() if version > 4 else []
+            )
     except sqlite3.Error as error:
         raise UserError(
             f"store.file: {path} cannot be read as a store ({error})."
         ) from None
     with store.transaction() as db:
         db.executemany("INSERT OR IGNORE INTO judges VALUES (?, ?, ?)", judges)
+        db.executemany("INSERT OR IGNORE INTO designs VALUES (?, ?, ?)", designs)
         return len(rows), db.executemany(_ADD, rows).rowcount
 
 

@@ -14,17 +14,17 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from elo_exp.files import utc_now
-from elo_exp.records import JudgeIdentity, Record, UserError, storable_json
+from elo_exp.records import JudgeIdentity, JudgeReply, Record, UserError, storable_json
 from elo_exp.store.usage import Usage
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 _TABLES = """
 CREATE TABLE IF NOT EXISTS answers (
     key TEXT PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, created_at TEXT NOT NULL);
@@ -44,6 +44,8 @@ CREATE TABLE IF NOT EXISTS losses (
     key TEXT NOT NULL, owner TEXT NOT NULL, dollars REAL NOT NULL, at TEXT NOT NULL, why TEXT);
 CREATE TABLE IF NOT EXISTS judges (
     key TEXT PRIMARY KEY, judge_model TEXT NOT NULL, reads TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS designs (
+    key TEXT PRIMARY KEY, queries TEXT NOT NULL, n_seen INTEGER NOT NULL);
 """
 APPLICATION_ID = 0x656C6F78  # "elox" in the file's header: the database is ours
 _KEYS_A_QUERY = 500  # SQLite allows 999 variables in the oldest builds still in use
@@ -166,6 +168,26 @@ class Store:
             with self.transaction() as db:
                 row = (judge.key, judge.judge_model, json.dumps(judge.key_fields))
                 db.execute("INSERT OR IGNORE INTO judges VALUES (?, ?, ?)", row)
+
+    def n_seen(self, queries: Collection[str], design: str | None) -> int:
+        """Count the queries that had been looked at under another design.
+
+        A design of planned looks is stored before its first query: those that were answered then.
+        None, one look at the end: those of stored designs of which none had been answered.
+        """
+        if design is None:
+            rows = self.read("SELECT queries FROM designs WHERE n_seen = 0")
+            looked_at = {query for (text,) in rows for query in json.loads(text)}
+            return len(looked_at.intersection(queries))
+        with self.transaction() as db:
+            row = (
+                design,
+                json.dumps(list(queries)),
+                len(self.get(JudgeReply, list(queries))),
+            )
+            db.execute("INSERT OR IGNORE INTO designs VALUES (?, ?, ?)", row)
+        query = "SELECT n_seen FROM designs WHERE key = ?"
+        return int(self.read(query, [design])[0][0])
 
     def keep(
         self, records: Iterable[R], *, key: Callable[[R], str], chunk: int = 1

@@ -1,0 +1,229 @@
+"""Which comparisons a tournament with planned looks judges next, and what each look has resolved.
+
+The prompts of a dimension are judged in a seeded order. At each look the difference of every two
+entrants is tested at a boundary by alpha spending, with Holm's correction over all pairs and
+dimensions that are open, again until nothing new is resolved (Maurer and Bretz 2013).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scipy.special import ndtri
+
+from elo_exp.analysis.comparisons import ALPHA, Difference, differences
+from elo_exp.analysis.group_sequential import boundaries, stagewise
+from elo_exp.analysis.transitivity import transitivity
+from elo_exp.data.battles import Battles
+from elo_exp.ratings import RatingMethod
+from elo_exp.records import Battle, Comparison, Judgment, fingerprint
+
+MIN_PROMPTS = 20  # of a look: one with fewer joins the next
+MISFIT = 0.10  # a p value of the test of fit, below which nothing is left out
+_SEED = 20260425  # of the order of the prompts
+
+Pair = frozenset[str]
+Key = tuple[str, Pair]  # a prompt, and two entrants
+Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
+# By dimension: what was asked. None: the verdict is invalid, or lost for good
+Known = Mapping[str, Mapping[Key, Battle | None]]
+
+
+def key_of(some: Comparison | Judgment) -> Key:
+    return some.prompt_id, frozenset((some.entrant_a, some.entrant_b))
+
+
+def looks_of(n_prompts: int, n_looks: int) -> list[int]:
+    """Return how many prompts are judged at each look."""
+    ends = [round(n_prompts * look / n_looks) for look in range(1, n_looks + 1)]
+    return [n for n in ends if n >= MIN_PROMPTS or n == n_prompts]
+
+
+def prompt_order(strata: Mapping[str, str]) -> list[str]:
+    """Order prompts by a hash within their stratum, so that all strata advance in proportion.
+
+    strata  of each prompt, by its id
+    """
+    order = sorted(strata, key=lambda prompt: fingerprint([_SEED, prompt]))
+    size, rank, share = Counter(strata.values()), Counter[str](), {}
+    for prompt in order:
+        stratum = strata[prompt]
+        share[prompt] = (rank[stratum] + 0.5) / size[stratum]
+        rank[stratum] += 1
+    return sorted(order, key=share.__getitem__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution(Difference):
+    """A difference where its pair was resolved, or at the last look: median-unbiased, with the
+    interval of stage-wise ordering."""
+
+    look: int
+    n_prompts: int  # on which the pair was judged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """What to judge next.
+
+    wanted    not judged yet; nothing once the design has ended
+    asked     judged, and wanted
+    resolved  the differences of all pairs that could be tested
+    looks     a row for each look and dimension
+    """
+
+    wanted: Comparisons
+    asked: Comparisons
+    resolved: Sequence[Resolution]
+    looks: Sequence[Mapping[str, Any]]
+
+
+def next_wave(
+    comparisons: Comparisons,
+    known: Known,
+    method: RatingMethod,
+    *,
+    n_looks: int,
+    drop: bool,
+) -> Wave:
+    """Replay the looks, and return what the first of them lacks.
+
+    A function of plan and verdicts alone: verdicts that are not due yet change nothing.
+
+    drop  a resolved pair is judged on no further prompts, as long as Bradley-Terry fits; at the
+          first misfit the verdicts left out are wanted, and no pair is left out any more. Without
+          dropping, a dimension ends when all of its pairs are resolved
+    """
+    states = {
+        name: _Dimension(some, known[name], n_looks, is_whole=not drop)
+        for name, some in comparisons.items()
+    }
+    for left in range(n_looks, 0, -1):
+        due = {
+            name: state
+            for name, state in states.items()
+            if state.open and left <= len(state.looks)
+        }
+        for state in due.values():
+            state.advance(state.looks[-left])
+        if any(state.wanted() for state in due.values()):
+            break
+        for one in differences(method.rate({n: s.battles() for n, s in due.items()})):
+            due[one.dimension].take(one)
+        n_open = sum(len(state.open) for state in states.values())
+        while n_open:
+            n_new = sum(state.resolve(ALPHA / n_open) for state in due.values())
+            if not n_new:
+                break
+            n_open -= n_new
+        for name, state in due.items():
+            state.close(name)
+    return Wave(
+        wanted={name: state.wanted() for name, state in states.items()},
+        asked={name: state.asked() for name, state in states.items()},
+        resolved=[one for state in states.values() for one in state.resolved()],
+        looks=[row for state in states.values() for row in state.rows],
+    )
+
+
+@dataclass(eq=False)
+class _Dimension:
+    """How far one dimension has come."""
+
+    comparisons: Sequence[Comparison]
+    known: Mapping[Key, Battle | None]
+    n_looks: int
+    is_whole: bool  # no pair is left out
+    bound: float = 0.0  # of the look
+    rows: list[dict[str, Any]] = field(default_factory=list)  # of the looks before
+    # the number of the look, from 0, at which each pair was tested last, with Z and the test
+    tested: dict[Pair, tuple[int, float, Difference]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        order = prompt_order({c.prompt_id: c.source for c in self.comparisons})
+        self.place = {prompt: place for place, prompt in enumerate(order)}
+        self.looks = looks_of(len(order), self.n_looks)
+        self.times = tuple(n / len(order) for n in self.looks)
+        # the prompts on which each pair is judged, and the pairs that are not resolved
+        self.reach = {key_of(c)[1]: 0 for c in self.comparisons}
+        self.open = set(self.reach)
+
+    def asked(self) -> list[Comparison]:
+        return [
+            c
+            for c in self.comparisons
+            if self.place[c.prompt_id] < self.reach[key_of(c)[1]]
+        ]
+
+    def wanted(self) -> list[Comparison]:
+        return [c for c in self.asked() if key_of(c) not in self.known]
+
+    def battles(self) -> Battles:
+        found = [self.known[key_of(c)] for c in self.asked()]
+        return Battles.from_rows([battle for battle in found if battle])
+
+    def advance(self, n_prompts: int) -> None:
+        """Go on to a look; where Bradley-Terry does not fit, with all pairs."""
+        pairs = self.reach if self.is_whole else self.open
+        self.reach |= dict.fromkeys(pairs, n_prompts)
+        if not self.is_whole and not self.wanted():
+            test, _ = transitivity(self.battles(), dimension="")
+            if test["p_value"] is not None and test["p_value"] < MISFIT:
+                self.is_whole = True
+                self.advance(n_prompts)
+
+    def take(self, one: Difference) -> None:
+        """Take the test of an open pair."""
+        pair = frozenset((one.higher, one.lower))
+        if pair in self.open and one.p_value is not None:
+            self.tested[pair] = len(self.rows), -float(ndtri(one.p_value / 2)), one
+
+    def resolve(self, alpha: float) -> int:
+        """Resolve the open pairs beyond the boundary, and count them."""
+        k = len(self.rows)
+        self.bound = boundaries(alpha, self.times)[k]
+        new = {
+            pair
+            for pair, (at, z, _) in self.tested.items()
+            if pair in self.open and at == k and z > self.bound
+        }
+        self.open -= new
+        return len(new)
+
+    def close(self, dimension: str) -> None:
+        self.rows.append(
+            {
+                "dimension": dimension,
+                "look": len(self.rows) + 1,
+                "n_prompts": self.looks[len(self.rows)],
+                "boundary": self.bound,
+                "n_resolved": len(self.reach) - len(self.open),
+                "n_judged": len(self.asked()),
+                "n_planned": len(self.comparisons),
+                "is_whole": self.is_whole,
+            }
+        )
+
+    def resolved(self) -> Iterator[Resolution]:
+        bounds = [row["boundary"] for row in self.rows]
+        for pair, (k, _, one) in self.tested.items():
+            assert one.std_error
+            z, unit = one.difference / one.std_error, math.sqrt(self.times[k])
+            drifts = stagewise(self.times[: k + 1], bounds[:k], z)
+            middle, low, high = (unit * one.std_error * drift for drift in drifts)
+            yield Resolution(
+                dimension=one.dimension,
+                higher=one.higher,
+                lower=one.lower,
+                difference=middle,
+                std_error=one.std_error,
+                ci_low=low,
+                ci_high=high,
+                significant=pair not in self.open,
+                look=k + 1,
+                n_prompts=self.reach[pair],
+            )

@@ -1,0 +1,168 @@
+"""A causal language model through vLLM, in this process, in whose environment it has to run."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from elo_exp.entrants import CheckpointEntrant, check_scored_at_one
+from elo_exp.models import TokenRows
+from elo_exp.models.causal_lm import (
+    CausalLM,
+    Checkpoint,
+    library_errors,
+    split_revision,
+)
+from elo_exp.models.generation import Answer, prompt_seed
+from elo_exp.records import Prompt, UserError
+
+_AT_ONCE = 256  # prompts that vLLM is given, and batches as it likes
+# Arguments of the engine that change where and how fast it computes, not what.
+_PLACEMENT = {
+    *("tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization"),
+    *("max_num_seqs", "enforce_eager"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VllmCheckpoint(Checkpoint):
+    """A checkpoint, its adapter if there is one, and more arguments of vllm.LLM, as JSON."""
+
+    engine: str
+
+    def load(self) -> VllmModel:
+        """Raises UserError where vLLM is not installed, or cannot load the model."""
+        try:
+            from vllm import LLM
+            from vllm.lora.request import LoRARequest
+        except ImportError:
+            raise UserError(
+                f"{self.model}: needs vllm, not installed: pip install vllm, in an environment of "
+                "its own (docs/entrants.md)."
+            ) from None
+        import torch
+        from huggingface_hub import snapshot_download
+
+        lora = None
+        with library_errors(self.model):
+            for place, revision in map(split_revision, self.adapters):
+                folder = (
+                    snapshot_download(place, revision=revision) if revision else place
+                )
+                lora = LoRARequest("adapter", 1, folder)
+            engine = LLM(
+                self.model,
+                revision=self.revision,
+                dtype=self.dtype,
+                trust_remote_code=self.trust_remote_code,
+                enable_lora=lora is not None,
+                **json.loads(self.engine),
+            )
+        return VllmModel(
+            model=engine,
+            tokenizer=engine.get_tokenizer(),
+            device=torch.device("cpu"),
+            name=self.model,
+            lora=lora,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class VllmModel(CausalLM):
+    """vLLM's engine as `model`, and its LoRARequest or None."""
+
+    lora: Any
+
+    @property
+    def context_length(self) -> int:
+        return int(self.model.llm_engine.model_config.max_model_len) - 1
+
+    @property
+    def end_ids(self) -> list[int]:
+        return [self.tokenizer.eos_token_id]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        import vllm
+
+        dtype = str(self.model.llm_engine.model_config.dtype).removeprefix("torch.")
+        return {"dtype": dtype, "vllm": vllm.__version__}
+
+    def outputs(self, rows: Sequence[Any], sampling: Sequence[Any]) -> Iterator[Any]:
+        """Yield vLLM's output for each row of token ids and its SamplingParams."""
+        for i in range(0, len(rows), _AT_ONCE):
+            yield from self.model.generate(
+                [{"prompt_token_ids": ids} for ids in rows[i : i + _AT_ONCE]],
+                sampling[i : i + _AT_ONCE],
+                lora_request=self.lora,
+                use_tqdm=False,
+            )
+
+    def total_logprobs(self, rows: TokenRows, *, temperature: float) -> Iterator[float]:
+        """As CausalLM's; vLLM knows them at temperature 1 alone."""
+        from vllm import SamplingParams
+
+        sampling = [SamplingParams(max_tokens=1, prompt_logprobs=0)] * len(rows)
+        outputs = self.outputs([[*start, *ids] for start, ids in rows], sampling)
+        for (start, ids), output in zip(rows, outputs, strict=True):
+            places = zip(ids, output.prompt_logprobs[len(start) :], strict=True)
+            yield math.fsum(place[token].logprob for token, place in places)
+
+
+@dataclass(kw_only=True)
+class VllmEntrant(CheckpointEntrant):
+    """The settings are described in conf/entrant/vllm.yaml. Each prompt is drawn by its own seed.
+
+    The cache key has `engine`, too, without what places the model on devices.
+    """
+
+    loader: Literal["vllm"]
+    adapters: Annotated[list[str], Field(max_length=1)]
+    engine: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if self.logprobs:
+            check_scored_at_one(self.temperature, self.top_p)
+
+    @cached_property
+    def weights(self) -> VllmCheckpoint:
+        engine = json.dumps(self.engine, sort_keys=True)
+        return VllmCheckpoint(**vars(super().weights), engine=engine)
+
+    @cached_property
+    def _model_key(self) -> dict[str, Any]:
+        engine = {k: self.engine[k] for k in self.engine.keys() - _PLACEMENT}
+        return {**super()._model_key, "engine": engine}
+
+    def _answers(
+        self, lm: VllmModel, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]
+    ) -> Iterator[tuple[str, Answer]]:
+        from vllm import SamplingParams
+
+        sampling = [
+            SamplingParams(
+                temperature=self.temperature or 0.0,
+                top_p=self.top_p,
+                max_tokens=self.max_new_tokens,
+                seed=prompt_seed(name),
+                logprobs=0,
+            )
+            for name in ids
+        ]
+        outputs = lm.outputs(list(ids.values()), sampling)
+        for name, output in zip(ids, outputs, strict=True):
+            (drawn,) = output.outputs
+            yield (
+                name,
+                Answer(
+                    token_ids=list(drawn.token_ids),
+                    ended=drawn.finish_reason == "stop",
+                    total_logprob=drawn.cumulative_logprob,
+                ),
+            )

@@ -1,0 +1,37 @@
+"""Judge a tournament with planned looks in waves, each up to the next look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from elo_exp.analysis.looks import Comparisons, Key, Wave, key_of, next_wave
+from elo_exp.data.battles import from_judgments
+from elo_exp.ratings import RatingMethod
+from elo_exp.records import Battle, Judgment
+
+
+def judge_in_waves(
+    comparisons: Comparisons,
+    judge: Callable[[Comparisons], dict[str, list[Judgment]]],
+    *,
+    method: RatingMethod,
+    looks: int,
+    drop: bool,
+) -> tuple[Wave, dict[str, list[Judgment]]]:
+    """Judge what each look lacks until the design has ended.
+
+    judge  asks for the comparisons of a wave
+    Returns the last wave, and the judgments by dimension.
+    """
+    known: dict[str, dict[Key, Battle | None]] = {name: {} for name in comparisons}
+    judgments: dict[str, list[Judgment]] = {name: [] for name in comparisons}
+    while True:
+        wave = next_wave(comparisons, known, method, n_looks=looks, drop=drop)
+        if not any(wave.wanted.values()):
+            return wave, judgments
+        for dimension, found in judge(wave.wanted).items():
+            judgments[dimension] += found
+            known[dimension] |= dict.fromkeys(map(key_of, wave.wanted[dimension]))
+            for judgment in found:
+                for battle in from_judgments([judgment]):
+                    known[dimension][key_of(judgment)] = battle

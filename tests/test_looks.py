@@ -1,0 +1,273 @@
+"""Planned looks: who is judged next, what is resolved when, what a run with looks shows, and the sixteen worlds."""
+
+import functools
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elo_exp.analysis.comparisons import differences
+from elo_exp.analysis.looks import key_of, looks_of, next_wave, prompt_order
+from elo_exp.data.battles import Battles
+from elo_exp.pipeline.planning import Plan, PlanRow, looks_table
+from elo_exp.records import JudgeReply
+from elo_exp.store.store import Store
+from tests.commands import QUICK, attempt, run
+from tests.looks_worlds import METHOD, WORLDS, World, study
+
+SMALL = World(elo=(0, 40, 200), n=60, dims=2)
+
+
+def known(seed: int, world: World = SMALL):
+    found = world.battles(np.random.default_rng(seed), orders="one")
+    return {f"d{d}": some for d, some in enumerate(found)}
+
+
+def asked(wave):
+    return {name: [key_of(c) for c in some] for name, some in wave.asked.items()}
+
+
+def wave_of(found, world: World = SMALL, **settings):
+    comparisons = dict.fromkeys(found, world.comparisons)
+    return next_wave(
+        comparisons, found, METHOD, **{"n_looks": 3, "drop": True} | settings
+    )
+
+
+# The order, and the looks
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 60))
+def test_every_prefix_of_the_prompts_has_the_strata_in_proportion(n_a, n_b, end):
+    strata = {f"a{i}": "a" for i in range(n_a)} | {f"b{i}": "b" for i in range(n_b)}
+    order = prompt_order(strata)
+    assert sorted(order) == sorted(strata)
+    assert order == prompt_order(dict(reversed(strata.items())))
+    end = min(end, len(order))
+    n = sum(strata[prompt] == "a" for prompt in order[:end])
+    assert abs(n - end * n_a / (n_a + n_b)) <= 1
+
+
+@pytest.mark.parametrize(
+    "n, n_looks, expected",
+    [
+        (143, 5, [29, 57, 86, 114, 143]),
+        (93, 5, [37, 56, 74, 93]),  # 19 prompts join the next look
+        (12, 3, [12]),
+        (30, 20, [20, 21, 22, 24, 26, 27, 28, 30]),
+    ],
+)
+def test_a_look_has_twenty_prompts(n, n_looks, expected):
+    assert looks_of(n, n_looks) == expected
+
+
+# Waves
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 10**6), st.randoms(use_true_random=False))
+def test_a_tournament_that_is_interrupted_asks_and_resolves_the_same(seed, random):
+    """Killed after any verdict, as often as may be: nothing is asked twice, and verdicts not due change nothing."""
+    every = known(seed)
+    at_once = wave_of(every)
+    assert not any(at_once.wanted.values())
+    so_far = {name: {} for name in every}
+    while any((wave := wave_of(so_far)).wanted.values()):
+        wanted = [(d, key_of(c)) for d, some in wave.wanted.items() for c in some]
+        assert not [key for d, key in wanted if key in so_far[d]]
+        random.shuffle(wanted)
+        for d, key in wanted[: random.choice([len(wanted), len(wanted) // 2 + 1])]:
+            so_far[d][key] = every[d][key]
+    assert asked(wave) == asked(at_once)
+    assert {d: set(some) for d, some in so_far.items()} == {
+        d: set(some) for d, some in asked(wave).items()
+    }
+    assert (wave.resolved, wave.looks) == (at_once.resolved, at_once.looks)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6))
+def test_one_look_is_the_fixed_design_with_holm_over_all_dimensions(seed):
+    every = known(seed)
+    battles = {d: Battles.from_rows(list(some.values())) for d, some in every.items()}
+    expected = {
+        (d.dimension, d.higher, d.lower): d for d in differences(METHOD.rate(battles))
+    }
+    found = wave_of(every, n_looks=1).resolved
+    assert {(r.dimension, r.higher, r.lower) for r in found} == set(expected)
+    for r in found:
+        one = expected[r.dimension, r.higher, r.lower]
+        assert r.significant == one.significant
+        assert r.difference == pytest.approx(one.difference, abs=0.01)
+        assert r.ci_high - r.ci_low == pytest.approx(2 * 1.96 * one.std_error, rel=1e-3)
+
+
+def test_a_resolved_pair_is_judged_no_further_where_bradley_terry_fits():
+    wave = wave_of(known(1))
+    assert not any(row["is_whole"] for row in wave.looks)
+    reach = {(r.look, bool(r.significant), r.n_prompts) for r in wave.resolved}
+    assert {n == 20 * look for look, significant, n in reach if significant} == {True}
+    assert {n for _, significant, n in reach if not significant} <= {60}
+    assert min(n for *_, n in reach) < 60
+    last = [row for row in wave.looks if row["dimension"] == "d0"][-1]
+    assert last["n_judged"] == len(wave.asked["d0"]) < last["n_planned"] == 180
+
+
+def test_a_misfit_asks_for_what_was_left_out_and_without_dropping_nothing_is():
+    world = World(elo=(0, 0, -300, -300), n=60, dims=1, cyclic=2.0, makes_up=3.0)
+    every = known(0, world)
+    wave = wave_of(every, world)
+    assert [row["is_whole"] for row in wave.looks][-1]
+    for found in (wave, wave_of(every, world, drop=False)):
+        assert len({r.n_prompts for r in found.resolved}) == 1
+        n = found.resolved[0].n_prompts
+        assert len(found.asked["d0"]) == 6 * n
+        assert found.looks[-1]["n_prompts"] == n
+
+
+def test_an_invalid_verdict_is_no_tie_and_closes_its_query():
+    every = known(3)
+    lost = key_of(SMALL.comparisons[0])
+    every["d0"][lost] = None
+    wave = wave_of(every)
+    assert not any(wave.wanted.values())
+    assert lost in asked(wave)["d0"]
+    del every["d0"][lost]
+    assert [key_of(c) for c in wave_of(every).wanted["d0"]] == [lost]
+
+
+def test_an_entrant_that_always_wins_resolves_nothing():
+    world = World(elo=(0, 0, 5000), n=40, dims=1)
+    wave = wave_of(known(0, world), world, n_looks=2)
+    assert not [r for r in wave.resolved if "e2" in (r.higher, r.lower)]
+    assert len(wave.asked["d0"]) == 120
+
+
+# The design in the store
+
+
+def test_a_design_counts_what_was_answered_before_it_and_one_look_what_others_looked_at(
+    tmp_path,
+):
+    with Store(tmp_path / "store.sqlite") as store:
+        assert store.n_seen(["a", "b"], None) == 0
+        assert store.n_seen(["a", "b"], "first") == 0
+        store.commit({"a": JudgeReply(key="a", text="A")})
+        assert store.n_seen(["a", "b"], "first") == 0
+        assert store.n_seen(["a", "b", "c"], "second") == 1
+        assert store.n_seen(["a", "c"], None) == 1
+        assert store.n_seen(["c"], None) == 0
+
+
+# A run
+
+
+def test_a_plan_shows_the_looks_and_the_expected_bill_by_gap():
+    row = PlanRow(
+        dimension="d", n_prompts=143, n_entrants=4, pairs=858, queries=858, stored=0,
+        under_way=0, new=858, both_orders=0.0,
+    )  # fmt: skip
+    plan = Plan(judge_model="m", rows=(row, row, row))
+    cells = re.findall(r"\S+", looks_table(plan, 5).splitlines()[4])
+    assert cells == [
+        "d",
+        "29",
+        "57",
+        "86",
+        "114",
+        "143",
+        "100%",
+        "0%",
+        "98%",
+        "25%",
+        "86%",
+        "81%",
+        "50%",
+        "100%",
+    ]
+
+
+RUN = (
+    *QUICK,
+    "judging.limit_pairs=null",
+    "judging.looks=3",
+    "rubric=[calibration]",
+    "tracker=local",
+)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    return run(*RUN, folder=tmp_path_factory.mktemp("looks"))
+
+
+def test_a_run_shows_what_was_resolved_when_and_what_was_saved(ran):
+    ratings = ran.read("ratings.json")
+    rows = ratings["judge"]["calibration"]["looks"]
+    assert [row["n_prompts"] for row in rows] == [48, 95, 143][: len(rows)]
+    pairs = ratings["differences"]["bradley_terry"]
+    for pair in pairs:
+        assert pair["significant"] == (pair["look"] < 3 or rows[-1]["n_resolved"] == 6)
+        assert pair["ci_low"] < pair["difference"] < pair["ci_high"]
+        assert pair["p_holm"] is None
+    board = ratings["dimensions"]["calibration"]["bradley_terry"]["ratings"]
+    for row in board:
+        better = [p for p in pairs if p["significant"] and p["lower"] == row["model"]]
+        assert row["rank_low"] == 1 + len(better)
+    assert "leads by about" in ran.out and "at look" in ran.out
+    assert re.search(r"looks +calibration: .* pairs resolved at 48, 95", ran.out)
+    page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
+    assert "planned comparisons were judged" in page
+    assert "Pairs judged on" in page
+
+
+def test_again_it_asks_nothing_and_another_design_is_exploratory(ran):
+    again = run(*RUN, folder=ran.folder)
+    assert "0 new from lexical" in again.err + again.out
+    assert "exploratory" not in again.err + again.out
+    assert again.read("ratings.json") == ran.read("ratings.json")
+    for other in ("judging.looks=1", "judging.looks=4"):
+        changed = run(*RUN, other, folder=ran.folder)
+        assert "warning: exploratory: " in changed.err + changed.out
+        page = (changed.run_dir / "report.html").read_text(encoding="utf-8")
+        assert "looked at under another design" in page
+
+
+def test_in_one_order_permutation_elo_is_not_computed(tmp_path):
+    ran = run(*RUN, "judging.orders=one", folder=tmp_path)
+    assert "order experiment: not computed; after looks" in ran.out
+    assert ran.read("elo_results.json")["primary"] == {"calibration": {}}
+
+
+def test_looks_need_a_rating_with_errors(tmp_path):
+    ran = attempt(*RUN, "rating=[]", folder=tmp_path)
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+    assert "judging.looks: found 3, and no rating method whose errors" in ran.err
+
+
+# The sixteen worlds
+
+
+@functools.cache
+def studied(name: str):
+    return study(
+        WORLDS[name], range(N_PLAYED if "eight" not in name else N_PLAYED // 3)
+    )
+
+
+N_PLAYED = 60
+BILLS = {"gaps of 30 to 100": 0.50, "gaps of 100": 0.35}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORLDS)
+def test_in_one_order_looks_err_and_cost_as_little_as_promised(name):
+    """Up to .05 of tournaments have a wrong claim, and intervals cover the gap."""
+    found, n = studied(name), N_PLAYED if "eight" not in name else N_PLAYED // 3
+    assert found.error <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / n)
+    assert found.calls <= BILLS.get(name, 0.5)
+    assert 0.93 <= found.covered <= 0.98
