@@ -29,6 +29,7 @@ _FEWER = {  # by what is asked for
     "scores": "oracle.n_prompts=N",
     "audit verdicts": "audit.n_prompts=N",
 }
+_GAPS = (0, 60, 100, 200)  # rating points
 _CACHES = {"5m": "the 5-minute cache", "1h": "the 1-hour cache"}
 
 
