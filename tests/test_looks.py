@@ -246,7 +246,7 @@ def test_looks_need_a_rating_with_errors(tmp_path):
     ran = attempt(*RUN, "rating=[]", folder=tmp_path)
     assert ran.code == 2
     assert ran.err.count("\n") == 1
-    assert "judging.looks: found 3, and no rating method whose errors" in ran.err
+    assert "judging.looks: found 3, which needs all opponents" in ran.err
 
 
 # The sixteen worlds

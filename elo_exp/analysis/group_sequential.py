@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -22,14 +22,13 @@ _FAR = 9.0  # standard errors: no boundary is farther out
 def _stopped(
     times: Sequence[float], bounds: Sequence[float], drift: float = 0.0
 ) -> Iterator[tuple[float, float]]:
-    """Yield the probabilities of stopping at each look: above its bound, and below."""
+    """Yield the probabilities of stopping at each look with a bound: above it, and below."""
     at, weight, before = np.zeros(1), np.ones(1), 0.0
-    for t, bound in zip(times, bounds, strict=True):
+    for t, bound in zip(times, bounds, strict=False):
         mean, scale = at + drift * (t - before), math.sqrt(t - before)
         end = bound * math.sqrt(t)
         above = weight @ ndtr((mean - end) / scale)
         yield float(above), float(weight @ ndtr((-end - mean) / scale))
-        end = min(bound, _FAR + abs(drift) * math.sqrt(t)) * math.sqrt(t)
         at = end * _NODES
         density = np.exp(-(((at[:, None] - mean) / scale) ** 2) / 2) @ weight
         weight = end * _WEIGHTS * density / (scale * math.sqrt(2 * math.pi))
@@ -42,7 +41,7 @@ def spent(alpha: float, t: float) -> float:
     return float(4.0 * ndtr(ndtri(alpha / 4) / math.sqrt(t)))
 
 
-@lru_cache(maxsize=10_000)
+@cache
 def boundaries(alpha: float, times: tuple[float, ...]) -> tuple[float, ...]:
     """Return the two-sided boundary of each look, in standard errors; the last spends what is left.
 
@@ -55,8 +54,7 @@ def boundaries(alpha: float, times: tuple[float, ...]) -> tuple[float, ...]:
         error = alpha if t == times[-1] else spent(alpha, t)
 
         def excess(bound: float, error: float = error) -> float:
-            bounds = [*found, bound]
-            return sum(map(sum, _stopped(times[: len(bounds)], bounds))) - error
+            return sum(map(sum, _stopped(times, [*found, bound]))) - error
 
         found.append(_FAR if excess(_FAR) >= 0 else brentq(excess, 0.0, _FAR))
     return tuple(found)

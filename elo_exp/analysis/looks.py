@@ -8,7 +8,6 @@ dimensions that are open, again until nothing new is resolved (Maurer and Bretz 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,8 +28,6 @@ _SEED = 20260425  # of the order of the prompts
 Pair = frozenset[str]
 Key = tuple[str, Pair]  # a prompt, and two entrants
 Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
-# By dimension: what was asked. None: the verdict is invalid, or lost for good
-Known = Mapping[str, Mapping[Key, Battle | None]]
 
 
 def key_of(some: Comparison | Judgment) -> Key:
@@ -39,8 +36,8 @@ def key_of(some: Comparison | Judgment) -> Key:
 
 def looks_of(n_prompts: int, n_looks: int) -> list[int]:
     """Return how many prompts are judged at each look."""
-    ends = [round(n_prompts * look / n_looks) for look in range(1, n_looks + 1)]
-    return [n for n in ends if n >= MIN_PROMPTS or n == n_prompts]
+    ends = {round(n_prompts * look / n_looks) for look in range(1, n_looks + 1)}
+    return sorted(n for n in ends if n >= MIN_PROMPTS or n == n_prompts)
 
 
 def prompt_order(strata: Mapping[str, str]) -> list[str]:
@@ -49,11 +46,10 @@ def prompt_order(strata: Mapping[str, str]) -> list[str]:
     strata  of each prompt, by its id
     """
     order = sorted(strata, key=lambda prompt: fingerprint([_SEED, prompt]))
-    size, rank, share = Counter(strata.values()), Counter[str](), {}
-    for prompt in order:
-        stratum = strata[prompt]
-        share[prompt] = (rank[stratum] + 0.5) / size[stratum]
-        rank[stratum] += 1
+    share: dict[str, float] = {}
+    for stratum in set(strata.values()):
+        members = [prompt for prompt in order if strata[prompt] == stratum]
+        share |= {prompt: (i + 0.5) / len(members) for i, prompt in enumerate(members)}
     return sorted(order, key=share.__getitem__)
 
 
@@ -84,7 +80,7 @@ class Wave:
 
 def next_wave(
     comparisons: Comparisons,
-    known: Known,
+    known: Mapping[str, Mapping[Key, Battle | None]],
     method: RatingMethod,
     *,
     n_looks: int,
@@ -94,6 +90,7 @@ def next_wave(
 
     A function of plan and verdicts alone: verdicts that are not due yet change nothing.
 
+    known  by dimension, what was asked; None: the verdict is invalid, or lost for good
     drop  a resolved pair is judged on no further prompts, as long as Bradley-Terry fits; at the
           first misfit the verdicts left out are wanted, and no pair is left out any more. Without
           dropping, a dimension ends when all of its pairs are resolved
@@ -113,12 +110,14 @@ def next_wave(
         if any(state.wanted() for state in due.values()):
             break
         for one in differences(method.rate({n: s.battles() for n, s in due.items()})):
-            due[one.dimension].take(one)
+            state, pair = due[one.dimension], frozenset((one.higher, one.lower))
+            if pair in state.open and one.p_value is not None:
+                z = -float(ndtri(one.p_value / 2))
+                state.tested[pair] = len(state.rows), z, one
         n_open = sum(len(state.open) for state in states.values())
-        while n_open:
-            n_new = sum(state.resolve(ALPHA / n_open) for state in due.values())
-            if not n_new:
-                break
+        while n_open and (
+            n_new := sum(state.resolve(ALPHA / n_open) for state in due.values())
+        ):
             n_open -= n_new
         for name, state in due.items():
             state.close(name)
@@ -163,24 +162,18 @@ class _Dimension:
         return [c for c in self.asked() if key_of(c) not in self.known]
 
     def battles(self) -> Battles:
-        found = [self.known[key_of(c)] for c in self.asked()]
-        return Battles.from_rows([battle for battle in found if battle])
+        rows = [row for c in self.asked() if (row := self.known[key_of(c)])]
+        return Battles.from_rows(rows)
 
     def advance(self, n_prompts: int) -> None:
         """Go on to a look; where Bradley-Terry does not fit, with all pairs."""
         pairs = self.reach if self.is_whole else self.open
         self.reach |= dict.fromkeys(pairs, n_prompts)
         if not self.is_whole and not self.wanted():
-            test, _ = transitivity(self.battles(), dimension="")
-            if test["p_value"] is not None and test["p_value"] < MISFIT:
+            p = transitivity(self.battles(), dimension="")[0]["p_value"]
+            if p is not None and p < MISFIT:
                 self.is_whole = True
                 self.advance(n_prompts)
-
-    def take(self, one: Difference) -> None:
-        """Take the test of an open pair."""
-        pair = frozenset((one.higher, one.lower))
-        if pair in self.open and one.p_value is not None:
-            self.tested[pair] = len(self.rows), -float(ndtri(one.p_value / 2)), one
 
     def resolve(self, alpha: float) -> int:
         """Resolve the open pairs beyond the boundary, and count them."""

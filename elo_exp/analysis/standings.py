@@ -104,7 +104,7 @@ def rate(
     models   in the order that fixes their colours
     matches  the battles that Elo plays; None: all
     """
-    matches = battles if matches is None else matches
+    matches = matches or battles
     boards = leaderboards(battles, ratings)
     method = primary_method(ratings)
     return Standings(
@@ -257,28 +257,22 @@ def with_looks(standings: Standings, wave: Wave) -> Standings:
 
     A rank counts the entrants that are significantly better.
     """
-    method = standings.primary_method
-    assert method is not None
-    boards = dict(standings.companions[method])
-    tested: list[Difference] = []
-    for dimension, board in boards.items():
-        place = {row.model: i for i, row in enumerate(board.ratings)}
-        own = [r for r in wave.resolved if r.dimension == dimension]
-        tested += sorted(own, key=lambda r: (place[r.higher], place[r.lower]))
-        higher = [r.higher for r in own if r.significant]
-        lower = [r.lower for r in own if r.significant]
-        unrated = np.where(np.isfinite(board.rating), 0.0, np.nan)
-        n_rated = np.isfinite(board.rating).sum()
+    method = standings.primary_method or ""
+    tested = sorted(wave.resolved, key=lambda one: -one.difference)
+    boards, found = {}, {}
+    for dimension, board in standings.companions[method].items():
+        resolved = [r for r in tested if r.dimension == dimension and r.significant]
+        n_better = [[r.lower for r in resolved].count(name) for name in board.models]
+        n_worse = [[r.higher for r in resolved].count(name) for name in board.models]
+        ranks = np.where(np.isfinite(board.rating), 1.0, np.nan)
         boards[dimension] = dataclasses.replace(
             board,
-            rank_low=unrated + [1 + lower.count(name) for name in board.models],
-            rank_high=unrated + [n_rated - higher.count(name) for name in board.models],
+            rank_low=ranks + n_better,
+            rank_high=ranks * np.nansum(ranks) - n_worse,
             lead=None,
         )
-    found = {
-        name: {"looks": [row for row in wave.looks if row["dimension"] == name]}
-        for name in standings.dimensions
-    }
+        rows = [row for row in wave.looks if row["dimension"] == dimension]
+        found[dimension] = {"looks": rows}
     return with_diagnoses(
         standings,
         found,

@@ -6,13 +6,12 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from elo_exp import pipeline
 from elo_exp.analysis import judge_quality, standings
 from elo_exp.analysis.comparisons import ALPHA
+from elo_exp.analysis.looks import Wave
 from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.standings import Standings
 from elo_exp.data import bank, battles, pairing
@@ -36,7 +35,7 @@ _AFTER_DEMO = "python -m elo_exp mode=pilot plan=true     what a real run costs;
 @dataclass(kw_only=True)
 class TournamentJudging(Judging):
     opponents: Count | None  # that each entrant meets on a prompt; None: all others
-    looks: Annotated[int, Field(strict=True, ge=1, le=20)]
+    looks: Count
     drop: Literal["resolved", "none"]
 
 
@@ -68,15 +67,10 @@ class Tournament(Pairwise):
                 "entrants, of at least six, and an even number where that of entrants is odd."
             )
         looks = self.judging.looks
-        if looks > 1 and not self.rating:
+        if looks > 1 and (k is not None or not self.rating):
             raise UserError(
-                f"judging.looks: found {looks}, and no rating method whose errors "
-                "could be tested. Add 'rating=[bradley_terry]', or set judging.looks=1."
-            )
-        if looks > 1 and k is not None:
-            raise UserError(
-                f"judging.looks: found {looks} with judging.opponents={k}. Their error with fewer "
-                "opponents is not known: leave one of them out."
+                f"judging.looks: found {looks}, which needs all opponents (judging.opponents=null) "
+                "and a rating with errors (rating=[bradley_terry]). Set these, or judging.looks=1."
             )
         super()._check(store)
 
@@ -86,7 +80,7 @@ class Tournament(Pairwise):
 
     def dry_run(self, context: Context) -> str | None:
         text, looks = super().dry_run(context), self.judging.looks
-        if text is not None and looks > 1:
+        if text and looks > 1:
             text += f"\n{pipeline.looks_table(self._plan(context.store), looks)}"
         return text
 
@@ -99,23 +93,20 @@ class Tournament(Pairwise):
             prompts, self.entrant, store, allow_missing=self.allow_missing
         )
         comparisons: Comparisons = self._paired(prompts, responses)
-        wave, matches = None, None
         if self.judging.looks == 1:
             judgments = self._judge(comparisons, store)
-            verdicts = (
-                v for some in judgments.values() for one in some for v in one.raw
+            n_seen = store.n_seen(
+                [
+                    v.cache_key
+                    for some in judgments.values()
+                    for j in some
+                    for v in j.raw
+                ],
+                None,
             )
-            n_seen = store.n_seen([verdict.cache_key for verdict in verdicts], None)
+            wave, matches = None, None
         else:
-            n_seen = self._store_design(comparisons, store)
-            wave, judgments = pipeline.judge_in_waves(
-                comparisons,
-                lambda wanted: self._judge(wanted, store),
-                method=self._primary,
-                looks=self.judging.looks,
-                drop=self.judging.drop == "resolved",
-            )
-            matches = self._matches(judgments, comparisons)
+            wave, judgments, matches, n_seen = self._judge_in_waves(comparisons, store)
             comparisons = wave.asked
         if n_seen:
             logger.warning(
@@ -181,24 +172,33 @@ class Tournament(Pairwise):
             with_texts=context.with_texts,
         )
 
-    def _store_design(self, comparisons: Comparisons, store: Store) -> int:
-        """Check that the cap holds the worst case, and store the design before its first query."""
-        plan = self._plan(store)
+    def _judge_in_waves(
+        self, comparisons: Comparisons, store: Store
+    ) -> tuple[Wave, dict[str, list[Judgment]], dict[str, Battles], int]:
+        """Store the design, if the cap holds the worst case, and judge up to each look.
+
+        Returns the last wave, judgments, the battles that permutation Elo may play (in both orders,
+        on the prompts on which every pair was judged), and the queries seen before.
+        """
+        judging, plan = self.judging, self._plan(store)
         plan.check(store.usage)
         sources = [c.source for some in comparisons.values() for c in some]
-        design = [self.judging.looks, self.judging.drop, ALPHA, sources, plan.keys]
-        return store.n_seen(plan.keys, fingerprint(design))
-
-    def _matches(
-        self, judgments: Judgments, comparisons: Comparisons
-    ) -> dict[str, Battles]:
-        """The battles that permutation Elo may play after looks: in both orders, on the prompts on
-        which every pair was judged."""
-        whole: dict[str, list[Judgment]] = {name: [] for name in judgments}
-        for name, some in judgments.items():
-            if self.judging.orders != "one":
-                whole[name] = pairing.on_whole_prompts(some, comparisons[name])
-        return self._battles(whole, comparisons)
+        design = [judging.looks, judging.drop, ALPHA, sources, plan.keys]
+        n_seen = store.n_seen(plan.keys, fingerprint(design))
+        wave, judgments = pipeline.judge_in_waves(
+            comparisons,
+            lambda wanted: self._judge(wanted, store),
+            method=self._primary,
+            looks=judging.looks,
+            drop=judging.drop == "resolved",
+        )
+        whole = {
+            name: pairing.on_whole_prompts(
+                some if judging.orders != "one" else [], comparisons[name]
+            )
+            for name, some in judgments.items()
+        }
+        return wave, judgments, self._battles(whole, comparisons), n_seen
 
     def _known_orders(self) -> dict[str, list[str]]:
         """Entrants of known quality by dimension, best first, where there are two."""

@@ -324,22 +324,20 @@ def looks_table(plan: Plan, n_looks: int) -> str:
     n_tests = sum(math.comb(row.n_entrants, 2) for row in plan.rows)
     rows = []
     for row in plan.rows:
-        looks, n = looks_of(row.n_prompts, n_looks), row.n_prompts
-        times = tuple(look / n for look in looks)
+        looks = looks_of(row.n_prompts, n_looks)
+        times = tuple(look / row.n_prompts for look in looks)
         bounds = boundaries(ALPHA / n_tests, times)
         sigma = assumed_sigma(row.n_entrants, both_orders=row.both_orders)
-        cells = [row.dimension, " ".join(map(str, looks))]
+        rows.append([row.dimension, " ".join(map(str, looks))])
         for gap in _GAPS:
-            found = expected_share(times, bounds, gap * math.sqrt(n) / sigma)
-            cells.append("{:.0%} {:4.0%}".format(*found))
-        rows.append(cells)
+            drift = gap * math.sqrt(row.n_prompts) / sigma
+            share, power = expected_share(times, bounds, drift)
+            rows[-1].append(f"{share:.0%} {power:4.0%}")
     head = ["dimension", "prompts at each look", *map("gap {}".format, _GAPS)]
-    return "\n".join(
-        [
-            "looks: above is the worst case, in which no pair is resolved; the cap must hold it",
-            text_table(head, rows),
-            "  gap: if all differ by so many points, the share of the bill, and the power.",
-        ]
+    return (
+        "looks: above is the worst case, in which no pair is resolved; the cap must hold it\n"
+        f"{text_table(head, rows)}\n"
+        "  gap: if all differ by so many points, the share of the bill, and the power."
     )
 
 

@@ -14,7 +14,7 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -169,7 +169,7 @@ class Store:
                 row = (judge.key, judge.judge_model, json.dumps(judge.key_fields))
                 db.execute("INSERT OR IGNORE INTO judges VALUES (?, ?, ?)", row)
 
-    def n_seen(self, queries: Collection[str], design: str | None) -> int:
+    def n_seen(self, queries: Sequence[str], design: str | None) -> int:
         """Count the queries that had been looked at under another design.
 
         A design of planned looks is stored before its first query: those that were answered then.
@@ -180,12 +180,11 @@ class Store:
             looked_at = {query for (text,) in rows for query in json.loads(text)}
             return len(looked_at.intersection(queries))
         with self.transaction() as db:
-            row = (
-                design,
-                json.dumps(list(queries)),
-                len(self.get(JudgeReply, list(queries))),
+            n_seen = len(self.get(JudgeReply, queries))
+            db.execute(
+                "INSERT OR IGNORE INTO designs VALUES (?, ?, ?)",
+                (design, json.dumps(queries), n_seen),
             )
-            db.execute("INSERT OR IGNORE INTO designs VALUES (?, ?, ?)", row)
         query = "SELECT n_seen FROM designs WHERE key = ?"
         return int(self.read(query, [design])[0][0])
 
