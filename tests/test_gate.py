@@ -20,12 +20,10 @@ from elo_exp.experiments.gate import (
     pass_probability,
     share_of_points,
 )
-from elo_exp.records import UserError
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import SCRIPTS, Ran, attempt, attempt_program, run
 from tests.documented import blocks
-from tests.experiments import printed
 from tests.readers_machine import answered
 from tests.simulation import Tournament, in_one_order
 
@@ -90,112 +88,100 @@ def test_statsmodels_finds_the_same_chance_to_pass(n: int, sd: float, margin: fl
 
 
 @pytest.fixture(scope="module")
-def baseline(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tournament of all probes, and a gate that the hedged one passes against itself."""
     folder = tmp_path_factory.mktemp("gate")
     run(*SMALL, "elo.n_perms=5", "hydra.run.dir=four", folder=folder)
-    return run(
-        *("experiment=gate", *SMALL, "entrant=probe_hedged", "hydra.run.dir=main"),
-        "gate.baseline=four/responses/responses_probe_hedged.jsonl",
-        folder=folder,
-    )
+    hedged = "gate.baseline=four/responses/responses_probe_hedged.jsonl"
+    given = ("experiment=gate", *SMALL, "entrant=probe_hedged", hedged)
+    run(*given, "hydra.run.dir=baselines/main", folder=folder)
+    row = '{"prompt_id": "p", "source": "medqa", "subject": "s", "text": "Why?"}\n'
+    (folder / "bank.jsonl").write_text(row, encoding="utf-8")
+    return folder
+
+
+def gate(*given: str, folder: Path) -> Ran:
+    """Against the candidate of an earlier gate, by its folder."""
+    main = ("experiment=gate", *SMALL, "gate.baseline=baselines/main")
+    return attempt(*main, *given, folder=folder)
 
 
 @pytest.mark.parametrize(
-    ("entrant", "more", "code", "verdict"),
+    ("given", "code", "verdict"),
     [
-        ("probe_reference", (), 0, "pass"),
-        ("probe_swapped", (), 1, "fail"),
-        ("probe_reference", ("judging.limit_pairs=10",), 3, "cannot tell"),
+        (("entrant=probe_reference",), 0, "pass"),
+        (("entrant=probe_swapped",), 1, "fail"),
+        (("entrant=probe_swapped", "judging.limit_pairs=10"), 3, "cannot tell"),
     ],
 )
 def test_the_exit_code_is_the_verdict(
-    entrant: str, more: tuple[str, ...], code: int, verdict: str, baseline: Ran
+    given: tuple[str, ...], code: int, verdict: str, folder: Path
 ):
-    """Against the candidate of an earlier gate, by its folder."""
-    given = ("experiment=gate", *SMALL, *more, f"entrant={entrant}")
-    ran = attempt(*given, "gate.baseline=main", folder=baseline.folder)
+    ran = gate(*given, folder=folder)
     assert ran.code == code, ran.err
-    comment = (baseline.folder / "gate.md").read_text(encoding="utf-8")
+    comment = (folder / "gate.md").read_text(encoding="utf-8")
     assert comment.startswith(f"## Gate: {verdict}\n") and comment in ran.out
+    assert "\nWorst prompts:\n" in comment
     assert ran.read("gate.json")["verdict"] == verdict
     page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
     assert f"<h1>Gate: {verdict}</h1>" in page
-    assert ("\nWorst prompts:\n" in comment) == (code != 3)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (("gate.baseline=four",), "four has the answers of 4 entrants"),
-        (("gate.baseline=main", "entrant=[]"), "Expected one candidate"),
-        (("gate.baseline=main", "prompts.bank_path=bank.jsonl"), r"another bank \("),
-        (("gate.baseline=main", "rubric=[calibration]"), "another rubric calibration"),
+        ("gate.baseline=four", "four has the answers of 4 entrants"),
+        ("entrant=[]", "Expected one candidate"),
+        ("prompts.bank_path=bank.jsonl", "another bank (bank.jsonl)"),
+        ("rubric=[calibration]", "another rubric calibration"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(
-    given: tuple[str, ...],
-    words: str,
-    baseline: Ran,
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.chdir(baseline.folder)
-    row = '{"prompt_id": "p", "source": "medqa", "subject": "s", "text": "Why?"}\n'
-    Path("bank.jsonl").write_text(row, encoding="utf-8")
-    with pytest.raises(UserError, match=words):
-        printed(baseline.folder, "experiment=gate", "entrant=probe_partial", *given)
+def test_what_cannot_be_compared_is_refused(given: str, words: str, folder: Path):
+    ran = gate("entrant=probe_partial", given, "plan=true", folder=folder)
+    assert ran.code == 2 and words in ran.err
 
 
-def test_a_plan_gives_the_chance_that_an_equal_candidate_passes(
-    baseline: Ran, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(baseline.folder)
-    given = ("gate.baseline=main", "entrant=probe_partial", *SMALL[:2], "plan=true")
-    text = printed(baseline.folder, "experiment=gate", *given) or ""
-    assert f"P(pass | equal) = {pass_probability(30, 0.371, 0.1, 0.05):.2f}: " in text
-    assert "87 prompts give .80" in text
+def test_a_plan_gives_the_chance_that_an_equal_candidate_passes(folder: Path):
+    ran = gate("entrant=probe_partial", "plan=true", folder=folder)
+    assert f"P(pass | equal) = {pass_probability(30, 0.371, 0.1, 0.05):.2f}" in ran.out
+    assert "87 prompts give .80" in ran.out
 
 
-def test_the_workflow_of_the_page_runs_and_pays_for_nothing_twice(
-    baseline: Ran, tmp_path: Path
-):
+def test_the_workflow_of_the_page_runs_and_pays_for_nothing_twice(folder: Path):
     (block,) = (b for b in blocks("docs/decide.md") if b.kind == "yaml")
-    job = yaml.safe_load(block.text)["jobs"]["gate"]
-    lines = [step["run"] for step in job["steps"] if "run" in step]
-    candidate = tmp_path / "conf/entrant/candidate.yaml"
-    candidate.parent.mkdir(parents=True)
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/pip").symlink_to("/bin/true")
-    (tmp_path / "baselines").mkdir()
-    (tmp_path / "baselines/main").symlink_to(baseline.run_dir)
+    steps = yaml.safe_load(block.text)["jobs"]["gate"]["steps"]
+    entrant = folder / "conf/entrant/candidate.yaml"
+    entrant.parent.mkdir(parents=True)
     with AnthropicServer(verdicts=longer, outcomes=answered) as server:
-        candidate.write_text(
+        entrant.write_text(
             "# @package entrant.candidate\ndefaults: [claude@_here_, _self_]\n"
             f"entrant_id: candidate\nbase_url: {server.url}\n",
             encoding="utf-8",
         )
         variables = {
-            "PATH": f"{tmp_path}/bin:{SCRIPTS}:/usr/bin:/bin",
+            "PATH": f"{SCRIPTS}:/usr/bin:/bin",
             "ANTHROPIC_API_KEY": server.key,
             "GITHUB_STEP_SUMMARY": "summary.md",
             "NO_PROXY": "127.0.0.1",
         }
-        small = "+mode.strata.medqa=30 'rubric=[factuality]'"
+        small = f"{SMALL[0]} '{SMALL[1]}' judge.base_url={server.url} judge="
         for _ in range(2):
-            done = [
+            codes = [
                 attempt_program(
-                    *("bash", "-c"),
-                    line.replace(
-                        "judge=", f"{small} judge.base_url={server.url} judge="
+                    *(
+                        "bash",
+                        "-c",
+                        "pip() { :; }; " + step["run"].replace("judge=", small),
                     ),
-                    folder=tmp_path,
+                    folder=folder,
                     **variables,
-                )
-                for line in lines
+                ).code
+                for step in steps
+                if "run" in step
             ]
-            assert [ran.code for ran in done] == [0, 1, 0], done[1].err
+            assert codes == [0, 1, 0]
         assert set(server.meter.billed_bodies.values()) == {1}
-    summary = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    summary = (folder / "summary.md").read_text(encoding="utf-8")
     assert summary.count("## Gate: fail\n") == 2
 
 
@@ -234,6 +220,5 @@ def test_it_errs_rarely_and_the_prompts_it_names_have_their_power(
     at_margin, _ = rates(0.5 - margin, n)
     equal, needed = rates(0.5, n)
     enough, _ = rates(0.5, round(needed))
-    print(n, margin, orders, at_margin, equal, needed, enough)
     assert max(at_margin["pass"], equal["fail"]) <= most
     assert enough["pass"] == pytest.approx(0.8, abs=0.05)
