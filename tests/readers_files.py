@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from elo_exp.files import read_jsonl, write_jsonl
+from elo_exp.files import read_jsonl, write_json, write_jsonl
 from tests.arena_files import World
 from tests.commands import SCRIPTS
 from tests.data import BANK, PROBES
+from tests.score_files import inspect_log, lm_eval_rows, promptfoo_results
 from tests.test_build_bank import medmcqa, medqa
 
 COMMIT = "a" * 40
@@ -83,6 +84,7 @@ def write_inputs(folder: Path) -> None:
     _bank(folder)
     _questions(folder)
     _votes(folder)
+    _scores(folder)
     _models(folder)
 
 
@@ -143,6 +145,15 @@ def _votes(folder: Path) -> None:
     judges = itertools.cycle(("crowd", "somebody"))
     judged = [verdict | {"judge_model": next(judges)} for verdict in verdicts]
     write_jsonl(folder / "battles.jsonl", judged)
+
+
+def _scores(folder: Path) -> None:
+    """Scores of two models by other programs."""
+    right = {"gpt": [1, 1, 0, 1], "claude": [0, 1, 0, 1]}
+    for name, values in right.items():
+        write_json(folder / f"{name}.eval", inspect_log(name, values))
+        write_jsonl(folder / name / "samples_gsm8k.jsonl", lm_eval_rows(values))
+    write_json(folder / "results.json", promptfoo_results(**right))
 
 
 def _conversations(row: dict[str, Any]) -> dict[str, Any]:

@@ -167,6 +167,9 @@ WRITES = {
     "experiment=arena": ["elo_ratings.json", "battles.jsonl"],
     "experiment=oracle": ["estimates.json", "weight_diagnostics.json"],
     "experiment=compare": ["compare.json", "compare.csv"],
+    "experiment=export": ["factuality/evalica.csv"],
+    "battles=[": ["ratings.json", "report.html"],
+    "battles_metric": ["ratings.json", "report.html"],
     "": ["ratings.json", "elo_results.json", "report.html"],
 }
 

@@ -21,7 +21,7 @@ MISTAKES = {
     "mode=fast": "mode=fast: no such mode. Known here: demo, headline, pilot.",
     "'entrant=[probe_referenc,probe_hedged]'": "no such entrant. Did you mean 'probe_reference'?",
     "'rating=[trueskill]'": "rating=trueskill: no such rating. Known here: bradley_terry, davidson, rao_kupper.",
-    "experiment=nope": "experiment=nope: no such experiment. Known here: arena, compare, dashboard, gate",
+    "experiment=nope": "experiment=nope: no such experiment. Known here: arena, audit, compare, dashboard",
     "like=run": "like: is called ratings_from now.",
     "judging.use=consistent": "judging.use: is called judging.orders now.",
     "+elo.foo=1": "elo.foo: unknown setting. Known here: initial_rating, k",

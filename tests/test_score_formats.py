@@ -20,6 +20,7 @@ from elo_exp.records import UserError
 from tests.commands import run
 from tests.data import shared_data
 from tests.mutants import mutants
+from tests.score_files import inspect_log, lm_eval_rows, promptfoo_results
 
 RIGHT = {"ann": "CCICCICIPC", "bob": "ICICNICIIC"}
 
@@ -30,55 +31,6 @@ def boards(
     files = {path: recognise(path) for path in paths}
     rows, _ = scores.read(files, metric=metric, cluster=cluster)
     return dict(of_scores(rows, allow_missing=False).companions["mean_score"])
-
-
-def inspect_log(model: str, values: Any, *, n_epochs: int = 1) -> dict[str, Any]:
-    samples = [
-        {
-            "id": i,
-            "epoch": epoch,
-            "metadata": {"topic": f"t{i % 3}"},
-            "scores": {"match": {"value": value}},
-        }
-        for epoch in range(1, n_epochs + 1)
-        for i, value in enumerate(values)
-    ]
-    header = {"eval": {"task": "quiz", "model": model}, "status": "success"}
-    return {**header, "samples": samples}
-
-
-def lm_eval_rows(values: Any, **others: Any) -> list[dict[str, Any]]:
-    return [
-        {
-            "doc_id": i,
-            "doc_hash": f"h{i}",
-            "doc": {"subject": i % 2},
-            "target": "A",
-            "filtered_resps": ["A"],
-            "metrics": ["acc"],
-            "acc": value,
-            **others,
-        }
-        for i, value in enumerate(values)
-    ]
-
-
-def promptfoo_results(**by_provider: list[float]) -> dict[str, Any]:
-    rows = [
-        {
-            "testIdx": i,
-            "promptIdx": n,
-            "provider": {"id": name, "label": ""},
-            "prompt": {"label": "Q: {{q}}"},
-            "vars": {"q": f"question {i}", "sessionId": f"{name} {i}"},
-            "score": value,
-            "namedScores": {"tone": 1 - value},
-            "failureReason": 0,
-        }
-        for n, (name, values) in enumerate(by_provider.items())
-        for i, value in enumerate(values)
-    ]
-    return {"evalId": "e", "results": {"version": 3, "results": rows}}
 
 
 @pytest.fixture

@@ -20,43 +20,41 @@ _WORDS = {"C": 1, "P": 0.5, "I": 0, "N": 0, "YES": 1, "TRUE": 1, "NO": 0, "FALSE
 
 
 def rows(path: Path, metric: str | None) -> Iterator[Score]:
-    """Yield each scorer's value of each sample, missing where it was not scored or had an error."""
+    """Yield each scorer's value of each sample, missing where it was not scored or had an error.
+
+    A scorer of several values has each of them as a scorer.
+    """
     if tables.shape(path) == "zip":
         with ZipFile(path) as archive:
             content = {name: archive.read(name) for name in archive.namelist()}
         log = json.loads(content.get("header.json") or content["_journal/start.json"])
-        samples = [
-            json.loads(text)
-            for name, text in content.items()
-            if name.startswith("samples/")
-        ]
+        parts = [text for name, text in content.items() if name.startswith("samples/")]
+        samples = list(map(json.loads, parts))
     else:
         log = files.read_json(path)
         samples = log["samples"]
     if log.get("status") != "success":
         logger.warning("%s: the status of the log is %s", path, log.get("status"))
-    values = [dict(_values(sample)) for sample in samples]
-    scorers = dict.fromkeys(name for own in values for name in own)
-    for sample, own in zip(samples, values, strict=True):
+    found = []
+    for sample in samples:
+        own: dict[str, Any] = {}
+        for name, score in (sample.get("scores") or {}).items():
+            value = score["value"]
+            several = value if isinstance(value, dict) else {"": value}
+            own |= {f"{name} {key}".rstrip(): one for key, one in several.items()}
+        found.append({} if sample.get("error") else own)
+    scorers = dict.fromkeys(name for own in found for name in own)
+    for sample, own in zip(samples, found, strict=True):
         for scorer in [metric] if metric else scorers:
+            value = own.get(scorer)
             yield Score(
                 dimension=f"{log['eval']['task']} {scorer}",
                 entrant=log["eval"]["model"],
                 item=sample["id"],
                 draw=sample["epoch"],
-                value=own.get(scorer),
+                value=_WORDS.get(str(value).upper(), value),
                 columns=sample.get("metadata"),
             )
-
-
-def _values(sample: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Values by scorer, and by key of those that give several."""
-    scores = {} if sample.get("error") else sample.get("scores") or {}
-    for scorer, score in scores.items():
-        value = score["value"]
-        several = value if isinstance(value, dict) else {"": value}
-        for key, one in several.items():
-            yield f"{scorer} {key}".rstrip(), _WORDS.get(str(one).upper(), one)
 
 
 FORMATS = (

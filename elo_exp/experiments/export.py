@@ -1,0 +1,64 @@
+"""A run's verdicts as files that other programs read: evalica's csv, scores for inspect_ai."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import fmean
+
+from elo_exp import runs
+from elo_exp.data.battles import Battles
+from elo_exp.experiments import Context, Report
+from elo_exp.files import safe_name, write_csv, write_jsonl
+
+_SCORES = {"left": 1.0, "tie": 0.5, "right": 0.0}
+
+
+@dataclass(kw_only=True)
+class Export:
+    folder: str
+
+    def dry_run(self, context: Context) -> None:
+        runs.read([self.folder])
+
+    def run(self, context: Context) -> Report:
+        """Write by dimension every verdict, and each entrant's share of those on a prompt."""
+        written = []
+        for name, battles in runs.read([self.folder]).runs[0].battles().items():
+            to, rows = context.run_dir / safe_name(name), list(verdicts(battles))
+            written.append(write_csv(to / "evalica.csv", rows))
+            for model in battles.models:
+                won: dict[str, list[float]] = {}
+                for row in rows:
+                    if model in (row["left"], row["right"]):
+                        score = _SCORES[row["winner"]]
+                        own = score if row["left"] == model else 1.0 - score
+                        won.setdefault(row["prompt"], []).append(own)
+                scores = (
+                    {"id": prompt, "value": fmean(own)} for prompt, own in won.items()
+                )
+                path = to / f"inspect_{safe_name(model)}.jsonl"
+                written.append(write_jsonl(path, scores))
+        text = f"{len(written)} files for evalica and inspect_ai"
+        return Report(headline=math.nan, text=text, artifacts=written)
+
+
+def verdicts(battles: Battles) -> Iterator[dict[str, str]]:
+    """Yield each valid verdict, the answer shown first on the left: evalica's rows.
+
+    A battle without verdicts has its winner.
+    """
+    for battle in battles.rows():
+        a, b, ba = battle.model_a, battle.model_b, battle.verdict_ba
+        ab = battle.verdict_ab or (None if ba else battle.winner)
+        for left, right, word, won in ((a, b, ab, "model_a"), (b, a, ba, "model_b")):
+            if word:
+                side = "left" if word == won else "right"
+                yield {
+                    "left": left,
+                    "right": right,
+                    "winner": "tie" if word.startswith("tie") else side,
+                    "prompt": battle.question_id or "",
+                    "judge_model": battle.judge_model or "",
+                }

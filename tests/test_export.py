@@ -1,0 +1,78 @@
+"""A run exported for other programs: what they read gives the ratings of the run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elo_exp.files import write_jsonl
+from elo_exp.ratings.bradley_terry import POINTS
+from tests.commands import Ran, attempt, run
+from tests.standings import tournament
+
+QUICK = ("tracker=local", "figures=false", "elo.n_perms=2")
+
+
+def ratings(ran: Ran, *names: str) -> list[Any]:
+    found = json.loads((ran.run_dir / "ratings.json").read_text())["dimensions"]
+    rows = found["overall"]["bradley_terry"]["ratings"]
+    return [row[name] for row in rows for name in names]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Path]:
+    folder = tmp_path_factory.mktemp("export")
+    battles = tournament(3, 30)
+    path = write_jsonl(folder / "battles.jsonl", [b.to_dict() for b in battles])
+    rated = run("experiment=rate", f"battles={path}", *QUICK, folder=folder)
+    to = run(
+        "experiment=export", f"folder={rated.run_dir}", "tracker=local", folder=folder
+    )
+    return rated, to.run_dir / "overall"
+
+
+def test_our_reader_finds_the_same_ratings_in_the_csv(exported: tuple[Ran, Path]):
+    rated, to = exported
+    csv = f"battles={to / 'evalica.csv'}"
+    again = run("experiment=rate", csv, *QUICK, folder=to)
+    assert "evalica.csv: read as evalica" in again.out + again.err
+    names = ("rating", "std_error")
+    assert ratings(again, *names) == pytest.approx(ratings(rated, *names), rel=1e-9)
+
+
+def test_evalica_finds_the_same_gaps(exported: tuple[Ran, Path]):
+    evalica = pytest.importorskip("evalica")
+    rated, to = exported
+    _, *rows = [line.split(",") for line in (to / "evalica.csv").read_text().split()]
+    left, right, winner = zip(*(row[:3] for row in rows), strict=True)
+    won = {"left": "X", "right": "Y", "tie": "Draw"}
+    outcomes = [getattr(evalica.Winner, won[word]) for word in winner]
+    found = evalica.bradley_terry(left, right, outcomes, tolerance=1e-12).scores
+    gaps = -np.diff(POINTS * np.log(found.sort_values(ascending=False)))
+    assert gaps == pytest.approx(-np.diff(ratings(rated, "rating")), abs=1e-4)
+
+
+def test_inspect_gets_each_entrants_share_of_the_verdicts_on_a_prompt(
+    exported: tuple[Ran, Path],
+):
+    _, to = exported
+    lines = {
+        model: [json.loads(line) for line in path.read_text().splitlines()]
+        for model in "abc"
+        for path in [to / f"inspect_{model}.jsonl"]
+    }
+    by_prompt = zip(*lines.values(), strict=True)
+    for scores in by_prompt:  # as precomputed_scores reads them
+        assert len({row["id"] for row in scores}) == 1
+        assert sum(row["value"] for row in scores) == pytest.approx(1.5)
+    assert [len(some) for some in lines.values()] == [30, 30, 30]
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path):
+    ran = attempt("experiment=export", "folder=nowhere", folder=tmp_path)
+    assert ran.code == 2
+    assert "found no manifest.json in nowhere" in ran.err
