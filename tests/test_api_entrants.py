@@ -167,37 +167,23 @@ def test_what_is_no_full_answer_is_an_answer_that_is_paid_for_once_and_kept(
 
 THOUGHTS: list[tuple[Says, tuple[str, str, str]]] = [
     (Says("Yes.", beside={"reasoning": "hm"}), ("Yes.", "stop", "closed")),
-    (Says("Yes.", beside={"reasoning_content": "hm"}), ("Yes.", "stop", "closed")),
     (Says("<think>hm</think>\nYes."), ("Yes.", "stop", "closed")),
-    (Says("<think>hm", "length"), ("", "length", "unclosed")),
-    (Says(None, "length", beside={"reasoning": "hm"}), ("", "length", "unclosed")),
+    (Says(None, "length", {"reasoning_content": "hm"}), ("", "length", "unclosed")),
     (Says("<think>hm"), ("", "length", "unclosed")),
-    (
-        Says(None, beside={"reasoning": "hm", "refusal": "No."}),
-        ("", "refusal", "unclosed"),
-    ),
 ]
 
 
 @pytest.mark.parametrize(("outcome", "expected"), THOUGHTS)
-def test_a_thought_is_kept_and_not_judged(outcome: Says, expected: tuple[str, ...]):
+def test_a_thought_is_kept_counted_and_not_judged(outcome, expected, tmp_path, caplog):
     """Whether the server splits it off (vLLM, llama.cpp) or not; one without an end is no answer."""
-    with OpenAiServer(outcomes=lambda params, n: outcome) as server:
+    with OpenAiServer(outcomes=about("01", outcome)) as server:
         made = entrant(server.url, chat_template_kwargs={"enable_thinking": True})
-        (response,) = answered(made, prompts(1))
+        response = generated(made, 3, tmp_path / "store.sqlite")["p01"]
     assert server.asked[0]["chat_template_kwargs"] == {"enable_thinking": True}
     found = (response.response_text, response.finish_reason)
     assert (*found, response.diagnostics["thought"]) == expected
     assert response.diagnostics["reasoning"] == "hm"
-
-
-def test_thoughts_without_an_end_are_counted(tmp_path, caplog):
-    with OpenAiServer(outcomes=about("01", Says("<think>hm", "length"))) as server:
-        generated(entrant(server.url), 3, tmp_path / "store.sqlite")
-    assert (
-        f"{NAME}: of 3 answers 1 cut off at their limit, 1 empty, 1 in thought to"
-        in caplog.text
-    )
+    assert ("1 in thought to the end" in caplog.text) == (expected[2] == "unclosed")
 
 
 # Some at a time

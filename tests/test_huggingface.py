@@ -95,21 +95,9 @@ def test_load_kwargs_go_to_from_pretrained(folder):
             models.load(wrong.weights)
 
 
-@pytest.mark.parametrize(
-    ("name", "package"), [("4bit", "bitsandbytes"), ("int8", "torchao")]
-)
-def test_a_quantised_model_is_another_one_and_takes_no_adapters(
-    tmp_path, name, package
-):
+def test_adapters_are_not_merged_into_a_quantised_model(tmp_path):
     with pytest.raises(UserError, match="adapters: found some with a quantization_c"):
-        entrant(tmp_path, tmp_path, name=f"huggingface_{name}")
-    pytest.importorskip(package)
-    model = tiny_model(tmp_path, hidden_size=64)
-    totals = []
-    for each in ("huggingface", f"huggingface_{name}"):
-        lm = models.load(entrant(model, name=each).weights)
-        totals.append(lm.total_logprob([5, 6], [7, 8], temperature=1.0))
-    assert totals[0] != pytest.approx(totals[1], abs=1e-4)
+        entrant(tmp_path, tmp_path, name="huggingface_4bit")
 
 
 def test_a_prompt_that_leaves_no_room_for_its_answer_is_refused(folder, tmp_path):
@@ -133,14 +121,11 @@ def test_a_template_in_a_file_is_the_template(folder, tmp_path):
         entrant(folder / "base", chat_template=str(file)).check()
 
 
-THINKS = (
-    "{% for m in messages %}{{ m.content }}{% endfor %}<|assistant|>"
-    "{% if enable_thinking is not defined or enable_thinking %}<think>{% endif %}"
-)
+THINKS = "{{ messages[0].content }}<|assistant|>{{ tag }}"
 
 
-def saying(folder: Path, base: Path, said: str, *, after: str) -> Path:
-    """A model that says this, greedily, after that token: each token has the next as its likeliest.
+def saying(folder: Path, base: Path, said: str) -> Path:
+    """A model that says this, greedily: the state is the last token's embedding, and it leads to the next.
 
     The tags of Qwen are tokens, and those of Magistral special tokens. No token may come twice.
     """
@@ -149,13 +134,13 @@ def saying(folder: Path, base: Path, said: str, *, after: str) -> Path:
     tokenizer.add_tokens(["[THINK]", "[/THINK]"], special_tokens=True)
     model = AutoModelForCausalLM.from_pretrained(base)
     model.resize_token_embeddings(len(tokenizer))
-    ids = tokenizer(f"{after}{said}<|end|>")["input_ids"]
-    source = torch.Generator().manual_seed(0)
+    ids = tokenizer(f"<|assistant|>{said}<|end|>")["input_ids"]
     with torch.no_grad():
         for name, weights in model.named_parameters():
             if "o_proj" in name or "down_proj" in name or "lm_head" in name:
-                weights.zero_()  # so that the last token's embedding is the state
-        rows = model.get_input_embeddings().weight.normal_(generator=source)
+                weights.zero_()
+        torch.manual_seed(0)
+        rows = model.get_input_embeddings().weight.normal_()
         model.lm_head.weight[ids[1:]] = 5 * rows[ids[:-1]]
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -163,47 +148,38 @@ def saying(folder: Path, base: Path, said: str, *, after: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("said", "thinks", "text", "thought"),
+    ("tag", "said", "text", "thought"),
     [
-        ("Yes.", False, "Yes.", "none"),
-        ("hm</think>\nYes.", True, "Yes.", "closed"),
-        ("<think>hm</think>Yes.", False, "Yes.", "closed"),
-        ("hm", True, "", "unclosed"),
-        ("[THINK]hm[/THINK]Yes.", False, "Yes.", "closed"),
-        ("[THINK]hm", False, "", "unclosed"),
+        ("", "Yes.", "Yes.", "none"),
+        ("<think>", "hm</think>Yes.", "Yes.", "closed"),
+        ("<think>", "hm", "", "unclosed"),
+        ("", "[THINK]hm[/THINK]Yes.", "Yes.", "closed"),
     ],
 )
 def test_a_thought_is_split_off_an_answer_and_recorded(
-    folder, tmp_path, said, thinks, text, thought
+    folder, tmp_path, tag, said, text, thought
 ):
     """The prompt may open it, and its tags may be special tokens. Its tokens are the policy's, too."""
-    after = "<think>" if thinks else "<|assistant|>"
     of = entrant(
-        saying(tmp_path, folder / "base", said, after=after),
+        saying(tmp_path, folder / "base", f"{tag}{said}"),
         chat_template=THINKS,
-        chat_template_kwargs={"enable_thinking": thinks},
+        chat_template_kwargs={"tag": tag},
         **{"temperature": 0.1, "logprobs": True},
     )
-    made = answers(of, PROMPTS[:1])
-    (response,) = made.values()
+    (response,) = answers(of, PROMPTS[:1]).values()
     found = response.diagnostics
     assert (response.response_text, found["thought"]) == (text, thought)
     assert found.get("reasoning") == (None if thought == "none" else "hm")
     assert response.finish_reason == ("length" if thought == "unclosed" else "stop")
     (forced,) = of.teacher_force({p.prompt_id: p for p in PROMPTS}, [response])
-    assert forced.n_tokens == found["n_tokens_generated"] == len(found["token_ids"])
     assert forced.total_logprob == pytest.approx(found["total_logprob"], abs=1e-4)
 
 
 @pytest.mark.parametrize("template", [None, "none", THINKS])
 def test_a_variable_that_the_template_never_reads_is_refused(folder, template):
-    of = entrant(
-        folder / "base",
-        chat_template=template,
-        chat_template_kwargs={"thinking": False},
-    )
-    message = "chat_template_kwargs: it never reads thinking"
-    with pytest.raises(UserError, match=message):
+    variables = {"chat_template_kwargs": {"thinking": False}}
+    of = entrant(folder / "base", chat_template=template, **variables)
+    with pytest.raises(UserError, match="kwargs: it never reads thinking"):
         answers(of)
 
 

@@ -302,23 +302,18 @@ def test_a_judge_may_think_fence_and_talk_but_says_one_thing_at_the_end(text, ve
 @pytest.mark.parametrize(
     ("text", "answer", "thought", "reasoning"),
     [
-        ("Yes.", "Yes.", "none", None),
-        (" <think>hm</think>\nYes.", "Yes.", "closed", "hm"),
         ("hm\n</think>Yes.", "Yes.", "closed", "hm"),
-        ("<think>\n\n</think>\n\nYes.", "Yes.", "closed", ""),
-        ("<think>a</think>b</think>c", "b</think>c", "closed", "a"),
+        (" <think>a</think>b</think>c", "b</think>c", "closed", "a"),
         ("<thinking>hm", "", "unclosed", "hm"),
-        ("So <think>hm</think> yes.", "So <think>hm</think> yes.", "none", None),
-        ("[THINK]hm", "", "unclosed", "hm"),
         (f"{CHANNEL}{FINAL}Yes.", "Yes.", "closed", CHANNEL[11:] + FINAL[:25]),
         (CHANNEL, "", "unclosed", CHANNEL[11:]),
     ],
 )
 def test_a_thought_is_split_off_the_start_alone(text, answer, thought, reasoning):
     expected = {"thought": thought, "reasoning": reasoning}
-    if reasoning is None:
-        del expected["reasoning"]
     assert split_thought(text) == (answer, expected)
+    within = f"So <think>{text}"
+    assert split_thought(within) == (within, {"thought": "none"})
 
 
 @pytest.mark.parametrize(

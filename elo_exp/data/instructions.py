@@ -198,26 +198,23 @@ def read_reply(
     value  reads fields; None where they say nothing
     There are no fields where the reply says nothing or two things, or goes on.
     """
-    answer, _ = split_thought(text)
-    said = []  # start, end and fields
-    for match in line.finditer(answer):
-        groups = [(name, group) for name, group in match.groupdict().items() if group]
-        fields = {name: x if x.isalpha() else float(x) for name, x in groups}
-        said.append((*match.span(), fields))
-    end = 0
+    answer = line.sub(_as_json, split_thought(text)[0])
+    answer = answer.rstrip("`" + string.whitespace)
+    values, fields, start, end = set(), dict[str, Any](), 0, 0
     for brace in re.finditer("{", answer):
-        start = brace.start()
-        if start >= end:
+        if brace.start() >= end:
             with suppress(ValueError, RecursionError):
-                fields, end = _DECODER.raw_decode(answer, start)
-                said.append((start, end, fields))
-    said = [place for place in said if value(place[2]) is not None]
-    if not said:
-        return {}, ""
-    start, end, fields = max(said, key=lambda place: place[1])
-    before, after = answer[:start].strip(), answer[end:].strip("`" + string.whitespace)
-    is_one = all(value(other) == value(fields) for *_, other in said)
-    return (fields, before) if is_one and not after else ({}, "")
+                fields, end = _DECODER.raw_decode(answer, brace.start())
+                start = brace.start()
+                values.add(value(fields))
+    if end == len(answer) and values - {None} == {value(fields)}:
+        return fields, answer[:start].strip()
+    return {}, ""
+
+
+def _as_json(line: re.Match[str]) -> str:
+    groups = [(name, group) for name, group in line.groupdict().items() if group]
+    return json.dumps({name: x if x.isalpha() else float(x) for name, x in groups})
 
 
 def read(path: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-TAGS = {
-    "<think>": "</think>",
-    "<thinking>": "</thinking>",
-    "[THINK]": "[/THINK]",
-    "<|channel|>": "<|channel|>final<|message|>",  # the channels of gpt-oss
-}
+import re
+
+# Of Qwen, DeepSeek and others, of Magistral, and the channels of gpt-oss
+_OPENING = r"<think(?:ing)?>|\[THINK\]|<\|channel\|>"
+_CLOSING = r"</think(?:ing)?>|\[/THINK\]|<\|channel\|>final<\|message\|>"
+OPEN_AT_END = re.compile(rf"(?:{_OPENING})\s*$")
 
 
 def split_thought(text: str) -> tuple[str, dict[str, str]]:
@@ -18,13 +18,12 @@ def split_thought(text: str) -> tuple[str, dict[str, str]]:
     closed or unclosed) and, where there is one, `reasoning`.
     """
     body = text.lstrip()
-    for start, end in TAGS.items():
-        head, closed, answer = body.partition(end)
-        thought = head.removeprefix(start)
-        is_begun = thought != head
-        # what begins as JSON may quote a closing tag
-        if closed and (is_begun or not (start in head or body.startswith("{"))):
-            return answer.strip(), {"thought": "closed", "reasoning": thought.strip()}
-        if is_begun:
-            return "", {"thought": "unclosed", "reasoning": thought.strip()}
-    return text, {"thought": "none"}
+    begun = re.match(_OPENING, body)
+    thought, *answer = re.split(_CLOSING, body, maxsplit=1)
+    # what begins as JSON may quote a closing tag
+    is_alone = answer and not (re.search(_OPENING, thought) or body.startswith("{"))
+    if not (begun or is_alone):
+        return text, {"thought": "none"}
+    reasoning = thought[begun.end() if begun else 0 :].strip()
+    state = "closed" if answer else "unclosed"
+    return "".join(answer).strip(), {"thought": state, "reasoning": reasoning}

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from elo_exp import models
 from elo_exp.api.costs import Prices, entrant_budget
 from elo_exp.api.jobs import ApiSettings, Model
-from elo_exp.data.thoughts import TAGS, split_thought
+from elo_exp.data.thoughts import OPEN_AT_END, split_thought
 from elo_exp.files import utc_now
 from elo_exp.models import LanguageModel, Weights, teacher_forcing
 from elo_exp.models.checkpoints import ModelSettings, TemplateSettings
@@ -73,9 +73,6 @@ class LoadedEntrant(OfflineEntrant, ModelEntrant, Protocol):
     @property
     def weights(self) -> Weights:
         """What is loaded: entrants with equal weights answer in turn, from one load."""
-
-    def release(self) -> None:
-        """Drop the weights, after the last of these entrants has answered."""
 
 
 @runtime_checkable
@@ -173,9 +170,6 @@ class WeightsEntrant(TemplateSettings):
     def max_answer_tokens(self) -> int:
         return self.max_new_tokens
 
-    def release(self) -> None:
-        models.release()
-
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
         """Answer prompts. Raises UserError for one that leaves no room for its answer."""
         if not prompts:
@@ -199,8 +193,8 @@ class WeightsEntrant(TemplateSettings):
                 "tokenizer": tokenizer,
             }
             # tags may be special tokens, and the prompt may end with one
-            prompt_end = lm.text(ids[prompt_id][-16:], special=True).rstrip()
-            begun = next((tag for tag in TAGS if prompt_end.endswith(tag)), "")
+            prompt_end = lm.text(ids[prompt_id][-16:], special=True)
+            begun = "".join(OPEN_AT_END.findall(prompt_end))
             n = len(answer.token_ids) - answer.ended
             said = lm.text(answer.token_ids[:n], special=True)
             text, thought = split_thought(begun + said)

@@ -222,10 +222,9 @@ def hashes(paths: Sequence[Path], cache_dir: Path) -> dict[str, str]:
 
 def _read_cache(file: Path) -> Mapping[str, Any]:
     try:
-        known = json.loads(file.read_text(encoding="utf-8"))
+        return dict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError):  # an unreadable cache is written anew
         return {}
-    return known if isinstance(known, dict) else {}
 
 
 def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]:

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from elo_exp import models
 from elo_exp.entrants import Entrant, LoadedEntrant, Policy
 from elo_exp.pipeline.generating import by_load
 from elo_exp.progress import track
@@ -199,9 +200,9 @@ def clone_check(
     found: dict[str, Totals] = {}
     for name, policy in policies.items():
         if policy.logprob_key(prompts[0]) == key and isinstance(policy, LoadedEntrant):
-            policy.release()
+            models.release()
             found[name] = totals(policy)
-            policy.release()
+            models.release()
     expected = found.pop(logging_policy, {})
     return _compare(
         [

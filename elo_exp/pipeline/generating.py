@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from elo_exp import models
 from elo_exp.api.jobs import Completion, Job, Message
 from elo_exp.data.pairing import Responses
 from elo_exp.data.thoughts import split_thought
@@ -85,8 +86,7 @@ def by_load(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[str, R]
         try:
             made.update((name, work(name)) for name in names)
         finally:
-            if isinstance(last := entrants[names[-1]], LoadedEntrant):
-                last.release()
+            models.release()
     return {name: made[name] for name in entrants}
 
 
