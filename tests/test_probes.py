@@ -324,3 +324,39 @@ def test_killed_and_resumed_it_pays_nothing_twice(tmp_path: Path):
         assert len(server.meter.billed) == usage["verdicts_distinct"] > 100
         found = ran.read("audit.json")["factuality"]
         assert found["dollars"] == pytest.approx(usage["dollars"], rel=1e-6)
+
+
+# Faults planted in the lexical judge, on real texts
+
+FAULTS = {  # the probe that is to find it, and how often it decides at two and at four margins
+    "verbosity": (
+        "verbosity",
+        0.2,
+        0.4,
+    ),  # where equals tie, a preference of half of that
+    "formatting": ("formatting", 0.2, 0.4),
+    "confidence": ("confidence", 0.2, 0.4),
+    "citation": ("citation", 0.2, 0.4),
+    "injection": ("injection", 0.1, 0.2),
+    "injection: plea": ("injection: plea", 0.1, 0.2),
+    "constant": ("constant", 0.1, 0.2),
+    "refusal": ("refusal", 0.1, 0.2),
+    "not ladder: best": ("ladder: best over middle", 0.3, 0.4),  # .75 is right
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_of_four_margins_is_found_and_one_of_two_is_never_ok(
+    fault: str, tmp_path: Path
+):
+    probe, *shares = FAULTS[fault]
+    for share, seed in ((shares[0], 1), (shares[1], 1), (shares[1], 2), (shares[1], 3)):
+        ran = run(
+            *AUDIT, "figures=false", "judge._target_=tests.spoilt_judge.SpoiltJudge",
+            f"+judge.fault='{fault}'", f"+judge.share={share}", f"judge.seed={seed}",
+            folder=tmp_path,
+        )  # fmt: skip
+        results = ran.read("audit.json")["factuality"]["results"]
+        (found,) = [row["verdict"] for row in results if row["probe"] == probe]
+        assert found == "biased" if share == shares[1] else found != "ok"

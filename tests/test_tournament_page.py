@@ -177,6 +177,10 @@ def test_figures_are_inside_in_the_colours_of_the_page(
 
 def test_names_are_text_whatever_they_hold():
     some = rated(simulated(HOSTILE, HOSTILE[:2], n_prompts=25), HOSTILE, *METHODS)
+    empty = Response(entrant_id="", prompt_id="", response_text="")
+    odd = [check_responses(name, dict.fromkeys("abc", empty)) for name in HOSTILE]
+    audited = {"audit": audit_of_judge().to_dict()}
+    some = with_diagnoses(some, dict.fromkeys(HOSTILE, audited), responses=odd)
     reader = page(
         some,
         [*ratings.plots(some), *elo.plots(some)],

@@ -1,7 +1,8 @@
 """From the verdicts on probes' questions to one contrast a prompt.
 
-A measure is a probe, one form of a probe that has a control, or what all questions tell together:
-whether the first shown is preferred (position), whether a judge agrees with itself (retest).
+A measure is a probe, one form of a probe that has a control, a rung of the ladder, or what all
+questions tell together: whether the first shown is preferred (position), whether a judge agrees with
+itself (retest).
 """
 
 from __future__ import annotations
@@ -83,8 +84,9 @@ def measures(asked: Sequence[Asked], delta: float) -> list[Measure]:
         groups.setdefault(one.probe, []).append(one)
     for name, own in list(groups.items()):
         controls = [one for one in own if one.question.is_control]
+        is_ladder = own[0].kind == "floor" and not name.startswith(PARAPHRASE)
         for one in own:
-            if controls and not one.question.is_control:
+            if (controls or is_ladder) and not one.question.is_control:
                 form = f"{name}: {one.question.form}"
                 groups.setdefault(form, [*controls]).append(one)
     found: list[tuple[str, Kind, float, list[Asked], Value]] = [

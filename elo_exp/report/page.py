@@ -52,7 +52,7 @@ def template(name: str) -> Template:
 
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
-        autoescape=lambda name: name is None or name.endswith(".html.j2"),
+        autoescape=name.endswith(".html.j2"),  # also of what it imports
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=ChainableUndefined,

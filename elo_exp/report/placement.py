@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ from elo_exp.arena.placement import Placement
 from elo_exp.console import text_table
 from elo_exp.data.battles import Battles
 from elo_exp.files import safe_name, write_csv, write_json, write_whole
-from elo_exp.ratings.leaderboard import Leaderboard, Rating
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Comparison, Judgment, Plot
 from elo_exp.report import artifacts, tournament_page, viewer
-from elo_exp.report.formats import NONE, between, number, percent
+from elo_exp.report.formats import NONE, between, number
 from elo_exp.report.page import colors, cost, render, scale, template
 
 _TOP = 3  # of the leaderboard on the console
@@ -164,127 +164,9 @@ def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float | st
     return {name: value for name, value in found.items() if value is not None}
 
 
-# Sentences of console and page
-
-
-def headline(placement: Placement) -> str:
-    """Return where the placed models stand, or why they cannot be placed."""
-    if placement.refusal:
-        return f"No placement: {placement.refusal}"
-    return "; ".join(
-        f"{model}: {_place(placement, model)}" for model in placement.placed
-    )
-
-
-def _place(placement: Placement, model: str) -> str:
-    rating = placement.board.row(model)
-    if rating.rating is None:
-        return f"no rating ({rating.flag})"
-    n_rated = sum(row.rating is not None for row in placement.board.ratings)
-    low, high = rating.rank_low or rating.rank, rating.rank_high or rating.rank
-    ranks = f"{low}" if low == high else f"{low} to {high}"
-    return f"{_with_interval(rating)}, rank {ranks} of {n_rated}"
-
-
-def _with_interval(rating: Rating) -> str:
-    interval = between(rating.ci_low, rating.ci_high)
-    return number(rating.rating) + (
-        "" if interval == NONE else f" (95 % CI {interval})"
-    )
-
-
-def _caution_line(placement: Placement, model: str) -> str | None:
-    found = placement.reliability.get(model)
-    if found is None or found.status != "caution":
-        return None
-    return f"{model}, caution: {found.reason}."
-
-
-def held_out_line(placement: Placement, model: str) -> str | None:
-    """Compare the judge's placement of a model with the humans' own, where they have one."""
-    by_humans = {row.model: row for row in placement.human_board.ratings}
-    rating, human = placement.board.row(model).rating, by_humans.get(model)
-    if rating is None or human is None or human.rating is None:
-        return None
-    gap = rating - human.rating
-    apart = f"{number(abs(gap))} points {'higher' if gap > 0 else 'lower'}"
-    return f"By humans alone {_with_interval(human)}: the judge places {model} {apart}."
-
-
 def _true_rating(placement: Placement, model: str) -> float | None:
     truth = placement.truth
     return truth.row(model).rating if truth and model in truth.models else None
-
-
-def truth_line(placement: Placement, model: str) -> str | None:
-    """Compare a placement with the rating that simulated voters give, if it is known."""
-    true = _true_rating(placement, model)
-    if true is None:
-        return None
-    known = f"truly {number(true)}, known because its voters are simulated"
-    row = placement.board.row(model)
-    if row.rating is None or row.ci_low is None or row.ci_high is None:
-        return f"{model}: not placed, {known}."
-    inside = "inside" if row.ci_low <= true <= row.ci_high else "outside"
-    line = f"{model}: placed {_short(row)}, {known}: {inside}."
-    if placement.by_judge and placement.reliability:
-        line += f" The verdicts as they are: {_short(placement.by_judge.row(model))}."
-    return line
-
-
-def _short(row: Rating) -> str:
-    return f"{number(row.rating)} ({between(row.ci_low, row.ci_high)})"
-
-
-def by_judge_line(placement: Placement, model: str) -> str | None:
-    """Return where a calibrated model stands by the judge's verdicts as they are.
-
-    None where the line about the truth has it.
-    """
-    if placement.by_judge is None or not placement.reliability:
-        return None
-    if _true_rating(placement, model) is not None:
-        return None
-    row = placement.by_judge.row(model)
-    if row.rating is None:
-        return None
-    verdicts = f"By the verdicts of {placement.judge_model} as they are"
-    return f"{verdicts}, {model} is at {_with_interval(row)}."
-
-
-def soft_line(placement: Placement, model: str) -> str | None:
-    """Return where a model stands by the judge's scores, on the judge's own scale."""
-    soft = placement.soft
-    if soft is None or model not in soft.models:
-        return None
-    at = number(soft.parameters["temperature"], 2)
-    return f"{model}: soft Elo {_short(soft.row(model))} on the judge's scale, temperature {at}."
-
-
-def calibration_lines(placement: Placement) -> Iterator[str]:
-    """Compare the judge with humans on the battles that both judged, and the anchors' ratings."""
-    if placement.mae is not None:
-        yield (
-            f"The anchors are {number(placement.mae, 1)} points from where {placement.votes} votes "
-            "alone put them, on average."
-        )
-    if (calibration := placement.calibration) is None:
-        return
-    agreement, fit = calibration.agreement, calibration.fit
-    voters = "simulated voters" if placement.truth else "humans"
-    yield (
-        f"On {agreement.n_comparisons} {placement.votes} battles the judge names the {voters}' "
-        f"winner in {percent(agreement.agreement)} (kappa {number(agreement.kappa, 2)}, temperature "
-        f"{number(calibration.temperature, 2)})."
-    )
-    stretch = f"{number(fit.s, 2)} ± {number(fit.s_std_error, 2)}"
-    line = f"The judge multiplies the {voters}' distances by {stretch}"
-    if placement.reliability and not placement.refusal and fit.taste is not None:
-        line += (
-            f", and its taste for a model is worth ± {number(1.96 * fit.taste)} points, which more "
-            "battles do not narrow"
-        )
-    yield f"{line}."
 
 
 # The console
@@ -315,26 +197,13 @@ def text(
         before = i
     if before + 1 < len(board.ratings):
         rows.append(["..."] + [""] * 5)
-    flips = "orders not compared"
-    if quality.n_one_order:
-        flips = "flips not measured: one order"
-    if quality.n_two_order:
-        flips = f"{quality.n_flips} of {quality.n_two_order} comparisons flipped"
-    lines_of_models = (_caution_line, by_judge_line, soft_line, held_out_line)
-    about = [line(placement, m) for m in placement.placed for line in lines_of_models]
-    words: Any = template("judge_words.j2").module
-    lines = [
-        f"{headline(placement)}.",
-        f"{placement.arena}: {len(placement.human):,} {placement.votes} battles of "
-        f"{len(board.models) - len(placement.placed)} anchors, {len(placement.judged):,} battles "
-        f"judged by {placement.judge_model}; {flips}, {quality.n_invalid} invalid.",
-        f"95 % intervals: {board.interval or 'none'}.",
-        text_table(head, rows, text=["model"]),
-        *(line for line in about if line),
-        *calibration_lines(placement),
-        *filter(None, [truth_line(placement, m) for m in placement.placed]),
-        words.audited(diagnoses).strip(),
-    ]
+    filled = template("arena.txt.j2").render(
+        placement=placement,
+        quality=quality,
+        diagnoses=diagnoses,
+        table=text_table(head, rows, text=["model"]),
+    )
+    lines = filter(None, map(str.rstrip, filled.splitlines()))
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 
 
@@ -373,13 +242,6 @@ def page(
         arena=manifest.get("arena", {}),
         placement=placement,
         standings=standings,
-        headline=headline(placement),
-        places={model: _place(placement, model) for model in placement.placed},
-        held_out={model: held_out_line(placement, model) for model in placement.placed},
-        truth={model: truth_line(placement, model) for model in placement.placed},
-        by_judge={model: by_judge_line(placement, model) for model in placement.placed},
-        soft={model: soft_line(placement, model) for model in placement.placed},
-        calibration_lines=list(calibration_lines(placement)),
         dimensions=[tournament_page.dimension(standings, name, quality)],
         color=colors(placement.placed),
         scale=scale(board.ratings),
