@@ -11,10 +11,8 @@ from elo_exp.records import Comparison, fingerprint
 
 @dataclass(kw_only=True)
 class SpoiltJudge(LexicalJudge):
-    """Prefers the answers of one probe, by their entrant's name, on a share of the comparisons.
-
-    A fault that begins with "not " has it prefer the other answer.
-    """
+    """Prefers the answers of one probe, by their entrant's name, on a share of the comparisons; of
+    the ladder it finds them equal."""
 
     fault: str
     share: float
@@ -23,11 +21,10 @@ class SpoiltJudge(LexicalJudge):
         verdict = super()._verdict(shown, has_scores=has_scores)
         pair = sorted([shown.response_a, shown.response_b])
         draw = fingerprint([self.seed, shown.prompt_id, pair])
-        probe, is_first = (
-            self.fault.removeprefix("not "),
-            shown.entrant_b == "other",
-        )
+        is_first = shown.entrant_b == "other"
         name = shown.entrant_a if is_first else shown.entrant_b
-        if name.startswith(probe) and int(draw[:8], 16) / 2**32 < self.share:
-            verdict["verdict"] = "BA"[is_first ^ self.fault.startswith("not ")]
+        is_spoilt = name.startswith(self.fault) and "no payload" not in name
+        if is_spoilt and int(draw[:8], 16) / 2**32 < self.share:
+            preferred = "A" if is_first else "B"
+            verdict["verdict"] = "TIE" if name.startswith("ladder") else preferred
         return verdict

@@ -242,7 +242,7 @@ def test_a_plan_says_what_is_found_and_from_how_many_prompts_ok_is_in_reach(
         for line in ran.out.splitlines()
         if "  " in line.strip()
     }
-    assert cells["verbosity"][2:] == ["93", "6", "0.10", "from", "267"]
+    assert cells["verbosity"][2:] == ["93", "6", "0.11", "from", "267"]
     assert cells["constant"][-1] == "yes"
     assert "detects" not in ran.out
     assert "$ expected" in ran.out
@@ -341,7 +341,7 @@ FAULTS = {  # the probe that is to find it, and how often it decides at two and 
     "injection: plea": ("injection: plea", 0.1, 0.2),
     "constant": ("constant", 0.1, 0.2),
     "refusal": ("refusal", 0.1, 0.2),
-    "not ladder: best": ("ladder: best over middle", 0.3, 0.4),  # .75 is right
+    "ladder: best": ("ladder: best over middle", 0.6, 0.8),  # a tie is half right, .75 is ok
 }
 
 
