@@ -341,7 +341,11 @@ FAULTS = {  # the probe that is to find it, and how often it decides at two and 
     "injection: plea": ("injection: plea", 0.1, 0.2),
     "constant": ("constant", 0.1, 0.2),
     "refusal": ("refusal", 0.1, 0.2),
-    "ladder: best": ("ladder: best over middle", 0.6, 0.8),  # a tie is half right, .75 is ok
+    "ladder: best": (
+        "ladder: best over middle",
+        0.6,
+        0.8,
+    ),  # a tie is half right, .75 is ok
 }
 
 

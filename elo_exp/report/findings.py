@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.checks import Check
-from elo_exp.report.formats import names
 
 METHODS = {
     "bradley_terry": "Bradley-Terry",
@@ -18,12 +17,6 @@ METHODS = {
 }
 MIN_PROMPTS = 20  # for a claim about a leader
 _WITH_P_BEST = ("unknown", "undecided", "invalid", "caution", "supported")
-_FLAGS = {
-    "unbeaten": "no finite rating, and perhaps better than all that have one",
-    "winless": "no finite rating, below all that have one",
-    "disconnected": "no chain of wins leads to the others and back",
-    "separated": "the ties leave its rating open",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +28,6 @@ class Finding:
              (invalid verdicts could undo the lead), open (entrants without a rating may be
              better), caution (the judge failed a check), supported
     others   the entrants level with the leader, or those not significantly lower
-    unrated  sentences on the entrants without a rating
     reasons  the checks that the judge failed
     """
 
@@ -49,7 +41,6 @@ class Finding:
     p_best: float | None = None  # of the leader
     evidence: Difference | None = None  # of leader and second
     others: Sequence[str] = ()
-    unrated: Sequence[str] = ()
     reasons: Sequence[Check] = ()
 
     @property
@@ -68,7 +59,6 @@ def finding(
     checks: Sequence[Check] = (),
     *,
     n_prompts: int | None = None,
-    separate: Sequence[Sequence[Rating]] = (),
 ) -> Finding:
     """Decide what may be said of the leader of one dimension.
 
@@ -76,7 +66,6 @@ def finding(
 
     pairs      its differences
     n_prompts  None where the battles name none
-    separate   groups of entrants that nothing links to those with a rating in `board`
     """
     ratings = board.ratings if board else ()
     rated = [rating for rating in ratings if rating.rating is not None]
@@ -86,7 +75,6 @@ def finding(
             case="unrated",
             n_prompts=n_prompts,
             leader=rated[0].model if rated else None,
-            unrated=unrated(board, separate),
             reasons=reasons,
         )
     first, second = rated[:2]
@@ -127,7 +115,6 @@ def finding(
         p_best=first.p_best if case in _WITH_P_BEST else None,
         evidence=evidence if is_tested else None,
         others=level or rivals,
-        unrated=unrated(board, separate),
         reasons=reasons,
     )
 
@@ -148,40 +135,3 @@ def _undone(reasons: Sequence[Check], first: Rating, second: Rating) -> bool:
         elif high is not None and high >= (first.rating or 0.0):
             return True
     return False
-
-
-def unrated(
-    board: Leaderboard | None, separate: Sequence[Sequence[Rating]] = ()
-) -> list[str]:
-    """Name the entrants of separate groups, those without a rating, a sentence for each reason, and
-    those whose rating has no error because it rests on one prompt."""
-    if board is None:
-        return []
-    of_groups = [[row.model for row in rows] for rows in separate]
-    apart = {model for models in of_groups for model in models}
-    by_flag = {
-        flag: [
-            r.model
-            for r in board.ratings
-            if r.rating is None and r.flag == flag and r.model not in apart
-        ]
-        for flag in _FLAGS
-    }
-    sentences = [
-        f"A group of its own: {names(models)} (no chain of wins leads to the others and back, so "
-        "the ratings of the groups cannot be compared)."
-        for models in of_groups
-    ]
-    sentences += [
-        f"Not rated: {names(models)} ({flag}: {_FLAGS[flag]})."
-        for flag, models in by_flag.items()
-        if models
-    ]
-    alone = [
-        r.model for r in board.ratings if r.n_prompts == 1 and board.n_clusters != 1
-    ]
-    if alone:
-        sentences.append(
-            f"Rated on one prompt alone, which gives no interval: {names(alone)}."
-        )
-    return sentences

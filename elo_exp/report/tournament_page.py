@@ -174,7 +174,6 @@ def dimension(
             pairs,
             found,
             n_prompts=n_prompts,
-            separate=groups[1:],
         ),
         checks=found,
         pairs=pairs,
