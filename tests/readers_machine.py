@@ -152,6 +152,7 @@ SAYS = {
     "build_bank": r"^my_bank.jsonl: 24 medmcqa_open, 69 medqa, 4 curated$",
     "pre-commit": r"installed at .git/hooks/pre-commit",
     " --help": r"python -m elo_exp mode=headline judge=opus",
+    "experiment=audit .*plan=true": r"^plan: judge (.*\n)+  ok in reach: ",
     "plan=true": r"^plan: judge (.*\n)+  detects: ",
     "action=wait": r"^nothing under way",
     "action=cancel": r"^nothing is left to end",
@@ -166,6 +167,7 @@ SAYS = {
 WRITES = {
     "experiment=arena": ["elo_ratings.json", "battles.jsonl"],
     "experiment=oracle": ["estimates.json", "weight_diagnostics.json"],
+    "experiment=audit": ["audit.json", "verdicts.jsonl", "report.html"],
     "experiment=compare": ["compare.json", "compare.csv"],
     "experiment=export": ["factuality/evalica.csv"],
     "battles=[": ["ratings.json", "report.html"],

@@ -213,7 +213,9 @@ def test_every_question_is_on_file_with_its_verdicts(audited: Ran):
 def test_the_page_shows_results_examples_and_what_is_left_out(audited: Ran):
     page = Reader((audited.run_dir / "report.html").read_text(encoding="utf-8"))
     assert "How far can lexical be trusted?" in page.said
-    assert ["position", "+0.50", "0.41 to 0.59"] in [row[:3] for row in page.cells]
+    assert ["position", "biased", "+0.50", "0.41 to 0.59"] in [
+        row[:4] for row in page.cells
+    ]
     assert "confidence on calibration: it is what this rubric asks about." in page.said
     assert page.said.count("x shown first: the first is better.") >= 2
     assert {"The clearest examples", "By form", "Labelled pairs"} <= set(page.headings)

@@ -40,7 +40,7 @@ class Asked:
     judgment: Judgment | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Measure:
     """value  what a valid judgment tells, from 0 to 1; None: nothing"""
 
@@ -89,20 +89,16 @@ def measures(asked: Sequence[Asked], delta: float) -> list[Measure]:
             if (controls or is_ladder) and not one.question.is_control:
                 form = f"{name}: {one.question.form}"
                 groups.setdefault(form, [*controls]).append(one)
-    found: list[tuple[str, Kind, float, list[Asked], Value]] = [
-        (name, own[0].kind, own[0].bound, own, _value(own[0]))
+    found = [
+        Measure(name, own[0].kind, own[0].bound, own, _value(own[0]))
         for name, own in groups.items()
     ]
     plain = [one for one in asked if not one.question.is_control]
     in_both = [one for one in plain if one.question.both_orders]
     again = [one for one in plain if any(query.repeat == 1 for query in one.queries)]
-    found.append(("position", "bias", delta, in_both, _first_shown))
-    found.append(("retest", "floor", SAME, again, _same))
-    return [
-        Measure(name=name, kind=kind, bound=bound, asked=own, value=value)
-        for name, kind, bound, own, value in found
-        if own
-    ]
+    found.append(Measure("position", "bias", delta, in_both, _first_shown))
+    found.append(Measure("retest", "floor", SAME, again, _same))
+    return [measure for measure in found if measure.asked]
 
 
 # What a judgment tells

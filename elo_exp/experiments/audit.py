@@ -38,6 +38,7 @@ from elo_exp.types import Count, Dollars, Integer, Positive, Share
 
 GOLD = "gold"
 _WHAT = "audit verdicts"
+_RANKED = {"answer": 3, "hedge": 2, "abstain": 3}  # levels, by expected behaviour
 _LESS_EQUAL = (
     -0.1
 )  # the least difference of equal verdicts that is ok under a paraphrase
@@ -236,9 +237,8 @@ class AuditJudge:
             levels = tuple(level.answer(prompt) for level in self.levels.values())
             n_ranked = 3 if prompt.gold_answer else 0
             if rubric.shows_expected_behavior:
-                is_known = prompt.expected_behavior and not prompt.gold_answer
-                n_hedge = 2 if prompt.expected_behavior == "hedge" else 3
-                n_ranked = n_hedge if is_known else 0
+                known = _RANKED.get(prompt.expected_behavior or "", 0)
+                n_ranked = 0 if prompt.gold_answer else known
             name = prompt.prompt_id
             case = Case(prompt_id=name, levels=levels, n_ranked=n_ranked, seed=seed)
             if len(set(levels)) == len(levels):
