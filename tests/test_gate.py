@@ -122,6 +122,7 @@ def test_the_exit_code_is_the_verdict(
     comment = (folder / "gate.md").read_text(encoding="utf-8")
     assert comment.startswith(f"## Gate: {verdict}\n") and comment in ran.out
     assert "\nWorst prompts:\n" in comment
+    assert "Judge not audited" in comment
     assert ("at least 20 prompts" in comment) == (code == 3)
     assert ran.read("gate.json")["verdict"] == verdict
     page = (ran.run_dir / "report.html").read_text(encoding="utf-8")

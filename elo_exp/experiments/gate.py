@@ -23,7 +23,7 @@ from elo_exp.analysis.power import assumed_sigma, prompts_needed
 from elo_exp.arrays import Array
 from elo_exp.data.pairing import outcome
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Judged, Pairwise, answer_share
+from elo_exp.experiments.judged import Judged, Pairwise, answer_share, audits
 from elo_exp.files import write_json, write_whole
 from elo_exp.ratings.bradley_terry import POINTS
 from elo_exp.records import Judgment, Prompt, Record, UserError
@@ -189,6 +189,7 @@ class Gate(Pairwise):
             "orders": self.judging.orders,
             **dataclasses.asdict(self.gate),
             "dimensions": rows,
+            "audits": audits(self.judge, self._rubrics, judgments, store),
             "n_invalid": sum(q.n_invalid for q in quality),
             "dollars": paid(dataclasses.asdict(store.usage)),
             "worst": [
