@@ -55,6 +55,9 @@ def test_floors_and_shares_are_decided_on_their_own_side():
     worked = decided(*wrong, kind="share", bound=0.3)
     expected = stats.ttest_1samp(wrong, 0.3, alternative="greater").pvalue
     assert worked.p_value == pytest.approx(expected)
+    ladder = Contrasts(probe="l", kind="floor", bound=0.75, values=np.ones(20))
+    (perfect,) = decide([ladder], delta=0.05)
+    assert perfect.low < 1.0 == perfect.high
 
 
 def test_holm_counts_all_probes_but_the_reported():

@@ -59,7 +59,7 @@ class Result(Record):
     """The decision on one probe.
 
     n          prompts with a contrast
-    low, high  of the 90 % interval (of 1 - 2 alpha) of the mean contrast
+    low, high  of the 90 % interval (of 1 - 2 alpha) of the mean contrast, within what it can be
     p_value    that there is a bias, or that the bound is passed; adjusted for all probes (Holm)
     verdict    ok, biased, cannot tell, reported
     need       prompts that decide with 80 % power; None where decided or too close to the bound
@@ -132,7 +132,8 @@ def _result(
     estimate = float(contrasts.values.mean())
     error, df = _std_error(contrasts.values, _PSEUDO_PROMPTS)
     half = float(t_quantile(df, level=1 - 2 * alpha)) * error
-    low, high = estimate - half, estimate + half
+    least = 0.0 if contrasts.kind in ("share", "floor") else -1.0
+    low, high = max(estimate - half, least), min(estimate + half, 1.0)
     result = replace(
         result, estimate=estimate, low=low, high=high, p_value=known(p_value)
     )
