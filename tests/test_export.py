@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.files import write_jsonl
+from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.ratings.bradley_terry import POINTS
-from tests.commands import Ran, attempt, run
+from tests.commands import Ran, run
 from tests.standings import tournament
 
 QUICK = ("tracker=local", "figures=false", "elo.n_perms=2")
@@ -60,19 +60,9 @@ def test_inspect_gets_each_entrants_share_of_the_verdicts_on_a_prompt(
     exported: tuple[Ran, Path],
 ):
     _, to = exported
-    lines = {
-        model: [json.loads(line) for line in path.read_text().splitlines()]
-        for model in "abc"
-        for path in [to / f"inspect_{model}.jsonl"]
-    }
-    by_prompt = zip(*lines.values(), strict=True)
-    for scores in by_prompt:  # as precomputed_scores reads them
-        assert len({row["id"] for row in scores}) == 1
-        assert sum(row["value"] for row in scores) == pytest.approx(1.5)
-    assert [len(some) for some in lines.values()] == [30, 30, 30]
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path: Path):
-    ran = attempt("experiment=export", "folder=nowhere", folder=tmp_path)
-    assert ran.code == 2
-    assert "found no manifest.json in nowhere" in ran.err
+    files = (to / f"inspect_{model}.jsonl" for model in "abc")
+    lines = [[row for _, row in read_jsonl(file)] for file in files]
+    for rows in zip(*lines, strict=True):  # as precomputed_scores reads them
+        assert len({row["id"] for row in rows}) == 1
+        assert sum(row["value"] for row in rows) == pytest.approx(1.5)
+    assert len(lines[0]) == 30

@@ -49,9 +49,6 @@ def difference(some: list[Score]) -> Difference:
     return found
 
 
-THREE = rows(a=[1, 0, 0.5, 1], b=[0, NAN, 1, 0], c=[1, 1, 1, 0])
-
-
 def standings(some: list[Score]) -> Standings:
     return of_scores(some, allow_missing=False)
 
@@ -67,8 +64,6 @@ def test_by_hand():
     assert pair.std_error == pytest.approx(math.sqrt(1 / 12))
     # Two items tell them apart, and ann has both: (2 x 1/4) / 2
     assert found.parameters["mcnemar_mid_p"] == pytest.approx(0.25)
-    assert found.parameters["n_only_first"] == 2
-    assert found.parameters["n_only_second"] == 0
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=3))
@@ -120,20 +115,12 @@ def test_draws_of_an_item_are_averaged_before_anything_else():
     assert found.n_clusters == 4
 
 
-@given(st.permutations(THREE))
-def test_the_order_of_the_rows_does_not_matter(some):
-    assert board(some).ratings == board(THREE).ratings
-
-
 def test_a_missing_score_is_not_zero_and_leaves_its_item_out():
     found = board(rows(ann=[1, 1, 0, 1], bob=[0, 1, 0, NAN]))
     assert found.rating == pytest.approx([2 / 3, 1 / 3])
     assert found.n_battles.tolist() == [4, 3]
     assert found.parameters["n_common"] == 3
     assert found.parameters["n_missing"] == 1
-    draws = rows(ann=[1, 0, 1], bob=[0, 1, 0])
-    missing = replace(draws[0], value=None, draw="2")
-    assert board([*draws, missing]).rating == pytest.approx(board(draws).rating)
 
 
 def test_few_items_in_common_are_refused_unless_allowed():
@@ -143,9 +130,6 @@ def test_few_items_in_common_are_refused_unless_allowed():
     ):
         board(some)
     assert board(some, allow_missing=True).rating.tolist() == [0.5, 0.0]
-    nothing = rows(ann=[1, NAN], bob=[NAN, 1])
-    with pytest.raises(UserError, match="found 0 of 2 items"):
-        board(nothing, allow_missing=True)
 
 
 @pytest.mark.parametrize("values", [[1.0] * 30, [0.1] * 30])
@@ -164,10 +148,11 @@ def test_console_and_file_say_what_was_compared():
     assert "accuracy, 80 items: a leads by about 0." in text
     assert "80 of 80 items in common." in text
     assert "Elo and other ratings of battles are not computed" in text
-    assert "significant   3 of 3 pairwise differences (Holm" in text
     written = ratings_json(found)["dimensions"]["accuracy"]["mean_score"]
     assert written["unit"] == "score"
     assert [row["rank"] for row in written["ratings"]] == [1, 2, 3]
+    two = tournament_console.text(standings([r for r in three if r.entrant != "b"]))
+    assert "McNemar’s mid-p test: p < .001." in " ".join(two.split())
     few = tournament_console.text(standings([r for r in three if int(r.item) < 12]))
     assert "accuracy, 12 items: too few items to rank" in few
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
@@ -47,6 +48,8 @@ def read(
             for row in own if cluster else ():
                 row.cluster = str(row.columns[cluster])
                 row.item += f" in {row.cluster}"
+        except UserError:
+            raise
         except Exception as error:
             words = " ".join(str(error).splitlines()[-3:-1]) or repr(error)
             raise UserError(
@@ -56,11 +59,10 @@ def read(
         for row in own if pairs & entrants else ():
             row.entrant += f" ({path.name})"
         entrants |= pairs
-        n, n_used = len(own), sum(row.value is not None for row in own)
-        words = (
-            f"{path}: read as {one.name}: {n_used} of {n} scores used; {one.assumes}"
-        )
-        logger.info("%s", words)
+        values = np.array([row.value for row in own], dtype=np.float64)
+        n, n_used = len(own), int(np.isfinite(values).sum())
+        words = f"{n_used} of {n} scores used; {one.assumes}"
+        logger.info("%s: read as %s: %s", path, one.name, words)
         counts = {"n_rows": n, "n_used": n_used, "remarks": [one.assumes]}
         facts.append({"file": str(path), "format": one.name, **counts})
         found += own

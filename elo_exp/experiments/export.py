@@ -28,18 +28,17 @@ class Export:
         for name, battles in runs.read([self.folder]).runs[0].battles().items():
             to, rows = context.run_dir / safe_name(name), list(verdicts(battles))
             written.append(write_csv(to / "evalica.csv", rows))
-            for model in battles.models:
-                won: dict[str, list[float]] = {}
-                for row in rows:
-                    if model in (row["left"], row["right"]):
-                        score = _SCORES[row["winner"]]
-                        own = score if row["left"] == model else 1.0 - score
-                        won.setdefault(row["prompt"], []).append(own)
-                scores = (
-                    {"id": prompt, "value": fmean(own)} for prompt, own in won.items()
-                )
+            won: dict[str, dict[str, list[float]]] = {}
+            for row in rows:
+                score = _SCORES[row["winner"]]
+                for model, own in (row["left"], score), (row["right"], 1.0 - score):
+                    won.setdefault(model, {}).setdefault(row["prompt"], []).append(own)
+            for model, by_prompt in won.items():
+                shares = [
+                    {"id": p, "value": fmean(own)} for p, own in by_prompt.items()
+                ]
                 path = to / f"inspect_{safe_name(model)}.jsonl"
-                written.append(write_jsonl(path, scores))
+                written.append(write_jsonl(path, shares))
         text = f"{len(written)} files for evalica and inspect_ai"
         return Report(headline=math.nan, text=text, artifacts=written)
 

@@ -121,6 +121,7 @@ def rating_table(found: Found, dimension: str) -> tuple[list[str], list[list[str
     models = dict.fromkeys(
         model for method, model, _ in by_place if method == found["method"]
     )
+    digits = 3 if found["method"] == "mean_score" else 0
     rows = []
     for model in models:
         name = model
@@ -131,11 +132,13 @@ def rating_table(found: Found, dimension: str) -> tuple[list[str], list[list[str
             cells = [
                 name,
                 str(n),
-                row["flag"] or NONE if row["rating"] is None else number(row["rating"]),
-                between(row["ci_low"], row["ci_high"]),
+                row["flag"] or NONE
+                if row["rating"] is None
+                else number(row["rating"], digits),
+                between(row["ci_low"], row["ci_high"], digits),
                 _ranks(row),
-                number(row["shift"], sign=True),
-                between(row["shift_ci_low"], row["shift_ci_high"]),
+                number(row["shift"], digits, sign=True),
+                between(row["shift_ci_low"], row["shift_ci_high"], digits),
                 p_value(row["shift_p_holm"]),
             ]
             elo = by_place.get(("elo", model, run), {"rating": None})
