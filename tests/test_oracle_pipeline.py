@@ -137,10 +137,9 @@ def test_the_weights_of_a_clone_are_exactly_one(told: Told):
         targets = row["target_logps"]
         assert targets.pop("tiny_clone") == row["total_logprob"]
         assert row["total_logprob"] not in targets.values()
-    drawn, cloned = told.report.facts["collection"]["checks"]
+    (drawn,) = told.report.facts["collection"]["checks"]
     assert (drawn["n_checked"], drawn["allowed"]) == (N_PROMPTS, 1e-4)
     assert drawn["max_difference"] < 1e-3
-    assert (cloned["n_checked"], cloned["max_difference"]) == (20, 0.0)
 
 
 def test_the_files_are_those_that_recorded_answers_are_read_from(

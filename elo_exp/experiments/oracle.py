@@ -390,7 +390,6 @@ class Oracle(Judged):
             allow_missing=self.allow_missing,
             check_nats=chosen.check_nats,
             check_answers=chosen.check_answers,
-            seed=chosen.seed,
         )
 
     def _prompts(self, rubrics: Sequence[ScoreRubric]) -> list[Prompt]:

@@ -41,7 +41,7 @@ class LoggedDataBuilder:
                    none where every entrant is estimated from its own answers alone
     check_nats     by how many nats a token teacher forcing may differ from the log-probabilities
                    at generation; None: by what rounds in their arithmetic
-    check_answers  number of answers for which clones are forced anew
+    check_answers  number of answers for which that is checked before the others are forced
     """
 
     prompts: Sequence[Prompt]
@@ -54,7 +54,6 @@ class LoggedDataBuilder:
     allow_missing: bool
     check_nats: float | None
     check_answers: int
-    seed: int
 
     @property
     def logging_policy(self) -> str | None:
@@ -129,22 +128,13 @@ class LoggedDataBuilder:
             self.policies,
             self.store,
             check_nats=self.check_nats,
+            check_answers=self.check_answers,
         )
-        checks = [
-            pipeline.generation_check(
-                logged[first], logprobs[first], allowed=self.check_nats
-            ),
-            pipeline.clone_check(
-                prompts,
-                logged[first],
-                self.policies,
-                logging_policy=first,
-                n_answers=self.check_answers,
-                seed=self.seed,
-            ),
-        ]
+        check = pipeline.generation_check(
+            logged[first], logprobs[first], allowed=self.check_nats
+        )
         targets = [name for name in self.entrants if name != first]
-        return {**logged, **self._generate(prompts, targets)}, logprobs, checks
+        return {**logged, **self._generate(prompts, targets)}, logprobs, [check]
 
     def _generate(self, prompts: Sequence[Prompt], names: Sequence[str]) -> Responses:
         entrants = {name: self.entrants[name] for name in names}

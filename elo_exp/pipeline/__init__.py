@@ -6,7 +6,6 @@ Calling a stage twice gives the same result, and costs nothing the second time.
 from elo_exp.pipeline.forcing import (
     LogprobCheck,
     as_policies,
-    clone_check,
     generation_check,
     n_forced,
     teacher_force,
@@ -44,7 +43,6 @@ __all__ = [
     "assume_responses",
     "cancel",
     "check_before_answers",
-    "clone_check",
     "collect",
     "generate",
     "generation_check",

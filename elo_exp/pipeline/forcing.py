@@ -1,18 +1,15 @@
 """Teacher-force the logging policy's answers under every policy, where the store lacks the result.
 
-One comparison guards them twice: a forced answer's are those recorded when it was drawn, and a
-clone's are equal to the logging policy's.
+One check guards the log-probabilities: a forced answer's are those recorded when it was drawn.
 """
 
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from elo_exp import models
-from elo_exp.entrants import Entrant, LoadedEntrant, Policy
+from elo_exp.entrants import Entrant, Policy
 from elo_exp.pipeline.generating import by_load
 from elo_exp.progress import track
 from elo_exp.records import (
@@ -28,21 +25,17 @@ from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 
-_N_FIRST = 8  # answers that are forced and checked before the others
-
 Totals = Mapping[str, float | None]  # log-probability in nats, by prompt_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogprobCheck(Record):
-    """A comparison of answers' log-probabilities that should be equal.
+    """A comparison of answers' log-probabilities as drawn and as forced.
 
-    differences      what is compared, in words
     mean_difference  in nats a token; at most `allowed`
     max_difference   of an answer, in nats
     """
 
-    differences: str
     n_checked: int
     mean_difference: float
     max_difference: float
@@ -81,28 +74,30 @@ def teacher_force(
     store: Store,
     *,
     check_nats: float | None,
+    check_answers: int,
 ) -> dict[str, Totals]:
     """Return the log-probability of each response under each policy.
 
     It is None, with a warning, where prompt and answer exceed the policy's context. Clones share
     what is stored, and policies with equal weights one load.
 
-    responses   of the logging policy, by prompt_id, with recorded tokens
-    check_nats  of `generation_check`, which the first answers have to pass before the rest is
-                forced
+    responses      of the logging policy, by prompt_id, with recorded tokens
+    check_nats     what `generation_check` allows
+    check_answers  answers that have to pass it before the rest is forced
     """
     by_id = {p.prompt_id: p for p in prompts if p.prompt_id in responses}
-    first = dict(list(by_id.items())[:_N_FIRST])
+    ids, drawn_by = list(by_id), {r.entrant_id for r in responses.values()}
     usage = store.usage
     usage.logprobs_wanted += len(policies) * len(by_id)
 
     def force(name: str) -> Totals:
-        policy = policies[name]
-        totals = _totals(name, policy, first, responses, store)
-        if any(responses[i].entrant_id == policy.entrant_id for i in first):
-            generation_check(responses, totals, allowed=check_nats)
-        rest = {i: prompt for i, prompt in by_id.items() if i not in first}
-        return {**totals, **_totals(name, policy, rest, responses, store)}
+        totals: dict[str, float | None] = {}
+        for some in (ids[:check_answers], ids[check_answers:]):
+            part = {i: by_id[i] for i in some}
+            totals |= _totals(name, policies[name], part, responses, store)
+            if policies[name].entrant_id in drawn_by:
+                generation_check(responses, totals, allowed=check_nats)
+        return totals
 
     totals = by_load(policies, force)
     logger.info(
@@ -175,54 +170,13 @@ def _keys(
     return keys
 
 
-def clone_check(
-    prompts: Sequence[Prompt],
-    responses: Mapping[str, Response],
-    policies: Mapping[str, Policy],
-    *,
-    logging_policy: str,
-    n_answers: int,
-    seed: int,
-) -> LogprobCheck:
-    """Compare the logging policy's log-probabilities with its clones', which give weights of 1.
-
-    A sample of `n_answers` responses is forced anew, without the store, and each policy loads its
-    weights anew; those behind a server have none to load. Raises UserError where one differs.
-    """
-    by_id = {p.prompt_id: p for p in prompts if p.prompt_id in responses}
-    drawn = random.Random(seed).sample(sorted(by_id), min(n_answers, len(by_id)))
-
-    def totals(policy: Policy) -> Totals:
-        forced = policy.teacher_force(by_id, [responses[i] for i in drawn])
-        return {made.prompt_id: made.total_logprob for made in forced}
-
-    key = policies[logging_policy].logprob_key(prompts[0])
-    found: dict[str, Totals] = {}
-    for name, policy in policies.items():
-        if policy.logprob_key(prompts[0]) == key and isinstance(policy, LoadedEntrant):
-            models.release()
-            found[name] = totals(policy)
-            models.release()
-    expected = found.pop(logging_policy, {})
-    return _compare(
-        [
-            (responses[i], expected[i], total)
-            for clone in found.values()
-            for i, total in clone.items()
-        ],
-        differences=f"log-probabilities of {logging_policy} and its clones",
-        allowed=0.0,
-        hint="Force both on one machine with one version of each library; on a GPU take "
-        "device=cpu.",
-    )
-
-
 def generation_check(
     responses: Mapping[str, Response], forced: Totals, *, allowed: float | None
 ) -> LogprobCheck:
     """Compare the log-probabilities recorded when answers were drawn with the forced ones.
 
-    forced   by prompt_id, under the policy that drew the responses
+    forced   by prompt_id, under the policy that drew the responses; those that are None are left
+             out
     allowed  mean difference in nats a token; None: 1e-4 where answers were drawn in float32, .02 in
              other arithmetic
     Raises UserError where they differ by more.
@@ -230,42 +184,23 @@ def generation_check(
     if allowed is None:
         dtypes = {r.diagnostics.get("dtype") for r in responses.values()}
         allowed = 1e-4 if dtypes == {"float32"} else 0.02
-    return _compare(
-        [
-            (responses[i], responses[i].diagnostics["total_logprob"], total)
-            for i, total in forced.items()
-        ],
-        differences="log-probabilities as drawn and as forced",
-        allowed=allowed,
-        hint="What is scored is not what was drawn: check temperature, chat template and tokenizer "
-        "of the policy and its server, or allow it with oracle.check_nats.",
-    )
-
-
-def _compare(
-    pairs: Sequence[tuple[Response, float | None, float | None]],
-    *,
-    differences: str,
-    allowed: float,
-    hint: str,
-) -> LogprobCheck:
-    """Compare pairs of an answer's log-probabilities; unknown ones are left out."""
-    apart = [
-        (abs(one - other), len(response.diagnostics["token_ids"]))
-        for response, one, other in pairs
-        if one is not None and other is not None
-    ]
-    nats, n_tokens = (sum(some) for some in zip((0.0, 0), *apart, strict=True))
+    apart, n_tokens = [0.0], 0
+    for i, total in forced.items():
+        if total is not None:
+            drawn = responses[i].diagnostics
+            apart.append(abs(drawn["total_logprob"] - total))
+            n_tokens += len(drawn["token_ids"])
     check = LogprobCheck(
-        differences=differences,
-        n_checked=len(apart),
-        mean_difference=nats / max(n_tokens, 1),
-        max_difference=max((nats for nats, _ in apart), default=0.0),
+        n_checked=len(apart) - 1,
+        mean_difference=sum(apart) / max(n_tokens, 1),
+        max_difference=max(apart),
         allowed=allowed,
     )
     if check.mean_difference > allowed:
         raise UserError(
-            f"{differences}: {check.n_checked} answers differ by {check.mean_difference:.2g} nats "
-            f"a token on average, more than {allowed:g}. {hint}"
+            f"log-probabilities as drawn and as forced: {check.n_checked} answers differ by "
+            f"{check.mean_difference:.2g} nats a token on average, more than {allowed:g}. What is "
+            "scored is not what was drawn: check temperature, chat template and tokenizer of the "
+            "policy and its server, or allow it with oracle.check_nats."
         )
     return check
