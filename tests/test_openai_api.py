@@ -14,13 +14,10 @@ from typing import Any
 
 import pytest
 
-from elo_exp.api.costs import is_counted
 from elo_exp.api.openai import (
     OpenAiApi,
     check_extra_body,
-    stop_reason_of,
-    text_of,
-    usage_of,
+    parse_completion,
 )
 from elo_exp.api.transport import (
     NO_CONNECTION,
@@ -109,12 +106,8 @@ def test_a_completion_in_a_shape_of_the_servers_own_is_read_without_a_warning():
         outcomes=lambda params, n: Body(json.dumps(ODD).encode())
     ) as server:
         assert api(server.url).send(PARAMS) == ODD
-    assert (text_of(ODD), stop_reason_of(ODD, max_tokens=50)) == ("Yes.", "eos")
-    assert usage_of(ODD) == {
-        "cache_read_tokens": 0,
-        "input_tokens": 7,
-        "output_tokens": 0,
-    }
+    read = parse_completion(ODD, max_tokens=50)
+    assert (read.text, read.stop_reason, read.usage) == ("Yes.", "eos", {})
 
 
 PARTS = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "Yes."}]
@@ -129,10 +122,11 @@ def test_the_text_of_a_completion_is_its_content_after_its_thought(
     content: Any, text: str
 ):
     message = {"content": content, "reasoning_content": None}
-    assert text_of({"choices": [{"message": message}]}) == text
+    completion = {"choices": [{"message": message}]}
+    assert parse_completion(completion, max_tokens=50).text == text
     message["reasoning_content"] = "I think"
     closing = "</think>" if text else ""
-    said = text_of({"choices": [{"message": message}]})
+    said = parse_completion(completion, max_tokens=50).text
     assert said == f"<think>I think{closing}{text}"
 
 
@@ -158,7 +152,7 @@ def test_why_a_completion_ended_is_said_as_of_claude(
         {"finish_reason": finish_reason} if finish_reason else {}
     )
     completion = {"choices": [choice], "usage": usage}
-    assert stop_reason_of(completion, max_tokens=50) == reason
+    assert parse_completion(completion, max_tokens=50).stop_reason == reason
 
 
 def usage(prompt: Any, completion: Any, cached: Any = 0) -> dict[str, Any]:
@@ -183,8 +177,9 @@ def test_tokens_are_counted_by_class_and_odd_counts_count_nothing(
     given: Any, tokens: tuple[int, int, int], counted: bool
 ):
     names = ("cache_read_tokens", "input_tokens", "output_tokens")
-    assert usage_of({"usage": given}) == dict(zip(names, tokens, strict=True))
-    assert is_counted({"usage": given}) == counted
+    completion = {"choices": [{"message": {}}], "usage": given}
+    usage = dict(zip(names, tokens, strict=True)) if counted else {}
+    assert parse_completion(completion, max_tokens=50).usage == usage
 
 
 # Errors
@@ -270,7 +265,7 @@ def test_a_200_that_is_no_completion_or_an_error_is_doubtful(
 def test_an_error_that_is_null_spoils_no_completion():
     content = failing({"error": None}, finish_reason="stop", error=None)
     with OpenAiServer(outcomes=lambda params, n: Body(content)) as server:
-        assert text_of(api(server.url).send(PARAMS)) == ""
+        assert parse_completion(api(server.url).send(PARAMS), max_tokens=50).text == ""
 
 
 def test_without_a_connection_nothing_was_accepted(nobody: str):

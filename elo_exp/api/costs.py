@@ -98,20 +98,15 @@ def _n_bytes(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
-def token_prices(
-    *,
-    input_usd_per_million: float,
-    output_usd_per_million: float,
-    cached_input_usd_per_million: float,
-) -> Prices:
-    """Prices of a model whose prompt cache is never asked for; what the server finds there is
-    `cached` input."""
+def token_prices(tokens_in: float, tokens_out: float, cached: float) -> Prices:
+    """Prices in dollars per million tokens of a model whose prompt cache is never asked for; what
+    the server finds there is `cached` input."""
     return Prices(
-        input=input_usd_per_million,
-        output=output_usd_per_million,
-        cache_write_5m=input_usd_per_million,
-        cache_write_1h=input_usd_per_million,
-        cache_read=cached_input_usd_per_million,
+        input=tokens_in,
+        output=tokens_out,
+        cache_write_5m=tokens_in,
+        cache_write_1h=tokens_in,
+        cache_read=cached,
         batch_factor=1.0,
         min_cacheable_tokens=0,
     )

@@ -69,6 +69,7 @@ def check_extra_body(extra_body: Mapping[str, Any] | None) -> None:
             )
 
 
+@dataclass(eq=False)
 class OpenAiApi:
     """The server at `base_url`. Its errors are those of api/transport, and none of the SDK's.
 
@@ -78,21 +79,16 @@ class OpenAiApi:
     part             what asks, in the words of the configuration: judge, or entrant.NAME
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        *,
-        key_variable: str | None,
-        timeout_seconds: float,
-        part: str,
-    ) -> None:
-        check_base_url(base_url)
-        if key_variable is not None:
-            check_variable(key_variable)
-        self.endpoint = base_url.rstrip("/")
-        self._key_variable = key_variable
-        self._timeout_seconds = timeout_seconds
-        self._part = part
+    base_url: str
+    key_variable: str | None
+    timeout_seconds: float
+    part: str
+
+    def __post_init__(self) -> None:
+        check_base_url(self.base_url)
+        if self.key_variable is not None:
+            check_variable(self.key_variable)
+        self.endpoint = self.base_url.rstrip("/")
 
     @cached_property
     def _client(self) -> OpenAI:
@@ -100,7 +96,7 @@ class OpenAiApi:
         client: OpenAI = sdk.OpenAI(
             api_key=key,
             base_url=self.endpoint,
-            timeout=self._timeout_seconds,
+            timeout=self.timeout_seconds,
             max_retries=0,  # api/requests retries, and counts what a loss may cost
             # whatever else the environment would have it send
             default_headers={"Authorization": f"Bearer {key}"},
@@ -109,15 +105,15 @@ class OpenAiApi:
         return client
 
     def _key(self) -> str:
-        if self._key_variable is None:
+        if self.key_variable is None:
             return _NO_KEY
-        if key := read_key(self._key_variable):
+        if key := read_key(self.key_variable):
             return key
-        name = self._key_variable
+        name = self.key_variable
         raise UserError(
-            f"{name}: not set, and {self._part}.key_variable names it. Put the key into the "
+            f"{name}: not set, and {self.part}.key_variable names it. Put the key into the "
             f"environment, or as {name}=... into a file .env here; a server that asks for no key "
-            f"wants {self._part}.key_variable=null."
+            f"wants {self.part}.key_variable=null."
         )
 
     def send(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,7 +121,7 @@ class OpenAiApi:
         DoubtfulError."""
         create = self._client.chat.completions.with_raw_response.create
         with submitting(_sdk(), self._describe):
-            message = within(self._timeout_seconds, lambda: json_of(create(**params)))
+            message = within(self.timeout_seconds, lambda: json_of(create(**params)))
         match message:
             case {"choices": [{"message": dict()} as choice, *_]}:
                 pass
@@ -164,50 +160,49 @@ class OpenAiApi:
         """
         import httpx2
 
-        sdk, seconds, names = _sdk(), min(_LISTING_SECONDS, self._timeout_seconds), []
+        sdk, seconds = _sdk(), min(_LISTING_SECONDS, self.timeout_seconds)
+        problem, names = "", []
         patient = self._client.with_options(timeout=seconds, max_retries=2)
         try:
             listed = patient.models.with_raw_response.list().http_response.json()
             names = [str(row["id"]) for row in listed["data"] or []]
         except sdk.APIStatusError as error:
-            status, problem = error.status_code, ""
+            status = error.status_code
             if status in (502, 503, 504):  # it is not there, or still loading
-                problem = f"has no answers now ({self._describe(error)})"
+                problem = f"has no answers now ({self._describe(error)}). Nothing"
             elif status == 401 and "scope" not in str(error.body):
-                problem = f"refuses (401): {self._describe(error)}"
-            if problem:
-                raise UserError(
-                    f"{self.endpoint} {problem}. Nothing was spent."
-                ) from None
-            # a gateway may have no list, and a key may be good for completions and nothing else
-            logger.info(
-                "%s does not list its models (%d); going on", self.endpoint, status
-            )
+                problem = f"refuses (401): {self._describe(error)}. Nothing"
+            else:
+                # a gateway may have no list, and a key may be good for completions and nothing else
+                text = "%s does not list its models (%d); going on"
+                logger.info(text, self.endpoint, status)
         except (sdk.APIError, httpx2.HTTPError) as error:
-            raise UserError(
-                f"{self.endpoint} cannot be reached ({brief(error)}). Check that the server runs, "
-                f"and {self._part}.base_url; nothing was spent."
-            ) from None
+            problem = (
+                f"cannot be reached ({brief(error)}). Check that the server runs, and "
+                f"{self.part}.base_url; nothing"
+            )
         except (ValueError, TypeError, LookupError, AttributeError):
-            raise UserError(
-                f"{self.endpoint} does not answer as an OpenAI-compatible API does. Check "
-                f"{self._part}.base_url, which mostly ends in /v1; nothing was spent."
-            ) from None
+            problem = (
+                "does not answer as an OpenAI-compatible API does. Check "
+                f"{self.part}.base_url, which mostly ends in /v1; nothing"
+            )
+        if problem:
+            raise UserError(f"{self.endpoint} {problem} was spent.")
         if names and model not in names:
             named = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
             text = "warning: %s.model: %s does not list %s; it lists %s"
-            logger.warning(text, self._part, self.endpoint, model, named)
+            logger.warning(text, self.part, self.endpoint, model, named)
 
     def _describe(self, error: Any) -> str:
         """What the server says, and what to do. A server may quote the key that it refuses."""
         status, code = error.status_code, error.code
         words = error_words(error.body).replace(self._client.api_key, "[the key]")
-        hint = HINTS.get(status, "").format(part=self._part, key=self._key_variable)
+        hint = HINTS.get(status, "").format(part=self.part, key=self.key_variable)
         if status == 401:
             words = "the key is not accepted"
-            if self._key_variable is None:
+            if self.key_variable is None:
                 hint = (
-                    f"It asks for a key: set {self._part}.key_variable to the name of the variable "
+                    f"It asks for a key: set {self.part}.key_variable to the name of the variable "
                     "that holds it"
                 )
         elif status == 404:
@@ -229,52 +224,39 @@ def _sdk() -> ModuleType:
 
 
 def parse_completion(message: Mapping[str, Any], *, max_tokens: int) -> Completion:
-    """What a chat completion says; one that was cut off at `max_tokens` may not say so."""
-    return Completion(
-        text=text_of(message),
-        stop_reason=stop_reason_of(message, max_tokens=max_tokens),
-        usage=usage_of(message) if is_counted(message) else {},
-        model=str(message["model"]) if message.get("model") else None,
-    )
+    """What a chat completion says.
 
-
-def text_of(message: Mapping[str, Any]) -> str:
-    """The content of a completion, or the text among its parts; after the thought that some servers
-    send beside it, if there is one."""
-    reply = message["choices"][0]["message"]
-    text = whole_text(reply.get("content"))
-    thought = whole_text(reply.get("reasoning") or reply.get("reasoning_content"))
-    closing = "</think>" if text else ""
-    return f"<think>{thought}{closing}{text}" if thought else text
-
-
-def stop_reason_of(message: Mapping[str, Any], *, max_tokens: int) -> str:
-    """Why a completion ended, in the words of a JudgeReply: end_turn, max_tokens, refusal, or the
-    server's own.
-
-    Where the server does not say, it was cut off if it has as many tokens as were allowed.
+    text         after the thought that some servers send beside it, if there is one
+    stop_reason  as in a JudgeReply, or the server's own. Where the server does not say, an answer
+                 was cut off if it has as many tokens as were allowed
+    usage        tokens that the server found in its prompt cache are not input tokens
     """
     choice = message["choices"][0]
-    if choice["message"].get("refusal"):
-        return "refusal"
-    if (reason := choice.get("finish_reason")) is None:
-        n_tokens_out = n_tokens(message, "usage", "completion_tokens")
-        return "max_tokens" if n_tokens_out >= max_tokens else "end_turn"
-    return _STOP_REASONS.get(str(reason), str(reason))
-
-
-def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
-    """The tokens of a completion by class; those that the server found in its prompt cache are not
-    input tokens."""
+    reply, reason = choice["message"], choice.get("finish_reason")
+    text = whole_text(reply.get("content"))
+    thought = whole_text(reply.get("reasoning") or reply.get("reasoning_content"))
+    if thought:
+        text = f"<think>{thought}{'</think>' if text else ''}{text}"
     prompt = n_tokens(message, "usage", "prompt_tokens")
     cached = n_tokens(message, "usage", "prompt_tokens_details", "cached_tokens")
     if cached > prompt:  # they were counted apart
         prompt += cached
-    return {
+    n_out = n_tokens(message, "usage", "completion_tokens")
+    if reply.get("refusal"):
+        reason = "content_filter"
+    elif reason is None:
+        reason = "length" if n_out >= max_tokens else "stop"
+    usage = {
         "cache_read_tokens": cached,
         "input_tokens": prompt - cached,
-        "output_tokens": n_tokens(message, "usage", "completion_tokens"),
+        "output_tokens": n_out,
     }
+    return Completion(
+        text=text,
+        stop_reason=_STOP_REASONS.get(str(reason), str(reason)),
+        usage=usage if is_counted(message) else {},
+        model=str(message["model"]) if message.get("model") else None,
+    )
 
 
 @dataclass(kw_only=True)
@@ -294,10 +276,7 @@ class OpenAiSettings(ApiSettings):
             variables = {"chat_template_kwargs": self.chat_template_kwargs}
             self.extra_body = self.extra_body | variables
         return OpenAiApi(
-            self.base_url,
-            key_variable=self.key_variable,
-            timeout_seconds=self.timeout_seconds,
-            part=self.part,
+            self.base_url, self.key_variable, self.timeout_seconds, self.part
         )
 
     def _check_server(self) -> None:

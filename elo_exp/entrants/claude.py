@@ -42,11 +42,7 @@ class ClaudeEntrant(ClaudeSettings, ApiEntrant):
                 f"{', '.join(self.prices)}. Add it to prices as '{{input: .., output: ..}}', in "
                 "dollars per million tokens."
             )
-        return token_prices(
-            input_usd_per_million=found.input,
-            output_usd_per_million=found.output,
-            cached_input_usd_per_million=found.input,
-        )
+        return token_prices(found.input, found.output, found.input)
 
     def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
         return {

@@ -63,9 +63,9 @@ class OpenAiCompatibleJudge(OpenAiSettings, ApiJudge):
 
     def prices_of(self, model: str) -> Prices:
         return token_prices(
-            input_usd_per_million=self.input_usd_per_million,
-            output_usd_per_million=self.output_usd_per_million,
-            cached_input_usd_per_million=self.cached_input_usd_per_million,
+            self.input_usd_per_million,
+            self.output_usd_per_million,
+            self.cached_input_usd_per_million,
         )
 
     def token_counter(self) -> None:
