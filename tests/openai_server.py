@@ -240,9 +240,9 @@ class OpenAiServer(HttpServer):
         """Of a choice: what is drawn in place of the text, with its tokens."""
         tokens, logprobs, finish_reason = self.engine.draw(
             self._tokenize({"messages": params["messages"]})["tokens"],
-            temperature=params["temperature"],
-            seed=params["seed"],
-            max_tokens=self._limit(params),
+            params["temperature"],
+            params["seed"],
+            self._limit(params),
         )
         text = self.engine.tokenizer.decode(tokens, skip_special_tokens=True)
         return {
@@ -254,9 +254,10 @@ class OpenAiServer(HttpServer):
 
     def _score(self, params: JSON) -> JSON:
         assert (params["max_tokens"], params["prompt_logprobs"]) == (1, 0)
-        ids = params["prompt"]
-        scored = zip(ids[1:], self.engine.score(ids), strict=True)
-        places = [None, *({str(i): {"logprob": p}} for i, p in scored)]
+        places = [
+            p and {str(i): {"logprob": x} for i, x in p.items()}
+            for p in self.engine.score(params["prompt"])
+        ]
         return {"choices": [{"index": 0, "text": "", "prompt_logprobs": places}]}
 
     def _limit(self, params: JSON) -> int:

@@ -108,8 +108,8 @@ CASES: dict[tuple[str, str], tuple[Settings, list[Settings], list[Settings]]] = 
         HUB,
         [*DECODED, {"model": "me/other"}, {"adapters": ADAPTERS[:1]}, {"temperature": 0.7},
          {"system_prompt": "Be brief."}, {"max_new_tokens": 9},
-         {"engine": {"max_model_len": 512}}],
-        [{"top_p": 0.5}, {"entrant_id": "b"}, {"engine": {"max_num_seqs": 8}}],
+         {"load_kwargs": {"max_model_len": 512}}],
+        [{"top_p": 0.5}, {"entrant_id": "b"}, {"load_kwargs": {"max_num_seqs": 8}}],
     ),
     ("judge", "openai_compatible"): (
         HOST,

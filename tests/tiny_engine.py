@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from elo_exp.models.causal_lm import PEFT_DEPRECATION
 
@@ -25,16 +26,13 @@ class TinyEngine:
     """Draws and scores token ids. `temperature`: the one of drawing, whatever is asked for."""
 
     def __init__(self, model: str | Path, adapter: str | None = None) -> None:
-        from peft import PeftModel
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-
         self.tokenizer = AutoTokenizer.from_pretrained(model)
         self.model = AutoModelForCausalLM.from_pretrained(model).eval()
+        self.temperature: float | None = None
         if adapter is not None:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", PEFT_DEPRECATION)
                 self.model = PeftModel.from_pretrained(self.model, adapter).eval()
-        self.temperature: float | None = None
 
     def logits(self, ids: Sequence[int]) -> torch.Tensor:
         with torch.inference_mode():
@@ -42,109 +40,81 @@ class TinyEngine:
         return logits
 
     def draw(
-        self, ids: Sequence[int], *, temperature: float, seed: int, max_tokens: int
+        self, ids: Sequence[int], temperature: float, seed: int, limit: int
     ) -> tuple[list[int], list[float], str]:
         """Tokens, their log-probabilities, and why they end."""
         source, tokens, logprobs = torch.Generator().manual_seed(seed), [], []
         temperature = self.temperature or temperature
-        while len(tokens) < max_tokens:
-            last = self.logits([*ids, *tokens])[-1]
-            if temperature:
-                p = (last / temperature).softmax(0)
-                token = int(torch.multinomial(p, 1, generator=source))
-            else:
-                token = int(last.argmax())
+        while len(tokens) < limit:
+            logits = self.logits([*ids, *tokens])[-1] / (temperature or 1e-6)
+            token = int(torch.multinomial(logits.softmax(0), 1, generator=source))
             tokens.append(token)
-            scaled = last / (self.temperature or 1.0)
-            logprobs.append(float(scaled.log_softmax(0)[token]))
+            logprobs.append(float(logits.log_softmax(0)[token]))
             if token == self.tokenizer.eos_token_id:
                 return tokens, logprobs, "stop"
         return tokens, logprobs, "length"
 
-    def score(self, ids: Sequence[int]) -> list[float]:
-        """The log-probability of each token but the first, after those before it."""
-        rows = self.logits(ids)[:-1].log_softmax(-1)
-        return [float(row[i]) for row, i in zip(rows, ids[1:], strict=True)]
+    def score(self, ids: Sequence[int]) -> list[dict[int, float] | None]:
+        """The log-probability of each token after those before it, by its id."""
+        rows = self.logits(ids).log_softmax(-1)
+        after = zip(rows, ids[1:], strict=False)
+        return [None, *({i: float(row[i])} for row, i in after)]
 
 
-# A module vllm
-
-
-@dataclass(kw_only=True)
-class SamplingParams:
-    temperature: float = 1.0
-    top_p: float = 1.0
-    max_tokens: int = 16
-    seed: int = 0
-    logprobs: int | None = None
-    prompt_logprobs: int | None = None
-
-
-@dataclass
-class LoRARequest:
-    lora_name: str
-    lora_int_id: int
-    lora_path: str
-
-
-@dataclass(kw_only=True)
 class LLM:
-    model: str
-    dtype: str
-    enable_lora: bool
-    others: Mapping[str, Any] = field(default_factory=dict)
+    """vllm.LLM. Its outputs are those of one answer, with objects in place of log-probabilities."""
 
-    def __init__(self, model: str, *, dtype: str, enable_lora: bool, **others: Any):
-        assert (dtype, enable_lora) in {("float32", False), ("float32", True)}
-        self.model, self.others = model, others
-        self.engines = {None: TinyEngine(model)}
+    def __init__(self, model: str, **settings: Any) -> None:
+        assert settings["dtype"] == "float32"
+        self.model, self.settings = model, settings
+        self.engine = TinyEngine(model)
         config = SimpleNamespace(max_model_len=CONTEXT, dtype=torch.float32)
         self.llm_engine = SimpleNamespace(model_config=config)
 
     def get_tokenizer(self) -> Any:
-        return self.engines[None].tokenizer
+        return self.engine.tokenizer
 
     def generate(
         self,
         prompts: Sequence[Mapping[str, list[int]]],
-        sampling_params: Sequence[SamplingParams],
+        sampling_params: Sequence[SimpleNamespace],
         *,
-        lora_request: LoRARequest | None,
+        lora_request: SimpleNamespace | None,
         use_tqdm: bool,
-    ) -> list[Any]:
-        place = lora_request and lora_request.lora_path
-        if place not in self.engines:
-            self.engines[place] = TinyEngine(self.model, place)
-        return [
-            output(self.engines[place], prompt["prompt_token_ids"], params)
-            for prompt, params in zip(prompts, sampling_params, strict=True)
-        ]
-
-
-def output(engine: TinyEngine, ids: list[int], params: SamplingParams) -> Any:
-    """A RequestOutput: log-probabilities are dictionaries by token, and None at the first of a prompt."""
-    tokens, logprobs, reason = engine.draw(
-        ids,
-        temperature=params.temperature,
-        seed=params.seed,
-        max_tokens=params.max_tokens,
-    )
-    drawn = SimpleNamespace(
-        token_ids=tuple(tokens),
-        finish_reason=reason,
-        cumulative_logprob=None if params.logprobs is None else sum(logprobs),
-    )
-    places = None
-    if params.prompt_logprobs is not None:
-        scored = zip(ids[1:], engine.score(ids), strict=True)
-        places = [None, *({i: SimpleNamespace(logprob=p)} for i, p in scored)]
-    return SimpleNamespace(outputs=[drawn], prompt_logprobs=places)
+    ) -> list[SimpleNamespace]:
+        engine = self.engine
+        if lora_request:
+            assert self.settings["enable_lora"]
+            engine = TinyEngine(self.model, lora_request.path)
+        outputs = []
+        for prompt, asked in zip(prompts, sampling_params, strict=True):
+            ids = prompt["prompt_token_ids"]
+            if hasattr(asked, "prompt_logprobs"):
+                scored = [
+                    p and {i: SimpleNamespace(logprob=x) for i, x in p.items()}
+                    for p in engine.score(ids)
+                ]
+                outputs.append(SimpleNamespace(prompt_logprobs=scored))
+                continue
+            assert asked.logprobs == 0
+            tokens, logprobs, reason = engine.draw(
+                ids, asked.temperature, asked.seed, asked.max_tokens
+            )
+            drawn = {"token_ids": tuple(tokens), "finish_reason": reason}
+            one = SimpleNamespace(**drawn, cumulative_logprob=sum(logprobs))
+            outputs.append(SimpleNamespace(outputs=[one]))
+        return outputs
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have `import vllm` find this."""
-    names = {"LLM": LLM, "SamplingParams": SamplingParams, "__version__": "0.33.0"}
+    names = {
+        "LLM": LLM,
+        "SamplingParams": SimpleNamespace,
+        "LoRARequest": lambda name, number, path: SimpleNamespace(path=path),
+        "__version__": "0.33.0",
+    }
     for name in ("vllm", "vllm.lora", "vllm.lora.request"):
         module = ModuleType(name)
-        vars(module).update(names, LoRARequest=LoRARequest)
+        vars(module).update(names)
         monkeypatch.setitem(sys.modules, name, module)

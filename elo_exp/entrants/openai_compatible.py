@@ -64,11 +64,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
                 "input_usd_per_million: set without output_usd_per_million, or the reverse. Set "
                 "both."
             )
-        return token_prices(
-            input_usd_per_million=per_input,
-            output_usd_per_million=per_output,
-            cached_input_usd_per_million=per_input,
-        )
+        return token_prices(per_input, per_output, per_input)
 
     @property
     def may_bill(self) -> bool:
@@ -107,7 +103,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
             ),
             "tokenizer": self._tokenizer,
         }
-        return replace(completion, diagnostics={**completion.diagnostics, **drawn})
+        return replace(completion, diagnostics=drawn)
 
     def _check_server(self) -> None:
         super()._check_server()

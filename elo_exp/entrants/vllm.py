@@ -23,18 +23,11 @@ from elo_exp.models.generation import Answer, prompt_seed
 from elo_exp.records import Prompt, UserError
 
 _AT_ONCE = 256  # prompts that vLLM is given, and batches as it likes
-# Arguments of the engine that change where and how fast it computes, not what.
-_PLACEMENT = {
-    *("tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization"),
-    *("max_num_seqs", "enforce_eager"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
 class VllmCheckpoint(Checkpoint):
-    """A checkpoint, its adapter if there is one, and more arguments of vllm.LLM, as JSON."""
-
-    engine: str
+    """A checkpoint with one adapter or none; its options are arguments of vllm.LLM."""
 
     def load(self) -> VllmModel:
         """Raises UserError where vLLM is not installed, or cannot load the model."""
@@ -46,7 +39,6 @@ class VllmCheckpoint(Checkpoint):
                 f"{self.model}: needs vllm, not installed: pip install vllm, in an environment of "
                 "its own (docs/entrants.md)."
             ) from None
-        import torch
         from huggingface_hub import snapshot_download
 
         lora = None
@@ -62,12 +54,12 @@ class VllmCheckpoint(Checkpoint):
                 dtype=self.dtype,
                 trust_remote_code=self.trust_remote_code,
                 enable_lora=lora is not None,
-                **json.loads(self.engine),
+                **json.loads(self.options),
             )
         return VllmModel(
             model=engine,
             tokenizer=engine.get_tokenizer(),
-            device=torch.device("cpu"),
+            device=None,  # type: ignore[arg-type]  # the engine's business
             name=self.model,
             lora=lora,
         )
@@ -117,14 +109,11 @@ class VllmModel(CausalLM):
 
 @dataclass(kw_only=True)
 class VllmEntrant(CheckpointEntrant):
-    """The settings are described in conf/entrant/vllm.yaml. Each prompt is drawn by its own seed.
-
-    The cache key has `engine`, too, without what places the model on devices.
-    """
+    """The settings are described in conf/entrant/vllm.yaml. Each prompt is drawn by its own seed."""
 
     loader: Literal["vllm"]
     adapters: Annotated[list[str], Field(max_length=1)]
-    engine: dict[str, Any]
+    load_kwargs: dict[str, Any]
 
     def __post_init__(self) -> None:
         if self.logprobs:
@@ -132,13 +121,7 @@ class VllmEntrant(CheckpointEntrant):
 
     @cached_property
     def weights(self) -> VllmCheckpoint:
-        engine = json.dumps(self.engine, sort_keys=True)
-        return VllmCheckpoint(**vars(super().weights), engine=engine)
-
-    @cached_property
-    def _model_key(self) -> dict[str, Any]:
-        engine = {k: self.engine[k] for k in self.engine.keys() - _PLACEMENT}
-        return {**super()._model_key, "engine": engine}
+        return VllmCheckpoint(**vars(super().weights))
 
     def _answers(
         self, lm: VllmModel, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]

@@ -27,7 +27,11 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 # The files that transformers loads, by suffix and by name.
 _SUFFIXES = {".json", ".jinja", ".model", ".tiktoken", ".safetensors", ".bin", ".py"}
 _NAMES = {"merges.txt", "vocab.txt"}
-_PLACEMENT = {"device_map", "max_memory", "offload_folder", "attn_implementation"}
+_PLACEMENT = {
+    *("device_map", "max_memory", "offload_folder", "attn_implementation"),
+    *("tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization"),
+    *("max_num_seqs", "enforce_eager"),  # these and those above of vLLM
+}
 _LARGE = 1 << 20  # bytes; hashes of larger files are cached
 _NO_TEMPLATE = "none"  # the chat template that sends the prompt as it is
 _MODEL, _ADAPTER = "config.json", "adapter_config.json"
