@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-faults bench bench-generate bench-oracle figures notebooks docs lint
+.PHONY: demo test test-slow test-faults bench bench-generate bench-gpu bench-oracle figures notebooks docs lint
 
 demo: .venv/demo
 	$(BIN)/python -m elo_exp
@@ -26,6 +26,9 @@ bench: .venv/bench
 bench-generate: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.bench_generate
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.bench_poe
+
+bench-gpu: .venv/dev
+	$(BIN)/python -m tests.benchmarks.bench_gpu
 
 bench-oracle: .venv/dev
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.bench_oracle

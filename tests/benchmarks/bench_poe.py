@@ -29,10 +29,8 @@ BATCHES = (1, 8, 32)
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def build() -> MultiHead:
-    """A random model's heads, with random updates."""
-    torch.manual_seed(0)
-    config = Olmo2Config(
+def config() -> Olmo2Config:
+    return Olmo2Config(
         vocab_size=VOCABULARY,
         hidden_size=HIDDEN,
         intermediate_size=INNER,
@@ -42,18 +40,31 @@ def build() -> MultiHead:
         eos_token_id=None,
         pad_token_id=None,
         bos_token_id=None,
+        architectures=["Olmo2ForCausalLM"],
     )
-    model = AutoModelForCausalLM.from_config(config).eval().to(DEVICE)
+
+
+def model() -> Any:
+    """A model of random weights, in bfloat16 on a GPU."""
+    torch.manual_seed(0)
+    dtype = torch.float32 if DEVICE.type == "cpu" else torch.bfloat16
+    with DEVICE:
+        return AutoModelForCausalLM.from_config(config(), dtype=dtype).eval()
+
+
+def build() -> MultiHead:
+    """A random model's heads, with random updates."""
+    whole = model()
     places = [
         ((layer, projection), sizes)
         for layer in range(DEPTH)
-        for projection, sizes in geometry(model, DEPTH).sizes.items()
+        for projection, sizes in geometry(whole, DEPTH).sizes.items()
     ]
     updates = [
         {place: tuple(torch.randn(RANK, n) * SPREAD for n in s) for place, s in places}
         for _ in range(HEADS)
     ]
-    return MultiHead(model, depth=DEPTH, updates=updates)
+    return MultiHead(whole, depth=DEPTH, updates=updates)
 
 
 def answers(heads: MultiHead, how: Any, n_prompts: int, n_tokens: int) -> list[Decoded]:
