@@ -1,4 +1,4 @@
-"""Tournaments of known truth for planned looks: who is better, by how much, and what a judge says.
+"""Tournaments of known truth for planned looks: who is better, by how much, and what a judge says in one order.
 
 Entrants of one group are exchangeable, so that equal pairs are exactly equal.
 """
@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elo_exp.analysis.looks import Key, Wave, key_of, next_wave
 from elo_exp.data.battles import Battles
@@ -25,7 +24,6 @@ STRETCH = 1.9  # latent units, so that marginal gaps are about the Elo points gi
 METHOD = BradleyTerry(
     initial_rating=1500, orders="both", interval="sandwich", n_bootstraps=2, seed=0
 )
-_WINNER = {1.0: "model_a", 0.0: "model_b", 0.5: "tie"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,96 +47,63 @@ class World:
     @functools.cached_property
     def comparisons(self) -> list[Comparison]:
         """Of one dimension, prompts first; every other prompt is of the second stratum."""
+        texts = dict.fromkeys(("dimension", "prompt_text", "response_a"), "")
         return [
             Comparison(
                 prompt_id=f"q{q}",
-                dimension="",
                 source="ab"[q % 2],
-                prompt_text="",
                 entrant_a=f"e{i}",
                 entrant_b=f"e{j}",
-                response_a="",
-                response_b="",
+                response_b="other",
+                **texts,
             )
             for q in range(self.n)
             for i, j in itertools.combinations(range(len(self.elo)), 2)
         ]
 
-    def scores(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Scores (dims, n, pairs, 2) of each pair's first, shown first and second; NaN where invalid."""
+    def battles(self, rng: np.random.Generator) -> list[dict[Key, Battle | None]]:
+        """By dimension, of each comparison, who is shown first being drawn; None where the verdict is invalid."""
         d, n, m = self.dims, self.n, len(self.elo)
         strength = (np.array(self.elo) - np.mean(self.elo)) / LOGIT * STRETCH
         answer = rng.normal(size=(1, n, m)) + rng.normal(size=(d, n, m))
         side = np.outer(np.arange(n) % 2 * 2 - 1, np.arange(m) % 2 * 2 - 1)
-        latent = (
-            strength + self.quality / math.sqrt(2) * answer + self.strata / 2 * side
-        )
+        latent = strength + self.quality / math.sqrt(2) * answer
+        latent = latent + self.strata / 2 * side
         i, j = np.triu_indices(m, 1)
         gap = latent[..., i] - latent[..., j] + rng.normal(size=(d, n, len(i)))
         gap += np.where(i == 0, np.where(j == 1, -self.cyclic, self.makes_up), 0.0)
+        is_first = rng.random(gap.shape) < 0.5
         mean, sd = self.position
-        shown = mean + sd * rng.normal(size=(1, n, 1))
-        gap = np.stack([gap + shown, gap - shown], axis=-1)
-        win, loss = np.exp(gap / 2), np.exp(-gap / 2)
-        at = rng.random(gap.shape) * (win + loss + self.ties)
-        found = np.where(at < win, 1.0, np.where(at < win + self.ties, 0.5, 0.0))
-        found[rng.random(gap.shape) < self.invalid] = np.nan
+        gap += np.where(is_first, 1, -1) * (mean + sd * rng.normal(size=(1, n, 1)))
+        win = np.exp(gap / 2)
+        at = rng.random(gap.shape) * (win + 1 / win + self.ties)
+        winner = np.where(at < win + self.ties, "tie", "model_b")
+        winner = np.where(at < win, "model_a", winner)
+        is_valid = rng.random(gap.shape) >= self.invalid
+        found = []
+        for rows in zip(winner, is_first, is_valid, strict=True):
+            columns = [column.ravel().tolist() for column in rows]
+            every = zip(self.comparisons, *columns, strict=True)
+            found.append(
+                {key_of(c): _battle(c, w, f) if v else None for c, w, f, v in every}
+            )
         return found
 
-    def battles(
-        self, rng: np.random.Generator, *, orders: str
-    ) -> list[dict[Key, Battle | None]]:
-        """By dimension and comparison; None where a verdict is invalid. In one order who is shown first is drawn."""
-        scores = self.scores(rng)
-        asked = np.ones(scores.shape, dtype=bool)
-        if orders == "one":
-            asked[..., 0] = rng.random(scores.shape[:-1]) < 0.5
-            asked[..., 1] = ~asked[..., 0]
-        rows = zip(
-            scores.reshape(self.dims, -1, 2).tolist(),
-            asked.reshape(self.dims, -1, 2).tolist(),
-            strict=True,
-        )
-        return [
-            {
-                key_of(comparison): _battle(comparison, *both)
-                for comparison, *both in zip(self.comparisons, *row, strict=True)
-            }
-            for row in rows
-        ]
-
-    def play(self, seed: int, *, orders: str = "one", n_looks: int = 5) -> Wave:
+    def play(self, seed: int, *, n_looks: int = 5) -> Wave:
         """Judge everything, and let the looks take what they ask for."""
-        rng = np.random.default_rng([self.n, seed])
-        known = {
-            f"d{d}": some for d, some in enumerate(self.battles(rng, orders=orders))
-        }
+        found = self.battles(np.random.default_rng([self.n, seed]))
+        known = {f"d{d}": some for d, some in enumerate(found)}
         comparisons = dict.fromkeys(known, self.comparisons)
         return next_wave(comparisons, known, METHOD, n_looks=n_looks, drop=True)
 
-    def is_right(self, higher: str, lower: str) -> bool:
-        return self.elo[int(higher[1:])] > self.elo[int(lower[1:])]
 
-
-def _battle(
-    comparison: Comparison, scores: Sequence[float], asked: Sequence[bool]
-) -> Battle | None:
-    said = [
-        score if is_asked else None
-        for score, is_asked in zip(scores, asked, strict=True)
-    ]
-    known = [score for score in said if score is not None]
-    if any(map(math.isnan, known)):
-        return None
-    ab, ba = (None if score is None else _WINNER[score] for score in said)
-    mean = sum(known) / len(known)
+def _battle(comparison: Comparison, winner: str, is_first: bool) -> Battle:
     return Battle(
         model_a=comparison.entrant_a,
         model_b=comparison.entrant_b,
-        winner="model_a" if mean > 0.5 else "model_b" if mean < 0.5 else "tie",
+        winner=winner,
         question_id=comparison.prompt_id,
-        verdict_ab=ab,
-        verdict_ba=ba,
+        **{"verdict_ab" if is_first else "verdict_ba": winner},
     )
 
 
@@ -164,42 +129,23 @@ WORLDS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Study:
-    """Of some tournaments: how often any resolved pair was wrong, the mean share of the calls of all comparisons in
-    both orders, the resolved pairs of a dimension, and how often intervals cover the gap that many prompts show."""
-
-    error: float
-    calls: float
-    resolved: float
-    covered: float
-
-
-def study(world: World, seeds: Sequence[int], *, orders: str = "one") -> Study:
-    gaps, rows = large_sample_gaps(world, orders=orders), []
-    for seed in seeds:
-        wave = world.play(seed, orders=orders)
-        pairs = [(r.higher, r.lower) for r in wave.resolved if r.significant]
-        n_asked = sum(map(len, wave.asked.values()))
-        n_calls = n_asked / len(world.comparisons) / world.dims
-        covered = [
-            r.ci_low <= gaps[r.higher, r.lower] <= r.ci_high for r in wave.resolved
-        ]
-        rows.append(
-            (
-                not all(world.is_right(*pair) for pair in pairs),
-                n_calls / (2 if orders == "one" else 1),
-                len(pairs) / world.dims,
-                np.mean(covered),
-            )
-        )
-    error, calls, resolved, covers = np.mean(rows, axis=0).tolist()
-    return Study(error=error, calls=calls, resolved=resolved, covered=covers)
-
-
-def large_sample_gaps(world: World, *, orders: str) -> dict[tuple[str, str], float]:
+def study(world: World, n: int, *, seed: int = 0) -> tuple[float, float, float, float]:
+    """Of n tournaments: how often any resolved pair was wrong, the mean share of the calls of all comparisons in both
+    orders, the resolved pairs of a dimension, and how often intervals cover the gap that many prompts show."""
     many = dataclasses.replace(world, n=12_000, dims=1)
-    (found,) = many.battles(np.random.default_rng(5), orders=orders)
+    (found,) = many.battles(np.random.default_rng(5))
     battles = Battles.from_rows([battle for battle in found.values() if battle])
-    ratings = METHOD.rate({"": battles})[""].ratings
-    return {(a.model, b.model): a.rating - b.rating for a in ratings for b in ratings}
+    rating = {row.model: row.rating for row in METHOD.rate({"": battles})[""].ratings}
+    strength = {f"e{i}": elo for i, elo in enumerate(world.elo)}
+    rows = []
+    for wave in (world.play(seed + i) for i in range(n)):
+        resolved = [r for r in wave.resolved if r.significant]
+        n_asked = sum(map(len, wave.asked.values())) / len(world.comparisons)
+        covered = [
+            r.ci_low <= rating[r.higher] - rating[r.lower] <= r.ci_high
+            for r in wave.resolved
+        ]
+        is_wrong = any(strength[r.higher] <= strength[r.lower] for r in resolved)
+        counts = n_asked / world.dims / 2, len(resolved) / world.dims
+        rows.append((is_wrong, *counts, np.mean(covered)))
+    return tuple(np.mean(rows, axis=0).tolist())

@@ -1,16 +1,11 @@
-"""Boundaries by alpha spending: published tables, simulated paths, and intervals after stopping."""
+"""Boundaries by alpha spending: published tables, and intervals after stopping."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elo_exp.analysis.group_sequential import (
-    boundaries,
-    expected_share,
-    spent,
-    stagewise,
-)
+from elo_exp.analysis.group_sequential import boundaries, stagewise
 
 
 def equal(n_looks: int) -> tuple[float, ...]:
@@ -35,22 +30,6 @@ TABLES = [
 @pytest.mark.parametrize("alpha, times, expected", TABLES)
 def test_boundaries_are_those_of_the_tables(alpha, times, expected):
     assert " ".join(f"{c:.3f}" for c in boundaries(alpha, times)) == expected
-
-
-def test_simulated_paths_cross_as_often_as_was_spent_and_use_the_expected_share():
-    times, drift, n = equal(5), 2.8, 200_000
-    bounds = np.array(boundaries(0.05, times))
-    steps = np.random.default_rng(1).normal(size=(n, 5)) / np.sqrt(5)
-    noise = np.cumsum(steps, axis=1) / np.sqrt(times)
-    crossed = np.abs(noise) > bounds
-    by_look = np.maximum.accumulate(crossed, axis=1).mean(axis=0)
-    expected = [spent(0.05, t) for t in times[:-1]] + [0.05]
-    assert by_look == pytest.approx(expected, abs=0.0015)
-    crossed = np.abs(noise + drift * np.sqrt(times)) > bounds
-    stopped = np.where(crossed.any(axis=1), crossed.argmax(axis=1), 4)
-    share, power = expected_share(times, bounds.tolist(), drift)
-    assert share == pytest.approx(np.array(times)[stopped].mean(), abs=0.002)
-    assert power == pytest.approx(crossed.any(axis=1).mean(), abs=0.004)
 
 
 @given(st.floats(-4, 4), st.integers(1, 5))
