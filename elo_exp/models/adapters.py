@@ -172,9 +172,8 @@ def read(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
 def _factors(file: AdapterFile, geometry: Geometry) -> Update:
     halves: dict[tuple[int, str], dict[str, torch.Tensor]] = {}
     for name, tensor in _tensors(file.path).items():
-        if "lora_" in name:  # training checkpoints hold the frozen weights as well
-            layer, projection, half = _place(file.path, name, geometry)
-            halves.setdefault((layer, projection), {})[half] = tensor.float()
+        layer, projection, half = _place(file.path, name, geometry)
+        halves.setdefault((layer, projection), {})[half] = tensor
     if not halves:
         raise UserError(
             f"{file.path}: holds no tensor named ...lora_A.weight. Expected the LoRA update of a "
@@ -217,7 +216,10 @@ def _place(path: Path, name: str, geometry: Geometry) -> tuple[int, str, str]:
 
 
 def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
-    """Read a state dict; of torch files only tensors and plain containers are unpickled."""
+    """Read the updates of a state dict; of torch files only tensors and containers are unpickled.
+
+    Training checkpoints hold the frozen weights as well.
+    """
     import torch
     from safetensors.torch import load_file
 
@@ -226,6 +228,8 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
             state: Any = load_file(path)
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
+        state = state.get("head_state_dict", state)
+        return {name: state[name].float() for name in state if "lora_" in name}
     except pickle.UnpicklingError:
         raise UserError(
             f"{path}: refused, because it holds more than tensors, and reading that would run its "
@@ -235,12 +239,6 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
         raise UserError(
             f"{path}: cannot be read ({first_line(error)}). Expected a state dict of tensors."
         ) from None
-    if isinstance(state, dict):
-        state = state.get("head_state_dict", state)
-    values = state.values() if isinstance(state, dict) else [None]
-    if not all(isinstance(tensor, torch.Tensor) for tensor in values):
-        raise UserError(f"{path}: found no state dict. Expected tensors by name.")
-    return dict(state)
 
 
 def _file(setting: str, folder: Path, shard: int, step: int = FINAL) -> Path:
