@@ -17,7 +17,7 @@ from elo_exp import CONF, HOME, config  # noqa: F401  (registers the schema that
 from tests.commands import attempt_program
 from tests.data import described
 
-SEVERAL = ("entrant", "rating", "rubric", "estimator")
+SEVERAL = ("entrant", "rating", "rubric", "estimator", "probe")
 OPTIONS = {
     group: sorted(path.stem for path in (CONF / group).glob("*.yaml"))
     for group in reference.GROUPS

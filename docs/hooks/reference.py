@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import PydanticUserError, TypeAdapter
@@ -31,6 +31,7 @@ GROUPS = {
     "judge": "Who compares. `judge@oracle_judge=NAME` chooses the second judge of `experiment=oracle`, whose settings "
     "begin with `oracle_judge.`",
     "rubric": "What is asked of the judge; several.",
+    "probe": "What an audit asks the judge; several.",
     "scoring": "What the judges of `experiment=oracle` are asked of one answer. `scoring@oracle_scoring=NAME` is for "
     "the second; its settings begin with `oracle_scoring.`",
     "elo": "Elo averaged over match orders.",
@@ -256,7 +257,8 @@ def _leaves(path: Path, package: str, target: Any) -> Iterator[tuple[str, str]]:
             ):
                 continue
             full = f"{package}.{key}".strip(".")
-            is_one = full in _schema() or key in _kinds(target)
+            has_inner = any(path.startswith(f"{full}.") for path in _schema())
+            is_one = key in _kinds(target) or (full in _schema() and not has_inner)
             if isinstance(value, yaml.MappingNode) and not is_one:
                 yield from walk(value, f"{key}.")
             else:
@@ -452,6 +454,8 @@ def _fields(schema: Any, prefix: str) -> Iterator[tuple[str, tuple[str, str]]]:
             ("elo_exp.experiments.", "elo_exp.arena.", "elo_exp.oracle.grid")
         ):
             yield from _fields(inner, f"{prefix}{field.name}.")
+        elif get_origin(hint) is dict and inner:  # parts by name
+            yield f"{prefix}{field.name}", ("mapping", comments[field.name])
         elif inner is None and "Protocol" not in str(getattr(hint, "__mro__", "")):
             yield f"{prefix}{field.name}", (_kind(hint), comments[field.name])
 
