@@ -10,10 +10,11 @@ from elo_exp import pipeline
 from elo_exp.analysis import audit
 from elo_exp.analysis.audit import Audit, Contrasts, Result, decide
 from elo_exp.experiments.judged import audits
-from elo_exp.records import Judgment, UserError, Verdict
+from elo_exp.records import UserError
 from elo_exp.store.store import Store
 from tests.data import shipped
 from tests.simulated_audits import DELTA, FAULTS, JUDGES, contrasts
+from tests.test_judge_quality import judgment
 
 
 def probed(*values: float, kind="bias", bound=0.05) -> Contrasts:
@@ -50,7 +51,8 @@ def test_floors_and_shares_are_decided_on_their_own_side():
     assert decided(*right, kind="floor", bound=0.6).verdict == "ok"
     assert decided(*wrong, kind="floor", bound=0.75).verdict == "biased"
     assert decided(*right, kind="share").verdict == "biased"
-    assert decided(*[0.0] * 100, kind="share").verdict == "ok"
+    none = decided(*[0.0] * 100, kind="share")
+    assert (none.verdict, none.low) == ("ok", 0.0)
     assert decided(*wrong, kind="reported").verdict == "reported"
     worked = decided(*wrong, kind="share", bound=0.3)
     expected = stats.ttest_1samp(wrong, 0.3, alternative="greater").pvalue
@@ -130,42 +132,19 @@ def test_a_file_that_is_no_audit_is_refused(tmp_path):
         audit.read(file)
 
 
-def test_points_of_an_effect():
-    assert audit.points(0.05) == pytest.approx(35, abs=0.5)
-    assert audit.points(0.11) == pytest.approx(78, abs=0.5)
-
-
 def test_a_run_finds_the_audit_of_its_judge_and_rubric_or_its_price(tmp_path):
     judge, rubric = shipped("judge", "claude"), shipped("rubric", "factuality")
     usage = {"input_tokens": 1000, "output_tokens": 100}
-    verdicts = [
-        Verdict(
-            cache_key=str(swap),
-            rubric_version="v1",
-            judge_model=judge.model,
-            position_swap=swap,
-            verdict="TIE",
-            usage=usage,
-        )
-        for swap in (False, True)
-    ]
-    judgment = Judgment(
-        prompt_id="p",
-        dimension="factuality",
-        entrant_a="a",
-        entrant_b="b",
-        winner=None,
-        inconsistent=False,
-        invalid=False,
-        raw=tuple(verdicts),
-    )
+    tie = judgment("TIE", "TIE")
+    paid = [dataclasses.replace(verdict, usage=usage) for verdict in tie.raw]
+    judgments = {"factuality": [dataclasses.replace(tie, raw=tuple(paid))]}
     with Store(tmp_path / "store.sqlite") as store:
-        (without,) = audits(judge, [rubric], {"factuality": [judgment]}, store).values()
+        (without,) = audits(judge, [rubric], judgments, store).values()
         price = judge.prices_of(judge.model).dollars(usage, batched=True)
         assert without == {"audit": {"dollars": pytest.approx(2800 * price)}}
         key = pipeline.identify(judge).key
         audit.keep(tmp_path, [audit_of_judge(judge_key=key, rubric_key=rubric.key)])
-        (found,) = audits(judge, [rubric], {"factuality": [judgment]}, store).values()
+        (found,) = audits(judge, [rubric], judgments, store).values()
         assert found["audit"]["date"] == "2026-11-22T10:00:00Z"
 
 

@@ -7,7 +7,8 @@ import pytest
 from elo_exp.analysis.gold import gold_results
 from elo_exp.data import gold
 from elo_exp.data.gold import GoldPair
-from elo_exp.records import Judgment, UserError, Verdict
+from elo_exp.records import UserError
+from tests.test_judge_quality import judgment
 
 OWN = {"prompt": "2 + 2?", "response_a": "4", "response_b": "5", "label": "a"}
 LLMBAR = {"input": "2 + 2?", "output_1": "4", "output_2": "5", "label": 1}
@@ -50,39 +51,8 @@ def test_what_is_no_pair_is_refused(tmp_path, content, message):
 
 
 def pair(number: int, label: str, subset: str) -> GoldPair:
-    return GoldPair(
-        pair_id=str(number),
-        prompt=f"prompt {number}",
-        response_a="one",
-        response_b="other",
-        label=label,
-        subset=subset,
-    )
-
-
-def judgment(number: int, first: str, second: str) -> Judgment:
-    """`first` and `second` name the better answer, a, b or tie, in each order."""
-    letters = ({"a": "A", "b": "B"}, {"a": "B", "b": "A"})
-    verdicts = [
-        Verdict(
-            cache_key="",
-            rubric_version="v1",
-            judge_model="m",
-            position_swap=bool(n),
-            verdict="INVALID" if word == "?" else letters[n].get(word, "TIE"),
-        )
-        for n, word in enumerate((first, second))
-    ]
-    return Judgment(
-        prompt_id=str(number),
-        dimension="d",
-        entrant_a="a",
-        entrant_b="b",
-        winner=first if first == second and first in "ab" else None,
-        inconsistent=first != second,
-        invalid="?" in (first, second),
-        raw=tuple(verdicts),
-    )
+    row = {**OWN, "pair_id": str(number), "prompt": str(number)}
+    return GoldPair(**{**row, "label": label, "subset": subset})
 
 
 def test_accuracy_and_kappa_by_hand():
@@ -92,11 +62,11 @@ def test_accuracy_and_kappa_by_hand():
     kappa is (1/2 - 3/8) / (5/8) = 1/5.
     """
     rows = [
-        (pair(1, "a", "x"), judgment(1, "a", "a")),
-        (pair(2, "b", "x"), judgment(2, "b", "b")),
-        (pair(3, "a", "y"), judgment(3, "a", "b")),
-        (pair(4, "b", "y"), judgment(4, "a", "a")),
-        (pair(5, "b", "y"), judgment(5, "?", "a")),
+        (pair(1, "a", "x"), judgment("A", "B")),
+        (pair(2, "b", "x"), judgment("B", "A")),
+        (pair(3, "a", "y"), judgment("A", "A")),
+        (pair(4, "b", "y"), judgment("A", "B")),
+        (pair(5, "b", "y"), judgment("INVALID", "B")),
     ]
     pairs = [row[0] for row in rows]
     every, x, y = gold_results(pairs, {row[0].pair_id: row[1] for row in rows})
