@@ -291,12 +291,11 @@ class OpenAiSettings(ApiSettings):
             "model": self.model,
             "messages": messages,
             self.max_tokens_name: self.max_tokens,
-        }
-        options |= {
             "temperature": self.temperature,
             "extra_body": self.extra_body or None,
+            **options,
         }
-        return body | {name: x for name, x in options.items() if x is not None}
+        return {name: x for name, x in body.items() if x is not None}
 
     def parse(self, message: Mapping[str, Any]) -> Completion:
         return parse_completion(message, max_tokens=self.max_tokens)

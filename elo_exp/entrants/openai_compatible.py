@@ -138,14 +138,17 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
             body = {"model": self.model, "max_tokens": 1, "prompt_logprobs": 0}
             total = None
             if len(start) + len(ids) < context:  # with the token that is drawn
-                places = self.api.post(
+                total = self.api.post(
                     f"{self.api.endpoint}/completions",
                     {**body, "prompt": start + ids},
-                    lambda found: found["choices"][0]["prompt_logprobs"][len(start) :],
-                )
-                total = math.fsum(
-                    place[str(i)]["logprob"]
-                    for i, place in zip(ids, places, strict=True)
+                    lambda found: math.fsum(
+                        place[str(token)]["logprob"]
+                        for token, place in zip(
+                            ids,
+                            found["choices"][0]["prompt_logprobs"][len(start) :],
+                            strict=True,
+                        )
+                    ),
                 )
             return ForcedLogprob(
                 entrant_id=self.entrant_id,

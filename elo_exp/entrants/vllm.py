@@ -88,12 +88,11 @@ class VllmModel(CausalLM):
 
     def outputs(self, rows: Sequence[Any], sampling: Sequence[Any]) -> Iterator[Any]:
         """Yield vLLM's output for each row of token ids and its SamplingParams."""
+        prompts = [{"prompt_token_ids": ids} for ids in rows]
         for i in range(0, len(rows), _AT_ONCE):
+            some = slice(i, i + _AT_ONCE)
             yield from self.model.generate(
-                [{"prompt_token_ids": ids} for ids in rows[i : i + _AT_ONCE]],
-                sampling[i : i + _AT_ONCE],
-                lora_request=self.lora,
-                use_tqdm=False,
+                prompts[some], sampling[some], lora_request=self.lora, use_tqdm=False
             )
 
     def total_logprobs(self, rows: TokenRows, *, temperature: float) -> Iterator[float]:
@@ -103,8 +102,8 @@ class VllmModel(CausalLM):
         sampling = [SamplingParams(max_tokens=1, prompt_logprobs=0)] * len(rows)
         outputs = self.outputs([[*start, *ids] for start, ids in rows], sampling)
         for (start, ids), output in zip(rows, outputs, strict=True):
-            places = zip(ids, output.prompt_logprobs[len(start) :], strict=True)
-            yield math.fsum(place[token].logprob for token, place in places)
+            places = output.prompt_logprobs[len(start) :]
+            yield math.fsum(places[i][token].logprob for i, token in enumerate(ids))
 
 
 @dataclass(kw_only=True)
@@ -140,12 +139,10 @@ class VllmEntrant(CheckpointEntrant):
         ]
         outputs = lm.outputs(list(ids.values()), sampling)
         for name, output in zip(ids, outputs, strict=True):
-            (drawn,) = output.outputs
-            yield (
-                name,
-                Answer(
-                    token_ids=list(drawn.token_ids),
-                    ended=drawn.finish_reason == "stop",
-                    total_logprob=drawn.cumulative_logprob,
-                ),
+            drawn = output.outputs[0]
+            answer = Answer(
+                token_ids=list(drawn.token_ids),
+                ended=drawn.finish_reason == "stop",
+                total_logprob=drawn.cumulative_logprob,
             )
+            yield name, answer
