@@ -136,20 +136,16 @@ class Gate(Pairwise):
             }
         return config
 
-    def dry_run(self, context: Context) -> str | None:
-        table = super().dry_run(context)
-        if table is None:
-            return None
+    def _plan_text(self, plan: pipeline.Plan) -> str:
         margin, alpha = self.gate.margin, self.gate.alpha
         sigma = assumed_sigma(2, both_orders=self.judging.both_orders)
         sd = sigma * (1.0 - _TIES) / (4.0 * POINTS)
         chance = math.prod(
-            pass_probability(row.n_prompts, sd, margin, alpha)
-            for row in self._plan(context.store).rows
+            pass_probability(row.n_prompts, sd, margin, alpha) for row in plan.rows
         )
         needed = max(_MIN_PROMPTS, prompts_needed(sd, margin, alpha=2 * alpha))
         return (
-            f"{table}\n  P(pass | equal) = {chance:.2f}: that a candidate as good as the baseline "
+            f"{super()._plan_text(plan)}\n  P(pass | equal) = {chance:.2f}: that a candidate as good as the baseline "
             f"passes, with a margin of {margin:.3f}\n  of the share of points; {needed:,} prompts "
             "give .80 in one dimension."
         )

@@ -117,7 +117,10 @@ class Pairwise(Judged):
     def dry_run(self, context: Context) -> str | None:
         """With plan=true, what judging would cost."""
         self._check(context.store)
-        return pipeline.plan_table(self._plan(context.store)) if self.plan else None
+        return self._plan_text(self._plan(context.store)) if self.plan else None
+
+    def _plan_text(self, plan: Plan) -> str:
+        return pipeline.plan_table(plan)
 
     @property
     def _rubrics(self) -> list[Rubric]:

@@ -78,11 +78,9 @@ class Tournament(Pairwise):
     def _opponents(self) -> int | None:
         return self.judging.opponents
 
-    def dry_run(self, context: Context) -> str | None:
-        text, looks = super().dry_run(context), self.judging.looks
-        if text and looks > 1:
-            text += f"\n{pipeline.looks_table(self._plan(context.store), looks)}"
-        return text
+    def _plan_text(self, plan: pipeline.Plan) -> str:
+        text, looks = super()._plan_text(plan), self.judging.looks
+        return f"{text}\n{pipeline.looks_table(plan, looks)}" if looks > 1 else text
 
     def run(self, context: Context) -> Report:
         store = context.store
