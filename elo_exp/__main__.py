@@ -3,7 +3,7 @@
     python -m elo_exp                                              # offline, seconds
     python -m elo_exp mode=headline judge=opus
     python -m elo_exp -m elo.k=8,16,32 elo.n_perms=100,500         # no new judge calls
-    python -m elo_exp experiment=rate battles=FILE
+    python -m elo_exp FILE ...                                     # rate result files of any program
 
 Every choice is a file in conf/. What the experiment concluded goes to the run folder, the tracker and the console.
 """
@@ -11,6 +11,7 @@ Every choice is a file in conf/. What the experiment concluded goes to the run f
 from __future__ import annotations
 
 import io
+import json
 import logging
 import math
 import os
@@ -171,7 +172,7 @@ def main() -> None:
         print(f"elo_exp {__version__}")
         return
     words = sorted(sys.argv[1:], key=_is_override)  # argparse wants flags first
-    sys.argv[1:] = [part for word in words for part in _each_arena(word)]
+    sys.argv[1:] = _with_files([part for word in words for part in _each_arena(word)])
     lost = False
     try:
         with sweeps.refusing():
@@ -194,6 +195,19 @@ def main() -> None:
 
 def _is_override(word: str) -> bool:
     return word.startswith("~") or ("=" in word and not word.startswith("-"))
+
+
+def _with_files(words: list[str]) -> list[str]:
+    """Words that are files stand for battles=[...] of experiment=rate."""
+    files = [
+        word for word in words if not word.startswith("-") and Path(word).is_file()
+    ]
+    if not files:
+        return words
+    others = [word for word in words if word not in files]
+    chosen = any(word.startswith("experiment=") for word in others)
+    experiment = [] if chosen else ["experiment=rate"]
+    return [*others, *experiment, f"battles={json.dumps(files, ensure_ascii=False)}"]
 
 
 def _each_arena(word: str) -> list[str]:

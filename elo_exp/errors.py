@@ -262,7 +262,7 @@ def _unreadable_word(error: OverrideParseException) -> str:
     if word in ("help", "version"):
         return f"{word}: is no setting. Did you mean --{word}?"
     if not equals:
-        return f"{word}: has no value. Write {word}=VALUE without spaces; --help lists settings."
+        return f"{word}: is no file and has no value. Write {word}=VALUE without spaces; --help lists settings."
     return (
         f"{word}: cannot be read. Put a value with a quote or any of ~ ( ) [ ] {{ }} = , in quotes "
         f"of its own ('{name}=\"...\"'), and write $HOME for ~."

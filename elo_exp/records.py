@@ -333,7 +333,7 @@ class Battle(Record):
     dimension: str | None = None
     verdict_ab: str | None = None
     verdict_ba: str | None = None
-    score: float | None = None  # model_a's share in (0, 1); None: what the winner says
+    score: float | None = None  # model_a's share in [0, 1]; None: what the winner says
     equal_answers: bool = False
     style_a: tuple[int, ...] | None = None  # data.style.counts of the answers
     style_b: tuple[int, ...] | None = None

@@ -246,8 +246,9 @@ def test_real_battles_of_people_and_models_are_read():
     path = shared_data("llmfao/battles.jsonl.gz")
     for judge, n in ((None, 15_403), ("crowd", 8_931), ("gpt-4", 3_236)):
         found = read_file(path, filters={"judge_model": judge})
-        counts = (len(found.battles), found.n_filtered, found.n_dropped)
-        assert counts == (n, 15_403 - n, 0)
+        assert len(found.battles) == n
+        assert found.facts["rows"].get("filtered out", 0) == 15_403 - n
+        assert "dropped" not in found.facts["rows"]
 
 
 # What is refused
@@ -327,7 +328,8 @@ def test_malformed_rows_may_be_dropped_and_are_counted(tmp_path, caplog):
     rows = [GOOD, *({**GOOD, **change} for change, _ in MALFORMED), GOOD]
     path = write_table(tmp_path / "battles.jsonl", rows)
     found = read_file(path, on_error="drop")
-    assert (len(found.battles), found.n_dropped) == (2, len(MALFORMED))
+    assert found.facts["rows"]["used"] == len(found.battles) == 2
+    assert found.facts["rows"]["dropped"] == len(MALFORMED)
     n = len(MALFORMED)
     said = (
         f"{path}: dropped {n} malformed rows; the first: {path}:2: winner {NO_RESULT}"
@@ -345,7 +347,8 @@ def test_a_column_that_is_chosen_by_name_must_be_there(tmp_path):
 def test_a_filter_keeps_what_it_names_and_counts_the_rest(tmp_path):
     path = write_table(tmp_path / "battles.jsonl", WRITTEN)
     found = read_file(path, filters={"judge_model": "opus", "source": None})
-    assert (found.battles.rows(), found.n_filtered) == (BATTLES[:2], 2)
+    assert found.battles.rows() == BATTLES[:2]
+    assert found.facts["rows"]["filtered out"] == 2
     said = refused(path, filters={"judge_model": "gpt", "source": "human"})
     words = (
         ": no battle is left with judge_model=gpt and source=human (4 filtered out)."
@@ -371,7 +374,7 @@ HEAD = {
         ("c.csv", "winner,a,winner\nann,bob,model_a", ":1: has the column 'winner' twice."),
         ("b.parquet", "PAR1", ": cannot be read as parquet"),
         ("b.zip", "PK\3\4", ": cannot be read as zip"),
-        ("b.json", "[{}, 1]", ": row 2: found a int. Expected an object."),
+        ("b.json", "[{}, 1]", ": is none of the formats that are read. The file (array) has nothing."),
         ("b.json", "{", ": not JSON"),
     ],
 )  # fmt: skip

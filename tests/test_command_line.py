@@ -39,7 +39,7 @@ MISTAKES = {
     "'prompts.bank_path=~/x.jsonl'": "prompts.bank_path=~/x.jsonl: cannot be read. Put a value with a quote or any of "
     "~ ( ) [ ] { } = , in quotes of its own ('prompts.bank_path=\"...\"'), and write $HOME for ~.",
     "'-m' 'battles=a=b.csv' elo.k=8,16": "battles=a=b.csv: cannot be read. Put a value",
-    "elo.k = 16": "elo.k: has no value. Write elo.k=VALUE without spaces; --help lists settings.",
+    "elo.k = 16": "elo.k: is no file and has no value. Write elo.k=VALUE without spaces; --help lists settings.",
     "help": "help: is no setting. Did you mean --help?",
     "'elo.k=sort(a,1)'": "while evaluating 'sort(a,1)'",
     # in one job of a sweep

@@ -33,13 +33,12 @@ def bradley_terry(interval: str = "sandwich") -> BradleyTerry:
 def test_ratings_equal_the_golden_scores() -> None:
     """Elo in file order, and Bradley-Terry, whose scores there have a scale of their own."""
     folder = shared_data("golden")
-    columns = COLUMNS | {"model_a": "left", "model_b": "right"}
     in_file_order = shipped(
         "elo", "default", k=4, ties="half", k_sweep=[], n_perms=1, shuffle=False,
         initial_rating=1000, n_bootstraps=0,
     )  # fmt: skip
     for name in ("simple", "food", "llmfao"):
-        read = battle_files.read(folder / f"{name}.csv", columns=columns, filters={})
+        read = battle_files.read(folder / f"{name}.csv", columns=COLUMNS, filters={})
         scores: dict[str, dict[str, float]] = {}
         with (folder / f"{name}-golden.csv").open(encoding="utf-8") as file:
             for row in csv.DictReader(file):
@@ -275,6 +274,39 @@ def test_resamples_of_a_dimension_with_a_slash_stay_in_the_run_folder(
     written = write_bootstraps(tmp_path, bradley_terry("bootstrap").rate(battles))
     names = ("a%2Fb", "x%2F..%2F..%2Fup")
     assert written == [tmp_path / f"bootstrap_ratings_{name}.csv" for name in names]
+
+
+def test_files_of_several_programs_are_rated_together_by_their_names_alone(
+    tmp_path: Path,
+) -> None:
+    """A share is used by Bradley-Terry and refused by a model of ties."""
+    one = {"left": "A", "right": "B", "question_id": "p"}
+    evalica = write_table(tmp_path / "a b,c.csv", [one | {"winner": "left"}] * 2)
+    two = {"generator_1": "A", "generator_2": "B", "preference": 1.9, "annotator": "j"}
+    rows = [two | {"instruction": text} for text in "xy"]
+    alpaca = write_table(tmp_path / "lr=1.jsonl", rows)
+    quick = ("tracker=local", "figures=false", "elo.n_perms=5", "elo.n_bootstraps=0")
+    ran = run(str(evalica), *quick, str(alpaca), folder=tmp_path)
+    manifest = ran.read("manifest.json")
+    assert "experiment=rate" in manifest["overrides"]
+    files = {file["file"]: file for file in manifest["battles_files"]}
+    assert [file["format"] for file in files.values()] == ["evalica", "alpaca_eval"]
+    assert set(manifest["input_paths"].values()) == set(files)
+    assert files[str(alpaca)]["rows"] == {"used": 2, "tied": 0, "invalid": 0}
+    assert (
+        f"{alpaca}: read as alpaca_eval: 2 used, 0 tied, 0 invalid; assumed" in ran.err
+    )
+    board = ran.read("ratings.json")["dimensions"]["overall"]["bradley_terry"]
+    first, second = (row["rating"] for row in board["ratings"])
+    assert first - second == pytest.approx(400 * math.log10(2.2 / 1.8))
+    again = run(f"battles={ran.run_dir}/battles.jsonl", *RATE, folder=tmp_path)
+    assert again.read("ratings.json")["dimensions"]["overall"]["bradley_terry"] == board
+    ties = attempt(str(alpaca), *quick, "rating=[davidson]", folder=tmp_path)
+    assert (ties.code, ties.err.splitlines()[-1]) == (
+        2,
+        "elo_exp: rating: Davidson needs wins, losses and ties, and 2 battles have a share between. "
+        "Choose 'rating=[bradley_terry]'.",
+    )
 
 
 def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:

@@ -540,11 +540,11 @@ def test_what_is_missing_is_left_out_and_said():
     assert "1 prompt cannot rank these entrants." in reader.said
     assert not [cell for row in reader.cells for cell in row if "nan" in cell.lower()]
     some = rated(simulated("ab", ["overall"]), "ab")
-    read = {"file": "b.csv", "format": "evalica", "n_rows": 62, "n_used": 60}
-    read |= {"n_tied": 0, "n_dropped": 2, "remarks": ["1 odd"]}
+    read = {"file": "b.csv", "format": "evalica", "assumed": "that"}
+    read["rows"] = {"used": 60, "tied": 0, "dropped": 2}
     bare = {"experiment": "rate", "battles_files": [read], "overrides": []}
     reader = Reader(tournament_page.page(some, [], title="run", manifest=bare))
-    line = "b.csv read as evalica: 60 of 62 rows used, 2 dropped; 1 odd."
+    line = "b.csv read as evalica: 60 used, 0 tied, 2 dropped; assumed: that."
     for words in (line, "Primary rating: Elo", "No test is possible"):
         assert words in reader.said
     assert "Cost" not in reader.headings

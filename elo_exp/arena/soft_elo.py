@@ -40,11 +40,10 @@ def soft_elo(
         t = temperature(human, *_scored(again))
     if t is None or not len(judged):
         return None
-    every = judged.concatenate(human)
-    played = games(every, orders="reconciled")
-    score = np.append(special.expit(t * gaps), human.scores())
+    every = replace(judged, score=special.expit(t * gaps)).concatenate(human)
+    fit = Fit.of(games(every, orders="reconciled"))
     return leaderboard(
-        replace(Fit.of(replace(played, score=score)), parameters={"temperature": t}),
+        replace(fit, parameters={"temperature": t}),
         every,
         label="Soft Elo",
         interval="prompt-clustered",

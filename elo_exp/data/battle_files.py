@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import logging
@@ -16,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.arrays import Index, Mask
+from elo_exp.arrays import Index
 from elo_exp.data import formats, tables
 from elo_exp.data.battles import Battles, Codes
-from elo_exp.data.formats import INVALID, BattlesFormat, MalformedError
+from elo_exp.data.formats import INVALID, BattlesFormat, Format, MalformedError
 from elo_exp.data.formats.battles import FLAT
 from elo_exp.data.style import FEATURES
 from elo_exp.data.tables import ABSENT, Row
@@ -40,10 +39,9 @@ NAMES = (
 )
 _MAX_MODELS = 3000  # beyond it, the column is not one of models
 _MAX_NAMED = 5  # names in a warning
+_MANY = 20  # rows, of which a model with a single one may be a slip
 
-Places = Callable[
-    [int], tuple[str, Row]
-]  # the place of a row by its number, and the row
+RowAt = Callable[[int], tuple[str, Row]]  # place and row by number
 
 
 class _NoColumnError(MalformedError):
@@ -54,10 +52,6 @@ class _AmbiguousError(MalformedError):
     """The winner may be read in two ways. Other rows may be, too, so that none may be dropped."""
 
 
-class _InvalidError(MalformedError):
-    """The judge gave no verdict."""
-
-
 class _Nested(str):
     """The text of a list or an object: no name."""
 
@@ -66,43 +60,19 @@ class _Nested(str):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BattlesFile:
-    """What was read of a file of battles."""
+    """The battles of a file, and the manifest's row of it: file, format, counts, what is assumed.
 
-    path: Path
-    format: str
+    The counts are of rows by what became of them: used, tied among these, invalid (the judge gave
+    no verdict), filtered out, dropped (malformed).
+    """
+
     battles: Battles
-    n_rows: int
-    n_invalid: int  # rows whose judge gave no verdict
-    n_filtered: int  # rows that a filter left out
-    n_dropped: int  # malformed rows
-    remarks: Sequence[str]  # what was remarkable or assumed
-
-    def facts(self) -> dict[str, Any]:
-        """Return all of it but the battles, for the manifest."""
-        return {
-            "file": str(self.path),
-            "format": self.format,
-            "n_rows": self.n_rows,
-            "n_used": len(self.battles),
-            "n_tied": int(self.battles.is_tie().sum()),
-            "n_invalid": self.n_invalid,
-            "n_filtered": self.n_filtered,
-            "n_dropped": self.n_dropped,
-            "remarks": list(self.remarks),
-        }
-
-    def __str__(self) -> str:
-        n = self.facts()
-        counts = f"{n['n_used']} of {self.n_rows} rows used, {n['n_tied']} tied"
-        counts += f", {self.n_invalid} invalid"
-        counts += f", {self.n_filtered} filtered out" if self.n_filtered else ""
-        counts += f", {self.n_dropped} dropped" if self.n_dropped else ""
-        return f"{self.path}: read as {'; '.join([f'{self.format}: {counts}', *self.remarks])}"
+    facts: Mapping[str, Any]
 
 
 def recognise(
-    path: Path, *, columns: Mapping[str, str | None], name: str | None = None
-) -> formats.Format:
+    path: Path, columns: Mapping[str, str | None], name: str | None = None
+) -> Format:
     """Return a file's format; where columns of models or winner are named by hand, a plain table."""
     if name is None and any(columns.get(field) != field for field in REQUIRED):
         return FLAT
@@ -115,93 +85,93 @@ def read(
     columns: Mapping[str, str | None],
     filters: Mapping[str, str | None],
     on_error: str = "stop",
-    format_name: str | None = None,
+    chosen: Format | None = None,
 ) -> BattlesFile:
-    """Read the battles of a file of any format, in file order.
+    """Read the battles of a file, in file order, and say in a line what was read.
 
-    columns      our field name -> the file's column. A winner may be one of WINNERS, the name of
-                 the winner's column, or its own, which a verdict of one order may not: there A and
-                 B are a judge's words for positions
-    filters      our field name -> the value to keep
-    on_error     stop: raise for the first malformed row; drop: leave malformed rows out, counted
-    format_name  None: recognise it
+    columns   our field name -> the file's column. A winner may be one of WINNERS, the name of the
+              winner's column, or its own, which a verdict of one order may not: there A and B are a
+              judge's words for positions
+    filters   our field name -> the value to keep
+    on_error  stop: raise for the first malformed row; drop: leave malformed rows out and count them
+    chosen    the format; None: recognise it
     Raises UserError naming file, line, what was found and what was expected; whatever `on_error`
     is, also for a file that is no table, and for a winner's word that is the name of one model and
     stands for another result.
     """
-    chosen = recognise(path, columns=columns, name=format_name)
+    chosen = chosen or recognise(path, columns)
     if not isinstance(chosen, BattlesFormat):
         raise UserError(f"{path}: is {chosen.name}, which holds no battles.")
     fields = {name: column for name in NAMES if (column := columns.get(name))}
     for name, column in chosen.columns.items():
         if columns.get(name) == (None if name in UNREAD else name):
             fields[name] = column
-    remarks: Counter[str] = Counter()
-    rows, row, questions, question = _read_distinct(path, chosen, fields, remarks)
+    counts: Counter[str] = Counter(used=0, tied=0, invalid=0)
+    rows, row, questions, question = _read_distinct(path, chosen, fields)
     parsed = [_parse(values, fields) for values in rows]
     wanted = {name: value for name, value in filters.items() if value is not None}
-    is_wanted = _mask(
-        all(tables.text(values.get(name)) == wanted[name] for name in wanted)
-        for values in rows
-    )
-    is_battle = _mask(isinstance(p, Battle) for p in parsed)
-    is_invalid = _mask(isinstance(p, _InvalidError) for p in parsed)
-    kept = (is_battle & is_wanted)[row]
-    n_invalid = int((is_invalid & is_wanted)[row].sum())
-    n_dropped = int((~is_battle & ~is_invalid)[row].sum())
-    n_filtered = len(kept) - n_dropped - n_invalid - int(kept.sum())
-    places = functools.partial(_place, path, chosen, list(fields.values()))
-    first = _first_malformed(places, parsed, row, on_error) if n_dropped else ""
-    if not kept.any():
+    fates = [
+        _fate(battle, values, wanted)
+        for battle, values in zip(parsed, rows, strict=True)
+    ]
+    fate = np.array(fates, dtype=object)[row]
+    counts.update(fate.tolist())
+
+    def row_at(number: int) -> tuple[str, Row]:
+        again = formats.rows_of_battles(path, chosen, list(fields.values()))
+        return next(itertools.islice(again, number, None))
+
+    first = ""
+    if counts["dropped"]:
+        first = _first_malformed(row_at, parsed, row, on_error)
+        message = "%s: dropped %d malformed rows; the first: %s"
+        logger.warning(message, path, counts["dropped"], first)
+    kept = np.flatnonzero(fate == "used")
+    if not len(kept):
         names = " and ".join(f"{name}={value}" for name, value in wanted.items())
-        invalid = f", {n_invalid} invalid" if n_invalid else ""
-        dropped = f", {n_dropped} dropped: {first}" if first else ""
+        others = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
         raise UserError(
             f"{path}: no battle is left{names and f' with {names}'} "
-            f"({n_filtered} filtered out{invalid}{dropped})."
+            f"({others or 'it has no rows'}{first and f': {first}'})."
         )
-    if first:
-        logger.warning(
-            "%s: dropped %d malformed rows; the first: %s", path, n_dropped, first
-        )
-    distinct = Battles.from_rows([p for p in parsed if isinstance(p, Battle)])
+    is_battle = [isinstance(battle, Battle) for battle in parsed]
+    distinct = Battles.from_rows([b for b in parsed if isinstance(b, Battle)])
     number = np.cumsum(is_battle) - 1  # among the distinct rows that are battles
     battles = distinct.select(number[row[kept]]).compact()
     battles = battles.with_questions(questions, question[kept])
-    _check(path, battles, fields, rows, places)
-    if chosen.unique:
-        _refuse_repeated(battles, np.flatnonzero(kept), places)
-    assumed = [f"assumed: {chosen.assumes}"] if chosen.assumes else []
-    found = BattlesFile(
-        path=path,
-        format=chosen.name,
-        battles=battles,
-        n_rows=len(row),
-        n_invalid=n_invalid,
-        n_filtered=n_filtered,
-        n_dropped=n_dropped,
-        remarks=[*(f"{n} {remark}" for remark, n in remarks.items()), *assumed],
-    )
-    logger.info("%s", found)
-    return found
+    _check(path, battles, fields, rows, row_at)
+    if chosen.judged:
+        _refuse_repeated(battles, kept, row_at)
+    if counts["invalid"] > len(battles):
+        raise UserError(
+            f"{path}: read as {chosen.name}, {counts['invalid']} rows have no verdict and "
+            f"{len(battles)} have one. Expected most to have one; is the format the right one?"
+        )
+    in_one_order = (battles.verdict_ab < 0) != (battles.verdict_ba < 0)
+    counts["tied"] = int(battles.is_tie().sum())
+    if in_one_order.any():
+        counts["in one order"] = int(in_one_order.sum())
+    counted = ", ".join(f"{n} {word}" for word, n in counts.items())
+    assumed = f"; assumed: {chosen.assumes}" if chosen.assumes else ""
+    logger.info("%s: read as %s: %s%s", path, chosen.name, counted, assumed)
+    facts = {"file": str(path), "format": chosen.name, "rows": dict(counts)}
+    return BattlesFile(battles=battles, facts={**facts, "assumed": chosen.assumes})
 
 
-def _mask(values: Iterable[bool]) -> Mask:
-    return np.fromiter(values, np.bool_)
-
-
-def _place(
-    path: Path, chosen: BattlesFormat, columns: Sequence[str], number: int
-) -> tuple[str, Row]:
-    rows = formats.rows_of_battles(path, chosen, columns, Counter())
-    return next(itertools.islice(rows, number, None))
+def _fate(
+    parsed: Battle | MalformedError | None, values: Row, wanted: Mapping[str, str]
+) -> str:
+    if isinstance(parsed, MalformedError):
+        return "dropped"
+    if any(tables.text(values.get(name)) != value for name, value in wanted.items()):
+        return "filtered out"
+    return "used" if parsed else "invalid"
 
 
 def _read_distinct(
     path: Path,
     chosen: BattlesFormat,
     fields: Mapping[str, str],
-    remarks: Counter[str],
 ) -> tuple[list[dict[Any, Any]], Codes, list[str | None], Codes]:
     """Read what battles are made of: of many battles, few differ but for the question.
 
@@ -211,15 +181,14 @@ def _read_distinct(
     """
     always = ("equal_answers", "style_a", "style_b", MalformedError)
     columns: dict[Any, Any] = {"dimension": "dimension", **fields}
-    columns |= {name: name for name in always}
+    columns |= dict(zip(always, always, strict=True))
     question_column = columns.pop("question_id", None)
     names = [*columns.values(), question_column]
     if chosen.row is None:
         blocks = tables.blocks(path, names)
     else:
-        mapped = formats.rows_of_battles(path, chosen, names, remarks)
-        every = (values for _, values in mapped)
-        blocks = tables.in_columns(tables.in_blocks(every), names)
+        mapped = formats.rows_of_battles(path, chosen, names)
+        blocks = tables.in_columns((values for _, values in mapped), names)
     row_number, question_number = (
         defaultdict[Any, int](itertools.count().__next__) for _ in range(2)
     )
@@ -252,11 +221,11 @@ def _hashable(value: Any) -> Hashable:
 # One row
 
 
-def _parse(row: Row, fields: Mapping[str, str]) -> Battle | MalformedError:
+def _parse(row: Row, fields: Mapping[str, str]) -> Battle | MalformedError | None:
     if (malformed := row[MalformedError]) is not ABSENT:
         return MalformedError(malformed)
     if row.get("winner") is INVALID:
-        return _InvalidError()
+        return None
     try:
         return _battle(row, fields)
     except MalformedError as error:
@@ -339,19 +308,18 @@ def _battle(row: Row, fields: Mapping[str, str]) -> Battle:
 
 
 def _score(text: str | None, winner: str) -> float | None:
-    """The share of model_a; None where it is what the winner says."""
     if text is None:
         return None
     try:
         score = float(text)
     except ValueError:
         score = math.nan
-    if not 0.0 <= score <= 1.0 or formats.winner_of(score) != winner[:7].rstrip(" ("):
+    if not 0.0 <= score <= 1.0 or formats.winner_of(score) not in winner:
         raise MalformedError(
             f"score is {text!r} and winner is {winner!r}. Expected model_a's share, from 0 to 1, "
             "above 0.5 where it wins."
         )
-    return None if score in (0.0, 0.5, 1.0) else score
+    return score
 
 
 def _style(value: Any) -> tuple[int, ...] | None:
@@ -369,16 +337,17 @@ def _style(value: Any) -> tuple[int, ...] | None:
 
 
 def _first_malformed(
-    places: Places, parsed: Sequence[Battle | MalformedError], row: Codes, on_error: str
+    row_at: RowAt,
+    parsed: Sequence[Battle | MalformedError | None],
+    row: Codes,
+    on_error: str,
 ) -> str:
     """Describe the first malformed row. Raises UserError where it may not be dropped."""
-    malformed = [
-        i for i, p in enumerate(parsed) if not isinstance(p, Battle | _InvalidError)
-    ]
+    malformed = [i for i, p in enumerate(parsed) if isinstance(p, MalformedError)]
     ambiguous = [i for i in malformed if isinstance(parsed[i], _AmbiguousError)]
     index = int(np.argmax(np.isin(row, ambiguous or malformed)))
     error = parsed[row[index]]
-    place, values = places(index)
+    place, values = row_at(index)
     sentence = f"{place}: {error}"
     if isinstance(error, _NoColumnError):
         sentence += f" The row has {', '.join(map(repr, values))}."
@@ -390,21 +359,17 @@ def _first_malformed(
     return sentence
 
 
-def _refuse_repeated(battles: Battles, row: Index, places: Places) -> None:
+def _refuse_repeated(battles: Battles, row: Index, row_at: RowAt) -> None:
     """Raise UserError for a second verdict of one judge on one comparison; row (n,) numbers rows."""
-    low = np.minimum(battles.model_a, battles.model_b).astype(np.int64)
-    pair = low * len(battles.models) + battles.model_a + battles.model_b - low
-    by_question = pair * (battles.question.max() + 1) + battles.question
-    by_dimension = by_question * (len(battles.dimensions) + 1) + battles.dimension + 1
-    key = by_dimension * len(battles.judges) + battles.judge
-    is_judged = np.flatnonzero(battles.judge >= 0)
-    _, first = np.unique(key[is_judged], return_index=True)
-    repeated = np.delete(is_judged, first)
+    models = np.sort([battles.model_a, battles.model_b], axis=0)
+    key = np.vstack([models, battles.question, battles.dimension, battles.judge])
+    _, first = np.unique(key, axis=1, return_index=True)
+    repeated = np.setdiff1d(np.flatnonzero(battles.judge >= 0), first)
     if len(repeated):
-        place, _ = places(int(row[repeated[0]]))
+        place, _ = row_at(int(row[repeated[0]]))
         raise UserError(
             f"{place}: stands twice: judge, models and question are those of a row before. Remove "
-            "one; or battles_format=battles counts both, if the file has its columns."
+            "one of them."
         )
 
 
@@ -413,7 +378,7 @@ def _check(
     battles: Battles,
     fields: Mapping[str, str],
     rows: Iterable[Row],
-    places: Places,
+    row_at: RowAt,
 ) -> None:
     """Warn of what looks wrong. Raises UserError for a column that is not one of models."""
     if len(battles.models) > _MAX_MODELS:
@@ -429,6 +394,10 @@ def _check(
             logger.warning(
                 "%s: the models %s look alike and are rated apart.", path, _some(names)
             )
+    rare = np.flatnonzero(battles.n_battles() == 1)
+    if len(rare) and len(battles) >= _MANY:
+        names = _some([repr(battles.models[i]) for i in rare])
+        logger.warning("%s: in one row alone: %s. Check the name.", path, names)
     if "dimension" not in fields:
         found = {tables.text(row["dimension"]) for row in rows} - {None}
         if len(found) > 1:
@@ -439,7 +408,7 @@ def _check(
             )
     lacking = int((battles.question >= len(battles.questions)).sum())
     if lacking == len(battles):
-        _, row = places(0)
+        _, row = row_at(0)
         logger.warning(
             "%s: no battle names its question (found %s), so each counts as a prompt of its own. "
             "If a column does, set battles_columns.question_id=COLUMN.",

@@ -60,10 +60,12 @@ def read(
             row.entrant += f" ({path.name})"
         entrants |= pairs
         values = np.array([row.value for row in own], dtype=np.float64)
-        n, n_used = len(own), int(np.isfinite(values).sum())
-        words = f"{n_used} of {n} scores used; {one.assumes}"
-        logger.info("%s: read as %s: %s", path, one.name, words)
-        counts = {"n_rows": n, "n_used": n_used, "remarks": [one.assumes]}
-        facts.append({"file": str(path), "format": one.name, **counts})
+        n_used = int(np.isfinite(values).sum())
+        rows = {"scores used": n_used, "missing": len(own) - n_used}
+        counted = ", ".join(f"{n} {word}" for word, n in rows.items())
+        words = f"read as {one.name}: {counted}; assumed: {one.assumes}"
+        logger.info("%s: %s", path, words)
+        file = {"file": str(path), "format": one.name, "rows": rows}
+        facts.append(file | {"assumed": one.assumes})
         found += own
     return found, facts

@@ -12,7 +12,6 @@ import json
 import math
 import zlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from zipfile import BadZipFile, ZipFile
@@ -54,32 +53,24 @@ def shape(path: Path) -> str:
 
 
 def keys(path: Path) -> set[str]:
-    """Return the keys of the first row or of the header; of an object also inner ones as
+    """Return the keys of the first row; of an object also inner ones as
     outer.inner, of a zip file the first parts of the names in it. Raises UserError."""
     kind = shape(path)
     if kind == "zip":
         try:
-            with files.open_binary(path) as content, ZipFile(content) as archive:
+            with ZipFile(path) as archive:
                 return {name.partition("/")[0] for name in archive.namelist()}
         except BadZipFile as error:
             raise UserError(f"{path}: cannot be read as zip ({error}).") from None
-    row: Row = {}
-    if kind == "object":
-        row = files.read_json(path)
-    elif kind == "parquet":
-        with _parquet(path) as file:
-            row = dict.fromkeys(file.schema_arrow.names)
-    elif kind == "csv":
-        _, header = next(_csv_lines(path), (0, []))
-        row = dict.fromkeys(header)
-    else:
-        _, row = next(rows(path), ("", {}))
-    inner = [
+    if kind != "object":
+        return set(next(rows(path), ("", {}))[1])
+    row = files.read_json(path)
+    inner = (
         f"{name}.{key}"
         for name, value in row.items()
         if isinstance(value, dict)
         for key in value
-    ]
+    )
     return {*row, *inner}
 
 
@@ -105,12 +96,15 @@ def rows(
         _, header = next(lines, (0, []))
         for number, line in lines:
             yield f"{path}:{number}", dict(zip(header, line, strict=True))
-    elif kind in ("array", "parquet"):
-        batches = (
-            [_array(path)]
-            if kind == "array"
-            else (batch.to_pylist() for batch in parquet_batches(path, columns))
-        )
+    elif kind == "array":
+        for number, row in enumerate(files.read_json(path), start=1):
+            if not isinstance(row, dict):
+                raise UserError(
+                    f"{path}: row {number}: found {row!r:.40}. Expected an object."
+                )
+            yield f"{path}: row {number}", row
+    elif kind == "parquet":
+        batches = (batch.to_pylist() for batch in parquet_batches(path, columns))
         for number, row in enumerate(itertools.chain.from_iterable(batches), start=1):
             yield f"{path}: row {number}", row
     else:
@@ -118,19 +112,23 @@ def rows(
 
 
 def blocks(path: Path, columns: Sequence[Hashable]) -> Iterator[Block]:
-    """Yield the values of these columns for some rows at a time, as `in_columns` does."""
-    if shape(path) == "lines":
-        return in_columns(_jsonl_blocks(path), columns)
-    return in_columns(in_blocks(row for _, row in rows(path, columns)), columns)
-
-
-def in_columns(
-    some: Iterable[Sequence[Row]], columns: Sequence[Hashable]
-) -> Iterator[Block]:
-    """Yield the values of these columns for each block of rows, ABSENT where a row has none.
+    """Yield the values of these columns for some rows at a time, ABSENT where a row has none.
 
     A column None is absent everywhere.
     """
+    if shape(path) == "lines":
+        return _values(_jsonl_blocks(path), columns)
+    return in_columns((row for _, row in rows(path, columns)), columns)
+
+
+def in_columns(some: Iterable[Row], columns: Sequence[Hashable]) -> Iterator[Block]:
+    """Yield the values of rows as `blocks` does."""
+    return _values(_in_blocks(some), columns)
+
+
+def _values(
+    some: Iterable[Sequence[Row]], columns: Sequence[Hashable]
+) -> Iterator[Block]:
     for block in some:
         present = set[Hashable]().union(*block)
         nothing = [ABSENT] * len(block)
@@ -140,7 +138,7 @@ def in_columns(
         ]
 
 
-def in_blocks(items: Iterable[T]) -> Iterator[list[T]]:
+def _in_blocks(items: Iterable[T]) -> Iterator[list[T]]:
     rest = iter(items)
     while block := list(itertools.islice(rest, _BLOCK)):
         yield block
@@ -154,7 +152,7 @@ def _jsonl_blocks(path: Path) -> Iterator[list[Row]]:
     doubled, they are parsed one by one.
     """
     first = 1
-    for lines in in_blocks(files.read_lines(path)):
+    for lines in _in_blocks(files.read_lines(path)):
         joined = ",0,".join(lines)
         try:
             values: list[Any] = json.loads(f"[{joined}]")
@@ -162,7 +160,8 @@ def _jsonl_blocks(path: Path) -> Iterator[list[Row]]:
             values = []
         found = values[::2]
         is_plain = values[1::2] == [0] * (len(lines) - 1)
-        if not is_plain or _may_repeat_keys(joined, found):
+        is_plain = is_plain and set(map(type, found)) == {dict}
+        if not is_plain or joined.count('":') != sum(map(len, found)):
             found = [
                 files.json_object(f"{path}:{number}", line)
                 for number, line in enumerate(lines, start=first)
@@ -170,29 +169,6 @@ def _jsonl_blocks(path: Path) -> Iterator[list[Row]]:
             ]
         yield found
         first += len(lines)
-
-
-def _may_repeat_keys(text: str, rows: Sequence[Any]) -> bool:
-    """Whether the text has another number of keys than the rows, or a row is no object."""
-    is_objects = set(map(type, rows)) == {dict}
-    return not is_objects or text.count('":') != sum(map(len, rows))
-
-
-def _array(path: Path) -> list[Row]:
-    with files.open_text(path) as file:
-        text = file.read()
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = []
-    if _may_repeat_keys(text, found):
-        found = files.read_json(path)
-    for number, row in enumerate(found, start=1):
-        if not isinstance(row, dict):
-            raise UserError(
-                f"{path}: row {number}: found a {type(row).__name__}. Expected an object."
-            )
-    return list(found)
 
 
 def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -228,14 +204,6 @@ def parquet_batches(
     path: Path, columns: Sequence[Hashable] | None = None
 ) -> Iterator[Any]:
     """Yield record batches with those of the columns that are there; None: all."""
-    with _parquet(path) as file:
-        names = file.schema_arrow.names
-        chosen = None if columns is None else [c for c in names if c in columns]
-        yield from file.iter_batches(batch_size=_LARGE_BLOCK, columns=chosen)
-
-
-@contextmanager
-def _parquet(path: Path) -> Iterator[Any]:
     try:
         from pyarrow import parquet
     except ImportError:
@@ -243,10 +211,13 @@ def _parquet(path: Path) -> Iterator[Any]:
             f"{path}: reading parquet needs pyarrow. Install it with: pip install pyarrow"
         ) from None
     try:
-        with files.open_binary(path) as content:
-            is_gzip = isinstance(content, gzip.GzipFile)  # not read from front to back
-            yield parquet.ParquetFile(
+        with files.open_binary(path) as content:  # not read from front to back
+            is_gzip = isinstance(content, gzip.GzipFile)
+            file = parquet.ParquetFile(
                 io.BytesIO(content.read()) if is_gzip else content
             )
+            names = file.schema_arrow.names
+            chosen = None if columns is None else [c for c in names if c in columns]
+            yield from file.iter_batches(batch_size=_LARGE_BLOCK, columns=chosen)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise UserError(f"{path}: cannot be read as parquet ({error}).") from None

@@ -117,34 +117,24 @@ class Rate:
 
     @functools.cached_property
     def _files(self) -> dict[Path, Format]:
-        """The files to read, each with its format. Of a run folder that is battles.jsonl, of
-        another all files in it that are not known to be something else."""
+        """The files to read, with their formats; of a folder all in it."""
         found = {}
-        names = [self.battles] if isinstance(self.battles, str) else self.battles
-        for folder in map(Path, names):
-            run = folder / "battles.jsonl"
-            inside = sorted(
-                path
-                for path in folder.rglob("[!.]*")
-                if path.is_file() and not run.is_file()
-            )
-            for path in inside or [run if run.is_file() else folder]:
+        columns = dataclasses.asdict(self.battles_columns)
+        for name in [self.battles] if isinstance(self.battles, str) else self.battles:
+            inside = sorted(filter(Path.is_file, Path(name).rglob("[!.]*")))
+            for path in inside or [Path(name)]:
                 if not path.is_file():
                     raise UserError(f"battles: found no file {path}. Check the path.")
-                columns = dataclasses.asdict(self.battles_columns)
-                chosen = battle_files.recognise(
-                    path, columns=columns, name=self.battles_format
-                )
-                found[path] = chosen
+                found[path] = battle_files.recognise(path, columns, self.battles_format)
+        if len({type(chosen) for chosen in found.values()}) > 1:
+            kinds = ", ".join(f"{path} ({one.name})" for path, one in found.items())
+            raise UserError(
+                f"battles: found battles and scores: {kinds}. Give one kind."
+            )
         return found
 
     def dry_run(self, context: Context) -> None:
-        kinds = {type(chosen): path for path, chosen in self._files.items()}
-        if len(kinds) > 1:
-            raise UserError(
-                f"battles: {' and '.join(map(str, kinds.values()))} hold battles and scores. "
-                "Give files of one kind."
-            )
+        _ = self._files
 
     def run(self, context: Context) -> Report:
         if any(isinstance(one, ScoresFormat) for one in self._files.values()):
@@ -158,9 +148,9 @@ class Rate:
                 columns=dataclasses.asdict(self.battles_columns),
                 filters=dataclasses.asdict(self.battles_filter),
                 on_error=self.battles_on_error,
-                format_name=self.battles_format,
+                chosen=chosen,
             )
-            for path in self._files
+            for path, chosen in self._files.items()
         ]
         first, *others = [file.battles for file in files]
         rated = functools.reduce(Battles.concatenate, others, first)
@@ -178,7 +168,7 @@ class Rate:
             context.run_dir,
             facts={
                 "n_battles": len(rated),
-                "battles_files": [file.facts() for file in files],
+                "battles_files": [file.facts for file in files],
             },
             written=placement_report.write_bootstraps(context.run_dir, boards),
         )

@@ -29,6 +29,7 @@ from elo_exp.ratings.bradley_terry import (
 )
 from elo_exp.ratings.games import Kinds, differences, games
 from elo_exp.ratings.leaderboard import Leaderboard
+from elo_exp.records import UserError
 from elo_exp.types import Orders, RatingPoints
 
 
@@ -86,6 +87,12 @@ class TieModel(ABC):
         }
 
     def _leaderboard(self, battles: Battles) -> Leaderboard:
+        n_shares = np.count_nonzero(battles.scores() % 0.5)
+        if n_shares:
+            raise UserError(
+                f"rating: {self.label} needs wins, losses and ties, and {n_shares} battles have a "
+                "share between. Choose 'rating=[bradley_terry]'."
+            )
         every = games(battles, orders=self.orders)
         fit = Fit.of(every)  # Bradley-Terry: who is rated, and where to start
         flags = why_unrated(fit.wins, fit.rated)

@@ -1,17 +1,23 @@
-"""Battles with model_a, model_b and winner: of our own runs, of LMArena, of anybody's table."""
+"""Battles with model_a, model_b and winner: of our own runs, of LMArena in 2025, of any table."""
 
 from __future__ import annotations
 
-from elo_exp.data.formats import TABLES, BattlesFormat
+from elo_exp.data.formats import BattlesFormat
 
-FLAT = BattlesFormat(
-    name="battles", shapes=TABLES, required=("model_a", "model_b", "winner")
+_REQUIRED = ("model_a", "model_b", "winner")
+
+FLAT = BattlesFormat(name="battles", required=_REQUIRED)
+FORMATS = (
+    FLAT,
+    BattlesFormat(
+        name="elo_exp",
+        required=(*_REQUIRED, "verdict_ab", "verdict_ba"),
+        columns={"score": "score"},
+        judged=True,
+    ),
+    BattlesFormat(
+        name="lmarena",
+        required=(*_REQUIRED, "evaluation_session_id"),
+        columns={"question_id": "evaluation_session_id"},
+    ),
 )
-OWN = BattlesFormat(
-    name="elo_exp",
-    shapes=TABLES,
-    required=("model_a", "model_b", "winner", "verdict_ab", "verdict_ba"),
-    columns={"score": "score"},
-    unique=True,
-)
-FORMATS = (FLAT, OWN)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from elo_exp.data.formats import TABLES, BattlesFormat
+from elo_exp.data.formats import BattlesFormat
 
 FORMATS = (
     BattlesFormat(
         name="evalica",
-        shapes=TABLES,
         required=("left", "right", "winner"),
         forbidden=("model_a", "model_b"),
         columns={"model_a": "left", "model_b": "right", "question_id": "prompt"},

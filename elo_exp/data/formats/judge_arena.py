@@ -1,0 +1,68 @@
+"""JudgeArena's annotations: the judge's replies, in which scores stand.
+
+github.com/OpenEuroLLM/JudgeArena, judgearena/benchmarks/pairwise/runner.py, prompts/parsing.py
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from scipy.special import expit
+
+from elo_exp.arrays import known
+from elo_exp.data.formats import BattlesFormat, MalformedError, Rows, winner_of
+from elo_exp.data.tables import Row
+
+_SCORE = r'score.*?%s[": *\n]*(-?\d+)'
+
+
+def join(rows: Rows) -> Rows:
+    """The second order of a comparison stands in a row of its own, with the models exchanged."""
+    orders = defaultdict(list)
+    for place, row in rows:
+        models = frozenset((row.get("model_A"), row.get("model_B")))
+        key = (row.get("instruction_index"), row.get("judge"), models)
+        orders[key].append((place, row))
+    for (place, row), *others in orders.values():
+        yield place, {**row, "others": [other for _, other in others]}
+
+
+def row(given: Row) -> Mapping[str, Any]:
+    orders = [given, *given["others"]]
+    if len({order["model_A"] for order in orders}) < len(orders):
+        raise MalformedError("is judged twice in one order. Remove the second row.")
+    ab, *ba = (_share(str(order["judge_completion"])) for order in orders)
+    shares = [ab, *(1.0 - share for share in ba)]
+    verdicts = zip(("verdict_ab", "verdict_ba"), map(winner_of, shares), strict=False)
+    return {"score": known(sum(shares) / len(shares)), **dict(verdicts)}
+
+
+def _share(reply: str) -> float:
+    """The share of the answer shown first; NaN where the reply has no two scores."""
+    text = re.sub("<think>.*?</think>", "", reply, flags=re.DOTALL).lower()
+    a, b = (re.search(_SCORE % side, text) for side in "ab")
+    return float(expit(0.3 * (int(a[1]) - int(b[1])))) if a and b else math.nan
+
+
+FORMATS = (
+    BattlesFormat(
+        name="judge_arena",
+        required=("model_A", "model_B", "instruction_index", "judge_completion"),
+        optional=("judge",),
+        columns={
+            "model_a": "model_A",
+            "model_b": "model_B",
+            "question_id": "instruction_index",
+            "judge_model": "judge",
+            "score": "score",
+        },
+        row=row,
+        join=join,
+        judged=True,
+        assumes="scores are read as those of JudgeArena's default prompt, temperature 0.3",
+    ),
+)

@@ -1,0 +1,483 @@
+"""Result files of other programs: recognised by their keys, read as their own programs read them,
+and refused, or spoken of, where anything is wrong with them."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import json
+import logging
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from elo_exp import CONF
+from elo_exp.data import battle_files, formats
+from elo_exp.data.battle_files import BattlesFile
+from elo_exp.data.battles import Battles
+from elo_exp.files import write_whole
+from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry
+from elo_exp.records import Battle, UserError
+from tests.data import shared_data, write_table
+from tests.mutants import mutants
+
+COLUMNS = dict(OmegaConf.load(CONF / "experiment/rate.yaml").battles_columns)
+RNG = np.random.default_rng(5)
+N = 24
+
+
+def read(path: Path, **how: Any) -> BattlesFile:
+    return battle_files.read(path, **{"columns": COLUMNS, "filters": {}, **how})
+
+
+def rated(battles: Battles) -> Any:
+    method = BradleyTerry(
+        initial_rating=1400, orders="both", interval="sandwich", n_bootstraps=0, seed=1
+    )
+    return method.rate({"d": battles})["d"]
+
+
+# Rows as each program writes them
+
+
+def pick(*words: Any) -> Any:
+    return words[RNG.integers(len(words))]
+
+
+def one_of(n: int, labels: Sequence[str]) -> dict[str, int]:
+    chosen = RNG.integers(n)
+    return {label: int(i == chosen) for i, label in enumerate(labels)}
+
+
+def comparia_winner() -> dict[str, Any]:
+    chosen = pick("ann", "bob", "")
+    return {"chosen_model_name": chosen, "both_equal": str(chosen == "")}
+
+
+LABELS = ("A>>B", "A>B", "A=B", "B>A", "B>>A")
+SIDES = ("model_1", "model_2", "tie")
+WON = ("winner_model_a", "winner_model_b", "winner_tie")
+WINNERS = ("model_a", "model_b", "tie")
+
+
+def two_orders() -> dict[str, str]:
+    ab, ba = pick(*WINNERS), pick(*WINNERS)
+    return {
+        "winner": ab if ab == ba else "tie",
+        "verdict_ab": ab,
+        "verdict_ba": ba,
+    }
+
+
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "alpaca_eval": [
+        {
+            "instruction": f"What is {i}?",
+            "output_1": "# One",
+            "output_2": "Two",
+            "generator_1": "base",
+            "generator_2": "new",
+            "annotator": "gpt",
+            "preference": pick(1.0, 1.25, 1.5, 1.9, 2),
+        }
+        for i in range(N)
+    ],
+    "fastchat": [
+        {
+            "question_id": 81 + i // 2,
+            "model_1": "ann",
+            "model_2": "bob",
+            "g1_winner": pick(*SIDES),
+            "g2_winner": pick(*SIDES),
+            "judge": ["gpt-4", pick("pair-v2", "pair-math-v1")],
+            "turn": 1 + i % 2,
+            "tstamp": 1.5,
+        }
+        for i in range(2 * N)
+    ],
+    "arena_hard": [
+        {
+            "uid": f"u{i}",
+            "model": pick("ann", "bob"),
+            "judge": "gpt-4",
+            "baseline": "o3",
+            "games": [{"score": pick(*LABELS)}, {"score": pick(*LABELS)}],
+        }
+        for i in range(N)
+    ],
+    "judge_arena": [
+        {
+            "judge_completion": f"<think>score_A: 9</think>\nscore_A: {pick(2, 5, 9)}\n"
+            f"Score_B: {pick(2, 5, 9)}",
+            "instruction_index": i % N,
+            "model_A": "ann" if i < N else "bob",
+            "model_B": "bob" if i < N else "ann",
+            "judge": "qwen",
+        }
+        for i in range(2 * N)
+    ],
+    "lmarena_votes": [
+        {"id": i, "model_a": "ann", "model_b": pick("bob", "zoe"), **one_of(3, WON)}
+        for i in range(N)
+    ],
+    "lmarena": [
+        {
+            "evaluation_session_id": f"s{i}",
+            "model_a": "ann",
+            "model_b": "bob",
+            "winner": pick(*WINNERS, "both_bad"),
+        }
+        for i in range(N)
+    ],
+    "comparia": [
+        {"id": i, "model_a_name": "ann", "model_b_name": "bob", **comparia_winner()}
+        for i in range(N)
+    ],
+    "evalica": [
+        {
+            "prompt": i,
+            "left": "ann",
+            "right": pick("bob", "zoe"),
+            "winner": pick("left", "right", "tie"),
+        }
+        for i in range(N)
+    ],
+    "elo_exp": [
+        {
+            "model_a": "ann",
+            "model_b": "bob",
+            "question_id": f"q{i}",
+            "judge_model": "opus",
+            **two_orders(),
+        }
+        for i in range(N)
+    ],
+    "battles": [
+        {"model_a": "ann", "model_b": "bob", "winner": pick(*WINNERS), "question_id": i}
+        for i in range(N)
+    ],
+}
+ENDING = {"judge_arena": "csv", "lmarena_votes": "csv", "comparia": "csv"}
+ENDING |= {"evalica": "csv"}
+
+
+def write(folder: Path, name: str, rows: Sequence[Any] | None = None) -> Path:
+    """The file as its program writes it, under a name that says nothing."""
+    rows = ROWS[name] if rows is None else rows
+    if name in ENDING:
+        return write_table(folder / "of.csv", rows)
+    lines = [json.dumps(row) for row in rows]
+    is_array = name == "alpaca_eval"
+    text = f"[{', '.join(lines)}]" if is_array else "\n".join(lines)
+    return write_whole(folder / "file", text)
+
+
+# What is read
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_file_is_recognised_and_every_row_counted(tmp_path, name, caplog):
+    caplog.set_level(logging.INFO)
+    path = write(tmp_path, name)
+    found = read(path)
+    facts = found.facts
+    assert (facts["file"], facts["format"]) == (str(path), name)
+    assert (
+        facts["rows"]["used"]
+        == len(found.battles)
+        == found.battles.n_prompts() * (2 if name == "fastchat" else 1)
+    )
+    assert facts["rows"]["tied"] == found.battles.is_tie().sum()
+    (line,) = caplog.messages
+    assert line.startswith(f"{path}: read as {name}: {len(found.battles)} used, ")
+    assert facts["assumed"] in line
+
+
+def test_every_format_has_rows_here():
+    known = [f for f in formats.formats() if isinstance(f, formats.BattlesFormat)]
+    assert {one.name for one in known} == set(ROWS)
+
+
+def base(**changes: Any) -> Battle:
+    return Battle(**{"model_a": "ann", "model_b": "bob", "winner": "tie", **changes})
+
+
+JUDGED = {"source": "llm-judge"}
+READ: list[tuple[str, dict[str, Any], dict[str, Any] | str]] = [
+    ("alpaca_eval", {"preference": 1}, {"winner": "model_a", "score": 1.0}),
+    ("alpaca_eval", {"preference": 1.75}, {"winner": "model_b", "score": 0.25}),
+    ("alpaca_eval", {"preference": 1.5}, {"winner": "tie", "score": 0.5}),
+    ("alpaca_eval", {"preference": 0}, {"winner": "tie", "score": 0.5}),
+    ("alpaca_eval", {"preference": None}, "invalid"),
+    ("alpaca_eval", {"preference": 3}, "preference is 3. Expected a number from 1 to 2, 0"),
+    ("alpaca_eval", {"output_1": "# a\n* b"}, {"style_a": (7, 1, 1, 0)}),
+    ("fastchat", {"g1_winner": "model_2", "g2_winner": "model_2"},
+     {"winner": "model_b", "verdict_ab": "model_b", "verdict_ba": "model_b"}),
+    ("fastchat", {"g1_winner": "model_1", "g2_winner": "tie"},
+     {"winner": "tie", "verdict_ab": "model_a", "verdict_ba": "tie", "dimension": "turn 1"}),
+    ("fastchat", {"g1_winner": "model_1", "g2_winner": "error"}, "invalid"),
+    ("fastchat", {"g1_winner": "model_1", "g2_winner": "ann"}, "verdict_ba is 'ann'."),
+    ("fastchat", {"g1_winner": "tie", "g2_winner": "tie", "m1_score": 7},
+     {"winner": "tie", "verdict_ab": None, "judge_model": "gpt-4"}),
+    ("arena_hard", {"games": [{"score": "A>>B"}, {"score": "B>A"}]},
+     {"winner": "model_a", "verdict_ab": "model_a", "verdict_ba": "model_a", "model_a": "o3"}),
+    ("arena_hard", {"games": [{"score": "B<<A"}, {"score": "A>B"}]},
+     {"winner": "tie", "verdict_ab": "model_a", "verdict_ba": "model_b"}),
+    ("arena_hard", {"baseline": None}, {"model_a": "gpt-4-0314"}),
+    ("arena_hard", {"games": [None, {"score": "A>B"}]}, "invalid"),
+    ("arena_hard", {"games": [{"score": "A>B"}, {"score": None}]}, "invalid"),
+    ("arena_hard", {"games": [{"score": "A>B"}, {"score": "A"}]}, "score is 'A'. Expected A>>B"),
+    ("arena_hard", {"games": [{"score": "A>B"}]}, "is no row of arena_hard: ValueError"),
+    ("judge_arena", {"judge_completion": "none"}, "invalid"),
+    ("lmarena_votes", dict.fromkeys(WON, 1), "3 of winner_model_a, winner"),
+    ("lmarena", {"winner": "both_bad"}, {"winner": "tie (bothbad)", "source": "human"}),
+    ("comparia", {"chosen_model_name": "bob", "both_equal": "False"}, {"winner": "model_b"}),
+    ("comparia", {"chosen_model_name": "", "both_equal": "True"}, {"winner": "tie"}),
+    ("comparia", {"chosen_model_name": "", "both_equal": "False"}, "invalid"),
+    ("comparia", {"chosen_model_name": "bob", "both_equal": "True"}, "names a chosen model, and"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "changes", "expected"), READ)
+def test_the_first_row_is_read_as_its_program_reads_it(
+    tmp_path, name, changes, expected
+):
+    first, *rest = copy.deepcopy(ROWS[name])
+    path = write(tmp_path, name, [first | changes, *rest])
+    if isinstance(expected, dict):
+        row = read(path).battles.rows()[0].to_dict()
+        assert {key: row[key] for key in expected} == expected
+    elif expected == "invalid":
+        found = read(path)
+        assert found.facts["rows"]["invalid"] == 1
+        whole = read(write(tmp_path, name)).battles
+        assert len(whole) - len(found.battles) == 1
+    else:
+        with pytest.raises(
+            UserError, match=r"(:\d|: row \d).*battles_on_error=drop"
+        ) as error:
+            read(path)
+        assert f": {expected}" in str(error.value)
+        assert read(path, on_error="drop").facts["rows"]["dropped"] == 1
+
+
+def test_both_orders_of_judge_arena_are_one_battle_of_their_mean_share(tmp_path):
+    """Scores 9 and 5 with ann first, 2 and 5 with bob first."""
+    texts = ["Score A: 9\nscore_b: 5", '"score_A": 2\n"score_B": 5']
+    pair = ROWS["judge_arena"][0], ROWS["judge_arena"][N]
+    rows = [
+        {**row, "judge_completion": text} for row, text in zip(pair, texts, strict=True)
+    ]
+    (battle,) = read(write(tmp_path, "judge_arena", rows)).battles.rows()
+    ab, ba = (1 / (1 + math.exp(-0.3 * gap)) for gap in (4, 3))
+    assert battle.score == pytest.approx((ab + ba) / 2)
+    assert (battle.verdict_ab, battle.verdict_ba) == ("model_a", "model_a")
+    third = [*rows, rows[0]]
+    with pytest.raises(UserError, match="judged twice in one order"):
+        read(write(tmp_path, "judge_arena", third))
+
+
+def test_most_rows_must_have_a_verdict(tmp_path):
+    """Another preset of JudgeArena has another form of reply."""
+    rows = [{**row, "judge_completion": "[[A]]"} for row in ROWS["judge_arena"]]
+    path = write(tmp_path, "judge_arena", [*rows[:-3], *ROWS["judge_arena"][-3:]])
+    with pytest.raises(UserError, match="no battle is left|have no verdict"):
+        read(path)
+
+
+# As the programs themselves reckon
+
+
+def test_a_real_file_of_alpaca_eval_has_the_win_rate_of_its_leaderboard():
+    """llama-2-13b-chat: 652 of 804, one annotation without a preference; the gap is its logit."""
+    path = shared_data("formats/alpaca_eval_1_annotations.json.gz")
+    found = read(path)
+    assert found.facts["rows"] == {"used": 804, "tied": 0, "invalid": 1}
+    share = 1.0 - found.battles.scores()
+    assert share.mean() == pytest.approx(0.8109452736318408, abs=1e-12)
+    error = share.std(ddof=1) / math.sqrt(len(share))
+    assert error == pytest.approx(0.013817573087734824, abs=1e-9)
+    board = rated(found.battles)
+    gap = POINTS * math.log(share.mean() / (1 - share.mean()))
+    assert board.rating[0] - board.rating[1] == pytest.approx(gap)
+    slope = POINTS / (share.mean() * (1 - share.mean()))
+    assert board.std_error[0] == pytest.approx(slope * error / 2)
+
+
+def test_a_share_is_used_as_it_is(tmp_path):
+    """The gap is the logit of the mean share; rounded to wins, it is another."""
+    battles = read(write(tmp_path, "alpaca_eval")).battles
+    share = np.array([2 - row["preference"] for row in ROWS["alpaca_eval"]])
+    board = rated(battles)
+    gap = POINTS * math.log(share.mean() / (1 - share.mean()))
+    assert board.rating[0] - board.rating[1] == pytest.approx(gap)
+    assert board.std_error[0] == pytest.approx(
+        POINTS
+        * share.std(ddof=1)
+        / math.sqrt(N)
+        / (share.mean() * (1 - share.mean()))
+        / 2
+    )
+
+
+def test_fastchat_counts_as_its_show_result_does(tmp_path):
+    """Win, loss and tie by model: a win takes both games, whatever else is a tie."""
+    rows = [
+        *ROWS["fastchat"],
+        {**ROWS["fastchat"][0], "question_id": 1, "g1_winner": "error"},
+    ]
+    counted: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        words = row["g1_winner"], row["g2_winner"]
+        if "error" in words:
+            continue
+        if words[0] == "tie" or words[0] != words[1]:
+            counted.update([(row["model_1"], "tie"), (row["model_2"], "tie")])
+        else:
+            loser = "model_2" if words[0] == "model_1" else "model_1"
+            counted.update([(row[words[0]], "win"), (row[loser], "loss")])
+    ours: Counter[tuple[str, str]] = Counter()
+    for battle in read(write(tmp_path, "fastchat", rows)).battles.rows():
+        won = {"model_a": ("win", "loss"), "model_b": ("loss", "win")}
+        words = won.get(battle.winner, ("tie", "tie"))
+        ours.update(zip(battle.models, words, strict=True))
+    assert ours == counted
+
+
+def test_arena_hard_scores_as_its_show_result_does_at_weight_1(tmp_path):
+    """The mean over both games of each model's score, in which the baseline is A first."""
+    score = {"A>>B": 1.0, "A>B": 1.0, "A=B": 0.5, "B>A": 0.0, "B>>A": 0.0}
+    theirs: dict[str, list[float]] = {"ann": [], "bob": []}
+    for row in ROWS["arena_hard"]:
+        first, second = (score[game["score"]] for game in row["games"])
+        theirs[row["model"]] += [second, 1 - first]
+    battles = read(write(tmp_path, "arena_hard")).battles.rows()
+    value = {"model_a": 0.0, "model_b": 1.0, "tie": 0.5}
+    for model, scores in theirs.items():
+        ours = [
+            value[str(word)]
+            for battle in battles
+            if battle.model_b == model
+            for word in (battle.verdict_ab, battle.verdict_ba)
+        ]
+        assert np.mean(ours) == pytest.approx(np.mean(scores))
+
+
+# What is refused
+
+
+def refused(path: Path, **how: Any) -> str:
+    with pytest.raises(UserError) as error:
+        read(path, **how)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"left": "a", "right": "b", "won": "left"},
+         "none of the formats that are read. Not evalica: it lacks 'winner'."),
+        ({"generator_1": "a", "generator_2": "b", "instruction": "?", "pref": 1},
+         "Not alpaca_eval: it lacks 'preference'."),
+        ({"x": 1}, "none of the formats that are read. The file (lines) has 'x'. Name its columns"),
+        ({"question_id": 1, "model": "a", "judgment": "", "score": 7}, "Give the judge's *_pair"),
+    ],
+)  # fmt: skip
+def test_a_file_of_no_format_is_refused_with_what_the_nearest_lacks(
+    tmp_path, row, words
+):
+    assert words in refused(write_whole(tmp_path / "f", json.dumps(row)))
+
+
+def test_a_format_may_be_forced_and_only_on_a_file_that_has_its_keys(tmp_path):
+    path = write(tmp_path, "elo_exp")
+    plain = formats.recognise(path, "battles")
+    assert read(path, chosen=plain).facts["format"] == "battles"
+    with pytest.raises(
+        UserError, match="Not evalica: it lacks 'left', lacks 'right', has 'model_a'"
+    ):
+        formats.recognise(path, "evalica")
+    with pytest.raises(UserError, match="battles_format: found 'evalico'"):
+        formats.recognise(path, "evalico")
+
+
+CORE = (
+    "model_a",
+    "model_b",
+    "winner",
+    "verdict_ab",
+    "verdict_ba",
+    "score",
+    "dimension",
+)
+
+
+def core(found: BattlesFile) -> list[tuple[Any, ...]]:
+    return [tuple(getattr(b, name) for name in CORE) for b in found.battles.rows()]
+
+
+def texts(name: str, folder: Path) -> list[tuple[str, bytes]]:
+    """Mutants of a file's text: with a mark of UTF-8, cut, with a key twice, columns swapped."""
+    content = write(folder, name).read_bytes()
+    found = [("mark", b"\xef\xbb\xbf" + content), ("cut", content[: len(content) - 7])]
+    if name in ENDING:
+        head, _, rest = content.partition(b"\r\n")
+        names = head.decode().split(",")
+        own = set(ROWS[name][0])
+        required = next(f.required for f in formats.formats() if f.name == name)
+        a, b = (names.index(key) for key in (required[0], required[-1]))
+        names[a], names[b] = names[b], names[a]
+        found.append(("swapped", ",".join(names).encode() + b"\r\n" + rest))
+        found.append(("twice", head + b"," + head + b"\r\n" + rest))
+        assert own == set(names)
+    else:
+        found.append(
+            ("twice", content.replace(b"{", b'{"winner": 1, "winner": 2, ', 1))
+        )
+        found.append(("latin", content + "µ".encode("latin-1")))
+    return found
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_mutant_is_refused_or_equal_or_spoken_of(tmp_path, name, caplog):
+    """Never a traceback, and never another number in silence. A question's name may change."""
+    whole = read(write(tmp_path, name))
+    fates: Counter[str] = Counter()
+
+    def check(what: str, path: Path) -> None:
+        caplog.clear()
+        caplog.set_level(logging.WARNING)
+        try:
+            found = read(path)
+        except UserError as error:
+            assert "\n" not in str(error)
+            fates["refused"] += 1
+            return
+        if core(found) == core(whole):
+            fates["equal"] += 1
+        else:
+            assert caplog.messages or found.facts["rows"] != whole.facts["rows"], what
+            fates["spoken of"] += 1
+
+    for what, rows in mutants(ROWS[name], 30, seed=3):
+        if name in ENDING:
+            text = io.StringIO()
+            kept = [row for row in rows if isinstance(row, dict)]
+            keys = dict.fromkeys(key for row in kept for key in row)
+            writer = csv.DictWriter(text, list(keys))
+            writer.writeheader()
+            writer.writerows(kept)
+            check(what, write_whole(tmp_path / "mutant", text.getvalue()))
+        else:
+            check(what, write(tmp_path, name, rows))
+    for what, content in texts(name, tmp_path):
+        check(what, write_whole(tmp_path / "mutant", content))
+    assert fates["refused"] >= 3 and fates["equal"] >= 1
