@@ -199,15 +199,13 @@ def _is_override(word: str) -> bool:
 
 def _with_files(words: list[str]) -> list[str]:
     """Words that are files stand for battles=[...] of experiment=rate."""
-    files = [
-        word for word in words if not word.startswith("-") and Path(word).is_file()
-    ]
+    files = [w for w in words if not w.startswith("-") and Path(w).is_file()]
     if not files:
         return words
     others = [word for word in words if word not in files]
-    chosen = any(word.startswith("experiment=") for word in others)
-    experiment = [] if chosen else ["experiment=rate"]
-    return [*others, *experiment, f"battles={json.dumps(files, ensure_ascii=False)}"]
+    if not any(word.startswith("experiment=") for word in others):
+        others.append("experiment=rate")
+    return [*others, f"battles={json.dumps(files, ensure_ascii=False)}"]
 
 
 def _each_arena(word: str) -> list[str]:

@@ -146,7 +146,10 @@ def test_two_files_are_compared_on_console_page_and_in_ratings_json(
 ):
     battles = f"battles=[{','.join(map(str, two_logs))}]"
     found = run("experiment=rate", battles, "tracker=local", folder=tmp_path)
-    assert "ann.json: read as inspect_ai: 10 scores used, 0 missing" in found.err + found.out
+    assert (
+        "ann.json: read as inspect_ai: 10 scores used, 0 missing"
+        in found.err + found.out
+    )
     assert "quiz match, 10 items: too few items to rank; ann is ahead by" in found.out
     page = (found.run_dir / "report.html").read_text()
     assert "10 items cannot rank these entrants" in page

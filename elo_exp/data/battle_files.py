@@ -108,11 +108,15 @@ def read(
             fields[name] = column
     counts: Counter[str] = Counter(used=0, tied=0, invalid=0)
     rows, row, questions, question = _read_distinct(path, chosen, fields)
-    parsed = [_parse(values, fields) for values in rows]
     wanted = {name: value for name, value in filters.items() if value is not None}
+    parsed = [_parse(values, fields, wanted) for values in rows]
     fates = [
-        _fate(battle, values, wanted)
-        for battle, values in zip(parsed, rows, strict=True)
+        one
+        if isinstance(one, str)
+        else "used"
+        if isinstance(one, Battle)
+        else "dropped"
+        for one in parsed
     ]
     fate = np.array(fates, dtype=object)[row]
     counts.update(fate.tolist())
@@ -158,16 +162,6 @@ def read(
     return BattlesFile(battles=battles, facts={**facts, "assumed": chosen.assumes})
 
 
-def _fate(
-    parsed: Battle | MalformedError | None, values: Row, wanted: Mapping[str, str]
-) -> str:
-    if isinstance(parsed, MalformedError):
-        return "dropped"
-    if any(tables.text(values.get(name)) != value for name, value in wanted.items()):
-        return "filtered out"
-    return "used" if parsed else "invalid"
-
-
 def _read_distinct(
     path: Path,
     chosen: BattlesFormat,
@@ -184,17 +178,21 @@ def _read_distinct(
     columns |= dict(zip(always, always, strict=True))
     question_column = columns.pop("question_id", None)
     names = [*columns.values(), question_column]
-    if chosen.row is None:
-        blocks = tables.blocks(path, names)
-    else:
+    blocks = tables.blocks(path, names)
+    if chosen.row:
         mapped = formats.rows_of_battles(path, chosen, names)
-        blocks = tables.in_columns((values for _, values in mapped), names)
+        blocks = tables.in_blocks(values for _, values in mapped)
     row_number, question_number = (
         defaultdict[Any, int](itertools.count().__next__) for _ in range(2)
     )
     row, question = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
     for block in blocks:
-        *values, questions = block
+        present = set[Any]().union(*block)
+        nothing = [ABSENT] * len(block)
+        *values, questions = (
+            [one.get(name, ABSENT) for one in block] if name in present else nothing
+            for name in names
+        )
         row.append(_numbered(list(zip(*values, strict=True)), row_number))
         question.append(_numbered(questions, question_number))
     return (
@@ -221,15 +219,18 @@ def _hashable(value: Any) -> Hashable:
 # One row
 
 
-def _parse(row: Row, fields: Mapping[str, str]) -> Battle | MalformedError | None:
+def _parse(
+    row: Row, fields: Mapping[str, str], wanted: Mapping[str, str]
+) -> Battle | MalformedError | str:
+    """The battle of a row; or what is wrong with it, or why it does not count."""
     if (malformed := row[MalformedError]) is not ABSENT:
         return MalformedError(malformed)
-    if row.get("winner") is INVALID:
-        return None
     try:
-        return _battle(row, fields)
+        battle = "invalid" if row.get("winner") is INVALID else _battle(row, fields)
     except MalformedError as error:
         return error
+    is_wanted = all(tables.text(row.get(name)) == wanted[name] for name in wanted)
+    return battle if is_wanted else "filtered out"
 
 
 def _battle(row: Row, fields: Mapping[str, str]) -> Battle:
@@ -338,7 +339,7 @@ def _style(value: Any) -> tuple[int, ...] | None:
 
 def _first_malformed(
     row_at: RowAt,
-    parsed: Sequence[Battle | MalformedError | None],
+    parsed: Sequence[Battle | MalformedError | str],
     row: Codes,
     on_error: str,
 ) -> str:
@@ -396,8 +397,8 @@ def _check(
             )
     rare = np.flatnonzero(battles.n_battles() == 1)
     if len(rare) and len(battles) >= _MANY:
-        names = _some([repr(battles.models[i]) for i in rare])
-        logger.warning("%s: in one row alone: %s. Check the name.", path, names)
+        slips = _some([repr(battles.models[i]) for i in rare])
+        logger.warning("%s: in one row alone: %s. Check the name.", path, slips)
     if "dimension" not in fields:
         found = {tables.text(row["dimension"]) for row in rows} - {None}
         if len(found) > 1:

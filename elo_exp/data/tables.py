@@ -27,7 +27,6 @@ _MAX_FIELD = 2**31 - 1  # characters of a CSV field, for the same reason
 _HEAD = 4096  # bytes
 
 Row = Mapping[Any, Any]
-Block = Sequence[Sequence[Any]]
 T = TypeVar("T")
 
 
@@ -111,34 +110,16 @@ def rows(
         raise UserError(f"{path}: found {kind}. Expected a table: {', '.join(SHAPES)}.")
 
 
-def blocks(path: Path, columns: Sequence[Hashable]) -> Iterator[Block]:
-    """Yield the values of these columns for some rows at a time, ABSENT where a row has none.
-
-    A column None is absent everywhere.
-    """
+def blocks(
+    path: Path, columns: Sequence[Hashable] | None = None
+) -> Iterator[Sequence[Row]]:
+    """Yield what `rows` does without its places, some at a time."""
     if shape(path) == "lines":
-        return _values(_jsonl_blocks(path), columns)
-    return in_columns((row for _, row in rows(path, columns)), columns)
+        return _jsonl_blocks(path)
+    return in_blocks(row for _, row in rows(path, columns))
 
 
-def in_columns(some: Iterable[Row], columns: Sequence[Hashable]) -> Iterator[Block]:
-    """Yield the values of rows as `blocks` does."""
-    return _values(_in_blocks(some), columns)
-
-
-def _values(
-    some: Iterable[Sequence[Row]], columns: Sequence[Hashable]
-) -> Iterator[Block]:
-    for block in some:
-        present = set[Hashable]().union(*block)
-        nothing = [ABSENT] * len(block)
-        yield [
-            [row.get(c, ABSENT) for row in block] if c in present else nothing
-            for c in columns
-        ]
-
-
-def _in_blocks(items: Iterable[T]) -> Iterator[list[T]]:
+def in_blocks(items: Iterable[T]) -> Iterator[list[T]]:
     rest = iter(items)
     while block := list(itertools.islice(rest, _BLOCK)):
         yield block
@@ -152,7 +133,7 @@ def _jsonl_blocks(path: Path) -> Iterator[list[Row]]:
     doubled, they are parsed one by one.
     """
     first = 1
-    for lines in _in_blocks(files.read_lines(path)):
+    for lines in in_blocks(files.read_lines(path)):
         joined = ",0,".join(lines)
         try:
             values: list[Any] = json.loads(f"[{joined}]")

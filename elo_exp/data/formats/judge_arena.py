@@ -27,12 +27,13 @@ def join(rows: Rows) -> Rows:
         models = frozenset((row.get("model_A"), row.get("model_B")))
         key = (row.get("instruction_index"), row.get("judge"), models)
         orders[key].append((place, row))
-    for (place, row), *others in orders.values():
-        yield place, {**row, "others": [other for _, other in others]}
+    for same in orders.values():
+        place, row = same[0]
+        yield place, {**row, "orders": [order for _, order in same]}
 
 
 def row(given: Row) -> Mapping[str, Any]:
-    orders = [given, *given["others"]]
+    orders = given["orders"]
     if len({order["model_A"] for order in orders}) < len(orders):
         raise MalformedError("is judged twice in one order. Remove the second row.")
     ab, *ba = (_share(str(order["judge_completion"])) for order in orders)
