@@ -284,6 +284,14 @@ def test_both_orders_of_judge_arena_are_one_battle_of_their_mean_share(tmp_path)
         read(write(tmp_path, "judge_arena", third))
 
 
+def test_a_run_may_have_judged_a_comparison_in_several_dimensions(tmp_path):
+    rows = [row | {"dimension": d} for d in "xy" for row in ROWS["elo_exp"]]
+    path = write(tmp_path, "elo_exp", rows)
+    assert read(path).facts["rows"]["used"] == 2 * N
+    apart = read(path, columns={**COLUMNS, "dimension": "dimension"})
+    assert list(apart.battles.by_dimension()) == ["x", "y"]
+
+
 def test_most_rows_must_have_a_verdict(tmp_path):
     """Another preset of JudgeArena has another form of reply."""
     rows = [{**row, "judge_completion": "[[A]]"} for row in ROWS["judge_arena"]]

@@ -13,7 +13,6 @@ FORMATS = (
         name="elo_exp",
         required=(*_REQUIRED, "verdict_ab", "verdict_ba"),
         columns={"score": "score"},
-        judged=True,
     ),
     BattlesFormat(
         name="lmarena",
