@@ -167,7 +167,8 @@ ELSEWHERE = {
 
 
 def test_every_field_of_ratings_json_is_described_and_no_other(tmp_path: Path):
-    """In a run with every method, after another judge whose verdicts the store holds."""
+    """In a run with every method, after another judge whose verdicts the store holds, and in one
+    with planned looks."""
     rows = run(*RATED, folder=tmp_path).rows("battles.jsonl")
     turned = [
         row | {"winner": "tie"} if i % 10 == 0 else row for i, row in enumerate(rows)
@@ -176,7 +177,10 @@ def test_every_field_of_ratings_json_is_described_and_no_other(tmp_path: Path):
         del row["verdict_ab"], row["verdict_ba"]
     write_jsonl(tmp_path / "other.jsonl", turned)
     run(*RATED, "judge=replay", "judge.path=other.jsonl", folder=tmp_path)
-    ran = run(*RATED, *EVERY_METHOD, folder=tmp_path)
+    every = [
+        run(*RATED, *more, folder=tmp_path).read("ratings.json")
+        for more in (EVERY_METHOD, ["judging.looks=2"])
+    ]
     text = read("docs/ratings.md").partition("## What real data say")[0]
     text = text.replace("`dimensions.<", "`dimensions` `<").replace(
         "`judge.<", "`judge` `<"
@@ -185,7 +189,7 @@ def test_every_field_of_ratings_json_is_described_and_no_other(tmp_path: Path):
     names = {re.sub(r"^\.|\[\]$|\.<\w+>(\[\])?$", "", span) for span in spans}
     described = {name for name in names if re.fullmatch(r"\w+", name)} - FLAGS
     described -= ELSEWHERE
-    assert described == set(keys(ran.read("ratings.json"))) - VALUES
+    assert described == set(keys(every)) - VALUES
 
 
 def keys(value: Any) -> Iterator[str]:
