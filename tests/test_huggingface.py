@@ -87,7 +87,8 @@ def test_load_kwargs_go_to_from_pretrained(folder):
         for options in ({}, {"attn_implementation": "eager", "device_map": "auto"})
     ]
     assert loads[1].model.config._attn_implementation == "eager"
-    totals = [lm.total_logprob([5, 6], [7, 8], temperature=1.0) for lm in loads]
+    rows = [([5, 6], [7, 8])]
+    totals = [next(iter(lm.total_logprobs(rows, temperature=1.0))) for lm in loads]
     assert totals[1] == pytest.approx(totals[0], abs=1e-4)
     for word in ("nonsense", "dtype"):
         wrong = entrant(folder / "base", load_kwargs={word: "float16"})
