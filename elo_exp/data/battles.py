@@ -218,10 +218,10 @@ class Battles:
     def rows(self) -> list[Battle]:
         """Return the battles as records, for a page, a message or a test."""
         columns = self._columns()
-        values = [
-            [(*names, None)[code] for code in codes.tolist()]
-            for names, codes in columns.values()
-        ]
+        values = []
+        for names, codes in columns.values():
+            value_of = (*names, None)
+            values.append([value_of[code] for code in codes.tolist()])
         every = zip(*values, strict=True)
         return [Battle(**dict(zip(columns, row, strict=True))) for row in every]
 
