@@ -34,12 +34,8 @@ def position_effect(battles: Battles, *, dimension: str) -> dict[str, Any]:
     in_both = battles.both_orders()
     chosen = in_both if in_both.any() else battles.one_order()
     verdicts = games(battles.select(chosen), orders="both")
-    shown = verdicts.shown
-    if in_both.any():
-        shown = np.repeat([1.0, -1.0], len(shown) // 2)  # first, or second
-    decisive = verdicts.score != 0.5
-    played = verdicts.select(decisive)
-    fit = CovariateFit.of(played, shown[decisive][:, None])
+    played = verdicts.select(verdicts.score != 0.5)
+    fit = CovariateFit.of(played, played.shown[:, None])
     (effect,), (low,), (high,) = fit.effects, *fit.intervals()
     return one_row(
         dimension=dimension,

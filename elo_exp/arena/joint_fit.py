@@ -15,18 +15,17 @@ log omega).
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, sparse, special
+from scipy import optimize, special
 
 from elo_exp.analysis.comparisons import N_DRAWS, with_ranks
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS, newton
+from elo_exp.ratings.bradley_terry import POINTS, logistic
 from elo_exp.ratings.games import Games, games
 from elo_exp.ratings.leaderboard import Z95, Leaderboard, t_quantile, with_intervals
 
@@ -89,71 +88,6 @@ class JointFit:
         return POINTS * self.tau / self.s if self.s > 0.0 else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Design:
-    """Games as rows: 1 at the parameter of the first, -1 at that of the second, x at b.
-
-    rows     (k, n): equal ones are one
-    squares  (n * n, k): the products of each row's entries, whose weighted sum is the information
-    at       (g,) the row of each game
-    score    (g,) of its first
-    """
-
-    rows: sparse.csr_array
-    squares: sparse.csr_array
-    at: Index
-    score: Array
-
-    @classmethod
-    def of(cls, played: Sequence[Games], positions: Sequence[Array]) -> _Design:
-        """played  of votes, then of verdicts"""
-        m = played[0].n_models
-        shifts = [0] + [m] * (len(played) - 1)
-        columns = [
-            (some.first + shift, some.second + shift, x)
-            for some, shift, x in zip(played, shifts, positions, strict=True)
-        ]
-        unique, at = np.unique(np.hstack(columns), axis=1, return_inverse=True)
-        k, n = unique.shape[1], 2 * m + 1
-        place = np.vstack([unique[:2], np.full(k, 2 * m)]).astype(np.intp)
-        entry = np.vstack([np.ones(k), -np.ones(k), unique[2]])
-        row, rows = np.tile(np.arange(k), 3), np.tile(np.arange(k), 9)
-        products = (entry[:, None] * entry).ravel()
-        places = (n * place[:, None] + place).ravel()
-        return cls(
-            rows=sparse.csr_array((entry.ravel(), (row, place.ravel())), (k, n)),
-            squares=sparse.csr_array((products, (places, rows)), (n * n, k)),
-            at=at,
-            score=np.concatenate([some.score for some in played]),
-        )
-
-    def mode(
-        self, weight: Array, precision: Array, start: Array
-    ) -> tuple[Array, Array, float]:
-        """Maximise the weighted likelihood under a normal prior of mean 0.
-
-        Returns the parameters, minus the second derivative there, and the value.
-        """
-        count, wins = (
-            np.bincount(self.at, terms) for terms in (weight, weight * self.score)
-        )
-
-        def evaluate(x: Array) -> tuple[float, Array, Array]:
-            gap = self.rows @ x
-            p = special.expit(gap)
-            value = wins @ gap - count @ np.logaddexp(0.0, gap) - x @ precision @ x / 2
-            information = self.squares @ (count * p * (1.0 - p))
-            gradient = self.rows.T @ (wins - count * p) - precision @ x
-            return (
-                float(value),
-                gradient,
-                information.reshape(precision.shape) + precision,
-            )
-
-        found, curvature = newton(start, evaluate)
-        return found, curvature, evaluate(found)[0]
-
-
 def fit(
     votes: Battles, calibrating: Battles, judged: Battles, placed: Sequence[str]
 ) -> JointFit:
@@ -165,33 +99,50 @@ def fit(
     priors that keep tau off 0, which would deny taste. Rows of one prompt are dependent: their
     log-likelihoods are divided by the design effect of separate fits.
     """
-    models = sorted({*votes.models, *judged.models})
-    m, names = len(models), np.array(judged.models)
-    is_anchor = ~np.isin(models, placed)
-    parts = {"votes": votes, "calibration": calibrating} | {
-        name: judged.select(names[judged.model_a] == name) for name in placed
-    }
-    played = {kind: _games(some, models) for kind, some in parts.items()}
+    every = votes.concatenate(calibrating).concatenate(judged)
+    models, m = np.array(every.models), len(every.models)
+    is_anchor, n = ~np.isin(models, placed), 2 * m + 1
+    kinds = ("votes", "calibration", *placed)
+    kind = np.repeat([0, 1, 2], [len(votes), len(calibrating), len(judged)])
+    for number, name in enumerate(placed, start=2):
+        kind[(kind >= 2) & (models[every.model_a] == name)] = number
+    played = games(every, orders="both")
+    kind = kind[played.battle]
 
-    positions = [_position(some) for some in parts.values()]
-    design = _Design.of(list(played.values()), positions)
-    n = 2 * m + 1
-    ones = np.ones(len(design.at))
-    separate, _, _ = design.mode(ones, _RIDGE * np.eye(n), np.zeros(n))
-    sizes = [len(some.score) for some in played.values()]
-    every = special.expit(design.rows @ separate)[design.at]
-    expected = np.split(every, np.cumsum(sizes)[:-1])
-    effects = {
-        kind: _design_effect(some, p, models.index(kind) if kind in placed else None)
-        for (kind, some), p in zip(played.items(), expected, strict=True)
-    }
-    weight = np.repeat([1.0 / effect for effect in effects.values()], sizes)
+    # A row is 1 at theta, or phi, of the first, -1 at that of the second, and x at b.
+    shift = np.where(kind > 0, m, 0)
+    columns = [played.first + shift, played.second + shift, played.shown]
+    unique, row = np.unique(columns, axis=1, return_inverse=True)
+    ones = np.ones(unique.shape[1])
+    place = np.column_stack([*unique[:2], 2 * m * ones]).astype(np.intp)
+    entry = np.column_stack([ones, -ones, unique[2]])
+
+    def mode(
+        weight: Array, precision: Array, start: Array
+    ) -> tuple[Array, Array, float]:
+        count = np.bincount(row, weight).astype(np.float64)
+        wins = np.bincount(row, weight * played.score).astype(np.float64)
+        return logistic(place, entry, count, wins, precision, start)
+
+    separate, _, _ = mode(np.ones(len(row)), _RIDGE * np.eye(n), np.zeros(n))
+    residual = played.score - special.expit((entry * separate[place]).sum(axis=1))[row]
+    effects, n_prompts = dict[str, float](), dict[str, int]()
+    for number, name in enumerate(kinds):
+        own, part = kind == number, played.select(kind == number)
+        chosen = models == name if number >= 2 else np.ones(m, np.bool_)
+        effects[name] = _design_effect(part, residual[own], chosen)
+        n_prompts[name] = part.n_clusters
+    weight = 1.0 / np.array(list(effects.values()))[kind]
 
     def laplace(z: Array) -> tuple[Array, Array, float]:
-        precision = _prior_precision(z, is_anchor)
-        x, curvature, value = design.mode(weight, precision, separate)
+        s, tau, omega = z[0], *np.exp(z[1:])
+        eye, precision = np.eye(m) / tau**2, _RIDGE_OF_POSITION * np.eye(n)
+        own = np.where(is_anchor, 1.0 / omega**2, 1.0 / _FLAT**2)
+        precision[:m, :m] = np.diag(own) + s**2 * eye
+        precision[m:-1, m:-1] = eye
+        precision[:m, m:-1] = precision[m:-1, :m] = -s * eye
+        x, curvature, value = mode(weight, precision, separate)
         determinants = np.linalg.slogdet(np.stack([precision, curvature]))[1]
-        tau, omega = np.exp(z[1:])
         value += determinants @ [0.5, -0.5] + z[1] - (tau**2 + omega**2) / 8.0
         return x, curvature, float(value)
 
@@ -211,7 +162,7 @@ def fit(
     across_z = np.cov([point[0][:m] for point in points], rowvar=False, bias=True)
     x, centre = laplace(z)[0], np.eye(m) - is_anchor / is_anchor.sum()
     return JointFit(
-        models=tuple(models),
+        models=every.models,
         is_anchor=is_anchor,
         theta=centre @ x[:m],
         correlation=float(np.corrcoef(x[:m][is_anchor], x[m:-1][is_anchor])[0, 1]),
@@ -222,7 +173,7 @@ def fit(
         omega=math.exp(z[2]),
         position=float(x[-1]),
         design_effects=effects,
-        n_prompts={kind: some.n_clusters for kind, some in played.items()},
+        n_prompts=n_prompts,
     )
 
 
@@ -265,52 +216,30 @@ def leaderboard(
     return with_ranks(board, rng)
 
 
-def _games(battles: Battles, models: Sequence[str]) -> Games:
-    """The games of battles among these models."""
-    played = games(battles, orders="both")
-    place = np.array([models.index(name) for name in battles.models])
-    first, second = place[played.first], place[played.second]
-    return replace(played, n_models=len(models), first=first, second=second)
+def _design_effect(played: Games, residual: Array, models: Mask) -> float:
+    """Divide the clustered variance of the scores of models by that of independent games.
 
-
-def _position(battles: Battles) -> Array:
-    """1 where the first of a game was shown first, -1 where second, 0 where nobody knows."""
-    ab, ba = battles.verdict_ab >= 0, battles.verdict_ba >= 0
-    return np.append(ab.astype(float) - (ba & ~ab), -np.ones((ab & ba).sum()))
-
-
-def _design_effect(played: Games, expected: Array, model: int | None) -> float:
-    """Divide the clustered variance of the scores of a model, or of all, by that of independent ones.
-
-    expected  (g,) scores
+    residual  (g,) scores less their expected values
     """
-    n, of = played.n_clusters, slice(None) if model is None else model
-    clustered = played.by_cluster(played.score - expected).power(2).sum(axis=0)
-    variance = played.sums(expected * (1.0 - expected))
+    n = played.n_clusters
+    clustered = played.by_cluster(residual).power(2).sum(axis=0)
+    p = played.score - residual
+    variance = played.sums(p * (1.0 - p))
     independent = variance.sum(axis=0) + variance.sum(axis=1)
-    found = clustered[of].sum() / independent[of].sum() * n / max(n - 1, 1)
+    found = clustered[models].sum() / independent[models].sum() * n / max(n - 1, 1)
     return max(float(found), _LEAST_DESIGN_EFFECT)
-
-
-def _prior_precision(z: Array, is_anchor: Mask) -> Array:
-    """The inverse covariance (2 m + 1, 2 m + 1) of the parameters by the prior."""
-    s, tau, omega = z[0], *np.exp(z[1:])
-    m = len(is_anchor)
-    root = np.diag(
-        np.repeat([1.0, 1.0 / tau, math.sqrt(_RIDGE_OF_POSITION)], [m, m, 1])
-    )
-    root[:m, :m] = np.diag(np.where(is_anchor, 1.0 / omega, 1.0 / _FLAT))
-    root[m : 2 * m, :m] = -s / tau * np.eye(m)
-    return np.asarray(root.T @ root)
 
 
 def _covariance(value: Callable[[Array], float], z: Array) -> Array:
     """Invert minus the second derivative (3, 3); its diagonal, where it is not definite."""
-    curvature = np.empty((3, 3))
-    for i, j in itertools.combinations_with_replacement(range(3), 2):
-        a, b = np.diag(_STEPS)[[i, j]]
+
+    def second(a: Array, b: Array) -> float:
         ends = value(z + a + b) - value(z + a - b) - value(z - a + b) + value(z - a - b)
-        curvature[i, j] = curvature[j, i] = -ends / (4.0 * _STEPS[i] * _STEPS[j])
+        return ends / 4.0
+
+    steps = np.diag(_STEPS)
+    curvature = -np.array([[second(a, b) for b in steps] for a in steps])
+    curvature /= np.outer(_STEPS, _STEPS)
     if np.linalg.eigvalsh(curvature)[0] <= 0.0:
         curvature = np.diag(np.maximum(np.diag(curvature), 1e-6))
     return np.asarray(np.linalg.inv(curvature))

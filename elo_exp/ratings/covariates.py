@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import sparse, special
+from scipy import special
 
 from elo_exp.arrays import Array, Mask, known
 from elo_exp.data.battles import Battles
@@ -20,12 +20,12 @@ from elo_exp.ratings.bradley_terry import (
     POINTS,
     Fit,
     bread,
+    logistic,
     mean_zero,
-    newton,
     sandwich,
     strongest_component,
 )
-from elo_exp.ratings.games import Games, differences
+from elo_exp.ratings.games import Games
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 
 # log-odds of a game: as certain only if the maximum lies at infinity
@@ -93,7 +93,7 @@ def fit_columns(every: Games, style: Mapping[str, Array] | None = None) -> Fit:
     points; None for one that cannot be told, as its column does not vary.
     """
     fit, columns = Fit.of(every), dict(style or {})
-    if every.shown.any():
+    if every.is_one_order:
         columns["position"] = every.shown
     if not columns:
         return fit
@@ -148,25 +148,21 @@ def _identified(played: Games, x: Array) -> list[int]:
 def _fit(played: Games, x: Array) -> tuple[Array, Array, Array, float]:
     """Return the parameters (m + k,), their covariance, each cluster's part in the abilities, and
     the largest log-odds of a game."""
-    n, m = len(played.score), played.n_models
-    rows, ones = np.arange(n), np.ones(n)
-    of_models = differences(rows, played.first, played.second, ones, shape=(n, m))
-    design = sparse.hstack([of_models, sparse.csr_array(x)], format="csr")
-    level = mean_zero(m, m + x.shape[1])
-
-    def evaluate(parameters: Array) -> tuple[float, Array, Array]:
-        gap = design @ parameters
-        if np.abs(gap).max() > _LARGEST_GAP:
-            return -np.inf, parameters, level
-        p = special.expit(gap)
-        value = float(played.score @ gap - np.logaddexp(0.0, gap).sum())
-        weight = sparse.diags_array(p * (1.0 - p))
-        curvature = (design.T @ weight @ design).toarray()
-        return value, design.T @ (played.score - p), level + curvature
-
-    found, information = newton(np.zeros(m + x.shape[1]), evaluate)
-    found[:m] -= found[:m].mean()
-    gap = design @ found
+    (n, k), m = x.shape, played.n_models
+    ones, level = np.ones(n), mean_zero(m, m + k)
+    of_columns = np.broadcast_to(np.arange(m, m + k), (n, k))
+    place = np.column_stack([played.first, played.second, of_columns])
+    entry = np.column_stack([ones, -ones, x])
+    found, information, _ = logistic(
+        place,
+        entry,
+        ones,
+        played.score,
+        level,
+        np.zeros(m + k),
+        largest=_LARGEST_GAP,
+    )
+    gap = (entry * found[place]).sum(axis=1)
     residual = played.score - special.expit(gap)
     by_cluster = played.by_cluster(residual, *(x.T * residual))
     bread = np.linalg.inv(information) - level

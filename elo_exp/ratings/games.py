@@ -23,8 +23,11 @@ class Games:
     score: Array  # (g,) in [0, 1]
     cluster: Index  # (g,) 0 .. n_clusters - 1, none of them empty
     prompts: Index  # (n_clusters,) the code of each cluster's prompt, the same in every dimension
-    # (g,) 1 where `first` was shown first, -1 where second, 0 where the fit has no position effect
+    # (g,) 1 where `first` was shown first, -1 where second, 0 where nobody knows or it is no matter
     shown: Array
+    is_one_order: (
+        bool  # of some battles one order alone was judged, not the same in all
+    )
     battle: Index  # (g,) the place of each game's battle
 
     @property
@@ -146,7 +149,8 @@ def games(battles: Battles, *, orders: str) -> Games:
         score=score,
         cluster=cluster,
         prompts=prompts,
-        shown=shown * battles.one_order().any(),
+        shown=shown,
+        is_one_order=bool(battles.one_order().any()),
         battle=row,
     )
 

@@ -124,6 +124,7 @@ def games_of_numbers(a: Index, b: Index, score: Array) -> Games:
         prompts=every,
         battle=every,
         shown=np.zeros(len(a)),
+        is_one_order=False,
     )
 
 
