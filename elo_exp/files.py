@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TextIO, cast
 
+from pydantic_core import from_json
+
 from elo_exp.records import UserError
 
 _NOT_IN_NAMES = re.compile(
@@ -25,6 +27,7 @@ _NOT_IN_NAMES = re.compile(
 )  # of files, on the systems that there are
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
 _LONGEST_LINE = 100_000_000  # characters; a longer line is no row
+_SHORT_LINE = 4000  # characters, too few for a number that Python does not parse
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _UTF8 = "utf-8-sig"  # UTF-8, with or without the mark that some programs put first
 
@@ -113,24 +116,31 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
     Raises UserError for a line that is no JSON object.
     """
-    for number, line in enumerate(read_lines(path), start=1):
-        if line.strip():
-            place = f"{path}:{number}"
+    name = str(path)
+    for number, line in read_lines(path):
+        place = f"{name}:{number}"
+        try:
+            row = from_json(line)
+        except ValueError:
+            row = None
+        is_flat = type(row) is dict and line.count(":") == len(row)
+        if is_flat and len(line) < _SHORT_LINE:  # no key twice, no endless number
+            yield place, row
+        elif not line.isspace():
             yield place, json_object(place, line)
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a text file. Raises UserError for one that is too long to be a row."""
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text file by number. Raises UserError for one too long to be a row."""
     with open_text(path) as text:
-        for number, line in enumerate(
-            iter(partial(text.readline, _LONGEST_LINE), ""), start=1
-        ):
+        lines = iter(partial(text.readline, _LONGEST_LINE), "")
+        for number, line in enumerate(lines, start=1):
             if len(line) == _LONGEST_LINE:
                 raise UserError(
                     f"{path}:{number}: a line of more than {_LONGEST_LINE:,} characters. "
                     "Expected one JSON object a line."
                 )
-            yield line
+            yield number, line
 
 
 def json_object(place: str, line: str) -> dict[str, Any]:

@@ -396,9 +396,9 @@ CONVERSATIONS = {"conversation_a": "c", "conversation_b": "c"}
         ({}, {"columns": {"winner": "won"}}, "arena.jsonl:1: has no column 'won' (found question_id, model_a"),
         ({"winner": "left"}, {}, "arena.jsonl:1: winner is 'left'. Expected model_a, model_b, tie,"),
         ({"winner": None, "t": 2}, {"columns": {"tied": "t"}}, "arena.jsonl:1: t is 2. Expected true or"),
-        ({"t": 1}, {"columns": {"tied": "t", "won_by_a": "t"}}, "arena.jsonl:1: t and t are both true."),
+        ({"t": 1}, {"columns": {"tied": "t", "won_by_a": "t"}}, "arena.jsonl:1: t and t are true. Expected one"),
         ({"prompt": "{"}, {"text_lists": True}, "arena.jsonl:1: prompt is not JSON"),
-        ({"c": ["Hello."]}, {"columns": CONVERSATIONS}, "arena.jsonl:1: c holds no conversation. Expected"),
+        ({"c": ["Hello."]}, {"columns": CONVERSATIONS}, "arena.jsonl:1: c is no list of messages with"),
         ({}, {"where": {"code": True}}, "arena.jsonl:1: has no column 'code' (found question_id, model_a"),
         (
             {"language": "en"},

@@ -202,7 +202,7 @@ def test_a_file_is_recognised_and_every_row_counted(tmp_path, name, caplog):
 
 def test_every_format_has_rows_here():
     known = [f for f in formats.formats() if isinstance(f, formats.BattlesFormat)]
-    assert {one.name for one in known} == set(ROWS)
+    assert {one.name for one in known} == {*ROWS, "arena_hard_weighted"}
 
 
 def base(**changes: Any) -> Battle:
@@ -236,7 +236,7 @@ READ: list[tuple[str, dict[str, Any], dict[str, Any] | str]] = [
     ("arena_hard", {"games": [{"score": "A>B"}, {"score": "A"}]}, "score is 'A'. Expected A>>B"),
     ("arena_hard", {"games": [{"score": "A>B"}]}, "is no row of arena_hard: ValueError"),
     ("judge_arena", {"judge_completion": "none"}, "invalid"),
-    ("lmarena_votes", dict.fromkeys(WON, 1), "3 of winner_model_a, winner"),
+    ("lmarena_votes", dict.fromkeys(WON, 1), "winner_model_a and winner_model_b and winner_tie are true. Expected one"),
     ("lmarena", {"winner": "both_bad"}, {"winner": "tie (bothbad)", "source": "human"}),
     ("comparia", {"chosen_model_name": "bob", "both_equal": "False"}, {"winner": "model_b"}),
     ("comparia", {"chosen_model_name": "", "both_equal": "True"}, {"winner": "tie"}),
@@ -359,23 +359,29 @@ def test_fastchat_counts_as_its_show_result_does(tmp_path):
     assert ours == counted
 
 
-def test_arena_hard_scores_as_its_show_result_does_at_weight_1(tmp_path):
+@pytest.mark.parametrize(("name", "weight"), [("", 1), ("_weighted", 3)])
+def test_arena_hard_scores_as_its_show_result_does(tmp_path, name, weight):
     """The mean over both games of each model's score, in which the baseline is A first."""
     score = {"A>>B": 1.0, "A>B": 1.0, "A=B": 0.5, "B>A": 0.0, "B>>A": 0.0}
     theirs: dict[str, list[float]] = {"ann": [], "bob": []}
     for row in ROWS["arena_hard"]:
-        first, second = (score[game["score"]] for game in row["games"])
-        theirs[row["model"]] += [second, 1 - first]
-    battles = read(write(tmp_path, "arena_hard")).battles.rows()
+        first, second = (game["score"] for game in row["games"])
+        for label, won in ((first, score[first]), (second, 1 - score[second])):
+            times = weight if ">>" in label else 1
+            theirs[row["model"]] += [1 - won] * times
+    path = write(tmp_path, "arena_hard")
+    chosen = formats.recognise(path, f"arena_hard{name}")
+    battles = read(path, chosen=chosen).battles
+    assert set(battles.sources) == {"llm-judge"}
     value = {"model_a": 0.0, "model_b": 1.0, "tie": 0.5}
     for model, scores in theirs.items():
         ours = [
-            value[str(word)]
-            for battle in battles
-            if battle.model_b == model
+            value[word]
+            for battle in battles.rows()
             for word in (battle.verdict_ab, battle.verdict_ba)
+            if battle.model_b == model and word
         ]
-        assert np.mean(ours) == pytest.approx(np.mean(scores))
+        assert sorted(ours) == sorted(scores)
 
 
 # What is refused
@@ -396,7 +402,7 @@ def refused(path: Path, **how: Any) -> str:
         ({"generator_1": "a", "generator_2": "b", "instruction": "?", "pref": 1},
          "Not alpaca_eval: it lacks 'preference'."),
         ({"x": 1}, "none of the formats that are read. The file (lines) has 'x'. Name its columns"),
-        ({"question_id": 1, "model": "a", "judgment": "", "score": 7}, "Give the judge's *_pair"),
+        ({"question_id": 1, "model": "a", "judgment": "", "score": 7}, "FastChat's single scores, which"),
     ],
 )  # fmt: skip
 def test_a_file_of_no_format_is_refused_with_what_the_nearest_lacks(

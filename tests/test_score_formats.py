@@ -144,8 +144,14 @@ def test_promptfoo_compares_providers_by_the_variables_of_a_test(tmp_path: Path)
 def test_two_files_are_compared_on_console_page_and_in_ratings_json(
     two_logs: list[Path], tmp_path: Path
 ):
-    battles = f"battles=[{','.join(map(str, two_logs))}]"
+    """The totals that lm_eval writes beside its samples are left out, and said."""
+    totals = two_logs[0].parent / "logs" / "results_2024.json"
+    write_json(totals, {"results": {}, "versions": {}, "n-shot": {}})
+    for path in two_logs:
+        path.rename(totals.parent / path.name)
+    battles = f"battles={totals.parent}"
     found = run("experiment=rate", battles, "tracker=local", folder=tmp_path)
+    assert f"{totals}: is lm_eval's totals. Give the samples_*.jsonl" in found.err
     assert (
         "ann.json: read as inspect_ai: 10 scores used, 0 missing"
         in found.err + found.out

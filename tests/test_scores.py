@@ -59,6 +59,10 @@ def test_by_hand():
     assert found.models == ("ann", "bob")
     assert found.rating.tolist() == [0.75, 0.25]
     assert found.std_error == pytest.approx([0.25, 0.25])  # sqrt(3/4 1/4 / 3)
+    assert (found.ci_low.tolist(), found.ci_high.tolist()) == (
+        [0, 0],
+        [1, 1],
+    )  # no farther
     pair = differences({"accuracy": found})[0]
     assert (pair.higher, pair.difference) == ("ann", 0.5)
     assert pair.std_error == pytest.approx(math.sqrt(1 / 12))

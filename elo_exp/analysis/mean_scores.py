@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy import sparse
@@ -24,6 +25,7 @@ def mean_scores(
     paired differences (Miller 2024). Two entrants whose scores are 0 or 1 on independent items are
     also compared by McNemar's mid-p test: half of the items that only one of them got right are its
     own by chance, and the observed split counts half (Fagerland, Lydersen and Laake 2013).
+    Intervals of scores that are all 0, 1/2 or 1 end at 0 and 1, beyond which no mean can be.
     Raises UserError for a score that stands twice, and where fewer than half of the items are in
     common, unless `allow_missing`.
     """
@@ -74,4 +76,9 @@ def mean_scores(
         parameters=found,
     )
     n_prompts = np.full(m, float(n_clusters))
-    return with_intervals(board, np.sqrt(np.diag(covariance)), n_prompts)
+    board = with_intervals(board, np.sqrt(np.diag(covariance)), n_prompts)
+    if not np.isin(value[is_known], (0.0, 0.5, 1.0)).all():
+        return board
+    assert board.ci_low is not None and board.ci_high is not None
+    low, high = np.maximum(board.ci_low, 0.0), np.minimum(board.ci_high, 1.0)
+    return replace(board, ci_low=low, ci_high=high)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from elo_exp.arena.settings import ArenaSource
 from elo_exp.arena.simulated import Simulated
@@ -21,6 +21,7 @@ from elo_exp.records import UserError
 if TYPE_CHECKING:
     import datasets
 
+Source: TypeAlias = "Path | Simulated | datasets.Dataset"
 At = tuple[int, int]  # number of the file, and of the row in it, from 0
 
 HARD = "hard"  # of arena.where: a prompt that meets most of the criteria below
@@ -114,6 +115,7 @@ def read(arena: ArenaSource, at: Collection[At] | None = None) -> Iterator[Row]:
     """Yield the rows of an arena, or of all in a union, in the order of the sources.
 
     at  those to read; None: all
+    Raises UserError for a column that is not there.
     """
     sources = [
         (where, one, source)
@@ -122,79 +124,65 @@ def read(arena: ArenaSource, at: Collection[At] | None = None) -> Iterator[Row]:
     ]
     for number, (where, one, source) in enumerate(sources):
         chosen = None if at is None else {i for n, i in at if n == number}
-        if isinstance(source, Simulated):
-            for i, vote in enumerate(source.votes):
-                if chosen is None or i in chosen:
-                    yield Row((number, i), f"vote {i + 1}", vote, one)
-            continue
-        if chosen is None:
-            _check_columns(where, one, source)
-        if chosen is None or chosen:
-            yield from _rows(one, number, source, chosen)
+        if chosen != set():
+            columns = _columns(where, one, source)
+            for i, (place, values) in _rows(source, columns, chosen):
+                yield Row((number, i), place, values, one)
 
 
-def _sources(arena: ArenaSource) -> Sequence[Path | Simulated | datasets.Dataset]:
+def _sources(arena: ArenaSource) -> Sequence[Source]:
     return paths(arena) or [arena.simulated or _load(arena)]
 
 
-def _named(arena: ArenaSource) -> dict[str, str]:
-    """The columns that the settings name, by the setting."""
+def _columns(where: str, arena: ArenaSource, source: Source) -> list[str]:
+    """Return the columns that the settings name. Raises UserError for one that is not there."""
     names = asdict(arena.columns).items()
-    found = {f"columns.{name}": column for name, column in names if column is not None}
+    named = {f"columns.{name}": column for name, column in names if column is not None}
     for path, value in arena.where.items():
         if value is not None:
             column = _TAGS if path == HARD else path.partition(".")[0]
-            found[f"where.{path}"] = column
-    return found
-
-
-def _check_columns(
-    where: str, arena: ArenaSource, source: Path | datasets.Dataset
-) -> None:
+            named[f"where.{path}"] = column
     if isinstance(source, Path):
         place, found = next(tables.rows(source), ("", {}))
+    elif isinstance(source, Simulated):
+        place, found = "simulated", {}
     else:
         place, found = str(arena.dataset), dict.fromkeys(source.column_names)
-    for name, column in _named(arena).items():
+    for name, column in named.items():
         if found and column not in found:
-            hint = (
-                "Leave the condition out, or set it to null."
-                if name.startswith("where.")
-                else f"Name it with {where}.{name}=COLUMN, or null where there is none."
-            )
             raise UserError(
-                f"{place}: has no column {column!r} (found {', '.join(found)}). {hint}"
+                f"{place}: has no column {column!r} (found {', '.join(found)}). Name it with "
+                f"{where}.{name}, or set that to null where there is none."
             )
+    return list(dict.fromkeys(named.values()))
 
 
 def _rows(
-    arena: ArenaSource,
-    number: int,
-    source: Path | datasets.Dataset,
+    source: Source,
+    columns: Sequence[str],
     chosen: Collection[int] | None,
-) -> Iterator[Row]:
-    """Rows of one source by their numbers; None: all."""
-    if isinstance(source, Path) and tables.shape(source) != "parquet":
-        last = None if chosen is None else max(chosen)
-        for i, (place, values) in enumerate(tables.rows(source)):
-            if chosen is None or i in chosen:
-                yield Row((number, i), place, values, arena)
-            if i == last:
-                return
+) -> Iterator[tuple[int, tuple[str, Mapping[str, Any]]]]:
+    """Yield the rows of one source, or those chosen, by their numbers and places."""
+    if isinstance(source, Simulated):
+        every = enumerate(("simulated", vote) for vote in source.votes)
+        yield from (row for row in every if chosen is None or row[0] in chosen)
         return
-    columns = list(dict.fromkeys(_named(arena).values()))
+    if isinstance(source, Path) and tables.shape(source) != "parquet":
+        lines = enumerate(tables.rows(source))
+        yield from (row for row in lines if chosen is None or row[0] in chosen)
+        return
     if isinstance(source, Path):
-        name, batches = str(source), tables.parquet_batches(source, columns)
+        batches = tables.parquet_batches(source, columns)
     else:
-        data = source.select_columns(columns).with_format("arrow")
-        name, batches = str(arena.dataset), data.iter(_BATCH)
+        data = source.select_columns(list(columns)).with_format("arrow")
+        batches = data.iter(_BATCH)
     first = 0
     for batch in batches:
         here = range(first, first + len(batch))
         numbers = [i for i in here if chosen is None or i in chosen]
         kept = batch if chosen is None else batch.take([i - first for i in numbers])
         for i, values in zip(numbers, kept.to_pylist(), strict=True):
-            yield Row((number, i), f"{name}: row {i + 1}", values, arena)
+            yield i, (f"{source}: row {i + 1}", values)
         first = here.stop
 
 

@@ -29,7 +29,6 @@ class ArenaColumns:
     # which vote of a running conversation; from the second on, its beginning is not in the row
     evaluation_order: str | None
     language: str | None
-    turns: str | None
     conversation_a: str | None  # messages with role and content, or the three below
     conversation_b: str | None
     prompt: str | None

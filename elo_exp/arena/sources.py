@@ -18,15 +18,15 @@ from elo_exp.arena.rows import HARD, At, Row
 from elo_exp.arena.settings import ArenaSource
 from elo_exp.data import tables
 from elo_exp.data.battles import Battles
+from elo_exp.data.formats import WORDS, MalformedError
+from elo_exp.data.formats.votes import flagged
 from elo_exp.data.style import counts
-from elo_exp.records import WINNERS, Battle, UserError, fingerprint
+from elo_exp.records import Battle, UserError, fingerprint
 
 logger = logging.getLogger(__name__)
 
 _MAX_LANGUAGES = 10  # that a message names
 _HARD = 6  # of the criteria
-_TRUE = (True, 1, "1", "1.0", "true", "True", "TRUE")
-_FALSE = (False, 0, "0", "0.0", "false", "False", "FALSE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,78 +239,45 @@ def _battle(row: Row, prefix: str) -> Battle | str:
     if not _meets_conditions(row):
         return "outside arena.where"
     c = row.arena.columns
-    model_a, model_b = (
-        tables.text(row.get(c.model_a)),
-        tables.text(row.get(c.model_b)),
-    )
-    if model_a is None or model_b is None:
+    a, b = (tables.text(row.get(column)) for column in (c.model_a, c.model_b))
+    if a is None or b is None:
         return "without a model"
-    if model_a == model_b:
+    if a == b:
         return "of a model with itself"
-    winner = _winner(row, model_a, model_b)
+    winner = _winner(row, a, b)
     if winner is None:
         return "without a winner"
-    n_turns = _n_turns(row)
+    n_turns = len(_turns(row, c.conversation_a, c.prompt, "user"))
     if n_turns != 1:
         return "of several turns" if n_turns else "without a message of the user"
     own_id = f"row-{row.at[0]}-{row.at[1]}"
     return Battle(
-        model_a=model_a,
-        model_b=model_b,
+        model_a=a,
+        model_b=b,
         winner=winner,
-        source="human",
         question_id=prefix + (tables.text(row.get(c.question_id)) or own_id),
     )
 
 
-def _winner(row: Row, model_a: str, model_b: str) -> str | None:
+def _winner(row: Row, a: str, b: str) -> str | None:
     """One of WINNERS; None where nobody said."""
     c = row.arena.columns
-    columns = {"model_a": c.won_by_a, "model_b": c.won_by_b, "tie": c.tied}
-    named = {winner: column for winner, column in columns.items() if column}
-    true = [winner for winner, column in named.items() if _is_true(row, column)]
-    if len(true) > 1:
-        both = " and ".join(named[winner] for winner in true)
-        raise UserError(
-            f"{row.place}: {both} are both true. Expected one of them. Correct or remove the row."
-        )
-    if true:
-        return true[0]
+    flags = {"model_a": c.won_by_a, "model_b": c.won_by_b, "tie": c.tied}
+    try:
+        flag = flagged(row.values, flags)
+    except MalformedError as error:
+        raise UserError(f"{row.place}: {error}") from None
     word = tables.text(row.get(c.winner))
-    if word is None:
-        return None
-    names: dict[str, str | None] = {model_a: "model_a", model_b: "model_b"}
-    known = {**names, **dict(zip(WINNERS, WINNERS, strict=True)), **row.arena.winners}
+    if flag or word is None:
+        return flag
+    known = {a: "model_a", b: "model_b", **WORDS, **row.arena.winners}
     if word not in known:
         raise UserError(
-            f"{row.place}: {c.winner} is {word!r}. Expected {', '.join(WINNERS)}, {model_a!r} or "
-            f"{model_b!r}. Say what it means with '+arena.winners={{{word}: tie}}', or null to "
-            "leave such rows out."
+            f"{row.place}: {c.winner} is {word!r}. Expected {', '.join(WORDS)}, {a!r} or {b!r}. "
+            f"Say what it means with '+arena.winners={{{word}: tie}}', or null to leave such rows "
+            "out."
         )
     return known[word]
-
-
-def _is_true(row: Row, column: str) -> bool:
-    value = row.get(column)
-    if value in _TRUE or value in _FALSE or tables.text(value) is None:
-        return value in _TRUE
-    raise UserError(
-        f"{row.place}: {column} is {value!r}. Expected true or false, 1 or 0."
-    )
-
-
-def _n_turns(row: Row) -> int:
-    """How often the user spoke."""
-    c = row.arena.columns
-    if c.turns is None:
-        return len(_turns(row, c.conversation_a, c.prompt, "user"))
-    value = tables.text(row.get(c.turns))
-    try:
-        return int(float(value or 0))
-    except ValueError:
-        raise UserError(
-            f"{row.place}: {c.turns} is {value!r}. Expected a number of turns."
-        ) from None
 
 
 def _texts(row: Row) -> Texts | str:
@@ -327,42 +294,34 @@ def _texts(row: Row) -> Texts | str:
 def _said(row: Row) -> list[str | None]:
     """The first prompt and both answers to it; None for one that is missing, or is no text."""
     c = row.arena.columns
-    found = []
-    for conversation, plain, role in (
-        (c.conversation_a, c.prompt, "user"),
-        (c.conversation_a, c.response_a, "assistant"),
-        (c.conversation_b, c.response_b, "assistant"),
-    ):
-        content = next(iter(_turns(row, conversation, plain, role)), None)
-        if isinstance(content, list):
-            is_text = all(
-                isinstance(b, dict) and b.get("type") == "text" for b in content
-            )
-            texts = [block.get("text") or "" for block in content] if is_text else []
-            content = "\n".join(texts)
-        is_said = isinstance(content, str) and content.strip()
-        found.append(content if is_said else None)
-    return found
+    turns = (
+        _turns(row, c.conversation_a, c.prompt, "user"),
+        _turns(row, c.conversation_a, c.response_a, "assistant"),
+        _turns(row, c.conversation_b, c.response_b, "assistant"),
+    )
+    return [_plain(contents[0]) if contents else None for contents in turns]
+
+
+def _plain(content: Any) -> str | None:
+    """The text of a message, or of its blocks if all are text."""
+    if isinstance(content, list):
+        is_text = all(isinstance(b, dict) and b.get("type") == "text" for b in content)
+        texts = [block.get("text") or "" for block in content] if is_text else []
+        content = "\n".join(texts)
+    return content if isinstance(content, str) and content.strip() else None
 
 
 def _turns(
     row: Row, conversation: str | None, plain: str | None, role: str
 ) -> list[Any]:
-    """What a speaker says in each turn: by a column of messages, or by a column of texts."""
-    if conversation is None:
-        return _listed(row, plain) if row.arena.text_lists else [row.get(plain)]
-    messages = _listed(row, conversation)
-    if not all(isinstance(message, dict) for message in messages):
-        raise UserError(
-            f"{row.place}: {conversation} holds no conversation. Expected a list of messages with "
-            "role and content."
-        )
-    return [m.get("content") for m in messages if m.get("role") == role]
+    """What a speaker says in each turn: by a column of messages, or by a column of texts.
 
-
-def _listed(row: Row, column: str | None) -> list[Any]:
-    """A list, which CSV has as JSON."""
+    CSV has messages and lists of texts as JSON.
+    """
+    column = conversation or plain
     value = row.get(column)
+    if conversation is None and not row.arena.text_lists:
+        return [value]
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -370,10 +329,12 @@ def _listed(row: Row, column: str | None) -> list[Any]:
             raise UserError(
                 f"{row.place}: {column} is not JSON ({error}). Expected a JSON list."
             ) from None
-    if value is None:
-        return []
-    if not isinstance(value, list):
+    messages = [] if value is None else value
+    is_list = isinstance(messages, list)
+    if not is_list or (conversation and not all(isinstance(m, dict) for m in messages)):
         raise UserError(
-            f"{row.place}: {column} holds a {type(value).__name__}. Expected a list."
+            f"{row.place}: {column} is no list of messages with role and content, or of texts."
         )
-    return value
+    if conversation is None:
+        return messages
+    return [m.get("content") for m in messages if m.get("role") == role]

@@ -8,7 +8,7 @@ import logging
 import math
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ import numpy as np
 from elo_exp.arrays import Index
 from elo_exp.data import formats, tables
 from elo_exp.data.battles import Battles, Codes
-from elo_exp.data.formats import INVALID, BattlesFormat, Format, MalformedError
+from elo_exp.data.formats import INVALID, WORDS, BattlesFormat, Format, MalformedError
 from elo_exp.data.formats.battles import FLAT
 from elo_exp.data.style import FEATURES
-from elo_exp.data.tables import ABSENT, Row
-from elo_exp.records import WINNERS, Battle, UserError
+from elo_exp.data.tables import Row
+from elo_exp.records import Battle, UserError
 
 logger = logging.getLogger(__name__)
 
@@ -37,25 +37,17 @@ NAMES = (
     "verdict_ba",
     *UNREAD,
 )
+_ALSO = (
+    "dimension",
+    "equal_answers",
+    "style_a",
+    "style_b",
+    MalformedError,
+)  # read, too
+_BLOCK = 1000  # rows; with more objects, garbage collection takes as long as parsing
 _MAX_MODELS = 3000  # beyond it, the column is not one of models
 _MAX_NAMED = 5  # names in a warning
 _MANY = 20  # rows, of which a model with a single one may be a slip
-
-RowAt = Callable[[int], tuple[str, Row]]  # place and row by number
-
-
-class _NoColumnError(MalformedError):
-    """The row lacks a column, as all of its file may."""
-
-
-class _AmbiguousError(MalformedError):
-    """The winner may be read in two ways. Other rows may be, too, so that none may be dropped."""
-
-
-class _Nested(str):
-    """The text of a list or an object: no name."""
-
-    __repr__ = str.__str__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,32 +94,21 @@ def read(
     chosen = chosen or recognise(path, columns)
     if not isinstance(chosen, BattlesFormat):
         raise UserError(f"{path}: is {chosen.name}, which holds no battles.")
-    fields = {name: column for name in NAMES if (column := columns.get(name))}
-    for name, column in chosen.columns.items():
-        if columns.get(name) == (None if name in UNREAD else name):
-            fields[name] = column
-    counts: Counter[str] = Counter(used=0, tied=0, invalid=0)
-    rows, row, questions, question = _read_distinct(path, chosen, fields)
+    fields = _fields(path, chosen, columns)
+    rows, row, questions, question = _distinct(_rows(path, chosen, fields), fields)
     wanted = {name: value for name, value in filters.items() if value is not None}
-    parsed = [_parse(values, fields, wanted) for values in rows]
-    fates = [
-        one
-        if isinstance(one, str)
-        else "used"
-        if isinstance(one, Battle)
-        else "dropped"
-        for one in parsed
-    ]
+    parsed = [_parse(path, values, fields, wanted) for values in rows]
+    fates = ["used" if isinstance(one, Battle) else str(one[0]) for one in parsed]
     fate = np.array(fates, dtype=object)[row]
-    counts.update(fate.tolist())
-
-    def row_at(number: int) -> tuple[str, Row]:
-        again = formats.rows_of_battles(path, chosen, list(fields.values()))
-        return next(itertools.islice(again, number, None))
-
+    counts = Counter[str](fate.tolist())
     first = ""
     if counts["dropped"]:
-        first = _first_malformed(row_at, parsed, row, on_error)
+        index = int(np.argmax(fate == "dropped"))
+        first = f"{_place(path, chosen, fields, index)}: {parsed[row[index]][1]}"
+        if on_error == "stop":
+            is_one_of_all = fates.count("dropped") < len(fates)
+            hint = " battles_on_error=drop leaves such rows out."
+            raise UserError(first + (hint if is_one_of_all else ""))
         message = "%s: dropped %d malformed rows; the first: %s"
         logger.warning(message, path, counts["dropped"], first)
     kept = np.flatnonzero(fate == "used")
@@ -138,167 +119,210 @@ def read(
             f"{path}: no battle is left{names and f' with {names}'} "
             f"({others or 'it has no rows'}{first and f': {first}'})."
         )
-    is_battle = [isinstance(battle, Battle) for battle in parsed]
-    distinct = Battles.from_rows([b for b in parsed if isinstance(b, Battle)])
-    number = np.cumsum(is_battle) - 1  # among the distinct rows that are battles
+    number = (
+        np.cumsum(np.array(fates) == "used") - 1
+    )  # of the distinct rows among battles
+    distinct = Battles.from_rows([one for one in parsed if isinstance(one, Battle)])
     battles = distinct.select(number[row[kept]]).compact()
     battles = battles.with_questions(questions, question[kept])
-    _check(path, battles, fields, rows, row_at)
-    if chosen.judged:
-        _refuse_repeated(battles, kept, row_at)
+    if chosen.judged and (again := _repeated(battles)) is not None:
+        raise UserError(
+            f"{_place(path, chosen, fields, kept[again])}: stands twice: judge, models and "
+            "question are those of a row before. Remove one of them."
+        )
     if counts["invalid"] > len(battles):
         raise UserError(
             f"{path}: read as {chosen.name}, {counts['invalid']} rows have no verdict and "
             f"{len(battles)} have one. Expected most to have one; is the format the right one?"
         )
-    in_one_order = (battles.verdict_ab < 0) != (battles.verdict_ba < 0)
-    counts["tied"] = int(battles.is_tie().sum())
-    if in_one_order.any():
-        counts["in one order"] = int(in_one_order.sum())
-    counted = ", ".join(f"{n} {word}" for word, n in counts.items())
-    assumed = f"; assumed: {chosen.assumes}" if chosen.assumes else ""
-    logger.info("%s: read as %s: %s%s", path, chosen.name, counted, assumed)
-    facts = {"file": str(path), "format": chosen.name, "rows": dict(counts)}
-    return BattlesFile(battles=battles, facts={**facts, "assumed": chosen.assumes})
+    _warn(path, battles, fields, rows)
+    in_one_order = int(((battles.verdict_ab < 0) != (battles.verdict_ba < 0)).sum())
+    told = {
+        "used": len(battles),
+        "tied": int(battles.is_tie().sum()),
+        "invalid": counts["invalid"],
+        **{word: counts[word] for word in ("filtered out", "dropped") if counts[word]},
+        **({"in one order": in_one_order} if in_one_order else {}),
+    }
+    return BattlesFile(battles=battles, facts=formats.facts(path, chosen, told))
 
 
-def _read_distinct(
-    path: Path,
-    chosen: BattlesFormat,
-    fields: Mapping[str, str],
+def _fields(
+    path: Path, chosen: BattlesFormat, columns: Mapping[str, str | None]
+) -> dict[str, str]:
+    """Return the column of each of our fields. Raises UserError for one that is not there."""
+    fields = {name: column for name in NAMES if (column := columns.get(name))}
+    for name, column in chosen.columns.items():
+        if columns.get(name) == (None if name in UNREAD else name):
+            fields[name] = column
+    present = tables.keys(path)
+    for name, column in fields.items():
+        is_required = name in REQUIRED and not chosen.row
+        is_named = columns.get(name) == column != name
+        if (is_required or is_named) and column not in present:
+            raise UserError(
+                f"{path}: has no column {column!r} (found {_quoted(present)}). Name it with "
+                f"battles_columns.{name}=COLUMN."
+            )
+    return fields
+
+
+def _rows(
+    path: Path, chosen: BattlesFormat, fields: Mapping[str, str]
+) -> Iterator[tuple[str, Row]]:
+    """Yield each row with its place, and the fields of battles.jsonl that its format makes of it.
+
+    The winner is INVALID without a verdict; the value of MalformedError is what is wrong with a row.
+    """
+    names = [*chosen.required, *chosen.optional, *_ALSO, *fields.values()]
+    rows = tables.rows(path, names)
+    if not chosen.row:
+        yield from rows
+        return
+    for place, row in chosen.join(rows) if chosen.join else rows:
+        made: dict[Any, Any] = {}
+        try:
+            made |= chosen.row(row)
+        except MalformedError as error:
+            made[MalformedError] = str(error)
+        except (LookupError, TypeError, ValueError) as error:
+            made[MalformedError] = f"is no row of {chosen.name}: {error!r}."
+        verdicts = (made.get("verdict_ab"), made.get("verdict_ba"))
+        if made.get("score") is not None:
+            made["winner"] = formats.winner_of(made["score"])
+        elif "score" in made or ("verdict_ab" in made and None in verdicts):
+            made.setdefault("winner", INVALID)
+        elif "verdict_ab" in made:
+            made["winner"] = verdicts[0] if verdicts[0] == verdicts[1] else "tie"
+        source = {"source": "llm-judge"} if chosen.judged else {}
+        yield place, {**source, **row, **made}
+
+
+def _place(
+    path: Path, chosen: BattlesFormat, fields: Mapping[str, str], index: int
+) -> str:
+    place, _ = next(itertools.islice(_rows(path, chosen, fields), index, None))
+    return place
+
+
+def _distinct(
+    rows: Iterable[tuple[str, Row]], fields: Mapping[str, str]
 ) -> tuple[list[dict[Any, Any]], Codes, list[str | None], Codes]:
     """Read what battles are made of: of many battles, few differ but for the question.
 
-    Returns the distinct rows by our field names, without the question and with ABSENT for a column
-    that a row lacks; the number (n,) of each row among them; the distinct questions, None for one
-    that is missing; and the number (n,) of each row's question.
+    Returns the distinct rows by our field names, without the question; the number (n,) of each row
+    among them; the distinct questions, None for one that is missing; and the number (n,) of each
+    row's question.
     """
-    always = ("equal_answers", "style_a", "style_b", MalformedError)
-    columns: dict[Any, Any] = {"dimension": "dimension", **fields}
-    columns |= dict(zip(always, always, strict=True))
+    columns: dict[Any, Any] = {**dict(zip(_ALSO, _ALSO, strict=True)), **fields}
     question_column = columns.pop("question_id", None)
-    names = [*columns.values(), question_column]
-    blocks = tables.blocks(path, names)
-    if chosen.row:
-        mapped = formats.rows_of_battles(path, chosen, names)
-        blocks = tables.in_blocks(values for _, values in mapped)
-    row_number, question_number = (
+    numbers, question_numbers = (
         defaultdict[Any, int](itertools.count().__next__) for _ in range(2)
     )
-    row, question = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
-    for block in blocks:
+    row, question = list[int](), list[int]()
+    rest = (values for _, values in rows)
+    while block := list(itertools.islice(rest, _BLOCK)):
         present = set[Any]().union(*block)
-        nothing = [ABSENT] * len(block)
-        *values, questions = (
-            [one.get(name, ABSENT) for one in block] if name in present else nothing
-            for name in names
+        values = (
+            [one.get(name) for one in block] if name in present else [None] * len(block)
+            for name in columns.values()
         )
-        row.append(_numbered(list(zip(*values, strict=True)), row_number))
-        question.append(_numbered(questions, question_number))
+        row += _numbered(list(zip(*values, strict=True)), numbers)
+        question += _numbered(
+            [one.get(question_column) for one in block], question_numbers
+        )
     return (
-        [dict(zip(columns, key, strict=True)) for key in row_number],
-        np.concatenate(row),
-        [tables.text(name) for name in question_number],
-        np.concatenate(question),
+        [dict(zip(columns, key, strict=True)) for key in numbers],
+        np.array(row, dtype=np.int32),
+        [tables.text(name) for name in question_numbers],
+        np.array(question, dtype=np.int32),
     )
 
 
-def _numbered(values: Sequence[Any], number: Mapping[Any, int]) -> Codes:
+def _numbered(values: Sequence[Any], numbers: Mapping[Any, int]) -> list[int]:
     try:
-        return np.fromiter(map(number.__getitem__, values), np.int32, len(values))
-    except TypeError:
-        return np.array([number[_hashable(value)] for value in values], dtype=np.int32)
+        return list(map(numbers.__getitem__, values))
+    except TypeError:  # a list or an object, which as text in a tuple is no name
+        return [numbers[_hashable(value)] for value in values]
 
 
-def _hashable(value: Any) -> Hashable:
+def _hashable(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_hashable, value))
-    return _Nested(value) if isinstance(value, list | dict) else value
+    return (json.dumps(value),) if isinstance(value, list | dict) else value
 
 
 # One row
 
 
 def _parse(
-    row: Row, fields: Mapping[str, str], wanted: Mapping[str, str]
-) -> Battle | MalformedError | str:
-    """The battle of a row; or what is wrong with it, or why it does not count."""
-    if (malformed := row[MalformedError]) is not ABSENT:
-        return MalformedError(malformed)
+    path: Path, row: Row, fields: Mapping[str, str], wanted: Mapping[str, str]
+) -> Battle | tuple[str, str]:
+    """Return a battle without its question; or what becomes of the row, and why."""
     try:
-        battle = "invalid" if row.get("winner") is INVALID else _battle(row, fields)
+        if row[MalformedError]:
+            raise MalformedError(row[MalformedError])
+        battle = None if row["winner"] is INVALID else _battle(path, row, fields)
     except MalformedError as error:
-        return error
-    is_wanted = all(tables.text(row.get(name)) == wanted[name] for name in wanted)
-    return battle if is_wanted else "filtered out"
+        return "dropped", str(error)
+    if any(tables.text(row.get(name)) != wanted[name] for name in wanted):
+        return "filtered out", ""
+    return battle or ("invalid", "")
 
 
-def _battle(row: Row, fields: Mapping[str, str]) -> Battle:
-    """A row without its question. Raises MalformedError."""
-    for name, column in fields.items():
-        is_chosen_by_name = name in REQUIRED or column != name
-        if row.get(name) is ABSENT and is_chosen_by_name:
-            raise _NoColumnError(
-                f"has no column {column!r}. Name it with battles_columns.{name}=COLUMN."
-            )
-    text = {name: tables.text(row.get(name)) for name in fields}
+def _battle(path: Path, row: Row, fields: Mapping[str, str]) -> Battle:
+    text = {name: tables.text(row.get(name)) for name in NAMES}
     for name in REQUIRED:
-        value = row[name]
         if text[name] is None:
             noun = "winner" if name == "winner" else "model"
             raise MalformedError(
                 f"column {fields[name]!r} is empty. Expected a {noun}."
             )
-        controls = any(unicodedata.category(c) == "Cc" for c in str(value))
-        if controls or isinstance(value, _Nested):
+        controls = any(unicodedata.category(c) == "Cc" for c in str(text[name]))
+        if controls or isinstance(row[name], tuple):
             raise MalformedError(
-                f"{name} is {value!r}. Expected a name: text without control characters."
+                f"{name} is {row[name]!r}. Expected a name: text without control characters."
             )
     model_a, model_b, result = (str(text[name]) for name in REQUIRED)
     if model_a == model_b:
         raise MalformedError(
             f"{model_a!r} battles itself. Expected two different models."
         )
-    words = {word: word for word in WINNERS}
-    words |= {fields["model_a"]: "model_a", fields["model_b"]: "model_b"}
+    words = {**WORDS, fields["model_a"]: "model_a", fields["model_b"]: "model_b"}
     one_of = f"Expected one of {', '.join(words)}"
-    words["both_bad"] = "tie (bothbad)"  # LMArena's, of 2025
-    for name in ("verdict_ab", "verdict_ba"):
-        if text.get(name) is not None and text[name] not in words:
-            raise MalformedError(f"{name} is {text[name]!r}. {one_of}.")
-    ab, ba = (words.get(text.get(name) or "") for name in ("verdict_ab", "verdict_ba"))
+    verdicts = [text["verdict_ab"], text["verdict_ba"]]
+    for name, verdict in zip(("verdict_ab", "verdict_ba"), verdicts, strict=True):
+        if verdict is not None and verdict not in words:
+            raise MalformedError(f"{name} is {verdict!r}. {one_of}.")
+    ab, ba = (words.get(verdict or "") for verdict in verdicts)
+    has_both_orders = ab is not None and ba is not None
     by_word = words.get(result)
     by_name = {model_a: "model_a", model_b: "model_b"}.get(result)
-    has_both_orders = ab is not None and ba is not None
-    if by_word and by_name and by_word != by_name and not has_both_orders:
-        raise _AmbiguousError(
-            f"winner is {result!r}, which is the name of one model and the word for another "
-            "result. Rename the model."
-        )
     winner = by_word or by_name
+    if by_word and by_name and by_word != by_name and not has_both_orders:
+        raise UserError(  # other rows may be read in the other way, so that none can be dropped
+            f"{path}: winner is {result!r}, which is the name of one model and the word for "
+            "another result. Rename the model."
+        )
     if winner is None:
         raise MalformedError(
             f"winner is {result!r}. {one_of}, {model_a!r} or {model_b!r}."
         )
-    score = _score(text.get("score"), winner)
-    reconciled = str(ab if ab == ba else "tie")
-    # One tie is like the other.
-    if (
-        score is None
-        and has_both_orders
-        and reconciled.split(maxsplit=1)[0] != winner.split()[0]
-    ):
+    score = _score(text["score"], winner)
+    reconciled = "tie" if ab != ba or str(ab).startswith("tie") else ab
+    is_reconciled = reconciled == ("tie" if winner.startswith("tie") else winner)
+    if has_both_orders and score is None and not is_reconciled:
         raise MalformedError(
-            f"winner is {result!r}, verdict_ab is {text['verdict_ab']!r} and verdict_ba is "
-            f"{text['verdict_ba']!r}. Expected the verdict of both orders, or a tie where they disagree."
+            f"winner is {result!r}, verdict_ab is {verdicts[0]!r} and verdict_ba is "
+            f"{verdicts[1]!r}. Expected the verdict of both orders, or a tie where they disagree."
         )
     return Battle(
         model_a=model_a,
         model_b=model_b,
         winner=winner,
-        source=text.get("source") or "human",
-        judge_model=text.get("judge_model"),
-        dimension=text.get("dimension"),
+        source=text["source"] or "human",
+        judge_model=text["judge_model"],
+        dimension=text["dimension"] if "dimension" in fields else None,
         verdict_ab=ab,
         verdict_ba=ba,
         score=score,
@@ -324,7 +348,7 @@ def _score(text: str | None, winner: str) -> float | None:
 
 
 def _style(value: Any) -> tuple[int, ...] | None:
-    if (text := tables.text(value)) is None:
+    if (text := tables.text(value[0] if isinstance(value, tuple) else value)) is None:
         return None
     try:
         counts = tuple(map(int, json.loads(text)))
@@ -337,49 +361,20 @@ def _style(value: Any) -> tuple[int, ...] | None:
     return counts
 
 
-def _first_malformed(
-    row_at: RowAt,
-    parsed: Sequence[Battle | MalformedError | str],
-    row: Codes,
-    on_error: str,
-) -> str:
-    """Describe the first malformed row. Raises UserError where it may not be dropped."""
-    malformed = [i for i, p in enumerate(parsed) if isinstance(p, MalformedError)]
-    ambiguous = [i for i in malformed if isinstance(parsed[i], _AmbiguousError)]
-    index = int(np.argmax(np.isin(row, ambiguous or malformed)))
-    error = parsed[row[index]]
-    place, values = row_at(index)
-    sentence = f"{place}: {error}"
-    if isinstance(error, _NoColumnError):
-        sentence += f" The row has {', '.join(map(repr, values))}."
-    if ambiguous:
-        raise UserError(sentence)
-    if on_error == "stop":
-        hint = " battles_on_error=drop leaves such rows out."
-        raise UserError(sentence + (hint if len(malformed) < len(parsed) else ""))
-    return sentence
+# All rows
 
 
-def _refuse_repeated(battles: Battles, row: Index, row_at: RowAt) -> None:
-    """Raise UserError for a second verdict of one judge on one comparison; row (n,) numbers rows."""
+def _repeated(battles: Battles) -> int | None:
+    """Return the first battle that is one judge's second verdict on a comparison."""
     models = np.sort([battles.model_a, battles.model_b], axis=0)
     key = np.vstack([models, battles.question, battles.dimension, battles.judge])
     _, first = np.unique(key, axis=1, return_index=True)
-    repeated = np.setdiff1d(np.flatnonzero(battles.judge >= 0), first)
-    if len(repeated):
-        place, _ = row_at(int(row[repeated[0]]))
-        raise UserError(
-            f"{place}: stands twice: judge, models and question are those of a row before. Remove "
-            "one of them."
-        )
+    repeated: Index = np.setdiff1d(np.flatnonzero(battles.judge >= 0), first)
+    return int(repeated[0]) if len(repeated) else None
 
 
-def _check(
-    path: Path,
-    battles: Battles,
-    fields: Mapping[str, str],
-    rows: Iterable[Row],
-    row_at: RowAt,
+def _warn(
+    path: Path, battles: Battles, fields: Mapping[str, str], rows: Sequence[Row]
 ) -> None:
     """Warn of what looks wrong. Raises UserError for a column that is not one of models."""
     if len(battles.models) > _MAX_MODELS:
@@ -389,54 +384,41 @@ def _check(
         )
     alike = defaultdict(list)
     for name in battles.models:
-        alike[unicodedata.normalize("NFKC", name).casefold().strip()].append(repr(name))
-    for names in alike.values():
-        if len(names) > 1:
-            logger.warning(
-                "%s: the models %s look alike and are rated apart.", path, _some(names)
-            )
+        alike[unicodedata.normalize("NFKC", name).casefold().strip()].append(name)
+    warnings = [
+        f"the models {_quoted(names)} look alike and are rated apart."
+        for names in alike.values()
+        if len(names) > 1
+    ]
     rare = np.flatnonzero(battles.n_battles() == 1)
     if len(rare) and len(battles) >= _MANY:
-        slips = _some([repr(battles.models[i]) for i in rare])
-        logger.warning("%s: in one row alone: %s. Check the name.", path, slips)
-    if "dimension" not in fields:
-        found = {tables.text(row["dimension"]) for row in rows} - {None}
-        if len(found) > 1:
-            logger.info(
-                "%d dimensions are pooled (%s); battles_columns.dimension=dimension rates each",
-                len(found),
-                ", ".join(sorted(map(str, found))),
-            )
+        slips = _quoted(battles.models[i] for i in rare[:_MAX_NAMED])
+        warnings.append(f"in one row alone: {slips}. Check the name.")
     lacking = int((battles.question >= len(battles.questions)).sum())
-    if lacking == len(battles):
-        _, row = row_at(0)
-        logger.warning(
-            "%s: no battle names its question (found %s), so each counts as a prompt of its own. "
-            "If a column does, set battles_columns.question_id=COLUMN.",
-            path,
-            ", ".join(map(repr, row)),
+    if lacking:
+        some = f"{lacking} of {len(battles)} battles name no question"
+        warnings.append(
+            f"{some}, and each of them counts as a prompt of its own. If a column names it, set "
+            "battles_columns.question_id=COLUMN."
         )
-    elif lacking:
-        logger.warning(
-            "%s: %d of %d battles name no question, and each of them counts as a prompt of its "
-            "own.",
-            path,
-            lacking,
-            len(battles),
+    dimensions = {tables.text(row["dimension"]) for row in rows} - {None}
+    if len(dimensions) > 1 and "dimension" not in fields:
+        warnings.append(
+            f"{len(dimensions)} dimensions are pooled ({_quoted(sorted(map(str, dimensions)))}). "
+            "battles_columns.dimension=dimension rates each apart."
         )
-    parts = battles.by_dimension().values() if len(battles.judges) > 1 else ()
-    if any(len(np.unique(some.judge[some.judge >= 0])) > 1 for some in parts):
-        present = np.unique(battles.judge[battles.judge >= 0])
-        judges = sorted(battles.judges[code] for code in present)
-        logger.warning(
-            "%s: the verdicts of %d judges are pooled (%s). battles_columns.dimension=%s rates "
-            "each apart, battles_filter.judge_model=NAME one alone.",
-            path,
-            len(judges),
-            _some(judges),
-            fields["judge_model"],
+    judged = np.unique([battles.dimension, battles.judge], axis=1)
+    judged = judged[:, judged[1] >= 0]
+    if len(np.unique(judged[0])) < judged.shape[1]:
+        judges = sorted({battles.judges[code] for code in judged[1]})
+        warnings.append(
+            f"the verdicts of {len(judges)} judges are pooled ({_quoted(judges[:_MAX_NAMED])}). "
+            f"battles_columns.dimension={fields['judge_model']} rates each apart, "
+            "battles_filter.judge_model=NAME one alone."
         )
+    for warning in warnings:
+        logger.warning("%s: %s", path, warning)
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MAX_NAMED]) + (", ..." if len(names) > _MAX_NAMED else "")
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ import numpy as np
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
+from elo_exp.data import formats
 from elo_exp.data.formats import Format, ScoresFormat
 from elo_exp.records import UserError
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, config=ConfigDict(coerce_numbers_to_str=True))
@@ -62,10 +60,6 @@ def read(
         values = np.array([row.value for row in own], dtype=np.float64)
         n_used = int(np.isfinite(values).sum())
         rows = {"scores used": n_used, "missing": len(own) - n_used}
-        counted = ", ".join(f"{n} {word}" for word, n in rows.items())
-        words = f"read as {one.name}: {counted}; assumed: {one.assumes}"
-        logger.info("%s: %s", path, words)
-        file = {"file": str(path), "format": one.name, "rows": rows}
-        facts.append(file | {"assumed": one.assumes})
+        facts.append(formats.facts(path, one, rows))
         found += own
     return found, facts

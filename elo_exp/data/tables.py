@@ -1,5 +1,7 @@
-"""Tables on file: JSON lines, a JSON array, CSV or parquet, each also gzipped, row by row or as
-blocks of columns. A file's shape is told from its content, whatever its name."""
+"""Tables on file: JSON lines, a JSON array, CSV or parquet, each also gzipped.
+
+A file's shape is told from its content, whatever its name.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,20 @@ import itertools
 import json
 import math
 import zlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from elo_exp import files
 from elo_exp.records import UserError
 
-ABSENT = object()  # the value of a row that lacks the column
 SHAPES = ("lines", "array", "csv", "parquet")  # of tables
-_BLOCK = 1000  # rows; with more objects, garbage collection takes as long as parsing
-_LARGE_BLOCK = 256  # rows that may hold whole conversations
+_BATCH = 256  # rows of parquet, which may hold whole conversations
 _MAX_FIELD = 2**31 - 1  # characters of a CSV field, for the same reason
 _HEAD = 4096  # bytes
 
 Row = Mapping[Any, Any]
-T = TypeVar("T")
 
 
 def shape(path: Path) -> str:
@@ -43,7 +42,7 @@ def shape(path: Path) -> str:
     first = head.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
     if first != b"{":
         return "array" if first == b"[" else "csv"
-    line = next(filter(str.strip, files.read_lines(path)))
+    line = next(line for _, line in files.read_lines(path) if line.strip())
     try:
         json.loads(line)
     except (ValueError, RecursionError):
@@ -52,8 +51,10 @@ def shape(path: Path) -> str:
 
 
 def keys(path: Path) -> set[str]:
-    """Return the keys of the first row; of an object also inner ones as
-    outer.inner, of a zip file the first parts of the names in it. Raises UserError."""
+    """Return the keys of the first row; of an object also inner ones as outer.inner.
+
+    Of a zip file the first parts of the names in it. Raises UserError.
+    """
     kind = shape(path)
     if kind == "zip":
         try:
@@ -76,7 +77,7 @@ def keys(path: Path) -> set[str]:
 def text(value: Any) -> str | None:
     """Return a value as text: 1 and "1" are one name. None where it is missing, or NaN."""
     is_nan = isinstance(value, float) and math.isnan(value)
-    is_missing = value is None or value is ABSENT or value == "" or is_nan
+    is_missing = value is None or value == "" or is_nan
     return None if is_missing else str(value)
 
 
@@ -91,10 +92,7 @@ def rows(
     if kind == "lines":
         yield from files.read_jsonl(path)
     elif kind == "csv":
-        lines = _csv_lines(path)
-        _, header = next(lines, (0, []))
-        for number, line in lines:
-            yield f"{path}:{number}", dict(zip(header, line, strict=True))
+        yield from _csv_rows(path)
     elif kind == "array":
         for number, row in enumerate(files.read_json(path), start=1):
             if not isinstance(row, dict):
@@ -110,73 +108,28 @@ def rows(
         raise UserError(f"{path}: found {kind}. Expected a table: {', '.join(SHAPES)}.")
 
 
-def blocks(
-    path: Path, columns: Sequence[Hashable] | None = None
-) -> Iterator[Sequence[Row]]:
-    """Yield what `rows` does without its places, some at a time."""
-    if shape(path) == "lines":
-        return _jsonl_blocks(path)
-    return in_blocks(row for _, row in rows(path, columns))
-
-
-def in_blocks(items: Iterable[T]) -> Iterator[list[T]]:
-    rest = iter(items)
-    while block := list(itertools.islice(rest, _BLOCK)):
-        yield block
-
-
-def _jsonl_blocks(path: Path) -> Iterator[list[Row]]:
-    """Parse blocks of lines at once, in half the time of one by one.
-
-    They are one array with a 0 between every two, so that no object can go over two lines. Where
-    anything is wrong, or the text has more keys than the rows, of which one may be
-    doubled, they are parsed one by one.
-    """
-    first = 1
-    for lines in in_blocks(files.read_lines(path)):
-        joined = ",0,".join(lines)
-        try:
-            values: list[Any] = json.loads(f"[{joined}]")
-        except (ValueError, RecursionError):
-            values = []
-        found = values[::2]
-        is_plain = values[1::2] == [0] * (len(lines) - 1)
-        is_plain = is_plain and set(map(type, found)) == {dict}
-        if not is_plain or joined.count('":') != sum(map(len, found)):
-            found = [
-                files.json_object(f"{path}:{number}", line)
-                for number, line in enumerate(lines, start=first)
-                if line.strip()
-            ]
-        yield found
-        first += len(lines)
-
-
-def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of the header and of each row; blank lines are skipped."""
+def _csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
     csv.field_size_limit(_MAX_FIELD)
     with files.open_text(path) as file:
-        reader = csv.reader(file, strict=True)
-        header: list[str] = []
+        reader = csv.DictReader(file, strict=True)
         try:
-            for line in filter(None, reader):
-                if not header:
-                    header = line
-                    if len(set(header)) < len(header):
-                        twice = next(name for name in header if header.count(name) > 1)
-                        raise UserError(
-                            f"{path}:{reader.line_num}: has the column {twice!r} twice. Expected "
-                            "each name once."
-                        )
-                if len(line) != len(header):
+            header = list(reader.fieldnames or ())
+            twice = [name for name in header if header.count(name) > 1]
+            if twice:
+                raise UserError(
+                    f"{path}:1: has the column {twice[0]!r} twice. Expected each name once."
+                )
+            for row in reader:
+                place = f"{path}:{reader.line_num}"
+                if None in row or None in row.values():  # more or fewer fields
                     raise UserError(
-                        f"{path}:{reader.line_num}: has {len(line)} fields. Expected "
-                        f"{len(header)}, as in the header. A quote or a comma may be missing."
+                        f"{place}: has not the {len(header)} fields of the header. A quote or a "
+                        "comma may be missing."
                     )
-                yield reader.line_num, line
+                yield place, row
         except csv.Error as error:
             raise UserError(
-                f"{path}:{reader.line_num}: cannot be read as CSV ({error}). "
+                f"{path}:{reader.reader.line_num}: cannot be read as CSV ({error}). "
                 "A quote may be missing."
             ) from None
 
@@ -199,6 +152,6 @@ def parquet_batches(
             )
             names = file.schema_arrow.names
             chosen = None if columns is None else [c for c in names if c in columns]
-            yield from file.iter_batches(batch_size=_LARGE_BLOCK, columns=chosen)
+            yield from file.iter_batches(batch_size=_BATCH, columns=chosen)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise UserError(f"{path}: cannot be read as parquet ({error}).") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +18,15 @@ from elo_exp.arena import sources as arenas
 from elo_exp.arena.settings import ArenaSettings
 from elo_exp.data import battle_files, scores
 from elo_exp.data.battles import Battles
-from elo_exp.data.formats import Format, ScoresFormat
+from elo_exp.data.formats import Format, ScoresFormat, UnreadFormat
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.standings import report
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import UserError
 from elo_exp.report import placement as placement_report
 from elo_exp.types import Orders
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -118,15 +121,23 @@ class Rate:
     @functools.cached_property
     def _files(self) -> dict[Path, Format]:
         """The files to read, with their formats; of a folder all in it."""
-        found = {}
+        found, unread = dict[Path, Format](), list[str]()
         columns = dataclasses.asdict(self.battles_columns)
         for name in [self.battles] if isinstance(self.battles, str) else self.battles:
             inside = sorted(filter(Path.is_file, Path(name).rglob("[!.]*")))
             for path in inside or [Path(name)]:
                 if not path.is_file():
                     raise UserError(f"battles: found no file {path}. Check the path.")
-                found[path] = battle_files.recognise(path, columns, self.battles_format)
-        if len({type(chosen) for chosen in found.values()}) > 1:
+                one = battle_files.recognise(path, columns, self.battles_format)
+                if isinstance(one, UnreadFormat):
+                    unread.append(f"{path}: is {one.name}. {one.lead}")
+                else:
+                    found[path] = one
+        if unread and not found:
+            raise UserError(unread[0])
+        for line in unread:
+            logger.warning("%s It is left out.", line)
+        if len({type(one) for one in found.values()}) > 1:
             kinds = ", ".join(f"{path} ({one.name})" for path, one in found.items())
             raise UserError(
                 f"battles: found battles and scores: {kinds}. Give one kind."

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import functools
 import importlib
+import logging
 import pkgutil
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from elo_exp.data import tables
 from elo_exp.data.tables import Row
-from elo_exp.records import UserError, one_of
+from elo_exp.records import WINNERS, UserError, one_of
+
+logger = logging.getLogger(__name__)
 
 Rows = Iterable[tuple[str, Row]]  # each with its place
 INVALID = object()  # the winner of a row whose judge gave no verdict
+WORDS = {word: word for word in WINNERS} | {"both_bad": "tie (bothbad)"}  # of a winner
 _MAX_KEYS = 20  # that a message names
 
 
@@ -97,8 +101,7 @@ def formats() -> tuple[Format, ...]:
 def recognise(path: Path, name: str | None = None) -> Format:
     """Return the format of a file, or the one of this name if the file has its keys.
 
-    Raises UserError for a file of no format, naming the two nearest and what it lacks for each, and
-    for one of a format that is not read.
+    Raises UserError for a file of no format, naming the two nearest and what it lacks for each.
     """
     if name is not None:
         one_of("battles_format", name, [one.name for one in formats()])
@@ -115,8 +118,6 @@ def recognise(path: Path, name: str | None = None) -> Format:
         if not is_object and shape not in one.shapes:
             wrong.append(f"is no {' or '.join(one.shapes)}")
         if not wrong:
-            if isinstance(one, UnreadFormat):
-                raise UserError(f"{path}: is {one.name}. {one.lead}")
             return one
         share = len(keys & set(one.required)) / len(one.required)
         others.append((share, f" Not {one.name}: it {', '.join(wrong)}."))
@@ -128,31 +129,17 @@ def recognise(path: Path, name: str | None = None) -> Format:
     )
 
 
-def rows_of_battles(
-    path: Path, one: BattlesFormat, columns: Sequence[Hashable]
-) -> Iterator[tuple[str, Row]]:
-    """Yield the rows of a file with the fields of battles.jsonl beside their own.
-
-    The winner is INVALID without a verdict; the value of MalformedError is what is wrong with a row.
-    """
-    rows: Rows = tables.rows(path, [*one.required, *one.optional, *columns])
-    for place, row in one.join(rows) if one.join else rows:
-        fields: dict[Any, Any] = {}
-        try:
-            fields |= one.row(row) if one.row else {}
-        except MalformedError as error:
-            fields[MalformedError] = str(error)
-        except (LookupError, TypeError, ValueError) as error:
-            fields[MalformedError] = f"is no row of {one.name}: {error!r}."
-        verdicts = (fields.get("verdict_ab"), fields.get("verdict_ba"))
-        if fields.get("score") is not None:
-            fields["winner"] = winner_of(fields["score"])
-        elif "score" in fields or (None in verdicts and "verdict_ab" in fields):
-            fields["winner"] = INVALID
-        elif None not in verdicts:
-            fields["winner"] = verdicts[0] if verdicts[0] == verdicts[1] else "tie"
-        source = {"source": "llm-judge"} if one.judged else {}
-        yield place, {**source, **row, **fields}
+def facts(path: Path, one: Format, rows: Mapping[str, int]) -> dict[str, Any]:
+    """Say what a file was read as, with counts of rows; return the manifest's row of it."""
+    counted = ", ".join(f"{n} {word}" for word, n in rows.items())
+    assumed = f"; assumed: {one.assumes}" if one.assumes else ""
+    logger.info("%s: read as %s: %s%s", path, one.name, counted, assumed)
+    return {
+        "file": str(path),
+        "format": one.name,
+        "rows": dict(rows),
+        "assumed": one.assumes,
+    }
 
 
 def winner_of(score: float) -> str:

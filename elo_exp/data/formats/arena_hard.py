@@ -6,9 +6,10 @@ github.com/lmarena/arena-hard-auto, gen_judgment.py and show_result.py
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from elo_exp.data.formats import BattlesFormat, MalformedError
+from elo_exp.data.formats import BattlesFormat, MalformedError, Rows
 from elo_exp.data.tables import Row
 
 _BASELINE = "gpt-4-0314"  # of version 0.1, which names none
@@ -17,16 +18,34 @@ _A, _B, _TIE = (
     ("B>>A", "B>A", "A<B", "A<<B"),
     ("A=B", "B=A"),
 )
+_STRONG = ("A>>B", "B<<A", "B>>A", "A<<B")
+_ORDERS = ("verdict_ab", "verdict_ba")
 
 
 def row(given: Row) -> Mapping[str, Any]:
     first, second = given["games"]
-    return {
-        "model_a": given.get("baseline") or _BASELINE,
-        "question_id": given["uid"] if "uid" in given else given["question_id"],
+    verdicts = {
         "verdict_ab": _winner(first, "model_a", "model_b"),
         "verdict_ba": _winner(second, "model_b", "model_a"),
     }
+    if "order" in given and None not in verdicts.values():
+        verdict = verdicts[given["order"]]
+        verdicts = {"winner": verdict, given["order"]: verdict}
+    return {
+        "model_a": given.get("baseline") or _BASELINE,
+        "question_id": given["uid"] if "uid" in given else given["question_id"],
+        "source": "llm-judge",
+        **verdicts,
+    }
+
+
+def weighted(rows: Rows) -> Rows:
+    """Count a game of A>>B or B>>A three times."""
+    for place, row in rows:
+        yield place, row
+        for order, game in zip(_ORDERS, row["games"], strict=False):
+            if game and game["score"] in _STRONG:
+                yield from [(place, {**row, "order": order})] * 2
 
 
 def _winner(game: Any, a: str, b: str) -> str | None:
@@ -41,13 +60,21 @@ def _winner(game: Any, a: str, b: str) -> str | None:
     return None
 
 
+_FORMAT = BattlesFormat(
+    name="arena_hard",
+    required=("model", "judge", "games"),
+    columns={"model_b": "model", "judge_model": "judge"},
+    row=row,
+    judged=True,
+    assumes=f"A>>B counts as A>B; a baseline that is not named is {_BASELINE}",
+)
 FORMATS = (
-    BattlesFormat(
-        name="arena_hard",
-        required=("model", "judge", "games"),
-        columns={"model_b": "model", "judge_model": "judge"},
-        row=row,
-        judged=True,
-        assumes=f"A>>B counts as A>B; a baseline that is not named is {_BASELINE}",
+    _FORMAT,
+    replace(
+        _FORMAT,
+        name="arena_hard_weighted",  # by battles_format alone
+        join=weighted,
+        judged=False,  # once
+        assumes=f"A>>B counts three times; a baseline that is not named is {_BASELINE}",
     ),
 )

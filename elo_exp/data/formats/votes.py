@@ -9,31 +9,49 @@ from elo_exp.data import tables
 from elo_exp.data.formats import INVALID, BattlesFormat, MalformedError
 from elo_exp.data.tables import Row
 
-_TRUE = ("1", "1.0", "true", "True")
-_WON = {"winner_model_a": "model_a", "winner_model_b": "model_b", "winner_tie": "tie"}
+_TRUE = ("1", "1.0", "true", "True", "TRUE")
+_FALSE = (None, "0", "0.0", "false", "False", "FALSE")
+_FLAGS = {
+    "model_a": "winner_model_a",
+    "model_b": "winner_model_b",
+    "tie": "winner_tie",
+}
+
+
+def flagged(row: Row, columns: Mapping[str, str | None]) -> str | None:
+    """Return the winner whose column is true. Raises MalformedError where two are."""
+    for column in filter(None, columns.values()):
+        if tables.text(row.get(column)) not in (*_TRUE, *_FALSE):
+            raise MalformedError(
+                f"{column} is {row[column]!r}. Expected true or false, 1 or 0."
+            )
+    won = [name for name in columns if tables.text(row.get(columns[name])) in _TRUE]
+    if len(won) > 1:
+        names = " and ".join(str(columns[name]) for name in won)
+        raise MalformedError(
+            f"{names} are true. Expected one of them. Correct or remove the row."
+        )
+    return won[0] if won else None
 
 
 def lmarena(given: Row) -> Mapping[str, Any]:
-    won = [word for column, word in _WON.items() if str(given[column]) in _TRUE]
-    if len(won) != 1:
-        raise MalformedError(
-            f"{len(won)} of {', '.join(_WON)} are 1. Expected exactly one of them."
-        )
-    return {"winner": won[0]}
+    if (winner := flagged(given, _FLAGS)) is None:
+        raise MalformedError(f"none of {', '.join(_FLAGS.values())} is 1.")
+    return {"winner": winner}
 
 
 def comparia(given: Row) -> Mapping[str, Any]:
     chosen = tables.text(given["chosen_model_name"])
-    is_tie = str(given["both_equal"]) in _TRUE
-    if chosen and is_tie:
+    tie = flagged(given, {"tie": "both_equal"})
+    if chosen and tie:
         raise MalformedError("names a chosen model, and both_equal is true.")
-    return {"winner": "tie" if is_tie else chosen or INVALID}
+    return {"winner": tie or chosen or INVALID}
 
 
 FORMATS = (
     BattlesFormat(
         name="lmarena_votes",
-        required=("model_a", "model_b", *_WON),
+        required=("model_a", "model_b", *_FLAGS.values()),
         forbidden=("winner",),
         columns={"question_id": "id"},
         row=lmarena,
