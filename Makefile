@@ -15,7 +15,7 @@ test-slow: .venv/dev
 	$(BIN)/python -m pytest -n 0 -m slow -s
 
 test-faults: .venv/dev
-	$(BIN)/python -m pytest --dist load -m "faults or not faults" tests/test_faults.py
+	$(BIN)/python -m pytest --dist load -m "faults or not faults" tests/test_faults.py tests/test_paid_once.py
 
 bench: .venv/bench
 	$(BIN)/python -m tests.benchmarks.bench_elo
