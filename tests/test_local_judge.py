@@ -97,12 +97,12 @@ def test_a_labels_probability_is_that_of_its_tokens_and_the_likeliest_is_the_ver
         assert answer["evidence_b"] == f"probability {chances['B']:.3f}"
 
 
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_the_verdicts_do_not_depend_on_the_batch(model, tmp_path, batch_size):
+def test_the_verdicts_do_not_depend_on_the_batch(model, tmp_path):
     """The responses differ in length, so that a batch is padded."""
-    expected = replies(judge(model), tmp_path / "one")
-    other = replies(judge(model, batch_size=batch_size), tmp_path / "two")
-    for key, reply in expected.items():
+    one, other = (
+        replies(judge(model, batch_size=n), tmp_path / str(n)) for n in (1, 4)
+    )
+    for key, reply in one.items():
         assert found(reply)[1] == pytest.approx(found(other[key])[1], abs=1e-4)
 
 
@@ -136,7 +136,7 @@ def test_a_score_is_the_mean_over_the_whole_numbers_of_its_scale(model, tmp_path
     tokenizer = models.load(of.weights).tokenizer
     (one, *_) = tokenizer([" 1"])["input_ids"]
     assert [tokenizer(f" {n}")["input_ids"][:-1] for n in (11, 19)] == [one] * 2
-    for asked in requests():
+    for asked in requests()[:2]:
         logprobs = [one_by_one(of, asked, SCORE_LEAD, str(n)) for n in range(21)]
         expected = [math.exp(p) for p in logprobs]
         expected[1] -= sum(expected[11:20])

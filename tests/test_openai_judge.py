@@ -7,7 +7,7 @@ The real SDK talks to a real server on 127.0.0.1, which keeps the bill.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from elo_exp.records import Comparison, JudgeRequest, Judgment, UserError, finge
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
 from tests.anthropic_verdicts import longer
-from tests.commands import Ran, run
+from tests.commands import QUICK, run
 from tests.data import COMPARISON, DIMENSIONS, shipped
 from tests.openai_server import OpenAiServer, Says, alone
 from tests.paying import comparisons
@@ -112,11 +112,8 @@ def test_the_request_is_the_system_text_the_message_and_the_schema(tmp_path: Pat
         },
     }
     properties = first["response_format"]["json_schema"]["schema"]["properties"]
-    assert list(properties) == [
-        "evidence_a",
-        "evidence_b",
-        "verdict",
-    ]  # as they are to be generated
+    # in the order in which they are to be generated
+    assert list(properties) == ["evidence_a", "evidence_b", "verdict"]
 
 
 @pytest.mark.parametrize("structured", ["json_schema", "json_object", "none"])
@@ -134,41 +131,34 @@ def test_a_verdict_is_read_as_json_or_as_the_last_line(structured: str, tmp_path
 # What is no verdict
 
 VERDICT = '{"evidence_a": "", "evidence_b": "", "verdict": "A"}'
-NO_VERDICTS: dict[str, tuple[Says, int, int]] = {
-    "refused": (Says(None, beside={"refusal": "I cannot."}), 1, 0),
-    "filtered": (Says(VERDICT, "content_filter"), 1, 0),
-    "cut off": (Says('{"evidence_a": "Yes', "length"), 0, 1),
-    "malformed": (Says('{"evidence_a": "Yes", "verdict": A}'), 0, 0),
-    "another verdict": (Says(VERDICT.replace('"A"', '"BOTH"')), 0, 0),
-    "empty": (Says(None), 0, 0),
-    "unfinished": (Says(VERDICT, "tool_calls"), 0, 0),
-    "as long as it may be, and not said": (
-        Says("Yes. " * 4000 + "VERDICT: A", None),
-        0,
-        1,
-    ),
-}
+NO_VERDICTS = [
+    Says(None, beside={"refusal": "I cannot."}),
+    Says(VERDICT, "content_filter"),
+    Says('{"evidence_a": "Yes', "length"),
+    Says("Yes. " * 4000 + "VERDICT: A", None),  # as long as it may be, and not said
+    Says('{"evidence_a": "Yes", "verdict": A}'),
+    Says(VERDICT.replace('"A"', '"BOTH"')),
+    Says(None),
+    Says(VERDICT, "tool_calls"),
+]
 
 
-@pytest.mark.parametrize(
-    ("outcome", "n_refused", "n_cut_off"), NO_VERDICTS.values(), ids=list(NO_VERDICTS)
-)
-def test_what_is_no_verdict_is_invalid_never_a_tie_and_not_asked_again(
-    outcome: Says, n_refused: int, n_cut_off: int, tmp_path: Path
-):
-    """It comes of both queries about the first comparison."""
+def test_what_is_no_verdict_is_invalid_never_a_tie_and_not_asked_again(tmp_path: Path):
+    """Each comes of both queries about a comparison; two are refused, two cut off. The last comparison is judged."""
 
-    def about_the_first(params: dict, n: int):
-        return outcome if "Why 000?" in params["messages"][1]["content"] else None
+    def by_number(params: dict, n: int):
+        number = int(params["messages"][1]["content"].split("Why ")[1][:3])
+        return NO_VERDICTS[number] if number < len(NO_VERDICTS) else None
 
-    path = tmp_path / "store.sqlite"
-    with OpenAiServer(outcomes=about_the_first) as server:
-        judgments, usage = judged(judge(server.url), path)
-        assert judged(judge(server.url), path)[0] == judgments
-        assert len(server.asked) == usage.judge_calls == 6
+    path, n = tmp_path / "store.sqlite", len(NO_VERDICTS) + 1
+    with OpenAiServer(outcomes=by_number) as server:
+        judgments, usage = judged(judge(server.url), path, n)
+        assert judged(judge(server.url), path, n)[0] == judgments
+        assert len(server.asked) == usage.judge_calls == 2 * n
+    assert [judgment.invalid for judgment in judgments] == [True] * (n - 1) + [False]
     found = judge_quality(judgments, dimension="factuality")
-    assert (found.n_judgments, found.n_invalid, found.n_ties) == (3, 1, 0)
-    assert (found.n_refused, found.n_cut_off) == (n_refused, n_cut_off)
+    assert (found.n_judgments, found.n_invalid, found.n_ties) == (n, n - 1, 0)
+    assert (found.n_refused, found.n_cut_off) == (2, 2)
 
 
 # What it costs
@@ -194,23 +184,14 @@ def test_what_was_spent_agrees_with_the_servers_bill_to_the_token(tmp_path: Path
 
 
 def test_a_server_of_ones_own_needs_no_budget_and_one_that_is_paid_does(tmp_path: Path):
+    path = tmp_path / "store.sqlite"
     with OpenAiServer() as server:
-        assert (
-            judged(judge(server.url, budget_usd=0.0), tmp_path / "store.sqlite", 1)[
-                1
-            ].dollars
-            == 0
-        )
+        _, usage = judged(judge(server.url, budget_usd=0.0), path, 1)
+        assert (usage.judge_calls, usage.dollars) == (2, 0)
         n_calls = len(server.calls)
-        with pytest.raises(
-            UserError,
-            match=r"^judging\.budget_usd: is \$0, and large is paid for\. Set a cap",
-        ):
-            judged(
-                judge(server.url, budget_usd=0.0, **PRICES),
-                tmp_path / "another.sqlite",
-                1,
-            )
+        words = r"^judging\.budget_usd: is \$0, and large is paid for\. Set a cap"
+        with pytest.raises(UserError, match=words):
+            judged(judge(server.url, budget_usd=0.0, **PRICES), path, 2)
         assert len(server.calls) == n_calls
 
 
@@ -226,54 +207,32 @@ key_variable: MY_KEY
 """
 
 
-@pytest.fixture(scope="module")
-def twice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ran, Ran, int]]:
-    """Two models of a server compared by one of them, twice, with debug logs; and how often it was asked."""
-    folder = tmp_path_factory.mktemp("twice")
+def test_the_key_of_judge_and_entrants_is_in_no_file_and_no_log(tmp_path: Path):
+    """Two models of a server compared by one of them, with debug logs. The longer answers win."""
     lengths = {"small": "Yes: ", "large": "Yes, and at once: "}
-    (folder / "mine" / "entrant").mkdir(parents=True)
-    with OpenAiServer(
-        answer=lambda model, text: lengths[model] + text, key=SECRET
-    ) as server:
+    (tmp_path / "mine" / "entrant").mkdir(parents=True)
+    answer = lambda model, text: lengths[model] + text  # noqa: E731
+    with OpenAiServer(answer=answer, key=SECRET) as server:
         for name in lengths:
             text = ENTRANT.format(name=name, url=server.url)
-            path = folder / "mine" / "entrant" / f"{name}.yaml"
+            path = tmp_path / "mine" / "entrant" / f"{name}.yaml"
             path.write_text(text, encoding="utf-8")
-        words = (
+        ran = run(
             "--config-dir=mine",
             "entrant=[small,large]",
             "judge=openai_compatible",
             f"judge.base_url={server.url}",
             "judge.model=large",
             "judge.key_variable=MY_KEY",
-            "rubric=[factuality]",
-            "elo.n_perms=5",
             "+mode.strata.medqa=4",
-            "tracker=local",
             "hydra.verbose=true",
+            *QUICK[2:],
+            folder=tmp_path,
+            **{"MY_KEY": SECRET, "OPENAI_LOG": "debug", "NO_PROXY": "127.0.0.1"},
         )
-        bearer = {"MY_KEY": SECRET, "OPENAI_LOG": "debug", "NO_PROXY": "127.0.0.1"}
-        first = run(*words, folder=folder, **bearer)
-        n_calls = len(server.calls)
-        second = run(*words, folder=folder, **bearer)
-        assert len(server.calls) == n_calls
-        yield first, second, server.billed.total()
-
-
-def test_a_command_that_is_given_again_sends_nothing_and_concludes_the_same(
-    twice: tuple[Ran, Ran, int],
-):
-    """Of 4 prompts: two answers, and both orders of one pair. The longer answers win."""
-    first, second, n_billed = twice
-    assert n_billed == 4 * 2 + 4 * 2
-    battles = first.rows("battles.jsonl")
-    assert battles == second.rows("battles.jsonl")
-    assert {battle["winner"] for battle in battles} == {"model_b"}
-
-
-def test_the_key_is_in_no_file_and_no_log(twice: tuple[Ran, Ran, int]):
-    first, second, _ = twice
-    assert found(first.folder) == []
-    assert "Sending HTTP Request" in first.err
-    said = first.out + first.err + second.out + second.err
-    assert not any(piece in said for piece in PIECES)
+    # of 4 prompts two answers, and both orders of one pair
+    assert server.billed.total() == 4 * 2 + 4 * 2
+    assert {battle["winner"] for battle in ran.rows("battles.jsonl")} == {"model_b"}
+    assert found(tmp_path) == []
+    assert "Sending HTTP Request" in ran.err
+    assert not any(piece in ran.out + ran.err for piece in PIECES)

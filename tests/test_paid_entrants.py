@@ -92,30 +92,27 @@ def test_nobody_is_asked_for_a_plan_nor_where_only_the_store_is_read(
     assert server.asked == []
 
 
-def test_a_run_of_the_store_alone_rates_what_is_stored(
-    server: OpenAiServer, tmp_path: Path
-):
-    first = tournament(server, folder=tmp_path)
-    n_asked = len(server.asked)
-    again = tournament(server, "judging.stored_only=true", folder=tmp_path)
-    assert again.read("elo_results.json") == first.read("elo_results.json")
-    assert len(server.asked) == n_asked == 2
-
-
-CAPS = pytest.mark.parametrize(
-    ("name", "too_low", "enough"),
-    [("tournament", 0.004, 0.016), ("arena", 0.01, 0.056)],
+@pytest.mark.parametrize(
+    ("name", "too_low", "enough", "priced"),
+    [("tournament", 0.004, 0.016, PAID), ("arena", 0.01, 0.056, ())],
 )
-
-
-@CAPS
-def test_a_judge_s_cap_that_is_too_low_stops_a_run_before_an_entrant_is_paid(
-    name: str, too_low: float, enough: float, server: OpenAiServer, tmp_path: Path
+def test_a_judge_s_cap_stops_a_run_that_cannot_fit_before_an_entrant_is_paid_and_no_other(
+    name: str,
+    too_low: float,
+    enough: float,
+    priced: tuple[str, ...],
+    server: OpenAiServer,
+    tmp_path: Path,
 ):
-    """Not even empty answers would fit in it."""
-    judge = (*JUDGED, *PAID, f"judge.base_url={server.url}")
-    cap = f"judging.budget_usd={too_low}"
-    refused = EXPERIMENTS[name](server, *judge, cap, folder=tmp_path)
+    """Not even empty answers fit in the lower cap. Answers of 4,000 tokens would exceed the higher one; those that come
+    do not."""
+    judge = (*JUDGED, f"judge.base_url={server.url}", "figures=false")
+
+    def capped(dollars: float, *more: str) -> Ran:
+        cap = f"judging.budget_usd={dollars}"
+        return EXPERIMENTS[name](server, *judge, cap, *more, folder=tmp_path)
+
+    refused = capped(too_low, *PAID)
     assert refused.code == 2
     assert "plan: judge large, cap $0.0" in refused.err
     assert re.search(
@@ -123,93 +120,48 @@ def test_a_judge_s_cap_that_is_too_low_stops_a_run_before_an_entrant_is_paid(
         r"Nothing was spent\.$",
         refused.err.rstrip(),
     )
+    assert "The cap is too low: " in capped(enough, *priced, "plan=true").out
     assert server.asked == []
-
-
-@CAPS
-@pytest.mark.parametrize("priced", [PAID, ()], ids=["paid", "free"])
-def test_a_run_that_fits_is_not_refused_for_how_long_its_answers_might_be(
-    priced: tuple[str, ...],
-    name: str,
-    too_low: float,
-    enough: float,
-    server: OpenAiServer,
-    tmp_path: Path,
-):
-    """Answers of 4,000 tokens would exceed this cap; those that come do not."""
-    judge = (*JUDGED, *priced, f"judge.base_url={server.url}")
-    cap = f"judging.budget_usd={enough}"
-    planned = EXPERIMENTS[name](server, *judge, cap, "plan=true", folder=tmp_path)
-    assert "The cap is too low: " in planned.out
-    ran = EXPERIMENTS[name](server, *judge, cap, folder=tmp_path)
+    ran = capped(enough, *priced)
     assert ran.code == 0, ran.err
 
 
-# The bill
-
-
-def bill(server: OpenAiServer) -> float:
-    """In dollars, at a thousand times the PRICES."""
-    return sum(server.usage.values()) * 1e-3
-
-
-def test_what_entrants_were_paid_is_in_every_bill(server: OpenAiServer, tmp_path: Path):
-    dear = (
-        "entrant.openai_compatible.input_usd_per_million=1000",
-        "entrant.openai_compatible.output_usd_per_million=1000",
-    )
+def test_what_entrants_were_paid_is_in_every_bill_and_recorded_answers_are_not_paid_again(
+    server: OpenAiServer, tmp_path: Path
+):
+    dear = [word.replace("=1", "=1000") for word in PAID]
     ran = tournament(server, *dear, "cache_dir=cache", folder=tmp_path)
-    spent = pytest.approx(bill(server))
+    bill = sum(server.usage.values()) * 1e-3
     usage = ran.read("manifest.json")["usage"]
     assert (usage["dollars"], usage["responses_unpriced"]) == (0, 0)
-    assert usage["dollars_by_entrant"] == {"openai_compatible": spent}
+    assert usage["dollars_by_entrant"] == {"openai_compatible": pytest.approx(bill)}
     page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
-    assert f"openai_compatible ${bill(server):,.2f}" in page
-    held = attempt("experiment=store", "cache_dir=cache", folder=tmp_path).out
-    (row,) = (line.split() for line in held.splitlines() if "openai_compatible" in line)
-    assert float(row[-1]) == pytest.approx(bill(server), abs=0.005)
-    purge = (
-        "experiment=store",
-        "cache_dir=cache",
-        "store.action=purge",
-        "store.entrant=openai_compatible",
-    )
-    assert (
-        f", ${bill(server):.2f} worth, would go" in attempt(*purge, folder=tmp_path).out
-    )
+    assert f"openai_compatible ${bill:,.2f}" in page
 
-    again = tournament(server, *dear, "cache_dir=cache", folder=tmp_path)
-    assert again.read("manifest.json")["usage"]["dollars_by_entrant"] == {}
+    def held(cache: str, *words: str) -> str:
+        given = ("experiment=store", f"cache_dir={cache}", *words)
+        return attempt(*given, folder=tmp_path).out
+
+    (row,) = (row.split() for row in held("cache").splitlines() if "openai_c" in row)
+    assert float(row[-1]) == pytest.approx(bill, abs=0.005)
+    purge = held("cache", "store.action=purge", "store.entrant=openai_compatible")
+    assert f", ${bill:.2f} worth, would go" in purge
+    recorded = f"recorded_dir={ran.run_dir}/responses"
+    read = tournament(server, recorded, "cache_dir=other", folder=tmp_path)
+    assert read.read("manifest.json")["usage"]["dollars_by_entrant"] == {}
+    assert " 0.00" in held("other", "store.entrant=openai_compatible")
 
 
-def test_recorded_answers_are_not_paid_for_again(server: OpenAiServer, tmp_path: Path):
-    """Nor does their own bill count as paid where they are read."""
-    dear = (
-        "entrant.openai_compatible.input_usd_per_million=1000",
-        "entrant.openai_compatible.output_usd_per_million=1000",
-    )
-    ran = tournament(server, *dear, folder=tmp_path)
-    recorded = tournament(
-        server,
-        f"recorded_dir={ran.run_dir}/responses",
-        "cache_dir=other",
-        folder=tmp_path,
-    )
-    assert recorded.read("manifest.json")["usage"]["dollars_by_entrant"] == {}
-    assert (
-        " 0.00"
-        in attempt(
-            "experiment=store",
-            "cache_dir=other",
-            "store.entrant=openai_compatible",
-            folder=tmp_path,
-        ).out
-    )
-
-
-def test_answers_without_a_price_are_counted_once(server: OpenAiServer, tmp_path: Path):
+def test_answers_without_a_price_are_counted_and_those_of_the_store_rated_again(
+    server: OpenAiServer, tmp_path: Path
+):
     judge = (*JUDGED, f"judge.base_url={server.url}", "judging.budget_usd=1")
-    usage = tournament(server, *judge, folder=tmp_path).read("manifest.json")["usage"]
+    first = tournament(server, *judge, folder=tmp_path)
+    usage = first.read("manifest.json")["usage"]
     counts = [usage[f"responses_{how}"] for how in ("wanted", "generated", "stored")]
     assert counts == [4, 4, 0]
     assert (usage["responses_unpriced"], usage["dollars_by_entrant"]) == (2, {})
+    n_asked = len(server.asked)
+    again = tournament(server, *judge, "judging.stored_only=true", folder=tmp_path)
+    assert again.read("elo_results.json") == first.read("elo_results.json")
+    assert len(server.asked) == n_asked
