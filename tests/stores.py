@@ -26,19 +26,6 @@ def write(path: Path, statement: str, *values: object) -> None:
 
 
 @contextmanager
-def failing(path: Path, when: str) -> Iterator[None]:
-    """Every such change fails, in the middle of whatever it is part of."""
-    write(
-        path,
-        f"CREATE TRIGGER fault BEFORE {when} BEGIN SELECT RAISE(ABORT, 'the disk gave up'); END",
-    )
-    try:
-        yield
-    finally:
-        write(path, "DROP TRIGGER fault")
-
-
-@contextmanager
 def process(
     script: str, *args: object, python: Sequence[str] = (sys.executable,)
 ) -> Iterator[subprocess.Popen[str]]:

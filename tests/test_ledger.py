@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from elo_exp.records import JudgeReply, UserError
 from elo_exp.store.claims import Claims
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
-from tests.stores import failing, go_on, process, rows, said, write
+from tests.stores import rows, write
 
 HOW: dict[str, Any] = {
     "endpoint": "https://api",
@@ -133,73 +133,3 @@ def test_a_process_that_slept_neither_submits_nor_abandons_what_another_has_take
             outcomes, both = dict.fromkeys("ab", "succeeded"), replies("ab")
             assert bob.record(batch, outcomes, both, now=2.0) == ({"b"}, both)
             assert summary(path) == ("settled", "succeeded succeeded", "c", "ab")
-
-
-@pytest.mark.parametrize(
-    "when",
-    [
-        "INSERT ON batches",
-        "INSERT ON queries WHEN NEW.key = 'c'",
-        "UPDATE ON batches WHEN NEW.state = 'submitted'",
-        "UPDATE ON queries WHEN NEW.key = 'c'",
-        "INSERT ON answers WHEN NEW.key = 'c'",
-        "DELETE ON claims WHEN OLD.key = 'c'",
-        "UPDATE ON batches WHEN NEW.state = 'settled'",
-    ],
-)
-def test_a_call_that_fails_half_way_has_done_nothing_and_can_be_made_again(
-    path: Path, when: str
-):
-    states = ["", "intended", "submitted"]
-    with run(path, "abc") as (store, _, ledger):
-
-        def work() -> None:
-            state = summary(path)[0]
-            batch = ledger.batches()[0] if state else intend(ledger, "abc")
-            if state != "submitted":
-                ledger.submitted(batch, "msgbatch_1")
-            outcomes = {"a": "succeeded", "b": "errored", "c": "succeeded"}
-            ledger.record(batch, outcomes, replies("ac"), now=1.0)
-
-        with failing(path, when), pytest.raises(UserError, match="the disk gave up"):
-            work()
-        state, outcomes, claimed, answered = summary(path)
-        assert state in states
-        assert (outcomes, claimed, answered) == ("- - -" if state else "", "abc", "")
-        assert store.usage.judge_calls == 0
-        work()
-        assert summary(path) == ("settled", "succeeded errored succeeded", "b", "ac")
-        assert (store.usage.judge_calls, store.usage.dollars) == (2, 1.0)
-
-
-INTENDER = """
-import sys
-from pathlib import Path
-from elo_exp.store.claims import Claims
-from elo_exp.store.ledger import Ledger
-from elo_exp.store.store import Store
-
-with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
-    ledger = Ledger(store, claims.owner)
-    keys = iter(claims.take([f"{sys.argv[2]}{n}" for n in range(30 * 31 // 2)]))
-    print("ready", flush=True)
-    sys.stdin.readline()
-    for size in range(1, 31):
-        queries = {next(keys): {} for _ in range(size)}
-        ledger.intend(queries, [1.0] * size, endpoint="e", judge_model="m", ttl=None, high_water=None, now=1.0)
-    print("done", flush=True)
-    sys.stdin.readline()
-"""
-
-
-def test_two_processes_that_intend_at_once_never_have_two_of_a_size(path: Path):
-    """Each tries sizes 1 to 30; whoever is first has the size, and the other a smaller one that is free."""
-    with ExitStack() as stack:
-        names = ("ann", "bob")
-        workers = [stack.enter_context(process(INTENDER, path, name)) for name in names]
-        for words in ("ready", "done"):
-            assert [said(worker) for worker in workers] == [[words], [words]]
-            for worker in workers:
-                go_on(worker)
-    sizes = rows(path, "SELECT size, COUNT(*) FROM batches GROUP BY size")
-    assert sizes == [(size, 1) for size in range(1, 31)]
