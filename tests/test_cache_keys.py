@@ -27,6 +27,7 @@ FILES = {
     "shard_0_lora.pt": "one",
     "shard_1_lora.pt": "two",
     "responses.jsonl": '{"prompt_id": "p1", "response_text": "So."}\n',
+    "other.jsonl": '{"prompt_id": "p1", "response_text": "No."}\n',
     "battles.jsonl": json.dumps(BATTLE),
 }
 
@@ -151,6 +152,12 @@ CASES: dict[tuple[str, str], tuple[Settings, list[Settings], list[Settings]]] = 
     ("judge", "local"): (
         HUB, [*DECODED, {"lead": ":"}], [{"batch_size": 1}, {"device": "auto"}],
     ),
+    ("entrant", "recorded"): (
+        {"entrant_id": "ann", "path": "responses.jsonl"},
+        [{"path": "other.jsonl"}],
+        [{"entrant_id": "ann"}],
+    ),
+    ("entrant", "probe_hedged"): ({}, [{"style": "partial"}], [{"lapse_rate": 0.0}]),
     ("entrant", "llama_cpp"): (
         {"path": "model.gguf"},
         [{"path": "other.gguf"}, {"temperature": 0.5},

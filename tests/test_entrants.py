@@ -13,7 +13,7 @@ from elo_exp.data import bank
 from elo_exp.entrants.probe import GradedProbe, ProbeEntrant
 from elo_exp.entrants.recorded import RecordedEntrant
 from elo_exp.files import write_jsonl, write_whole
-from elo_exp.records import Prompt, Response, UserError, fingerprint
+from elo_exp.records import Prompt, Response, UserError
 from tests.data import BANK, PROBES, shipped
 
 BLEEDING = Prompt(
@@ -80,14 +80,12 @@ def answers(entrant: Any, *prompts: Prompt) -> list[str]:
 def test_a_prompt_with_a_gold_answer_is_answered_from_it(
     small_bank, style, start, claim
 ):
+    """The last prompt swaps with the first."""
     (answer,) = answers(probe(small_bank, style), BLEEDING)
     assert answer.startswith(start)
     assert claim in answer
-
-
-def test_the_last_prompt_swaps_with_the_first(small_bank):
-    (answer,) = answers(probe(small_bank, "swapped"), BURN)
-    assert answer == "Certainly. Firm pressure on the wound."
+    (last,) = answers(probe(small_bank, "swapped"), BURN)
+    assert last == "Certainly. Firm pressure on the wound."
 
 
 OPENINGS = {
@@ -160,17 +158,6 @@ def test_a_graded_probe_gives_the_first_words_of_the_reference(small_bank):
         answers(graded(), HEDGE)
 
 
-# Probes: as entrants
-
-
-def test_a_probes_cache_key_is_its_answer(small_bank):
-    entrant = probe(small_bank, "reference")
-    edited = dataclasses.replace(BLEEDING, gold_answer="A tourniquet.")
-    keys = [entrant.cache_key(BLEEDING), entrant.cache_key(edited)]
-    keys.append(probe(small_bank, "partial").cache_key(BLEEDING))
-    assert len(set(map(fingerprint, keys))) == 3
-
-
 # Recorded responses
 
 ROW = {"entrant_id": "ann", "prompt_id": "p1", "response_text": "Firm pressure."}
@@ -238,16 +225,10 @@ def test_only_equal_responses_to_one_prompt_may_be_there_twice(file):
     assert refused(file, ROW, {**ROW, "response_text": "A prayer."}) == message
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"prompt_id": None}, "found None as 'prompt_id'. Expected a text."),
-        ({"response_text": None}, "found None as 'response_text'. Expected a text."),
-        ({"prompt_id": 1}, "found 1 as 'prompt_id'. Expected a text."),
-    ],
-)
-def test_a_row_of_another_shape_is_refused(file, changes, message):
-    assert refused(file, ROW, {**ROW, **changes}) == f"{file}:2: {message}"
+def test_a_row_of_another_shape_is_refused(file):
+    for name, wrong in (("prompt_id", None), ("prompt_id", 1), ("response_text", None)):
+        message = f"{file}:2: found {wrong!r} as {name!r}. Expected a text."
+        assert refused(file, ROW, {**ROW, name: wrong}) == message
 
 
 def test_what_is_no_number_in_json_is_refused(file):
@@ -257,10 +238,3 @@ def test_what_is_no_number_in_json_is_refused(file):
     message = "jsonl:1: found NaN or Infinity, which JSON does not have"
     with pytest.raises(UserError, match=message):
         RecordedEntrant(entrant_id="ann", path=str(file)).cache_key(BLEEDING)
-
-
-def test_the_cache_key_of_a_recorded_response_is_the_response(file):
-    before = fingerprint(recorded(file, ROW).cache_key(BLEEDING))
-    assert fingerprint(recorded(file, ROW).cache_key(BURN)) != before
-    edited = recorded(file, {**ROW, "response_text": "Press."})
-    assert fingerprint(edited.cache_key(BLEEDING)) != before

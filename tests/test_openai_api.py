@@ -59,29 +59,22 @@ def api(
     )
 
 
-@pytest.fixture
-def nobody() -> str:
-    """An address at which nobody listens."""
-    with OpenAiServer() as server:
-        pass
-    return server.url
-
-
 # What is sent, and what comes back
 
 
-NOT_EXTRA = (
-    *("max_tokens", "max_completion_tokens", "n", "best_of", "model", "messages"),
-    "stream",
-)
-
-
-@pytest.mark.parametrize("name", NOT_EXTRA)
-def test_what_would_go_past_a_setting_is_no_extra(name: str):
+def test_what_would_go_past_a_setting_is_no_extra():
     check_extra_body({"top_k": 20, "reasoning_effort": "low", "min_tokens": 3})
-    words = f"^extra_body: found {name}, which goes past the settings"
-    with pytest.raises(UserError, match=words):
-        check_extra_body({"seed": 1, name: 20})
+    for name in (
+        "max_tokens",
+        "max_completion_tokens",
+        "n",
+        "best_of",
+        "model",
+        "stream",
+    ):
+        words = f"^extra_body: found {name}, which goes past the settings"
+        with pytest.raises(UserError, match=words):
+            check_extra_body({"seed": 1, name: 20})
 
 
 ODD = {
@@ -262,13 +255,10 @@ def test_a_200_that_is_no_completion_or_an_error_is_doubtful(
     assert str(error) == f"{server.url} answered with {words}"
 
 
-def test_an_error_that_is_null_spoils_no_completion():
-    content = failing({"error": None}, finish_reason="stop", error=None)
-    with OpenAiServer(outcomes=lambda params, n: Body(content)) as server:
-        assert parse_completion(api(server.url).send(PARAMS), max_tokens=50).text == ""
-
-
-def test_without_a_connection_nothing_was_accepted(nobody: str):
+def test_without_a_connection_nothing_was_accepted():
+    with OpenAiServer() as server:
+        pass
+    nobody = server.url
     with pytest.raises(RefusedError, match="refused") as error:
         api(nobody).send(PARAMS)
     assert error.value.status == NO_CONNECTION

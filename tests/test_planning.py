@@ -9,7 +9,7 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -143,7 +143,6 @@ def plan_of(*rows: PlanRow, cap: float | None = 100.0, spent: float = 0.0) -> Pl
     ("usage", "spent", "cap", "before"),
     [
         (Usage(), 0.0, "$24.7490", "Nothing was spent."),
-        (Usage(responses_generated=3), 0.0, "$24.7490", "Nothing was spent."),
         (Usage(responses_unpriced=3), 0.0, "$24.7490", ""),
         (
             Usage(dollars_by_entrant={"ann": 0.5}),
@@ -283,14 +282,6 @@ class Terminal(io.StringIO):
         return True
 
 
-def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Not a fixture: pytest replaces stderr between set-up and test."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(sys, "stderr", shown := Terminal())
-    return shown
-
-
 @pytest.fixture
 def logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -301,9 +292,11 @@ def logged(
 
 
 def test_a_terminal_shows_notes_beside_the_bar_while_there_is_one(
-    monkeypatch: pytest.MonkeyPatch, logged: Callable[[], Collection[str]]
+    monkeypatch: pytest.MonkeyPatch, logged: Callable[[], Sequence[str]]
 ) -> None:
-    terminal = on_terminal(monkeypatch)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     for n in progress.track(range(3), label="judging", total=3):
         progress.note(f"${n} of $9 spent; [/v1/messages] is [bold]slow")
     assert "$2 of $9 spent; [/v1/messages] is [bold]slow" in terminal.getvalue()

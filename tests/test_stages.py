@@ -239,14 +239,14 @@ def test_only_what_has_changed_is_judged_again(tmp_path, path, responses):
 
 
 def test_a_repeat_judges_everything_once_more_and_changes_no_winner(path, responses):
-    once, _ = judged(path, compared(responses))
-    twice, usage = judged(path, compared(responses), repeats=2)
-    assert (usage.verdicts_stored, usage.judge_calls) == (48, 48)
-    for dimension in DIMENSIONS:
-        for one, two in zip(once[dimension], twice[dimension], strict=True):
-            assert (two.winner, two.raw[:2]) == (one.winner, one.raw)
-            more = [(v.repeat, v.position_swap) for v in two.raw[2:]]
-            assert more == [(1, False), (1, True)]
+    comparisons = compared(responses, rubrics=FACTUALITY)
+    once, _ = judged(path, comparisons, rubrics=FACTUALITY)
+    twice, usage = judged(path, comparisons, rubrics=FACTUALITY, repeats=2)
+    assert (usage.verdicts_stored, usage.judge_calls) == (12, 12)
+    for one, two in zip(once["factuality"], twice["factuality"], strict=True):
+        assert (two.winner, two.raw[:2]) == (one.winner, one.raw)
+        more = [(v.repeat, v.position_swap) for v in two.raw[2:]]
+        assert more == [(1, False), (1, True)]
 
 
 def test_stored_only_judges_nothing_and_counts_what_is_missing(path, responses, caplog):
