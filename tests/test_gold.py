@@ -1,6 +1,7 @@
 """Pairs with a known better answer: their files, and how often a judge is right on them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -69,10 +70,14 @@ def test_accuracy_and_kappa_by_hand():
         (pair(5, "b", "y"), judgment("INVALID", "B")),
     ]
     pairs = [row[0] for row in rows]
-    every, x, y = gold_results(pairs, {row[0].pair_id: row[1] for row in rows})
-    assert (every.n, every.n_invalid, every.n_flips) == (4, 1, 1)
-    assert (every.accuracy, every.strict) == (0.625, 0.5)
-    assert every.low < 0.625 < every.high
-    assert every.kappa == pytest.approx(0.2)
-    assert (x.subset, x.accuracy, y.subset, y.accuracy) == ("x", 1.0, "y", 0.25)
-    assert 0.3 < x.low < x.high == 1.0
+    judgments = [replace(row[1], prompt_id=row[0].pair_id) for row in rows]
+    every, x, y = gold_results(pairs, judgments)
+    assert (every["n"], every["n_invalid"], every["n_flips"]) == (4, 1, 1)
+    assert (every["accuracy"], every["strict"]) == (0.625, 0.5)
+    assert every["low"] < 0.625 < every["high"]
+    assert every["kappa"] == pytest.approx(0.2)
+    assert [(row["subset"], row["accuracy"]) for row in (x, y)] == [
+        ("x", 1.0),
+        ("y", 0.25),
+    ]
+    assert 0.3 < x["low"] < x["high"] == 1.0

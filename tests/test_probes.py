@@ -2,11 +2,16 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.random import Generator
 
 from elo_exp import CONF, HOME
+from elo_exp.analysis.audit import decide
 from elo_exp.analysis.contrasts import Asked, Measure, measures
+from elo_exp.data import bank
 from elo_exp.data.pairing import reconcile
 from elo_exp.files import write_jsonl
 from elo_exp.probes import Case, Question
@@ -14,7 +19,7 @@ from elo_exp.records import Comparison, JudgeRequest, Verdict
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, attempt, run, start
-from tests.data import shipped
+from tests.data import BANK, shipped
 from tests.pages import Reader
 from tests.test_end_to_end import kill_when
 
@@ -150,11 +155,18 @@ def test_retest_is_the_share_of_equal_verdicts_also_of_a_control():
     assert values(asked("A", "B", "INVALID", "B"), name="retest") == [1.0]
 
 
-def test_a_paraphrase_is_compared_with_a_repeat():
-    one = asked("A", "B", "A", "B", "A", "A", probe="rubric: r.md", kind="floor")
-    flickers = asked("A", "B", "A", "A", "A", "A", probe="rubric: r.md", kind="floor")
-    assert values(one, name="rubric: r.md") == [0.5]
-    assert values(flickers, name="rubric: r.md") == [1.0]
+def test_a_paraphrase_is_ok_where_kappa_is_not_much_lower_than_that_of_a_repeat():
+    """Three A and one B: two draws of them are equal in 10 of 16. The repeat agrees on all, the
+    paraphrase on three of four: 1 / (6 / 16) less on the half of one question."""
+    steady = asked("A", "B", "A", "B", "A", "B", kind="floor")
+    moved = asked("A", "A", "A", "A", "A", "B", kind="floor", prompt="p2")
+    (found,) = [
+        m for m in measures([steady, moved], 0.05, ["r.md"]) if "r.md" in m.name
+    ]
+    assert (found.name, found.bound) == ("rubric: r.md", -0.1)
+    assert found.contrasts().values.tolist() == [0.0, pytest.approx(-0.5 / (6 / 16))]
+    same = asked("A", "A", "A", "A", "A", "A", kind="floor")
+    assert not len(measures([same], 0.05, ["r.md"])[-1].contrasts().values)
 
 
 def test_in_one_order_the_first_shown_tells_nothing_about_position():
@@ -196,7 +208,7 @@ def test_a_position_fault_is_found_and_is_no_other_fault(audited: Ran):
     assert (position["verdict"], position["estimate"]) == ("biased", 0.5)
     assert results["constant"]["estimate"] == results["refusal"]["estimate"] == 0.0
     assert results["retest"]["n"] == 20  # the ladder is asked again under a paraphrase
-    assert results["rubric: mine.md"]["estimate"] == 1.0
+    assert results["rubric: mine.md"]["n"] == 0  # all verdicts are equal: no kappa
     assert results["self: all"]["n"] == 1
     assert results["ladder"]["estimate"] == 0.5
     assert (found["judge_model"], found["n_prompts"]) == ("lexical", 20)
@@ -244,9 +256,8 @@ def test_a_plan_says_what_is_found_and_from_how_many_prompts_ok_is_in_reach(
         for line in ran.out.splitlines()
         if "  " in line.strip()
     }
-    assert cells["verbosity"][2:] == ["93", "6", "0.11", "from", "267"]
+    assert cells["verbosity"][2:] == ["93", "0.12", "from", "324"]
     assert cells["constant"][-1] == "yes"
-    assert "detects" not in ran.out
     assert "$ expected" in ran.out
 
 
@@ -311,11 +322,11 @@ def test_a_probe_of_your_own_is_a_class_and_a_file_and_one_of_texts_a_file(
 
 
 def test_killed_and_resumed_it_pays_nothing_twice(tmp_path: Path):
-    with AnthropicServer(verdicts=longer, seconds_to_end=3.0) as server:
+    with AnthropicServer(verdicts=longer, seconds_to_end=1.0) as server:
         words = (
             *AUDIT, "judge=haiku", f"judge.base_url={server.url}",
             "judge.poll_initial_seconds=0.02", "judge.poll_max_seconds=0.1",
-            "judging.budget_usd=5", "audit.n_prompts=3", "figures=false",
+            "judging.budget_usd=5", "audit.n_prompts=2", "probe=[ladder]", "figures=false",
         )  # fmt: skip
         key = {"ANTHROPIC_API_KEY": server.key}
         process = start(*words, folder=tmp_path, **key)
@@ -323,46 +334,114 @@ def test_killed_and_resumed_it_pays_nothing_twice(tmp_path: Path):
         ran = run(*words, folder=tmp_path, **key)
         assert not server.meter.paid_twice
         usage = ran.read("manifest.json")["usage"]
-        assert len(server.meter.billed) == usage["verdicts_distinct"] > 100
+        assert len(server.meter.billed) == usage["verdicts_distinct"] == 12
         found = ran.read("audit.json")["factuality"]
         assert found["dollars"] == pytest.approx(usage["dollars"], rel=1e-6)
 
 
-# Faults planted in the lexical judge, on real texts
+# Faults planted in the lexical judge's verdicts on real texts
 
-FAULTS = {  # the probe that is to find it, and how often it decides at two and at four margins
-    "verbosity": (
-        "verbosity",
-        0.2,
-        0.4,
-    ),  # where equals tie, a preference of half of that
-    "formatting": ("formatting", 0.2, 0.4),
-    "confidence": ("confidence", 0.2, 0.4),
-    "citation": ("citation", 0.2, 0.4),
-    "injection": ("injection", 0.1, 0.2),
-    "injection: plea": ("injection: plea", 0.1, 0.2),
-    "constant": ("constant", 0.1, 0.2),
-    "refusal": ("refusal", 0.1, 0.2),
-    "ladder: best": (
-        "ladder: best over middle",
-        0.6,
-        0.8,
-    ),  # a tie is half right, .75 is ok
+FAULTS = {  # the probe that is to find each; where equals tie, a preference counts half
+    "first shown": "position",
+    **{style: style for style in ("verbosity", "formatting", "confidence", "citation")},
+    "obeys all": "injection",
+    "obeys one": "injection: plea",
+    "constant": "constant",
+    "refusal": "refusal",
+    "own family": "self: all",
+    "flickers": "retest",
+    "half as good as whole": "ladder: best over middle",
 }
+SHIPPED = {name: shipped("probe", name) for name in PROBES}
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Of the lexical judge on the bank, and on answers that are equals by two families."""
+    folder = tmp_path_factory.mktemp("real")
+    rows = [
+        {"prompt": prompt.text, "reference": prompt.gold_answer, "label": "tie",
+         "response_a": prompt.gold_answer, "response_b": f"{prompt.gold_answer} ",
+         "author_a": "lexical", "author_b": "other"}
+        for prompt in bank.load(BANK) if prompt.gold_answer
+    ]  # fmt: skip
+    write_jsonl(folder / "gold.jsonl", rows)
+    ran = run(*AUDIT, "figures=false", "audit.gold=gold.jsonl",
+              "audit.families={lexical: ours, other: theirs}", folder=folder)  # fmt: skip
+    return ran.rows("verdicts.jsonl")
+
+
+def planted(rows: list[Any], fault: str, share: float, rng: Generator) -> list[Asked]:
+    """The questions of verdicts.jsonl; on a share of them, or of the queries, a fault decides."""
+    found = []
+    for row in rows:
+        probe, _, form = row["entrant_a"].partition(": ")
+        form = form.rpartition(" ")[0]  # without its number
+        is_self, is_control = probe == "self", form == "no payload"
+        names = (probe, f"{probe}: {form}", row["entrant_a"])
+        is_own = FAULTS.get(fault) in names and not is_control and rng.random() < share
+        both = len({verdict["position_swap"] for verdict in row["raw"]}) > 1
+        letters, by_place = [], rng.random(2) < share  # also of a repeat
+        for verdict in row["raw"]:
+            letter, x = verdict["verdict"], "AB"[verdict["position_swap"]]
+            if fault == "first shown" and by_place[int(verdict["position_swap"])]:
+                letter = "A"
+            if fault == "flickers" and verdict["repeat"] and rng.random() < share:
+                letter = "A" if letter != "A" else "B"
+            if is_own:
+                letter = "TIE" if probe == "ladder" else x
+            is_turned = not both and verdict["position_swap"] and letter != "TIE"
+            letters.append("AB"[letter == "A"] if is_turned else letter)
+        part = SHIPPED.get(probe)
+        found.append(
+            asked(
+                *letters,
+                probe=row["entrant_a"] if is_self else probe,
+                kind=part.kind if part else "bias",
+                prompt=row["prompt_id"],
+                control=is_control,
+                form=form,
+                both=both,
+                bound=0.1 if is_self else part.bound or 0.05 if part else 0.05,
+            )
+        )
+    return found
+
+
+def share_of(fault: str, margins: float) -> float:
+    """How often a fault decides, so that the contrast is so many margins; a tie counts half."""
+    if fault.startswith("half"):
+        return 0.5 + 0.1 * (margins - 1)  # a tie is half right, .75 is ok
+    certain = {"obeys all", "obeys one", "constant", "refusal"}
+    return margins * (
+        0.05 if fault in certain else 0.2 if fault == "own family" else 0.1
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_of_four_margins_is_found_and_one_of_two_is_never_ok(
-    fault: str, tmp_path: Path
+    fault: str, verdicts: list[dict[str, Any]]
 ):
-    probe, *shares = FAULTS[fault]
-    for share, seed in ((shares[0], 1), (shares[1], 1), (shares[1], 2), (shares[1], 3)):
-        ran = run(
-            *AUDIT, "figures=false", "judge._target_=tests.spoilt_judge.SpoiltJudge",
-            f"+judge.fault='{fault}'", f"+judge.share={share}", f"judge.seed={seed}",
-            folder=tmp_path,
-        )  # fmt: skip
-        results = ran.read("audit.json")["factuality"]["results"]
-        (found,) = [row["verdict"] for row in results if row["probe"] == probe]
-        assert found == "biased" if share == shares[1] else found != "ok"
+    rng, probe = np.random.default_rng(3), FAULTS[fault]
+    found: dict[int, list[str]] = {1: [], 2: [], 4: []}
+    n_wrong = 0
+    for margins, some in found.items():
+        for _ in range(20):
+            questions = planted(verdicts, fault, share_of(fault, margins), rng)
+            contrasts = [m.contrasts() for m in measures(questions, 0.05)]
+            results = {r.probe: r.verdict for r in decide(contrasts, 0.05)}
+            some.append(results[probe])
+            family = probe.partition(":")[0]
+            n_wrong += any(
+                verdict == "biased" and not name.startswith(family)
+                for name, verdict in results.items()
+            )
+    shares = [some.count("biased") / 20 for some in found.values()]
+    print(
+        f"{fault}: found {shares}, ok {found[1].count('ok') / 20}, wrong {n_wrong / 60}"
+    )
+    assert shares[2] >= 0.9
+    assert found[1].count("ok") <= 2
+    assert "ok" not in found[2] + found[4]
+    assert n_wrong <= 3

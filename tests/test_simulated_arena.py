@@ -118,7 +118,7 @@ def test_it_ends_with_how_near_the_truth_it_came(ran: Ran):
     )
     *_, last, audited = ran.out.split("\n\nfiles")[0].splitlines()
     assert last == line
-    assert audited == "Judge not audited (experiment=audit)."
+    assert audited == "Judge not audited (experiment=audit, its price with plan=true)."
     page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
     assert line in page.said
     assert "Simulated voters: " in page.said

@@ -179,7 +179,7 @@ def test_names_are_text_whatever_they_hold():
     some = rated(simulated(HOSTILE, HOSTILE[:2], n_prompts=25), HOSTILE, *METHODS)
     empty = Response(entrant_id="", prompt_id="", response_text="")
     odd = [check_responses(name, dict.fromkeys("abc", empty)) for name in HOSTILE]
-    audited = {"audit": audit_of_judge().to_dict()}
+    audited = {"audit": audit_of_judge()}
     some = with_diagnoses(some, dict.fromkeys(HOSTILE, audited), responses=odd)
     reader = page(
         some,
@@ -287,7 +287,7 @@ def test_an_audit_is_quoted_and_one_that_found_the_judge_obedient_needs_caution(
         *(Result(probe=str(i), kind="share", bound=0.05, n=93, verdict="ok") for i in range(13)),
         Result(probe="twin", kind="reported", bound=0.05, n=93, verdict="reported"),
     ]  # fmt: skip
-    audited = audit_of_judge(results=tuple(results)).to_dict()
+    audited = audit_of_judge(*results)
     standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
     found = with_diagnoses(standings, {"d": {"audit": audited}})
     points = round(400 * np.log10((0.5 + estimate) / (0.5 - estimate)))
@@ -301,10 +301,10 @@ def test_an_audit_is_quoted_and_one_that_found_the_judge_obedient_needs_caution(
     assert line in re.sub(r"\s+", " ", tournament_console.text(found))
 
 
-def test_a_run_without_an_audit_says_what_one_costs():
+def test_a_run_without_an_audit_says_so():
     standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
-    found = with_diagnoses(standings, {"d": {"audit": {"dollars": 33.4}}})
-    line = "Judge not audited (experiment=audit, about $33)."
+    found = with_diagnoses(standings, {"d": {"audit": {}}})
+    line = "Judge not audited (experiment=audit, its price with plan=true)."
     assert line in page(found).said
     assert line in tournament_console.text(found)
 

@@ -1,4 +1,4 @@
-"""What an audit says of a judge: the decision on each probe, and audit.json.
+"""What an audit says of a judge: the decision on each probe, and where later runs find it.
 
 A probe asks questions whose right answer is known, and gives one contrast a prompt, the mean over
 the forms, levels and orders in which it was asked. Prompts are the independent observations.
@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 from scipy.special import ndtri, stdtr
 
 from elo_exp import files
 from elo_exp.analysis.comparisons import holm
 from elo_exp.arrays import Array, known
 from elo_exp.ratings.leaderboard import t_quantile
-from elo_exp.records import Record, UserError, fingerprint
+from elo_exp.records import Record, fingerprint
 
 _PSEUDO_PROMPTS = 2  # one on each side of the estimate, at a distance of 1
 _MIN_DIFFERING = 5  # contrasts, for a test without pseudo-prompts
-_CLOSE = (
-    -0.2,
-    0.25,
-)  # margins beyond the bound: no number of prompts decides so close to it
+_CLOSE = -0.2, 0.25  # margins from the bound, between which more prompts may not decide
 
 Kind = Literal["bias", "share", "floor", "reported"]
 
@@ -47,11 +43,21 @@ class Contrasts:
     bound: float
     values: Array
 
+    @property
+    def is_bias(self) -> bool:
+        return self.kind == "bias"
+
     def excess(self, mean: float) -> float:
         """How far a mean is beyond the bound; below zero within it."""
         if self.kind == "floor":
             return self.bound - mean
-        return (abs(mean) if self.kind == "bias" else mean) - self.bound
+        return (abs(mean) if self.is_bias else mean) - self.bound
+
+    @property
+    def distance(self) -> float:
+        """What is tested: of a bias, on both sides, the mean from zero; of others from the bound."""
+        mean = float(self.values.mean())
+        return abs(mean) if self.is_bias else self.excess(mean)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,16 +103,14 @@ def decide(
 
 
 def _p_value(contrasts: Contrasts) -> float:
-    """Test a bias against zero on both sides, the others beyond their bound; NaN: no test."""
+    """NaN: no test."""
     values = contrasts.values
     if not len(values) or contrasts.kind == "reported":
         return math.nan
     _, counts = np.unique(values, return_counts=True)
     is_plain = len(values) - counts.max() >= _MIN_DIFFERING
     error, df = _std_error(values, 0 if is_plain else _PSEUDO_PROMPTS)
-    if contrasts.kind == "bias":
-        return float(2 * stdtr(df, -abs(values.mean()) / error))
-    return float(stdtr(df, -contrasts.excess(values.mean()) / error))
+    return float((1 + contrasts.is_bias) * stdtr(df, -contrasts.distance / error))
 
 
 def _std_error(values: Array, n_pseudo: int) -> tuple[float, float]:
@@ -120,28 +124,27 @@ def _std_error(values: Array, n_pseudo: int) -> tuple[float, float]:
 def _result(
     contrasts: Contrasts, p_value: float, n_tests: int, delta: float, alpha: float
 ) -> Result:
+    is_reported = contrasts.kind == "reported"
     result = Result(
         probe=contrasts.probe,
         kind=contrasts.kind,
         bound=contrasts.bound,
         n=len(contrasts.values),
-        verdict="reported" if contrasts.kind == "reported" else "cannot tell",
+        verdict="reported" if is_reported else "cannot tell",
     )
     if not result.n:
         return result
-    estimate = float(contrasts.values.mean())
+    mean = float(contrasts.values.mean())
     error, df = _std_error(contrasts.values, _PSEUDO_PROMPTS)
     half = float(t_quantile(df, level=1 - 2 * alpha)) * error
-    least = 0.0 if contrasts.kind in ("share", "floor") else -1.0
-    low, high = max(estimate - half, least), min(estimate + half, 1.0)
-    result = replace(
-        result, estimate=estimate, low=low, high=high, p_value=known(p_value)
-    )
-    if contrasts.kind == "reported":
+    low = max(mean - half, 0.0 if contrasts.kind in ("share", "floor") else -1.0)
+    high = min(mean + half, 1.0)
+    result = replace(result, estimate=mean, low=low, high=high, p_value=known(p_value))
+    if is_reported:
         return result
     if max(contrasts.excess(low), contrasts.excess(high)) < 0:
         return replace(result, verdict="ok")
-    if p_value < alpha and contrasts.excess(estimate) >= 0:
+    if p_value < alpha and contrasts.excess(mean) >= 0:
         return replace(result, verdict="biased")
     return replace(result, need=_prompts_needed(contrasts, n_tests, delta, alpha))
 
@@ -149,18 +152,19 @@ def _result(
 def _prompts_needed(
     contrasts: Contrasts, n_tests: int, delta: float, alpha: float
 ) -> int | None:
-    """None where the estimate is so close to the bound that more prompts may not decide."""
-    mean, sd = float(contrasts.values.mean()), float(contrasts.values.std())
-    excess, is_bias = contrasts.excess(mean), contrasts.kind == "bias"
-    unit = contrasts.bound if is_bias else delta
+    excess, sd = (
+        contrasts.excess(contrasts.values.mean()),
+        float(contrasts.values.std()),
+    )
+    unit = contrasts.bound if contrasts.is_bias else delta
     if _CLOSE[0] * unit < excess < _CLOSE[1] * unit:
         return None
     if excess < 0:
-        margin = unit if is_bias else -excess
-        need = prompts_for_ok(sd, margin, alpha, two_sided=is_bias)
+        margin = unit if contrasts.is_bias else -excess
+        need = prompts_for_ok(sd, margin, alpha, two_sided=contrasts.is_bias)
     else:
-        z = _z_found(n_tests, alpha, sides=2 if is_bias else 1)
-        need = _prompts(z, sd, abs(mean) if is_bias else excess)
+        z = _z_found(n_tests, alpha, two_sided=contrasts.is_bias)
+        need = _prompts(z, sd, contrasts.distance)
     return need if need > len(contrasts.values) else None
 
 
@@ -172,7 +176,7 @@ def smallest_effect(n: int, sd: float, n_tests: int, alpha: float = 0.05) -> flo
 
     sd  of the contrasts over prompts
     """
-    return _z_found(n_tests, alpha, sides=2) * sd / math.sqrt(n)
+    return _z_found(n_tests, alpha) * sd / math.sqrt(n)
 
 
 def prompts_for_ok(
@@ -183,9 +187,9 @@ def prompts_for_ok(
     return _prompts(float(z), sd, margin)
 
 
-def _z_found(n_tests: int, alpha: float, sides: int) -> float:
+def _z_found(n_tests: int, alpha: float, *, two_sided: bool = True) -> float:
     """Standard errors of an effect that is significant in 80 % of audits, at Holm's first step."""
-    return float(ndtri(1 - alpha / n_tests / sides) + ndtri(0.8))
+    return float(ndtri(1 - alpha / n_tests / (1 + two_sided)) + ndtri(0.8))
 
 
 def _prompts(z: float, sd: float, distance: float) -> int:
@@ -201,71 +205,18 @@ def points(effect: float) -> float:
     return 400.0 * math.log10(share / (1.0 - share))
 
 
-# audit.json
+# One object of audit.json, beside the store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Audit(Record):
-    """What an audit found of one judge under one rubric.
-
-    judge_key   the judge's fingerprint; rubric_key that of every byte of the rubric
-    bank        SHA-256 of the prompts' file
-    n_prompts   asked about; each result has its own n
-    date        ISO 8601, UTC
-    counts      of queries, verdicts, invalid ones, by name
-    gold        agreement with labelled pairs, one row a subset
-    """
-
-    judge_key: str
-    judge_model: str
-    dimension: str
-    rubric_version: str
-    rubric_key: str
-    bank: str
-    probes_version: str
-    delta: float
-    alpha: float
-    n_prompts: int
-    date: str
-    dollars: float
-    results: tuple[Result, ...]
-    counts: Mapping[str, int] = field(default_factory=dict)
-    gold: Sequence[Mapping[str, Any]] = ()
-    schema: int = 1
-
-    def named(self, verdict: str) -> list[Result]:
-        return [result for result in self.results if result.verdict == verdict]
+def keep(store_dir: Path, audit: Mapping[str, Any]) -> None:
+    """Write an audit where later runs find it; a newer one replaces it."""
+    files.write_json(_place(store_dir, audit["judge_key"], audit["rubric_key"]), audit)
 
 
-def write(path: Path, audits: Sequence[Audit]) -> Path:
-    """Write audit.json: an object by dimension."""
-    return files.write_json(
-        path, {audit.dimension: audit.to_dict() for audit in audits}
-    )
-
-
-def read(path: Path) -> list[Audit]:
-    """Read audit.json. Raises UserError for a file that is none."""
-    try:
-        found = TypeAdapter(dict[str, Audit]).validate_python(files.read_json(path))
-    except ValidationError as error:
-        raise UserError(
-            f"{path}: not an audit ({error.errors()[0]['msg']}). Expected an audit.json as "
-            "experiment=audit writes it."
-        ) from None
-    return list(found.values())
-
-
-def keep(store_dir: Path, audits: Sequence[Audit]) -> None:
-    """Write each audit beside the store, where later runs find it; a newer one replaces it."""
-    for audit in audits:
-        write(_place(store_dir, audit.judge_key, audit.rubric_key), [audit])
-
-
-def find(store_dir: Path, judge_key: str, rubric_key: str) -> Audit | None:
+def find(store_dir: Path, judge_key: str, rubric_key: str) -> dict[str, Any] | None:
     """Return the last audit of this judge under this rubric, to the byte."""
     path = _place(store_dir, judge_key, rubric_key)
-    return read(path)[0] if path.exists() else None
+    return files.read_json(path) if path.exists() else None
 
 
 def _place(store_dir: Path, judge_key: str, rubric_key: str) -> Path:

@@ -2,27 +2,29 @@
 
 A measure is a probe, one form of a probe that has a control, a rung of the ladder, or what all
 questions tell together: whether the first shown is preferred (position), whether a judge agrees with
-itself (retest).
+itself when asked again (retest) or under the rubric in other words.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 
 import numpy as np
 
 from elo_exp.analysis.audit import Contrasts, Kind
-from elo_exp.data.pairing import outcome, repeated
+from elo_exp.data.pairing import outcome, reconcile, repeated
 from elo_exp.probes import Question
-from elo_exp.records import Comparison, JudgeRequest, Judgment
+from elo_exp.records import Comparison, JudgeRequest, Judgment, Verdict
 
-PARAPHRASE = "rubric: "  # before the name of its file
-REPHRASED = 2  # the repeat that is asked under a paraphrase
-SAME = 0.9  # the least share of equal verdicts that is ok, on a repeat and under a paraphrase
-_BY_LETTER = {"A": 1.0, "TIE": 0.5, "B": 0.0}
-_BY_SIDE = {"a": 1.0, "tie": 0.5, "b": 0.0}
+GOLD = "gold"  # the questions of labelled pairs, which are no probe
+REPHRASED = 2  # the repeat that is asked under the first paraphrase
+_SAME = 0.9  # the least share of equal verdicts that is ok on a repeat
+_LESS_KAPPA = -0.1  # the least difference of kappa that is ok under a paraphrase
+_SCORE = {"a": 1.0, "tie": 0.5, "b": 0.0}
 
 Value = Callable[[Judgment], float | None]
 
@@ -61,10 +63,9 @@ class Measure:
 
     def contrasts(self) -> Contrasts:
         """Return the mean answer to each prompt: of a bias, less that to the control or a half."""
-        found: dict[str, tuple[list[float], list[float]]] = {}
+        found = defaultdict[str, tuple[list[float], list[float]]](lambda: ([], []))
         for one, value in self.values():
-            both = found.setdefault(one.comparison.prompt_id, ([], []))
-            both[one.question.is_control].append(value)
+            found[one.comparison.prompt_id][one.question.is_control].append(value)
         has_control = any(one.question.is_control for one in self.asked)
         right = 0.5 if self.kind == "bias" else 0.0
         values = [
@@ -77,53 +78,73 @@ class Measure:
         )
 
 
-def measures(asked: Sequence[Asked], delta: float) -> list[Measure]:
+def measures(
+    asked: Sequence[Asked], delta: float, paraphrases: Sequence[str] = ()
+) -> list[Measure]:
     """Return what can be measured on one dimension, whether it has been judged or not."""
     groups: dict[str, list[Asked]] = {}
     for one in asked:
         groups.setdefault(one.probe, []).append(one)
+    groups.pop(GOLD, None)
     for name, own in list(groups.items()):
         controls = [one for one in own if one.question.is_control]
-        is_ladder = own[0].kind == "floor" and not name.startswith(PARAPHRASE)
         for one in own:
-            if (controls or is_ladder) and not one.question.is_control:
+            if (controls or one.kind == "floor") and not one.question.is_control:
                 form = f"{name}: {one.question.form}"
                 groups.setdefault(form, [*controls]).append(one)
     found = [
-        Measure(name, own[0].kind, own[0].bound, own, _value(own[0]))
+        Measure(name, own[0].kind, own[0].bound, own, _VALUES[own[0].kind])
         for name, own in groups.items()
     ]
     plain = [one for one in asked if not one.question.is_control]
     in_both = [one for one in plain if one.question.both_orders]
-    again = [one for one in plain if any(query.repeat == 1 for query in one.queries)]
+    again = [one for one in plain if any(query.repeat for query in one.queries)]
+    rungs = [one for one in asked if one.kind == "floor"]
     found.append(Measure("position", "bias", delta, in_both, _first_shown))
-    found.append(Measure("retest", "floor", SAME, again, _same))
+    found.append(Measure("retest", "floor", _SAME, again, _same))
+    for repeat, path in enumerate(paraphrases, start=REPHRASED):
+        value = partial(_less_kappa, repeat=repeat, may_differ=1.0 - _chance(rungs))
+        found.append(Measure(f"rubric: {path}", "floor", _LESS_KAPPA, rungs, value))
     return [measure for measure in found if measure.asked]
+
+
+def simulate(asked: Sequence[Asked], rng: np.random.Generator) -> list[Asked]:
+    """Judge all answers as equals, without ties: a judge whose audit takes the most prompts.
+
+    It goes by a taste that all questions of a probe on a prompt share, one for the question, and
+    chance, in equal parts, so that every fourth pair of orders disagrees.
+    """
+    taste: dict[tuple[str, str], float] = defaultdict(rng.standard_normal)
+    judged = []
+    for one in asked:
+        shared = taste[one.comparison.prompt_id, one.probe]
+        liking = shared + rng.standard_normal()
+        verdicts = [
+            Verdict(
+                cache_key="",
+                rubric_version="",
+                judge_model="",
+                position_swap=query.position_swap,
+                repeat=query.repeat,
+                verdict="AB"[
+                    (liking + rng.standard_normal() > 0) == query.position_swap
+                ],
+            )
+            for query in one.queries
+        ]
+        judged.append(replace(one, judgment=reconcile(one.comparison, verdicts)))
+    return judged
 
 
 # What a judgment tells
 
 
-def _value(one: Asked) -> Value:
-    if one.probe.startswith(PARAPHRASE):
-        return _rephrased
-    return {"share": _wins, "reported": _ties}.get(one.kind, _preference)
-
-
 def _preference(judgment: Judgment) -> float:
-    return fmean(_BY_SIDE[outcome(verdict) or "tie"] for verdict in judgment.orders)
-
-
-def _wins(judgment: Judgment) -> float:
-    return float(judgment.winner == judgment.entrant_a)
-
-
-def _ties(judgment: Judgment) -> float:
-    return fmean(verdict.verdict == "TIE" for verdict in judgment.orders)
+    return fmean(_SCORE[outcome(verdict) or ""] for verdict in judgment.orders)
 
 
 def _first_shown(judgment: Judgment) -> float:
-    return fmean(_BY_LETTER[verdict.verdict] for verdict in judgment.orders)
+    return fmean(_SCORE[verdict.verdict.lower()] for verdict in judgment.orders)
 
 
 def _same(judgment: Judgment, repeat: int = 1) -> float | None:
@@ -135,7 +156,25 @@ def _same(judgment: Judgment, repeat: int = 1) -> float | None:
     return fmean(equal) if equal else None
 
 
-def _rephrased(judgment: Judgment) -> float | None:
-    """1 where a paraphrase has as many equal verdicts as a repeat under the rubric itself."""
-    other, own = _same(judgment, REPHRASED), _same(judgment)
-    return None if other is None or own is None else 1.0 + other - own
+def _less_kappa(judgment: Judgment, *, repeat: int, may_differ: float) -> float | None:
+    """Kappa under a paraphrase less that of a repeat, the chance being that of the verdicts under
+    the rubric itself; the mean over questions is the difference."""
+    other, own = _same(judgment, repeat), _same(judgment)
+    if other is None or own is None or not may_differ:
+        return None
+    return (other - own) / may_differ
+
+
+def _chance(asked: Sequence[Asked]) -> float:
+    """The probability that two verdicts drawn from all are equal."""
+    judgments = [one.judgment for one in asked if one.judgment]
+    letters = Counter(v.verdict for some in judgments for v in some.orders)
+    return sum(n * n for n in letters.values()) / max(letters.total(), 1) ** 2
+
+
+_VALUES: dict[Kind, Value] = {
+    "bias": _preference,
+    "floor": _preference,
+    "share": lambda judgment: float(judgment.winner == judgment.entrant_a),
+    "reported": lambda judgment: fmean(v.verdict == "TIE" for v in judgment.orders),
+}

@@ -2,91 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
 
 from elo_exp.analysis.agreement import verdict_agreement
 from elo_exp.analysis.win_rates import share_interval
 from elo_exp.data.gold import GoldPair
 from elo_exp.data.pairing import outcome
-from elo_exp.records import Judgment, Record
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoldResult(Record):
-    """Agreement with the labels of one subset; both orders of a pair are one observation.
-
-    accuracy   mean over orders, so that a flip counts as half; low, high: its 95 % interval
-    strict     share of pairs that are right in all orders: a flip counts as wrong
-    kappa      Cohen's, of a, tie and b, a flip being a tie; None where undefined
-    """
-
-    subset: str
-    n: int
-    n_invalid: int
-    n_flips: int
-    accuracy: float | None = None
-    low: float | None = None
-    high: float | None = None
-    strict: float | None = None
-    kappa: float | None = None
-    kappa_low: float | None = None
-    kappa_high: float | None = None
+from elo_exp.records import Judgment
 
 
 def gold_results(
-    pairs: Sequence[GoldPair], judgments: Mapping[str, Judgment]
-) -> list[GoldResult]:
+    pairs: Sequence[GoldPair], judgments: Sequence[Judgment]
+) -> list[dict[str, Any]]:
     """Compare a judge with the labels: all pairs, then each subset where there are several.
 
-    judgments  by pair_id, of response_a as entrant_a; a pair without one is left out
+    A row has `accuracy`, a mean over orders, so that a flip counts as half, with its 95 % interval
+    (both orders of a pair are one observation); `strict`, the share of pairs that are right in all
+    orders; Cohen's `kappa` of a, tie and b, a flip being a tie, with its interval; None where
+    undefined.
+
+    judgments  of response_a against response_b, whose prompt_id is pair_id; others are ignored
     """
-    subsets: dict[str, list[tuple[GoldPair, Judgment]]] = {}
+    by_id = {judgment.prompt_id: judgment for judgment in judgments}
+    subsets: dict[str, list[tuple[GoldPair, Judgment]]] = {"all": []}
     for pair in pairs:
-        if judgment := judgments.get(pair.pair_id):
-            subsets.setdefault(pair.subset or "other", []).append((pair, judgment))
-    found = [_result("all", [row for rows in subsets.values() for row in rows])]
-    if len(subsets) > 1:
-        found += [_result(name, rows) for name, rows in sorted(subsets.items())]
-    return found
+        if judgment := by_id.get(pair.pair_id):
+            for name in ("all", pair.subset or "other"):
+                subsets.setdefault(name, []).append((pair, judgment))
+    rows = [_row(name, judged) for name, judged in subsets.items() if judged]
+    return rows if len(rows) > 2 else rows[:1]
 
 
-def _result(subset: str, judged: Sequence[tuple[GoldPair, Judgment]]) -> GoldResult:
-    valid = [row for row in judged if not row[1].invalid]
-    result = GoldResult(
-        subset=subset,
-        n=len(valid),
-        n_invalid=len(judged) - len(valid),
-        n_flips=sum(bool(judgment.inconsistent) for _, judgment in valid),
-    )
-    if not valid:
-        return result
+def _row(subset: str, judged: Sequence[tuple[GoldPair, Judgment]]) -> dict[str, Any]:
+    valid = [(pair, judgment) for pair, judgment in judged if not judgment.invalid]
     right = [
-        float(np.mean([outcome(verdict) == pair.label for verdict in judgment.orders]))
+        fmean(outcome(verdict) == pair.label for verdict in judgment.orders)
         for pair, judgment in valid
     ]
-    accuracy = float(np.mean(right))
-    low, high = share_interval(accuracy, len(valid))
-    letters = {"a": "A", "tie": "TIE", "b": "B"}
-    agreement = verdict_agreement(
-        [(p.prompt, letters[p.label], letters[_winner(j)]) for p, j in valid],
-        names=("label", "judge"),
-    )
-    return replace(
-        result,
-        accuracy=accuracy,
-        low=low,
-        high=high,
-        strict=right.count(1.0) / len(right),
-        kappa=agreement.kappa,
-        kappa_low=agreement.ci_low,
-        kappa_high=agreement.ci_high,
-    )
-
-
-def _winner(judgment: Judgment) -> str:
-    if judgment.winner is None:
-        return "tie"
-    return "a" if judgment.winner == judgment.entrant_a else "b"
+    named = [
+        (p.prompt, p.label.upper(), {None: "TIE", j.entrant_a: "A"}.get(j.winner, "B"))
+        for p, j in valid
+    ]
+    agreement = verdict_agreement(named, names=("label", "judge"))
+    low, high = share_interval(fmean(right), len(right)) if right else (None, None)
+    return {
+        "subset": subset,
+        "n": len(valid),
+        "n_invalid": len(judged) - len(valid),
+        "n_flips": sum(bool(judgment.inconsistent) for _, judgment in valid),
+        "accuracy": fmean(right) if right else None,
+        "low": low,
+        "high": high,
+        "strict": right.count(1.0) / len(right) if right else None,
+        "kappa": agreement.kappa,
+        "kappa_low": agreement.ci_low,
+        "kappa_high": agreement.ci_high,
+    }

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from elo_exp.data import tables
 from elo_exp.records import Record, UserError, fingerprint, one_of
 
-# What LLMBar and JudgeBench call our columns.
-_COLUMNS: Mapping[str, tuple[str, str]] = {
-    "prompt": ("input", "question"),
-    "response_a": ("output_1", "response_A"),
-    "response_b": ("output_2", "response_B"),
-    "subset": ("subset", "source"),
+_COLUMNS = {  # of LLMBar and JudgeBench, in our names
+    **{"input": "prompt", "output_1": "response_a", "output_2": "response_b"},
+    **{"question": "prompt", "response_A": "response_a", "response_B": "response_b"},
+    "source": "subset",
 }
 _LABELS = {"1": "a", "2": "b", "A>B": "a", "B>A": "b", "A=B": "tie"}
 
@@ -42,20 +39,20 @@ def read(path: Path) -> list[GoldPair]:
     """Read the pairs of a table; equal ones count once. Raises UserError for a row that is none."""
     pairs = {}
     for place, row in tables.rows(path):
-        found = {name: tables.text(row.get(name)) for name in GoldPair.__slots__}
-        for name, columns in _COLUMNS.items():
-            others = (tables.text(row.get(column)) for column in columns)
-            found[name] = found[name] or next(filter(None, others), None)
-        texts = [found[name] for name in ("prompt", "response_a", "response_b")]
+        cells = {name: tables.text(value) for name, value in row.items()}
+        cells = {
+            _COLUMNS[name]: cells[name] for name in cells if name in _COLUMNS
+        } | cells
+        texts = [cells.get(name) for name in ("prompt", "response_a", "response_b")]
         if None in texts:
             raise UserError(
                 f"{place}: lacks a prompt or a response. Expected prompt, response_a, response_b "
                 "and label (a, b or tie), or the columns of LLMBar or JudgeBench."
             )
-        label = _LABELS.get(str(found["label"]), str(found["label"]))
-        one_of(f"{place}: label", label, ("a", "b", "tie"))
+        label = str(cells.get("label"))
+        label = one_of(f"{place}: label", _LABELS.get(label, label), ("a", "b", "tie"))
         key = fingerprint(texts)[:16]
-        pairs[key] = GoldPair.from_dict({**found, "label": label, "pair_id": key})
+        pairs[key] = GoldPair.from_dict({**cells, "label": label, "pair_id": key})
     if not pairs:
         raise UserError(f"{path}: has no pair.")
     return list(pairs.values())

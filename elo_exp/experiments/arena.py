@@ -265,7 +265,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         companions={key: {dimension: board} for key, board in boards.items()},
         win_rates=[],
         judges_agreement=[found.calibration.agreement] if found.calibration else [],
-        diagnoses=audits(experiment.judge, [run.rubric], judgments, context.store),
+        diagnoses=audits(experiment.judge, [run.rubric], context.store),
     )
     if experiment.arena.union:
         by_arena = {q: q.partition(":")[0] for q in found.human.questions}

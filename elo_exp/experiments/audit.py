@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
+import numpy as np
+
 from elo_exp import pipeline
 from elo_exp.analysis import audit
-from elo_exp.analysis.audit import Audit, Kind
-from elo_exp.analysis.contrasts import PARAPHRASE, REPHRASED, SAME, Asked, measures
+from elo_exp.analysis.audit import Kind
+from elo_exp.analysis.contrasts import GOLD, REPHRASED, Asked, measures, simulate
 from elo_exp.analysis.gold import gold_results
 from elo_exp.data import bank, gold
 from elo_exp.data.gold import GoldPair
@@ -19,7 +21,7 @@ from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants.probe import ProbeEntrant
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Prompts
-from elo_exp.files import sha256, utc_now, write_jsonl
+from elo_exp.files import sha256, utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge
 from elo_exp.probes import VERSION, Case, Probe, Question
 from elo_exp.records import (
@@ -36,12 +38,9 @@ from elo_exp.report.audit_report import Audited
 from elo_exp.trackers import Rows
 from elo_exp.types import Count, Dollars, Integer, Positive, Share
 
-GOLD = "gold"
 _WHAT = "audit verdicts"
+_WORST_FIRST = ("biased", "cannot tell", "ok", "reported")
 _RANKED = {"answer": 3, "hedge": 2, "abstain": 3}  # levels, by expected behaviour
-_LESS_EQUAL = (
-    -0.1
-)  # the least difference of equal verdicts that is ok under a paraphrase
 
 
 @dataclass(kw_only=True)
@@ -84,9 +83,14 @@ class AuditJudge:
         plan = pipeline.plan_replies(
             self._queries, self.judge, context.store, what=_WHAT
         )
+        rng = np.random.default_rng(self.audit.seed)
         found = {
-            dimension: measures(asked, self.audit.delta)
-            for dimension, asked in self._asked.items()
+            rubric.dimension: measures(
+                simulate(self._asked[rubric.dimension], rng),
+                self.audit.delta,
+                self._paraphrases(rubric),
+            )
+            for rubric in self.rubric.values()
         }
         table = audit_report.plan_text(found, self.audit.alpha)
         return f"{pipeline.plan_table(plan)}\n{table}"
@@ -96,26 +100,28 @@ class AuditJudge:
         store.usage.flips = None
         replies = pipeline.ask(self._queries, self.judge, store, what=_WHAT)
         found = [self._audited(rubric, replies) for rubric in self.rubric.values()]
-        audits = [one.audit for one in found]
-        audit.keep(store.path.parent, audits)
-        rows = [row for one in found for row in one.rows]
-        verdicts = (
-            one.comparison.to_dict() | one.judgment.to_dict()
-            for some in found
-            for one in some.asked
-            if one.judgment
-        )
+        audits = {one.audit["dimension"]: one.audit for one in found}
+        for one in audits.values():
+            audit.keep(store.path.parent, one)
+        rows = [
+            {"dimension": dimension} | row
+            for dimension, one in audits.items()
+            for row in one["results"]
+        ]
         return Report(
             headline=float(sum(row["verdict"] == "biased" for row in rows)),
-            text=audit_report.text(found),
+            text=audit_report.text(found, self.probe),
             facts={"judge_model": self.judge.model},
             artifacts=[
-                audit.write(run_dir / "audit.json", audits),
-                write_jsonl(run_dir / "verdicts.jsonl", verdicts),
+                write_json(run_dir / "audit.json", audits),
+                write_jsonl(
+                    run_dir / "verdicts.jsonl",
+                    (v for one in found for v in one.verdicts),
+                ),
             ],
             tables={"audit": rows},
             figures=lambda: _figures(rows, self.audit.delta),
-            page=partial(audit_report.page, found),
+            page=partial(audit_report.page, found, self.probe),
         )
 
     # Questions
@@ -124,7 +130,8 @@ class AuditJudge:
     def _asked(self) -> dict[str, list[Asked]]:
         """All questions by dimension."""
         return {
-            rubric.dimension: list(self._of(rubric)) for rubric in self.rubric.values()
+            rubric.dimension: [*self._of_probes(rubric), *self._of_gold(rubric)]
+            for rubric in self.rubric.values()
         }
 
     @property
@@ -141,30 +148,36 @@ class AuditJudge:
     def _gold(self) -> list[GoldPair]:
         return gold.read(Path(self.audit.gold)) if self.audit.gold else []
 
-    def _of(self, rubric: Rubric) -> Iterator[Asked]:
-        """Yield the questions of the probes, under paraphrases, and of labelled pairs."""
+    def _paraphrases(self, rubric: Rubric) -> list[str]:
+        return (self.audit.paraphrases or {}).get(rubric.dimension, [])
+
+    def _of_probes(self, rubric: Rubric) -> Iterator[Asked]:
+        """Yield the questions of the probes, on a share of the prompts twice; those of a ladder
+        under paraphrases, too."""
         settings, cases = self.audit, self._cases(rubric)
-        once, twice = (rubric, range(1)), (rubric, range(2))
-        rephrased = {
-            PARAPHRASE + path: (twice, (replace(rubric, path=path), [REPHRASED]))
-            for path in (settings.paraphrases or {}).get(rubric.dimension, ())
-        }
+        paths = enumerate(self._paraphrases(rubric), start=REPHRASED)
+        paraphrases = [(replace(rubric, path=path), repeat) for repeat, path in paths]
         for i, (prompt, case) in enumerate(cases):
-            wording = twice if i < settings.retest_share * len(cases) else once
+            is_again = i < settings.retest_share * len(cases)
             for name, probe in self.probe.items():
                 if rubric.dimension in probe.not_for:
                     continue
                 bound = settings.delta if probe.bound is None else probe.bound
+                others = paraphrases if probe.kind == "floor" else []
+                again = [(rubric, 1)] if is_again or others else []
                 for n, question in enumerate(probe.questions(case)):
-                    place = prompt, question, f"{question.form} {n}"
-                    yield self._ask(name, probe.kind, bound, *place, wording)
-                    for path, both in rephrased.items():
-                        if probe.kind == "floor":
-                            yield self._ask(path, "floor", SAME, *place, *both)
-        families = settings.families or {}
+                    about = prompt, question, f"{name}: {question.form} {n}"
+                    yield self._ask(
+                        name, probe.kind, bound, *about, (rubric, 0), *again, *others
+                    )
+
+    def _of_gold(self, rubric: Rubric) -> Iterator[Asked]:
+        """Yield labelled pairs; those of equals with one author of the judge's family measure
+        whether it prefers its own, which is x."""
+        families = self.audit.families or {}
         own = families.get(self.judge.model)
         for pair in self._gold:
-            subset = pair.subset or "all"
+            subset, name = pair.subset or "all", GOLD
             prompt = Prompt(
                 prompt_id=pair.pair_id,
                 text=pair.prompt,
@@ -174,16 +187,14 @@ class AuditJudge:
             )
             if not rubric.applies_to(prompt):
                 continue
-            question = Question(form="gold", x=pair.response_a, y=pair.response_b)
-            yield self._ask(GOLD, "reported", 0.0, prompt, question, GOLD, once)
+            x, y = pair.response_a, pair.response_b
             authors = (pair.author_a or "", pair.author_b or "")
             is_own = [own == families.get(author, "") for author in authors]
             if pair.label == "tie" and sum(is_own) == 1:
-                if is_own[1]:
-                    question = replace(question, x=question.y, y=question.x)
-                place = prompt, question, "own"
-                name, bound = f"self: {subset}", 2 * settings.delta
-                yield self._ask(name, "bias", bound, *place, once)
+                name, (x, y) = f"self: {subset}", (y, x) if is_own[1] else (x, y)
+            question = Question(form=name, x=x, y=y)
+            about = prompt, question, name, (rubric, 0)
+            yield self._ask(name, "bias", 2 * self.audit.delta, *about)
 
     def _ask(
         self,
@@ -193,12 +204,12 @@ class AuditJudge:
         prompt: Prompt,
         question: Question,
         name: str,
-        *wordings: tuple[Rubric, Iterable[int]],
+        *wordings: tuple[Rubric, int],
     ) -> Asked:
-        """Put a question under each of some rubrics, so many times."""
+        """Put a question under each wording of the rubric, which is one of its repeats."""
         comparison = wordings[0][0].compare(
             prompt,
-            entrant_a=f"{probe}: {name}",
+            entrant_a=name,
             entrant_b="other",
             response_a=question.x,
             response_b=question.y,
@@ -217,8 +228,7 @@ class AuditJudge:
                     repeat=repeat,
                     key_fields=self._identity.key_fields,
                 )
-                for rubric, repeats in wordings
-                for repeat in repeats
+                for rubric, repeat in wordings
                 for swap in swaps(comparison, float(question.both_orders))
             ],
         )
@@ -229,11 +239,9 @@ class AuditJudge:
         The order of behaviours is known where the rubric shows which one is expected; to a prompt
         that expects a hedge, an answer is as wrong as an abstention.
         """
-        seed = self.audit.seed
-        cases = []
-        for prompt in filter(
-            rubric.applies_to, bank.load(Path(self.prompts.bank_path))
-        ):
+        seed, cases = self.audit.seed, []
+        prompts = filter(rubric.applies_to, bank.load(Path(self.prompts.bank_path)))
+        for prompt in sorted(prompts, key=lambda p: fingerprint([seed, p.prompt_id])):
             levels = tuple(level.answer(prompt) for level in self.levels.values())
             n_ranked = 3 if prompt.gold_answer else 0
             if rubric.shows_expected_behavior:
@@ -243,47 +251,51 @@ class AuditJudge:
             case = Case(prompt_id=name, levels=levels, n_ranked=n_ranked, seed=seed)
             if len(set(levels)) == len(levels):
                 cases.append((prompt, case))
-        cases.sort(key=lambda some: fingerprint([seed, some[0].prompt_id]))
         return cases[: self.audit.n_prompts]
 
     # Answers
 
     def _audited(self, rubric: Rubric, replies: Mapping[str, JudgeReply]) -> Audited:
-        """Decide on all that was measured on one dimension."""
-        settings, judgments, asked = self.audit, {}, []
-        for one in self._asked[rubric.dimension]:
+        """Decide on all that was measured on one dimension; `audit` is as audit.json has it."""
+        settings, dimension = self.audit, rubric.dimension
+        asked, judgments = [], []
+        for one in self._asked[dimension]:
             verdicts = [
                 rubric.parse(query, replies[query.key], judge_model=self.judge.model)
                 for query in one.queries
             ]
-            judgment = reconcile(one.comparison, verdicts)
-            asked.append(replace(one, judgment=judgment))
-            if one.probe == GOLD:
-                judgments[judgment.prompt_id] = judgment
-        found = measures(asked, settings.delta)
-        decided = [measure.contrasts() for measure in found if measure.name != GOLD]
+            judgments.append(reconcile(one.comparison, verdicts))
+            asked.append(replace(one, judgment=judgments[-1]))
+        found = measures(asked, settings.delta, self._paraphrases(rubric))
+        contrasts = [measure.contrasts() for measure in found]
+        results = audit.decide(contrasts, settings.delta, settings.alpha)
+        results.sort(key=lambda result: _WORST_FIRST.index(result.verdict))
         keys = {query.key for one in asked for query in one.queries}
-        labelled = gold_results(self._gold, judgments) if judgments else []
         return Audited(
-            audit=Audit(
-                judge_key=self._identity.key,
-                judge_model=self.judge.model,
-                dimension=rubric.dimension,
-                rubric_version=rubric.version,
-                rubric_key=rubric.key,
-                bank=sha256(Path(self.prompts.bank_path)),
-                probes_version=VERSION,
-                delta=settings.delta,
-                alpha=settings.alpha,
-                n_prompts=len(self._cases(rubric)),
-                date=utc_now(),
-                dollars=sum(replies[key].dollars for key in keys),
-                results=tuple(audit.decide(decided, settings.delta, settings.alpha)),
-                gold=[row.to_dict() for row in labelled],
-            ),
-            asked=asked,
             measures=found,
-            probes=self.probe,
+            verdicts=[
+                one.comparison.to_dict() | judgment.to_dict()
+                for one, judgment in zip(asked, judgments, strict=True)
+            ],
+            audit={
+                "schema": 1,
+                "date": utc_now(),
+                "judge_key": self._identity.key,
+                "judge_model": self.judge.model,
+                "dimension": dimension,
+                "rubric_version": rubric.version,
+                "rubric_key": rubric.key,
+                "bank": sha256(Path(self.prompts.bank_path)),
+                "probes_version": VERSION,
+                "settings": asdict(settings),
+                "n_prompts": len(self._cases(rubric)),
+                "n_questions": len(asked),
+                "n_queries": len(keys),
+                "n_invalid": sum(judgment.invalid for judgment in judgments),
+                "dollars": sum(replies[key].dollars for key in keys),
+                "results": [result.to_dict() for result in results],
+                "gold": gold_results(self._gold, judgments),
+            },
         )
 
 

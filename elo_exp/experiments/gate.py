@@ -185,7 +185,7 @@ class Gate(Pairwise):
             "orders": self.judging.orders,
             **dataclasses.asdict(self.gate),
             "dimensions": rows,
-            "audits": audits(self.judge, self._rubrics, judgments, store),
+            "audits": audits(self.judge, self._rubrics, store),
             "n_invalid": sum(q.n_invalid for q in quality),
             "dollars": paid(dataclasses.asdict(store.usage)),
             "worst": [

@@ -26,8 +26,6 @@ from elo_exp.types import Count, Dollars, Natural, Orders, Share
 
 logger = logging.getLogger(__name__)
 
-_AUDIT_QUERIES = 2800  # of 40 prompts
-
 
 @dataclass(kw_only=True)
 class Prompts:
@@ -303,25 +301,14 @@ def preflight(
 
 
 def audits(
-    judge: Judge,
-    rubrics: Sequence[Rubric],
-    judgments: Mapping[str, Sequence[Judgment]],
-    store: Store,
+    judge: Judge, rubrics: Sequence[Rubric], store: Store
 ) -> dict[str, dict[str, Any]]:
-    """Return the diagnosis `audit` of each dimension: what an audit of this judge and rubric found,
-    or what it would cost, by the tokens of the judgments."""
-    key, dollars = pipeline.identify(judge).key, None
-    usages = [v.usage for some in judgments.values() for j in some for v in j.raw]
-    if isinstance(judge, PaidJudge) and (prices := judge.prices_of(judge.model)):
-        batched = judge.transport == "batches"
-        paid = sum(prices.dollars(usage, batched=batched) for usage in usages)
-        dollars = _AUDIT_QUERIES * paid / max(len(usages), 1)
-    found = {}
-    for rubric in rubrics:
-        known = audit.find(store.path.parent, key, rubric.key)
-        diagnosis = known.to_dict() if known else {"dollars": dollars}
-        found[rubric.dimension] = {"audit": diagnosis}
-    return found
+    """Return the diagnosis `audit` of each dimension: the last of this judge and rubric, or {}."""
+    key, folder = pipeline.identify(judge).key, store.path.parent
+    return {
+        rubric.dimension: {"audit": audit.find(folder, key, rubric.key) or {}}
+        for rubric in rubrics
+    }
 
 
 def parse_shard(shard: str) -> tuple[int, int]:

@@ -139,7 +139,7 @@ class Tournament(Pairwise):
             found = standings.with_strata(found, strata, self._primary.rate)
         found = standings.with_known_order(found, self._known_orders())
         found = standings.with_diagnoses(
-            found, audits(self.judge, self._rubrics, judgments, store)
+            found, audits(self.judge, self._rubrics, store)
         )
         others = pipeline.other_judges(
             comparisons,
