@@ -19,7 +19,6 @@ def sample(*, probe: bool = False) -> Dataset:
         folder / "logged.jsonl",
         fresh_dir=folder / "fresh",
         probe_dir=folder / "probe" if probe else None,
-        n_folds=5,
         seed=42,
     )
 

@@ -97,7 +97,6 @@ class World:
             logging_policy="base",
             policies=("target",),
             prompts=tuple(f"q{i}" for i in range(self.n)),
-            n_folds=N_FOLDS,
             logged=_labelled(logged, order[: round(self.labelled * self.n)]),
             logging_logprob=np.full(self.n, -1000.0),
             target_logprob={"target": ratio - 1000.0},
@@ -181,7 +180,7 @@ def write(data: Dataset, folder: Path) -> Path:
 
 
 def evidence_of(data: Dataset, policy: str = "target") -> Evidence:
-    calibration = calibrate(data.pool, n_folds=N_FOLDS)
+    calibration = calibrate(data.pool)
     return Evidence(data=data, policy=policy, calibration=calibration)
 
 

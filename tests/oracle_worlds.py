@@ -145,7 +145,6 @@ def study(
         logging_policy="base",
         policies=tuple(worlds),
         prompts=tuple(map(str, range(n))),
-        n_folds=N_FOLDS,
         logged=dataclasses.replace(logged, label=label),
         logging_logprob=np.full(n, -1000.0),
         target_logprob={

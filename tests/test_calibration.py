@@ -63,7 +63,7 @@ def rows(score: np.ndarray, label: np.ndarray, *covariates: np.ndarray) -> Rows:
 
 
 def fitted(logged: Rows, *, by_variance: bool = False) -> Calibration:
-    return calibrate(logged, n_folds=5, by_variance=by_variance)
+    return calibrate(logged, by_variance=by_variance)
 
 
 def test_a_prompt_is_calibrated_by_the_labels_of_other_folds_alone():

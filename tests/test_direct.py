@@ -211,10 +211,10 @@ def test_files_that_cannot_be_analysed_are_refused(tmp_path: Path):
         text = "".join(json.dumps(row) + "\n" for row in rows)
         path = tmp_path / "answers.jsonl"
         path.write_text(text, encoding="utf-8")
-        return read_dataset(fresh_dir=path, n_folds=5, seed=42)
+        return read_dataset(fresh_dir=path, seed=42)
 
     with pytest.raises(UserError, match="^nowhere: cannot be read .*Check the path"):
-        read_dataset(fresh_dir="nowhere", n_folds=5, seed=42)
+        read_dataset(fresh_dir="nowhere", seed=42)
     nameless = {name: ROW[name] for name in ("prompt_id", "judge_score")}
     with pytest.raises(UserError, match="answers.jsonl:2: names no policy. Expected"):
         read(ROW, nameless)

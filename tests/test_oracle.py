@@ -245,11 +245,11 @@ def test_recorded_answers_are_sampled_where_asked(folder: Path, tmp_path: Path):
     [
         (["oracle.logged=null", "oracle.fresh_dir=null", "oracle.probe_dir=probe"],
          "oracle.probe_dir: is about recorded answers"),
-        (["compat=cje-0.3", "oracle.n_folds=4"], "oracle.n_folds: found 4. compat=cje-0.3"),
+        (["compat=cje-0.3", "oracle.seed=4"], "oracle.seed: found 4. compat=cje-0.3"),
         (["estimator=[]"], "estimator: none is chosen"),
         (["oracle.validation_fraction=0.5"],
          "oracle.validation_fraction: is about answers to be collected"),
-        (["grid.seeds=2"], "grid.seeds=2: is about a grid. Add oracle.grid=true."),
+        (["grid.seeds=2"], "grid.seeds: is about a grid, which oracle.grid=true makes. Leave"),
         (["oracle.grid=true", "oracle.label_fraction=0.5"], "oracle.label_fraction: the grid draws"),
         (["oracle.grid=true", "grid.calibrations=[two_stage]"], "grid.calibrations: two_stage needs"),
         (["oracle.grid=true", "compat=cje-0.3"], "compat: refuses nothing, so that it has no grid"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from elo_exp.files import write_jsonl, write_whole
-from elo_exp.oracle.collection import LoggedData, Numbers
+from elo_exp.oracle.collection import LoggedData
 from elo_exp.records import Prompt, Response, Score, UserError
 from elo_exp.report.estimates import collected_table
 from tests import openai_server
@@ -102,24 +102,21 @@ def test_missing_scores_labels_and_log_probabilities_stay_missing(
 def test_a_target_without_a_score_is_left_out(
     collected: LoggedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    assert collected.sources(tmp_path)["policies"] == ["other"]
+    assert collected.write(tmp_path)["policies"] == ["other"]
     scores = {**collected.scores, "other": {}}
     unread = dataclasses.replace(collected, scores=scores)
-    assert unread.sources(tmp_path)["policies"] == []
+    assert unread.write(tmp_path)["policies"] == []
     assert "other is left out: it has no readable score" in caplog.text
 
 
 def test_the_summary_counts_nulls_zeros_and_extreme_weights(collected: LoggedData):
     """A zero is odd of an answer that says something; a weight of 1 / 5.1 is beyond 1/5 .. 5."""
-    base, other = collected.summaries
-    assert [
-        (s.n_logprobs, s.n_null, s.n_zero, s.n_exactly_one, s.n_extreme)
-        for s in (base, other)
-    ] == [(5, 0, 1, 5, 0), (4, 1, 1, 3, 1)]
-    assert (base.n_responses, base.n_cut_off) == (5, 5)
-    assert (base.scores.n, base.scores.n_unreadable) == (4, 1)
-    assert base.scores.mean == pytest.approx(1.1 / 4)
-    assert base.labels == Numbers(n=1, n_unreadable=1, mean=0.2)
+    base, other = collected.info["policies"]
+    names = ("n_logprobs", "n_null", "n_zero", "n_exactly_one", "n_extreme")
+    assert [base[name] for name in names] == [5, 0, 1, 5, 0]
+    assert [other[name] for name in names] == [4, 1, 1, 3, 1]
+    assert base["scores"] == {"n": 4, "n_unreadable": 1, "mean": pytest.approx(0.275)}
+    assert base["labels"] == {"n": 1, "n_unreadable": 1, "mean": 0.2}
     row = next(
         line for line in collected_table(collected).splitlines() if "other" in line
     )
@@ -159,7 +156,7 @@ TINY = ("entrant=[tiny_base,tiny_clone]",)
         ([*TINY, "oracle.prompts=arena"], "arena.path: names no file."),
         ([*TINY, "scoring@oracle_scoring=score"], "judge@oracle_judge: is the judge itself"),
         (["judge=haiku", "entrant=[tiny_base,tiny_clone]"], "judge@oracle_judge: found lexical"),
-        (["judge@oracle_judge=opus", "oracle_judge.budget_usd=5"], "oracle_judge.budget_usd: fo"),
+        (["judge@oracle_judge=opus", "oracle_judge.budget_usd=5"], "oracle_judge.budget_usd: the"),
         (["mode=pilot"], "entrant: none is chosen, and simulated policies have no use for claude-"),
         ([*TINY, "oracle.n_prompts=15"], "oracle.label_fraction: 0.5 of 15 answers are 8 labels."),
     ],

@@ -41,7 +41,7 @@ def many(n: int = 12, **changes: Any) -> list[dict[str, Any]]:
 
 def read(folder: Path, *rows: Any, policies: Any = ("clone",), **given: Any) -> Dataset:
     path = written(folder, *rows)
-    return read_dataset(path, policies=policies, n_folds=5, seed=42, **given)
+    return read_dataset(path, policies=policies, seed=42, **given)
 
 
 LATER = {
@@ -96,7 +96,6 @@ def test_a_prompt_without_an_id_is_named_by_its_text(tmp_path: Path):
     ("changes", "words"),
     [
         ({"target_logps": ...}, "has no field 'target_logps' (found prompt_id, policy"),
-        ({"judge_score": ..., "judge_scor": 1}, "Is it 'judge_scor'? Rename it."),
         ({"total_logprob": 12.5}, "total_logprob: found 12.5. Input should be less than"),
         ({"target_logps": {"clone": 0.2}}, "target_logps.clone: found 0.2. Input should"),
         ({"total_logprob": float("nan")}, "total_logprob: found nan."),

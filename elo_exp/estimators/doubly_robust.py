@@ -113,7 +113,7 @@ class Mrdr(DrCpo):
         )
         omega = {"w": w, "w2": w**2, "snips": (w - 1.0) ** 2}[self.omega]
         omega = np.maximum(omega, _MIN_OMEGA)
-        model = fit_calibration(rows, omega, n_folds=evidence.data.n_folds)
+        model = fit_calibration(rows, omega)
         return self.corrected(evidence, model)
 
 

@@ -31,8 +31,7 @@ from elo_exp.experiments.judged import Judged, parse_shard, preflight
 from elo_exp.files import sha256, write_csv, write_json
 from elo_exp.judges import ApiJudge, Judge, PaidJudge
 from elo_exp.oracle import cje, simulated
-from elo_exp.oracle.builder import LoggedDataBuilder, Rater
-from elo_exp.oracle.collection import LoggedData
+from elo_exp.oracle.collection import LoggedData, LoggedDataBuilder, Rater
 from elo_exp.oracle.data import (
     LENGTH,
     MIN_LABELS,
@@ -41,9 +40,8 @@ from elo_exp.oracle.data import (
     Truth,
     read_dataset,
     read_truth,
-    subset,
+    sample,
     take_truth,
-    with_labels,
 )
 from elo_exp.oracle.estimates import Analysis, Options, analyse
 from elo_exp.oracle.grid import Grid, GridSettings
@@ -70,11 +68,14 @@ _SOURCES = ("logged", "fresh_dir", "probe_dir", "policies")
 # Of the scale: the margin of transport, and half-widths whose labels are counted
 _MARGIN, _HALF_WIDTHS = 0.05, (0.05, 0.03, 0.02, 0.01)
 _COLLECTING = (  # settings without a meaning for recorded answers
-    *("prompts", "logging_policy", "validation_fraction"),
-    *("budget_usd", "check_nats", "check_answers"),
+    *("oracle.prompts", "oracle.logging_policy", "oracle.validation_fraction"),
+    *("oracle.budget_usd", "oracle.check_nats", "oracle.check_answers"),
 )
-_SAMPLING = ("n_prompts", "label_fraction")  # of answers to collect, or recorded ones
-_BY_GRID = ("truth", *_SAMPLING)  # which the grid has its own of
+_TRUTH, _LABEL_SHARE = "oracle.truth", "oracle.label_fraction"
+_SAMPLING = (
+    "oracle.n_prompts",
+    _LABEL_SHARE,
+)  # of answers to collect, or recorded ones
 _LABELS = "labels"  # of oracle.truth: made from them
 
 
@@ -96,7 +97,6 @@ class OracleSettings:
     scale: Annotated[list[Number], Field(min_length=2, max_length=2)]
     covariates: list[str]
     by_variance: bool
-    n_folds: Annotated[int, Field(strict=True, ge=2, le=20)]
     seed: Natural
     max_residual: Positive | None
     half_widths: list[Positive] | None
@@ -136,27 +136,18 @@ class Oracle(Judged):
         Of recorded answers, all prompts and labels are used unless the command says otherwise.
         """
         config = Judged.prepare(config, overrides)
-        if config["oracle"]["logged"] or config["oracle"]["fresh_dir"]:
+        chosen = config["oracle"]
+        if chosen["logged"] or chosen["fresh_dir"]:
             unused = ("judge", "oracle_judge", "scoring", "oracle_scoring")
             whole = {"n_prompts": None, "label_fraction": 1.0}
-            given = {
-                name: config["oracle"][name] for name in _given(_SAMPLING, overrides)
-            }
-            settings = {**config["oracle"], **whole, **given}
-            return {
-                **config,
-                **dict.fromkeys(unused),
-                "oracle": settings,
-                "entrant": {},
-            }
-        if "budget_usd" in config["oracle_judge"]:
-            for word in overrides:
-                if word.lstrip("+").startswith("oracle_judge.budget_usd="):
-                    raise UserError(
-                        f"oracle_judge.budget_usd: found {word.partition('=')[2]}. Leave it out: "
-                        "the oracle's cap is oracle.budget_usd."
-                    )
-            config["oracle_judge"]["budget_usd"] = config["oracle"]["budget_usd"]
+            given = [key.removeprefix("oracle.") for key in _keys(overrides)]
+            whole = {name: v for name, v in whole.items() if name not in given}
+            config |= {**dict.fromkeys(unused), "oracle": {**chosen, **whole}}
+            config["entrant"] = {}
+        elif "budget_usd" in config["oracle_judge"]:
+            words = "the oracle's cap is oracle.budget_usd"
+            _refuse(["oracle_judge.budget_usd"], overrides, words)
+            config["oracle_judge"]["budget_usd"] = chosen["budget_usd"]
         return config
 
     @property
@@ -165,10 +156,7 @@ class Oracle(Judged):
         truth = None if chosen.truth == _LABELS else chosen.truth
         given = {"logged": chosen.logged, "truth": truth}
         given |= {"fresh": chosen.fresh_dir, "probe": chosen.probe_dir}
-        paths = {role: Path(path) for role, path in given.items() if path is not None}
-        for role in sorted({"fresh", "probe"} & paths.keys()):
-            files = sorted(paths[role].glob("*.jsonl*"))
-            paths |= {f"{role}/{path.name}": path for path in files}
+        paths = _files(given)
         if self.is_recorded:
             return paths
         if chosen.prompts == "arena":
@@ -178,14 +166,12 @@ class Oracle(Judged):
     def dry_run(self, context: Context) -> str | None:
         """With status=true, what is done; with plan=true, what judge and oracle would cost."""
         self.check(context.overrides)
-        recorded, asked = self.is_recorded, self.plan or self.status
-        if (recorded or self.is_simulated) and asked:
-            source = "recorded answers are" if recorded else "simulated policies are"
-            return f"oracle: {source} analysed; no call is made and nothing is paid"
-        if recorded or self.is_simulated:
-            return None
+        if self.is_recorded or self.is_simulated:
+            source = "recorded answers" if self.is_recorded else "simulated policies"
+            text = f"oracle: {source} are analysed; no call is made and nothing is paid"
+            return text if self.plan or self.status else None
         builder, store = self.builder(context.store), context.store
-        if asked:
+        if self.plan or self.status:
             return builder.status() if self.status else builder.plan()
         prompts, entrants = builder.prompts, builder.entrants
         stored_only = self.judging.stored_only
@@ -197,26 +183,25 @@ class Oracle(Judged):
         if self.shard is not None and not self.is_recorded:
             text = self.builder(context.store).answer_shard(*parse_shard(self.shard))
             return Report(headline=0.0, text=text)
-        chosen, run_dir = self.oracle, context.run_dir
-        sources = {name: getattr(chosen, name) for name in _SOURCES}
-        truth_path, collected, written = chosen.truth, None, []
-        if self.is_simulated:
-            bank_path = Path(self.prompts.bank_path)
+        chosen, run_dir, scale = self.oracle, context.run_dir, self.scale
+        truth_path, collected = chosen.truth, None
+        if self.is_recorded:
+            sources = {name: getattr(chosen, name) for name in _SOURCES}
+        elif self.is_simulated:
+            bank_path, every = Path(self.prompts.bank_path), chosen.grid
             sources = simulated.write(
-                run_dir, bank_path, seed=chosen.seed, all_labelled=chosen.grid
+                run_dir, bank_path, seed=chosen.seed, all_labelled=every
             )
             truth_path = sources.pop("truth")
-            written = [*run_dir.glob("fresh/*.jsonl"), sources["logged"], truth_path]
-        elif not self.is_recorded:
+        else:
             collected = self.builder(context.store).build()
-            written = collected.write(run_dir)
-            sources = collected.sources(run_dir)
-        scale = Scale(*chosen.scale)
+            sources = collected.write(run_dir)
+        folders = () if self.is_recorded else (".", "fresh", "probe")
+        written = [p for name in folders for p in (run_dir / name).glob("*.json*")]
         data = read_dataset(
             **sources,
             scale=scale,
             covariates=chosen.covariates,
-            n_folds=chosen.n_folds,
             seed=chosen.seed,
         )
         truth: Mapping[str, Truth] = {}
@@ -226,17 +211,11 @@ class Oracle(Judged):
             truth = read_truth(Path(truth_path), scale)
         if chosen.grid:
             found = self._grid(data, truth, sources, context)
-            return dataclasses.replace(found, artifacts=[*written, *found.artifacts])
-        if self.is_recorded:
-            data = _sampled(data, chosen)
-        logger.info(
-            "analysing %d logged answers and %d draws with %d labels",
-            len(data.logged),
-            sum(len(draws) for draws in data.fresh.values()),
-            data.pool.labelled.sum(),
-        )
-        analysis = analyse(data, self.estimator, self._options)
-        found = report(analysis, truth, run_dir, collected=collected)
+        else:
+            if self.is_recorded:
+                rng = np.random.default_rng(chosen.seed)
+                data = sample(data, chosen.n_prompts, chosen.label_fraction, rng)
+            found = report(self._analyse(data), truth, run_dir, collected=collected)
         return dataclasses.replace(
             found,
             artifacts=[*written, *found.artifacts],
@@ -244,16 +223,28 @@ class Oracle(Judged):
         )
 
     @property
+    def scale(self) -> Scale:
+        return Scale(*self.oracle.scale)
+
+    @property
     def _options(self) -> Options:
-        chosen, scale = self.oracle, Scale(*self.oracle.scale)
+        chosen, width = self.oracle, self.scale.width
+        half_widths = chosen.half_widths or [share * width for share in _HALF_WIDTHS]
         return Options(
             by_variance=chosen.by_variance,
-            max_residual=chosen.max_residual or _MARGIN * scale.width,
-            half_widths=tuple(
-                chosen.half_widths or (share * scale.width for share in _HALF_WIDTHS)
-            ),
+            max_residual=chosen.max_residual or _MARGIN * width,
+            half_widths=tuple(half_widths),
             compat=self.compat,
         )
+
+    def _analyse(self, data: Dataset) -> Analysis:
+        logger.info(
+            "analysing %d logged answers and %d draws with %d labels",
+            len(data.logged),
+            sum(len(draws) for draws in data.fresh.values()),
+            data.pool.labelled.sum(),
+        )
+        return analyse(data, self.estimator, self._options)
 
     def _grid(
         self,
@@ -270,18 +261,17 @@ class Oracle(Judged):
                 "oracle.validation_fraction=1."
             )
         estimators = self.grid.estimators(self.estimator)
-        given = [sources.get(name) for name in ("logged", "fresh_dir", "probe_dir")]
-        places = [Path(place) for place in given if place]
-        files = [
-            p for place in places for p in sorted(place.glob("*.jsonl*")) or [place]
-        ]
         settings = {
             "version": __version__,
-            "files": [[path.name, sha256(path)] for path in files],
+            "files": {
+                role: sha256(path)
+                for role, path in _files({**sources, "policies": None}).items()
+                if path.is_file()
+            },
             "oracle": {
                 name: value
                 for name, value in vars(self.oracle).items()
-                if name not in ("logged", "fresh_dir", "probe_dir", "half_widths")
+                if name not in (*_SOURCES, "half_widths")
             },
             "estimators": {
                 name: {"kind": type(part).__qualname__, **vars(part)}
@@ -358,32 +348,32 @@ class Oracle(Judged):
         first = next(iter(policies), None)
         prompts = self._prompts([self.scoring, self.oracle_scoring])
         ids = [prompt.prompt_id for prompt in prompts]
-        names = [*([first] if first else []), *(chosen.policies or self.entrant)]
-        share = chosen.validation_fraction if first else chosen.label_fraction
-        shares = dict.fromkeys(names, share)
-        shares[names[0]] = chosen.label_fraction
-        labelled = {
-            name: shuffled(
-                ids, seed=chosen.seed, purpose=f"labels of {name if first else 'all'}"
-            )[: round(share * len(ids))]
-            for name, share in shares.items()
-        }
+        names = dict.fromkeys([first or "", *(chosen.policies or self.entrant)])
+        names.pop("", None)
+        labelled: dict[str, list[str]] = {}
+        for name in names:
+            is_target = first is not None and name != first
+            share = chosen.validation_fraction if is_target else chosen.label_fraction
+            purpose = f"labels of {name if first else 'all'}"
+            order = shuffled(ids, seed=chosen.seed, purpose=purpose)
+            labelled[name] = order[: round(share * len(ids))]
         if (n := len(next(iter(labelled.values())))) < MIN_LABELS:
             raise UserError(
                 f"oracle.label_fraction: {chosen.label_fraction:g} of {len(ids)} answers are {n} "
                 f"labels. Expected {MIN_LABELS} or more: raise it, or oracle.n_prompts."
             )
+        every = dict.fromkeys(names, ids)
         return LoggedDataBuilder(
             prompts=prompts,
-            entrants={name: self.entrant[name] for name in shares},
-            policies={name: policies[name] for name in shares if name in policies},
-            judge=Rater(
-                judge=self.judge,
-                rubric=self.scoring,
-                prompt_ids=dict.fromkeys(shares, ids),
-            ),
-            oracle=Rater(
-                judge=self.oracle_judge, rubric=self.oracle_scoring, prompt_ids=labelled
+            entrants={name: self.entrant[name] for name in names},
+            policies={name: policies[name] for name in names if name in policies},
+            raters=(
+                Rater(judge=self.judge, rubric=self.scoring, prompt_ids=every),
+                Rater(
+                    judge=self.oracle_judge,
+                    rubric=self.oracle_scoring,
+                    prompt_ids=labelled,
+                ),
             ),
             store=store,
             stored_only=self.judging.stored_only,
@@ -420,15 +410,16 @@ class Oracle(Judged):
             self._check_compat()
         self._check_truth(overrides)
         if self.is_recorded:
-            self._check_recorded(overrides)
+            lacking = () if chosen.logged else (_LABEL_SHARE,)
+            words = "is about answers to be collected, and these are recorded"
+            _refuse((*_COLLECTING, *lacking), overrides, words)
             return
-        others = [name for name in chosen.covariates if name != LENGTH]
-        for name, is_given in {
-            "probe_dir": chosen.probe_dir is not None,
-            "scale": chosen.scale != [0, 1],
-            "covariates": bool(others),
-        }.items():
-            if is_given:
+        for name, value, fixed in (
+            ("probe_dir", chosen.probe_dir, None),
+            ("scale", chosen.scale, [0, 1]),
+            ("covariates", [c for c in chosen.covariates if c != LENGTH], []),
+        ):
+            if value != fixed:
                 raise UserError(
                     f"oracle.{name}: is about recorded answers; collected ones have scores in "
                     f"[0, 1] and {LENGTH}. Leave it out, or name a file: oracle.fresh_dir=FILE."
@@ -445,39 +436,34 @@ class Oracle(Judged):
     def _check_truth(self, overrides: Sequence[str]) -> None:
         """Check what a truth made from labels needs, and that the grid has its own settings."""
         chosen = self.oracle
-        grid = [word for word in overrides if word.lstrip("+").startswith("grid.")]
-        if grid and not chosen.grid:
-            raise UserError(f"{grid[0]}: is about a grid. Add oracle.grid=true.")
-        if not chosen.grid and chosen.truth != _LABELS:
-            return
-        if chosen.grid and self.compat is not None:
+        if not chosen.grid:
+            words = "is about a grid, which oracle.grid=true makes"
+            _refuse(["grid."], overrides, words)
+        elif self.compat is not None:
             raise UserError(
                 "compat: refuses nothing, so that it has no grid. Leave it out."
             )
-        if "two_stage" in self.grid.calibrations and not chosen.covariates:
+        elif "two_stage" in self.grid.calibrations and not chosen.covariates:
             raise UserError(
                 "grid.calibrations: two_stage needs a column beside the score. Set "
                 "oracle.covariates=[response_length]."
             )
-        by_grid = _given(_BY_GRID, overrides) if chosen.grid else []
-        if self.entrant and chosen.logged is None:
-            if min(chosen.label_fraction, chosen.validation_fraction) < 1:
-                raise UserError(
-                    "oracle.label_fraction: found less than all answers labelled, from which no "
-                    "truth can be made. Set oracle.label_fraction=1 oracle.validation_fraction=1."
-                )
-            by_grid = [name for name in by_grid if name not in _SAMPLING]
-        if by_grid:
+        is_labelled = min(chosen.label_fraction, chosen.validation_fraction) == 1
+        needs_labels = chosen.grid or chosen.truth == _LABELS
+        if needs_labels and self.entrant and not is_labelled:
             raise UserError(
-                f"oracle.{by_grid[0]}: the grid draws prompts and labels itself, and its truth is "
-                "made from all labels. Leave it out, or set the axes: grid.sizes, "
-                "grid.label_shares, grid.calibrations."
+                "oracle.label_fraction: found less than all answers labelled, from which no "
+                "truth can be made. Set oracle.label_fraction=1 oracle.validation_fraction=1."
             )
+        if chosen.grid:
+            words = "the grid draws prompts and labels itself, by grid.sizes and grid.label_shares"
+            drawn = () if self.entrant else _SAMPLING
+            _refuse((_TRUTH, *drawn), overrides, words)
 
     def _check_compat(self) -> None:
         for name in self.estimator:
             one_of("compat: estimator", name, cje.FORMULAS)
-        fixed: dict[str, Any] = {"n_folds": cje.N_FOLDS, "seed": cje.SEED}
+        fixed: dict[str, Any] = {"seed": cje.SEED}
         fixed |= {"scale": [0, 1], "covariates": [], "by_variance": False}
         for name, value in fixed.items():
             if (found := getattr(self.oracle, name)) != value:
@@ -485,14 +471,6 @@ class Oracle(Judged):
                     f"oracle.{name}: found {found}. compat=cje-0.3 requires {value}, as in that "
                     "library."
                 )
-
-    def _check_recorded(self, overrides: Sequence[str]) -> None:
-        lacking = () if self.oracle.logged else ("label_fraction",)
-        if given := _given((*_COLLECTING, *lacking), overrides):
-            raise UserError(
-                f"oracle.{given[0]}: is about answers to be collected, and these are recorded. "
-                "Leave it out."
-            )
 
     def _check_judges(self) -> None:
         assert self.judge and self.oracle_judge
@@ -514,13 +492,8 @@ class Oracle(Judged):
 
     def _check_simulated(self, overrides: Sequence[str]) -> None:
         """Refuse what the simulation has no use for: its judge and its oracle compare words."""
-        keys = [word.lstrip("+").partition("=")[0] for word in overrides]
-        unused = [
-            key
-            for key in keys
-            if key.removeprefix("oracle.") in (*_COLLECTING, *_SAMPLING, "truth")
-            or key.startswith(("judge", "oracle_judge", "scoring", "shard"))
-        ]
+        others = (_TRUTH, "judge", "oracle_judge", "scoring", "shard")
+        unused = _given((*_COLLECTING, *_SAMPLING, *others), overrides)
         judges = (self.judge, self.oracle_judge)
         unused += [judge.model for judge in judges if isinstance(judge, PaidJudge)]
         if unused:
@@ -531,22 +504,27 @@ class Oracle(Judged):
             )
 
 
+def _keys(overrides: Sequence[str]) -> list[str]:
+    return [word.lstrip("+").partition("=")[0] for word in overrides]
+
+
 def _given(names: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Return those of the settings `oracle.NAME` that a command sets."""
-    keys = [word.lstrip("+").partition("=")[0] for word in overrides]
-    return [name for name in names if f"oracle.{name}" in keys]
+    """Return the settings of a command that begin with one of these names."""
+    return [key for key in _keys(overrides) if key.startswith(tuple(names))]
 
 
-def _sampled(data: Dataset, chosen: OracleSettings) -> Dataset:
-    """Keep a sample of the recorded prompts, and of the logged labels a share."""
-    kept = shuffled(data.prompts, seed=chosen.seed, purpose="prompts")[
-        : chosen.n_prompts
-    ]
-    data = subset(data, np.flatnonzero(np.isin(data.prompts, kept)))
-    order = np.random.default_rng(chosen.seed).permutation(data.n_labels)
-    shown = data.logged.labelled.copy()
-    shown[shown] = order < round(chosen.label_fraction * len(order))
-    return with_labels(data, shown)
+def _refuse(names: Sequence[str], overrides: Sequence[str], reason: str) -> None:
+    """Raise UserError where a command sets what has no meaning here."""
+    for key in _given(names, overrides):
+        raise UserError(f"{key}: {reason}. Leave it out.")
+
+
+def _files(sources: Mapping[str, str | Path | None]) -> dict[str, Path]:
+    """Return files by their role, and those of a folder by role and name."""
+    paths = {role: Path(path) for role, path in sources.items() if path is not None}
+    for role, path in list(paths.items()):
+        paths |= {f"{role}/{one.name}": one for one in sorted(path.glob("*.jsonl*"))}
+    return paths
 
 
 def report(
@@ -587,7 +565,7 @@ def report(
             figures,
             title=title,
             manifest=manifest,
-            collected=collected.summaries if collected else (),
+            collected=collected.info["policies"] if collected else (),
         ),
     )
 

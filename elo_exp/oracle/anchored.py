@@ -21,15 +21,15 @@ from elo_exp.oracle.evidence import (
     NotEstimableError,
 )
 from elo_exp.oracle.gates import REFUSE, STATUSES, decide, raw_weight_findings
-from elo_exp.oracle.influence import (
-    Estimate,
-    Term,
-    clustered_error,
-    linear_estimate,
-    t_quantile,
-)
+from elo_exp.oracle.influence import Estimate, Term, clustered_error, linear_estimate
+from elo_exp.ratings.leaderboard import t_quantile
 
 OWN, WEIGHTS, BORROWED = "own labels", "raw weights", "borrowed calibration"
+REQUIRES = {  # what a headline that rests on this requires, as an estimator does
+    OWN: (FRESH_DRAWS,),
+    WEIGHTS: (RAW_WEIGHTS, FRESH_DRAWS),
+    BORROWED: (FRESH_DRAWS,),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +45,6 @@ class Anchored:
     anchor: Estimate
     rests_on: str
     why: str = ""
-
-
-def decide_anchored(
-    checked: PolicyDiagnostics, estimate: Estimate, rests_on: str
-) -> tuple[str, str]:
-    """Return the status of an estimate that rests on this, and the reason for it."""
-    used = [RAW_WEIGHTS, FRESH_DRAWS] if rests_on == WEIGHTS else [FRESH_DRAWS]
-    return decide(checked, estimate, used)
 
 
 def corrected_mean(
@@ -108,7 +100,7 @@ def anchored(checked: PolicyDiagnostics) -> Anchored:
         return Anchored(estimate=base, anchor=base, rests_on=BORROWED, why=why)
 
     def preference(name: str) -> tuple[int, float]:
-        status, _ = decide_anchored(checked, found[name], name)
+        status, _ = decide(checked, found[name], REQUIRES[name])
         return STATUSES.index(status), found[name].std_error
 
     rests_on = min(found, key=preference)
@@ -121,7 +113,7 @@ def anchored(checked: PolicyDiagnostics) -> Anchored:
     share = distance**2 / (distance**2 + paired**2) if distance else 0.0
     kappa = (1 - share) / (2 if rests_on == OWN else 1)
     squared = kappa * base.half_width**2 + (1 - kappa) * anchor.half_width**2
-    std_error = squared**0.5 / t_quantile(anchor.degrees_of_freedom)
+    std_error = squared**0.5 / float(t_quantile(anchor.degrees_of_freedom))
     from_labels = anchor.std_error_labels * std_error / anchor.std_error
     estimate = replace(
         anchor,

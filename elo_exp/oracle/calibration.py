@@ -1,7 +1,7 @@
 """Calibration of judge scores to oracle labels: isotonic regression, cross-fitted over prompts.
 
 Letters: m observations that a curve is fitted to, at k distinct places; r rows that it is evaluated
-at; g folds. The *gradient* of u . f(x) with respect to the fitted observations y is what an error
+at; g folds; c fits of a mixture. The *gradient* of u . f(x) with respect to the fitted observations y is what an error
 in each of them does to an estimate: f is linear in y while the pooled blocks stay as they are.
 """
 
@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from elo_exp.arrays import Array, Index
-from elo_exp.oracle.data import MIN_LABELS, Rows
+from elo_exp.oracle.data import MIN_LABELS, N_FOLDS, Rows
 from elo_exp.records import UserError
 
 _MAX_STEPS = 100
@@ -70,14 +69,27 @@ def fit_isotonic(
     )
 
 
-class Curve(Protocol):
-    """A function of an answer, fitted to observations on other answers."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """A mixture of isotonic fits to an index: the judge's score, or score and covariates."""
+
+    fits: tuple[IsotonicFit, ...]
+    mixture: Array  # (c,) sums to one
+    index: Callable[[Rows], Array]
 
     def __call__(self, rows: Rows) -> Array:
         """(r,) its values."""
+        x = self.index(rows)
+        return np.asarray(self.mixture @ [fit(x) for fit in self.fits])
 
     def gradient(self, rows: Rows, u: Array) -> Array:
         """(m,) gradient of u . f(rows) with respect to the observations."""
+        x = self.index(rows)
+        return np.asarray(self.mixture @ [fit.gradient(x, u) for fit in self.fits])
+
+
+def by_score(rows: Rows) -> Array:
+    return rows.score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,27 +116,13 @@ class CrossFit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationCurve:
-    """The expected label as a function of an index: the judge's score, or score and covariates."""
-
-    index: Callable[[Rows], Array]
-    fit: IsotonicFit
-
-    def __call__(self, rows: Rows) -> Array:
-        return self.fit(self.index(rows))
-
-    def gradient(self, rows: Rows, u: Array) -> Array:
-        return self.fit.gradient(self.index(rows), u)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration(CrossFit):
     """Calibrated scores: cross-fitted when called, `full` is fitted to all labels."""
 
-    full: CalibrationCurve
+    full: Curve
 
 
-def calibrate(logged: Rows, *, n_folds: int, by_variance: bool = False) -> Calibration:
+def calibrate(logged: Rows, *, by_variance: bool = False) -> Calibration:
     """Fit AutoCal-R (arXiv:2512.11150): isotonic regression of the labels on the judge's score.
 
     Rows with covariates: on monotone(score) + slopes . covariates, which rises with the score among
@@ -143,12 +141,12 @@ def calibrate(logged: Rows, *, n_folds: int, by_variance: bool = False) -> Calib
             )
         residual = labelled.label - _fit_curve(labelled, weight)(labelled)
         weight = 1.0 / (np.var(residual) + labelled.variance + _TOLERANCE)
-    return fit_calibration(labelled, weight, n_folds=n_folds)
+    return fit_calibration(labelled, weight)
 
 
-def fit_calibration(labelled: Rows, weight: Array, *, n_folds: int) -> Calibration:
+def fit_calibration(labelled: Rows, weight: Array) -> Calibration:
     """Fit to labelled rows of the given weights (m,), without each fold in turn."""
-    outside = [labelled.fold != k for k in range(n_folds)]
+    outside = [labelled.fold != k for k in range(N_FOLDS)]
     if min(int(rows.sum()) for rows in outside) < MIN_LABELS // 2:
         raise UserError(
             "oracle.logged: nearly all labels are on prompts of one fold. Label more prompts."
@@ -160,15 +158,10 @@ def fit_calibration(labelled: Rows, weight: Array, *, n_folds: int) -> Calibrati
     )
 
 
-def _fit_curve(rows: Rows, weight: Array) -> CalibrationCurve:
-    index = _fit_index(rows, weight) if rows.covariates.size else _score
-    return CalibrationCurve(
-        index=index, fit=fit_isotonic(index(rows), rows.label, weight)
-    )
-
-
-def _score(rows: Rows) -> Array:
-    return rows.score
+def _fit_curve(rows: Rows, weight: Array) -> Curve:
+    index = _fit_index(rows, weight) if rows.covariates.size else by_score
+    fit = fit_isotonic(index(rows), rows.label, weight)
+    return Curve(fits=(fit,), mixture=np.ones(1), index=index)
 
 
 def _fit_index(rows: Rows, weight: Array) -> Callable[[Rows], Array]:

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
 
-from elo_exp.arrays import Array, Index
+from elo_exp.arrays import Array, Index, Mask
 from elo_exp.oracle import weights
-from elo_exp.oracle.calibration import Calibration, IsotonicFit, fit_calibration
-from elo_exp.oracle.data import Dataset, Rows, fold
+from elo_exp.oracle.calibration import IsotonicFit, fit_calibration
+from elo_exp.oracle.data import N_FOLDS, Rows, fold
 from elo_exp.oracle.evidence import (
     CALIBRATED_WEIGHTS,
     FRESH_DRAWS,
@@ -31,7 +31,6 @@ from elo_exp.oracle.evidence import (
 )
 from elo_exp.oracle.influence import Estimate, fit_epsilon, tmle_update
 
-N_FOLDS = 5
 SEED = 42
 _OUTER_SEED = 1042  # of the folds that calibrate the weights of calibrated-ips
 _MAX_WEIGHT = 100.0
@@ -43,20 +42,28 @@ _STACKING_RIDGE = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class Published(Evidence):
     """One policy as the library sees it."""
 
-    evidence: Evidence  # of the rows with every policy's log-probability
-    every_row: Rows  # rows with any policy's log-probability
+    @cached_property
+    def _known(self) -> Sequence[Mask]:
+        """Which logged rows have the log-probability of each policy."""
+        return [np.isfinite(self.data.log_ratio(p)) for p in self.data.target_logprob]
+
+    @cached_property
+    def chosen(self) -> Mask:
+        """Which logged rows have the log-probability of every policy."""
+        return np.asarray(np.logical_and.reduce(self._known))
+
+    @property
+    def every_row(self) -> Rows:
+        """Rows with any policy's log-probability."""
+        return self.data.logged[np.logical_or.reduce(self._known)]
 
     @property
     def is_complete(self) -> bool:
         """Whether every logged row has a label."""
-        return bool(self.evidence.data.logged.labelled.all())
-
-    @cached_property
-    def logged(self) -> Rows:
-        return self.evidence.logged
+        return bool(self.data.logged.labelled.all())
 
     @cached_property
     def rewards(self) -> Array:
@@ -65,19 +72,17 @@ class Published:
 
     def reward(self, rows: Rows) -> Array:
         """Calibrated scores by the curve that was fitted to all labels."""
-        return rows.label if self.is_complete else self.evidence.calibration.full(rows)
+        return rows.label if self.is_complete else self.calibration.full(rows)
 
     @cached_property
     def held_out(self) -> Array:
         """(k, n) calibrated scores by the curves fitted without each fold."""
-        return np.stack(
-            [curve(self.logged) for curve in self.evidence.calibration.curves]
-        )
+        return np.stack([curve(self.logged) for curve in self.calibration.curves])
 
     def by_prompt(self, value: Array) -> Array:
         """(n,) mean of a value (r,) over the fresh draws on the prompt of each logged row."""
-        prompt, fresh = self.logged.prompt, self.evidence.fresh.prompt
-        g = self.evidence.n_prompts
+        prompt, fresh = self.logged.prompt, self.fresh.prompt
+        g = self.n_prompts
         n_draws = np.bincount(fresh, minlength=g)[prompt]
         if not n_draws.all():
             raise NotEstimableError(
@@ -87,7 +92,7 @@ class Published:
 
     def held_out_means(self) -> Array:
         """(k,) mean calibrated score of the fresh draws by the curves fitted without each fold."""
-        curves, fresh = self.evidence.calibration.curves, self.evidence.fresh
+        curves, fresh = self.calibration.curves, self.fresh
         return np.array([self.by_prompt(curve(fresh)).mean() for curve in curves])
 
     @cached_property
@@ -97,11 +102,7 @@ class Published:
 
     def calibrated_weights(self, outer: Index) -> Array:
         """(n,) SIMCal weights of mean one, each row's by curves fitted without its outer fold."""
-        hajek, index, inner = (
-            self.evidence.hajek,
-            self.evidence.logged_value,
-            self.logged.fold,
-        )
+        hajek, index, inner = self.hajek, self.logged_value, self.logged.fold
         found = np.empty(len(hajek))
         for k in np.unique(outer):
             test, train = outer == k, outer != k
@@ -114,17 +115,6 @@ class Published:
             mixed = mixture @ _candidates(curves, index[test])
             found[test] = _capped(mixed, variance=float(np.var(mixture @ candidates)))
         return np.asarray(found / found.mean())
-
-
-def published(data: Dataset, policy: str, calibration: Calibration) -> Published:
-    known = [np.isfinite(data.log_ratio(name)) for name in data.target_logprob]
-    complete = np.logical_and.reduce(known)
-    return Published(
-        evidence=Evidence(
-            data=data, policy=policy, calibration=calibration, complete=complete
-        ),
-        every_row=data.logged[np.logical_or.reduce(known)],
-    )
 
 
 def _candidates(curves: tuple[IsotonicFit, ...], index: Array) -> Array:
@@ -170,9 +160,24 @@ class _Parts:
     used: Array | None = None
 
 
-def estimate(name: str, p: Published) -> Estimate:
-    """Apply a formula; its error is CRV1 over clusters and the jackknife over folds of labels."""
-    parts = FORMULAS[name](p)
+@dataclass(frozen=True, kw_only=True)
+class Formula:
+    """One of the library's estimators."""
+
+    name: str
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """The doubly robust ones use weights by the score, and draws."""
+        return _REQUIRES.get(self.name, (CALIBRATED_WEIGHTS, FRESH_DRAWS))
+
+    def estimate(self, evidence: Evidence) -> Estimate:
+        """Apply the formula; its error is CRV1 over clusters and the jackknife over folds."""
+        p = Published(**{f.name: getattr(evidence, f.name) for f in fields(evidence)})
+        return _with_error(FORMULAS[self.name](p), p)
+
+
+def _with_error(parts: _Parts, p: Published) -> Estimate:
     n = len(parts.influence)
     clusters = np.arange(n) if parts.clusters is None else parts.clusters
     _, cluster = np.unique(clusters, return_inverse=True)
@@ -193,36 +198,34 @@ def estimate(name: str, p: Published) -> Estimate:
         influence=parts.influence,
         influence_labels=np.zeros(n),
         std_error_labels=math.sqrt(from_labels),
-        n_labels=len(p.evidence.calibration.rows),
+        n_labels=len(p.calibration.rows),
         ess=None if parts.used is None else weights.effective_sample_size(parts.used),
     )
 
 
 def ips(p: Published) -> _Parts:
     """Plain importance sampling of the rewards, which version 0.3 no longer offers."""
-    product = weights.raw_weights(p.evidence.log_ratio) * p.rewards
-    return _Parts(value=float(product.mean()), influence=product, used=p.evidence.hajek)
+    product = weights.raw_weights(p.log_ratio) * p.rewards
+    return _Parts(value=float(product.mean()), influence=product, used=p.hajek)
 
 
 def snips(p: Published) -> _Parts:
     """raw-ips: self-normalised, with clipped weights."""
-    cut = weights.clipped(p.evidence.hajek, _MAX_WEIGHT)
+    cut = weights.clipped(p.hajek, _MAX_WEIGHT)
     value = float(cut @ p.rewards / cut.sum())
     return _Parts(value=value, influence=cut * (p.rewards - value), used=cut)
 
 
 def calibrated_ips(p: Published) -> _Parts:
     """calibrated-ips; its influences use the value by raw weights and their mean."""
-    prompts = [p.evidence.data.prompts[i] for i in p.logged.prompt]
-    outer = np.array(
-        [fold(prompt, n_folds=N_FOLDS, seed=_OUTER_SEED) for prompt in prompts]
-    )
-    calibrated, index = p.calibrated_weights(outer), p.evidence.logged_value
+    prompts = [p.data.prompts[i] for i in p.logged.prompt]
+    outer = np.array([fold(prompt, seed=_OUTER_SEED) for prompt in prompts])
+    calibrated, index = p.calibrated_weights(outer), p.logged_value
     outcome = p.rewards if p.is_complete else index
     influence = np.zeros(len(calibrated))
     for k in np.unique(outer):
         test, train = outer == k, outer != k
-        raw = p.evidence.hajek[train]
+        raw = p.hajek[train]
         value = raw @ index[train] / raw.sum()
         influence[test] = calibrated[test] * (outcome[test] - value) / raw.mean()
     return _Parts(
@@ -236,7 +239,7 @@ def calibrated_ips(p: Published) -> _Parts:
 
 def dr_cpo(p: Published) -> _Parts:
     """dr-cpo: the outcome model is the cross-fitted calibration."""
-    return _corrected(p, p.evidence.logged_value, p.evidence.fresh_value)
+    return _corrected(p, p.logged_value, p.fresh_value)
 
 
 def mrdr(p: Published) -> _Parts:
@@ -247,7 +250,7 @@ def mrdr(p: Published) -> _Parts:
 
 def tmle(p: Published) -> _Parts:
     """tmle: the weight of a score is its mean in the fold, linear between scores."""
-    rows, fresh_rows = p.logged, p.evidence.fresh
+    rows, fresh_rows = p.logged, p.fresh
     logged, fresh = _outcome_model(
         p, p.every_row, np.ones(len(p.every_row)), p.every_row.fold
     )
@@ -284,7 +287,7 @@ def stacked_dr(p: Published) -> _Parts:
 
 def direct(p: Published) -> _Parts:
     """direct: the mean calibrated score of the fresh draws, with its cluster_robust error."""
-    value = p.by_prompt(p.evidence.calibration.full(p.evidence.fresh))
+    value = p.by_prompt(p.calibration.full(p.fresh))
     return _Parts(
         value=float(value.mean()),
         influence=value - value.mean(),
@@ -299,11 +302,6 @@ _REQUIRES = {
     "calibrated_ips": (CALIBRATED_WEIGHTS,),
     "direct": (FRESH_DRAWS,),
 }
-
-
-def requires(name: str) -> tuple[str, ...]:
-    """Return what a formula uses; the doubly robust ones, weights by the score and draws."""
-    return _REQUIRES.get(name, (CALIBRATED_WEIGHTS, FRESH_DRAWS))
 
 
 FORMULAS: Mapping[str, Callable[[Published], _Parts]] = {
@@ -336,15 +334,15 @@ def _outcome_model(
     Returns its values (n,) and (r,) at the logged rows and the fresh draws, NaN for prompts without
     a fold.
     """
-    fold_of_prompt = np.full(p.evidence.n_prompts, -1)
+    fold_of_prompt = np.full(p.n_prompts, -1)
     fold_of_prompt[rows.prompt] = folds
     rewarded = dataclasses.replace(rows, fold=folds, label=p.reward(rows))
-    model = fit_calibration(rewarded, omega, n_folds=N_FOLDS)
+    model = fit_calibration(rewarded, omega)
 
     def values(there: Rows) -> Array:
         return model(dataclasses.replace(there, fold=fold_of_prompt[there.prompt]))
 
-    return values(p.logged), values(p.evidence.fresh)
+    return values(p.logged), values(p.fresh)
 
 
 def _corrected(

@@ -1,51 +1,236 @@
-"""What a run collects of its policies: answers, log-probabilities, scores and labels."""
+"""Collect the data of the oracle experiment: answers, log-probabilities, scores and labels.
+
+Each answer is stored as it is made, so that an interrupted run continues where it stopped.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from elo_exp import pipeline
+from elo_exp.console import text_table
 from elo_exp.data.pairing import Responses
+from elo_exp.data.scoring import ScoreRubric
+from elo_exp.entrants import Entrant, Policy
 from elo_exp.files import utc_now, write_json, write_jsonl
+from elo_exp.judges import Judge, PaidJudge
 from elo_exp.oracle.weights import EXTREME
-from elo_exp.pipeline import LogprobCheck
-from elo_exp.records import Prompt, Record, Score
+from elo_exp.pipeline import LogprobCheck, Plan
+from elo_exp.records import Item, Prompt, Score, UserError
+from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 
 Logprobs = Mapping[str, Mapping[str, float | None]]
 Scores = Mapping[str, Mapping[str, Score]]
+_STEPS = ("answers", "log-probabilities", "scores", "labels")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Numbers(Record):
-    """Scores or labels of the answers of one policy."""
+@dataclass(frozen=True, kw_only=True)
+class Rater:
+    """The judge or the oracle, its rubric, and the prompts whose answers it rates, by policy."""
 
-    n: int
-    n_unreadable: int  # judge replies without a readable score
-    mean: float | None
+    judge: Judge
+    rubric: ScoreRubric
+    prompt_ids: Mapping[str, Sequence[str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicySummary(Record):
-    """Counts of one policy's answers, and of its log-probabilities of the logged ones."""
+@dataclass(frozen=True, kw_only=True)
+class LoggedDataBuilder:
+    """The steps of the collection.
 
-    policy: str
-    n_responses: int
-    n_cut_off: int  # at the limit of their length
-    n_logprobs: int  # logged answers with a log-probability under this policy
-    n_null: int  # those without
-    n_zero: int  # exactly 0, of an answer that is not empty
-    n_exactly_one: int  # importance weights
-    n_extreme: int  # importance weights outside [1/5, 5]
-    scores: Numbers
-    labels: Numbers
+    entrants       by name, the logging policy first
+    policies       of them, those that are weighted by log-probabilities, the logging policy first;
+                   none where every entrant is estimated from its own answers alone
+    raters         judge and oracle
+    check_nats     by how many nats a token teacher forcing may differ from the log-probabilities
+                   at generation; None: by what rounds in their arithmetic
+    check_answers  number of answers for which that is checked before the others are forced
+    """
+
+    prompts: Sequence[Prompt]
+    entrants: Mapping[str, Entrant]
+    policies: Mapping[str, Policy]
+    raters: tuple[Rater, Rater]
+    store: Store
+    stored_only: bool
+    allow_missing: bool
+    check_nats: float | None
+    check_answers: int
+
+    @property
+    def logging_policy(self) -> str | None:
+        return next(iter(self.policies), None)
+
+    def build(self) -> LoggedData:
+        """Run all steps.
+
+        Raises UserError for a log-probability that differs, for a budget that is too small, and
+        where no answer has a score that the calibration needs. What would stop the oracle is
+        checked before the judge is paid, and what would stop either before an entrant is paid.
+        """
+        if not pipeline.all_generated(self.prompts, self.entrants, self.store):
+            self._preflight(self.raters)  # before models work for hours
+        if pipeline.needs_paid_answers(self.prompts, self.entrants, self.store):
+            assumed, least = (self._assumed(at_least=some) for some in (False, True))
+            for rater in self.raters:
+                pipeline.check_before_answers(
+                    self._plan(rater, assumed), self._plan(rater, least), self.store
+                )
+        responses, logprobs, checks = self._answer(self.prompts)
+        plans = [self._plan(rater, responses) for rater in self.raters]
+        for plan in plans:
+            plan.check(self.store.usage)
+        planned = zip(self.raters, plans, strict=True)
+        self._preflight([rater for rater, plan in planned if plan.new])
+        scores, labels = (self._rate(rater, responses) for rater in self.raters)
+        judge, oracle = self.raters
+        data = LoggedData(
+            prompts=self.prompts,
+            logging_policy=self.logging_policy,
+            responses=responses,
+            logprobs=logprobs,
+            scores=scores,
+            labels=labels,
+            checks=checks,
+            models={
+                "judge_model": judge.judge.model,
+                "oracle_model": oracle.judge.model,
+                "rubric_versions": {
+                    "scoring": judge.rubric.version,
+                    "oracle_scoring": oracle.rubric.version,
+                },
+            },
+        )
+        first = self.logging_policy
+        if not data.files or (first and "logged.jsonl" not in data.files):
+            raise UserError(
+                f"judge: no answer of {first or 'anybody'} has a readable score. See the store's "
+                "replies."
+            )
+        return data
+
+    def _preflight(self, raters: Sequence[Rater]) -> None:
+        for rater in raters:
+            if isinstance(rater.judge, PaidJudge) and not self.stored_only:
+                rater.judge.preflight()
+
+    def _answer(
+        self, prompts: Sequence[Prompt]
+    ) -> tuple[Responses, Logprobs, list[LogprobCheck]]:
+        """Answer with the logging policy, force all, check, then answer with the others."""
+
+        def generate(names: Sequence[str]) -> Responses:
+            some = {name: self.entrants[name] for name in names}
+            return pipeline.generate(
+                prompts, some, self.store, allow_missing=self.allow_missing
+            )
+
+        first = self.logging_policy
+        if first is None:
+            return generate([*self.entrants]), {}, []
+        logged = generate([first])
+        logprobs = pipeline.teacher_force(
+            prompts,
+            logged[first],
+            self.policies,
+            self.store,
+            check_nats=self.check_nats,
+            check_answers=self.check_answers,
+        )
+        check = pipeline.generation_check(
+            logged[first], logprobs[first], allowed=self.check_nats
+        )
+        others = generate([name for name in self.entrants if name != first])
+        return {**logged, **others}, logprobs, [check]
+
+    def _assumed(self, *, at_least: bool = False) -> Responses:
+        return pipeline.assume_responses(
+            self.prompts,
+            self.entrants,
+            self.store,
+            allow_missing=self.allow_missing,
+            at_least=at_least,
+        )
+
+    def _queries(
+        self, rater: Rater, responses: Responses
+    ) -> tuple[list[Item], ScoreRubric, Judge, Store]:
+        """What the stages of scoring are given: the answers to be rated, of those that exist."""
+        prompts = {prompt.prompt_id: prompt for prompt in self.prompts}
+        items = [
+            rater.rubric.item(prompts[prompt_id], answers[prompt_id])
+            for policy, answers in responses.items()
+            for prompt_id in rater.prompt_ids[policy]
+            if prompt_id in answers
+        ]
+        return items, rater.rubric, rater.judge, self.store
+
+    def _plan(self, rater: Rater, responses: Responses) -> Plan:
+        queries = self._queries(rater, responses)
+        return pipeline.plan_scores(*queries, stored_only=self.stored_only)
+
+    def _rate(self, rater: Rater, responses: Responses) -> Scores:
+        scores = pipeline.score_responses(
+            *self._queries(rater, responses),
+            stored_only=self.stored_only,
+            allow_missing=self.allow_missing,
+        )
+        return {
+            policy: {s.prompt_id: s for s in scores if s.policy == policy}
+            for policy in responses
+        }
+
+    def answer_shard(self, i: int, n: int) -> str:
+        """Answer and force the i-th of n shares of the prompts; return a summary."""
+        self._answer(self.prompts[i::n])
+        usage = self.store.usage
+        n_stored = usage.responses_stored + usage.logprobs_stored
+        stored = f", {n_stored} were in the store" if n_stored else ""
+        return (
+            f"shard {i}/{n}: {usage.responses_generated} responses and {usage.logprobs_forced} "
+            f"log-probabilities made{stored}; run without shard= to score them"
+        )
+
+    def plan(self) -> str:
+        """Tables of what judge and oracle would be asked and paid; makes no call."""
+        assumed = self._assumed()
+        judge, oracle = (
+            pipeline.plan_table(self._plan(rater, assumed)) for rater in self.raters
+        )
+        return f"judge: all answers\n{judge}\noracle: its slices of them\n{oracle}"
+
+    def status(self) -> str:
+        """A table of what the store holds, by policy and step; makes no call."""
+        responses = pipeline.stored_responses(self.prompts, self.entrants, self.store)
+        logged, n = responses.get(self.logging_policy or "", {}), len(self.prompts)
+        n_forced = pipeline.n_forced(self.prompts, logged, self.policies, self.store)
+        rows, missing = [], dict.fromkeys(_STEPS, 0)
+        for policy, answers in responses.items():
+            done = [
+                (len(answers), n),
+                (n_forced.get(policy, 0), n if policy in n_forced else 0),
+            ]
+            for rater in self.raters:
+                n_rated = pipeline.n_scored(*self._queries(rater, {policy: answers}))
+                done.append((n_rated, len(rater.prompt_ids[policy])))
+            rows.append([policy, *(f"{some:,} of {wanted:,}" for some, wanted in done)])
+            for step, (some, wanted) in zip(_STEPS, done, strict=True):
+                missing[step] += wanted - some
+        table = text_table(["policy", *_STEPS], rows)
+        listed = ", ".join(
+            f"{count:,} {step}" for step, count in missing.items() if count
+        )
+        if not listed:
+            return f"{table}\ncomplete"
+        return f"{table}\nmissing: {listed}. Run without status=true to continue."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +251,6 @@ class LoggedData:
     checks: Sequence[LogprobCheck]
     models: Mapping[str, Any]
 
-    @property
-    def targets(self) -> list[str]:
-        return [name for name in self.responses if name != self.logging_policy]
-
     @cached_property
     def files(self) -> dict[str, list[dict[str, Any]]]:
         """Rows by file name, as oracle.logged, fresh_dir and probe_dir read them.
@@ -77,45 +258,45 @@ class LoggedData:
         They have the answers with a score; those of the targets that have a label are the probe,
         or, without a logging policy, keep it.
         """
-        if self.logging_policy is None:
-            every = {p: list(self._scored(p)) for p in self.targets}
-            return {f"fresh/{p}.jsonl": rows for p, rows in every.items() if rows}
-        logged = list(self._scored(self.logging_policy))
-        for row in logged:
-            known = {
-                policy: logprobs[row["prompt_id"]]
-                for policy, logprobs in self.logprobs.items()
-            }
-            # Rounding may leave a certain answer slightly above zero.
-            values = {p: None if v is None else min(v, 0.0) for p, v in known.items()}
-            row["total_logprob"] = values.pop(self.logging_policy)
-            row["target_logps"] = values
-        found = {"logged.jsonl": logged}
-        for policy in self.targets:
-            draws = list(self._scored(policy))
-            labelled = [row for row in draws if row["oracle_label"] is not None]
-            unlabelled = [{**row, "oracle_label": None} for row in draws]
-            found[f"fresh/{policy}.jsonl"] = unlabelled
-            found[f"probe/{policy}.jsonl"] = labelled
+        found: dict[str, list[dict[str, Any]]] = {}
+        for policy in self.responses:
+            rows, fresh = self._rows(policy), f"fresh/{policy}.jsonl"
+            if policy == self.logging_policy:
+                found["logged.jsonl"] = [{**row, **self._logprobs(row)} for row in rows]
+            elif self.logging_policy is None:
+                found[fresh] = rows
+            else:
+                found[fresh] = [{**row, "oracle_label": None} for row in rows]
+                labelled = [row for row in rows if row["oracle_label"] is not None]
+                found[f"probe/{policy}.jsonl"] = labelled
         return {name: rows for name, rows in found.items() if rows}
 
-    def _scored(self, policy: str) -> Iterator[dict[str, Any]]:
+    def _rows(self, policy: str) -> list[dict[str, Any]]:
         prompts = {prompt.prompt_id: prompt.text for prompt in self.prompts}
-        for prompt_id, score in self.scores[policy].items():
-            if score.judge_score is not None:
-                label = self.labels[policy].get(prompt_id)
-                response = self.responses[policy][prompt_id].response_text
-                yield {
-                    "prompt_id": prompt_id,
-                    "prompt": prompts[prompt_id],
-                    "response": response,
-                    "policy": policy,
-                    "judge_score": score.judge_score,
-                    "draw_idx": 0,
-                    "judge_score_variance": score.judge_score_variance,
-                    "oracle_label": None if label is None else label.judge_score,
-                    "response_chars": len(response),
-                }
+        texts = {name: r.response_text for name, r in self.responses[policy].items()}
+        labels = {name: s.judge_score for name, s in self.labels[policy].items()}
+        return [
+            {
+                "prompt_id": name,
+                "prompt": prompts[name],
+                "response": texts[name],
+                "policy": policy,
+                "judge_score": score.judge_score,
+                "draw_idx": 0,
+                "judge_score_variance": score.judge_score_variance,
+                "oracle_label": labels.get(name),
+                "response_chars": len(texts[name]),
+            }
+            for name, score in self.scores[policy].items()
+            if score.judge_score is not None
+        ]
+
+    def _logprobs(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        known = {p: values[row["prompt_id"]] for p, values in self.logprobs.items()}
+        # Rounding may leave a certain answer slightly above zero.
+        values = {p: None if v is None else min(v, 0.0) for p, v in known.items()}
+        total = values.pop(row["policy"])
+        return {"total_logprob": total, "target_logps": values}
 
     @cached_property
     def info(self) -> dict[str, Any]:
@@ -125,65 +306,54 @@ class LoggedData:
             "n_prompts": len(self.prompts),
             **self.models,
             "checks": [check.to_dict() for check in self.checks],
-            "policies": [summary.to_dict() for summary in self.summaries],
+            "policies": [self._summary(policy) for policy in self.responses],
             "n_rows": {name: len(rows) for name, rows in self.files.items()},
         }
 
-    def write(self, run_dir: Path) -> list[Path]:
-        info = {"created_at": utc_now(), **self.info}
-        return [
-            write_json(run_dir / "dataset_info.json", info),
-            *(write_jsonl(run_dir / name, rows) for name, rows in self.files.items()),
-        ]
-
-    def sources(self, run_dir: Path) -> dict[str, Any]:
-        """Arguments of `read_dataset` for what `write` wrote; omits targets without a score."""
-        drawn = [p for p in self.targets if f"fresh/{p}.jsonl" in self.files]
-        for policy in set(self.targets).difference(drawn):
+    def write(self, run_dir: Path) -> dict[str, Any]:
+        """Write all files; return the arguments of `read_dataset`, without targets that lack scores."""
+        write_json(
+            run_dir / "dataset_info.json", {"created_at": utc_now(), **self.info}
+        )
+        for name, rows in self.files.items():
+            write_jsonl(run_dir / name, rows)
+        targets = [name for name in self.responses if name != self.logging_policy]
+        drawn = [name for name in targets if f"fresh/{name}.jsonl" in self.files]
+        for policy in set(targets).difference(drawn):
             logger.warning("warning: %s is left out: it has no readable score", policy)
         places = {"logged": "logged.jsonl", "fresh_dir": "fresh", "probe_dir": "probe"}
         found = {name: run_dir / place for name, place in places.items()}
-        return {
-            "policies": drawn,
-            **{name: path for name, path in found.items() if path.exists()},
-        }
+        written = {name: path for name, path in found.items() if path.exists()}
+        return {"policies": drawn, **written}
 
-    @cached_property
-    def summaries(self) -> list[PolicySummary]:
-        """Counts of every policy, the logging one first."""
-        return [self._summary(policy) for policy in self.responses]
-
-    def _summary(self, policy: str) -> PolicySummary:
+    def _summary(self, policy: str) -> dict[str, Any]:
+        """Counts of one policy's answers, and of its log-probabilities of the logged ones."""
         responses = self.responses[policy].values()
         logged = self.responses.get(self.logging_policy or "", {})
         base = self.logprobs.get(self.logging_policy or "", {})
         forced = self.logprobs.get(policy, {})
         known = {name: value for name, value in forced.items() if value is not None}
-        ratios = [
-            value - other
-            for name, value in known.items()
-            if (other := base[name]) is not None
-        ]
-        return PolicySummary(
-            policy=policy,
-            n_responses=len(responses),
-            n_cut_off=sum(response.finish_reason == "length" for response in responses),
-            n_logprobs=len(known),
-            n_null=len(forced) - len(known),
-            n_zero=sum(
-                v == 0 and logged[n].response_text != "" for n, v in known.items()
-            ),
-            n_exactly_one=ratios.count(0.0),
-            n_extreme=sum(abs(ratio) > math.log(EXTREME) for ratio in ratios),
-            scores=_numbers(self.scores[policy].values()),
-            labels=_numbers(self.labels[policy].values()),
-        )
+        zeros = [name for name, value in known.items() if value == 0]
+        pairs = [(value, base[name]) for name, value in known.items()]
+        ratios = [value - other for value, other in pairs if other is not None]
+        return {
+            "policy": policy,
+            "n_responses": len(responses),
+            "n_cut_off": sum(r.finish_reason == "length" for r in responses),
+            "n_logprobs": len(known),
+            "n_null": len(forced) - len(known),
+            "n_zero": sum(logged[name].response_text != "" for name in zeros),
+            "n_exactly_one": ratios.count(0.0),  # importance weights
+            "n_extreme": sum(abs(ratio) > math.log(EXTREME) for ratio in ratios),
+            "scores": _numbers(self.scores[policy].values()),
+            "labels": _numbers(self.labels[policy].values()),
+        }
 
 
-def _numbers(scores: Collection[Score]) -> Numbers:
+def _numbers(scores: Collection[Score]) -> dict[str, Any]:
     values = [score.judge_score for score in scores if score.judge_score is not None]
-    return Numbers(
-        n=len(values),
-        n_unreadable=len(scores) - len(values),
-        mean=statistics.fmean(values) if values else None,
-    )
+    return {
+        "n": len(values),
+        "n_unreadable": len(scores) - len(values),
+        "mean": statistics.fmean(values) if values else None,
+    }

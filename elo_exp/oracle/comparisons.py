@@ -11,16 +11,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
 
 import numpy as np
 from scipy.special import ndtr, stdtr
 
 from elo_exp.analysis.comparisons import holm, max_t_quantile
-from elo_exp.arrays import Array
+from elo_exp.arrays import Array, records
 from elo_exp.oracle.anchored import BORROWED, Anchored
 from elo_exp.oracle.diagnostics import MIN_AUDIT
-from elo_exp.oracle.influence import clustered_error, t_quantile
+from elo_exp.oracle.influence import clustered_error
+from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Record
 
 _N_DRAWS = 5_000  # of the largest |t| of all pairs
@@ -85,90 +85,76 @@ def compare(
     """
     names = sorted(headlines, key=lambda name: -headlines[name].anchor.value)
     if not names:
-        step = NextStep(
-            decision_ready=False,
-            possible_best=(),
-            advice=f"No policy can be compared: label {MIN_AUDIT} or more answers of each.",
+        advice = (
+            f"No policy can be compared: label {MIN_AUDIT} or more answers of each."
         )
+        step = NextStep(decision_ready=False, possible_best=(), advice=advice)
         return PolicyComparison(differences=(), ranking=(), next_step=step)
-    found = [headlines[name] for name in names]
+    found, policy = [headlines[name] for name in names], np.array(names, dtype=object)
     value = np.array([one.anchor.value for one in found])
     influence = np.stack([one.anchor.influence for one in found])
-    std_error, df = _pair_errors(influence)
     i, j = np.triu_indices(len(names), k=1)
-    p_values = 2 * stdtr(df[i, j], -np.abs(value[i] - value[j]) / std_error[i, j])
-    reach = _simultaneous(influence, std_error, df)
-    differences = tuple(
-        PolicyDifference(
-            a=names[a],
-            b=names[b],
-            value=float(value[a] - value[b]),
-            std_error=float(std_error[a, b]),
-            half_width=t_quantile(df[a, b]) * float(std_error[a, b]),
-            p_value=float(p_value),
-            p_holm=float(adjusted),
-            low=float(value[a] - value[b] - reach[a, b]),
-            high=float(value[a] - value[b] + reach[a, b]),
-            rests_on=_weaker(found[a].rests_on, found[b].rests_on),
+    errors = [
+        clustered_error(
+            influence[a] - influence[b], (influence[[a, b]] != 0).any(axis=0)
         )
-        for a, b, p_value, adjusted in zip(
-            i.tolist(), j.tolist(), p_values, holm(p_values), strict=True
-        )
+        for a, b in zip(i, j, strict=True)
+    ]
+    std_error, df = np.reshape(errors, (-1, 2)).T
+    std_error = np.where(std_error > 0, std_error, np.nan)
+    difference = value[i] - value[j]
+    p_value = 2 * stdtr(df, -np.abs(difference) / std_error)
+    level = _joint_level(influence, std_error)
+    reach = np.nan_to_num(t_quantile(df, level=level) * std_error, nan=math.inf)
+    differences = records(
+        PolicyDifference,
+        a=policy[i],
+        b=policy[j],
+        value=difference,
+        std_error=std_error,
+        half_width=t_quantile(df) * std_error,
+        p_value=p_value,
+        p_holm=holm(p_value),
+        low=difference - reach,
+        high=difference + reach,
+        rests_on=[_weaker(found[a], found[b]) for a, b in zip(i, j, strict=True)],
     )
-    above = (
-        value[:, None] - value[None, :] > reach
-    )  # certainly, of the row over the column
-    ranking = tuple(
-        PolicyRank(
-            policy=name,
-            value=float(value[k]),
-            rank_low=1 + int(above[:, k].sum()),
-            rank_high=len(names) - int(above[k].sum()),
-            possible_best=not above[:, k].any(),
-        )
-        for k, name in enumerate(names)
+    is_above = difference > reach  # certainly, of the first over the second
+    rank_low = 1 + np.bincount(j[is_above], minlength=len(names))
+    ranking = records(
+        PolicyRank,
+        policy=policy,
+        value=value,
+        rank_low=rank_low,
+        rank_high=len(names) - np.bincount(i[is_above], minlength=len(names)),
+        possible_best=rank_low == 1,
     )
-    best = tuple(row.policy for row in ranking if row.possible_best)
+    best = tuple(policy[rank_low == 1])
     return PolicyComparison(
-        differences=differences,
-        ranking=ranking,
-        next_step=_next_step(headlines, names, best, refused),
+        differences=tuple(differences),
+        ranking=tuple(ranking),
+        next_step=_next_step(headlines, best, refused),
     )
 
 
-def _pair_errors(influence: Array) -> tuple[Array, Array]:
-    """(p, p) standard errors and degrees of freedom of the differences; NaN where there is none."""
-    shape = (len(influence), len(influence))
-    std_error, df = np.full(shape, np.nan), np.ones(shape)
-    for a, b in combinations(range(len(influence)), 2):
-        present = (influence[a] != 0) | (influence[b] != 0)
-        error, freedom = clustered_error(influence[a] - influence[b], present)
-        std_error[a, b] = std_error[b, a] = error or np.nan
-        df[a, b] = df[b, a] = freedom
-    return std_error, df
-
-
-def _simultaneous(influence: Array, std_error: Array, df: Array) -> Array:
-    """(p, p) half-widths of intervals that hold all differences at once."""
+def _joint_level(influence: Array, std_error: Array) -> float:
+    """The level of each interval at which all differences hold at once with 95 %."""
+    p = len(influence)
+    between = np.full((p, p), np.nan)
+    i, j = np.triu_indices(p, k=1)
+    between[i, j] = between[j, i] = std_error
     rng = np.random.default_rng(0)
     noise = influence @ rng.standard_normal((influence.shape[1], _N_DRAWS))
-    largest = max_t_quantile(noise, std_error)
-    level = 1.0 - 2.0 * float(ndtr(-largest))
-    quantile = np.vectorize(lambda freedom: t_quantile(freedom, level=level))
-    return np.asarray(np.nan_to_num(quantile(df) * std_error, nan=math.inf))
+    return 1.0 - 2.0 * float(ndtr(-max_t_quantile(noise, between)))
 
 
-def _weaker(first: str, second: str) -> str:
-    if BORROWED in (first, second):
-        return BORROWED
-    return first if first == second else f"{first}, {second}"
+def _weaker(first: Anchored, second: Anchored) -> str:
+    rests_on = dict.fromkeys((first.rests_on, second.rests_on))
+    return BORROWED if BORROWED in rests_on else ", ".join(rests_on)
 
 
 def _next_step(
-    headlines: Mapping[str, Anchored],
-    names: Sequence[str],
-    best: tuple[str, ...],
-    refused: Sequence[str],
+    headlines: Mapping[str, Anchored], best: tuple[str, ...], refused: Sequence[str]
 ) -> NextStep:
     """Advise labels of the leader and its closest rival, on the same prompts.
 
@@ -176,38 +162,35 @@ def _next_step(
     labels, which shrinks with their number.
     """
     step = partial(NextStep, decision_ready=False, possible_best=best)
-    borrowed = [name for name in names if headlines[name].rests_on == BORROWED]
+    ranked = sorted(headlines, key=lambda name: -headlines[name].anchor.value)
+    borrowed = [name for name in ranked if headlines[name].rests_on == BORROWED]
     if unknown := (*borrowed, *refused):
-        return step(
-            policies=unknown,
-            n_labels=MIN_AUDIT,
-            advice=f"Label {MIN_AUDIT} or more answers of {', '.join(unknown)}: without labels of "
-            "their own nothing can be decided about them.",
+        advice = (
+            f"Label {MIN_AUDIT} or more answers of {', '.join(unknown)}: without labels of "
+            "their own nothing can be decided about them."
         )
+        return step(policies=unknown, n_labels=MIN_AUDIT, advice=advice)
     if len(best) == 1:
         advice = f"{best[0]} is best; no more labels are needed to say so."
         return NextStep(decision_ready=True, possible_best=best, advice=advice)
-    pair = tuple(best[:2])
+    pair = best[:2]
     first, second = (headlines[name].anchor for name in pair)
     present = (first.influence != 0) | (second.influence != 0)
     whole, _ = clustered_error(first.influence - second.influence, present)
     by_label = first.influence_labels - second.influence_labels
     labels = clustered_error(by_label, present)[0] ** 2
-    prompts = max(whole**2 - labels, 0.0)
-    allowed = ((first.value - second.value) / t_quantile(math.inf)) ** 2
+    gap, both = first.value - second.value, " and ".join(pair)
+    allowed = (gap / float(t_quantile(math.inf))) ** 2 - max(whole**2 - labels, 0.0)
     n_now = min(first.n_own, second.n_own) or min(first.n_labels, second.n_labels)
-    lead = f"a difference of {first.value - second.value:.2g}"
-    n_labels = (
-        math.ceil(n_now * labels / (allowed - prompts)) if allowed > prompts else None
-    )
-    advice = (
-        f"Label about {n_labels or 0:,} answers each of {' and '.join(pair)} to the same "
-        f"prompts ({n_now:,} now), to tell {lead}."
-    )
-    if n_labels is None or n_labels > present.sum():
-        n_labels = None
+    needed = n_now * labels / allowed if allowed > 0 else math.inf
+    if needed > present.sum():
         advice = (
-            f"{lead[0].upper()}{lead[1:]} between {' and '.join(pair)} takes more than "
-            f"these {present.sum():,} prompts, even with every answer labelled."
+            f"A difference of {gap:.2g} between {both} takes more than these "
+            f"{present.sum():,} prompts, even with every answer labelled."
         )
-    return step(policies=pair, n_labels=n_labels, advice=advice)
+        return step(policies=pair, advice=advice)
+    advice = (
+        f"Label about {math.ceil(needed):,} answers each of {both} to the same prompts "
+        f"({n_now:,} now), to tell a difference of {gap:.2g}."
+    )
+    return step(policies=pair, n_labels=math.ceil(needed), advice=advice)

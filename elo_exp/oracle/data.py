@@ -10,25 +10,18 @@ Letters: n logged rows, r fresh draws of a policy, g prompts.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import (
-    AfterValidator,
-    AliasChoices,
-    Field,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import AfterValidator, AliasChoices, Field, TypeAdapter, ValidationError
 
 from elo_exp import files
 from elo_exp.arrays import Array, Index, Mask
@@ -37,7 +30,8 @@ from elo_exp.types import Natural, NonNegative, Number
 
 logger = logging.getLogger(__name__)
 
-MIN_LABELS = 10  # two in each of five folds
+N_FOLDS = 5  # of the prompts
+MIN_LABELS = 10  # two in each fold
 LENGTH = "response_length"  # the covariate log(1 + characters)
 _HINTS = {
     "oracle_label": "Use null for no label.",
@@ -138,9 +132,9 @@ def read_truth(path: Path, scale: Scale = UNIT) -> dict[str, Truth]:
         try:
             found = TypeAdapter(dict[str, Truth]).validate_json(file.read())
         except ValidationError as error:
-            problem = _first_error(error, {})
             raise UserError(
-                f'{path}: {problem}. Expected {{"policy": {{"mean": 0.7, "std_error": 0.01}}}}.'
+                f"{path}: {_first_error(error, ())} "
+                'Expected {"policy": {"mean": 0.7, "std_error": 0.01}}.'
             ) from None
     for policy, truth in found.items():
         scale.check(f"{path}: {policy}", truth.mean)
@@ -170,19 +164,18 @@ class Rows:
         return len(self.prompt)
 
     def __getitem__(self, chosen: Mask | Index | slice) -> Rows:
-        return Rows(
-            prompt=self.prompt[chosen],
-            fold=self.fold[chosen],
-            score=self.score[chosen],
-            variance=self.variance[chosen],
-            label=self.label[chosen],
-            chars=self.chars[chosen],
-            covariates=self.covariates[chosen],
-        )
+        names = [column.name for column in dataclasses.fields(self)]
+        return Rows(**{name: getattr(self, name)[chosen] for name in names})
 
     @cached_property
     def labelled(self) -> Mask:
         return ~np.isnan(self.label)
+
+    @cached_property
+    def prompt_weights(self) -> Array:
+        """Equal for all prompts, and within a prompt for all its rows. Sum to one."""
+        n_rows = np.bincount(self.prompt)
+        return np.asarray(1.0 / n_rows[self.prompt] / np.count_nonzero(n_rows))
 
     @cached_property
     def by_fold(self) -> list[tuple[Index, Rows]]:
@@ -193,9 +186,13 @@ class Rows:
 
     @staticmethod
     def join(parts: Sequence[Rows]) -> Rows:
-        names = (column.name for column in dataclasses.fields(Rows))
-        columns = {name: [getattr(part, name) for part in parts] for name in names}
-        return Rows(**{name: np.concatenate(c) for name, c in columns.items()})
+        names = [column.name for column in dataclasses.fields(Rows)]
+        return Rows(
+            **{
+                name: np.concatenate([getattr(p, name) for p in parts])
+                for name in names
+            }
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +207,6 @@ class Dataset:
     scale: Scale = UNIT
     covariates: tuple[str, ...] = ()  # names of the columns of `Rows.covariates`
     prompts: tuple[str, ...]  # prompt ids by number
-    n_folds: int
     logged: Rows
     logging_logprob: Array  # (n,) nats
     target_logprob: Mapping[str, Array]  # policy -> (n,) nats
@@ -248,7 +244,6 @@ def read_dataset(
     policies: Sequence[str] | None = None,
     scale: Scale = UNIT,
     covariates: Sequence[str] = (),
-    n_folds: int,
     seed: int,
 ) -> Dataset:
     """Read logged answers, if there are any, and draws.
@@ -258,17 +253,16 @@ def read_dataset(
               answers for all with draws
     scale     of scores and labels
     covariates  numeric columns that enter the calibration, or response_length
-    n_folds   of the prompts, by a hash of the prompt's id, so that a prompt's fold does not depend
+    seed      of the folds, which are by a hash of the prompt's id, so that a prompt's fold does not depend
               on the other prompts
     Raises UserError naming file, line, field and remedy, for a policy without a file of fresh
     draws, for too few labels, and for files that have no prompt in common.
     """
-    rows: list[LoggedSample] = []
-    if logged is not None:
-        lines = _lines(Path(logged))
-        rows = _read(lines, TypeAdapter(LoggedSample), scale, covariates)
+    read = partial(_read, scale=scale, covariates=covariates)
+    rows = [] if logged is None else read(_lines(Path(logged)), LoggedSample)
     with_logprobs = dict.fromkeys(policy for row in rows for policy in row.target_logps)
-    fresh, probe = _draws(fresh_dir), _draws(probe_dir)
+    found = {source: _draws(source) for source in (fresh_dir, probe_dir)}
+    fresh = found[fresh_dir]
     chosen = list(dict.fromkeys(policies or with_logprobs or fresh))
     for policy in chosen:
         one_of("oracle.policies", policy, {**with_logprobs, **fresh})
@@ -279,33 +273,31 @@ def read_dataset(
                 f"{', '.join(fresh) or 'nobody'}. Add {policy}.jsonl, or leave the policy out: "
                 f"oracle.policies=[{kept}]."
             )
-    adapter = TypeAdapter(FreshDraw)
-    fresh_draws, probe_draws = (
-        {
-            policy: _read(found, adapter, scale, covariates, policy)
-            for policy, found in draws.items()
+    draws = {
+        source: {
+            policy: read(lines, FreshDraw, policy)
+            for policy, lines in by_policy.items()
             if policy in chosen or not rows  # all draws may have labels
         }
-        for draws in (fresh, probe)
-    )
+        for source, by_policy in found.items()
+    }
     every: list[Sequence[FreshDraw]]
-    every = [rows, *fresh_draws.values(), *probe_draws.values()]
+    every = [rows, *(answers for some in draws.values() for answers in some.values())]
     prompts = list(dict.fromkeys(row.prompt_id for answers in every for row in answers))
     number = {prompt: i for i, prompt in enumerate(prompts)}
-    folds = np.array([fold(prompt, n_folds=n_folds, seed=seed) for prompt in prompts])
+    folds = np.array([fold(prompt, seed=seed) for prompt in prompts])
 
     def columns(answers: Sequence[FreshDraw]) -> Rows:
-        names = [answer.prompt_id for answer in answers]
-        prompt = np.array([number[name] for name in names], dtype=np.intp)
-        known = [list(answer.covariates.values()) for answer in answers]
+        prompt = np.array([number[row.prompt_id] for row in answers], dtype=np.intp)
+        known = [list(row.covariates.values()) for row in answers]
         return Rows(
             prompt=prompt,
             fold=folds[prompt],
-            score=_column(answer.judge_score for answer in answers),
-            variance=_column(answer.judge_score_variance for answer in answers),
-            label=_column(answer.oracle_label for answer in answers),
-            chars=_column(answer.response_chars for answer in answers),
-            covariates=np.array(known, float).reshape(len(names), len(covariates)),
+            score=_column(row.judge_score for row in answers),
+            variance=_column(row.judge_score_variance for row in answers),
+            label=_column(row.oracle_label for row in answers),
+            chars=_column(row.response_chars for row in answers),
+            covariates=np.array(known, float).reshape(len(prompt), len(covariates)),
         )
 
     data = Dataset(
@@ -314,37 +306,17 @@ def read_dataset(
         scale=scale,
         covariates=tuple(covariates),
         prompts=tuple(prompts),
-        n_folds=n_folds,
         logged=columns(rows),
         logging_logprob=_column(row.total_logprob for row in rows),
         target_logprob={
             policy: _column(row.target_logps.get(policy) for row in rows)
             for policy in with_logprobs
         },
-        fresh={policy: columns(draws) for policy, draws in fresh_draws.items()},
-        probe={policy: columns(draws) for policy, draws in probe_draws.items()},
+        fresh={policy: columns(rows) for policy, rows in draws[fresh_dir].items()},
+        probe={policy: columns(rows) for policy, rows in draws[probe_dir].items()},
     )
     _check(data)
     return data
-
-
-def subset(data: Dataset, prompts: Index) -> Dataset:
-    """Keep the answers to these prompts, and number the prompts anew."""
-    kept = np.sort(prompts)
-    number = np.full(len(data.prompts), -1)
-    number[kept] = np.arange(len(kept))
-
-    def some(rows: Rows) -> Rows:
-        chosen = rows[number[rows.prompt] >= 0]
-        return dataclasses.replace(chosen, prompt=number[chosen.prompt])
-
-    logged = number[data.logged.prompt] >= 0
-    return dataclasses.replace(
-        changed(data, some),
-        prompts=tuple(data.prompts[i] for i in kept),
-        logging_logprob=data.logging_logprob[logged],
-        target_logprob={p: logps[logged] for p, logps in data.target_logprob.items()},
-    )
 
 
 def changed(data: Dataset, change: Callable[[Rows], Rows]) -> Dataset:
@@ -357,11 +329,33 @@ def changed(data: Dataset, change: Callable[[Rows], Rows]) -> Dataset:
     )
 
 
-def with_labels(data: Dataset, shown: Mask) -> Dataset:
-    """Keep the labels of some of the logged answers."""
-    label = np.where(shown, data.logged.label, np.nan)
-    logged = dataclasses.replace(data.logged, label=label)
-    return dataclasses.replace(data, logged=logged)
+def sample(
+    data: Dataset, n: int | None, label_share: float, rng: np.random.Generator
+) -> Dataset:
+    """Draw n prompts without replacement, or all, and show a random share of the logged labels.
+
+    With one seed, a larger sample includes the smaller.
+    """
+    kept = np.sort(rng.permutation(len(data.prompts))[:n])
+    number = np.full(len(data.prompts), -1)
+    number[kept] = np.arange(len(kept))
+
+    def some(rows: Rows) -> Rows:
+        chosen = rows[number[rows.prompt] >= 0]
+        return dataclasses.replace(chosen, prompt=number[chosen.prompt])
+
+    is_kept = number[data.logged.prompt] >= 0
+    drawn = dataclasses.replace(
+        changed(data, some),
+        prompts=tuple(data.prompts[i] for i in kept),
+        logging_logprob=data.logging_logprob[is_kept],
+        target_logprob={p: logps[is_kept] for p, logps in data.target_logprob.items()},
+    )
+    label, labelled = drawn.logged.label.copy(), np.flatnonzero(drawn.logged.labelled)
+    order = rng.permutation(len(labelled))
+    label[labelled[order >= round(label_share * len(order))]] = np.nan
+    logged = dataclasses.replace(drawn.logged, label=label)
+    return dataclasses.replace(drawn, logged=logged)
 
 
 def take_truth(data: Dataset) -> tuple[Dataset, dict[str, Truth]]:
@@ -373,19 +367,16 @@ def take_truth(data: Dataset) -> tuple[Dataset, dict[str, Truth]]:
     truth = {}
     for policy in data.policies:
         draws = data.fresh.get(policy, data.logged[:0])
-        rows = draws[draws.labelled]
-        if len(rows) < len(draws) and policy in data.probe:
-            rows = data.probe[policy][data.probe[policy].labelled]
-        if not len(draws) or len(rows) < len(draws):
+        answers = (draws, data.probe.get(policy, draws))
+        labelled = max((rows[rows.labelled] for rows in answers), key=len)
+        if not len(draws) or len(labelled) < len(draws):
             raise UserError(
-                f"oracle.fresh_dir: {len(draws) - len(rows):,} of the {len(draws):,} draws of "
+                f"oracle.fresh_dir: {len(draws) - len(labelled):,} of the {len(draws):,} draws of "
                 f"{policy!r} have no oracle_label. A truth made from labels needs all of them: "
                 "collect with oracle.label_fraction=1 oracle.validation_fraction=1."
             )
-        n_draws = np.bincount(rows.prompt)
-        totals = np.bincount(rows.prompt, rows.label)[n_draws > 0]
-        mean = float((totals / n_draws[n_draws > 0]).mean())
-        truth[policy] = Truth(mean=mean, n=len(rows), std_error=0.0)
+        mean = float(labelled.prompt_weights @ labelled.label)
+        truth[policy] = Truth(mean=mean, n=len(labelled), std_error=0.0)
     hidden = {
         policy: dataclasses.replace(rows, label=np.full(len(rows), np.nan))
         for policy, rows in data.fresh.items()
@@ -420,12 +411,14 @@ def _draws(source: str | Path | None) -> Mapping[str, Lines]:
 
 def _read(
     lines: Lines,
-    adapter: TypeAdapter[Sample],
+    kind: type[Sample],
+    policy: str | None = None,
+    *,
     scale: Scale,
     covariates: Sequence[str],
-    policy: str | None = None,
 ) -> list[Sample]:
     """Read the answers of one policy, by default that of the first row."""
+    adapter = TypeAdapter(kind)
     samples: list[Sample] = []
     seen: dict[tuple[str, int], str] = {}
     for place, row in lines:
@@ -470,31 +463,29 @@ def _prompt_id(place: str, row: Mapping[str, Any]) -> str:
     raise UserError(f"{place}: has neither prompt_id nor prompt. Expected one of them.")
 
 
-def _first_error(error: ValidationError, row: Mapping[str, Any]) -> str:
-    """The first of pydantic's errors in one line, with the remedy."""
-    details = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in details["loc"])
-    name = place.partition(".")[0]
-    hint = _HINTS.get(name, "")
-    if details["type"] == "missing":
-        close = difflib.get_close_matches(name, [str(key) for key in row], n=1)
-        hint = f"Is it {close[0]!r}? Rename it." if close else hint
-        return f"has no field {name!r} (found {', '.join(row)}). {hint}".strip()
-    return f"{place}: found {details['input']!r}. {details['msg']}. {hint}".strip()
+def _first_error(error: ValidationError, names: Iterable[str]) -> str:
+    """Return the first of pydantic's errors in one line, with the remedy.
+
+    names  of the fields that were found
+    """
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    hint = _HINTS.get(place.partition(".")[0], "")
+    if first["type"] == "missing":
+        return f"has no field {place!r} (found {', '.join(names)}). {hint}".strip()
+    return f"{place}: found {first['input']!r}. {first['msg']}. {hint}".strip()
 
 
-def fold(prompt_id: str, *, n_folds: int, seed: int) -> int:
+def fold(prompt_id: str, *, seed: int) -> int:
     """The fold of a prompt, from 0, as cje-eval assigns it."""
     digest = hashlib.blake2b(
-        f"{prompt_id}-{seed}-{n_folds}".encode(), digest_size=8
+        f"{prompt_id}-{seed}-{N_FOLDS}".encode(), digest_size=8
     ).digest()
-    return int.from_bytes(digest, "big") % n_folds
+    return int.from_bytes(digest, "big") % N_FOLDS
 
 
 def _column(values: Iterable[float | None]) -> Array:
-    return np.array(
-        [math.nan if value is None else value for value in values], dtype=float
-    )
+    return np.array([*values], dtype=float)  # None becomes NaN
 
 
 def _check(data: Dataset) -> None:

@@ -163,9 +163,10 @@ def score_overlap(evidence: Evidence) -> ScoreOverlap:
     others = data.logged if data.logging_policy else data.pool
     outside = (rows.score < labelled.min()) | (rows.score > labelled.max())
     curve = evidence.calibration.full
-    levels, value = curve.fit.levels, curve(rows)
-    margin = _EDGE * (levels[-1] - levels[0])
-    saturated = (value <= levels[0] + margin) | (value >= levels[-1] - margin)
+    value, (fit,) = curve(rows), curve.fits
+    low, high = fit.levels[[0, -1]]
+    margin = _EDGE * (high - low)
+    saturated = (value <= low + margin) | (value >= high - margin)
     out_of_range, saturation = float(share @ outside), float(share @ saturated)
     card = "caution" if saturation >= MAX_SATURATION else "ok"
     return ScoreOverlap(

@@ -7,24 +7,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from elo_exp.oracle import cje
-from elo_exp.oracle.anchored import Anchored, anchored, decide_anchored
+from elo_exp.oracle.anchored import REQUIRES, Anchored, anchored
 from elo_exp.oracle.calibration import Calibration, calibrate
 from elo_exp.oracle.comparisons import PolicyComparison, compare
 from elo_exp.oracle.data import Dataset, Scale
 from elo_exp.oracle.diagnostics import PolicyDiagnostics, diagnose
-from elo_exp.oracle.evidence import (
-    Evidence,
-    NotEstimableError,
-)
-from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, STATUSES, decide
-from elo_exp.oracle.influence import Estimate, t_quantile
+from elo_exp.oracle.evidence import Evidence, NotEstimableError
+from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, STATUSES, Finding, decide
+from elo_exp.oracle.influence import Estimate
+from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Record
 
 HEADLINE = "anchored"
-_BUDGETED = ("direct", "dr_cpo")  # estimators whose label budget is reported
 
 
 @runtime_checkable
@@ -67,19 +64,6 @@ class PolicyEstimate(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelBudget(Record):
-    """How many oracle labels a 95 % interval of a given half-width takes, all else being equal."""
-
-    policy: str
-    estimator: str
-    n_labels: int
-    half_width: float  # now
-    half_width_at_best: float  # with infinitely many labels
-    # By half-width; None: more than there are answers.
-    labels_for: Mapping[str, int | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Settings of an analysis; conf/config.yaml describes them."""
 
@@ -110,29 +94,19 @@ class Analysis:
         refused = [name for name in self.data.policies if name not in self.headlines]
         return compare(self.headlines, refused)
 
-    @property
-    def budgets(self) -> list[LabelBudget]:
-        return [
-            label_budget(
-                estimate,
-                policy=policy,
-                estimator=name,
-                half_widths=self.options.half_widths,
-                max_labels=len(self.data.pool),
-            )
-            for (policy, name), estimate in self.unfiltered.items()
-            if name in _BUDGETED
-        ]
-
 
 def analyse(
     data: Dataset, estimators: Mapping[str, Estimator], options: Options
 ) -> Analysis:
     """Apply every estimator to every policy; with `compat`, that library's formulas instead."""
+    compat = options.compat is not None
     calibration = calibrate(
-        data.logged if options.compat else data.pool,
-        n_folds=data.n_folds,
+        data.logged if compat else data.pool,
         by_variance=options.by_variance,
+    )
+    scale = Scale(-math.inf, math.inf) if compat else data.scale
+    used = (
+        {name: cje.Formula(name=name) for name in estimators} if compat else estimators
     )
     checks: dict[str, PolicyDiagnostics] = {}
     estimates: list[PolicyEstimate] = []
@@ -140,36 +114,40 @@ def analyse(
     headlines: dict[str, Anchored] = {}
     for policy in data.policies:
         evidence = Evidence(data=data, policy=policy, calibration=calibration)
-        checks[policy] = diagnose(evidence, max_residual=options.max_residual)
-        published = cje.published(data, policy, calibration) if options.compat else None
+        checked = diagnose(evidence, max_residual=options.max_residual)
+        checks[policy] = checked
         rows = []
-        for name, estimator in estimators.items():
-            row = PolicyEstimate(policy=policy, estimator=name)
-            requires = cje.requires(name) if published else estimator.requires
+        for name, estimator in used.items():
             try:
-                evidence.check(requires)
-                estimate = (
-                    cje.estimate(name, published)
-                    if published
-                    else estimator.estimate(evidence)
-                )
+                evidence.check(estimator.requires)
+                estimate = estimator.estimate(evidence)
             except NotEstimableError as error:
-                reason = str(error)
-                row = dataclasses.replace(row, status=REFUSE, reason=reason)
+                rows.append(_refused(policy, name, error))
+                continue
+            unfiltered[policy, name] = estimate
+            finding = decide(checked, estimate, estimator.requires, compat=compat)
+            rows.append(_row(policy, name, estimate, finding, scale))
+        if not compat and len(evidence.fresh):
+            try:
+                found = anchored(checked)
+            except NotEstimableError as error:
+                rows.insert(0, _refused(policy, HEADLINE, error))
             else:
-                unfiltered[policy, name] = estimate
-                is_compat = published is not None
+                unfiltered[policy, HEADLINE] = found.estimate
                 status, reason = decide(
-                    checks[policy], estimate, requires, compat=is_compat
+                    checked, found.estimate, REQUIRES[found.rests_on]
                 )
-                row = dataclasses.replace(row, status=status, reason=reason)
-                row = _with_numbers(row, estimate, data.scale, compat=is_compat)
-            rows.append(row)
-        estimates += (
-            rows
-            if published
-            else _with_headline(checks[policy], rows, headlines, unfiltered)
-        )
+                if status != REFUSE:
+                    headlines[policy] = found
+                    reason += f": {found.why}" if found.why else ""
+                first = _row(policy, HEADLINE, found.estimate, (status, reason), scale)
+                first = dataclasses.replace(first, rests_on=found.rests_on)
+                rows = [first, *(_compared(row, first, scale) for row in rows)]
+        if not compat:
+            best = min(rows, key=lambda row: STATUSES.index(row.status))
+            lead = rows[0] if len(evidence.fresh) else best
+            rows = [dataclasses.replace(row, headline=row is lead) for row in rows]
+        estimates += rows
     return Analysis(
         data=data,
         options=options,
@@ -181,121 +159,86 @@ def analyse(
     )
 
 
-def _with_headline(
-    checked: PolicyDiagnostics,
-    rows: Sequence[PolicyEstimate],
-    headlines: dict[str, Anchored],
-    unfiltered: dict[tuple[str, str], Estimate],
-) -> list[PolicyEstimate]:
-    """Put the headline before the estimates, and doubt those that it contradicts.
-
-    A policy without fresh draws has the estimate of the best status as its headline.
-
-    headlines   gets this one, unless it is refused
-    unfiltered  gets it in any case
-    """
-    if not len(checked.evidence.fresh):
-        best = min(rows, key=lambda row: STATUSES.index(row.status))
-        return [dataclasses.replace(row, headline=row is best) for row in rows]
-    first = PolicyEstimate(
-        policy=checked.evidence.policy, estimator=HEADLINE, headline=True
+def _refused(policy: str, name: str, error: NotEstimableError) -> PolicyEstimate:
+    return PolicyEstimate(
+        policy=policy, estimator=name, status=REFUSE, reason=str(error)
     )
-    try:
-        found = anchored(checked)
-    except NotEstimableError as error:
-        return [dataclasses.replace(first, status=REFUSE, reason=str(error)), *rows]
-    status, reason = decide_anchored(checked, found.estimate, found.rests_on)
-    if found.why and status != REFUSE:
-        reason = f"{reason}: {found.why}"
-    first = dataclasses.replace(
-        first, status=status, reason=reason, rests_on=found.rests_on
-    )
-    scale = checked.evidence.data.scale
-    first = _with_numbers(first, found.estimate, scale, compat=False)
-    unfiltered[first.policy, HEADLINE] = found.estimate
-    if status != REFUSE:
-        headlines[first.policy] = found
-    return [first, *(_compared(row, first, scale.decimals) for row in rows)]
 
 
-def _compared(
-    row: PolicyEstimate, headline: PolicyEstimate, decimals: int
+def _row(
+    policy: str, name: str, estimate: Estimate, finding: Finding, scale: Scale
 ) -> PolicyEstimate:
-    """Call for caution where an estimate and the headline lie outside each other's intervals."""
-    if row.value is None or headline.value is None:
-        return row
-    assert row.ci_low is not None and row.ci_high is not None
-    assert headline.ci_low is not None and headline.ci_high is not None
-    if (
-        headline.ci_low <= row.value <= headline.ci_high
-        and row.ci_low <= headline.value <= row.ci_high
-    ):
-        return row
-    difference = row.value - headline.value
-    reason = f"differs from the headline by {difference:+.{decimals}f}"
-    reasons = [row.reason, reason] if row.status == CAUTION else [reason]
-    return dataclasses.replace(row, status=CAUTION, reason="; ".join(reasons))
-
-
-def _with_numbers(
-    row: PolicyEstimate, estimate: Estimate, scale: Scale, *, compat: bool
-) -> PolicyEstimate:
-    """Add the numbers, unless they are refused; `compat` refuses none and clips no interval."""
-    row = dataclasses.replace(
-        row,
+    """Return an estimate with its numbers, unless it is refused, and its interval in the scale."""
+    status, reason = finding
+    row = PolicyEstimate(
+        policy=policy,
+        estimator=name,
+        status=status,
+        reason=reason,
         n=estimate.n,
         ess=estimate.ess,
         n_labels=estimate.n_labels,
         effective_labels=estimate.effective_labels,
     )
-    if row.status == REFUSE and not compat:
+    if status == REFUSE:
         return row
-    low, high = (
-        estimate.value - estimate.half_width,
-        estimate.value + estimate.half_width,
-    )
+    low = estimate.value - estimate.half_width
+    high = estimate.value + estimate.half_width
     df = estimate.degrees_of_freedom
     return dataclasses.replace(
         row,
         value=estimate.value,
         std_error=estimate.std_error,
-        ci_low=low if compat else max(low, scale.low),
-        ci_high=high if compat else min(high, scale.high),
-        ci_clipped=not compat and (low < scale.low or high > scale.high),
-        status=CAUTION if row.status == REFUSE else row.status,
+        ci_low=max(low, scale.low),
+        ci_high=min(high, scale.high),
+        ci_clipped=low < scale.low or high > scale.high,
         std_error_labels=estimate.std_error_labels,
         degrees_of_freedom=df if math.isfinite(df) else None,
     )
 
 
-def label_budget(
-    estimate: Estimate,
-    *,
-    policy: str,
-    estimator: str,
-    half_widths: Sequence[float],
-    max_labels: int,
-) -> LabelBudget:
-    """Extrapolate the labels' part of the variance as 1 / n_labels; the rest stays as it is.
+def _compared(
+    row: PolicyEstimate, headline: PolicyEstimate, scale: Scale
+) -> PolicyEstimate:
+    """Call for caution where an estimate and the headline lie outside each other's intervals."""
+    if row.value is None or headline.value is None:
+        return row
+    if _holds(headline, row.value) and _holds(row, headline.value):
+        return row
+    reason = (
+        f"differs from the headline by {row.value - headline.value:+.{scale.decimals}f}"
+    )
+    reasons = [row.reason, reason] if row.status == CAUTION else [reason]
+    return dataclasses.replace(row, status=CAUTION, reason="; ".join(reasons))
 
-    half_widths  of the 95 % interval, in units of the label
-    max_labels   None is returned for half-widths that take more
+
+def _holds(estimate: PolicyEstimate, value: float) -> bool:
+    """Whether a value lies within an estimate's interval."""
+    assert estimate.ci_low is not None and estimate.ci_high is not None
+    return estimate.ci_low <= value <= estimate.ci_high
+
+
+def label_budget(
+    estimate: Estimate, half_widths: Sequence[float], *, max_labels: int
+) -> dict[str, Any]:
+    """Count the labels that 95 % intervals of these half-widths take, all else being equal.
+
+    The labels' part of the variance is extrapolated as 1 / n_labels; the rest stays as it is.
+    Returns the half-width now, that with infinitely many labels, and `labels_for` each half-width,
+    None for more than max_labels.
     """
     from_labels = estimate.std_error_labels**2
     rest = max(estimate.std_error**2 - from_labels, 0.0)
-    z = t_quantile(math.inf)
+    z = float(t_quantile(math.inf))
     labels_for: dict[str, int | None] = {}
     for half_width in half_widths:
         allowed = (half_width / z) ** 2 - rest
         needed = estimate.n_labels * from_labels / allowed if allowed > 0 else math.inf
-        labels_for[f"{half_width:g}"] = (
-            math.ceil(needed) if needed <= max_labels else None
-        )
-    return LabelBudget(
-        policy=policy,
-        estimator=estimator,
-        n_labels=estimate.n_labels,
-        half_width=estimate.half_width,
-        half_width_at_best=z * math.sqrt(rest),
-        labels_for=labels_for,
-    )
+        is_possible = needed <= max_labels
+        labels_for[f"{half_width:g}"] = math.ceil(needed) if is_possible else None
+    return {
+        "n_labels": estimate.n_labels,
+        "half_width": estimate.half_width,
+        "half_width_at_best": z * math.sqrt(rest),
+        "labels_for": labels_for,
+    }

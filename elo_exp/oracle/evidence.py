@@ -35,21 +35,15 @@ class NotEstimableError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """One policy's part of the data, and what estimators derive from it.
-
-    complete  which logged rows to use; by default those with both log-probabilities
-    """
+    """One policy's part of the data, and what estimators derive from it."""
 
     data: Dataset
     policy: str
     calibration: Calibration
-    complete: Mask | None = None
 
     @cached_property
     def chosen(self) -> Mask:
-        """Which rows of the data are used."""
-        if self.complete is not None:
-            return self.complete
+        """Which logged rows are used: those with both log-probabilities."""
         return np.isfinite(self.data.log_ratio(self.policy))
 
     @cached_property
@@ -120,7 +114,7 @@ class Evidence:
             raise NotEstimableError(
                 f"{len(self.logged)} rows with log-probabilities, too few for curves"
             )
-        return calibrate_weights(self.hajek, self.logged, n_folds=self.data.n_folds)
+        return calibrate_weights(self.hajek, self.logged)
 
     @cached_property
     def calibrated(self) -> Array:
@@ -151,11 +145,10 @@ class Evidence:
         n_labels = np.bincount(bins, minlength=len(edges) + 1)
         return _normalized((share / np.maximum(n_labels, 1))[bins])
 
-    @cached_property
+    @property
     def draw_weights(self) -> Array:
         """(r,) equal for all prompts, and within a prompt for all its draws. Sum to one."""
-        n_draws = np.bincount(self.fresh.prompt)[self.fresh.prompt]
-        return np.asarray(1.0 / n_draws / len(np.unique(self.fresh.prompt)))
+        return self.fresh.prompt_weights
 
     def weight_influence(self, u: Array) -> Array:
         """(g,) influence of each prompt on sum_i u_i w_i / sum_i w_i by the curves; u (n,)"""

@@ -12,7 +12,7 @@ from contextlib import suppress
 import numpy as np
 
 from elo_exp.oracle import diagnostics
-from elo_exp.oracle.data import Dataset, Scale
+from elo_exp.oracle.data import Scale
 from elo_exp.oracle.diagnostics import (
     MIN_AFFINITY,
     MIN_AUDIT,
@@ -24,7 +24,6 @@ from elo_exp.oracle.evidence import (
     CALIBRATED_WEIGHTS,
     FRESH_DRAWS,
     RAW_WEIGHTS,
-    Evidence,
     NotEstimableError,
 )
 from elo_exp.oracle.influence import Estimate
@@ -58,44 +57,30 @@ def decide(
 ) -> Finding:
     """Return the worst status of an estimate, and all reasons for it.
 
-    compat  leave out what cje-eval 0.3 does not know: borrowed calibration, labels and scale
+    compat  refuse nothing, and leave out what cje-eval 0.3 does not know: borrowed calibration,
+            labels and scale
     """
-    findings = list(_findings(checked, estimate, requires))
+    findings: list[Finding] = []
+    if not estimate.n_own:
+        findings += _score_findings(checked, estimate, requires)
+        if checked.weights is not None:
+            findings += _weight_findings(checked, checked.weights, estimate, requires)
     if not compat:
-        findings += _borrowing(checked, estimate, requires)
-        findings += _precision(estimate, checked.evidence.data)
+        findings += _precision_findings(checked, estimate, requires)
     worst = max((status for status, _ in findings), key=STATUSES.index, default=REPORT)
-    return worst, "; ".join(reason for status, reason in findings if status == worst)
+    reason = "; ".join(reason for status, reason in findings if status == worst)
+    return (CAUTION if compat and worst == REFUSE else worst), reason
 
 
-def _findings(
+def _score_findings(
     checked: PolicyDiagnostics, estimate: Estimate, requires: Sequence[str]
 ) -> Iterator[Finding]:
-    if estimate.n_own:
-        return
-    yield from _scores(checked, by_score=RAW_WEIGHTS not in requires)
-    raw = checked.weights
-    if RAW_WEIGHTS in requires:
-        if raw is not None:
-            yield from raw_weight_findings(raw)
-    else:
-        yield from _transport(
-            checked, estimate, by_weights=CALIBRATED_WEIGHTS in requires
-        )
-    if FRESH_DRAWS not in requires and raw is not None:
-        yield from _coverage(raw)
-        if CALIBRATED_WEIGHTS in requires:
-            yield from _calibrated_weights(checked.evidence, raw, estimate)
-
-
-def _scores(checked: PolicyDiagnostics, *, by_score: bool) -> Iterator[Finding]:
-    """Scores at an end concern what is read from the curve, not what raw weights correct."""
-    overlap = checked.overlap
-    others = "logged" if checked.evidence.data.logging_policy else "labelled"
+    """Check the overlap of scores, and what is read from the curve: raw weights correct that."""
+    evidence, overlap = checked.evidence, checked.overlap
     if overlap.affinity < _GOOD_AFFINITY:
-        status = REFUSE if overlap.affinity < MIN_AFFINITY else CAUTION
+        others = "logged" if evidence.data.logging_policy else "labelled"
         yield (
-            status,
+            REFUSE if overlap.affinity < MIN_AFFINITY else CAUTION,
             f"scores overlap too little with the {others} ones (A_B {overlap.affinity:.2f})",
         )
     if overlap.card == REFUSE:
@@ -104,100 +89,62 @@ def _scores(checked: PolicyDiagnostics, *, by_score: bool) -> Iterator[Finding]:
             REFUSE,
             f"{outside} of its scores are beyond those of the labelled answers",
         )
-    elif overlap.card == CAUTION and by_score:
+    if RAW_WEIGHTS in requires:
+        return
+    if overlap.card == CAUTION:
         at_end = _percent(overlap.saturation)
         yield CAUTION, f"{at_end} of its calibrated scores are at an end of their range"
-
-
-def _borrowing(
-    checked: PolicyDiagnostics, estimate: Estimate, requires: Sequence[str]
-) -> Iterator[Finding]:
-    """An estimate by the score alone takes a score to mean the same for every policy."""
-    evidence = checked.evidence
-    if estimate.n_own or evidence.is_logging_policy or RAW_WEIGHTS in requires:
-        return
-    transport = checked.audit.status.replace("_", " ")
-    lenders = ", ".join(evidence.data.lenders)
-    yield CAUTION, f"borrows its calibration from {lenders} (transport {transport})"
-
-
-def _precision(estimate: Estimate, data: Dataset) -> Iterator[Finding]:
-    scale = data.scale
-    if not scale.low <= estimate.value <= scale.high:
-        yield REFUSE, "its value is off the scale"
-    largest = _MAX_HALF_WIDTH * scale.width
-    if not estimate.half_width <= largest:  # NaN included
-        yield REFUSE, f"its interval is wider than ± {largest:g}"
-    elif estimate.half_width > _GOOD_HALF_WIDTH * scale.width:
-        found = f"{estimate.half_width:.{scale.decimals}f}"
-        yield CAUTION, f"its interval is wide (± {found})"
-    labels = estimate.effective_labels
-    known = data.pool.label[data.pool.labelled]
-    is_binary = np.isin(known, (scale.low, scale.high)).all()
-    needed = _GOOD_BINARY_LABELS if is_binary else _GOOD_LABELS
-    if not estimate.n_own and labels is not None and labels < needed:
-        status = CAUTION if labels >= _MIN_LABELS else REFUSE
-        yield status, f"its labels come to {labels:.0f} ({needed} needed)"
-
-
-def raw_weight_findings(raw: WeightDiagnostics) -> Iterator[Finding]:
-    """Return what speaks against estimates by raw weights."""
-    yield from _concentration(
-        raw.ess / raw.n,
-        raw.top_share,
-        raw.coefficient_of_variation,
-        raw.share_near_zero,
-    )
-    if raw.tail_index is not None and raw.tail_index < _NO_VARIANCE:
-        status, lacks = (
-            (REFUSE, "mean") if raw.tail_index < _NO_MEAN else (CAUTION, "variance")
-        )
-        yield status, f"weights without a {lacks} (tail index {raw.tail_index:.2f})"
-
-
-def _calibrated_weights(
-    evidence: Evidence, raw: WeightDiagnostics, estimate: Estimate
-) -> Iterator[Finding]:
-    calibrated = evidence.calibrated
-    variation = float(calibrated.std() / calibrated.mean())
-    share = (estimate.ess or 0.0) / len(calibrated)
-    yield from _concentration(
-        share, top_share(calibrated), variation, raw.share_near_zero
-    )
-    if raw.ess < _MIN_EFFECTIVE_ROWS:
-        yield (
-            REFUSE,
-            f"raw weights come to {raw.ess:.2g} rows ({_MIN_EFFECTIVE_ROWS} needed)",
-        )
-    if raw.tail_index is not None and raw.tail_index < _NO_MEAN:
-        yield CAUTION, f"raw weights without a mean (tail index {raw.tail_index:.2f})"
-    if len(evidence.fresh):
-        reason = "weights miss the scores of its fresh draws by"
-        bias = diagnostics.imbalance(evidence)
-        yield from _bias(bias, estimate, reason, evidence.data.scale)
-
-
-def _coverage(raw: WeightDiagnostics) -> Iterator[Finding]:
-    covered = raw.target_coverage
-    if covered is not None and covered < _GOOD_COVERAGE:
-        status = REFUSE if covered < _MIN_COVERAGE else CAUTION
-        yield (
-            status,
-            f"only {_percent(covered)} of the logged answers are typical of it",
-        )
-
-
-def _transport(
-    checked: PolicyDiagnostics, estimate: Estimate, *, by_weights: bool
-) -> Iterator[Finding]:
-    """Check the residuals of labels of the policy's answers, beyond what is corrected."""
     if checked.audit.n < MIN_AUDIT:
         yield REPORT, "transport not checked"
         return
     with suppress(NotEstimableError):
-        bias = diagnostics.uncorrected_residual(checked.evidence, by_weights=by_weights)
+        by_weights = CALIBRATED_WEIGHTS in requires
+        bias = diagnostics.uncorrected_residual(evidence, by_weights=by_weights)
         reason = "labels of its answers are off the calibrated scores by"
-        yield from _bias(bias, estimate, reason, checked.evidence.data.scale)
+        yield from _bias(bias, estimate, reason, evidence.data.scale)
+
+
+def _weight_findings(
+    checked: PolicyDiagnostics,
+    raw: WeightDiagnostics,
+    estimate: Estimate,
+    requires: Sequence[str],
+) -> Iterator[Finding]:
+    if RAW_WEIGHTS in requires:
+        yield from raw_weight_findings(raw)
+    if FRESH_DRAWS in requires:
+        return
+    covered = raw.target_coverage
+    if covered is not None and covered < _GOOD_COVERAGE:
+        typical = f"only {_percent(covered)} of the logged answers are typical of it"
+        yield REFUSE if covered < _MIN_COVERAGE else CAUTION, typical
+    if CALIBRATED_WEIGHTS in requires:
+        evidence, calibrated = checked.evidence, checked.evidence.calibrated
+        share = (estimate.ess or 0.0) / len(calibrated)
+        variation = float(calibrated.std() / calibrated.mean())
+        top, near_zero = top_share(calibrated), raw.share_near_zero
+        yield from _concentration(share, top, variation, near_zero)
+        if raw.ess < _MIN_EFFECTIVE_ROWS:
+            needed = f"({_MIN_EFFECTIVE_ROWS} needed)"
+            yield REFUSE, f"raw weights come to {raw.ess:.2g} rows {needed}"
+        if raw.tail_index is not None and raw.tail_index < _NO_MEAN:
+            index = f"(tail index {raw.tail_index:.2f})"
+            yield CAUTION, f"raw weights without a mean {index}"
+        if len(evidence.fresh):
+            reason = "weights miss the scores of its fresh draws by"
+            bias = diagnostics.imbalance(evidence)
+            yield from _bias(bias, estimate, reason, evidence.data.scale)
+
+
+def raw_weight_findings(raw: WeightDiagnostics) -> Iterator[Finding]:
+    """Return what speaks against estimates by raw weights."""
+    share, variation = raw.ess / raw.n, raw.coefficient_of_variation
+    yield from _concentration(share, raw.top_share, variation, raw.share_near_zero)
+    if raw.tail_index is not None and raw.tail_index < _NO_VARIANCE:
+        has_mean = raw.tail_index >= _NO_MEAN
+        lacks = "variance" if has_mean else "mean"
+        reason = f"weights without a {lacks} (tail index {raw.tail_index:.2f})"
+        yield CAUTION if has_mean else REFUSE, reason
 
 
 def _concentration(
@@ -212,16 +159,44 @@ def _concentration(
         yield REFUSE, f"5 % of the rows hold {_percent(top)} of the weight"
 
 
+def _precision_findings(
+    checked: PolicyDiagnostics, estimate: Estimate, requires: Sequence[str]
+) -> Iterator[Finding]:
+    """Check value, interval and labels, and whether the calibration is borrowed.
+
+    An estimate by the score alone takes a score to mean the same for every policy.
+    """
+    evidence, data = checked.evidence, checked.evidence.data
+    scale, half_width = data.scale, estimate.half_width
+    is_own = evidence.is_logging_policy or RAW_WEIGHTS in requires
+    if not (is_own or estimate.n_own):
+        transport = checked.audit.status.replace("_", " ")
+        lenders = f"{', '.join(data.lenders)} (transport {transport})"
+        yield CAUTION, f"borrows its calibration from {lenders}"
+    if not scale.low <= estimate.value <= scale.high:
+        yield REFUSE, "its value is off the scale"
+    largest = _MAX_HALF_WIDTH * scale.width
+    if not half_width <= largest:  # NaN included
+        yield REFUSE, f"its interval is wider than ± {largest:g}"
+    elif half_width > _GOOD_HALF_WIDTH * scale.width:
+        yield CAUTION, f"its interval is wide (± {half_width:.{scale.decimals}f})"
+    known = data.pool.label[data.pool.labelled]
+    is_binary = np.isin(known, (scale.low, scale.high)).all()
+    needed = _GOOD_BINARY_LABELS if is_binary else _GOOD_LABELS
+    labels = estimate.effective_labels
+    if not estimate.n_own and labels is not None and labels < needed:
+        status = CAUTION if labels >= _MIN_LABELS else REFUSE
+        yield status, f"its labels come to {labels:.0f} ({needed} needed)"
+
+
 def _bias(
     bias: Estimate, estimate: Estimate, reason: str, scale: Scale
 ) -> Iterator[Finding]:
     half_width, digits = bias.half_width_at(0.99), scale.decimals + 1
     if abs(bias.value) > max(half_width, _ROUNDING * scale.width):
         status = REFUSE if abs(bias.value) > estimate.half_width / 2 else CAUTION
-        yield (
-            status,
-            f"{reason} {bias.value:+.{digits}f} ± {half_width:.{digits}f} (99 %)",
-        )
+        size = f"{bias.value:+.{digits}f} ± {half_width:.{digits}f} (99 %)"
+        yield status, f"{reason} {size}"
 
 
 def _percent(share: float) -> str:

@@ -28,7 +28,7 @@ from pydantic import Field
 from elo_exp.arrays import Array
 from elo_exp.files import write_whole
 from elo_exp.oracle.calibration import calibrate
-from elo_exp.oracle.data import Dataset, Rows, Truth, changed, subset, with_labels
+from elo_exp.oracle.data import Dataset, Rows, Truth, changed, sample
 from elo_exp.oracle.estimates import HEADLINE, Estimator, Options, analyse
 from elo_exp.oracle.gates import CAUTION, REFUSE, STATUSES
 from elo_exp.progress import track
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 # monotone: by the score; two_stage: by oracle.covariates, too; judge: its scores for labels
 Calibration = Literal["monotone", "two_stage", "judge"]
-FIELDS = ("status", "value", "half_width", "effective_labels")
+FIELDS = ("status", "value", "half_width")
 _SIZES = (250, 500, 1000, 2000, 3000, 5000)  # prompts
 _SEEDS = 50
 _SMALL = 250  # prompts: of fewer, an eighth, a quarter, a half and all are drawn
@@ -100,12 +100,8 @@ class Cell:
 
     def draw(self, data: Dataset) -> Dataset:
         """Draw prompts without replacement, and keep a random share of the logged labels."""
-        rng = np.random.default_rng(
-            (self.size, round(1e6 * self.label_share), self.seed)
-        )
-        drawn = subset(data, rng.permutation(len(data.prompts))[: self.size])
-        order = rng.permutation(len(drawn.logged))
-        return with_labels(drawn, order < round(self.label_share * len(order)))
+        seed = (self.size, round(1e6 * self.label_share), self.seed)
+        return sample(data, self.size, self.label_share, np.random.default_rng(seed))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +129,7 @@ class Grid:
 
     def run(self) -> None:
         """Estimate all cells that have no file. Raises UserError where none could be."""
-        by_variance = self.options.by_variance
-        calibrate(self.data.logged, n_folds=self.data.n_folds, by_variance=by_variance)
+        calibrate(self.data.logged, by_variance=self.options.by_variance)
         todo = [cell for cell in self.cells if not (self.folder / cell.file).exists()]
         logger.info(
             f"grid: {len(self.cells):,} draws, {len(self.cells) - len(todo):,} of them done "
@@ -174,9 +169,7 @@ class Grid:
                 found[at][0] = max(STATUSES.index(row.status), least)
                 known = analysis.unfiltered.get((row.policy, row.estimator))
                 if known is not None:
-                    labels = known.effective_labels
-                    numbers = known.value, known.half_width, labels
-                    found[at][1:] = np.array(numbers, dtype=float)
+                    found[at][1:] = known.value, known.half_width
         return found
 
     def read(self) -> dict[tuple[int, float], Array]:

@@ -50,7 +50,7 @@ def score(grid: Grid) -> list[Row]:
             enumerate(grid.names),
             {ALL: slice(None), **by_policy}.items(),
         ):
-            status, value, half_width, _ = np.moveaxis(found[:, i, own, j], -1, 0)
+            status, value, half_width = np.moveaxis(found[:, i, own, j], -1, 0)
             error = value - truth[own]
             estimator, _, weights = name.partition(" ")
             for label in (GIVEN, *STATUSES):

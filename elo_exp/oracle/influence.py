@@ -28,6 +28,7 @@ from elo_exp.arrays import Array, Mask
 from elo_exp.oracle.calibration import Calibration
 from elo_exp.oracle.data import Rows
 from elo_exp.oracle.weights import effective_sample_size
+from elo_exp.ratings.leaderboard import t_quantile
 
 _MAX_EPSILON = 250.0
 
@@ -55,14 +56,7 @@ class Estimate:
         return self.half_width_at(0.95)
 
     def half_width_at(self, level: float) -> float:
-        return t_quantile(self.degrees_of_freedom, level=level) * self.std_error
-
-
-def t_quantile(degrees_of_freedom: float, *, level: float = 0.95) -> float:
-    """Half-width of a Student's t interval, in standard errors."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees_of_freedom, (1 + level) / 2))
+        return float(t_quantile(self.degrees_of_freedom, level=level) * self.std_error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from elo_exp.arrays import Array, Index
+from elo_exp import arrays
+from elo_exp.arrays import Array
 from elo_exp.data import bank
 from elo_exp.entrants.probe import ProbeEntrant, Style
 from elo_exp.files import write_json, write_jsonl
@@ -54,43 +56,32 @@ def write(
     logp = {name: _log_shares(shares, tilt) for name, shares in _SHARES.items()}
     prompt = np.repeat(np.arange(len(prompts)), _N_DRAWS)
     logging_policy, *targets = _SHARES
-
-    def rows(policy: str) -> tuple[Index, list[dict[str, Any]]]:
-        chances = np.exp(logp[policy][prompt]).cumsum(axis=1)
-        chosen = (chances < rng.random((len(prompt), 1))).sum(axis=1)
-        chosen = np.minimum(chosen, len(_STYLES) + 1)
-        step = np.round(score[prompt, chosen] / _SCORE_STEP) * _SCORE_STEP
-        return chosen, [
-            {
-                "prompt_id": prompts[i].prompt_id,
-                "prompt": prompts[i].text,
-                "response": answers[i][k],
-                "policy": policy,
-                "judge_score": round(float(s), 2),
-                "draw_idx": n % _N_DRAWS,
-            }
-            for n, (i, k, s) in enumerate(zip(prompt, chosen, step, strict=True))
-        ]
-
-    chosen, logged = rows(logging_policy)
-    is_labelled = rng.random(len(logged)) < _LABELLED
-    for i, row in enumerate(logged):
-        at = prompt[i], chosen[i]
-        has_label = all_labelled or is_labelled[i]
-        row["oracle_label"] = float(label[at]) if has_label else None
-        row["total_logprob"] = float(logp[logging_policy][at])
-        row["target_logps"] = {name: float(logp[name][at]) for name in targets}
-    write_jsonl(folder / "logged.jsonl", logged)
-    for name in targets:
-        chosen, draws = rows(name)
-        for row, value in zip(draws, label[prompt, chosen].tolist(), strict=True):
-            if all_labelled:
-                row["oracle_label"] = value
-        write_jsonl(folder / "fresh" / f"{name}.jsonl", draws)
-    truth = {}
     for name in _SHARES:
-        value = (np.exp(logp[name]) * label).sum(axis=1).mean()
-        truth[name] = {"mean": float(value), "std_error": 0.0}
+        chances = np.exp(logp[name][prompt]).cumsum(axis=1)
+        chosen = (chances < rng.random((len(prompt), 1))).sum(axis=1)
+        at = prompt, np.minimum(chosen, len(_STYLES) + 1)
+        is_logging = name == logging_policy
+        logprobs: dict[str, Any] = {}
+        labelled = np.full(len(prompt), all_labelled)
+        if is_logging:
+            labelled |= rng.random(len(prompt)) < _LABELLED
+            by_policy = {target: logp[target][at] for target in targets}
+            logprobs["total_logprob"] = logp[name][at]
+            logprobs["target_logps"] = arrays.rows(**by_policy)
+        rows = arrays.rows(
+            prompt_id=[prompts[i].prompt_id for i in prompt],
+            prompt=[prompts[i].text for i in prompt],
+            response=answers[at],
+            policy=name,
+            judge_score=np.round(np.round(score[at] / _SCORE_STEP) * _SCORE_STEP, 2),
+            draw_idx=np.arange(len(prompt)) % _N_DRAWS,
+            oracle_label=np.where(labelled, label[at], np.nan),
+            **logprobs,
+        )
+        file = "logged.jsonl" if is_logging else f"fresh/{name}.jsonl"
+        write_jsonl(folder / file, rows)
+    value = {name: (np.exp(lp) * label).sum(axis=1).mean() for name, lp in logp.items()}
+    truth = {name: {"mean": float(v), "std_error": 0.0} for name, v in value.items()}
     return {
         "logged": folder / "logged.jsonl",
         "fresh_dir": folder / "fresh",
@@ -98,34 +89,27 @@ def write(
     }
 
 
-def _answers(prompts: Sequence[Prompt], bank_path: Path) -> list[list[str]]:
-    """Six answers to each prompt."""
-    by_style = [
+def _answers(prompts: Sequence[Prompt], bank_path: Path) -> NDArray[np.object_]:
+    """(prompts, answers) texts: those of the probes, the question and a refusal."""
+    probes = [
         ProbeEntrant(
             entrant_id=style,
             style=style,
             lapse_style=style,
             lapse_rate=0.0,
             bank_path=str(bank_path),
-        ).generate(prompts)
+        )
         for style in _STYLES
     ]
-    return [
-        [
-            *(made.response_text for made in probes),
-            f"Certainly. {prompt.text}",
-            _REFUSAL,
-        ]
-        for prompt, *probes in zip(prompts, *by_style, strict=True)
-    ]
-
-
-_REFUSAL = "I cannot say."
+    columns = [[r.response_text for r in probe.generate(prompts)] for probe in probes]
+    columns.append([f"Certainly. {prompt.text}" for prompt in prompts])
+    columns.append(["I cannot say."] * len(prompts))
+    return np.array(columns, dtype=object).T
 
 
 def _values(
     prompts: Sequence[Prompt],
-    answers: Sequence[Sequence[str]],
+    answers: NDArray[np.object_],
     *,
     shows_reference: bool,
 ) -> Array:

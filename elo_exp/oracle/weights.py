@@ -6,13 +6,18 @@ Letters: n logged rows; c candidate curves.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from elo_exp.arrays import Array
-from elo_exp.oracle.calibration import CrossFit, IsotonicFit, fit_isotonic
-from elo_exp.oracle.data import Rows
+from elo_exp.oracle.calibration import (
+    CrossFit,
+    Curve,
+    IsotonicFit,
+    by_score,
+    fit_isotonic,
+)
+from elo_exp.oracle.data import N_FOLDS, Rows
 
 MAX_WEIGHT = 100.0  # of raw weights of mean one that correct an estimate
 MAX_LOG_RATIO = 300.0  # nats: larger weights, squared, are no finite number
@@ -103,44 +108,27 @@ def target_coverage(
     return float(np.mean(surprisal <= limit))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightCurve:
-    """The expected weight as a function of the score: a mixture of monotone curves."""
-
-    curves: tuple[IsotonicFit, ...]
-    mixture: Array  # (c,) sums to one
-
-    def __call__(self, rows: Rows) -> Array:
-        return np.asarray(self.mixture @ [curve(rows.score) for curve in self.curves])
-
-    def gradient(self, rows: Rows, u: Array) -> Array:
-        return np.asarray(
-            self.mixture @ [curve.gradient(rows.score, u) for curve in self.curves]
-        )
-
-
-def calibrate_weights(hajek: Array, rows: Rows, *, n_folds: int) -> CrossFit:
+def calibrate_weights(hajek: Array, rows: Rows) -> CrossFit:
     """Fit weights (n,) of mean one as functions of the score, without each fold in turn (SIMCal).
 
     A rising and a falling isotonic curve are mixed to come closest to the raw weights. The
     published SIMCal minimises the variance instead, which selects the flatter curve whatever the
     truth, and biases estimates towards the logging policy: docs/oracle.md has the numbers.
     """
-    outside = [rows.fold != k for k in range(n_folds)]
+    outside = [rows.fold != k for k in range(N_FOLDS)]
     return CrossFit(
         rows=rows,
         curves=tuple(_fit_curve(rows.score[some], hajek[some]) for some in outside),
     )
 
 
-def _fit_curve(score: Array, hajek: Array) -> WeightCurve:
-    curves = rising_and_falling(score, hajek)
-    residuals = np.stack([curve(score) - hajek for curve in curves])
+def _fit_curve(score: Array, hajek: Array) -> Curve:
+    fits = rising_and_falling(score, hajek)
+    residuals = np.stack([fit(score) - hajek for fit in fits])
     squares = residuals @ residuals.T / len(score)
     ridge = RIDGE * float(np.trace(squares)) + RIDGE
-    return WeightCurve(
-        curves=curves, mixture=minimum_variance_mixture(squares, ridge=ridge)
-    )
+    mixture = minimum_variance_mixture(squares, ridge=ridge)
+    return Curve(fits=fits, mixture=mixture, index=by_score)
 
 
 def rising_and_falling(x: Array, y: Array) -> tuple[IsotonicFit, IsotonicFit]:

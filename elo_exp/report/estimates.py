@@ -12,15 +12,16 @@ import numpy as np
 
 from elo_exp.console import text_table
 from elo_exp.files import write_csv, write_json
-from elo_exp.oracle.collection import LoggedData, PolicySummary
+from elo_exp.oracle.collection import LoggedData
 from elo_exp.oracle.data import Truth
-from elo_exp.oracle.estimates import Analysis, PolicyEstimate
+from elo_exp.oracle.estimates import Analysis, PolicyEstimate, label_budget
 from elo_exp.oracle.gates import REFUSE, STATUSES
 from elo_exp.oracle.weights import EXTREME
 from elo_exp.records import Plot
 from elo_exp.report.page import render, template
 
 _MAX_EXTREME = 50  # extreme weights listed for each policy
+_BUDGETED = ("direct", "dr_cpo")  # estimators whose label budget is reported
 
 
 def write(run_dir: Path, analysis: Analysis) -> list[Path]:
@@ -28,7 +29,7 @@ def write(run_dir: Path, analysis: Analysis) -> list[Path]:
     documents: dict[str, Any] = {
         "estimates.json": [estimate.to_dict() for estimate in analysis.estimates],
         "weight_diagnostics.json": diagnostics(analysis),
-        "label_budget.json": [budget.to_dict() for budget in analysis.budgets],
+        "label_budget.json": budgets(analysis),
     }
     if not analysis.options.compat:
         found = analysis.comparison
@@ -39,6 +40,23 @@ def write(run_dir: Path, analysis: Analysis) -> list[Path]:
     return [
         *(write_json(run_dir / name, document) for name, document in documents.items()),
         write_csv(run_dir / "extreme_weights.csv", list(extreme_weights(analysis))),
+    ]
+
+
+def budgets(analysis: Analysis) -> list[dict[str, Any]]:
+    """Return the labels that intervals of the chosen half-widths take."""
+    return [
+        {
+            "policy": policy,
+            "estimator": name,
+            **label_budget(
+                estimate,
+                analysis.options.half_widths,
+                max_labels=len(analysis.data.pool),
+            ),
+        }
+        for (policy, name), estimate in analysis.unfiltered.items()
+        if name in _BUDGETED
     ]
 
 
@@ -59,7 +77,7 @@ def influences(analysis: Analysis) -> dict[str, Any]:
 def diagnostics(analysis: Analysis) -> dict[str, Any]:
     """All diagnostics that the statuses were decided by."""
     calibration = analysis.calibration
-    labelled, curve = calibration.rows, calibration.full.fit
+    labelled, (curve,) = calibration.rows, calibration.full.fits
     residual = labelled.label - calibration(labelled)
     return {
         "policies": {
@@ -156,7 +174,7 @@ def page(
     *,
     title: str,
     manifest: Mapping[str, Any],
-    collected: Sequence[PolicySummary] = (),
+    collected: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Return the whole report as one HTML file.
 
@@ -175,7 +193,11 @@ def page(
         data=analysis.data,
         truth=truth,
         leading=[_leading(p, analysis.of(p)) for p in analysis.data.policies],
-        budgets=[b for b in analysis.budgets if (b.policy, b.estimator) not in refused],
+        budgets=[
+            budget
+            for budget in budgets(analysis)
+            if (budget["policy"], budget["estimator"]) not in refused
+        ],
         collected=collected,
     )
 

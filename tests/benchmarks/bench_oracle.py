@@ -105,9 +105,7 @@ def show_peer(python: str) -> bool:
     with tempfile.TemporaryDirectory() as name:
         write(data(FULL), Path(name))
         start = time.process_time()
-        found = read_dataset(
-            f"{name}/logged.jsonl", fresh_dir=f"{name}/fresh", n_folds=5, seed=42
-        )
+        found = read_dataset(f"{name}/logged.jsonl", fresh_dir=f"{name}/fresh", seed=42)
         reading = time.process_time() - start
         ran = subprocess.run(
             [python, "-c", _PEER, name, *PEERS.values()],
