@@ -11,23 +11,12 @@ from elo_exp.experiments.oracle import Oracle
 from elo_exp.store.usage import Usage
 from tests.experiments import opened, printed
 
-POLICIES = (
-    "tiny_base",
-    "tiny_clone",
-    "tiny_unhelpful",
-    "tiny_premium",
-    "tiny_parallel_universe_prompt",
-)
-N_PROMPTS = 93  # of the bank, those with a reference
-N_LABELS, N_PROBES = 46, 23  # a half and a quarter of them
-
 
 def small(*policies: str) -> list[str]:
     """These policies, with short answers made all at once."""
-    names = policies or POLICIES
-    short = ("max_new_tokens=8", f"batch_size={N_PROMPTS}")
-    made = [f"entrant.{name}.{setting}" for name in names for setting in short]
-    return [f"entrant=[{','.join(names)}]", *made]
+    short = ("max_new_tokens=8", "batch_size=93")
+    made = [f"entrant.{name}.{setting}" for name in policies for setting in short]
+    return [f"entrant=[{','.join(policies)}]", *made]
 
 
 @contextmanager

@@ -14,8 +14,7 @@ import pytest
 from elo_exp.files import write_jsonl
 from elo_exp.oracle.data import Dataset, Truth, read_dataset, take_truth
 from elo_exp.oracle.estimates import analyse
-from elo_exp.oracle.grid import FIELDS, Cell, Grid, GridSettings
-from elo_exp.oracle.grid_scores import ALL, score
+from elo_exp.oracle.grid import ALL, FIELDS, Cell, Grid, GridSettings, score
 from elo_exp.records import UserError
 from tests.commands import Ran, attempt, run, start
 from tests.oracle_simulation import OPTIONS, World, estimators, several, write
@@ -84,25 +83,13 @@ def test_truth_is_the_mean_label_by_prompt_and_enters_no_estimate():
         take_truth(data)
 
 
-@pytest.mark.parametrize("mode", ["monotone", "judge"])
-def test_a_cell_has_the_numbers_of_an_ordinary_run(
-    folder: Path, tmp_path: Path, mode: str
-):
+def test_a_cell_has_the_numbers_of_an_ordinary_run(folder: Path, tmp_path: Path):
     """The draw written to files, read again and analysed, each kind of weights on its own."""
     grid = grid_of(folder, tmp_path)
     cell = Cell(size=200, label_share=0.5, seed=1)
     again = read(write(cell.draw(grid.data), tmp_path / "drawn"))
     assert (len(again.prompts), again.n_labels) == (200, 100)
-    found = grid.estimate(cell)[0 if mode == "monotone" else 1]
-    if mode == "judge":
-        logged = dataclasses.replace(again.logged, label=again.logged.score)
-        fresh = {
-            p: dataclasses.replace(r, label=r.score) for p, r in again.fresh.items()
-        }
-        again = dataclasses.replace(again, logged=logged, fresh=fresh)
-        direct = found[:, grid.names.index("direct"), 1]
-        means = [again.fresh[policy].score.mean() for policy in SHIFTS]
-        assert direct == pytest.approx(means)
+    found, by_judge = grid.estimate(cell)
     n_compared = 0
     for kind in AXES.weights:
         analysis = analyse(again, _by(kind), OPTIONS)
@@ -113,6 +100,8 @@ def test_a_cell_has_the_numbers_of_an_ordinary_run(
             assert cells[1:] == pytest.approx(expected, abs=1e-9)
             n_compared += 1
     assert n_compared == 2 * 2 * 9
+    means = [again.fresh[policy].score.mean() for policy in SHIFTS]
+    assert by_judge[:, grid.names.index("direct"), 1] == pytest.approx(means)
 
 
 def _by(kind: str):
@@ -132,8 +121,11 @@ def test_a_cell_with_too_few_labels_is_refused_whole(folder: Path, tmp_path: Pat
 
 
 def test_scores_by_hand(folder: Path, tmp_path: Path):
-    """Two draws of 100 prompts: one policy is refused once, and enters no mean."""
-    cells = [Cell(size=100, label_share=0.5, seed=seed) for seed in (0, 1)]
+    """Two draws: one policy is refused once, and enters no mean.
+
+    Of more than half of the file no interval is scored.
+    """
+    cells = [Cell(size=200, label_share=0.5, seed=seed) for seed in (0, 1)]
     grid = dataclasses.replace(
         grid_of(folder, tmp_path),
         truth={"near": Truth(mean=0.6), "far": Truth(mean=0.4)},
@@ -157,32 +149,17 @@ def test_scores_by_hand(folder: Path, tmp_path: Path):
     assert given["mae"] == pytest.approx(0.05)
     assert given["coverage"] == pytest.approx(2 / 3)
     assert given["interval_score"] == pytest.approx((0.1 + 40 * 0.05 + 0.2 + 0.2) / 3)
-    assert (given["pairwise_accuracy"], given["kendall_tau"], given["top_1"]) == (
-        1,
-        1,
-        1,
-    )
+    names = ("pairwise_accuracy", "kendall_tau", "top_1")
+    assert [given[name] for name in names] == [1, 1, 1]
     refused = rows["far", "refuse"]
-    assert (refused["n"], refused["share"], refused["rmse"]) == (
-        1,
-        0.5,
-        pytest.approx(0.5),
-    )
+    assert (refused["n"], refused["share"]) == (1, 0.5)
+    assert refused["rmse"] == pytest.approx(0.5)
     assert rows["near", "caution"]["bias"] == pytest.approx(-0.05)
     assert ("near", "refuse") not in rows
-
-
-def test_intervals_are_scored_for_samples_of_up_to_half_of_the_file(
-    folder: Path, tmp_path: Path
-):
-    grid = grid_of(folder, tmp_path)
-    cells = [Cell(size=size, label_share=0.5, seed=0) for size in (200, 201)]
-    grid = dataclasses.replace(grid, cells=cells)
-    grid.run()
-    known = {
-        (row["size"], row["coverage"] is None) for row in score(grid) if row["rmse"]
-    }
-    assert known == {(200, False), (201, True)}
+    large = dataclasses.replace(cells[0], size=201)
+    np.save(tmp_path / large.file, np.load(tmp_path / cells[0].file))
+    first = score(dataclasses.replace(grid, cells=[large]))[0]
+    assert (first["rmse"] > 0, first["coverage"]) == (True, None)
 
 
 # The command

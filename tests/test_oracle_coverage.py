@@ -14,7 +14,6 @@ from elo_exp.oracle.gates import REFUSE, decide
 from tests.data import shipped
 from tests.oracle_simulation import NAMES, ROBUST, World, evidence_of
 
-BOTH = ("dr_cpo", "direct")
 WORLDS = [  # a score means the same for both policies; for a hump no rising curve fits
     World(judge=judge, labelled=labelled, shift=shift, style=style)
     for judge in ("linear", "curved", "hump")
@@ -69,39 +68,6 @@ def _tally(refused: np.ndarray, error: np.ndarray, half_width: np.ndarray) -> Ta
         half_width=float(half_width.mean()),
         coverage=float(covers.mean()) if len(covers) else math.nan,
     )
-
-
-@pytest.mark.parametrize(
-    ("world", "n_runs", "names"),
-    [
-        (World(), 60, BOTH),
-        (HUMP, 20, BOTH),
-        # Far apart, a label for every answer: errors of the weights leave residuals behind.
-        (World(judge="hump", labelled=1.0, shift=0.8, style=1.2), 60, ("dr_cpo",)),
-    ],
-)
-def test_direct_and_doubly_robust_intervals_cover_the_truth(
-    world: World, n_runs: int, names: Sequence[str]
-):
-    """95 % of them; three standard errors of that are allowed."""
-    for t in tallies(world, n_runs, names).values():
-        assert t.refused < 0.5
-        assert t.coverage > 0.95 - 3 * math.sqrt(0.05 * 0.95 / n_runs)
-        assert abs(t.bias) < t.half_width / 3
-
-
-def test_an_overrated_policy_is_refused_and_its_own_labels_correct_the_estimate():
-    for t in tallies(DISLIKED, 15, BOTH).values():
-        assert t.bias > 2 * t.half_width
-        assert t.refused > 0.9
-    corrected = tallies(CORRECTED, 15, BOTH)
-    assert corrected["direct"].refused == 0
-    assert abs(corrected["direct"].bias) < corrected["direct"].half_width / 2
-    assert corrected["dr_cpo"].refused > 0.9
-
-
-def test_a_policy_whose_answers_the_logs_do_not_hold_is_refused_by_every_estimator():
-    assert all(t.refused == 1 for t in tallies(APART, 4).values())
 
 
 @pytest.mark.slow

@@ -97,16 +97,10 @@ def test_a_prompt_without_an_id_is_named_by_its_text(tmp_path: Path):
     [
         ({"target_logps": ...}, "has no field 'target_logps' (found prompt_id, policy"),
         ({"total_logprob": 12.5}, "total_logprob: found 12.5. Input should be less than"),
-        ({"target_logps": {"clone": 0.2}}, "target_logps.clone: found 0.2. Input should"),
-        ({"total_logprob": float("nan")}, "total_logprob: found nan."),
         ({"total_logprob": "-10"}, "total_logprob: found '-10'."),
-        ({"target_logps": {}}, "target_logps: found {}."),
-        ({"oracle_label": "good"}, "oracle_label: found 'good'."),
         ({"oracle_label": 7}, "oracle_label: found 7. Expected a number from 0 to 1. Declare"),
-        ({"judge_score": None}, "judge_score: found None."),
         ({"judge_score": True}, "judge_score: found True."),
         ({"judge_score_variance": -1}, "judge_score_variance: found -1."),
-        ({"draw_idx": 0.5}, "draw_idx: found 0.5."),
         ({"policy": "other"}, "policy is 'other'. Expected 'base', as in"),
         ({"prompt_id": ...}, "has neither prompt_id nor prompt."),
         ({"prompt_id": "p0"}, "repeats prompt 'p0', draw_idx 0 of "),
@@ -158,15 +152,6 @@ def test_draws_of_another_policy_and_empty_files_are_refused(tmp_path: Path):
     path = written(tmp_path, name="clone.jsonl")
     with pytest.raises(UserError, match=f"{path}: is empty"):
         read(tmp_path, *many(), fresh_dir=tmp_path)
-
-
-def test_the_truth_is_a_mean_for_each_policy(tmp_path: Path):
-    truth = {"clone": {"mean": 0.7, "n": 500, "std_error": 0.01}}
-    path = written(tmp_path, truth, name="truth.json")
-    assert read_truth(path)["clone"].std_error == 0.01
-    for wrong in ({"clone": 0.7}, {"clone": {"mean": "7"}}, "no object"):
-        with pytest.raises(UserError, match='Expected {"policy": {"mean": 0.7,'):
-            read_truth(written(tmp_path, wrong, name="truth.json"))
 
 
 # Columns

@@ -17,7 +17,6 @@ import pytest
 from elo_exp import pipeline
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.records import Item, UserError
-from elo_exp.store.admin import Filter, count
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
 from tests import openai_server
@@ -123,23 +122,6 @@ def test_a_model_that_takes_no_schema_says_its_score_in_the_last_line():
     with AnthropicServer(outcomes=model) as server:
         made = claude(server.url, "claude", model="claude-haiku-4-5")
         assert score(made)[0] == TENTHS
-
-
-def test_judge_and_oracle_in_one_process_keep_their_own_caps_and_name_their_own_settings():
-    singly: dict[str, Any] = {"transport": "messages", "concurrency": 1}
-    with AnthropicServer(outcomes=model, thinking_tokens=1000) as server:
-        score(claude(server.url, "haiku", **singly, budget_usd=2.0), 10)
-        oracle = claude(server.url, **singly, budget_usd=0.15, expected_output_tokens=1)
-        oracle.budget_setting = "oracle.budget_usd"
-        words = r"^oracle\.budget_usd: \$0\.\d\d of \$0\.15 are spent, and the next"
-        with pytest.raises(UserError, match=words):
-            score(oracle, 10)
-        score(claude(server.url, "haiku", **singly, budget_usd=0.0), 10)
-    with Store(STORE) as store:
-        paid = {held.source: held for held in count(store, Filter(rubric="usefulness"))}
-    assert paid["claude-haiku-5-5"].n == 10
-    assert 0 < paid["claude-opus-5-5"].n < 10
-    assert 0 < paid["claude-opus-5-5"].dollars <= 0.15
 
 
 def test_a_plan_beyond_the_oracles_cap_is_refused_in_its_words():
