@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from elo_exp.oracle.anchored import borrowed, corrected_mean
 from elo_exp.oracle.diagnostics import MIN_AUDIT
 from elo_exp.oracle.evidence import FRESH_DRAWS, Evidence
 from elo_exp.oracle.influence import Estimate
@@ -29,6 +28,6 @@ class Direct:
         fresh = evidence.fresh
         n_own = int(fresh.labelled.sum())
         if n_own < MIN_AUDIT:
-            return borrowed(evidence)
+            return evidence.borrowed()
         weight = np.where(fresh.labelled, evidence.draw_weights, 0.0)
-        return corrected_mean(evidence, fresh, weight, n_own=n_own)
+        return evidence.corrected_mean(fresh, weight, n_own=n_own)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -44,12 +45,10 @@ from elo_exp.oracle.data import (
     take_truth,
 )
 from elo_exp.oracle.estimates import Analysis, Options, analyse
-from elo_exp.oracle.grid import Grid, GridSettings
-from elo_exp.oracle.grid_scores import ALL, GIVEN, score
+from elo_exp.oracle.grid import ALL, GIVEN, Grid, GridSettings, score
 from elo_exp.oracle.prompts import sample_arena, sample_bank, shuffled, usable
-from elo_exp.records import Plot, Prompt, UserError, fingerprint, one_of
-from elo_exp.report import estimates as estimates_report
-from elo_exp.report import grid_report
+from elo_exp.records import Prompt, UserError, fingerprint, one_of
+from elo_exp.report import oracle as oracle_report
 from elo_exp.report.page import render
 from elo_exp.store.store import Store
 from elo_exp.types import (
@@ -290,7 +289,7 @@ class Oracle(Judged):
         )
         grid.run()
         rows = score(grid)
-        found = grid_report.summary(rows)
+        found = oracle_report.grid_summary(rows)
         summary = {
             **settings,
             "grid": vars(self.grid),
@@ -299,15 +298,15 @@ class Oracle(Judged):
         }
         return Report(
             headline=[*found["headline"].values()][-1][GIVEN]["rmse"] or math.nan,
-            text=grid_report.text(found),
+            text=oracle_report.grid_text(found),
             facts={"policies": list(data.policies), "is_simulated": self.is_simulated},
             artifacts=[
                 write_csv(context.run_dir / "grid.csv", rows),
                 write_json(context.run_dir / "grid.json", summary),
             ],
-            metrics=grid_report.metrics(found),
+            metrics=oracle_report.grid_metrics(found),
             tables={"grid": [row for row in rows if row["policy"] == ALL]},
-            figures=lambda: _grid_figures(rows, found["calibration"]),
+            figures=lambda: _figures().grid_plots(rows, found["calibration"]),
             page=lambda title, manifest, plots: render(
                 "grid", plots, title=title, manifest=manifest, truth=truth, found=found
             ),
@@ -544,40 +543,28 @@ def report(
         "n_draws": {policy: len(draws) for policy, draws in data.fresh.items()},
         "n_probe": {policy: len(draws) for policy, draws in data.probe.items()},
     }
-    text = estimates_report.table(analysis, truth)
     if collected:
         facts["collection"] = collected.info
-        text = f"{estimates_report.collected_table(collected)}\n{text}"
+    shown = oracle_report.context(analysis, truth, collected)
     return Report(
-        headline=estimates_report.headline(analysis, truth),
-        text=text,
+        headline=oracle_report.headline(analysis, truth),
+        text=oracle_report.text(shown),
         facts=facts,
-        artifacts=estimates_report.write(run_dir, analysis),
-        metrics=estimates_report.metrics(analysis, truth),
+        artifacts=oracle_report.write(run_dir, analysis),
+        metrics=oracle_report.metrics(analysis, truth),
         tables={
             "estimates": [estimate.to_dict() for estimate in analysis.estimates],
             "differences": [d.to_dict() for d in analysis.comparison.differences],
         },
-        figures=lambda: _figures(analysis, truth),
-        page=lambda title, manifest, figures: estimates_report.page(
-            analysis,
-            truth,
-            figures,
-            title=title,
-            manifest=manifest,
-            collected=collected.info["policies"] if collected else (),
+        figures=lambda: _figures().plots(analysis, truth),
+        page=lambda title, manifest, plots: render(
+            "oracle", plots, title=title, manifest=manifest, **shown
         ),
     )
 
 
-def _grid_figures(rows: Sequence[dict[str, Any]], calibration: str) -> Sequence[Plot]:
-    from elo_exp.figures import grid
-
-    at = {"calibration": calibration, "policy": ALL, "status": GIVEN}
-    return grid.plots([row for row in rows if at.items() <= row.items()])
-
-
-def _figures(analysis: Analysis, truth: Mapping[str, Truth]) -> Sequence[Plot]:
+def _figures() -> ModuleType:
+    """Import Matplotlib where figures are wanted."""
     from elo_exp.figures import oracle
 
-    return oracle.plots(analysis, truth)
+    return oracle

@@ -10,18 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from elo_exp.arrays import Array
 from elo_exp.oracle import weights
-from elo_exp.oracle.data import Rows
 from elo_exp.oracle.diagnostics import MIN_AUDIT, MIN_LABELS, PolicyDiagnostics
-from elo_exp.oracle.evidence import (
-    FRESH_DRAWS,
-    RAW_WEIGHTS,
-    Evidence,
-    NotEstimableError,
-)
+from elo_exp.oracle.evidence import FRESH_DRAWS, RAW_WEIGHTS
 from elo_exp.oracle.gates import REFUSE, STATUSES, decide, raw_weight_findings
-from elo_exp.oracle.influence import Estimate, Term, clustered_error, linear_estimate
+from elo_exp.oracle.influence import Estimate, clustered_error
 from elo_exp.ratings.leaderboard import t_quantile
 
 OWN, WEIGHTS, BORROWED = "own labels", "raw weights", "borrowed calibration"
@@ -47,38 +40,6 @@ class Anchored:
     why: str = ""
 
 
-def corrected_mean(
-    evidence: Evidence, rows: Rows, weight: Array, *, n_own: int = 0
-) -> Estimate:
-    """Return the mean f(s) of the fresh draws plus the weighted mean of y - f(s) of these rows.
-
-    weight  (r,) of rows with a label, zero of others; scaled to sum to one
-    n_own   labels among them of the policy's own answers
-    """
-    calibration, fresh = evidence.calibration, evidence.fresh
-    if not len(fresh):
-        raise NotEstimableError("no fresh draws")
-    draws = Term(rows=fresh, value=evidence.fresh_value, on_score=evidence.draw_weights)
-    correction = Term(
-        rows=rows, value=calibration(rows), on_residual=weight / weight.sum()
-    )
-    is_probe = rows is not fresh and evidence.policy in evidence.data.probe
-    return linear_estimate(
-        [draws, correction],
-        calibration,
-        n_prompts=evidence.n_prompts,
-        n_own=n_own,
-        n_probe=n_own if is_probe else 0,
-    )
-
-
-def borrowed(evidence: Evidence) -> Estimate:
-    """Correct by logged labels, weighted so that their scores are distributed as the draws'."""
-    return corrected_mean(
-        evidence, evidence.calibration.rows, evidence.balancing_weights
-    )
-
-
 def anchored(checked: PolicyDiagnostics) -> Anchored:
     """Move the borrowed estimate d towards the anchor a: d + share (a - d).
 
@@ -93,7 +54,7 @@ def anchored(checked: PolicyDiagnostics) -> Anchored:
     is_alone = checked.overlap.refuses or evidence.data.logging_policy is None
     if is_alone and OWN in found:
         return Anchored(estimate=found[OWN], anchor=found[OWN], rests_on=OWN)
-    base = borrowed(evidence)
+    base = evidence.borrowed()
     if evidence.is_logging_policy:
         return Anchored(estimate=base, anchor=base, rests_on=OWN)
     if not found:
@@ -129,7 +90,7 @@ def _anchors(checked: PolicyDiagnostics) -> tuple[dict[str, Estimate], str]:
     evidence, found = checked.evidence, {}
     own, labelled = evidence.own, evidence.logged.labelled
     if len(own) >= MIN_AUDIT:
-        found[OWN] = corrected_mean(evidence, own, evidence.own_weights, n_own=len(own))
+        found[OWN] = evidence.corrected_mean(own, evidence.own_weights, n_own=len(own))
     why = f"{len(own)} of its own answers are labelled ({MIN_AUDIT} needed)"
     if checked.weights is None or not labelled.any():
         return found, f"{why}, and there are no weights"
@@ -141,7 +102,7 @@ def _anchors(checked: PolicyDiagnostics) -> tuple[dict[str, Estimate], str]:
         if status == REFUSE
     ]
     if effective >= MIN_LABELS and not refused:
-        found[WEIGHTS] = corrected_mean(evidence, evidence.logged[labelled], raw)
+        found[WEIGHTS] = evidence.corrected_mean(evidence.logged[labelled], raw)
     elif refused:
         why += f", and the logs tell too little ({refused[0]})"
     else:

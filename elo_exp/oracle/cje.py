@@ -113,7 +113,12 @@ class Published(Evidence):
             ridge = weights.RIDGE * float(np.trace(covariance)) / len(curves)
             mixture = weights.minimum_variance_mixture(covariance, ridge=ridge)
             mixed = mixture @ _candidates(curves, index[test])
-            found[test] = _capped(mixed, variance=float(np.var(mixture @ candidates)))
+            variance = float(np.var(mixture @ candidates))
+            if variance > _MAX_VARIANCE:  # shrink the weights towards one
+                size = math.sqrt(_MAX_VARIANCE / variance)
+                mixed = np.maximum(1.0 + size * (mixed - 1.0), _MIN_WEIGHT)
+                mixed /= mixed.mean()
+            found[test] = mixed
         return np.asarray(found / found.mean())
 
 
@@ -133,15 +138,6 @@ def _influences(candidates: Array, rewards: Array, inner: Index) -> Array:
         w = candidates[:, test]
         found[:, test] = (w * (rewards[test] - value) - value * (w - mean)) / mean
     return found
-
-
-def _capped(mixed: Array, *, variance: float) -> Array:
-    """Shrink weights towards one until the variance on the training rows is at the cap."""
-    if variance <= _MAX_VARIANCE:
-        return mixed
-    shrunk = 1.0 + math.sqrt(_MAX_VARIANCE / variance) * (mixed - 1.0)
-    shrunk = np.maximum(shrunk, _MIN_WEIGHT)
-    return np.asarray(shrunk / shrunk.mean())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,33 +170,32 @@ class Formula:
     def estimate(self, evidence: Evidence) -> Estimate:
         """Apply the formula; its error is CRV1 over clusters and the jackknife over folds."""
         p = Published(**{f.name: getattr(evidence, f.name) for f in fields(evidence)})
-        return _with_error(FORMULAS[self.name](p), p)
-
-
-def _with_error(parts: _Parts, p: Published) -> Estimate:
-    n = len(parts.influence)
-    clusters = np.arange(n) if parts.clusters is None else parts.clusters
-    _, cluster = np.unique(clusters, return_inverse=True)
-    total = np.bincount(cluster, parts.influence - parts.influence.mean())
-    g = len(total)
-    variance = g / (g - 1) * float(np.var(total)) * g / n**2
-    from_labels, degrees_of_freedom = 0.0, g - 1.0
-    if parts.clusters is None:
-        degrees_of_freedom = math.inf
-    elif not p.is_complete:
-        from_labels = (N_FOLDS - 1) * float(np.var(parts.held_out))
-        degrees_of_freedom = min(g, N_FOLDS) - 1.0
-    return Estimate(
-        value=parts.value,
-        std_error=math.sqrt(variance + from_labels),
-        degrees_of_freedom=degrees_of_freedom,
-        n=n,
-        influence=parts.influence,
-        influence_labels=np.zeros(n),
-        std_error_labels=math.sqrt(from_labels),
-        n_labels=len(p.calibration.rows),
-        ess=None if parts.used is None else weights.effective_sample_size(parts.used),
-    )
+        parts = FORMULAS[self.name](p)
+        n = len(parts.influence)
+        clusters = np.arange(n) if parts.clusters is None else parts.clusters
+        _, cluster = np.unique(clusters, return_inverse=True)
+        total = np.bincount(cluster, parts.influence - parts.influence.mean())
+        g = len(total)
+        variance = g / (g - 1) * float(np.var(total)) * g / n**2
+        from_labels, degrees_of_freedom = 0.0, g - 1.0
+        if parts.clusters is None:
+            degrees_of_freedom = math.inf
+        elif not p.is_complete:
+            from_labels = (N_FOLDS - 1) * float(np.var(parts.held_out))
+            degrees_of_freedom = min(g, N_FOLDS) - 1.0
+        return Estimate(
+            value=parts.value,
+            std_error=math.sqrt(variance + from_labels),
+            degrees_of_freedom=degrees_of_freedom,
+            n=n,
+            influence=parts.influence,
+            influence_labels=np.zeros(n),
+            std_error_labels=math.sqrt(from_labels),
+            n_labels=len(p.calibration.rows),
+            ess=None
+            if parts.used is None
+            else weights.effective_sample_size(parts.used),
+        )
 
 
 def ips(p: Published) -> _Parts:

@@ -214,17 +214,20 @@ class Dataset:
     # labelled draws for the audit alone
     probe: Mapping[str, Rows] = field(default_factory=dict)
 
+    @cached_property
+    def _labelled_draws(self) -> dict[str, Rows]:
+        return {p: rows for p, rows in self.fresh.items() if rows.labelled.any()}
+
     @property
     def lenders(self) -> list[str]:
         """Policies whose labels the calibration is fitted to, the logging policy first."""
-        drawn = [name for name, rows in self.fresh.items() if rows.labelled.any()]
-        return [*([self.logging_policy] if self.logging_policy else []), *drawn]
+        first = [self.logging_policy] if self.logging_policy else []
+        return [*first, *self._labelled_draws]
 
     @cached_property
     def pool(self) -> Rows:
         """All answers of sets that have labels: the logged ones, and draws of a policy."""
-        drawn = [rows for rows in self.fresh.values() if rows.labelled.any()]
-        return Rows.join([self.logged, *drawn])
+        return Rows.join([self.logged, *self._labelled_draws.values()])
 
     @property
     def n_labels(self) -> int:

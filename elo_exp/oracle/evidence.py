@@ -15,6 +15,7 @@ import numpy as np
 from elo_exp.arrays import Array, Mask
 from elo_exp.oracle.calibration import Calibration, CrossFit
 from elo_exp.oracle.data import MIN_LABELS, Dataset, Rows
+from elo_exp.oracle.influence import Estimate, Term, linear_estimate
 from elo_exp.oracle.weights import (
     MAX_WEIGHT,
     calibrate_weights,
@@ -165,6 +166,30 @@ class Evidence:
     def fresh_value(self) -> Array:
         """(r,) cross-fitted calibrated scores of the fresh draws."""
         return self.calibration(self.fresh)
+
+    def corrected_mean(self, rows: Rows, weight: Array, *, n_own: int = 0) -> Estimate:
+        """Return the mean f(s) of the fresh draws plus the weighted mean of y - f(s) of rows.
+
+        weight  (r,) of rows with a label, zero of others; scaled to sum to one
+        n_own   labels among them of the policy's own answers
+        """
+        if not len(self.fresh):
+            raise NotEstimableError("no fresh draws")
+        f, fresh = self.calibration, self.fresh
+        draws = Term(rows=fresh, value=self.fresh_value, on_score=self.draw_weights)
+        scaled = weight / weight.sum()
+        is_probe = rows is not fresh and self.policy in self.data.probe
+        return linear_estimate(
+            [draws, Term(rows=rows, value=f(rows), on_residual=scaled)],
+            f,
+            n_prompts=self.n_prompts,
+            n_own=n_own,
+            n_probe=n_own if is_probe else 0,
+        )
+
+    def borrowed(self) -> Estimate:
+        """Correct by logged labels, weighted so that their scores are distributed as the draws'."""
+        return self.corrected_mean(self.calibration.rows, self.balancing_weights)
 
 
 def _normalized(weight: Array) -> Array:

@@ -10,15 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from elo_exp.analysis.win_rates import share_interval
 from elo_exp.console import text_table
 from elo_exp.files import write_csv, write_json
 from elo_exp.oracle.collection import LoggedData
 from elo_exp.oracle.data import Truth
-from elo_exp.oracle.estimates import Analysis, PolicyEstimate, label_budget
-from elo_exp.oracle.gates import REFUSE, STATUSES
+from elo_exp.oracle.estimates import HEADLINE, Analysis, PolicyEstimate, label_budget
+from elo_exp.oracle.gates import REFUSE, REPORT, STATUSES
+from elo_exp.oracle.grid import ALL, GIVEN, JUDGE
 from elo_exp.oracle.weights import EXTREME
-from elo_exp.records import Plot
-from elo_exp.report.page import render, template
+from elo_exp.report.formats import number, percent
+from elo_exp.report.page import template
 
 _MAX_EXTREME = 50  # extreme weights listed for each policy
 _BUDGETED = ("direct", "dr_cpo")  # estimators whose label budget is reported
@@ -156,50 +158,33 @@ def headline(analysis: Analysis, truth: Mapping[str, Truth]) -> float:
     return statistics.fmean(std_errors) if std_errors else 0.0
 
 
-def table(analysis: Analysis, truth: Mapping[str, Truth]) -> str:
-    """The policies by their headlines, then the estimates of each, those refused by reason."""
-    found = template("oracle.txt.j2")
-    return found.render(analysis=analysis, truth=truth, table=text_table).rstrip("\n")
+def context(
+    analysis: Analysis, truth: Mapping[str, Truth], collected: LoggedData | None
+) -> dict[str, Any]:
+    """Return what console and page show.
 
-
-def collected_table(collected: LoggedData) -> str:
-    """What a run has collected of each policy, with the checks of its log-probabilities."""
-    return template("oracle_collected.txt.j2").render(data=collected, table=text_table)
-
-
-def page(
-    analysis: Analysis,
-    truth: Mapping[str, Truth],
-    plots: Sequence[Plot],
-    *,
-    title: str,
-    manifest: Mapping[str, Any],
-    collected: Sequence[Mapping[str, Any]] = (),
-) -> str:
-    """Return the whole report as one HTML file.
-
-    manifest   the contents of manifest.json
     collected  what the run itself has made of each policy
     """
     refused = {
         (e.policy, e.estimator) for e in analysis.estimates if e.status == REFUSE
     }
-    return render(
-        "oracle",
-        plots,
-        title=title,
-        manifest=manifest,
-        analysis=analysis,
-        data=analysis.data,
-        truth=truth,
-        leading=[_leading(p, analysis.of(p)) for p in analysis.data.policies],
-        budgets=[
+    return {
+        "analysis": analysis,
+        "data": analysis.data,
+        "truth": truth,
+        "collected": collected,
+        "leading": [_leading(p, analysis.of(p)) for p in analysis.data.policies],
+        "budgets": [
             budget
             for budget in budgets(analysis)
             if (budget["policy"], budget["estimator"]) not in refused
         ],
-        collected=collected,
-    )
+    }
+
+
+def text(shown: Mapping[str, Any]) -> str:
+    """Return the console's lines: headlines, then the estimates of each policy."""
+    return template("oracle.txt.j2").render(**shown, table=text_table).rstrip("\n")
 
 
 def _leading(
@@ -208,3 +193,75 @@ def _leading(
     """The headline, with `compat` the first of the best status, and the values beside it."""
     best = min(rows, key=lambda e: (not e.headline, STATUSES.index(e.status)))
     return policy, best, [e.value for e in rows if e.value is not None]
+
+
+# The grid
+
+Row = Mapping[str, Any]  # of grid.csv
+
+
+def grid_summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return what page and console show: the largest size whose intervals are scored.
+
+    size, calibration  the first calibration that uses labels
+    headline           its rows over all policies, by label share and status
+    estimators         rows of what is given, over all policies, by name and label share
+    policies           the headline's rows of each
+    coverage           of reported headlines at all label shares, with its interval over draws
+    """
+    scored = [row["size"] for row in rows if row["coverage"] is not None]
+    size = max(scored or [row["size"] for row in rows])
+    calibrations = dict.fromkeys(row["calibration"] for row in rows)
+    calibration = next((name for name in calibrations if name != JUDGE), JUDGE)
+    at = {"size": size, "calibration": calibration}
+    headline: dict[float, dict[str, Row]] = {}
+    estimators: dict[str, list[Row]] = {}
+    policies: dict[str, list[Row]] = {}
+    for row in rows:
+        if not at.items() <= row.items():
+            continue
+        if (row["policy"], row["status"]) == (ALL, GIVEN):
+            name = f"{row['estimator']} {row['weights']}".rstrip()
+            estimators.setdefault(name, []).append(row)
+        if row["estimator"] == HEADLINE and row["policy"] == ALL:
+            headline.setdefault(row["label_share"], {})[row["status"]] = row
+        elif row["estimator"] == HEADLINE and row["status"] != GIVEN:
+            policies.setdefault(row["policy"], []).append(row)
+    reported = [found[REPORT] for found in headline.values() if REPORT in found]
+    covered = [row for row in reported if row["coverage"] is not None]
+    coverage = None
+    if n := sum(row["n"] for row in covered):
+        share = sum(row["n"] * row["coverage"] for row in covered) / n
+        n_draws = sum(row["n_draws"] for row in covered)
+        coverage = (share, *share_interval(share, n_draws))
+    return {
+        **at,
+        "headline": headline,
+        "estimators": estimators,
+        "policies": policies,
+        "reported": reported,
+        "coverage": coverage,
+    }
+
+
+def grid_metrics(found: Mapping[str, Any]) -> dict[str, float]:
+    """Return grid/<number>/<estimator>, at the largest label share."""
+    columns = ("rmse", "coverage", "interval_score", "pairwise_accuracy", "share")
+    return {
+        f"grid/{column}/{name}": rows[-1][column]
+        for name, rows in found["estimators"].items()
+        for column in columns
+        if rows[-1][column] is not None
+    }
+
+
+def grid_text(found: Mapping[str, Any]) -> str:
+    """Return the console's lines."""
+    shares = [percent(share) for share in found["headline"]]
+    cells = [
+        [name, *(f"{number(r['rmse'], 3)} ({percent(1 - r['share'])})" for r in rows)]
+        for name, rows in found["estimators"].items()
+    ]
+    table = text_table(["RMSE (refused)", *shares], cells)
+    filled = template("grid.txt.j2").render(found=found, table=table)
+    return filled.replace("\N{NO-BREAK SPACE}", " ")
