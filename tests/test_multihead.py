@@ -57,17 +57,17 @@ def random_update(model: Any, *, rank: int) -> Any:
 
 
 @torch.inference_mode()
-def logits(model: MultiHead, heads: list[int], ends: list[int], **how: Any) -> Any:
+def logits(model: MultiHead, heads: list[list[int]], ends: list[int]) -> Any:
     """By end, the logits (H, 2, V) of IDS read in pieces that end there.
 
     The second of the two prompts is the first without five tokens: padded on the left.
     """
     ids, mask = torch.tensor([IDS, [0] * 5 + IDS[5:]]), torch.ones(2, len(IDS))
     mask[1, :5] = 0
-    caches, found = None, []
+    caches, found = model.caches(len(IDS)), []
     for start, end in zip([0, *ends], [*ends, len(IDS)], strict=True):
         row, seen = ids[:, start:end], mask[:, :end].long()
-        _, some, caches = model.read(row, seen, torch.tensor(heads), caches, **how)
+        _, some = model.read(row, seen, torch.tensor(heads), caches)
         found.append(some)
     return found
 
@@ -85,11 +85,11 @@ def test_heads_in_pieces_are_whole_models_with_their_updates_merged_in(kind):
     assert (long[0] - long[1]).abs().max() > 0.1 * scale
     heads = MultiHead(model, depth=DEPTH, updates=updates)
     for ends in ([], [6, 7, 15, 16]):
-        found = logits(heads, [0, 1, 2, 3], ends)
+        found = logits(heads, [[0], [1], [2], [3]], ends)
         for end, some in zip([*ends, len(IDS)], found, strict=True):
             expected = torch.stack([long[:, end - 1], short[:, end - 6]], dim=1)
             assert (some - expected).abs().max() < 1e-4 * scale
-    (own,) = logits(heads, [2, 1], [], one_each=True)
+    (own,) = logits(heads, [[2, 1]], [])
     expected = torch.stack([long[2, -1], short[1, -1]])
     assert (own[0] - expected).abs().max() < 1e-4 * scale
     assert all(torch.equal(now, before[n]) for n, now in model.state_dict().items())

@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from elo_exp.data.thoughts import split_thought
 from elo_exp.entrants import WeightsEntrant
-from elo_exp.models import adapters, speculative
+from elo_exp.models import adapters
 from elo_exp.models.causal_lm import CausalLM
 from elo_exp.models.checkpoints import ModelSettings
 from elo_exp.models.generation import Answer, in_batches, prompt_seed
-from elo_exp.models.multihead import MultiHead, geometry
-from elo_exp.models.speculative import Decoded, Sampling
 from elo_exp.records import Prompt, UserError
 from elo_exp.types import Count, Integer, Positive
+
+if TYPE_CHECKING:
+    from elo_exp.models.multihead import MultiHead
+    from elo_exp.models.speculative import Decoded
 
 VERSION = 2  # part of every cache key: raise it when answers change
 # What the uncertainty head was trained on, word for word, with nothing before "Answer".
@@ -112,6 +114,8 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
     def _answers(
         self, lm: CausalLM, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]
     ) -> Iterator[tuple[str, Answer]]:
+        from elo_exp.models.multihead import MultiHead, geometry
+
         sizes = geometry(lm.model, self._files.depth)
         updates = [adapters.read(files, sizes) for files in self._files.groups]
         model = MultiHead(lm.model, depth=self._files.depth, updates=updates)
@@ -132,12 +136,14 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
     ) -> list[Answer]:
         import torch
 
+        from elo_exp.models.speculative import Sampling, decode
+
         names = [prompt.prompt_id for prompt in prompts]
         sources = [np.random.default_rng(prompt_seed(name)) for name in names]
         drafters = [int(source.integers(self._files.n_heads)) for source in sources]
         numbers = np.stack([s.random((self.max_new_tokens, 3)) for s in sources])
         with torch.inference_mode():
-            answers = speculative.decode(
+            answers = decode(
                 model,
                 *lm.padded([ids[name] for name in names]),
                 n_heads=self._files.n_heads,
@@ -181,6 +187,8 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
     ) -> list[float]:
         import torch
 
+        from elo_exp.models.speculative import p_correct
+
         yes, no = (
             lm.tokenizer.encode(letter, add_special_tokens=False)[0] for letter in "AB"
         )
@@ -191,7 +199,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
             for prompt, answer in zip(prompts, answers, strict=True)
         ]
         chats = [self.chat_ids(lm, text, self.system_prompt) for text in questions]
-        return speculative.p_correct(
+        return p_correct(
             model,
             *lm.padded(chats),
             head=self._files.n_heads,

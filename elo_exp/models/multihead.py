@@ -3,10 +3,10 @@
 A head differs from the model's last layers by a low-rank update of the three projections of each
 MLP. So these layers exist once and run once for all heads, which are their batch, with each head's
 product added at every projection. Decoding is bound by reading weights: many heads cost little more
-than one. Trunk and heads run by the library's own forward, with its masks, caches and softcaps.
+than one. Trunk and heads run by the library's own forward, with its masks and softcaps.
 
 Letters: H heads, P prompts, T positions, d the hidden size, r the rank of an update, V the
-vocabulary.
+vocabulary. Importing this module imports torch.
 """
 
 from __future__ import annotations
@@ -15,21 +15,56 @@ import copy
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from transformers import Cache
+from transformers.cache_utils import DynamicLayer
 
 from elo_exp.models.adapters import PROJECTIONS, Geometry, Update
 from elo_exp.records import UserError
 
-if TYPE_CHECKING:
-    import torch
-    from transformers import DynamicCache
-
 # Of some heads together, by layer and projection: down (H, size in, r), up (H, r, size out).
-LowRank: TypeAlias = "Mapping[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]"
-Caches: TypeAlias = "tuple[DynamicCache, DynamicCache]"  # of the trunk and of the heads
+LowRank: TypeAlias = Mapping[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]
 
 _ATTENTION = {"full_attention", "sliding_attention"}
 _MAX_WINDOW = 64  # tokens: the check at load does not go beyond longer windows
+
+
+class Buffer(DynamicLayer):  # type: ignore[no-untyped-call]
+    """The keys and values (batch, heads, capacity, size) of one layer.
+
+    The cache of transformers copies all of them at every token, which takes as long as reading the
+    weights where heads times prompts are the batch.
+    """
+
+    keys: Any
+    values: Any
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.capacity = capacity
+        self.n_tokens = 0
+
+    def get_seq_length(self) -> int:
+        return self.n_tokens
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Add those of the next tokens. Returns all so far."""
+        start, end = self.n_tokens, self.n_tokens + key_states.shape[2]
+        if not start:
+            self.is_initialized = True
+            self.keys, self.values = (
+                new.new_empty(*new.shape[:2], self.capacity, new.shape[3])
+                for new in (key_states, value_states)
+            )
+        self.n_tokens = end
+        self.keys[:, :, start:end] = key_states
+        self.values[:, :, start:end] = value_states
+        return self.keys[:, :, :end], self.values[:, :, :end]
 
 
 class MultiHead:
@@ -42,80 +77,76 @@ class MultiHead:
     """
 
     def __init__(self, model: Any, *, depth: int, updates: Sequence[Update]) -> None:
-        import torch
-
         sizes = geometry(model, depth)
         n_trunk = sizes.n_layers - depth
         weight = model.get_input_embeddings().weight
         self._device = weight.device
+        # one that has float64
+        self.logits_device = "cpu" if weight.device.type == "mps" else weight.device
         self._trunk = _part(model, slice(n_trunk)).get_decoder()
         self._trunk.norm = torch.nn.Identity()
         self._top = _part(model, slice(n_trunk, None))
+        self._layers = self._top.get_decoder().layers
         self._states = weight  # (H * P, T, d) before the final norm, of the last pass
-        decoder = self._top.get_decoder()
-        decoder.norm.register_forward_pre_hook(self._keep_states)
+        self._top.get_decoder().norm.register_forward_pre_hook(self._keep_states)
         self._updates: LowRank = {}
         self._active: LowRank = {}
         self._check(model)
         self._updates = _stacked(updates, sizes, like=weight)
         for layer, projection in self._updates:
-            module = getattr(decoder.layers[layer].mlp, projection)
+            module = getattr(self._layers[layer].mlp, projection)
             module.register_forward_hook(partial(self._add, (layer, projection)))
+
+    def caches(self, capacity: int) -> tuple[Cache, Cache]:
+        """Return empty caches of the trunk and of the heads for this many tokens of a prompt."""
+        trunk, heads = (
+            Cache(layers=[Buffer(capacity) for _ in layers])
+            for layers in (self._trunk.layers, self._layers)
+        )
+        return trunk, heads
 
     def read(
         self,
         ids: torch.Tensor,
         mask: torch.Tensor,
         heads: torch.Tensor,
-        caches: Caches | None = None,
+        caches: tuple[Cache, Cache],
         *,
-        one_each: bool = False,
         added: torch.Tensor | float = 0.0,
-    ) -> tuple[torch.Tensor, torch.Tensor, Caches]:
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Read the next tokens of prompts: one pass of the trunk, one of all heads.
 
-        ids       (P, T)
-        mask      (P, tokens so far, these included) with zeros for padding, on the left
-        heads     (H,) to evaluate for every prompt; with one_each (P,), the only one of each
-        caches    of the tokens before, as the last call returned them
-        added     (P, d) to the trunk's states at the last position
+        ids     (P, T)
+        mask    (P, tokens so far, these included) with zeros for padding, on the left
+        heads   (H, 1) to evaluate for every prompt, or (1, P), the only one of each
+        caches  of the tokens before, to which these are added
+        added   (P, d) to the trunk's states at the last position
         Returns, at the last position, the heads' states before the final norm (H, P, d) and their
-        float32 logits (H, P, V), on a device that has float64, and the caches. H is 1 with
-        one_each.
+        float32 logits (H, P, V) on logits_device.
         """
-        trunk_cache, heads_cache = caches or (None, None)
         positions = _positions(mask)[:, -ids.shape[1] :]
-        trunk = self._trunk(
+        states = self._trunk(
             input_ids=ids,
             attention_mask=mask,
             position_ids=positions,
-            past_key_values=trunk_cache,
-            use_cache=True,
-        )
-        states = trunk.last_hidden_state.clone()
+            past_key_values=caches[0],
+        ).last_hidden_state.clone()
         states[:, -1] += added
-        n = 1 if one_each else len(heads)
-        chosen = heads.to(self._device)
+        n, chosen = len(heads), heads.flatten().to(self._device)
         self._active = {
             place: (down[chosen], up[chosen])
             for place, (down, up) in self._updates.items()
         }
-        top = self._top(
+        logits = self._top(
             inputs_embeds=states.repeat(n, 1, 1),
             attention_mask=mask.repeat(n, 1),
             position_ids=positions.repeat(n, 1),
-            past_key_values=heads_cache,
-            use_cache=True,
+            past_key_values=caches[1],
             logits_to_keep=1,
-        )
-        last, logits = (
-            rows[:, -1].unflatten(0, (n, -1)) for rows in (self._states, top.logits)
-        )
-        logits = logits.float()
+        ).logits[:, -1]
         return (
-            last,
-            logits.cpu() if logits.device.type == "mps" else logits,
-            (trunk.past_key_values, top.past_key_values),
+            self._states[:, -1].unflatten(0, (n, -1)),
+            logits.unflatten(0, (n, -1)).float().to(self.logits_device),
         )
 
     def _keep_states(self, _: Any, args: tuple[torch.Tensor]) -> None:
@@ -136,28 +167,25 @@ class MultiHead:
         groups = args[0].reshape(len(down), -1, args[0].shape[-1])
         return output + (groups @ down @ up).view_as(output)
 
+    @torch.inference_mode()
     def _check(self, model: Any) -> None:
         """Raise UserError where trunk and head, in two pieces, do not compute what the model does.
 
         The tokens are more than the attention's window; one of the two prompts is padded.
         """
-        import torch
-
         window = getattr(model.config.get_text_config(), "sliding_window", None) or 0
         n = min(window, _MAX_WINDOW) + 8
         ids = torch.arange(n, device=self._device).repeat(2, 1)
         mask = torch.ones_like(ids)
         mask[1, :4] = 0
-        head = torch.tensor([0])
-        with torch.inference_mode():
-            whole = model(
-                input_ids=ids, attention_mask=mask, position_ids=_positions(mask)
-            ).logits[:, -2:]
-            _, first, caches = self.read(ids[:, :-1], mask[:, :-1], head)
-            _, second, _ = self.read(ids[:, -1:], mask, head, caches)
-        whole = whole.float().cpu()
-        pieces = torch.stack([first[0], second[0]], dim=1).cpu()
-        if not (pieces - whole).abs().max() <= 0.02 * whole.abs().max():
+        positions = _positions(mask)
+        whole = model(input_ids=ids, attention_mask=mask, position_ids=positions)
+        expected = whole.logits[:, -2:].float().to(self.logits_device)
+        head, caches = torch.tensor([[0]]), self.caches(n)
+        _, first = self.read(ids[:, :-1], mask[:, :-1], head, caches)
+        _, second = self.read(ids[:, -1:], mask, head, caches)
+        found = torch.stack([first[0], second[0]], dim=1)
+        if not (found - expected).abs().max() <= 0.02 * expected.abs().max():
             raise _unsuitable(model)
 
 
@@ -168,8 +196,6 @@ def _positions(mask: torch.Tensor) -> torch.Tensor:
 
 def geometry(model: Any, depth: int) -> Geometry:
     """Return the sizes of the updates of a model's heads. Raises UserError where it has none."""
-    import torch
-
     layers = getattr(model.get_decoder(), "layers", [None])
     kinds = getattr(model.config.get_text_config(), "layer_types", None) or []
     mlp = getattr(layers[-1], "mlp", None)
@@ -217,9 +243,6 @@ def _stacked(
     updates: Sequence[Update], sizes: Geometry, *, like: torch.Tensor
 ) -> LowRank:
     """Stack the heads' updates; of lower ranks they end in zeros."""
-    import torch
-    from torch.nn.utils.rnn import pad_sequence
-
     stacked = {}
     for place in sorted({place for update in updates for place in update}):
         absent = [torch.zeros(0, size) for size in sizes.sizes[place[1]]]

@@ -14,6 +14,7 @@ Drafting ahead pays where the drafter is cheap. Here it runs the same trunk as i
 q and P come from one pass of the trunk and one of all heads, for many prompts at once.
 
 Letters: H heads, P prompts, d the hidden size, V the vocabulary. Probabilities are float64.
+Importing this module imports torch.
 """
 
 from __future__ import annotations
@@ -22,13 +23,12 @@ import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import torch
 
 from elo_exp.models.generation import token_at
 from elo_exp.models.multihead import MultiHead
-
-if TYPE_CHECKING:
-    import torch
 
 GAMMA = 4  # drafts of the original's rounds, which `n_rounds` counts
 BY_TOKEN = ("entropy_nats", "margin", "stability_radius", "plurality_lead")
@@ -92,7 +92,7 @@ class Step:
     """The next token (P,) of each prompt, and how it came about.
 
     logits    (H, P, V) of all heads, or (1, P, V) of the drafters alone
-    jury      (H, P) which heads are each prompt's jury: none of drafters alone
+    drafters  (P,) head of each prompt; the others are its jury
     draft     (P,) what the jury was shown, None where it draws by itself
     accepted  (P,) whether the draft is the token
     target    (P, V) the product P, at temperature 1 where sampling is greedy
@@ -100,26 +100,25 @@ class Step:
 
     token: torch.Tensor
     logits: torch.Tensor
-    jury: torch.Tensor
+    drafters: torch.Tensor
     draft: torch.Tensor | None
     accepted: torch.Tensor
     target: torch.Tensor
 
     def diagnose(self, answers: Sequence[Decoded]) -> None:
         """Add the jury's diagnostics of the next tokens, before these are added."""
-        import torch
-
         entropy = torch.special.entr(self.target).sum(-1).tolist()
         top = self.target.topk(2, dim=-1).values
         margin = (top[:, 0] - top[:, 1]).tolist()
-        every_vote, tokens = self.logits.argmax(-1), self.token.tolist()
+        votes = self.logits.argmax(-1).T.tolist()
+        tokens, drafters = self.token.tolist(), self.drafters.tolist()
         for i, answer in enumerate(answers):
-            votes = every_vote[self.jury[:, i], i].tolist()
+            del votes[i][drafters[i]]
             found: dict[str, float] = {
                 "entropy_nats": entropy[i],
                 "margin": margin[i],
-                "stability_radius": lead(votes, tokens[i]),
-                "plurality_lead": lead(votes, max(votes, key=votes.count)),
+                "stability_radius": lead(votes[i], tokens[i]),
+                "plurality_lead": lead(votes[i], max(votes[i], key=votes[i].count)),
             }
             if self.draft is not None:
                 answer.accepted.append(bool(self.accepted[i]))
@@ -127,23 +126,21 @@ class Step:
                     draft = int(self.draft[i])
                     found["rejected_at"] = len(answer.tokens)
                     found["suppression_score"] = float(self.target[i, draft])
-                    found["validity_radius"] = validity_radius(votes, draft)
+                    found["validity_radius"] = validity_radius(votes[i], draft)
             for name, value in found.items():
                 answer.diagnostics[name].append(value)
 
-    def heads_behind(self, drafters: Sequence[int]) -> list[int]:
-        """Return by prompt the drafter of an accepted draft, or the jury's head that finds the
-        token likeliest.
+    def heads_behind(self) -> torch.Tensor:
+        """Return (P,) the drafter of an accepted draft, or the jury's head that finds the token
+        likeliest.
         """
-        logprobs = self.logits.log_softmax(-1)
-        heads = []
-        for i, drafter in enumerate(drafters):
-            of_token = logprobs[:, i, self.token[i]].masked_fill(
-                ~self.jury[:, i], -math.inf
-            )
-            drafted = self.draft is not None and bool(self.accepted[i])
-            heads.append(drafter if drafted else int(of_token.argmax()))
-        return heads
+        rows = torch.arange(len(self.token))
+        logprobs = self.logits.log_softmax(-1)[:, rows, self.token]
+        logprobs[self.drafters, rows] = -math.inf
+        likeliest = logprobs.argmax(0)
+        if self.draft is None:
+            return likeliest
+        return torch.where(self.accepted, self.drafters, likeliest)
 
 
 def step(
@@ -158,14 +155,10 @@ def step(
     drafters  (P,) head of each prompt
     uniforms  (P, 3) in [0, 1): for the draft or sample, the verdict and the replacement
     """
-    import torch
-
-    alone = sampling.decode == "draft"
-    rows = torch.arange(len(drafters), device=logits.device)
-    jury = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
-    jury[0 if alone else drafters, rows] = False
-    q = softmax(logits[0 if alone else drafters, rows], sampling.temperature)
-    together = sampling.beta * (logits.double() * jury[..., None]).sum(0)
+    rows = torch.arange(len(drafters))
+    own = logits[0 if sampling.decode == "draft" else drafters, rows]
+    together = sampling.beta * (logits.sum(0, dtype=torch.float64) - own)
+    q = softmax(own, sampling.temperature)
     p = softmax(together, sampling.temperature)
     drawn = _draw(p if sampling.decode == "direct" else q, uniforms[:, 0])
     accepted = uniforms[:, 1] * q[rows, drawn] < p[rows, drawn]
@@ -174,7 +167,7 @@ def step(
     return Step(
         token=replaced if is_shown else drawn,
         logits=logits,
-        jury=jury,
+        drafters=drafters,
         draft=drawn if is_shown else None,
         accepted=accepted,
         target=softmax(together, 1.0) if sampling.temperature is None else p,
@@ -183,8 +176,6 @@ def step(
 
 def softmax(logits: torch.Tensor, temperature: float | None) -> torch.Tensor:
     """Return probabilities (..., V) of logits (..., V) divided by the temperature."""
-    import torch
-
     if temperature is None:
         greedy = torch.zeros_like(logits, dtype=torch.float64)
         return greedy.scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
@@ -234,32 +225,27 @@ def decode(
     uniforms: torch.Tensor,
     sampling: Sampling,
 ) -> list[Decoded]:
-    """Answer prompts together; a token depends on its prompt, drafter and uniforms alone.
+    """Answer prompts together. An answer depends on its prompt, drafter and uniforms alone.
 
     ids, mask  (P, T) prompts, padded on the left
     n_heads    that draft and judge: the model's first
     drafters   head of each prompt
     uniforms   (P, max_new_tokens, 3) float64 in [0, 1)
     """
-    import torch
-
     answers = [Decoded() for _ in drafters]
     left = list(answers)  # without those that have ended
     alone = sampling.decode == "draft"
-    drafter, caches = torch.tensor(drafters), None
+    drafter = torch.tensor(drafters, device=model.logits_device)
+    uniforms = uniforms.to(model.logits_device)
+    caches = model.caches(ids.shape[1] + sampling.max_new_tokens)
     for position in range(sampling.max_new_tokens):
-        heads = drafter if alone else torch.arange(n_heads)
-        states, logits, caches = model.read(ids, mask, heads, caches, one_each=alone)
-        chosen = step(
-            logits,
-            drafter.to(logits.device),
-            uniforms[:, position].to(logits.device),
-            sampling,
-        )
+        heads = drafter[None] if alone else torch.arange(n_heads)[:, None]
+        states, logits = model.read(ids, mask, heads, caches)
+        chosen = step(logits, drafter, uniforms[:, position], sampling)
         if not alone:
             chosen.diagnose(left)
         if not position:
-            behind = [0] * len(left) if alone else chosen.heads_behind(drafters)
+            behind = torch.zeros_like(drafter) if alone else chosen.heads_behind()
             for i, answer in enumerate(answers):
                 answer.witness = states[behind[i], i]
         for answer, token in zip(left, chosen.token.tolist(), strict=True):
@@ -270,14 +256,12 @@ def decode(
             break
         ids = chosen.token[:, None].to(mask.device)
         if len(rows) < len(left):
-            left, keep = [left[i] for i in rows], torch.tensor(rows)
-            drafter, uniforms = drafter[keep], uniforms[keep]
-            shape = states.shape[:2]
-            by_head = torch.arange(shape.numel()).view(shape)[:, keep].flatten()
-            keep, by_head = keep.to(mask.device), by_head.to(mask.device)
-            ids, mask = ids[keep], mask[keep]
-            for cache, indices in zip(caches, (keep, by_head), strict=True):
-                cache.batch_select_indices(indices)
+            for cache, n in zip(caches, (1, len(states)), strict=True):
+                by_head = torch.arange(n * len(left)).view(n, -1)
+                cache.batch_select_indices(by_head[:, rows].flatten())
+            left = [left[i] for i in rows]
+            drafter, uniforms = drafter[rows], uniforms[rows]
+            ids, mask = ids[rows], mask[rows]
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
     return answers
 
@@ -297,9 +281,7 @@ def p_correct(
     ids, mask  (P, T) questions whether the answer is correct, padded on the left
     witnesses  (P, d), added to the trunk's states at the last position
     """
-    import torch
-
-    heads = torch.tensor([head])
-    _, logits, _ = model.read(ids, mask, heads, added=witnesses)
+    heads, caches = torch.tensor([[head]]), model.caches(ids.shape[1])
+    _, logits = model.read(ids, mask, heads, caches, added=witnesses)
     last = logits[0].double()
     return (last[:, yes] - last[:, no]).sigmoid().tolist()
