@@ -22,7 +22,7 @@ from scipy.special import expit
 from elo_exp.arena.placement import Placement
 from elo_exp.experiments import Context, Report, arena
 from elo_exp.experiments.arena import Arena
-from elo_exp.experiments.placement_run import PlacementRun, start
+from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import write_jsonl, write_whole
 from elo_exp.judges import Judge
 from elo_exp.ratings.bradley_terry import POINTS
@@ -170,7 +170,7 @@ def placed(
 ) -> Placed:
     """A run."""
     with arena_of(world, folder, *overrides, judge=judge) as (experiment, context):
-        run = start(experiment, context.store)
+        run = PlacementRun(experiment, context.store)
         run.run()
         found = arena.place(run)
         report = arena.report(run, found, context)

@@ -111,7 +111,8 @@ def test_a_vote_late_in_a_conversation_is_never_judged(
     prompts = {c.prompt_id for c in found.run.comparisons}
     assert prompts <= {name for name in wanted if int(name[1:]) % 2 == 0}
     assert len(prompts) == 60 or where != "{evaluation_order: 1}"
-    assert prompts == {draw.question_id for draw in found.run.drawn["mine"]}
+    drawn = found.run.usable(found.run.drawn["mine"])
+    assert prompts == {draw.question_id for draw in drawn}
 
 
 def test_more_battles_ask_only_for_the_new_ones(folder: Path) -> None:
@@ -216,7 +217,8 @@ def test_adaptive_opponents_are_nearer_and_the_same_each_time(folder: Path) -> N
     for how in ("random", "adaptive"):
         chosen = ("arena.n_battles=100", f"arena.opponents={how}")
         found = placed(WORLD, folder, *chosen)
-        assert len(found.run.drawn["mine"]) + len(found.run.unusable) == 100
+        assert len(found.run.drawn["mine"]) == 100
+        assert 0 < len(found.run.unusable) < 50
         met = [abs(RATINGS[b.model_b] - 1100) for b in found.placement.judged.rows()]
         distance[how] = np.mean(met)
     assert distance["adaptive"] < 0.8 * distance["random"]
@@ -559,7 +561,7 @@ def test_the_battles_of_a_run_give_its_ratings_again(
         (("judging.limit_pairs=1",), "judging.limit_pairs: found 1 for 2 models to place. Expected 2"),
         (("arena.min_battles=1000",), "arena.min_battles: 0 models of file have 1000 human battles"),
         (("arena.soft=0.3",), "arena.soft: judge the judge gives no scores by rubric preference. Take"),
-        (("arena.soft=-1",), "arena.soft: found -1.0. Expected a temperature of 0 or more, null, or"),
+        (("arena.soft=-1",), "arena.soft: found -1.0. Expected a temperature of 0 or more, calib"),
         (("rating.bradley_terry.baseline_model=gpt",), "baseline_model: 'gpt' has no rating here."),
     ],
 )  # fmt: skip

@@ -15,7 +15,7 @@ from elo_exp.arena.judge_calibration import calibrate, temperature
 from elo_exp.arena.placement import Draw
 from elo_exp.arena.sources import Arena
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry
+from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, UserError
 
@@ -153,31 +153,27 @@ def test_adaptive_opponents_stand_near_the_estimate() -> None:
     """Abilities lie 2/7 log-odds or 50 points apart: within 78 points of m7 there is m6."""
     candidates = placement.draws(ARENA, NAMES, seed=1, sides=2)
     taken = placement.first(candidates, 100)
-    rating = np.array([1000 + POINTS * ABILITY[name] for name in NAMES])
-    board = Leaderboard(
-        label="",
-        interval=None,
-        models=(*NAMES, "new"),
-        rating=np.append(rating, rating[7]),
-    )
-    found = placement.adaptive(candidates, 1500, taken, board, "new")
+    known = HUMAN.concatenate(placed(DRAWS[:400], ABILITY["m7"]))
+    found = placement.adaptive(candidates, 1500, taken, known, "new")
     assert len({draw.at for draw in found}) == 1500
     assert not {draw.at for draw in found} & {draw.at for draw in taken}
     assert {draw.opponent for draw in found[:400]} == {"m6", "m7"}
     assert "m0" not in {draw.opponent for draw in found}
-    unknown = replace(board, rating=np.full(9, np.nan))
+    one = Battles.from_rows([Battle(model_a="new", model_b="m7", winner="model_a")])
     first = placement.first(candidates, 50, taken)
-    assert placement.adaptive(candidates, 50, taken, unknown, "new") == first
+    assert placement.adaptive(candidates, 50, taken, one, "new") == first
 
 
-@pytest.mark.parametrize(("winner", "place"), [("model_a", 0), ("model_b", -1)])
+@pytest.mark.parametrize(
+    ("winner", "end"), [("model_a", NAMES[5:]), ("model_b", NAMES[:3])]
+)
 def test_a_model_without_a_rating_is_looked_for_at_the_end_that_it_is_beyond(
-    winner: str, place: int
+    winner: str, end: list[str]
 ) -> None:
-    one = Battle(model_a="new", model_b="m7", winner=winner, question_id="x")
-    board = rated(Battles.from_rows([one]), HUMAN)
-    end = rated(HUMAN).ratings[place].rating
-    assert placement.estimate(board, "new") == pytest.approx(end)
+    one = Battle(model_a="new", model_b="m3", winner=winner, question_id="x")
+    known = Battles.from_rows([one]).concatenate(HUMAN)
+    found = placement.adaptive(DRAWS, 200, (), known, "new")
+    assert {draw.opponent for draw in found} <= set(end)
 
 
 def test_predicted_and_observed_shares_by_hand() -> None:
@@ -192,11 +188,18 @@ def test_predicted_and_observed_shares_by_hand() -> None:
     )
     some = Battles.from_rows([one, both, split])
     board = rated(some, HUMAN)
-    m7, m0 = placement.opponents(some, board, orders="both")
-    assert (m7.opponent, m7.n_battles, m7.n_games, m7.observed) == ("m7", 1, 1, 0.5)
-    assert (m0.opponent, m0.n_battles, m0.n_games, m0.observed) == ("m0", 2, 4, 0.75)
+    m0, m7 = placement.opponents(some, ["new"], board)
+    one = {"opponent": "m7", "n_battles": 1, "n_games": 1, "observed": 0.5}
+    assert m7.items() >= one.items()
     gap = (board.row("new").rating or 0) - (board.row("m0").rating or 0)
-    assert m0.predicted == pytest.approx(1 / (1 + 10 ** (-gap / 400)))
+    assert m0 == {
+        "model": "new",
+        "opponent": "m0",
+        "n_battles": 2,
+        "n_games": 4,
+        "observed": 0.75,
+        "predicted": pytest.approx(1 / (1 + 10 ** (-gap / 400))),
+    }
 
 
 def test_with_a_baseline_resamples_give_the_interval_of_the_distance_to_it() -> None:

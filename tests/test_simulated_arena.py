@@ -14,8 +14,9 @@ from scipy import special
 from elo_exp.arena.placement import Placement
 from elo_exp.arena.simulated import Simulated, true_abilities
 from elo_exp.data import bank
-from elo_exp.experiments import arena, placement_run
+from elo_exp.experiments import arena
 from elo_exp.experiments.arena import Arena
+from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.ratings.bradley_terry import POINTS, abilities
 from elo_exp.records import Comparison, JudgeReply, JudgeRequest, fingerprint
 from tests.arena_files import TheJudge
@@ -219,7 +220,7 @@ def place(folder: Path, seed: int, judge: TheJudge | None = None) -> Placement:
     with opened(folder, "experiment=arena", *seeds, "figures=false") as (job, context):
         assert isinstance(job.experiment, Arena)
         job.experiment.judge = judge or job.experiment.judge
-        run = placement_run.start(job.experiment, context.store)
+        run = PlacementRun(job.experiment, context.store)
         run.run()
         return arena.place(run)
 

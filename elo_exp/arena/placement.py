@@ -10,16 +10,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from scipy import special
 
+from elo_exp.analysis.win_rates import shares
 from elo_exp.arena.judge_calibration import Calibration, Reliability
 from elo_exp.arena.rows import At
 from elo_exp.arena.sources import Arena
 from elo_exp.data.battles import Battles
+from elo_exp.ratings.bradley_terry import POINTS, Fit
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Record, UserError, fingerprint
+from elo_exp.records import UserError, fingerprint
 
 # Rating points apart within which a battle has 95 % of the information of one between equals:
 # sech²(.225) = .95.
@@ -42,18 +46,6 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opponent(Record):
-    """One placed model against one anchor, over both orders; a tie is half a win."""
-
-    model: str
-    opponent: str
-    n_battles: int
-    n_games: int  # both orders of each
-    observed: float  # share of the games that `model` won
-    predicted: float | None  # by the ratings; None where one of the two has none
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """Where the placed models stand, and by which battles.
 
@@ -69,8 +61,8 @@ class Placement:
     placed: tuple[str, ...]
     judged: Battles  # a placed model is model_a of each
     human: Battles  # between anchors
+    battles: Battles  # all of them
     board: Leaderboard
-    opponents: Sequence[Opponent]
     human_board: Leaderboard  # by humans alone, of anchors and placed models held out
     by_judge: Leaderboard | None = None
     soft: Leaderboard | None = None  # by the judge's scores
@@ -85,23 +77,18 @@ class Placement:
         return "simulated" if self.truth else "human"
 
     @property
-    def battles(self) -> Battles:
-        """All battles that the ratings are fitted to."""
-        return self.judged.concatenate(self.human)
-
-    @property
     def mae(self) -> float | None:
         """Mean absolute distance of the anchors from where humans alone put them, in points.
 
         Their mean is the same on both boards. None where the placement is refused.
         """
-        rating = {row.model: row.rating for row in self.board.ratings}
-        pairs = [
-            (row.rating, rating.get(row.model))
-            for row in self.human_board.ratings
-            if row.model not in self.placed
-        ]
-        gaps = np.array([a - b for a, b in pairs if a is not None and b is not None])
+        shared = set(self.board.models) & set(self.human_board.models)
+        shared -= set(self.placed)
+        ours, humans = (
+            board.rating[np.isin(board.models, list(shared))]
+            for board in (self.board, self.human_board)
+        )
+        gaps = (ours - humans)[np.isfinite(ours - humans)]
         if self.refusal or not len(gaps):
             return None
         return float(np.abs(gaps - gaps.mean()).mean())
@@ -198,17 +185,23 @@ def adaptive(
     candidates: Sequence[Draw],
     n: int,
     taken: Collection[Draw],
-    board: Leaderboard,
+    battles: Battles,
     model: str,
 ) -> list[Draw]:
-    """Return the next n at random among opponents near the model's rating so far.
+    """Return the next n at random among opponents near the model's rating by its battles so far.
 
-    Where these are too few, then the nearest; opponents without a rating are not met.
+    Where these are too few, then the nearest; opponents without a rating are not met. A model
+    without one is beyond the best, or the worst.
     """
-    rating = {r.model: r.rating for r in board.ratings if r.rating is not None}
+    fit = Fit.of(games(battles, orders="both"))
+    names = np.array(battles.models)[fit.rated].tolist()
+    points: list[float] = (POINTS * fit.theta).tolist()
+    rating = dict(zip(names, points, strict=True))
     if not rating:
         return first(candidates, n, taken)
-    place = estimate(board, model)
+    is_winless = not fit.wins[battles.models.index(model)].any()
+    end = min(rating.values()) if is_winless else max(rating.values())
+    place = rating.get(model, end)
 
     def distance(draw: Draw) -> float:
         return max(_NEAR, abs(rating[draw.opponent] - place))
@@ -217,48 +210,33 @@ def adaptive(
     return first(sorted(known, key=distance), n, taken)
 
 
-def estimate(board: Leaderboard, model: str) -> float:
-    """Return a model's rating; without one, that of the best or the worst, which it is beyond."""
-    row = board.row(model)
-    if row.rating is not None:
-        return row.rating
-    rated = board.rating[np.isfinite(board.rating)]
-    return float(rated.min() if row.flag == "winless" else rated.max())
-
-
 def draw_fingerprint(draws: Sequence[Draw]) -> str:
     return fingerprint([[draw.question_id, draw.opponent, draw.side] for draw in draws])
 
 
-def opponents(judged: Battles, board: Leaderboard, *, orders: str) -> list[Opponent]:
-    """Compare each placed model, model_a of its battles, with each opponent, by first battle."""
-    played = games(judged, orders=orders)
-    m = len(judged.models)
-    pair, at, number = np.unique(
-        played.first * m + played.second, return_index=True, return_inverse=True
-    )
-    n_games = np.bincount(number)
-    observed = np.bincount(number, played.score) / n_games
-    n_battles = np.bincount(judged.model_a.astype(np.intp) * m + judged.model_b)[pair]
-    found = []
-    for i in np.argsort(at).tolist():
-        model, opponent = (judged.models[code] for code in divmod(int(pair[i]), m))
-        found.append(
-            Opponent(
-                model=model,
-                opponent=opponent,
-                n_battles=int(n_battles[i]),
-                n_games=int(n_games[i]),
-                observed=float(observed[i]),
-                predicted=_expected(
-                    board.row(model).rating, board.row(opponent).rating
-                ),
-            )
+def opponents(
+    judged: Battles, placed: Collection[str], board: Leaderboard
+) -> list[dict[str, Any]]:
+    """Compare each placed model with each opponent, over both orders; a tie is half a win.
+
+    predicted  share of wins by the ratings; None where one of the two has none
+    """
+    rating = {row.model: row.rating for row in board.ratings}
+    rows = []
+    for pair, won in shares(judged).items():
+        is_first = pair[0] in placed
+        model, opponent = pair if is_first else pair[::-1]
+        mine, theirs, predicted = rating[model], rating[opponent], None
+        if mine is not None and theirs is not None:
+            predicted = float(special.expit((mine - theirs) / POINTS))
+        rows.append(
+            {
+                "model": model,
+                "opponent": opponent,
+                "n_battles": won.n_prompts,
+                "n_games": won.n_games,
+                "observed": won.share if is_first else 1.0 - won.share,
+                "predicted": predicted,
+            }
         )
-    return found
-
-
-def _expected(rating: float | None, other: float | None) -> float | None:
-    if rating is None or other is None:
-        return None
-    return float(1.0 / (1.0 + 10.0 ** ((other - rating) / 400.0)))
+    return rows

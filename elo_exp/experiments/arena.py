@@ -29,7 +29,7 @@ from elo_exp.arena.soft_elo import soft_elo
 from elo_exp.data.battles import Battles
 from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants.probe import GradedProbe
-from elo_exp.experiments import Context, Report, placement_run
+from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judged, answer_share, audits
 from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import write_jsonl
@@ -63,14 +63,13 @@ class Arena(Judged):
         self.check(context.overrides)
         if not self.plan:
             return None
-        return placement_run.start(self, context.store).plan_text()
+        return PlacementRun(self, context.store).plan_text()
 
     def run(self, context: Context) -> Report:
-        run = placement_run.start(self, context.store)
+        run = PlacementRun(self, context.store)
         if self.shard is not None:
-            return answer_share(
-                self, run.prompts(run.random()), context.store, self.shard
-            )
+            prompts = run.prompts(run.random(run.n_battles))
+            return answer_share(self, prompts, context.store, self.shard)
         run.run()
         return report(run, place(run), context)
 
@@ -99,17 +98,13 @@ class Arena(Judged):
                 "judge judges again: arena.n_calibration=300; or take the judge's own scale with "
                 "arena.placement=raw."
             )
-        soft, scores = self.arena.soft, '"score_a"' in rubrics[0].schema
-        if isinstance(soft, str):
-            is_temperature = soft == "calibrated" and self.arena.n_calibration > 0
-        else:
-            is_temperature = soft is None or soft >= 0
-        if not is_temperature:
+        soft = self.arena.soft
+        if soft != "calibrated" and (isinstance(soft, str) or (soft or 0.0) < 0.0):
             raise UserError(
-                f"arena.soft: found {soft}. Expected a temperature of 0 or more, null, or calibrated, "
-                "with arena.n_calibration above 0."
+                f"arena.soft: found {soft}. Expected a temperature of 0 or more, calibrated, or null."
             )
-        scores &= isinstance(self.judge, PaidJudge) or self.judge.model == "lexical"
+        scores = isinstance(self.judge, PaidJudge) or self.judge.model == "lexical"
+        scores &= '"score_a"' in rubrics[0].schema
         if soft is not None and not scores:
             raise UserError(
                 f"arena.soft: judge {self.judge.model} gives no scores by rubric "
@@ -146,6 +141,7 @@ class Arena(Judged):
 def place(run: PlacementRun) -> Placement:
     """Rate what was judged together with the human battles, and compare judge and humans."""
     experiment, human = run.experiment, run.human
+    chosen = experiment.arena
     placed = tuple(experiment.entrant)
     battles = run.battles()
     judged = Battles.from_rows([b for b in battles if b.model_a in placed])
@@ -156,67 +152,57 @@ def place(run: PlacementRun) -> Placement:
     every = judged.concatenate(human)
     board = experiment.rate(every)
     by_judge: Leaderboard | None = board
-    named: dict[str, Any] = {
-        "dimension": run.rubric.dimension,
-        "judge_model": experiment.judge.model,
-    }
-    calibration = (
-        calibrate(human, again, judged, placed, **named) if len(again) else None
-    )
-    fit = None if calibration is None else calibration.fit
-    reason, reliable = None, {}
+    named = {"dimension": run.rubric.dimension, "judge_model": experiment.judge.model}
+    calibration, fit, reason, reliable = None, None, None, {}
+    if len(again):
+        calibration = calibrate(human, again, judged, placed, **named)
+        fit = calibration.fit
     (method,) = experiment.rating.values()
-    scale: dict[str, Any] = {
-        "level": float(experiment.elo.initial_rating),
-        "baseline": getattr(method, "baseline_model", None),
-    }
-    if experiment.arena.placement == "calibrated":
+    level = float(experiment.elo.initial_rating)
+    baseline = getattr(method, "baseline_model", None)
+    flags = {m: board.row(m).flag for m in placed}
+    if chosen.placement == "calibrated":
         reason = refusal(fit)
-        flags = {m: board.row(m).flag for m in placed}
         reliable = {m: reliability(fit, m, flags[m]) for m in placed}
         if fit is None or reason is not None:
             # Placed models keep their rows, without a rating.
-            by_humans = every.select(np.arange(len(judged), len(every)))
+            board = experiment.rate(every.select(np.arange(len(judged), len(every))))
             refused = {every.models.index(model): "refused" for model in placed}
-            by_judge, board = None, experiment.rate(by_humans)
-            board = replace(board, flags={**board.flags, **refused})
+            by_judge, board = None, replace(board, flags={**board.flags, **refused})
         else:
             board = joint_fit.leaderboard(
                 fit,
                 every.n_battles(),
-                **scale,
+                level=level,
+                baseline=baseline,
                 unrated={every.models.index(m): f for m, f in flags.items() if f},
             )
-    voters = experiment.arena.simulated
-    graded = [e for e in experiment.entrant.values() if isinstance(e, GradedProbe)]
-    soft = None
-    if experiment.arena.soft is not None and by_judge is not None:
+    soft = truth = None
+    if chosen.soft is not None and by_judge is not None:
+        rated = [model for model in placed if not flags[model]]
         soft = soft_elo(
-            run.judgments,
-            human,
-            [m for m in placed if by_judge.row(m).rating is not None],
-            soft=experiment.arena.soft,
-            initial_rating=experiment.elo.initial_rating,
+            run.judgments, human, rated, soft=chosen.soft, initial_rating=level
         )
-    held_out = [model for model in placed if model in experiment.arena.hold_out]
-    rated = run.arena.battles.concatenate(run.arena.held_out)
+    if chosen.simulated:
+        graded = [e for e in experiment.entrant.values() if isinstance(e, GradedProbe)]
+        truth = chosen.simulated.truth(graded, level=level, baseline=baseline)
+    votes = run.arena.battles.concatenate(run.arena.held_out)
+    by_humans = votes.among([*run.anchors, *placed])  # those that are held out
     return Placement(
         arena=run.arena.name,
         **named,
         placed=placed,
         judged=judged,
         human=human,
+        battles=every,
         board=board,
         by_judge=by_judge,
         soft=soft,
         refusal=reason,
-        opponents=placement.opponents(
-            judged, by_judge or board, orders=experiment.judging.orders
-        ),
         reliability=reliable,
-        truth=voters.truth(graded, **scale) if voters else None,
+        truth=truth,
         calibration=calibration,
-        human_board=experiment.rate(rated.among([*run.anchors, *held_out])),
+        human_board=experiment.rate(by_humans),
     )
 
 
@@ -229,7 +215,7 @@ def _why_unplaced(name: str, run: PlacementRun) -> str:
         )
     return (
         f"{name}: none of its battles has a verdict, so it cannot be placed. It has drawn "
-        f"{len(run.drawn[name])} battles with texts and answered {len(run.responses[name])} "
+        f"{len(run.usable(run.drawn[name]))} battles with texts and answered {len(run.responses[name])} "
         "prompts. Draw more (arena.n_battles, judging.limit_pairs), or supply the answers and "
         "verdicts that are missing."
     )
@@ -237,68 +223,60 @@ def _why_unplaced(name: str, run: PlacementRun) -> str:
 
 def report(run: PlacementRun, found: Placement, context: Context) -> Report:
     """Write the artifacts of a placement, and report it."""
-    experiment, dimension, run_dir = (
-        run.experiment,
-        run.rubric.dimension,
-        context.run_dir,
-    )
+    experiment, run_dir, arena = run.experiment, context.run_dir, run.arena
+    chosen, dimension = experiment.arena, run.rubric.dimension
     comparisons, judgments = {dimension: run.comparisons}, {dimension: run.judgments}
     quality = judge_quality(run.judgments, dimension=dimension)
     ((name, method),) = experiment.rating.items()
-    boards = {name: found.board}
+    boards: dict[str, Leaderboard | None] = {name: found.board}
     if found.reliability and found.by_judge:
         on_its_scale = replace(found.by_judge, label="Judge's scale")
         boards = {"calibrated": found.board, "by_judge": on_its_scale}
-    if found.soft:
-        boards["soft"] = found.soft
-    if found.truth:
-        boards["truth"] = found.truth
-    boards["by_humans"] = replace(
-        found.human_board, label=f"{found.votes.title()} votes alone"
-    )
+    by_humans = replace(found.human_board, label=f"{found.votes.title()} votes alone")
+    boards |= {"soft": found.soft, "truth": found.truth, "by_humans": by_humans}
     rated = Standings(
         models=found.placed,
         battles={dimension: found.judged},
         k=float(experiment.elo.k),
         elo={dimension: {}},
         convergence={dimension: Convergence(limit={})},
-        companions={key: {dimension: board} for key, board in boards.items()},
+        companions={key: {dimension: b} for key, b in boards.items() if b},
         win_rates=[],
         judges_agreement=[found.calibration.agreement] if found.calibration else [],
         diagnoses=audits(experiment.judge, [run.rubric], context.store),
     )
-    if experiment.arena.union:
+    if chosen.union:
         by_arena = {q: q.partition(":")[0] for q in found.human.questions}
         votes = replace(rated, battles={dimension: found.human})
         votes = standings.with_strata(votes, by_arena, method.rate)
         rated = replace(rated, diagnoses=votes.diagnoses)
-    settings: dict[str, Any] = {"method": name}
-    if is_dataclass(method):
-        settings |= asdict(method)
-    judging = artifacts.write_judging(
-        run_dir,
-        responses=run.responses,
-        comparisons=comparisons,
-        judgments=judgments,
-    )
-    chosen = experiment.arena
-    written = placement_report.write(
-        run_dir,
-        found,
-        rated,
-        rating_settings=settings,
-        battles=found.battles if chosen.inline_human else found.judged,
-        battles_format=chosen.battles_format,
-    )
+    settings: dict[str, Any] = asdict(method) if is_dataclass(method) else {}
+    written = [
+        *artifacts.write_judging(
+            run_dir,
+            responses=run.responses,
+            comparisons=comparisons,
+            judgments=judgments,
+        ),
+        *placement_report.write(
+            run_dir,
+            found,
+            rated,
+            rating_settings={"method": name, **settings},
+            battles=found.battles if chosen.inline_human else found.judged,
+            battles_format=chosen.battles_format,
+        ),
+    ]
     if chosen.simulated:
         path = run_dir / "arena.jsonl"
         written.append(write_jsonl(path, chosen.simulated.votes))
-    arena, drawn = run.arena, [draw for draws in run.drawn.values() for draw in draws]
+    drawn = {name: run.usable(draws) for name, draws in run.drawn.items()}
+    every = [draw for draws in drawn.values() for draw in draws]
     facts: dict[str, Any] = {
         "judge_model": found.judge_model,
         "entrants": list(found.placed),
         "rubric_versions": {dimension: run.rubric.version},
-        "selected_prompt_count": len({draw.question_id for draw in drawn}),
+        "selected_prompt_count": len({draw.question_id for draw in every}),
         "arena": {
             "name": arena.name,
             "n_rows": arena.n_rows,
@@ -307,8 +285,8 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
             "fingerprint": arena.fingerprint,
             "n_anchors": len(run.anchors),
             "n_human_battles": len(run.human),
-            "n_drawn": {name: len(draws) for name, draws in run.drawn.items()},
-            "draw_fingerprint": placement.draw_fingerprint(drawn),
+            "n_drawn": {name: len(draws) for name, draws in drawn.items()},
+            "draw_fingerprint": placement.draw_fingerprint(every),
             "not_judged": dict(Counter(run.unusable.values())),
         },
         "judge_quality": [quality.to_dict()],
@@ -319,7 +297,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         headline=math.nan if headline is None else headline,
         text=placement_report.text(found, quality, rated.diagnoses),
         facts=facts,
-        artifacts=[*judging, *written],
+        artifacts=written,
         metrics=placement_report.metrics(found, quality),
         tables={"judge": facts["judge_quality"], "verdicts": verdicts},
         figures=lambda: _figures(found),

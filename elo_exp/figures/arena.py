@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import matplotlib
 import numpy as np
 
 from elo_exp.analysis.win_rates import share_interval
-from elo_exp.arena.placement import Placement
+from elo_exp.arena.placement import Placement, opponents
 from elo_exp.figures import kinds, style
-from elo_exp.figures.style import columns, grouped, label, only_best, panels, plot
+from elo_exp.figures.style import Row, columns, grouped, label, only_best, panels, plot
 from elo_exp.records import Plot
 
 MAX_ROWS = 60  # of the leaderboard, beside the placed models
@@ -21,8 +23,10 @@ def plots(placement: Placement) -> list[Plot]:
     drawn = []
     if any(rating.rating is not None for rating in placement.board.ratings):
         drawn.append(leaderboard(placement))
-    if any(opponent.predicted is not None for opponent in placement.opponents):
-        drawn.append(predicted_and_observed(placement))
+    board = placement.by_judge or placement.board
+    rows = opponents(placement.judged, placement.placed, board)
+    if any(row["predicted"] is not None for row in rows):
+        drawn.append(predicted_and_observed(rows))
     return drawn
 
 
@@ -52,9 +56,8 @@ def leaderboard(placement: Placement) -> Plot:
     )
 
 
-def predicted_and_observed(placement: Placement) -> Plot:
+def predicted_and_observed(rows: Sequence[Row]) -> Plot:
     """Draw a placed model's share of wins against its opponents, by the share that is predicted."""
-    rows = [opponent.to_dict() for opponent in placement.opponents]
     by = grouped((row for row in rows if row["predicted"] is not None), "model")
     figure, shown = panels(by, "wins, predicted", "wins, observed")
     names = "predicted", "observed", "n_games", "n_battles"

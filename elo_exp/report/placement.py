@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
@@ -14,7 +17,7 @@ from elo_exp.console import text_table
 from elo_exp.data.battles import Battles
 from elo_exp.files import safe_name, write_csv, write_json, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Battle, Comparison, Judgment, Plot
+from elo_exp.records import Comparison, Judgment, Plot
 from elo_exp.report import artifacts, tournament_page, viewer
 from elo_exp.report.formats import NONE, between, number
 from elo_exp.report.page import colors, cost, render, scale, template
@@ -56,16 +59,11 @@ def write(
 def _write_battles(run_dir: Path, battles: Battles, kind: str) -> Path:
     if kind == "jsonl":
         return write_whole(run_dir / "battles.jsonl", "".join(battles.jsonl()))
-    import pyarrow
-    from pyarrow import parquet
+    from pyarrow import Table, parquet
 
-    types = dict.fromkeys(Battle.__dataclass_fields__, pyarrow.string())
-    types["equal_answers"] = pyarrow.bool_()
-    types["style_a"] = types["style_b"] = pyarrow.list_(pyarrow.int64())
-    rows = [battle.to_dict() for battle in battles.rows()]
     data = io.BytesIO()
-    table = pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(types.items()))
-    parquet.write_table(table, data)
+    rows = [battle.to_dict() for battle in battles.rows()]
+    parquet.write_table(Table.from_pylist(rows), data)
     return write_whole(run_dir / "battles.parquet", data.getvalue())
 
 
@@ -78,16 +76,10 @@ def write_bootstraps(run_dir: Path, boards: Mapping[str, Leaderboard]) -> list[P
     for dimension, board in boards.items():
         if board.samples is None:
             continue
-        rated = [
-            i
-            for i, model in enumerate(board.models)
-            if board.row(model).rating is not None
-        ]
-        names = [board.models[i] for i in rated]
-        rows = [
-            dict(zip(names, row, strict=True))
-            for row in board.samples[:, rated].tolist()
-        ]
+        rated = np.isfinite(board.rating)
+        names = np.array(board.models)[rated].tolist()
+        samples = board.samples[:, rated].tolist()
+        rows = [dict(zip(names, sample, strict=True)) for sample in samples]
         suffix = f"_{safe_name(dimension)}" if len(boards) > 1 else ""
         written.append(write_csv(run_dir / f"bootstrap_ratings{suffix}.csv", rows))
     return written
@@ -138,20 +130,17 @@ def _reliability(placement: Placement, model: str) -> dict[str, Any]:
 def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float | str]:
     """Return <model>/rating, /rank ..., judge/<dimension>/<rate>, human/agreement ..."""
     found: dict[str, float | str | None] = {}
+    others = {"by_judge": placement.by_judge, "soft": placement.soft}
     for model in placement.placed:
-        rating = placement.board.row(model)
-        found |= {f"{model}/{name}": getattr(rating, name) for name in _METRICS}
-        found[f"{model}/n_judged"] = placement.n_judged(model)
-        found |= {
-            f"{model}/{name}": value
-            for name, value in _reliability(placement, model).items()
-        }
-        if placement.by_judge:
-            found[f"{model}/by_judge"] = placement.by_judge.row(model).rating
-        if placement.soft and model in placement.soft.models:
-            found[f"{model}/soft"] = placement.soft.row(model).rating
-        if (true := _true_rating(placement, model)) and rating.rating is not None:
-            found[f"{model}/error"] = rating.rating - true
+        rating, truth = placement.board.row(model), placement.truth
+        own = {name: getattr(rating, name) for name in _METRICS}
+        own |= {"n_judged": placement.n_judged(model), **_reliability(placement, model)}
+        for name, board in others.items():
+            if board and model in board.models:
+                own[name] = board.row(model).rating
+        if truth and model in truth.models and rating.rating is not None:
+            own["error"] = rating.rating - (truth.row(model).rating or math.nan)
+        found |= {f"{model}/{name}": value for name, value in own.items()}
     found["human/mae"] = placement.mae
     for name in quality.RATES:
         found[f"judge/{quality.dimension}/{name}"] = getattr(quality, name)
@@ -164,11 +153,6 @@ def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float | st
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _true_rating(placement: Placement, model: str) -> float | None:
-    truth = placement.truth
-    return truth.row(model).rating if truth and model in truth.models else None
-
-
 # The console
 
 
@@ -178,25 +162,23 @@ def text(
     diagnoses: Mapping[str, Mapping[str, Any]],
 ) -> str:
     """Return the headline, the top of the leaderboard and the surroundings of placed models."""
-    board = placement.board
-    head = ["rank", "model", board.label, "95 % CI", "ranks", "battles"]
-    rows, before = [], -1
-    for i in _shown(placement):
-        if i > before + 1:
-            rows.append(["..."] + [""] * 5)
-        row = board.ratings[i]
-        cells = [
-            str(row.rank or NONE),
-            f"{'>' if row.model in placement.placed else ' '} {row.model}",
-            row.flag or NONE if row.rating is None else number(row.rating, 1),
-            between(row.ci_low, row.ci_high),
-            between(row.rank_low, row.rank_high),
-            f"{row.n_battles:,}",
-        ]
-        rows.append(cells)
-        before = i
-    if before + 1 < len(board.ratings):
-        rows.append(["..."] + [""] * 5)
+    ratings, placed = placement.board.ratings, placement.placed
+    head = ["rank", "model", placement.board.label, "95 % CI", "ranks", "battles"]
+    gap, rows = ["...", *[""] * 5], list[list[str]]()
+    for i, row in enumerate(ratings):
+        around = ratings[max(i - _AROUND, 0) : i + _AROUND + 1]
+        if i < _TOP or any(near.model in placed for near in around):
+            cells = [
+                str(row.rank or NONE),
+                f"{'>' if row.model in placed else ' '} {row.model}",
+                row.flag or NONE if row.rating is None else number(row.rating, 1),
+                between(row.ci_low, row.ci_high),
+                between(row.rank_low, row.rank_high),
+                f"{row.n_battles:,}",
+            ]
+            rows.append(cells)
+        elif rows[-1] != gap:
+            rows.append(gap)
     filled = template("arena.txt.j2").render(
         placement=placement,
         quality=quality,
@@ -205,16 +187,6 @@ def text(
     )
     lines = filter(None, map(str.rstrip, filled.splitlines()))
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
-
-
-def _shown(placement: Placement) -> list[int]:
-    """Return the rows of the leaderboard that the console shows."""
-    ratings = placement.board.ratings
-    shown = set(range(min(_TOP, len(ratings))))
-    for i, rating in enumerate(ratings):
-        if rating.model in placement.placed:
-            shown |= set(range(max(0, i - _AROUND), min(len(ratings), i + _AROUND + 1)))
-    return sorted(shown)
 
 
 # The page
