@@ -194,7 +194,7 @@ def adaptive(
     without one is beyond the best, or the worst.
     """
     fit = Fit.of(games(battles, orders="both"))
-    names = np.array(battles.models)[fit.rated].tolist()
+    names: list[str] = np.array(battles.models)[fit.rated].tolist()
     points: list[float] = (POINTS * fit.theta).tolist()
     rating = dict(zip(names, points, strict=True))
     if not rating:
