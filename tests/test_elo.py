@@ -354,17 +354,6 @@ def test_few_orders_of_each_draw_neither_widen_it_nor_make_it_noise(n_prompts: i
     np.testing.assert_allclose(np.mean(few), np.mean(many), rtol=0.15)
 
 
-def test_of_small_k_it_is_that_of_a_sum():
-    """Wins less losses, times K / 2: six prompts, of which a wins four, have the variance
-    6 / 5 (1 - (1/3)^2) each."""
-    some = [
-        battle("a", "b", f"model_{w}", question_id=f"q{q}")
-        for q, w in enumerate("aabaab")
-    ]
-    error = bootstrapped(some, k=0.02, n_bootstraps=4000).row("a").std_error
-    assert error == pytest.approx(0.02 / 2 * math.sqrt(6 * 6 / 5 * 8 / 9), rel=0.03)
-
-
 @pytest.mark.parametrize(
     "case", ["one prompt", "prompts that say the same", "n_bootstraps=0"]
 )

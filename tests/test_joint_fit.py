@@ -211,13 +211,6 @@ def test_a_judge_that_votes_as_the_humans_do_changes_nothing() -> None:
         assert estimate(f)[0] == pytest.approx(raw(drawn(world, seed)), abs=15)
 
 
-def test_position_and_taste_are_found() -> None:
-    found = drawn(JudgedWorld(n_anchors=40, n_calibrating=3000, noise=0.0)).fit()
-    assert found.position == pytest.approx(0.3, abs=0.15)
-    assert found.tau == pytest.approx(0.4, abs=0.15)
-    assert found.taste == pytest.approx(POINTS * found.tau / found.s)
-
-
 def test_votes_on_the_placed_model_narrow_its_interval() -> None:
     """As ten times the verdicts do not."""
     (_, without), (_, many), (_, voted) = (

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +16,6 @@ from elo_exp.experiments import arena
 from elo_exp.experiments.arena import Arena
 from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.ratings.bradley_terry import POINTS, abilities
-from elo_exp.records import Comparison, JudgeReply, JudgeRequest, fingerprint
-from tests.arena_files import TheJudge
 from tests.commands import Ran, attempt, run
 from tests.data import BANK, shipped
 from tests.experiments import opened
@@ -66,8 +62,8 @@ def test_the_quadrature_is_the_mean_over_drawn_likings():
 
 
 def test_votes_follow_the_truth_and_tie_at_times():
-    """Of one seed voters like some answers better than their words; 20 seeds tell."""
-    rows = [row for seed in range(20) for row in simulated_by(seed).votes]
+    """Of one seed voters like some answers better than their words; ten seeds tell."""
+    rows = [row for seed in range(10) for row in simulated_by(seed).votes]
     score = {"model_a": 1.0, "tie": 0.5, "model_b": 0.0}
     wins = np.zeros((len(ANCHORS),) * 2)
     for row in rows:
@@ -75,7 +71,7 @@ def test_votes_follow_the_truth_and_tie_at_times():
         wins[i, j] += score[row["winner"]]
         wins[j, i] += 1.0 - score[row["winner"]]
     found = 1000 + POINTS * abilities(wins)
-    assert found == pytest.approx([TRUTH[name] for name in ANCHORS], abs=15)
+    assert found == pytest.approx([TRUTH[name] for name in ANCHORS], abs=20)
     assert 0.25 < np.mean([row["winner"] == "tie" for row in rows]) < 0.3
     golds = {p.prompt_id: p.text for p in bank.load(BANK) if p.gold_answer}
     assert {row["question_id"]: row["prompt"] for row in rows} == golds
@@ -154,21 +150,6 @@ def test_its_votes_are_a_template_for_an_arena_of_ones_own(ran: Ran):
     assert ": 0 new from lexical, 1,186 stored" in again.err
 
 
-def test_ratings_of_votes_that_were_left_out_are_read_from_the_run(ran: Ran):
-    short = run(
-        *("experiment=arena", "arena.inline_human=false", "tracker=local"),
-        "figures=false",
-        folder=ran.folder,
-    )
-    rated = run(
-        *("experiment=rate", f"battles={short.run_dir}/battles.jsonl"),
-        *(f"ratings_from={short.run_dir}", "tracker=local", "figures=false"),
-        folder=ran.folder,
-    )
-    assert len(short.rows("battles.jsonl")) == 300
-    assert "plain_100" in rated.out
-
-
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
@@ -187,53 +168,16 @@ def test_other_arenas_have_no_default_entrant(
         assert words in refused.err
 
 
-# Over seeds, and with other judges
+# Over seeds
 
 
-@dataclass(kw_only=True)
-class Biased(TheJudge):
-    """Tosses a coin for each order, or always prefers the same models."""
-
-    drawn_by: Callable[[Comparison], list[object]]
-
-    def _reply(self, request: JudgeRequest) -> JudgeReply:
-        shown = request.subject
-        assert isinstance(shown, Comparison)
-        first, second = (
-            fingerprint(self.drawn_by(c)) for c in (shown, shown.swapped())
-        )
-        says = {"evidence_a": "", "evidence_b": "", "verdict": "AB"[first > second]}
-        return JudgeReply(key=request.key, text=json.dumps(says))
-
-
-def coin(shown: Comparison) -> list[object]:
-    """Each order is drawn anew."""
-    return [shown.prompt_id, shown.response_a, shown.response_b]
-
-
-def favourite(shown: Comparison) -> list[object]:
-    return [shown.entrant_a]
-
-
-def place(folder: Path, seed: int, judge: TheJudge | None = None) -> Placement:
+def place(folder: Path, seed: int) -> Placement:
     seeds = (f"arena.seed={seed}", f"arena.simulated.seed={seed}")
     with opened(folder, "experiment=arena", *seeds, "figures=false") as (job, context):
         assert isinstance(job.experiment, Arena)
-        job.experiment.judge = judge or job.experiment.judge
         run = PlacementRun(job.experiment, context.store)
         run.run()
         return arena.place(run)
-
-
-@pytest.mark.parametrize("drawn_by", [coin, favourite])
-def test_a_judge_that_does_not_follow_the_voters_places_nothing(
-    drawn_by: Callable[[Comparison], list[object]], tmp_path: Path
-):
-    judge = Biased(model=drawn_by.__name__, drawn_by=drawn_by)
-    found = place(tmp_path, 1, judge)
-    assert found.refusal
-    assert found.by_judge is None
-    assert found.board.row("newcomer").rating is None
 
 
 @pytest.mark.slow
