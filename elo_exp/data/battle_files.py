@@ -8,7 +8,7 @@ import logging
 import math
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ _ALSO = (
     "style_b",
     MalformedError,
 )  # read, too
-_BLOCK = 1000  # rows; with more objects, garbage collection takes as long as parsing
+_BLOCK = 100  # rows at a time, which stay in the processor's cache
 _MAX_MODELS = 3000  # beyond it, the column is not one of models
 _MAX_NAMED = 5  # names in a warning
 _MANY = 20  # rows, of which a model with a single one may be a slip
@@ -169,40 +169,44 @@ def _fields(
 
 def _rows(
     path: Path, chosen: BattlesFormat, fields: Mapping[str, str]
-) -> Iterator[tuple[str, Row]]:
-    """Yield each row with its place, and the fields of battles.jsonl that its format makes of it.
-
-    The winner is INVALID without a verdict; the value of MalformedError is what is wrong with a row.
-    """
+) -> Iterable[tuple[str, Row]]:
+    """Iterate over rows with their places, and the fields that their format makes of them."""
     names = [*chosen.required, *chosen.optional, *_ALSO, *fields.values()]
     rows = tables.rows(path, names)
+    rows = chosen.join(rows) if chosen.join else rows
     if not chosen.row:
-        yield from rows
-        return
-    for place, row in chosen.join(rows) if chosen.join else rows:
-        made: dict[Any, Any] = {}
-        try:
-            made |= chosen.row(row)
-        except MalformedError as error:
-            made[MalformedError] = str(error)
-        except (LookupError, TypeError, ValueError) as error:
-            made[MalformedError] = f"is no row of {chosen.name}: {error!r}."
-        verdicts = (made.get("verdict_ab"), made.get("verdict_ba"))
-        if made.get("score") is not None:
-            made["winner"] = formats.winner_of(made["score"])
-        elif "score" in made or ("verdict_ab" in made and None in verdicts):
-            made.setdefault("winner", INVALID)
-        elif "verdict_ab" in made:
-            made["winner"] = verdicts[0] if verdicts[0] == verdicts[1] else "tie"
-        source = {"source": "llm-judge"} if chosen.judged else {}
-        yield place, {**source, **row, **made}
+        return rows
+    return ((place, {**row, **_made(chosen, row)}) for place, row in rows)
+
+
+def _made(chosen: BattlesFormat, row: Row) -> dict[Any, Any]:
+    """Fields of battles.jsonl; by MalformedError what is wrong with a row.
+
+    The winner is INVALID without a verdict.
+    """
+    made: dict[Any, Any] = {"source": "llm-judge"} if chosen.judged else {}
+    assert chosen.row is not None
+    try:
+        made |= chosen.row(row)
+    except MalformedError as error:
+        made[MalformedError] = str(error)
+    except (LookupError, TypeError, ValueError) as error:
+        made[MalformedError] = f"is no row of {chosen.name}: {error!r}."
+    verdicts = (made.get("verdict_ab"), made.get("verdict_ba"))
+    if made.get("score") is not None:
+        made["winner"] = formats.winner_of(made["score"])
+    elif "score" in made or ("verdict_ab" in made and None in verdicts):
+        made.setdefault("winner", INVALID)
+    elif "verdict_ab" in made:
+        made["winner"] = verdicts[0] if verdicts[0] == verdicts[1] else "tie"
+    return made
 
 
 def _place(
     path: Path, chosen: BattlesFormat, fields: Mapping[str, str], index: int
 ) -> str:
-    place, _ = next(itertools.islice(_rows(path, chosen, fields), index, None))
-    return place
+    rows = _rows(path, chosen, fields)
+    return next(itertools.islice(rows, index, None))[0]
 
 
 def _distinct(
@@ -407,10 +411,10 @@ def _warn(
             f"{len(dimensions)} dimensions are pooled ({_quoted(sorted(map(str, dimensions)))}). "
             "battles_columns.dimension=dimension rates each apart."
         )
-    judged = np.unique([battles.dimension, battles.judge], axis=1)
-    judged = judged[:, judged[1] >= 0]
-    if len(np.unique(judged[0])) < judged.shape[1]:
-        judges = sorted({battles.judges[code] for code in judged[1]})
+    n = max(len(battles.judges), 1)
+    pairs = np.unique((battles.dimension * n + battles.judge)[battles.judge >= 0])
+    if len(np.unique(pairs // n)) < len(pairs):  # two judges in one dimension
+        judges = sorted({battles.judges[code] for code in pairs % n})
         warnings.append(
             f"the verdicts of {len(judges)} judges are pooled ({_quoted(judges[:_MAX_NAMED])}). "
             f"battles_columns.dimension={fields['judge_model']} rates each apart, "

@@ -84,28 +84,32 @@ def text(value: Any) -> str | None:
 def rows(
     path: Path, columns: Sequence[Hashable] | None = None
 ) -> Iterator[tuple[str, Row]]:
-    """Yield each row with its place ("file:line"). Raises UserError for a malformed one.
+    """Iterate over rows with their places ("file:line"). Raises UserError for a malformed one.
 
     columns  those that a parquet file is read for; None: all
     """
     kind = shape(path)
     if kind == "lines":
-        yield from files.read_jsonl(path)
-    elif kind == "csv":
-        yield from _csv_rows(path)
-    elif kind == "array":
-        for number, row in enumerate(files.read_json(path), start=1):
-            if not isinstance(row, dict):
-                raise UserError(
-                    f"{path}: row {number}: found {row!r:.40}. Expected an object."
-                )
-            yield f"{path}: row {number}", row
+        return files.read_jsonl(path)
+    if kind == "csv":
+        return _csv_rows(path)
+    if kind == "array":
+        found = iter(files.read_json(path))
     elif kind == "parquet":
         batches = (batch.to_pylist() for batch in parquet_batches(path, columns))
-        for number, row in enumerate(itertools.chain.from_iterable(batches), start=1):
-            yield f"{path}: row {number}", row
+        found = itertools.chain.from_iterable(batches)
     else:
         raise UserError(f"{path}: found {kind}. Expected a table: {', '.join(SHAPES)}.")
+    return _objects(path, found)
+
+
+def _objects(path: Path, found: Iterator[Any]) -> Iterator[tuple[str, Row]]:
+    for number, row in enumerate(found, start=1):
+        if not isinstance(row, dict):
+            raise UserError(
+                f"{path}: row {number}: found {row!r:.40}. Expected an object."
+            )
+        yield f"{path}: row {number}", row
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
