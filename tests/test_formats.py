@@ -319,22 +319,6 @@ def test_a_real_file_of_alpaca_eval_has_the_win_rate_of_its_leaderboard():
     assert board.std_error[0] == pytest.approx(slope * error / 2)
 
 
-def test_a_share_is_used_as_it_is(tmp_path):
-    """The gap is the logit of the mean share; rounded to wins, it is another."""
-    battles = read(write(tmp_path, "alpaca_eval")).battles
-    share = np.array([2 - row["preference"] for row in ROWS["alpaca_eval"]])
-    board = rated(battles)
-    gap = POINTS * math.log(share.mean() / (1 - share.mean()))
-    assert board.rating[0] - board.rating[1] == pytest.approx(gap)
-    assert board.std_error[0] == pytest.approx(
-        POINTS
-        * share.std(ddof=1)
-        / math.sqrt(N)
-        / (share.mean() * (1 - share.mean()))
-        / 2
-    )
-
-
 def test_fastchat_counts_as_its_show_result_does(tmp_path):
     """Win, loss and tie by model: a win takes both games, whatever else is a tie."""
     rows = [
@@ -445,13 +429,9 @@ def texts(name: str, folder: Path) -> list[tuple[str, bytes]]:
     if name in ENDING:
         head, _, rest = content.partition(b"\r\n")
         names = head.decode().split(",")
-        own = set(ROWS[name][0])
-        required = next(f.required for f in formats.formats() if f.name == name)
-        a, b = (names.index(key) for key in (required[0], required[-1]))
-        names[a], names[b] = names[b], names[a]
+        names[0], names[-1] = names[-1], names[0]
         found.append(("swapped", ",".join(names).encode() + b"\r\n" + rest))
         found.append(("twice", head + b"," + head + b"\r\n" + rest))
-        assert own == set(names)
     else:
         found.append(
             ("twice", content.replace(b"{", b'{"winner": 1, "winner": 2, ', 1))

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from elo_exp.data.pairing import (
     meetings,
     on_whole_prompts,
-    outcome,
     pair_up,
     reconcile,
     swaps,
@@ -205,9 +204,3 @@ def test_equal_answers_are_a_tie_whatever_the_judge_says_of_them(letter):
     tie = judged(letter, letter, equal)
     assert (said(tie), tie.equal_answers) == ("tie", True)
     assert judged("INVALID", "INVALID", equal).invalid
-
-
-@pytest.mark.parametrize("swap", [False, True])
-def test_a_verdict_names_a_side_once_the_swap_is_undone(swap):
-    sides = [outcome(verdict(letter, position_swap=swap)) for letter in LETTERS]
-    assert sides == [*("ba" if swap else "ab"), "tie", None]

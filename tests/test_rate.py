@@ -15,10 +15,8 @@ import pytest
 
 from elo_exp.data import battle_files
 from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.records import Battle
-from elo_exp.report.placement import write_bootstraps
 from tests.commands import Ran, attempt, run
-from tests.data import by_dimension, shared_data, shipped, write_table
+from tests.data import shared_data, shipped, write_table
 from tests.pages import Reader
 
 COLUMNS = {name: name for name in battle_files.NAMES if name != "dimension"}
@@ -263,19 +261,6 @@ def test_a_console_without_the_characters_of_a_table_gets_their_escapes(
     assert any(r"\xb5" in line.split() for line in out.splitlines())
 
 
-def test_resamples_of_a_dimension_with_a_slash_stay_in_the_run_folder(
-    tmp_path: Path,
-) -> None:
-    some = [
-        Battle(model_a="ann", model_b="bob", winner=w, question_id=str(i))
-        for i, w in enumerate(("model_a", "model_b") * 3)
-    ]
-    battles = by_dimension({"a/b": some, "x/../../up": some})
-    written = write_bootstraps(tmp_path, bradley_terry("bootstrap").rate(battles))
-    names = ("a%2Fb", "x%2F..%2F..%2Fup")
-    assert written == [tmp_path / f"bootstrap_ratings_{name}.csv" for name in names]
-
-
 def test_files_of_several_programs_are_rated_together_by_their_names_alone(
     tmp_path: Path,
 ) -> None:
@@ -307,15 +292,3 @@ def test_files_of_several_programs_are_rated_together_by_their_names_alone(
         "elo_exp: rating: Davidson needs wins, losses and ties, and 2 battles have a share between. "
         "Choose 'rating=[bradley_terry]'.",
     )
-
-
-def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
-    path = write_table(
-        tmp_path / "battles.csv", [row("A", "B", "tie"), row("A", "B", "both")]
-    )
-    ran = attempt(*RATE, f"battles={path}", folder=tmp_path)
-    assert ran.code == 2
-    assert ran.err.splitlines()[-1].startswith(
-        f"elo_exp: {path}:3: winner is 'both'. Expected one of model_a,"
-    )
-    assert "Traceback" not in ran.err

@@ -288,15 +288,29 @@ REPLIES: list[tuple[str, str | None]] = [
     ('["A"]', None),
     (says("A", "ends with </think>"), "A"),
     ("A is better.\r\nVERDICT: A\r\nVERDICT: B", None),
+    ("A", None),
+    ('{"verdict": "C"}', None),
+    ('{"verdict": null}', None),
+    ('{"winner": "A"}', None),
+    ("VERDICT: C", None),
+    ("VERDICT A", None),
+    ("The VERDICT: A", None),
+    ("1" * 5000, None),
+    ("[" * 100_000, None),
 ]
 
 
-@pytest.mark.parametrize(("text", "verdict"), REPLIES)
+@pytest.mark.parametrize(
+    ("text", "verdict"), REPLIES, ids=[text[:20] for text, _ in REPLIES]
+)
 def test_a_judge_may_think_fence_and_talk_but_says_one_thing_at_the_end(text, verdict):
-    """The table of the replies that judges give. One that was cut off is invalid, whatever it says."""
+    """The table of the replies that judges give. An unreadable one is invalid, and never a tie; so is
+    one that did not end by itself, whatever it says."""
     found = parsed(text)
-    assert found.verdict == verdict or (found.verdict == "INVALID" and not verdict)
-    assert parsed(text, stop_reason="max_tokens").verdict == "INVALID"
+    assert found.verdict == (verdict or "INVALID")
+    assert verdict or found.reasoning == text
+    for stop_reason in ("refusal", "max_tokens", "error"):
+        assert parsed(text, stop_reason=stop_reason).verdict == "INVALID"
 
 
 @pytest.mark.parametrize(
@@ -330,25 +344,6 @@ def test_scores_are_read_beside_the_verdict_and_never_clipped(a, b, scores):
 @given(st.text())
 def test_whatever_stands_before_it_but_another_verdict_the_last_line_decides(text):
     assert parsed(f"{text}\nVERDICT: B").verdict == "B"
-
-
-@pytest.mark.parametrize("stop_reason", ["refusal", "max_tokens", "error"])
-def test_a_reply_that_did_not_end_by_itself_is_invalid_whatever_it_says(stop_reason):
-    assert parsed("VERDICT: A", stop_reason=stop_reason).verdict == "INVALID"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "A", '{"verdict": "A"', '{"verdict": "C"}', '{"verdict": null}', "null"),
-        *('{"winner": "A"}', "VERDICT: C", "VERDICT A", "The VERDICT: A"),
-        *("VERDICT: A\nOn reflection I cannot decide.", "1" * 5000, "[" * 100_000),
-    ],
-    ids=lambda text: text[:20] or "empty",
-)
-def test_an_unreadable_reply_is_invalid_and_never_a_tie(text):
-    found = parsed(text)
-    assert (found.verdict, found.reasoning) == ("INVALID", text)
 
 
 def test_the_verdict_keeps_what_is_needed_to_find_and_bill_the_reply():

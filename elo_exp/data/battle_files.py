@@ -18,7 +18,14 @@ import numpy as np
 from elo_exp.arrays import Index
 from elo_exp.data import formats, tables
 from elo_exp.data.battles import Battles, Codes
-from elo_exp.data.formats import INVALID, WORDS, BattlesFormat, Format, MalformedError
+from elo_exp.data.formats import (
+    INVALID,
+    WORDS,
+    BattlesFormat,
+    Format,
+    MalformedError,
+    Rows,
+)
 from elo_exp.data.formats.battles import FLAT
 from elo_exp.data.style import FEATURES
 from elo_exp.data.tables import Row
@@ -172,7 +179,7 @@ def _rows(
 ) -> Iterable[tuple[str, Row]]:
     """Iterate over rows with their places, and the fields that their format makes of them."""
     names = [*chosen.required, *chosen.optional, *_ALSO, *fields.values()]
-    rows = tables.rows(path, names)
+    rows: Rows = tables.rows(path, names)
     rows = chosen.join(rows) if chosen.join else rows
     if not chosen.row:
         return rows
@@ -386,14 +393,7 @@ def _warn(
             f"{path}: found {len(battles.models):,} models. Expected at most {_MAX_MODELS:,}: are "
             f"{fields['model_a']!r} and {fields['model_b']!r} the right columns?"
         )
-    alike = defaultdict(list)
-    for name in battles.models:
-        alike[unicodedata.normalize("NFKC", name).casefold().strip()].append(name)
-    warnings = [
-        f"the models {_quoted(names)} look alike and are rated apart."
-        for names in alike.values()
-        if len(names) > 1
-    ]
+    warnings = []
     rare = np.flatnonzero(battles.n_battles() == 1)
     if len(rare) and len(battles) >= _MANY:
         slips = _quoted(battles.models[i] for i in rare[:_MAX_NAMED])

@@ -24,6 +24,14 @@ SCORES = np.array([1.0, 0.0, 0.5, 0.5])  # of model_a, by the code of the winner
 _CODE: dict[str | None, int] = {None: -1} | {w: i for i, w in enumerate(WINNERS)}
 OVERALL = "overall"  # the dimension of battles that name none
 _BLOCK = 10_000  # rows whose text is in memory at a time
+_WINNERS = ("winner", "verdict_ab", "verdict_ba")
+_NAMED = {  # names -> the codes that refer to them -> what a row calls these
+    "models": {"model_a": "model_a", "model_b": "model_b"},
+    "dimensions": {"dimension": "dimension"},
+    "judges": {"judge": "judge_model"},
+    "sources": {"source": "source"},
+    "styles": {"style_a": "style_a", "style_b": "style_b"},
+}
 _WINNER = {"a": "model_a", "b": "model_b", "tie": "tie"}
 
 
@@ -58,41 +66,19 @@ class Battles:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Battle]) -> Battles:
-        def interned(*names: str) -> tuple[tuple[Any, ...], Codes]:
-            return _interned([getattr(row, name) for name in names for row in rows])
-
-        def winners(name: str) -> Winners:
-            words = [getattr(row, name) for row in rows]
-            return np.array([_CODE[word] for word in words], dtype=np.int8)
-
-        models, sides = interned("model_a", "model_b")
-        model_a, model_b = np.split(sides, 2)
-        dimensions, dimension = interned("dimension")
-        judges, judge = interned("judge_model")
-        sources, source = interned("source")
-        styles, of_sides = interned("style_a", "style_b")
-        style_a, style_b = np.split(of_sides, 2)
         n = np.arange(len(rows), dtype=np.int32)
+        columns: dict[str, Any] = {"questions": (), "question": n}
+        for names, fields in _NAMED.items():
+            values = [getattr(row, name) for name in fields.values() for row in rows]
+            columns[names], codes = _interned(values)
+            columns |= zip(fields, np.split(codes, len(fields)), strict=True)
+        for name in _WINNERS:
+            words = [_CODE[getattr(row, name)] for row in rows]
+            columns[name] = np.array(words, dtype=np.int8)
         battles = cls(
-            models=models,
-            model_a=model_a,
-            model_b=model_b,
-            winner=winners("winner"),
-            verdict_ab=winners("verdict_ab"),
-            verdict_ba=winners("verdict_ba"),
             score=np.array([row.score for row in rows], dtype=np.float64),
             equal_answers=np.array([row.equal_answers for row in rows], dtype=np.bool_),
-            questions=(),
-            question=n,
-            dimensions=dimensions,
-            dimension=dimension,
-            judges=judges,
-            judge=judge,
-            sources=sources,
-            source=source,
-            styles=styles,
-            style_a=style_a,
-            style_b=style_b,
+            **columns,
         )
         return battles.compact().with_questions([row.question_id for row in rows], n)
 
@@ -193,27 +179,20 @@ class Battles:
 
     def _columns(self) -> dict[str, tuple[tuple[Any, ...], NDArray[Any]]]:
         """Names and codes by the field of a row, in the order of battles.jsonl."""
+        columns: dict[str, tuple[tuple[Any, ...], NDArray[Any]]]
+        columns = {name: (WINNERS, getattr(self, name)) for name in _WINNERS}
+        for names, fields in _NAMED.items():
+            for code, name in fields.items():
+                columns[name] = getattr(self, names), getattr(self, code)
+        if not self.styles:
+            del columns["style_a"], columns["style_b"]
         named = np.where(self.question < len(self.questions), self.question, -1)
-        style: dict[str, tuple[tuple[Any, ...], NDArray[Any]]] = {}
-        if self.styles:
-            style["style_a"] = self.styles, self.style_a
-            style["style_b"] = self.styles, self.style_b
+        columns["question_id"] = self.questions, named
+        columns["equal_answers"] = (False, True), self.equal_answers.view("i1")
         shares, share = np.unique(self.score, return_inverse=True)
-        score = {"score": (tuple(map(known, shares.tolist())), share)}
-        return {
-            "model_a": (self.models, self.model_a),
-            "model_b": (self.models, self.model_b),
-            "winner": (WINNERS, self.winner),
-            "source": (self.sources, self.source),
-            "question_id": (self.questions, named),
-            "judge_model": (self.judges, self.judge),
-            "dimension": (self.dimensions, self.dimension),
-            "verdict_ab": (WINNERS, self.verdict_ab),
-            "verdict_ba": (WINNERS, self.verdict_ba),
-            **(score if np.isfinite(shares).any() else {}),
-            "equal_answers": ((False, True), self.equal_answers.view("i1")),
-            **style,
-        }
+        if np.isfinite(shares).any():
+            columns["score"] = tuple(map(known, shares.tolist())), share
+        return {name: columns[name] for name in Battle.__slots__ if name in columns}
 
     def rows(self) -> list[Battle]:
         """Return the battles as records, for a page, a message or a test."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
@@ -28,15 +29,14 @@ class Export:
         for name, battles in runs.read([self.folder]).runs[0].battles().items():
             to, rows = context.run_dir / safe_name(name), list(verdicts(battles))
             written.append(write_csv(to / "evalica.csv", rows))
-            won: dict[str, dict[str, list[float]]] = {}
-            for row in rows:
-                score = _SCORES[row["winner"]]
-                for model, own in (row["left"], score), (row["right"], 1.0 - score):
-                    won.setdefault(model, {}).setdefault(row["prompt"], []).append(own)
-            for model, by_prompt in won.items():
-                shares = [
-                    {"id": p, "value": fmean(own)} for p, own in by_prompt.items()
-                ]
+            for model in battles.models:
+                won = defaultdict(list)
+                for row in rows:
+                    if model in (row["left"], row["right"]):
+                        left = _SCORES[row["winner"]]
+                        share = left if model == row["left"] else 1.0 - left
+                        won[row["prompt"]].append(share)
+                shares = [{"id": p, "value": fmean(own)} for p, own in won.items()]
                 path = to / f"inspect_{safe_name(model)}.jsonl"
                 written.append(write_jsonl(path, shares))
         text = f"{len(written)} files for evalica and inspect_ai"
