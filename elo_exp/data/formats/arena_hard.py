@@ -29,8 +29,7 @@ def row(given: Row) -> Mapping[str, Any]:
         "verdict_ba": _winner(second, "model_b", "model_a"),
     }
     if "order" in given and None not in verdicts.values():
-        verdict = verdicts[given["order"]]
-        verdicts = {"winner": verdict, given["order"]: verdict}
+        verdicts = {"winner": verdicts[given["order"]]}
     return {
         "model_a": given.get("baseline") or _BASELINE,
         "question_id": given["uid"] if "uid" in given else given["question_id"],
@@ -43,8 +42,9 @@ def weighted(rows: Rows) -> Rows:
     """Count a game of A>>B or B>>A three times."""
     for place, row in rows:
         yield place, row
-        for order, game in zip(_ORDERS, row["games"], strict=False):
-            if game and game["score"] in _STRONG:
+        games = row.get("games")
+        for order, game in zip(_ORDERS, games if isinstance(games, list) else ()):
+            if isinstance(game, dict) and game.get("score") in _STRONG:
                 yield from [(place, {**row, "order": order})] * 2
 
 
