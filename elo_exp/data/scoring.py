@@ -61,9 +61,9 @@ class ScoreRubric(Instructions):
 
     def _schema(self) -> str:
         scale = f"from {self.low:g} to {self.high:g}"
-        fields = {"score": f"how good the response is, {scale}"}
+        best = "your best estimate of " if self.uncertainty else ""
+        fields = {"score": f"{best}how good the response is, {scale}"}
         if self.uncertainty:
-            fields["score"] = f"your best estimate of how good the response is, {scale}"
             fields["low"] = f"the lower end of your 95 % interval for it, {scale}"
             fields["high"] = f"the upper end of your 95 % interval for it, {scale}"
         # The scale is in words: not every API takes minimum and maximum.
@@ -142,20 +142,14 @@ class ScoreRubric(Instructions):
     def _read(self, fields: Mapping[str, Any]) -> tuple[float, float | None] | None:
         """Score and variance in [0, 1]; None for what has none."""
         names = ("score", "low", "high") if self.uncertainty else ("score",)
-        match [self._on_scale(fields.get(name)) for name in names]:
-            case [float(score)]:
-                return score, None
-            case [float(score), float(low), float(high)] if low <= high:
-                width = max(high, score) - min(low, score)
-                return score, (width / INTERVAL_WIDTH) ** 2
-        return None
-
-    def _on_scale(self, number: Any) -> float | None:
-        """The number in [0, 1]; None for what is none, or lies off the scale."""
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int | float)
-            or not self.low <= number <= self.high
+        numbers: list[Any] = [fields.get(name) for name in names]
+        if not all(
+            type(x) in (int, float) and self.low <= x <= self.high for x in numbers
         ):
             return None
-        return float((number - self.low) / (self.high - self.low))
+        score, *ends = (float(x - self.low) / (self.high - self.low) for x in numbers)
+        if not ends:
+            return score, None
+        low, high = ends
+        width = max(high, score) - min(low, score)
+        return (score, (width / INTERVAL_WIDTH) ** 2) if low <= high else None

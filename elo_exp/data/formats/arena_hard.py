@@ -19,17 +19,14 @@ _A, _B, _TIE = (
     ("A=B", "B=A"),
 )
 _STRONG = ("A>>B", "B<<A", "B>>A", "A<<B")
-_ORDERS = ("verdict_ab", "verdict_ba")
 
 
 def row(given: Row) -> Mapping[str, Any]:
     first, second = given["games"]
-    verdicts = {
-        "verdict_ab": _winner(first, "model_a", "model_b"),
-        "verdict_ba": _winner(second, "model_b", "model_a"),
-    }
-    if "order" in given and None not in verdicts.values():
-        verdicts = {"winner": verdicts[given["order"]]}
+    ab, ba = _winner(first, "model_a", "model_b"), _winner(second, "model_b", "model_a")
+    verdicts = {"verdict_ab": ab, "verdict_ba": ba}
+    if "game" in given and ab and ba:
+        verdicts = {"winner": (ab, ba)[given["game"]]}
     return {
         "model_a": given.get("baseline") or _BASELINE,
         "question_id": given["uid"] if "uid" in given else given["question_id"],
@@ -43,9 +40,9 @@ def weighted(rows: Rows) -> Rows:
     for place, row in rows:
         yield place, row
         games = row.get("games")
-        for order, game in zip(_ORDERS, games if isinstance(games, list) else ()):
+        for n, game in enumerate(games if isinstance(games, list) else ()):
             if isinstance(game, dict) and game.get("score") in _STRONG:
-                yield from [(place, {**row, "order": order})] * 2
+                yield from [(place, {**row, "game": n})] * 2
 
 
 def _winner(game: Any, a: str, b: str) -> str | None:
