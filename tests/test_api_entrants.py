@@ -23,7 +23,7 @@ from elo_exp.records import Prompt, Response, UserError
 from elo_exp.store.store import Store
 from tests import anthropic_verdicts
 from tests.anthropic_server import AnthropicServer
-from tests.commands import attempt, run
+from tests.commands import attempt
 from tests.data import shipped
 from tests.http_server import Call, Stage, Status
 from tests.openai_server import OpenAiServer, Says, alone
@@ -259,32 +259,6 @@ def hosted(server: OpenAiServer) -> tuple[str, str]:
     return f"{name}.base_url={server.url}", f"{name}.model=small"
 
 
-def test_a_plan_asks_no_model_and_assumes_answers_as_long_as_their_limit(
-    tmp_path: Path,
-):
-    with OpenAiServer() as server:
-        ran = run(
-            "entrant=[probe_reference,openai_compatible]",
-            *hosted(server),
-            "entrant.openai_compatible.max_tokens=9000",
-            "judge=openai_compatible",
-            "judge.model=big",
-            f"judge.base_url={server.url}",
-            "judge.input_usd_per_million=1",
-            "judging.budget_usd=100",
-            "judging.limit_pairs=1",
-            "rubric=[clinical_utility]",
-            "plan=true",
-            folder=tmp_path,
-        )
-    assert "143 missing answers are assumed to have 36000 char" in ran.err
-    (row,) = (line for line in ran.out.splitlines() if "clinical_utility" in line)
-    # One answer in two orders, at half a token for each of its characters at the least.
-    assert int(row.split()[5].replace(",", "")) > 2 * 9000 / 2
-    assert server.asked == []
-    assert stored(tmp_path / "outputs/cache/store.sqlite") == []
-
-
 # Money
 
 
@@ -403,14 +377,3 @@ def test_claude_is_sent_what_is_set_and_says_what_it_took(claude):
         "output_tokens": 22,
         "dollars": pytest.approx((2 * 2 + 22 * 10) * 1e-6),
     }
-
-
-@pytest.mark.parametrize(
-    ("reason", "finish_reason"),
-    [("refusal", "refusal"), ("max_tokens", "length"), ("pause_turn", "pause_turn")],
-)
-def test_why_claude_stopped_is_kept(reason: str, finish_reason: str, claude):
-    server, build = claude
-    server.outcomes = lambda params, n: anthropic_verdicts.StopReason(reason)
-    (response,) = answered(build(), prompts(1))
-    assert response.finish_reason == finish_reason

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -130,75 +129,7 @@ def test_two_processes_that_race_for_the_same_keys_share_them_out(path: Path):
 # Single calls
 
 
-def test_a_call_is_in_the_books_from_before_it_leaves_until_its_answer_is_stored(
-    path: Path,
-):
-    losses = "SELECT key, dollars, why FROM losses ORDER BY key, why"
-    with Store(path) as one, Store(path) as two, Claims(one) as ann, Claims(two) as bob:
-        ann.take(["k1", "k2", "k3"])
-        assert ann.send("k1", 0.25)
-        assert ann.send("k2", 0.5)
-        assert not bob.send("k1", 0.25)  # it is not his to ask
-        assert rows(path, losses) == [("k1", 0.25, None), ("k2", 0.5, None)]
-        ann.unsend("k1", lost="reset")
-        ann.unsend("k2")
-        assert rows(path, losses) == [("k1", 0.25, "reset")]
-        ann.send("k1", 0.25)
-        one.commit(reply("k1"))
-        assert rows(path, losses) == [("k1", 0.25, "reset")]
-        submit(Ledger(one, ann.owner), "k3")
-        assert not ann.send("k3", 0.25)  # it lies in a batch
-
-
 # The dead
-
-OWNER = """
-import sys
-from pathlib import Path
-from elo_exp.store.claims import Claims
-from elo_exp.store.ledger import Ledger
-from elo_exp.store.store import Store
-from tests.test_claims import submit
-
-path, name = Path(sys.argv[1]), sys.argv[2]
-with Store(path) as store, Claims(store) as claims:
-    ledger = Ledger(store, claims.owner)
-    keys = claims.take([f"{name}{n}" for n in range(7)])
-    assert len(keys) == 7
-    submit(ledger, *keys[:2], batch_id=f"batch of {name}")
-    submit(ledger, *keys[2:5])
-    claims.send(keys[5], 0.25)
-    print("ready", flush=True)
-    sys.stdin.readline()
-"""
-
-
-def test_what_a_killed_process_held_goes_to_the_next_at_once_and_what_a_living_one_holds_does_not(
-    path: Path, caplog: pytest.LogCaptureFixture
-):
-    """Each has claimed seven keys: two in a batch with an id, three in one whose fate is unknown, one in a single call,
-    whose answer may have been paid for and is lost, and one in none."""
-    with process(OWNER, path, "dead") as dead:
-        assert said(dead) == ["ready"]
-        # no two of a size may be unresolved
-        write(path, "UPDATE batches SET size = 30 WHERE state = 'intended'")
-        with process(OWNER, path, "live") as live:
-            assert said(live) == ["ready"]
-            kill(dead)
-            with Store(path) as store, Claims(store) as heir:
-                wanted = [f"{name}{n}" for n in range(7) for name in ("live", "dead")]
-                left = [f"dead{n}" for n in range(7)]
-                assert heir.take(wanted) == heir.take(wanted) == left
-                ledger = Ledger(store, heir.owner)
-                assert [batch.size for batch in ledger.under_way()] == [2, 30]
-                assert ledger.pending() == {*wanted[:10]}
-                who = f"process {live.pid} on {socket.gethostname()} (7)"
-                assert heir.holders(wanted) == who
-                usage = store.usage
-                assert (usage.calls_lost, usage.dollars_at_most) == (1, 0.25)
-    losses = rows(path, "SELECT key, why FROM losses ORDER BY key")
-    assert losses == [("dead5", "its process died"), ("live5", None)]
-    assert "1 calls of an earlier run got no answer" in caplog.text
 
 
 @on_linux
@@ -331,29 +262,6 @@ def test_the_heart_beats_on_whatever_happens(
 
 
 # Letting go
-
-
-@pytest.mark.parametrize("end", [None, UserError("stop"), KeyboardInterrupt()])
-def test_closing_lets_everything_go_however_the_work_ends(
-    path: Path, end: BaseException | None
-):
-    """Also the claims of the dead whom nobody misses; a batch stays, for whoever wants it."""
-    owner(path, "dead", "k3")
-
-    def work() -> None:
-        with Store(path) as store, Claims(store) as mine:
-            mine.take(["k1", "k2"])
-            submit(Ledger(store, mine.owner), "k1", batch_id="b")
-            if end is not None:
-                raise end
-
-    with ExitStack() as stack:
-        if end is not None:
-            stack.enter_context(pytest.raises(type(end)))
-        work()
-    assert rows(path, "SELECT owner FROM claims UNION SELECT owner FROM owners") == []
-    with Store(path) as store:
-        assert Ledger(store).pending() == {"k1"}
 
 
 # A sweep and its jobs

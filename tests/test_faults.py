@@ -847,7 +847,7 @@ def test_processes_share_a_store(here, name, seconds):
     assert dollars == pytest.approx(metered(here.server)[1])
 
 
-@each("name", LOST, everyday=1)
+@each("name", LOST)
 def test_processes_share_a_store_while_submissions_are_lost(here, name):
     """The batches of two clients are told apart."""
     here.server.seconds_to_end = 0.05
@@ -1185,7 +1185,7 @@ def test_a_history_of_faults_and_kills(here, seed):
 KEY = {"ANTHROPIC_API_KEY": "test-key", "NO_PROXY": "127.0.0.1"}
 
 
-@each("which", (signal.SIGINT, SIGKILL), everyday=1)
+@each("which", (signal.SIGINT, SIGKILL))
 def test_the_command_is_killed_and_given_again(here, which, tmp_path):
     here.server.verdicts = longer
     words = [

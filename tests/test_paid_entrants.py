@@ -120,7 +120,9 @@ def test_a_judge_s_cap_stops_a_run_that_cannot_fit_before_an_entrant_is_paid_and
         r"Nothing was spent\.$",
         refused.err.rstrip(),
     )
-    assert "The cap is too low: " in capped(enough, *priced, "plan=true").out
+    planned = capped(enough, *priced, "plan=true")
+    assert "The cap is too low: " in planned.out
+    assert "missing answers are assumed to have 4096 char" in planned.err
     assert server.asked == []
     ran = capped(enough, *priced)
     assert ran.code == 0, ran.err

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Outcome, Says, plain_text
 from tests.data import shipped
 from tests.paying import claude, paying
-from tests.stores import process
 
 __all__ = ["paying"]
 
@@ -84,27 +82,6 @@ def score(
     with Store(STORE) as store:
         scores = pipeline.score_responses(items(n, rubric), rubric, made, store)
         return [score.judge_score for score in scores], store.usage
-
-
-SCORING = """
-import sys
-from tests.test_paid_scores import claude, score
-score(claude(sys.argv[1], cache="none"))
-"""
-
-
-def test_a_batch_of_a_killed_process_is_collected_and_not_paid_again():
-    with AnthropicServer(outcomes=model, polls_to_end=1_000_000) as server:
-        with process(SCORING, server.url) as other:
-            while other.poll() is None and not any(b.polls for b in server.batches):
-                time.sleep(0.01)
-        server.polls_to_end = 1
-        found, usage = score(claude(server.url))
-        again, free = score(claude(server.url, budget_usd=0.0))
-    assert found == again == TENTHS
-    assert (usage.judge_calls, free.judge_calls) == (6, 0)
-    assert list(server.meter.billed_bodies.values()) == [1] * 6
-    assert len(server.batches) == 1
 
 
 @pytest.mark.parametrize("transport", ["batches", "messages"])

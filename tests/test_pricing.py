@@ -7,8 +7,6 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from elo_exp.api.costs import Budget, Prices
@@ -109,34 +107,6 @@ def test_second_opinion_the_table_of_costs(model: str) -> None:
 
 
 # The prompt cache
-
-
-@given(
-    input_=st.floats(0.01, 50),
-    read=st.floats(0, 0.9),
-    write=st.floats(1, 4),
-    other=st.floats(0, 1),
-)
-def test_law_at_the_break_even_a_cache_costs_what_none_costs(
-    input_: float, read: float, write: float, other: float
-) -> None:
-    """Second opinion: the bill of a million prefixes of one token. More hits cost less than no cache, fewer more.
-    `read` and `write` are shares of the price of input."""
-    facts = prices(
-        input=input_, cache_read=read * input_, cache_write_1h=write * input_
-    )
-    even = facts.break_even("1h")
-
-    def bill(hit_rate: float) -> float:
-        n_read = 10**6 * hit_rate
-        return facts.dollars(
-            {"cache_read_tokens": n_read, "cache_write_1h_tokens": 10**6 - n_read}
-        )  # type: ignore[dict-item]
-
-    assert 0 <= even < 1
-    assert bill(even) == pytest.approx(input_)
-    assume(abs(other - even) > 1e-6)
-    assert (bill(other) < input_) == (other > even)
 
 
 EVEN_5M, EVEN_1H = 1 / 4.8, 4 / 7.8  # Opus: (5 - 4) / (5 - .2) and (8 - 4) / (8 - .2)

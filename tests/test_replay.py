@@ -224,13 +224,10 @@ def test_a_dimension_is_that_of_the_row_else_that_of_the_files_name(tmp_path):
 
 FAILED = {
     "no verdict line": row("TIE", reasoning="Both name the artery, but the second"),
-    "decorated": row("TIE", reasoning="The first is better.\n**VERDICT: A**"),
     "another verdict": row("TIE", reasoning="VERDICT: TIE\nNo:\nVERDICT: **B**"),
-    "a word that starts with B": row("B", reasoning="VERDICT: Both are wrong"),
     "no reply": row("TIE") | {"reasoning": None},
     "an error beside it": row("TIE", error="overloaded_error"),
     "no verdict": row(None),
-    "marked, no reply": row("INVALID", reasoning=None),
 }
 
 
@@ -298,24 +295,16 @@ def test_of_several_rows_on_one_order_one_is_taken(tmp_path, caplog, taken):
 
 
 def test_one_of_several_judges_is_replayed_or_all_with_a_warning(tmp_path, caplog):
-    rows = [
-        {**BATTLE, "judge_model": f"j{i}", "question_id": f"p{i}"} for i in range(1, 8)
-    ]
-    path = battles(tmp_path, *rows)
+    other = {**BATTLE, "judge_model": "gpt-4", "winner": "model_a"}
+    path = battles(tmp_path, BATTLE, other)
     assert replay(path).model == "replay"
     replay(path).cache_key()
-    message = "7 judges (j1, j2, j3, j4, j5, ...); name one as judge.judge_model"
-    assert warnings(caplog, path) == [message]
-    assert replay(path, "j1").model == "j1"
-    assert judged(replay(path, "j1"), tmp_path)[0].winner == "bob"
+    message = "2 judges (crowd, gpt-4); name one as judge.judge_model"
+    assert message in warnings(caplog, path)
+    assert replay(path, "gpt-4").model == "gpt-4"
+    assert judged(replay(path, "gpt-4"), tmp_path)[0].winner == "ann"
     with pytest.raises(UserError, match=f"{path} holds no verdict of 'opus'"):
         replay(path, "opus").cache_key()
-    pilot = [row("B", judge_model="sonnet"), row("A", swap=True, judge_model="sonnet")]
-    both = original(tmp_path, row("A"), row("B", swap=True), *pilot)
-    winners = [
-        judged(replay(both, name), tmp_path)[0].winner for name in ("opus", "sonnet")
-    ]
-    assert winners == ["ann", "bob"]
 
 
 # Files that cannot be replayed

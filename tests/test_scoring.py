@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from elo_exp import pipeline
 from elo_exp.data.scoring import ScoreRubric
@@ -150,15 +148,9 @@ def test_one_of_ten_is_a_tenth_and_never_one(number: float, score: float):
         found = parsed(text)
         assert found.judge_score == pytest.approx(score, abs=1e-15)
     assert (found.prompt_id, found.policy, found.draw_idx) == ("p1", "ann", 3)
+    assert [parsed(said(n), FIVE).judge_score for n in (1, 2, 5)] == [0.0, 0.25, 1.0]
     assert found.judge_model == "opus"
     assert found.cache_key == request(draw_idx=3).key
-
-
-@given(st.floats(1, 5), st.floats(1, 5))
-def test_a_better_number_is_a_better_score(one: float, other: float):
-    scores = [parsed(said(n), FIVE).judge_score for n in sorted((one, other))]
-    assert 0 <= scores[0] <= scores[1] <= 1
-    assert [parsed(said(n), FIVE).judge_score for n in (1, 2, 5)] == [0.0, 0.25, 1.0]
 
 
 @pytest.mark.parametrize(

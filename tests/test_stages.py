@@ -175,32 +175,6 @@ def test_every_comparison_is_judged_once_in_both_orders(path, responses):
     assert (usage.judge_calls, usage.verdicts_stored) == (0, 48)
 
 
-def test_in_one_order_half_is_asked_and_both_orders_ask_the_other_half(path, responses):
-    comparisons = compared(responses)
-    made, usage = judged(path, comparisons, both_orders=0.0)
-    one = [judgment for some in made.values() for judgment in some]
-    assert [usage.verdicts_wanted, usage.judge_calls, usage.flips] == [24, 24, None]
-    assert {(len(j.raw), j.inconsistent) for j in one} == {(1, None)}
-    fewer = {"calibration": [c.swapped() for c in comparisons["calibration"][::2]]}
-    with Store(path) as store:
-        planned = [
-            pipeline.plan_pairs(some, RUBRICS[1:2], LEXICAL, store, both_orders=share)
-            for some, share in ((fewer, 0.0), (comparisons, 1.0))
-        ]
-    rows = [row for (row,) in (plan.rows for plan in planned)]
-    assert [(r.queries, r.stored, r.new, r.both_orders) for r in rows] == [
-        (5, 5, 0, 0.0),
-        (18, 9, 9, 1.0),
-    ]
-    made, usage = judged(path, comparisons, both_orders=1.0)
-    assert (usage.judge_calls, usage.verdicts_stored) == (24, 24)
-    both = [judgment for some in made.values() for judgment in some]
-    assert all(j.raw[0] in k.raw for j, k in zip(one, both, strict=True))
-    again, usage = judged(path, comparisons, both_orders=0.0)
-    assert [j for some in again.values() for j in some] == one
-    assert usage.judge_calls == 0
-
-
 def test_equal_texts_are_judged_once(tmp_path, path):
     """Of three pairs in two orders, ann v bob and ann v eve are the same two queries, and bob v
     eve reads the same in both orders: three queries in place of six."""

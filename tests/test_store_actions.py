@@ -212,22 +212,6 @@ def test_list_counts_by_kind_source_and_dimension_with_what_was_paid():
     assert said.splitlines()[-1] == "nothing under way"
 
 
-@pytest.mark.parametrize(
-    ("words", "n"),
-    [
-        (("store.judge=opus",), 4),
-        (("store.entrant=cid",), 4),  # its two responses, and k3 and k6
-        (("store.judge=opus", "store.entrant=ann", "store.rubric=factuality"), 2),
-        (('store.entrant="x\' OR 1=1 --"',), 0),
-    ],
-)
-def test_judge_entrant_and_rubric_choose_answers_together(
-    words: tuple[str, ...], n: int
-):
-    fill()
-    assert sum(int(number) for number, _ in table(manage(*words)).values()) == n
-
-
 # Wait and cancel
 
 
@@ -313,25 +297,17 @@ def test_a_batch_that_is_given_up_is_paid_again_and_the_others_are_not(
     by: str, server: AnthropicServer
 ):
     batch = leave_under_way(server)[1]
-    said = manage("store.action=repay", f"store.batch='{getattr(batch, by)}'")
+    repay = ("store.action=repay", f"store.batch='{getattr(batch, by)}'")
+    said = manage(*repay)
     assert said.startswith(f"batch {batch.nonce} is given up: its 4 open queries are")
     assert len(under_way()) == 2
+    with pytest.raises(UserError, match="found no batch '.*' under way. store."):
+        manage(*repay)
     server.polls_to_end = 1
     assert judged(server)[1].judge_calls == 10
     assert [b.n for b in server.batches] == [4, 4, 2, 4]
     # the server has not heard that it was given up
     assert Counter(server.meter.billed.values()) == {1: 6, 2: 4}
-
-
-def test_only_what_is_under_way_can_be_given_up(server: AnthropicServer):
-    settled = leave_under_way(server)[0]
-    server.polls_to_end = 1
-    manage("store.action=wait", *at(server))
-    for name in (settled.nonce, settled.batch_id, "nobody"):
-        with pytest.raises(
-            UserError, match=f"found no batch '{name}' under way. store."
-        ):
-            manage("store.action=repay", f"store.batch='{name}'")
 
 
 # Export and import
@@ -473,6 +449,7 @@ def test_when_its_batches_are_collected_a_store_is_merged(server: AnthropicServe
     [
         (("store.judge=opus",), "k1 k2 k3 k4"),
         (("store.judge=opus", "store.entrant=cid"), "k3"),
+        (("store.judge=opus", "store.entrant=ann", "store.rubric=factuality"), "k1 k2"),
     ],
 )
 def test_a_purge_takes_out_what_was_meant_after_it_is_confirmed_and_can_be_undone(
