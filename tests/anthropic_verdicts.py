@@ -83,20 +83,16 @@ class NoisyBradleyTerry:
             return self.strengths(response)
         return next(s for marker, s in self.strengths.items() if marker in response)
 
-    def chances(self, shown: Shown) -> dict[str, float]:
-        """The probability of each verdict."""
+    def __call__(self, shown: Shown) -> str:
         a, b = self.strength(shown.response_a), self.strength(shown.response_b)
         d = a - b + self.position_bias
         nu = 2 * self.tie_rate / (1 - self.tie_rate)
         weights = {"A": math.exp(d / 2), "B": math.exp(-d / 2), "TIE": nu}
-        return {name: w / sum(weights.values()) for name, w in weights.items()}
-
-    def __call__(self, shown: Shown) -> str:
-        chances = self.chances(shown)
+        chance_a, chance_b, _ = (w / sum(weights.values()) for w in weights.values())
         u = draw("verdict", self.seed, shown.system, shown.user)
-        if u < chances["A"]:
+        if u < chance_a:
             return "A"
-        return "B" if u < chances["A"] + chances["B"] else "TIE"
+        return "B" if u < chance_a + chance_b else "TIE"
 
 
 def choose(

@@ -31,7 +31,7 @@ from elo_exp.store import claims
 from tests.anthropic_verdicts import (
     JSON,
     Rule,
-    choose,
+    Shown,
     longer,
     plain_text,
     reply_text,
@@ -91,14 +91,12 @@ class OpenAiServer(HttpServer):
     outcomes     what becomes of the request that is served for the n-th time (n = 1, 2, ...); None: the usual
     key          that a request must carry; None: any, or none
     listing      what is sent in place of the list of models: an error, or another body
-    context      tokens that a request and its answer may have together
     cached       tokens of a request that the prompt cache has
     engine       a tiny model that draws and scores tokens, as vLLM's server does; None: it does neither
-    refuses      parameters that it does not take
     on_call      is told of completions only
     """
 
-    verdicts: Sequence[str] | Rule = longer
+    verdicts: Rule = longer
     answer: Callable[[str, str], str] = staticmethod(  # noqa: RUF009
         lambda model, text: f"About {text[:40]}: yes."
     )
@@ -106,10 +104,8 @@ class OpenAiServer(HttpServer):
     key: str | None = None
     models: Sequence[str] = ("small", "large")
     listing: Status | Body | None = None
-    context: int = 100_000
     cached: int = 0
     engine: TinyEngine | None = None
-    refuses: Sequence[str] = ()
     on_call: Callable[[Stage, Call], None] | None = None
 
     billed: Counter[str] = field(
@@ -119,7 +115,6 @@ class OpenAiServer(HttpServer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._turns: dict[str, int] = {}
         self.url += "/v1"
 
     @property
@@ -168,17 +163,6 @@ class OpenAiServer(HttpServer):
             return Status(
                 404, message=f"The model `{params.get('model')}` does not exist."
             )
-        if found := [name for name in self.refuses if name in params]:
-            return Status(
-                400,
-                message=f"Unsupported parameter: '{found[0]}' is not supported with this model.",
-            )
-        if self._n_input(params) + self._limit(params) > self.context:
-            return Status(
-                400,
-                "context_length_exceeded",
-                f"This model's context is {self.context} tokens.",
-            )
         return None
 
     def complete(self, params: JSON) -> bytes:
@@ -220,7 +204,7 @@ class OpenAiServer(HttpServer):
         )
         if "<response_a id=" not in user:
             return self.answer(params["model"], user)
-        verdict = choose(self.verdicts, "".join(system), user, turns=self._turns)
+        verdict = self.verdicts(Shown.of("".join(system), user))
         return reply_text(verdict, user=user, as_json="response_format" in params)
 
     def _tokenize(self, params: JSON) -> JSON:

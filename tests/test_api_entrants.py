@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +16,6 @@ import pytest
 
 from elo_exp import pipeline
 from elo_exp.api.jobs import Completion
-from elo_exp.entrants.claude import ClaudeEntrant
 from elo_exp.entrants.openai_compatible import OpenAiCompatibleEntrant
 from elo_exp.pipeline import generating
 from elo_exp.records import Prompt, Response, UserError
@@ -335,32 +334,22 @@ def test_a_wrong_setting_is_named(changes: dict[str, Any], words: str):
 # Claude
 
 
-@pytest.fixture
-def claude(
+def test_claude_is_sent_what_is_set_and_says_what_it_took(
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[tuple[AnthropicServer, Callable[..., ClaudeEntrant]]]:
-    """A server, and conf/entrant/claude.yaml pointed at it."""
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
-    made: list[ClaudeEntrant] = []
-    with AnthropicServer(
-        outcomes=lambda params, n: anthropic_verdicts.Says("Because.")
-    ) as server:
-
-        def build(**changes: Any) -> ClaudeEntrant:
-            made.append(shipped("entrant", "claude", base_url=server.url, **changes))
-            return made[-1]
-
-        yield server, build
-    for one in made:
-        if (client := vars(one.api).get("_client")) is not None:
-            client.close()
-
-
-def test_claude_is_sent_what_is_set_and_says_what_it_took(claude):
+):
     """Seven characters are two tokens; the answer has two, and 20 of thinking."""
-    server, build = claude
-    (response,) = answered(build(), prompts(1))
-    list(answered(build(system_prompt="Be brief.", effort="low"), prompts(1)))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
+    because = anthropic_verdicts.Says("Because.")
+    with AnthropicServer(outcomes=lambda params, n: because) as server:
+        chosen = {"system_prompt": "Be brief.", "effort": "low"}
+        one, other = (
+            shipped("entrant", "claude", base_url=server.url, **some)
+            for some in ({}, chosen)
+        )
+        (response,) = answered(one, prompts(1))
+        list(answered(other, prompts(1)))
+        for made in (one, other):
+            made.api._client.close()
     plain, full = [call.json() for call in server.meter.calls if call.method == "POST"]
     assert plain == {
         "model": "claude-sonnet-5-5",

@@ -248,13 +248,12 @@ def test_scores_come_in_the_order_of_the_items_and_a_second_time_from_the_store(
     assert [score.prompt_id for score in again] == [item.prompt_id for item in some]
     assert first[::-1] == again
     assert store.usage.verdicts_stored == 5
-    (held,) = count(store, Filter(entrant="ann"))
-    expected = ("Score", "lexical", "usefulness", 5)
-    assert (held.kind, held.source, held.dimension, held.n) == expected
     other = dataclasses.replace(LEXICAL, seed=7)
     for judge, rubric in ((other, SCORE), (LEXICAL, INTERVAL)):
         pipeline.score_responses(items(5, rubric), rubric, judge, store)
-    assert store.read("SELECT COUNT(*) FROM answers") == [(15,)]
+    (held,) = count(store, Filter(entrant="ann"))
+    expected = ("Score", "lexical", "usefulness", 15)
+    assert (held.kind, held.source, held.dimension, held.n) == expected
 
 
 def test_the_plan_counts_responses(store: Store):
@@ -264,9 +263,7 @@ def test_the_plan_counts_responses(store: Store):
     (row,) = plan.rows
     assert (row.dimension, row.n_prompts, row.n_entrants) == ("usefulness", 5, 1)
     assert (row.pairs, row.stored) == (6, 2)
-    table = pipeline.plan_table(plan)
-    assert "responses" in table
-    assert "pairs" not in table
+    assert "responses" in pipeline.plan_table(plan)
 
 
 # Scores on file
@@ -306,9 +303,6 @@ def test_missing_and_unreadable_scores_are_counted_and_no_number(
     assert [(score.judge_score, score.stop_reason) for score in found] == expected
     assert "1 of 3 scores are missing (ann 1)" in caplog.text
     assert "1 of 3 replies hold no score (1 recorded_invalid)" in caplog.text
-    verdict = {"model_a": "ann", "model_b": "bob", "winner": "tie", "question_id": "p1"}
-    with pytest.raises(UserError, match=r"scores\.jsonl: holds verdicts and no scores"):
-        scored(store, "One.", rubric=SCORE, judge=recorded(tmp_path, verdict))
 
 
 def test_a_recorded_score_off_the_scale_is_refused_by_its_line(tmp_path: Path):
