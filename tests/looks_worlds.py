@@ -1,6 +1,7 @@
-"""Tournaments of known truth for planned looks: who is better, by how much, and what a judge says in one order.
+"""Tournaments of known truth for planned looks, and the looks once more, of many tournaments at a time.
 
-Entrants of one group are exchangeable, so that equal pairs are exactly equal.
+Entrants of one group are exchangeable, so that equal pairs are exactly equal. Letters: b tournaments times
+dimensions; n prompts; g games on a prompt, pair by pair, the first of a pair shown first and second; m entrants.
 """
 
 from __future__ import annotations
@@ -13,17 +14,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit, fdtrc, ndtri, stdtr
 
-from elo_exp.analysis.looks import Key, Wave, key_of, next_wave
-from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.analysis.group_sequential import boundaries, stagewise
+from elo_exp.analysis.looks import (
+    MISFIT,
+    Key,
+    family_wise_alpha,
+    looks_of,
+    prompt_order,
+)
+from elo_exp.arrays import Array
 from elo_exp.records import Battle, Comparison
 
 LOGIT = 400 / math.log(10)
+ALPHA = family_wise_alpha(drop=True)
 STRETCH = 1.9  # latent units, so that marginal gaps are about the Elo points given
-METHOD = BradleyTerry(
-    initial_rating=1500, orders="both", interval="sandwich", n_bootstraps=2, seed=0
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,67 +50,72 @@ class World:
     cyclic: float = 0.0
     makes_up: float = 0.0
 
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        return list(itertools.combinations(range(len(self.elo)), 2))
+
     @functools.cached_property
     def comparisons(self) -> list[Comparison]:
-        """Of one dimension, prompts first; every other prompt is of the second stratum."""
+        """Of one dimension, prompts first, in the order in which they are judged."""
         texts = dict.fromkeys(("dimension", "prompt_text", "response_a"), "")
+        names = prompt_order({f"q{q}": "one" for q in range(self.n)})
         return [
             Comparison(
-                prompt_id=f"q{q}",
-                source="ab"[q % 2],
+                prompt_id=name,
+                source="one",
                 entrant_a=f"e{i}",
                 entrant_b=f"e{j}",
                 response_b="other",
                 **texts,
             )
-            for q in range(self.n)
-            for i, j in itertools.combinations(range(len(self.elo)), 2)
+            for name in names
+            for i, j in self.pairs
         ]
 
-    def battles(self, rng: np.random.Generator) -> list[dict[Key, Battle | None]]:
-        """By dimension, of each comparison, who is shown first being drawn; None where the verdict is invalid."""
-        d, n, m = self.dims, self.n, len(self.elo)
-        strength = (np.array(self.elo) - np.mean(self.elo)) / LOGIT * STRETCH
-        answer = rng.normal(size=(1, n, m)) + rng.normal(size=(d, n, m))
-        side = np.outer(np.arange(n) % 2 * 2 - 1, np.arange(m) % 2 * 2 - 1)
-        latent = strength + self.quality / math.sqrt(2) * answer
-        latent = latent + self.strata / 2 * side
+    def draw(self, n_runs: int, rng: np.random.Generator, orders: str) -> Array:
+        """The points (b, n, g) of the first of each pair; NaN where not asked or invalid."""
+        size, m = (n_runs, self.dims, self.n), len(self.elo)
         i, j = np.triu_indices(m, 1)
-        gap = latent[..., i] - latent[..., j] + rng.normal(size=(d, n, len(i)))
+        answer = rng.normal(size=(n_runs, 1, self.n, m)) + rng.normal(size=(*size, m))
+        side = np.outer(np.arange(self.n) % 2 * 2 - 1, np.arange(m) % 2 * 2 - 1)
+        latent = np.array(self.elo) / LOGIT * STRETCH + self.strata / 2 * side
+        latent = latent + self.quality / math.sqrt(2) * answer
+        gap = latent[..., i] - latent[..., j] + rng.normal(size=(*size, len(i)))
         gap += np.where(i == 0, np.where(j == 1, -self.cyclic, self.makes_up), 0.0)
-        is_first = rng.random(gap.shape) < 0.5
         mean, sd = self.position
-        gap += np.where(is_first, 1, -1) * (mean + sd * rng.normal(size=(1, n, 1)))
-        win = np.exp(gap / 2)
-        at = rng.random(gap.shape) * (win + 1 / win + self.ties)
-        winner = np.where(at < win + self.ties, "tie", "model_b")
-        winner = np.where(at < win, "model_a", winner)
-        is_valid = rng.random(gap.shape) >= self.invalid
+        position = mean + sd * rng.normal(size=(n_runs, 1, self.n, 1, 1))
+        win = np.exp((gap[..., None] + position * np.array([1, -1])) / 2)
+        at = rng.random(win.shape) * (win + 1 / win + self.ties)
+        points = np.where(at < win, 1.0, np.where(at < win + self.ties, 0.5, 0.0))
+        points[rng.random(gap.shape) < self.invalid] = np.nan
+        if orders == "one":
+            is_first = rng.random(gap.shape) < 0.5
+            points[np.stack([~is_first, is_first], axis=-1)] = np.nan
+        return points.reshape(-1, self.n, 2 * len(i))
+
+    def known(self, points: Array) -> list[dict[Key, Battle | None]]:
+        """By dimension, the battles of one tournament (dims, n, g); None where a verdict is invalid."""
+        names = {1.0: "model_a", 0.5: "tie", 0.0: "model_b"}
         found = []
-        for rows in zip(winner, is_first, is_valid, strict=True):
-            columns = [column.ravel().tolist() for column in rows]
-            every = zip(self.comparisons, *columns, strict=True)
-            found.append(
-                {key_of(c): _battle(c, w, f) if v else None for c, w, f, v in every}
-            )
+        for some in points.reshape(self.dims, -1, 2).tolist():
+            found.append({})
+            for c, scores in zip(self.comparisons, some, strict=True):
+                ab, ba = map(names.get, scores)
+                valid = {ab, ba} - {None}
+                winner = valid.pop() if len(valid) == 1 else "tie"
+                found[-1][c.prompt_id, frozenset((c.entrant_a, c.entrant_b))] = (
+                    Battle(
+                        model_a=c.entrant_a,
+                        model_b=c.entrant_b,
+                        winner=winner,
+                        question_id=c.prompt_id,
+                        verdict_ab=ab,
+                        verdict_ba=ba,
+                    )
+                    if ab or ba
+                    else None
+                )
         return found
-
-    def play(self, seed: int, *, n_looks: int = 5) -> Wave:
-        """Judge everything, and let the looks take what they ask for."""
-        found = self.battles(np.random.default_rng([self.n, seed]))
-        known = {f"d{d}": some for d, some in enumerate(found)}
-        comparisons = dict.fromkeys(known, self.comparisons)
-        return next_wave(comparisons, known, METHOD, n_looks=n_looks, drop=True)
-
-
-def _battle(comparison: Comparison, winner: str, is_first: bool) -> Battle:
-    return Battle(
-        model_a=comparison.entrant_a,
-        model_b=comparison.entrant_b,
-        winner=winner,
-        question_id=comparison.prompt_id,
-        **{"verdict_ab" if is_first else "verdict_ba": winner},
-    )
 
 
 WORLDS = {
@@ -129,23 +140,150 @@ WORLDS = {
 }
 
 
-def study(world: World, n: int, *, seed: int = 0) -> tuple[float, float, float, float]:
-    """Of n tournaments: how often any resolved pair was wrong, the mean share of the calls of all comparisons in both
-    orders, the resolved pairs of a dimension, and how often intervals cover the gap that many prompts show."""
-    many = dataclasses.replace(world, n=12_000, dims=1)
-    (found,) = many.battles(np.random.default_rng(5))
-    battles = Battles.from_rows([battle for battle in found.values() if battle])
-    rating = {row.model: row.rating for row in METHOD.rate({"": battles})[""].ratings}
-    strength = {f"e{i}": elo for i, elo in enumerate(world.elo)}
-    rows = []
-    for wave in (world.play(seed + i) for i in range(n)):
-        resolved = [r for r in wave.resolved if r.significant]
-        n_asked = sum(map(len, wave.asked.values())) / len(world.comparisons)
-        covered = [
-            r.ci_low <= rating[r.higher] - rating[r.lower] <= r.ci_high
-            for r in wave.resolved
-        ]
-        is_wrong = any(strength[r.higher] <= strength[r.lower] for r in resolved)
-        counts = n_asked / world.dims / 2, len(resolved) / world.dims
-        rows.append((is_wrong, *counts, np.mean(covered)))
-    return tuple(np.mean(rows, axis=0).tolist())
+# The looks once more, as a second opinion that takes milliseconds
+
+
+def fit(points: Array, design: Array, m: int) -> tuple[Array, Array, Array]:
+    """Fit logistic regressions of points (b, n, g) on a design (g, k), the m abilities first.
+
+    Returns the parameters (b, k), the residuals (b, n, g) and the inverse information (b, k, k).
+    """
+    is_there = ~np.isnan(points)
+    won, played = np.nansum(points, axis=1), is_there.sum(axis=1)
+    parameters = np.zeros((len(points), design.shape[1]))
+    level = np.zeros((design.shape[1],) * 2)
+    level[:m, :m] = 1 / m
+    for _ in range(30):
+        p = expit(parameters @ design.T)
+        weight = played * p * (1 - p) + 1e-9
+        information = (design.T * weight[:, None]) @ design + level
+        slope = (won - played * p) @ design
+        step = np.linalg.solve(information, slope[..., None])[..., 0]
+        step *= 1.5 / np.abs(step).max(axis=1, keepdims=True, initial=1.5)
+        parameters += step
+        if np.abs(step).max() < 1e-8:
+            break
+    residual = np.where(is_there, points - expit(parameters @ design.T)[:, None], 0.0)
+    return parameters, residual, np.linalg.inv(information) - level
+
+
+def misfit(points: Array, design: Array, m: int) -> Array:
+    """The p values (b,) of Hotelling's test that Bradley-Terry explains the points of all pairs."""
+    (b, n, _), df = points.shape, (m - 1) * (m - 2) // 2
+    if not 0 < df < n:
+        return np.ones(b)
+    parameters, residual, inverse = fit(points, design, m)
+    p = expit(parameters @ design.T)
+    weight = (~np.isnan(points)).sum(axis=1) * p * (1 - p)
+    weight, pair = weight.reshape(b, 1, -1, 2).sum(axis=-1), design[::2]
+    own = residual.reshape(b, n, -1, 2).sum(axis=-1)
+    own -= own @ pair @ inverse @ pair.T * weight
+    total = own.sum(axis=1)
+    spread = own.swapaxes(1, 2) @ own - total[:, :, None] * total[:, None] / n
+    values, vectors = np.linalg.eigh(spread * n / (n - 1))
+    on = np.einsum("bpk,bp->bk", vectors[:, :, -df:], total)
+    square = (on**2 / np.maximum(values[:, -df:], 1e-12)).sum(axis=1)
+    return fdtrc(df, n - df, square * (n - df) / (df * (n - 1)))
+
+
+def gaps(points: Array, design: Array, pair: Array) -> tuple[Array, Array]:
+    """The gaps of the pairs (b, p), 0 where an entrant only won or only lost, and their errors by prompt."""
+    (_, n, _), m = points.shape, pair.shape[1]
+    parameters, residual, inverse = fit(points, design, m)
+    parts = (residual @ design @ inverse)[..., :m] @ pair.T
+    error = np.sqrt((parts**2).sum(axis=1) * n / (n - 1))
+    won = np.nansum(points, axis=1)
+    lost = (~np.isnan(points)).sum(axis=1) - won
+    ahead, behind = np.maximum(design[:, :m], 0), np.maximum(-design[:, :m], 0)
+    never = (won @ ahead + lost @ behind == 0) | (lost @ ahead + won @ behind == 0)
+    gap = np.where(never @ np.abs(pair.T) > 0, 0.0, parameters[:, :m] @ pair.T)
+    return gap, np.maximum(error, 1e-9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looked:
+    """Claims (runs, dims, p), 1 where the first of a pair is better and -1 where the second; the comparisons asked
+    (runs,); the look, gap and error of each pair's last test (b, p); and the boundary of each look (looks, b)."""
+
+    claims: Array
+    asked: Array
+    look: Array
+    gap: Array
+    error: Array
+    bounds: Array
+
+
+def look(world: World, points: Array, orders: str, *, n_looks: int = 5) -> Looked:
+    """Take looks at tournaments (b, n, g), pairs being left out while Bradley-Terry fits."""
+    b, n, g = points.shape
+    m, p, dims = len(world.elo), g // 2, world.dims
+    pair = (
+        np.eye(m)[[i for i, _ in world.pairs]] - np.eye(m)[[j for _, j in world.pairs]]
+    )
+    plain = np.repeat(pair, 2, axis=0)
+    shown = np.tile([[1.0], [-1.0]], (p, 1))
+    design = np.hstack([plain, shown]) if orders == "one" else plain
+    looks = looks_of(n, n_looks)
+    times = tuple(end / n for end in looks)
+    claims, gap, error = np.zeros((3, b, p))
+    last, is_whole = np.zeros((b, p), int), np.zeros(b, bool)
+    is_asked, bounds = np.zeros((b, n, p), bool), np.zeros((len(looks), b))
+    for k, (start, end) in enumerate(itertools.pairwise([0, *looks])):
+        due = np.flatnonzero(~claims.all(axis=1))
+        wanted = (claims == 0) | is_whole[:, None]
+        is_asked[due, start:end] = wanted[due, None]
+
+        def seen(which: Array, end: int = end) -> Array:
+            there = np.repeat(is_asked[which, :end], 2, axis=2)
+            return np.where(there, points[which, :end], np.nan)
+
+        new = due[~is_whole[due] & (misfit(seen(due), plain, m) < MISFIT)]
+        is_whole[new] = is_asked[new, :end] = True
+        now = np.zeros((2, b, p))
+        now[:, due] = gaps(seen(due), design, pair)
+        is_tested = (claims == 0) & (now[0] != 0)
+        gap[is_tested], error[is_tested] = now[:, is_tested]
+        last[is_tested] = k
+        t = np.divide(*now, out=np.zeros((b, p)), where=is_tested)
+        z = -ndtri(stdtr(end - 1, -np.abs(t)))
+        while True:
+            n_open = (claims == 0).reshape(-1, dims * p).sum(axis=1).repeat(dims)
+            for h in set(n_open[due]) - {0}:
+                bounds[k, n_open == h] = boundaries(ALPHA / h, times)[k]
+            new = is_tested & (claims == 0) & (z > bounds[k][:, None])
+            if not new.any():
+                break
+            claims[new] = np.sign(gap[new])
+    return Looked(
+        claims=claims.reshape(-1, dims, p),
+        asked=is_asked.reshape(-1, dims * n * p).sum(axis=1),
+        look=last,
+        gap=gap,
+        error=error,
+        bounds=bounds,
+    )
+
+
+def study(world: World, n: int, orders: str) -> tuple[float, float, float, float]:
+    """Of n tournaments: how often any claim was wrong, the mean share of the calls of all comparisons in both orders,
+    the resolved pairs of a dimension, and how often the intervals of some cover the gap that many prompts show."""
+    rng = np.random.default_rng(5)
+    many = dataclasses.replace(world, n=40_000, dims=1)
+    ((true_gap,),) = (look(many, many.draw(1, rng, orders), orders, n_looks=1).gap,)
+    better = np.sign([world.elo[i] - world.elo[j] for i, j in world.pairs])
+    times = tuple(end / world.n for end in looks_of(world.n, 5))
+    most = world.n * len(world.pairs) * world.dims * (2 if orders == "one" else 1)
+    rows, covered = [], []
+    for some in range(n // 50):
+        found = look(world, world.draw(50, rng, orders), orders)
+        claims = found.claims
+        wrong = ((claims != 0) & (claims != better)).any(axis=(1, 2))
+        n_resolved = (claims != 0).sum(axis=(1, 2)) / world.dims
+        rows.append([wrong, found.asked / most, n_resolved])
+        for d, q in np.argwhere(found.error)[: 1000 if some == 0 else 0].tolist():
+            k, gap, error = found.look[d, q], found.gap[d, q], found.error[d, q]
+            bounds = found.bounds[:k, d].tolist()
+            _, *ends = stagewise(times[: k + 1], bounds, gap / error)
+            low, high = (math.sqrt(times[k]) * error * end for end in ends)
+            covered.append(low <= true_gap[q] <= high)
+    return (*np.mean(rows, axis=(0, 2)).tolist(), float(np.mean(covered)))

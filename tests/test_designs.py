@@ -58,7 +58,7 @@ def test_four_opponents_and_both_orders_for_some_are_planned_judged_and_shown(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (("judging.opponents=4",), "judging.orders=both"),
+        (("judging.opponents=4",), "6 entrants and judging.orders=both"),
         ((*FOUR, "~entrant.e6"), "4 with 5 entrants"),
         ((*FOUR[:1], "judging.opponents=6"), "6 with 6 entrants"),
         (("judging.flip_share=0.2",), "judging.flip_share: found 0.2 with"),

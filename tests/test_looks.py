@@ -1,5 +1,6 @@
 """Planned looks: who is judged next, what is resolved when, what a run with looks shows, and the sixteen worlds."""
 
+import dataclasses
 import math
 import re
 
@@ -15,25 +16,25 @@ from elo_exp.pipeline.planning import Plan, PlanRow, looks_table
 from elo_exp.records import JudgeReply
 from elo_exp.store.store import Store
 from tests.commands import QUICK, attempt, run
-from tests.looks_worlds import METHOD, WORLDS, World, study
+from tests.looks_worlds import WORLDS, World, look, study
+from tests.simulation import BRADLEY_TERRY
 
 SMALL = World(elo=(0, 40, 200), n=60, dims=2)
+CYCLIC = World(elo=(0, 0, -300, -300), n=60, dims=1, cyclic=2.0, makes_up=3.0)
 
 
-def known(seed: int, world: World = SMALL):
-    found = world.battles(np.random.default_rng(seed))
-    return {f"d{d}": some for d, some in enumerate(found)}
+def known(seed: int):
+    points = SMALL.draw(1, np.random.default_rng(seed), "one")
+    return {f"d{d}": some for d, some in enumerate(SMALL.known(points))}
 
 
 def asked(wave):
     return {name: [key_of(c) for c in some] for name, some in wave.asked.items()}
 
 
-def wave_of(found, world: World = SMALL, **settings):
-    comparisons = dict.fromkeys(found, world.comparisons)
-    return next_wave(
-        comparisons, found, METHOD, **{"n_looks": 3, "drop": True} | settings
-    )
+def wave_of(found, *, n_looks=3, drop=True):
+    comparisons = dict.fromkeys(found, SMALL.comparisons)
+    return next_wave(comparisons, found, BRADLEY_TERRY, n_looks=n_looks, drop=drop)
 
 
 # The order, and the looks
@@ -93,9 +94,10 @@ def test_one_look_is_the_fixed_design_with_holm_over_all_dimensions(seed):
     every = known(seed)
     battles = {d: Battles.from_rows(list(some.values())) for d, some in every.items()}
     expected = {
-        (d.dimension, d.higher, d.lower): d for d in differences(METHOD.rate(battles))
+        (d.dimension, d.higher, d.lower): d
+        for d in differences(BRADLEY_TERRY.rate(battles))
     }
-    found = wave_of(every, n_looks=1).resolved
+    found = wave_of(every, n_looks=1, drop=False).resolved
     assert {(r.dimension, r.higher, r.lower) for r in found} == set(expected)
     for r in found:
         one = expected[r.dimension, r.higher, r.lower]
@@ -104,26 +106,35 @@ def test_one_look_is_the_fixed_design_with_holm_over_all_dimensions(seed):
         assert r.ci_high - r.ci_low == pytest.approx(2 * 1.96 * one.std_error, rel=1e-3)
 
 
-def test_a_resolved_pair_is_judged_no_further_where_bradley_terry_fits():
-    wave = wave_of(known(0))
-    assert not any(row["is_whole"] for row in wave.looks)
-    assert {r.look for r in wave.resolved if r.significant} & {1, 2}
-    for r in wave.resolved:
-        assert r.n_prompts == 20 * r.look
-    last = wave.looks[2]
-    assert last["n_judged"] == len(wave.asked["d0"]) < last["n_planned"] == 180
+@pytest.mark.parametrize("orders", ["one", "both"])
+@pytest.mark.parametrize("world", [SMALL, CYCLIC])
+def test_looks_written_a_second_time_ask_and_resolve_the_same(world, orders):
+    points = world.draw(3, np.random.default_rng(2), orders)
+    expected = look(world, points, orders, n_looks=3)
+    for one, some in enumerate(np.split(points, 3)):
+        found = dict(enumerate(world.known(some)))
+        wave = next_wave(
+            dict.fromkeys(found, world.comparisons),
+            found,
+            dataclasses.replace(BRADLEY_TERRY, orders=orders),
+            n_looks=3,
+            drop=True,
+        )
+        claims = np.zeros_like(expected.claims[one])
+        for r in wave.resolved:
+            pair = int(r.higher[1]), int(r.lower[1])
+            q = world.pairs.index(tuple(sorted(pair)))
+            claims[r.dimension, q] = np.sign(pair[1] - pair[0]) * r.significant
+            assert r.look == 1 + expected.look[one * world.dims + r.dimension, q]
+        assert (claims == expected.claims[one]).all()
+        assert sum(map(len, wave.asked.values())) == expected.asked[one]
 
 
-def test_a_misfit_asks_for_what_was_left_out_and_without_dropping_nothing_is():
-    world = World(elo=(0, 0, -300, -300), n=60, dims=1, cyclic=2.0, makes_up=3.0)
-    every = known(0, world)
-    wave = wave_of(every, world)
-    assert [row["is_whole"] for row in wave.looks][-1]
-    for found in (wave, wave_of(every, world, drop=False)):
-        assert len({r.n_prompts for r in found.resolved}) == 1
-        n = found.resolved[0].n_prompts
-        assert len(found.asked["d0"]) == 6 * n
-        assert found.looks[-1]["n_prompts"] == n
+def test_without_dropping_all_pairs_of_a_dimension_go_on_together():
+    wave = wave_of(known(0), drop=False)
+    for dimension, some in wave.asked.items():
+        reached = {r.n_prompts for r in wave.resolved if r.dimension == dimension}
+        assert len(some) == 3 * max(reached) and len(reached) == 1
 
 
 # The design in the store
@@ -151,7 +162,7 @@ def test_a_plan_shows_the_looks_and_the_expected_bill_by_gap():
         under_way=0, new=858, both_orders=0.0,
     )  # fmt: skip
     plan = Plan(judge_model="m", rows=(row, row, row))
-    cells = re.findall(r"\S+", looks_table(plan, 5).splitlines()[4])
+    cells = re.findall(r"\S+", looks_table(plan, 5, drop=False).splitlines()[4])
     assert cells == [
         "d",
         "29",
@@ -228,16 +239,16 @@ def test_looks_need_a_rating_with_errors(tmp_path):
 # The sixteen worlds
 
 
-N_PLAYED = 120
 BILLS = {"gaps of 30 to 100": 0.50, "gaps of 100": 0.35}
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("orders", ["one", "both"])
 @pytest.mark.parametrize("name", WORLDS)
-def test_in_one_order_looks_err_and_cost_as_little_as_promised(name):
-    """At most .05 of tournaments have a wrong claim, and intervals cover the gap."""
-    n = N_PLAYED // 3 if "eight" in name else N_PLAYED
-    error, calls, _, covered = study(WORLDS[name], n)
+def test_looks_err_and_cost_as_little_as_promised(name, orders):
+    """At most .05 of tournaments have a wrong claim, and intervals cover the gap; two Monte Carlo errors are allowed."""
+    n = 500 if "eight" in name else 2000
+    error, calls, _, covered = study(WORLDS[name], n, orders)
     assert error <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / n)
-    assert calls <= BILLS.get(name, 0.5)
-    assert 0.93 <= covered <= 0.98
+    assert calls <= (BILLS.get(name, 0.5) if orders == "one" else 1.0)
+    assert 0.92 <= covered <= 0.985

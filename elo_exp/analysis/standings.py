@@ -50,15 +50,15 @@ class Standings:
 
     models: tuple[str, ...]  # in the order in which they were chosen
     battles: Mapping[str, Battles]
-    k: float
-    elo: Mapping[
-        str, Mapping[float, Leaderboard]
-    ]  # dimension -> K; empty without a match
-    convergence: Mapping[str, Convergence]  # of Elo, by dimension
+    k: float = 0.0
+    # dimension -> K; empty without a match
+    elo: Mapping[str, Mapping[float, Leaderboard]] = field(default_factory=dict)
+    # of Elo, by dimension
+    convergence: Mapping[str, Convergence] = field(default_factory=dict)
     companions: Mapping[str, Mapping[str, Leaderboard]]  # method -> dimension
     # by dimension, of the primary method: groups that nothing links to its leaderboard
     groups: Mapping[str, Sequence[Leaderboard]] = field(default_factory=dict)
-    win_rates: Sequence[WinRate]
+    win_rates: Sequence[WinRate] = ()
     # by method
     differences: Mapping[str, Sequence[Difference]] = field(default_factory=dict)
     # by method
@@ -88,7 +88,7 @@ class Standings:
         return primary_method(self.companions)
 
     def primary(self, dimension: str) -> Leaderboard | None:
-        return self.elo[dimension].get(self.k)
+        return self.elo.get(dimension, {}).get(self.k)
 
 
 def rate(
@@ -145,11 +145,7 @@ def of_scores(rows: Sequence[Score], *, allow_missing: bool) -> Standings:
     return Standings(
         models=tuple(sorted({model for b in boards.values() for model in b.models})),
         battles=dict.fromkeys(boards, Battles.from_rows([])),
-        k=0.0,
-        elo={name: {} for name in boards},
-        convergence=dict.fromkeys(boards, Convergence(limit={})),
         companions={_SCORES: boards},
-        win_rates=(),
         differences={_SCORES: differences(boards)},
     )
 
@@ -206,50 +202,48 @@ def _diagnoses(battles: Battles, dimension: str) -> dict[str, Any]:
 
 
 def with_diagnoses(
-    standings: Standings, found: Mapping[str, Mapping[str, Any]], **changes: Any
+    standings: Standings, *found: Mapping[str, Mapping[str, Any]], **changes: Any
 ) -> Standings:
     """The standings with more diagnoses, by dimension."""
-    diagnoses = {
-        dimension: {**diagnosis, **found.get(dimension, {})}
-        for dimension, diagnosis in standings.diagnoses.items()
-    }
+    diagnoses = dict(standings.diagnoses)
+    for some in found:
+        for dimension in diagnoses.keys() & some.keys():
+            diagnoses[dimension] = {**diagnoses[dimension], **some[dimension]}
     return dataclasses.replace(standings, diagnoses=diagnoses, **changes)
 
 
-def with_texts(
+def of_texts(
     standings: Standings,
     comparisons: Mapping[str, Sequence[Comparison]],
     judgments: Mapping[str, Sequence[Judgment]],
-    responses: Sequence[ResponseCheck],
     rate: Rate,
     *,
     initial_rating: float,
-) -> Standings:
-    """Add the effect of length, invalid verdicts and repeated queries, by dimension.
+) -> dict[str, dict[str, Any]]:
+    """Diagnose the effect of length, invalid verdicts and repeated queries, by dimension.
 
     rate  the method that bounds what invalid verdicts hide
     """
     found = {}
     for dimension, battles in standings.battles.items():
-        mine = judgments[dimension]
+        rows, mine = battles.rows(), judgments[dimension]
         invalid = invalid_shares(mine, dimension=dimension)
         for row in invalid:
-            low = high = None
+            row |= {"bound_low": None, "bound_high": None}
             if row["differs"]:
-                low, high = bounds(
-                    battles.rows(), mine, comparisons[dimension], row["model"], rate
+                row["bound_low"], row["bound_high"] = bounds(
+                    rows, mine, comparisons[dimension], row["model"], rate
                 )
-            row |= {"bound_low": low, "bound_high": high}
         found[dimension] = {
             "length": length_control(
-                Battles.from_rows(with_style(battles.rows(), comparisons[dimension])),
+                Battles.from_rows(with_style(rows, comparisons[dimension])),
                 dimension=dimension,
                 initial_rating=initial_rating,
             ),
             "repeats": repeat_agreement(mine, dimension=dimension).to_dict(),
             "invalid": invalid,
         }
-    return with_diagnoses(standings, found, responses=responses)
+    return found
 
 
 def with_looks(standings: Standings, wave: Wave) -> Standings:
@@ -281,41 +275,47 @@ def with_looks(standings: Standings, wave: Wave) -> Standings:
     )
 
 
-def with_strata(
-    standings: Standings, strata: Mapping[str, str], rate: Rate
-) -> Standings:
-    """Add the ratings on each stratum of the prompts, and a test whether they differ.
+def of_strata(
+    battles: Mapping[str, Battles], strata: Mapping[str, str], rate: Rate
+) -> dict[str, dict[str, Any]]:
+    """Rate each stratum of the prompts, and test whether they differ, by dimension.
 
     strata  of each prompt, by its id
     rate    the method of the ratings
     """
     found = {}
-    for dimension, battles in standings.battles.items():
-        test = heterogeneity(battles, strata, dimension=dimension)
-        parts = by_stratum(battles, strata)
+    for dimension, some in battles.items():
+        parts = by_stratum(some, strata)
         boards = rate(parts) if len(parts) > 1 else {}
-        ratings = [
-            {"stratum": stratum} | {name: getattr(row, name) for name in _OF_A_STRATUM}
-            for stratum, board in boards.items()
-            for row in board.ratings
-        ]
-        varied = most_varied_gap(boards)
-        strata_found = {**test, "ratings": ratings, "most_varied_gap": varied}
-        found[dimension] = {"strata": strata_found}
-    return with_diagnoses(standings, found)
+        found[dimension] = {
+            "strata": {
+                **heterogeneity(some, strata, dimension=dimension),
+                "ratings": [
+                    {"stratum": stratum}
+                    | {name: getattr(row, name) for name in _OF_A_STRATUM}
+                    for stratum, board in boards.items()
+                    for row in board.ratings
+                ],
+                "most_varied_gap": most_varied_gap(boards),
+            }
+        }
+    return found
 
 
-def with_known_order(
-    standings: Standings, orders: Mapping[str, Sequence[str]]
-) -> Standings:
-    """Add how far the primary ratings recover the order of entrants of known quality.
+def of_known_order(
+    tested: Sequence[Difference], ranks: Mapping[str, Mapping[str, float]]
+) -> dict[str, dict[str, Any]]:
+    """Count how often ratings recover the order of entrants of known quality, by dimension.
 
-    orders  entrants by dimension, best first
+    tested  the differences of the primary method
+    ranks   of those entrants by dimension, the best first
     """
-    tested = standings.differences.get(standings.primary_method or "", ())
     found = {}
-    for dimension, models in orders.items():
+    for dimension, rank in ranks.items():
+        models = sorted(rank, key=rank.__getitem__)
         pairs = set(combinations(models, 2))
+        if not pairs:
+            continue
         recovered = [
             d
             for d in tested
@@ -325,30 +325,34 @@ def with_known_order(
         ]
         order = {
             "dimension": dimension,
-            "models": list(models),
+            "models": models,
             "n_pairs": len(pairs),
             "n_recovered": len(recovered),
             "n_significant": sum(bool(d.significant) for d in recovered),
         }
         found[dimension] = {"known_order": order}
-    return with_diagnoses(standings, found)
+    return found
 
 
 def with_judges(
     standings: Standings,
-    by_judge: Mapping[str, Mapping[str, Battles]],
+    judge: str,
+    others: Mapping[str, Mapping[str, Battles]],
     rate: Rate,
 ) -> Standings:
     """Add how far every two judges agree on the same comparisons.
 
-    by_judge  battles by dimension and judge, the run's own judge first
-    rate      the method whose ratings are correlated
+    judge   of the standings
+    others  battles of other judges, by judge and dimension
+    rate    the method whose ratings are correlated
     """
     kappas: list[Agreement] = []
     ranks: list[RankCorrelation] = []
-    for dimension, battles in by_judge.items():
-        kappas += pairwise_kappa(battles, dimension=dimension)
-        ranks += ranks_between_judges(battles, rate, dimension=dimension)
+    for dimension, own in standings.battles.items():
+        by_judge = {judge: own}
+        by_judge |= {n: by[dimension] for n, by in others.items() if len(by[dimension])}
+        kappas += pairwise_kappa(by_judge, dimension=dimension)
+        ranks += ranks_between_judges(by_judge, rate, dimension=dimension)
     return dataclasses.replace(standings, judges_agreement=kappas, judges_ranks=ranks)
 
 

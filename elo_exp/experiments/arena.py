@@ -35,7 +35,6 @@ from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import write_jsonl
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
-from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
 from elo_exp.report import artifacts, tracked
@@ -237,19 +236,14 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
     rated = Standings(
         models=found.placed,
         battles={dimension: found.judged},
-        k=float(experiment.elo.k),
-        elo={dimension: {}},
-        convergence={dimension: Convergence(limit={})},
         companions={key: {dimension: b} for key, b in boards.items() if b},
-        win_rates=[],
         judges_agreement=[found.calibration.agreement] if found.calibration else [],
         diagnoses=audits(experiment.judge, [run.rubric], context.store),
     )
     if chosen.union:
         by_arena = {q: q.partition(":")[0] for q in found.human.questions}
-        votes = replace(rated, battles={dimension: found.human})
-        votes = standings.with_strata(votes, by_arena, method.rate)
-        rated = replace(rated, diagnoses=votes.diagnoses)
+        strata = standings.of_strata({dimension: found.human}, by_arena, method.rate)
+        rated = standings.with_diagnoses(rated, strata)
     settings: dict[str, Any] = asdict(method) if is_dataclass(method) else {}
     written = [
         *artifacts.write_judging(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -21,16 +21,17 @@ from elo_exp import experiments, pipeline, runs
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.power import assumed_sigma, prompts_needed
 from elo_exp.arrays import Array
-from elo_exp.data.pairing import outcome
+from elo_exp.data.pairing import Responses, outcome
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Judged, Pairwise, answer_share, audits
+from elo_exp.experiments.judged import Judged, Pairwise, audits
 from elo_exp.files import write_json, write_whole
 from elo_exp.ratings.bradley_terry import POINTS
-from elo_exp.records import Judgment, Prompt, Record, UserError
+from elo_exp.records import Judgment, Record, UserError
 from elo_exp.report import viewer
 from elo_exp.report.artifacts import write_judging
 from elo_exp.report.page import colors, cost, render, template
 from elo_exp.report.tracked import verdict_rows
+from elo_exp.report.viewer import Comparisons
 from elo_exp.store.store import Store
 from elo_exp.store.usage import paid
 from elo_exp.types import Positive
@@ -62,7 +63,9 @@ class GateSettings:
 class Share(Record):
     """The candidate's share of points in one dimension, ties counting half.
 
-    low, high  one-sided bounds; None with fewer than 20 prompts
+    None with fewer than 20 prompts.
+
+    low, high  one-sided bounds
     n_needed   prompts with 80 % power to pass a candidate equal to the baseline
     """
 
@@ -83,23 +86,23 @@ def share_of_points(
     upper one at alpha / n_dimensions, since one suffices to fail.
     """
     n, alpha = len(points), settings.alpha
-    if n < 2:
-        return Share(dimension=dimension, n_prompts=n)
+    found = Share(dimension=dimension, n_prompts=n)
+    if n < _MIN_PROMPTS:
+        return found
     mean, sd = float(points.mean()), float(points.std(ddof=1))
-    low = high = None
-    if n >= _MIN_PROMPTS:
-        levels = np.array([1 - alpha, 1 - alpha / n_dimensions])
-        below, above = (stdtrit(n - 1, levels) * sd / math.sqrt(n)).tolist()
-        low, high = mean - below, mean + above
-    needed = prompts_needed(sd, settings.margin, alpha=2 * alpha)
-    return Share(
-        dimension=dimension,
-        n_prompts=n,
+    unit = sd / math.sqrt(n)
+    return replace(
+        found,
         share=mean,
-        low=low,
-        high=high,
-        n_needed=max(_MIN_PROMPTS, needed),
+        low=mean - unit * float(stdtrit(n - 1, 1 - alpha)),
+        high=mean + unit * float(stdtrit(n - 1, 1 - alpha / n_dimensions)),
+        n_needed=_needed(sd, settings),
     )
+
+
+def _needed(sd: float, settings: GateSettings) -> int:
+    needed = prompts_needed(sd, settings.margin, alpha=2 * settings.alpha)
+    return max(_MIN_PROMPTS, needed)
 
 
 def decide(shares: Sequence[Share], margin: float) -> str:
@@ -143,22 +146,17 @@ class Gate(Pairwise):
         chance = math.prod(
             pass_probability(row.n_prompts, sd, margin, alpha) for row in plan.rows
         )
-        needed = max(_MIN_PROMPTS, prompts_needed(sd, margin, alpha=2 * alpha))
         return (
-            f"{super()._plan_text(plan)}\n  P(pass | equal) = {chance:.2f}: that a candidate as good as the baseline "
-            f"passes, with a margin of {margin:.3f}\n  of the share of points; {needed:,} prompts "
-            "give .80 in one dimension."
+            f"{super()._plan_text(plan)}\n"
+            f"  P(pass | equal) = {chance:.2f}: that a candidate as good as the baseline passes, with "
+            f"a margin of {margin:.3f}\n"
+            f"  of the share of points; {_needed(sd, self.gate):,} prompts give .80 in one dimension."
         )
 
-    def run(self, context: Context) -> Report:
-        store = context.store
-        _, prompts = self._prompts()
-        if self.shard is not None:
-            return answer_share(self, prompts, store, self.shard)
-        responses = pipeline.generate(
-            prompts, self.entrant, store, allow_missing=self.allow_missing
-        )
-        comparisons = self._paired(prompts, responses)
+    def _conclude(
+        self, context: Context, responses: Responses, comparisons: Comparisons
+    ) -> Report:
+        store, candidate = context.store, next(iter(self.entrant))
         judgments = self._judge(comparisons, store)
         quality = [judge_quality(some, dimension=d) for d, some in judgments.items()]
         points = {name: _points(some) for name, some in judgments.items()}
@@ -172,12 +170,7 @@ class Gate(Pairwise):
             for dimension, by_prompt in points.items()
         ]
         rows = [share.to_dict() for share in shares]
-        verdict, candidate = decide(shares, self.gate.margin), next(iter(self.entrant))
-
-        def lead(prompt: Prompt) -> float:
-            return sum(by.get(prompt.prompt_id, 0.5) - 0.5 for by in points.values())
-
-        worst = sorted(prompts, key=lead)[:_N_WORST]
+        verdict = decide(shares, self.gate.margin)
         found = {
             "verdict": verdict,
             "candidate": candidate,
@@ -188,33 +181,24 @@ class Gate(Pairwise):
             "audits": audits(self.judge, self._rubrics, store),
             "n_invalid": sum(q.n_invalid for q in quality),
             "dollars": paid(dataclasses.asdict(store.usage)),
-            "worst": [
-                {
-                    "prompt_id": prompt.prompt_id,
-                    "question": prompt.text,
-                    "points": {d: by.get(prompt.prompt_id) for d, by in points.items()},
-                }
-                for prompt in worst
-                if lead(prompt) < 0
-            ],
+            "worst": _worst(points, comparisons),
         }
         text = template("gate.md.j2").render(found=found)
         if self.gate.comment is not None:
             write_whole(Path(self.gate.comment), text)
-        written = write_judging(
-            context.run_dir,
-            responses=responses,
-            comparisons=comparisons,
-            judgments=judgments,
-        )
+        facts = self._facts(responses, judgments, quality)
         return Report(
             headline=math.nan,
             text=text,
             exit_code=EXIT_CODES[verdict],
-            facts=self._facts(responses, judgments, quality)
-            | {"entrants": [candidate]},
+            facts=facts | {"entrants": [candidate]},
             artifacts=[
-                *written,
+                *write_judging(
+                    context.run_dir,
+                    responses=responses,
+                    comparisons=comparisons,
+                    judgments=judgments,
+                ),
                 write_json(context.run_dir / "gate.json", found),
                 write_whole(context.run_dir / "gate.md", text),
             ],
@@ -269,6 +253,25 @@ def _points(judgments: Sequence[Judgment]) -> dict[str, float]:
         for one in judgments
         if not one.invalid
     }
+
+
+def _worst(
+    points: Mapping[str, Mapping[str, float]], comparisons: Comparisons
+) -> list[dict[str, Any]]:
+    """The prompts on which the candidate lost most, over all dimensions."""
+    question = {
+        c.prompt_id: c.prompt_text for some in comparisons.values() for c in some
+    }
+    lead = {q: sum(by.get(q, 0.5) - 0.5 for by in points.values()) for q in question}
+    return [
+        {
+            "prompt_id": q,
+            "question": question[q],
+            "points": {name: by.get(q) for name, by in points.items()},
+        }
+        for q in sorted(lead, key=lead.__getitem__)[:_N_WORST]
+        if lead[q] < 0
+    ]
 
 
 def _answers(place: Path) -> Path:

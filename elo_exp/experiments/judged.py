@@ -87,8 +87,16 @@ class Judged:
 
     def check_files(self) -> None:
         """With allow_missing, go on without the entrants whose files are absent."""
-        if self.allow_missing:
-            self.entrant = present(self.entrant)
+        if not self.allow_missing:
+            return
+        for name, entrant in list(self.entrant.items()):
+            files = entrant.input_files if isinstance(entrant, ReadsFiles) else {}
+            absent = [path for path in files.values() if not path.exists()]
+            if absent:
+                logger.warning(
+                    "warning: %s: found no %s. Going on without it.", name, absent[0]
+                )
+                del self.entrant[name]
 
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -120,6 +128,21 @@ class Pairwise(Judged):
     def _plan_text(self, plan: Plan) -> str:
         return pipeline.plan_table(plan)
 
+    def run(self, context: Context) -> Report:
+        prompts = self._prompts()
+        if self.shard is not None:
+            return answer_share(self, prompts, context.store, self.shard)
+        responses = pipeline.generate(
+            prompts, self.entrant, context.store, allow_missing=self.allow_missing
+        )
+        return self._conclude(context, responses, self._paired(prompts, responses))
+
+    def _conclude(
+        self, context: Context, responses: Responses, comparisons: Comparisons
+    ) -> Report:
+        """Judge the comparisons, and report what follows."""
+        raise NotImplementedError
+
     @property
     def _rubrics(self) -> list[Rubric]:
         return list(self.rubric.values())
@@ -131,7 +154,7 @@ class Pairwise(Judged):
                 "rubric: none is chosen. Choose at least one: 'rubric=[factuality]'."
             )
         check_dimensions(self._rubrics)
-        _, prompts = self._prompts()
+        prompts = self._prompts()
         for rubric in self._rubrics:
             if not any(map(rubric.applies_to, prompts)):
                 logger.warning(
@@ -156,7 +179,7 @@ class Pairwise(Judged):
             )
 
     def _plan(self, store: Store, *, at_least: bool = False) -> Plan:
-        _, prompts = self._prompts()
+        prompts = self._prompts()
         responses = pipeline.assume_responses(
             prompts,
             self.entrant,
@@ -174,10 +197,12 @@ class Pairwise(Judged):
             stored_only=self.judging.stored_only,
         )
 
-    def _prompts(self) -> tuple[list[Prompt], list[Prompt]]:
-        """The whole bank, and the prompts that this mode takes of it."""
-        every = bank.load(Path(self.prompts.bank_path))
-        return every, bank.select(every, self.mode.strata, seed=self.mode.pilot_seed)
+    def _bank(self) -> list[Prompt]:
+        return bank.load(Path(self.prompts.bank_path))
+
+    def _prompts(self) -> list[Prompt]:
+        """The prompts that this mode takes of the bank."""
+        return bank.select(self._bank(), self.mode.strata, seed=self.mode.pilot_seed)
 
     @property
     def _opponents(self) -> int | None:
@@ -226,7 +251,7 @@ class Pairwise(Judged):
             "rubric_versions": {
                 rubric.dimension: rubric.version for rubric in self._rubrics
             },
-            "bank_size": len(self._prompts()[0]),
+            "bank_size": len(self._bank()),
             "selected_prompt_count": len(judged),
             "truncated_responses": {
                 name: sum(
@@ -236,21 +261,6 @@ class Pairwise(Judged):
             },
             "judge_quality": [q.to_dict() for q in quality],
         }
-
-
-def present(entrants: Mapping[str, Entrant]) -> dict[str, Entrant]:
-    """Leave out the entrants that read a file which is absent, with a warning."""
-    kept = {}
-    for name, entrant in entrants.items():
-        paths = entrant.input_files.values() if isinstance(entrant, ReadsFiles) else ()
-        absent = [path for path in paths if not path.exists()]
-        if absent:
-            logger.warning(
-                "warning: %s: found no %s. Going on without it.", name, absent[0]
-            )
-        else:
-            kept[name] = entrant
-    return kept
 
 
 def answer_share(

@@ -152,7 +152,7 @@ class Rate:
             metric, cluster = self.battles_metric, self.battles_columns.cluster
             rows, facts = scores.read(self._files, metric=metric, cluster=cluster)
             compared = standings.of_scores(rows, allow_missing=self.allow_missing)
-            return report(compared, context.run_dir, facts={"battles_files": facts})
+            return report(compared, context, facts={"battles_files": facts})
         files = [
             battle_files.read(
                 path,
@@ -176,7 +176,7 @@ class Rate:
         boards = found.companions.get("bradley_terry", {})
         return report(
             found,
-            context.run_dir,
+            context,
             facts={
                 "n_battles": len(rated),
                 "battles_files": [file.facts for file in files],

@@ -8,7 +8,7 @@ from typing import Any
 
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
-from elo_exp.experiments import Report
+from elo_exp.experiments import Context, Report
 from elo_exp.records import Plot
 from elo_exp.report import artifacts, tournament_console, tournament_page, tracked
 from elo_exp.report.viewer import Comparisons, Judgments
@@ -16,7 +16,7 @@ from elo_exp.report.viewer import Comparisons, Judgments
 
 def report(
     standings: Standings,
-    run_dir: Path,
+    context: Context,
     *,
     facts: Mapping[str, Any],
     quality: Sequence[JudgeQuality] = (),
@@ -24,12 +24,10 @@ def report(
     comparisons: Comparisons | None = None,
     judgments: Judgments | None = None,
     follow_up: str | None = None,
-    with_texts: bool = True,
 ) -> Report:
     """Write what every experiment leaves that ends in ratings, and report it.
 
     comparisons, judgments  by dimension, where page and tracker are to show them
-    with_texts              False: only the tracker
     """
     dimensions = tournament_page.describe(standings, quality)
     gap, std_error = tracked.headline(dimensions)
@@ -41,7 +39,7 @@ def report(
         text=tournament_console.text(standings, quality),
         follow_up=follow_up,
         facts={**facts, "headline_std_error": std_error},
-        artifacts=[*written, *artifacts.write_standings(run_dir, standings)],
+        artifacts=[*written, *artifacts.write_standings(context.run_dir, standings)],
         metrics=tracked.results(standings, dimensions, quality),
         tables=tables,
         traces=tracked.traces(standings),
@@ -52,8 +50,8 @@ def report(
             title=title,
             manifest=manifest,
             quality=quality,
-            comparisons=comparisons if with_texts else None,
-            judgments=judgments if with_texts else None,
+            comparisons=comparisons if context.with_texts else None,
+            judgments=judgments if context.with_texts else None,
         ),
     )
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from elo_exp import pipeline
-from elo_exp.analysis import judge_quality, standings
-from elo_exp.analysis.comparisons import ALPHA
-from elo_exp.analysis.looks import Wave
+from elo_exp.analysis import standings
+from elo_exp.analysis.judge_quality import judge_quality
+from elo_exp.analysis.looks import Wave, family_wise_alpha
 from elo_exp.analysis.responses import check_responses
-from elo_exp.analysis.standings import Standings
 from elo_exp.data import bank, battles, pairing
 from elo_exp.data.battles import Battles
+from elo_exp.data.pairing import Responses
 from elo_exp.entrants import OfKnownQuality
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Judging, Pairwise, answer_share, audits
+from elo_exp.experiments.judged import Judging, Pairwise, audits
 from elo_exp.experiments.standings import report
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import Judgment, UserError, fingerprint
@@ -56,15 +55,12 @@ class Tournament(Pairwise):
         if self.stratum is not None:
             bank.strata(Path(self.prompts.bank_path), self.stratum)
         k, m = self.judging.opponents, len(self.entrant)
-        if k is not None and self.judging.orders != "one":
+        is_one = self.judging.orders == "one"
+        if k is not None and not (is_one and 6 <= m > k and k * m % 2 == 0):
             raise UserError(
-                f"judging.opponents: found {k} with judging.orders={self.judging.orders}. Half of "
-                "the pairs in both orders tell less than all in one: add judging.orders=one."
-            )
-        if k is not None and (m < 6 or k >= m or k * m % 2):
-            raise UserError(
-                f"judging.opponents: found {k} with {m} entrants. Expected fewer opponents than "
-                "entrants, of at least six, and an even number where that of entrants is odd."
+                f"judging.opponents: found {k} with {m} entrants and judging.orders="
+                f"{self.judging.orders}. Expected judging.orders=one, fewer opponents than entrants, "
+                "of at least six, and an even number where that of entrants is odd."
             )
         looks = self.judging.looks
         if looks > 1 and (k is not None or not self.rating):
@@ -80,31 +76,31 @@ class Tournament(Pairwise):
 
     def _plan_text(self, plan: pipeline.Plan) -> str:
         text, looks = super()._plan_text(plan), self.judging.looks
-        return f"{text}\n{pipeline.looks_table(plan, looks)}" if looks > 1 else text
+        if looks > 1:
+            text += f"\n{pipeline.looks_table(plan, looks, drop=self._drop)}"
+        return text
 
-    def run(self, context: Context) -> Report:
-        store = context.store
-        _, prompts = self._prompts()
-        if self.shard is not None:
-            return answer_share(self, prompts, store, self.shard)
-        responses = pipeline.generate(
-            prompts, self.entrant, store, allow_missing=self.allow_missing
-        )
-        comparisons: Comparisons = self._paired(prompts, responses)
+    def _conclude(
+        self, context: Context, responses: Responses, comparisons: Comparisons
+    ) -> Report:
+        store, method = context.store, self._primary
+        wave, matches = None, None
         if self.judging.looks == 1:
             judgments = self._judge(comparisons, store)
-            n_seen = store.n_seen(
-                [
-                    v.cache_key
-                    for some in judgments.values()
-                    for j in some
-                    for v in j.raw
-                ],
-                None,
-            )
-            wave, matches = None, None
+            verdicts = [v for some in judgments.values() for j in some for v in j.raw]
+            n_seen = store.n_seen([verdict.cache_key for verdict in verdicts], None)
         else:
-            wave, judgments, matches, n_seen = self._judge_in_waves(comparisons, store)
+            wave, judgments, n_seen = self._judge_in_waves(comparisons, store)
+            # Permutation Elo needs both orders, and prompts on which every pair was judged.
+            matches = self._battles(
+                {
+                    name: pairing.on_whole_prompts(
+                        some if self.judging.orders != "one" else [], comparisons[name]
+                    )
+                    for name, some in judgments.items()
+                },
+                comparisons,
+            )
             comparisons = wave.asked
         if n_seen:
             logger.warning(
@@ -112,11 +108,9 @@ class Tournament(Pairwise):
                 "differences that are not there are found more often than stated.",
                 n_seen,
             )
-        rated = (
-            _on_whole_prompts(judgments, comparisons)
-            if self.allow_missing
-            else judgments
-        )
+        rated = judgments
+        if self.allow_missing:
+            rated = _on_whole_prompts(judgments, comparisons)
         found = standings.rate(
             self._battles(rated, comparisons),
             elo=self.elo,
@@ -126,20 +120,25 @@ class Tournament(Pairwise):
         )
         if wave:
             found = standings.with_looks(found, wave)
-        found = standings.with_texts(
-            found,
-            comparisons,
-            judgments,
-            [check_responses(name, some) for name, some in responses.items()],
-            self._primary.rate,
-            initial_rating=self.elo.initial_rating,
-        )
+        strata = {}
         if self.stratum is not None:
-            strata = bank.strata(Path(self.prompts.bank_path), self.stratum)
-            found = standings.with_strata(found, strata, self._primary.rate)
-        found = standings.with_known_order(found, self._known_orders())
+            of_prompt = bank.strata(Path(self.prompts.bank_path), self.stratum)
+            strata = standings.of_strata(found.battles, of_prompt, method.rate)
         found = standings.with_diagnoses(
-            found, audits(self.judge, self._rubrics, store)
+            found,
+            standings.of_texts(
+                found,
+                comparisons,
+                judgments,
+                method.rate,
+                initial_rating=self.elo.initial_rating,
+            ),
+            strata,
+            standings.of_known_order(
+                found.differences.get(found.primary_method or "", ()), self._ranks()
+            ),
+            audits(self.judge, self._rubrics, store),
+            responses=[check_responses(name, some) for name, some in responses.items()],
         )
         others = pipeline.other_judges(
             comparisons,
@@ -148,14 +147,12 @@ class Tournament(Pairwise):
             store,
             both_orders=self.judging.both_orders,
         )
-        found = self._with_judges(found, others, comparisons)
-        quality = [
-            judge_quality.judge_quality(some, dimension=name)
-            for name, some in judgments.items()
-        ]
+        by_judge = {j: self._battles(some, comparisons) for j, some in others.items()}
+        found = standings.with_judges(found, self.judge.model, by_judge, method.rate)
+        quality = [judge_quality(some, dimension=d) for d, some in judgments.items()]
         return report(
             found,
-            context.run_dir,
+            context,
             facts={**self._facts(responses, judgments, quality), "n_seen": n_seen},
             quality=quality,
             follow_up=_AFTER_DEMO if self.mode.name == "demo" else None,
@@ -167,66 +164,41 @@ class Tournament(Pairwise):
             ),
             comparisons=comparisons,
             judgments=judgments,
-            with_texts=context.with_texts,
         )
 
     def _judge_in_waves(
         self, comparisons: Comparisons, store: Store
-    ) -> tuple[Wave, dict[str, list[Judgment]], dict[str, Battles], int]:
+    ) -> tuple[Wave, dict[str, list[Judgment]], int]:
         """Store the design, if the cap holds the worst case, and judge up to each look.
 
-        Returns the last wave, judgments, the battles that permutation Elo may play (in both orders,
-        on the prompts on which every pair was judged), and the queries seen before.
+        Returns the last wave, the judgments, and how many queries had been seen before.
         """
         judging, plan = self.judging, self._plan(store)
         plan.check(store.usage)
         sources = [c.source for some in comparisons.values() for c in some]
-        design = [judging.looks, judging.drop, ALPHA, sources, plan.keys]
+        alpha = family_wise_alpha(drop=self._drop)
+        design = [judging.looks, judging.drop, alpha, sources, plan.keys]
         n_seen = store.n_seen(plan.keys, fingerprint(design))
         wave, judgments = pipeline.judge_in_waves(
             comparisons,
             lambda wanted: self._judge(wanted, store),
             method=self._primary,
             looks=judging.looks,
-            drop=judging.drop == "resolved",
+            drop=self._drop,
         )
-        whole = {
-            name: pairing.on_whole_prompts(
-                some if judging.orders != "one" else [], comparisons[name]
-            )
-            for name, some in judgments.items()
-        }
-        return wave, judgments, self._battles(whole, comparisons), n_seen
+        return wave, judgments, n_seen
 
-    def _known_orders(self) -> dict[str, list[str]]:
-        """Entrants of known quality by dimension, best first, where there are two."""
-        found = {}
-        for rubric in self._rubrics:
-            ranks = {
+    def _ranks(self) -> dict[str, dict[str, int]]:
+        """The ranks of entrants of known quality, by dimension."""
+        return {
+            dimension: {
                 name: rank
                 for name, entrant in self.entrant.items()
                 if isinstance(entrant, OfKnownQuality)
-                and (rank := entrant.known_rank(rubric.dimension)) is not None
+                and (rank := entrant.known_rank(dimension)) is not None
             }
-            if len(ranks) > 1:
-                found[rubric.dimension] = sorted(ranks, key=ranks.__getitem__)
-        return found
-
-    def _with_judges(
-        self,
-        found: Standings,
-        others: Mapping[str, Judgments],
-        comparisons: Comparisons,
-    ) -> Standings:
-        """Add how far other judges of the same comparisons agree with this one."""
-        by_judge = {
-            name: {self.judge.model: some} for name, some in found.battles.items()
+            for dimension in (rubric.dimension for rubric in self._rubrics)
         }
-        for judge, judgments in others.items():
-            for dimension, some in self._battles(judgments, comparisons).items():
-                if len(some):
-                    by_judge[dimension][judge] = some
-        return standings.with_judges(found, by_judge, self._primary.rate)
 
     def _battles(
         self, judgments: Judgments, comparisons: Comparisons
@@ -242,9 +214,13 @@ class Tournament(Pairwise):
         return Battles.from_rows(rows).by_dimension(judgments)
 
     @property
+    def _drop(self) -> bool:
+        return self.judging.drop == "resolved"
+
+    @property
     def _primary(self) -> RatingMethod:
-        chosen = [*self.rating.values(), self.elo]
-        return self.rating.get("bradley_terry", chosen[0])
+        method = standings.primary_method(self.rating)
+        return self.rating[method] if method else self.elo
 
 
 def _on_whole_prompts(

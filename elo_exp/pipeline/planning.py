@@ -9,9 +9,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from elo_exp.analysis.comparisons import ALPHA
 from elo_exp.analysis.group_sequential import boundaries, expected_share
-from elo_exp.analysis.looks import looks_of
+from elo_exp.analysis.looks import family_wise_alpha, looks_of
 from elo_exp.analysis.power import assumed_sigma, detectable
 from elo_exp.api.costs import PER_MILLION, money
 from elo_exp.api.transport import UnreachableError
@@ -29,7 +28,6 @@ _FEWER = {  # by what is asked for
     "scores": "oracle.n_prompts=N",
     "audit verdicts": "audit.n_prompts=N",
 }
-_GAPS = (0, 60, 100, 200)  # rating points
 _CACHES = {"5m": "the 5-minute cache", "1h": "the 1-hour cache"}
 
 
@@ -319,14 +317,15 @@ def _cells(rows: Sequence[PlanRow]) -> list[str]:
     return sums + [f"{sum(column):,.2f}" for column in zip(*dollars, strict=True)]
 
 
-def looks_table(plan: Plan, n_looks: int) -> str:
+def looks_table(plan: Plan, n_looks: int, *, drop: bool) -> str:
     """Format the looks of a plan, and what is expected of them by the gap between entrants."""
     n_tests = sum(math.comb(row.n_entrants, 2) for row in plan.rows)
+    alpha = family_wise_alpha(drop=drop) / n_tests
     rows = []
     for row in plan.rows:
         looks = looks_of(row.n_prompts, n_looks)
         times = tuple(look / row.n_prompts for look in looks)
-        bounds = boundaries(ALPHA / n_tests, times)
+        bounds = boundaries(alpha, times)
         sigma = assumed_sigma(row.n_entrants, both_orders=row.both_orders)
         rows.append([row.dimension, " ".join(map(str, looks))])
         for gap in _GAPS:

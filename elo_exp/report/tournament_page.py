@@ -180,8 +180,8 @@ def dimension(
         cells=cells,
         win_rate=_win_rates(cells),
         precision=next((p for p in precisions if p.dimension == name), None),
-        elo=standings.elo[name],
-        convergence=standings.convergence[name],
+        elo=standings.elo.get(name, {}),
+        convergence=standings.convergence.get(name, Convergence(limit={})),
         diagnosis=diagnosis,
     )
 
