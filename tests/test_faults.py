@@ -16,6 +16,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -344,19 +345,63 @@ FIRM = NoisyBradleyTerry(
 LOOKS = ("--looks", "2", "--prompts", "40", "--orders", "one", "--chunk-size", "40")
 
 
-@each("nth", range(1, 200, 9), everyday=1)
-def test_killed_at_a_write_between_looks(here, nth):
+@each("transport, nth", product(((), SINGLY), range(1, 200, 9)), everyday=2, name=words)
+def test_killed_at_a_write_between_looks(here, transport, nth):
     """The same queries, the same resolved pairs, and nothing is paid twice."""
-    here.server.verdicts = FIRM
-    known = reference(*LOOKS, verdicts=FIRM)
-    ran = here.run("--kill-after-commit", str(nth), *LOOKS)
+    here.server.verdicts, given = FIRM, (*LOOKS, *transport)
+    known = reference(*given, verdicts=FIRM)
+    ran = here.run("--kill-after-commit", str(nth), *given)
     assert ran.code in (0, -SIGKILL), ran.said
     stored_within(here.store, known)
-    ended = ends(here, *LOOKS)
-    here.check(known, *LOOKS)
+    ended = ends(here, *given)
+    if transport:
+        bill_is_bounded(here.server, here.store)
+    else:
+        here.check(known, *given)
+    assert ended.table == known.table
     resolved = json.loads(ended.table)["resolved"]
     n_prompts = [row["n_prompts"] for row in resolved]
     assert sorted(set(n_prompts)) == [20, 40]
+
+
+TOURNAMENT = f"""
+import sqlite3, sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from elo_exp.__main__ import main
+from tests import judging_process
+nth, *sys.argv[1:] = sys.argv[1:]
+judging_process.CountingConnection.moments = {{"before": 0, "after": int(nth)}}
+sqlite3.connect = judging_process._counting(sqlite3.connect)
+main()
+"""
+
+
+@each("transport, nth", product(("batches", "messages"), range(3, 12)), name=words)
+def test_a_tournament_killed_at_the_registering_of_its_design(tmp_path, transport, nth):
+    """From its first write on, through the first look: the same claims, and nothing is paid twice."""
+    verdicts = NoisyBradleyTerry(strengths={"": 0.0}, tie_rate=0.2)
+    with AnthropicServer(verdicts=verdicts, polls_to_end=0) as server:
+        given = (
+            *("judging.looks=2", "judging.orders=one", "judging.budget_usd=5"),
+            *("+mode.strata.medqa=40", "entrant=[probe_reference,probe_swapped]"),
+            *("rubric=[factuality]", "tracker=local", "figures=false", "judge=claude"),
+            *(f"judge.base_url={server.url}", f"judge.transport={transport}"),
+        )
+
+        def play(folder: str, nth: int) -> commands.Ran:
+            return commands.attempt_program(
+                *(sys.executable, "-c", TOURNAMENT, str(nth), *given),
+                folder=tmp_path / folder,
+                ANTHROPIC_API_KEY=server.key,
+                NO_PROXY="127.0.0.1",
+            )
+
+        assert play("killed", nth).code == -SIGKILL
+        again = play("killed", 0)
+        assert again.code == 0, again.err
+        assert set(server.meter.billed_bodies.values()) == {1}
+        known = play("whole", 0)
+        assert again.read("ratings.json") == known.read("ratings.json")
 
 
 @each("seed", range(50), everyday=1)
