@@ -12,6 +12,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from elo_exp.report import formats
 from elo_exp.store.usage import added_up, paid
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment, Template
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _VARIABLES = {  # of the style sheet, by colour of a figure
@@ -48,11 +49,17 @@ _COORDINATE = re.compile(r"\d{2,}\.\d{2,}")  # in points; opacities are smaller
 
 def template(name: str) -> Template:
     """Return a template of report/templates; names in HTML become text."""
+    return _environment(name.endswith(".html.j2")).get_template(name)
+
+
+@cache
+def _environment(autoescape: bool) -> Environment:
+    """Return what compiles each template once; a page's escapes also in what it imports."""
     from jinja2 import ChainableUndefined, Environment, FileSystemLoader
 
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
-        autoescape=name.endswith(".html.j2"),  # also of what it imports
+        autoescape=autoescape,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=ChainableUndefined,
@@ -74,7 +81,7 @@ def template(name: str) -> Template:
         "between": formats.between,
         "percent_between": formats.percent_between,
     }
-    return environment.get_template(name)
+    return environment
 
 
 def render(name: str, plots: Sequence[Plot] = (), **context: Any) -> str:
