@@ -146,8 +146,9 @@ def plot(
     png, svg = io.BytesIO(), io.StringIO()
     with warnings.catch_warnings():  # the SVG has the text
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        figure.savefig(png, format="png")
         figure.savefig(svg, format="svg", metadata={"Date": None})
+        figure.set_layout_engine("none")  # it is laid out
+        figure.savefig(png, format="png")
     return Plot(
         name=name,
         png=png.getvalue(),
