@@ -322,10 +322,9 @@ def test_the_forecast_of_a_paid_judge_ends_at_what_it_has_cost(tmp_path: Path):
 # Servers and settings
 
 
-@pytest.mark.parametrize("status", [400, 401, 403])
-def test_a_server_that_refuses_the_run_is_told_in_one_line(status: int, tmp_path: Path):
+def test_a_server_that_refuses_the_run_is_told_in_one_line(tmp_path: Path):
     with WandbServer() as server:
-        server.refusal = status
+        server.refusal = 403
         ran = run(
             *QUICK, "tracker=wandb", folder=tmp_path, strict=False, **server.variables
         )
@@ -340,7 +339,7 @@ def test_a_server_that_refuses_the_run_is_told_in_one_line(status: int, tmp_path
 def test_a_sweep_waits_once_for_a_server_that_does_not_answer(tmp_path: Path):
     server = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9"}
     online = ("tracker.mode=online", "tracker.wait_s=1", "hydra.sweep.dir=both")
-    given = ("-m", "elo.k=8,16", *online, *SMALL, "rubric=[factuality]")
+    given = ("-m", "elo.k=8,16", *online, *SMALL, "rubric=[factuality]", "figures=false")
     ran = run(*given, folder=tmp_path, strict=False, **server)
     assert ran.err.count("cannot be reached") == 1
     assert "refuses" not in ran.err
@@ -401,7 +400,7 @@ def values_at(value: Any, key: str) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "n_dimensions"), [("tracked", 3), ("both", 1), ("tracked,both", 1)]
+    ("chosen", "n_dimensions"), [("tracked", 3), ("tracked,both", 1)]
 )
 def test_a_dashboard_shows_only_what_all_runs_log(
     chosen: str, n_dimensions: int, single: Logged, jobs: list[Logged], folder: Path
