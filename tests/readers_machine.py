@@ -61,16 +61,17 @@ MADE_SMALL: dict[str, dict[str, object]] = {
         "n_calibration": 4,
     },
     "conf/experiment/oracle.yaml": {
-        "n_prompts": 12,
+        "n_prompts": 8,
         "label_fraction": 1.0,
         "check_answers": 2,
     },
     "conf/elo/default.yaml": {"n_perms": 10, "n_bootstraps": 10},
-    "conf/sweep/judges.yaml": {"figures": "false"},
-    "conf/sweep/k_and_perms.yaml": {"elo.k": "1,4", "elo.n_perms": "10,20"},
-    "conf/sweep/seeds.yaml": {"elo.seed": "1,2"},
+    "conf/sweep/boubdir.yaml": {"elo.n_perms": "1,10"},
+    "conf/sweep/judges.yaml": {"judge": "opus,haiku", "figures": "false"},
+    "conf/sweep/k_and_perms.yaml": {"elo.k": "1,4", "elo.n_perms": "10"},
+    "conf/sweep/seeds.yaml": {"elo.seed": "1"},
     "conf/sweep/pilot_vs_headline.yaml": {"figures": "false"},
-    "conf/mode/pilot.yaml": {"strata": "{medmcqa_open: 3, medqa: 3, curated: 2}"},
+    "conf/mode/pilot.yaml": {"strata": "{medmcqa_open: 2, medqa: 2, curated: 1}"},
     "conf/judge/claude.yaml": {"poll_initial_seconds": 0.02, "poll_max_seconds": 0.1},
     "conf/judge/local.yaml": {"dtype": "float32"},
     "conf/entrant/huggingface.yaml": {"max_new_tokens": 4},
@@ -111,8 +112,9 @@ STANDS_FOR = {
     r"array=0-7": "array=0-1",
     r"shard=0/4,1/4,2/4,3/4": "shard=0/2,1/2",
     r" hydra/launcher=joblib( \S+n_jobs=4)?": "",  # test_launchers.py
-    r"elo.k=(4|8),16,(32|64)(,64)?": r"elo.k=8,16",
-    r"n_perms=100,500": "n_perms=10,20",
+    r"elo.k=8,16,32 elo.n_perms=100,500": "elo.k=8 elo.n_perms=10,20",
+    r"elo.k=8,16,32 tracker": "elo.k=8 tracker",
+    r"elo.k=(4|8),16,(32|64)(,64)?": "elo.k=8,16",
     r"TASK_ID/8": "TASK_ID/2",
 }
 
@@ -124,10 +126,13 @@ BEFORE = {
         "hydra.run.dir=outputs/arena_1 'entrant=[mine]'"
     ],
     "docs/compare.md": [
-        "python -m elo_exp mode=pilot judge=lexical recorded_dir=responses hydra.run.dir=outputs/pilot_1",
-        "python -m elo_exp mode=headline judge=lexical recorded_dir=responses hydra.run.dir=outputs/headline_1",
-        "cp -r outputs/headline_1 outputs/headline_2",
-        "python -m elo_exp -m elo.k=8,16 hydra.sweep.dir=outputs/multirun_1",
+        "mkdir outputs/multirun_1",
+        *(f"cp -r outputs/first outputs/{name}_1" for name in ("pilot", "headline")),
+        *(
+            f"cp -r outputs/k64 outputs/{name}"
+            for name in ("headline_2", "multirun_1/1")
+        ),
+        "cp -r outputs/first outputs/multirun_1/0",
     ],
     "docs/judging.md": ["python -m elo_exp cache_dir=other"],
     "docs/oracle.md": [
@@ -242,10 +247,7 @@ class Machine:
         return Ran(self.folder, *json.loads(self.python.stdout.readline()))
 
     def here(self, text: str) -> str:
-        """With what there is on this machine in place of what stands for it."""
-        for pattern, what in STANDS_FOR.items():
-            text = re.sub(pattern, lambda _, what=what: what, text)
-        return re.sub(r"http://localhost:\d+/v1", self.openai.url, text)
+        return re.sub(r"http://localhost:\d+/v1", self.openai.url, made_small(text))
 
     def _n_billed(self) -> int:
         return self.anthropic.meter.billed_bodies.total() + self.openai.billed.total()
@@ -259,8 +261,15 @@ def is_run(command: Command) -> bool:
     )
 
 
+def made_small(text: str) -> str:
+    """With what there is on this machine in place of what stands for it."""
+    for pattern, what in STANDS_FOR.items():
+        text = re.sub(pattern, lambda _, what=what: what, text)
+    return text
+
+
 def without_numbers(line: str) -> str:
-    return re.sub(r"\d+", "", line)
+    return re.sub(r"\d+", "", made_small(line))
 
 
 FIRST_SHOWN: dict[str, Command] = {}

@@ -54,7 +54,8 @@ def output(line: str, folder: Path) -> str:
     program, *words = shlex.split(line)
     assert program == "python"
     if words[:2] == ["-m", "elo_exp"]:
-        ran = attempt(*words[2:], folder=folder, WANDB_MODE="disabled")
+        undrawn = [] if "figures=false" in words else ["figures=false"]
+        ran = attempt(*words[2:], *undrawn, folder=folder, WANDB_MODE="disabled")
     else:
         ran = attempt_program(sys.executable, *words, folder=folder)
     assert ran.code == 0, ran.err
@@ -139,7 +140,7 @@ def test_every_file_and_field_of_a_run_is_described(
 
 RATED = (
     *LOCAL,
-    "judging.limit_pairs=300",
+    "judging.limit_pairs=100",
     "figures=false",
     "rubric=[factuality,calibration]",
 )

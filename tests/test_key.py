@@ -7,9 +7,7 @@ folder and all their output are searched for it.
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from elo_exp.api.anthropic import api_key
 from elo_exp.records import UserError
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
-from tests.commands import Ran, command, environment
+from tests.commands import Ran, attempt
 from tests.http_server import Status
 
 # Each piece is searched for: a file may break a text in two, at the edge of a page for example.
@@ -79,6 +77,7 @@ class Case:
     prepare: Callable[[AnthropicServer], Any] = lambda server: None
     server_key: str = SECRET
     tracker: tuple[str, ...] = (LOCAL,)
+    anew: bool = False  # in a process of its own
 
 
 def failing(path: str, code: int, nth: int = 1) -> Callable[[AnthropicServer], Any]:
@@ -119,6 +118,7 @@ CASES: dict[str, Case] = {
         ("judge._target_=broken.BrokenJudge",),
         code=1,
         says="RuntimeError: a mistake of ours",
+        anew=True,
     ),
     "an unknown setting": Case(
         ("judge.api_keyy=1",), code=2, says="judge.api_keyy: unknown setting"
@@ -132,14 +132,8 @@ CASES: dict[str, Case] = {
 }
 
 
-@dataclass
-class Done:
-    ran: Ran
-    headers: set[str]  # how the server was told the key
-
-
-def do(case: Case, folder: Path) -> Done:
-    folder.mkdir()
+def do(case: Case, folder: Path) -> tuple[Ran, set[str]]:
+    """Run a command. Returns what came of it, and how the server was told the key."""
     (folder / "broken.py").write_text(BROKEN, encoding="utf-8")
     if case.dotenv:
         (folder / ".env").write_bytes(case.dotenv)
@@ -148,40 +142,26 @@ def do(case: Case, folder: Path) -> Done:
         address = server.url if case.listens else "http://127.0.0.1:9"
         words = sorted(case.words, key=lambda word: word != "-m")  # flags first
         words += [*TINY, *case.tracker, f"judge.base_url={address}"]
-        ended = subprocess.run(
-            command(*words, strict=LOCAL in case.tracker),
-            cwd=folder,
-            env=environment(folder) | {"NO_PROXY": "127.0.0.1"} | case.variables,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            check=False,
+        ran = attempt(
+            *words,
+            folder=folder,
+            strict=LOCAL in case.tracker,
+            anew=case.anew,
+            **{"NO_PROXY": "127.0.0.1", **case.variables},
         )
         headers = {call.headers.get("authorization", "") for call in server.meter.calls}
-    return Done(Ran(folder, ended.returncode, ended.stdout, ended.stderr), headers)
+    return ran, headers
 
 
-@pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Done]:
-    """All of them, three at a time: some of them wait."""
-    parent = tmp_path_factory.mktemp("key")
-    with ThreadPoolExecutor(3) as three_at_a_time:
-        folders = [parent / str(number) for number in range(len(CASES))]
-        return dict(
-            zip(CASES, three_at_a_time.map(do, CASES.values(), folders), strict=True)
-        )
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_key_is_in_no_file_and_no_output(name: str, done: Mapping[str, Done]):
-    case, what = CASES[name], done[name]
-    assert what.ran.code == case.code, what.ran.err
-    assert case.says in what.ran.err
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_the_key_is_in_no_file_and_no_output(case: Case, tmp_path: Path):
+    ran, headers = do(case, tmp_path)
+    assert ran.code == case.code, ran.err
+    assert case.says in ran.err
     if case.listens and case.code in (0, 1):
-        assert what.headers == {f"Bearer {SECRET}"}  # the key was used
-    assert found(what.ran.folder) == ([".env"] if case.dotenv else [])
-    for text in (what.ran.out, what.ran.err):
+        assert headers == {f"Bearer {SECRET}"}  # the key was used
+    assert found(tmp_path) == ([".env"] if case.dotenv else [])
+    for text in (ran.out, ran.err):
         assert not any(piece in text for piece in PIECES), text
 
 

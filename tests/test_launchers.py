@@ -196,35 +196,3 @@ def test_a_launcher_that_cannot_start_is_one_line(
     ran = attempt("-m", "elo.k=8,16", chosen, folder=tmp_path, PATH="/nowhere")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert ran.err.startswith(f"elo_exp: {chosen}: {line}")
-
-
-# Shares of the answers
-
-
-def of_the_whole(folder: Path, *chosen: str) -> str:
-    """What one share of one finds in the store."""
-    return run("shard=0/1", *chosen, folder=folder).out.partition(";")[0]
-
-
-SHARED = "entrant=[probe_reference,probe_partial]"
-ALL_THERE = "shard 0/1: 0 responses made, 12 were there"
-
-
-def test_an_array_of_shares_fills_one_store(tmp_path: Path):
-    chosen = (SHARED, bank(tmp_path))
-    given = ("-m", "shard=0/3,1/3,2/3", *JOBLIB, *chosen)
-    shares = run(*given, folder=tmp_path, anew=True)
-    assert "sweep: 3 of 3 jobs finished" in shares.out
-    assert of_the_whole(tmp_path, *chosen) == ALL_THERE
-
-
-def test_an_array_of_shares_with_a_store_each_is_merged(tmp_path: Path):
-    """As on machines that share no disk."""
-    chosen = (SHARED, bank(tmp_path))
-    own = "cache_dir=shares/${hydra:job.num}"
-    run("-m", "shard=0/2,1/2", own, *chosen, folder=tmp_path)
-    files = ",".join(f"shares/{n}/store.sqlite" for n in range(2))
-    store = ("experiment=store", "store.action=merge", f"store.file={files}")
-    merged = run("-m", *store, folder=tmp_path)
-    assert merged.out.count("6 answers there, 6 of them new here") == 2
-    assert of_the_whole(tmp_path, *chosen) == ALL_THERE

@@ -1,11 +1,9 @@
 """An experiment of your own: one class and one yaml outside this repository, and no edit inside it."""
 
-import os
 from pathlib import Path
 
 import pytest
 
-from elo_exp import HOME
 from tests.commands import Ran, attempt
 
 CLASS = """\
@@ -34,24 +32,24 @@ YAML = """\
 defaults:
   - /judge: lexical
   - _self_
-_target_: mine.Coin
+_target_: coins.Coin
 name: coin
 flips: 3               # how often
 """
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "mine.py").write_text(CLASS, encoding="utf-8")
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "coins.py").write_text(CLASS, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "conf/experiment").mkdir(parents=True)
     (tmp_path / "conf/experiment/coin.yaml").write_text(YAML, encoding="utf-8")
     return tmp_path
 
 
 def coin(folder: Path, *words: str) -> Ran:
-    path = os.pathsep.join([str(HOME), str(folder)])
     given = ("--config-dir=conf", "experiment=coin", "tracker=local", *words)
-    return attempt(*given, folder=folder, anew=True, PYTHONPATH=path)
+    return attempt(*given, folder=folder)
 
 
 def test_it_runs_and_leaves_what_every_run_leaves(folder: Path):

@@ -1,18 +1,16 @@
 """A sweep is one command for many jobs: nothing is judged twice, and the jobs are summed up also when some fail.
 
-python -m elo_exp -m elo.k=8,16,32 elo.n_perms=10,20
+python -m elo_exp -m elo.k=8,16 elo.n_perms=10,20
 """
 
 import csv
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from elo_exp.report import sweep_report
-from tests.commands import DRAWN, QUICK, Ran, attempt, run
+from tests.commands import QUICK, Ran, attempt, run
 from tests.data import BANK
 from tests.openai_server import OpenAiServer
 from tests.pages import Reader
@@ -21,7 +19,8 @@ PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
 # Keys of a manifest that differ between two runs of the same settings
 ITS_OWN = {"group", "files", "started_at", "finished_at", "config", "overrides"}
 SMALL = ("judging.limit_pairs=40", "tracker=local", "rubric=[factuality,calibration]")
-JOBS = [(k, n_perms) for k in (8, 16, 32) for n_perms in (10, 20)]
+PAIR = ("probe_hedged", "probe_swapped")
+JOBS = [(k, n_perms) for k in (8, 16) for n_perms in (10, 20)]
 
 
 def read(path: Path) -> Any:
@@ -41,16 +40,17 @@ def table(path: Path) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Three values of K times two numbers of permutations: six jobs."""
+    """Two values of K times two numbers of permutations: four jobs."""
     folder = tmp_path_factory.mktemp("swept")
-    return run("-m", "elo.k=8,16,32", "elo.n_perms=10,20", *SMALL, folder=folder)
+    axes = ("elo.k=8,16", "elo.n_perms=10,20")
+    return run("-m", *axes, *SMALL, f"sweep_pair=[{','.join(PAIR)}]", folder=folder)
 
 
 def test_every_job_is_a_run_of_its_own_in_the_folder_and_the_group_of_the_sweep(
     swept: Ran,
 ):
     listed = read(swept.run_dir / "sweep_jobs.json")
-    assert [job["job"] for job in listed] == list("012345")
+    assert [job["job"] for job in listed] == list("0123")
     for entry, (k, n_perms) in zip(listed, JOBS, strict=True):
         folder = swept.run_dir / entry["job"]
         manifest = read(folder / "manifest.json")
@@ -79,8 +79,9 @@ def test_a_job_has_the_same_results_as_alone(swept: Ran):
     """Nothing but the store is taken from one job to the next."""
     store = f"cache_dir={swept.folder / 'outputs/cache'}"
     folder = swept.folder / "alone"
-    alone = run("elo.k=32", "elo.n_perms=20", *SMALL, store, folder=folder).run_dir
-    job = swept.run_dir / str(JOBS.index((32, 20)))
+    given = (*SMALL, store, f"sweep_pair=[{','.join(PAIR)}]")
+    alone = run("elo.k=16", "elo.n_perms=20", *given, folder=folder).run_dir
+    job = swept.run_dir / str(JOBS.index((16, 20)))
     manifests = []
     for run_dir in (alone, job):
         manifest = read(run_dir / "manifest.json")
@@ -104,7 +105,7 @@ def test_the_summary_has_the_ratings_of_each_job(swept: Ran):
     places = [(row["job"], row["dimension"], row["model"]) for row in rows]
     assert places == [
         (str(job), dimension, name)
-        for job in range(6)
+        for job in range(4)
         for dimension in dimensions
         for name in PROBES
     ]
@@ -137,21 +138,22 @@ def test_the_summary_has_the_ratings_of_each_job(swept: Ran):
 def test_the_summary_is_a_page_figures_and_one_more_run_in_the_group(swept: Ran):
     folder, figures = swept.run_dir, ["k_by_n_perms", "pair_by_k_and_n_perms"]
     page = Reader((folder / "report.html").read_text(encoding="utf-8"))
-    assert page.links == [f"{job}/report.html" for job in range(6)]
+    assert page.links == [f"{job}/report.html" for job in range(4)]
     assert all((folder / link).is_file() for link in page.links)
     for name in figures:
         assert (folder / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "</svg>" in (folder / f"figures/{name}.svg").read_text(encoding="utf-8")
-        assert table(folder / f"figures/{name}.csv")
+    cells = table(folder / f"figures/{figures[1]}.csv")
+    assert {(cell["first"], cell["second"]) for cell in cells} == {PAIR}
     (_, begun), *logged = log(folder)
     assert (begun["name"], begun["group"]) == ("sweep-summary", folder.name)
     found = dict(logged)["summary"]
-    assert (found["sweep/jobs"], found["sweep/finished"]) == (6, 6)
-    assert len(found["sweep"]) == 6 * 2 * 4
+    assert (found["sweep/jobs"], found["sweep/finished"]) == (4, 4)
+    assert len(found["sweep"]) == 4 * 2 * 4
     assert [name for name in found if name.startswith("figures/")] == [
         f"figures/{name}" for name in figures
     ]
-    assert swept.out.splitlines()[-2] == "sweep: 6 of 6 jobs finished"
+    assert swept.out.splitlines()[-2] == "sweep: 4 of 4 jobs finished"
     assert "probe_reference +" in swept.out
 
 
@@ -159,22 +161,22 @@ def test_the_summary_is_a_page_figures_and_one_more_run_in_the_group(swept: Ran)
 
 
 def test_a_failing_job_is_named_with_its_reason_and_the_others_finish(tmp_path: Path):
-    """The middle one of three jobs cannot begin."""
-    banks = f"prompts.bank_path={BANK},missing.jsonl,{BANK}"
+    """The first of two jobs cannot begin."""
+    banks = f"prompts.bank_path=missing.jsonl,{BANK}"
     broken = attempt("-m", banks, *QUICK, folder=tmp_path)
     assert (broken.code, "Traceback" in broken.err) == (1, False)
-    assert "sweep: 2 of 3 jobs finished" in broken.out
+    assert "sweep: 1 of 2 jobs finished" in broken.out
     assert "To run what did not finish: python -m elo_exp -m" in broken.out
     reason = "missing.jsonl: cannot be read"
-    assert f"job 1 failed: UserError: {reason}" in broken.out
+    assert f"job 0 failed: UserError: {reason}" in broken.out
     folder = broken.run_dir
-    assert {row["job"] for row in table(folder / "sweep_summary.csv")} == {"0", "2"}
+    assert {row["job"] for row in table(folder / "sweep_summary.csv")} == {"1"}
     jobs = read(folder / "sweep_jobs.json")
-    assert [job["finished"] for job in jobs] == [True, False, True]
-    assert reason in jobs[1]["error"]
-    assert "prompts.bank_path=missing.jsonl" in jobs[1]["overrides"]
+    assert [job["finished"] for job in jobs] == [False, True]
+    assert reason in jobs[0]["error"]
+    assert "prompts.bank_path=missing.jsonl" in jobs[0]["overrides"]
     page = Reader((folder / "report.html").read_text(encoding="utf-8"))
-    assert page.links == ["0/report.html", "2/report.html"]
+    assert page.links == ["1/report.html"]
     assert reason in page.said
 
 
@@ -195,18 +197,10 @@ def test_a_named_sweep_is_a_file_whose_values_you_may_narrow(tmp_path: Path):
     rows = table(ran.run_dir / "sweep_summary.csv")
     swept = {(float(row["k"]), int(row["n_perms"])) for row in rows}
     assert swept == {(8, 10), (8, 100), (8, 500)}
-    alone = run("sweep=k_and_perms", *QUICK, folder=tmp_path)  # without -m: one job
+    alone = run(
+        "sweep=k_and_perms", "plan=true", folder=tmp_path
+    )  # without -m: one job
     assert "warning: a sweep is chosen, but one job runs. Add -m" in alone.err
-
-
-def test_modes_are_one_sweep(tmp_path: Path):
-    """The folder of a run is named after its mode; the folder of the sweep must not be."""
-    parts = ("judge=lexical", "entrant=[probe_reference,probe_hedged]")
-    ran = run("-m", "sweep=pilot_vs_headline", *parts, *DRAWN, folder=tmp_path)
-    assert "sweep: 2 of 2 jobs finished" in ran.out
-    rows = table(ran.run_dir / "sweep_summary.csv")
-    assert [row["setting"] for row in rows[::2]] == ["mode=pilot", "mode=headline"]
-    assert (ran.run_dir / "0/figures/ratings.png").is_file()  # each a run of its own
 
 
 def test_judges_of_the_same_responses_are_compared_with_each_other(tmp_path: Path):
@@ -233,27 +227,6 @@ def test_judges_of_the_same_responses_are_compared_with_each_other(tmp_path: Pat
     assert found in page.cells
     usages = [job["usage"] for job in read(folder / "sweep_jobs.json")]
     assert [usage["responses_generated"] for usage in usages] == [0, 0]
-
-
-@pytest.mark.parametrize("other", ["probe_swapped", "nobody"])
-def test_the_pair_whose_difference_is_drawn_may_be_chosen(
-    swept: Ran, tmp_path: Path, other: str
-):
-    folder = Path(shutil.copytree(swept.run_dir, tmp_path / "sweep"))
-    last = folder / "5/manifest.json"
-    manifest = read(last)
-    manifest["config"]["sweep_pair"] = ["probe_hedged", other]
-    last.write_text(json.dumps(manifest), encoding="utf-8")
-    summary = sweep_report.write(folder)
-    assert summary is not None
-    cells = table(folder / "figures/pair_by_k_and_n_perms.csv")
-    pair = {(cell["first"], cell["second"]) for cell in cells}
-    unknown = "sweep_pair: no job rates nobody, so the two best are drawn"
-    assert (unknown in summary.lines) == (other == "nobody")
-    if other == "nobody":
-        assert pair == {("probe_reference", "probe_partial")}
-    else:
-        assert pair == {("probe_hedged", other)}
 
 
 # The bill of several attempts

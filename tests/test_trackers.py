@@ -32,6 +32,7 @@ from tests.commands import (
 from tests.wandb_server import KEY, WandbServer
 
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
+TWO = "rubric=[factuality,calibration]"
 SPOILT = ("judge.position_effect=0.5", "elo.n_perms=20", "rubric=[factuality]")
 Record = dict[str, Any]
 
@@ -107,7 +108,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def single(folder: Path) -> Logged:
     """A run at a terminal without a key."""
     terminal = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
-    given = command(*SMALL, "elo.k=12", "hydra.run.dir=tracked", strict=False)
+    given = command(*SMALL, TWO, "elo.k=12", "hydra.run.dir=tracked", strict=False)
     ran = attempt_program(sys.executable, "-c", terminal, *given, folder=folder)
     assert ran.code == 0, ran.out
     assert "API key" not in ran.out
@@ -339,7 +340,14 @@ def test_a_server_that_refuses_the_run_is_told_in_one_line(tmp_path: Path):
 def test_a_sweep_waits_once_for_a_server_that_does_not_answer(tmp_path: Path):
     server = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9"}
     online = ("tracker.mode=online", "tracker.wait_s=1", "hydra.sweep.dir=both")
-    given = ("-m", "elo.k=8,16", *online, *SMALL, "rubric=[factuality]", "figures=false")
+    given = (
+        "-m",
+        "elo.k=8,16",
+        *online,
+        *SMALL,
+        "rubric=[factuality]",
+        "figures=false",
+    )
     ran = run(*given, folder=tmp_path, strict=False, **server)
     assert ran.err.count("cannot be reached") == 1
     assert "refuses" not in ran.err
@@ -363,8 +371,7 @@ def test_a_variable_that_wandb_refuses_stops_the_run_before_judging(tmp_path: Pa
     assert not list(tmp_path.rglob("verdicts"))
 
 
-@pytest.mark.parametrize("tracker", ["wandb", "local"])
-def test_a_run_that_fails_is_marked_as_failed(tracker: str, tmp_path: Path):
+def test_a_run_that_fails_is_marked_as_failed(tmp_path: Path):
     """One of two recorded answers is missing, which is found out when the run has begun."""
     row = {"source": "own", "subject": "sleep", "text": "Is it normal?"}
     answers = [{"prompt_id": name, "response_text": "Yes."} for name in ("p1", "p2")]
@@ -378,12 +385,9 @@ def test_a_run_that_fails_is_marked_as_failed(tracker: str, tmp_path: Path):
         "recorded_dir=.",
         "hydra.run.dir=run",
     )
-    ran = attempt(*given, f"tracker={tracker}", folder=tmp_path, strict=False)
+    ran = attempt(*given, folder=tmp_path, strict=False)
     assert (ran.code, "probe_hedged on p2" in ran.err) == (2, True)
-    if tracker == "wandb":
-        assert Logged(tmp_path / "run", tmp_path).exit_code == 1
-    else:
-        assert rows_of(tmp_path / "run")["exit"] == [1]
+    assert Logged(tmp_path / "run", tmp_path).exit_code == 1
 
 
 # The dashboard
@@ -400,12 +404,12 @@ def values_at(value: Any, key: str) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "n_dimensions"), [("tracked", 3), ("tracked,both", 1)]
+    ("chosen", "n_dimensions"), [("tracked", 2), ("tracked,both", 1)]
 )
 def test_a_dashboard_shows_only_what_all_runs_log(
     chosen: str, n_dimensions: int, single: Logged, jobs: list[Logged], folder: Path
 ):
-    """The sweep is over one dimension of three."""
+    """The sweep is over one dimension of two."""
     with WandbServer() as server:
         # Not strict: wandb_workspaces uses what pydantic calls deprecated
         given = ("experiment=dashboard", f"runs=[{chosen}]", "dashboard.group=mine")
@@ -443,13 +447,11 @@ def test_a_dashboard_shows_only_what_all_runs_log(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["runs=[]"], "runs: "),
         (
             ["runs=[tracked]"],
             "tracker: a workspace is saved to Weights & Biases, and found no",
         ),
         (["runs=[tracked]", "tracker=local"], "tracker: has no workspaces"),
-        (["runs=[tracked]", "dashboard.file=F"], "dashboard.file: unknown setting."),
     ],
 )
 def test_what_has_no_dashboard_is_one_line(
@@ -473,7 +475,7 @@ def rows_of(run_dir: Path) -> dict[str, list[Any]]:
 
 
 def test_local_logs_the_same_as_wandb(single: Logged, folder: Path):
-    ran = run(*LOCAL, "elo.k=12", "hydra.run.dir=local", folder=folder)
+    ran = run(*LOCAL, TWO, "elo.k=12", "hydra.run.dir=local", folder=folder)
     rows = rows_of(ran.run_dir)
     (begun,), (results,) = rows["run"], rows["summary"]
     assert (begun["name"], begun["config"]["elo"]["k"]) == ("local", 12)

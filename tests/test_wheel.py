@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from elo_exp import HOME
-from tests.commands import DRAWN, attempt_program
+from tests.commands import QUICK, attempt_program
 
 pytest.importorskip(
     "build", reason="building a wheel needs the packages build and hatchling"
@@ -80,7 +80,7 @@ def test_the_demo_runs_from_the_wheel_in_an_unrelated_folder(
     assert Path(home) == Path(package).parent / "home"
 
     ran = attempt_program(
-        str(python), "-W", "error", "-m", "elo_exp", *DRAWN, folder=tmp_path
+        str(python), "-W", "error", "-m", "elo_exp", *QUICK, folder=tmp_path
     )
     assert ran.code == 0, ran.err
     manifest = ran.read("manifest.json")
