@@ -157,21 +157,12 @@ def test_any_column_of_the_bank_may_be_the_stratum(small: Ran):
     assert "stratum: found no column 'topic' in" in refused.err
 
 
-def test_every_pair_is_judged_in_both_orders_on_every_prompt_of_a_dimension(demo: Ran):
+def test_every_pair_is_judged_on_every_prompt_of_a_dimension(demo: Ran):
     """Factuality leaves out the 50 curated prompts, which have no reference."""
     matches = demo.rows("matches/matches.jsonl")
     assert Counter(row["dimension"] for row in matches) == DIMENSIONS
     factual = [row["source"] for row in matches if row["dimension"] == "factuality"]
     assert Counter(factual) == {"medmcqa_open": 24 * 6, "medqa": 69 * 6}
-    for dimension in DIMENSIONS:
-        for row in demo.rows(f"verdicts/{dimension}.jsonl"):
-            assert [raw["position_swap"] for raw in row["raw"]] == [False, True]
-    counted: Counter[str] = Counter()
-    for rate in table(demo.run_dir / "pairwise_winrates.csv"):
-        counted[rate["dimension"]] += sum(
-            int(rate[n]) for n in ("a_wins", "b_wins", "ties")
-        )
-    assert counted == DIMENSIONS
 
 
 def test_elo_results_have_the_originals_layout(demo: Ran):

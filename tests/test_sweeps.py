@@ -5,6 +5,7 @@ python -m elo_exp -m elo.k=8,16 elo.n_perms=10,20
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,7 @@ def test_the_summary_is_a_page_figures_and_one_more_run_in_the_group(swept: Ran)
         f"figures/{name}" for name in figures
     ]
     assert swept.out.splitlines()[-2] == "sweep: 4 of 4 jobs finished"
-    assert "probe_reference +" in swept.out
+    assert re.search(r"probe_reference \d+ \(\+\d+\)", swept.out)
 
 
 # Jobs that fail, and jobs that are not alike

@@ -166,12 +166,6 @@ def test_intervals_are_flat_lines_with_the_best_on_top(logged: Logged):
     assert logged.lines("ratings/factuality") == expected
 
 
-def test_k_sensitivity_is_a_chart_of_all_k(logged: Logged):
-    by_k = logged.read("elo_results.json")["k_sensitivity"]["factuality"]
-    for name, line in logged.lines("k_sensitivity/factuality").items():
-        assert line == [(float(k), by_k[k][name]["mean"]) for k in by_k]
-
-
 def test_permutations_are_histograms_and_traces_end_at_the_mean(logged: Logged):
     rows = logged.steps("n_perms")
     assert [row["n_perms"] for row in rows] == list(range(1, 21))

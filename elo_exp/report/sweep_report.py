@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from elo_exp import runs
 from elo_exp.analysis import agreement
 from elo_exp.console import text_table
 from elo_exp.data.battles import Battles
-from elo_exp.figures.style import grouped
+from elo_exp.figures.style import best_first, grouped
 from elo_exp.files import write_csv, write_json, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Plot
@@ -50,15 +49,11 @@ class SweepSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
-    """Who is first in a job and a dimension, and how far ahead of the second.
+    """Who is first in a job and a dimension, and how far ahead of the second, if there is one."""
 
-    elo_gap  of the same two by Elo
-    """
-
-    job: str
     models: tuple[str, ...]
-    gap: float
-    elo_gap: float | None
+    rating: float
+    gap: float | None
 
 
 def write(folder: Path) -> SweepSummary | None:
@@ -75,16 +70,11 @@ def write(folder: Path) -> SweepSummary | None:
     finished = [job["job"] for job in jobs if job["finished"]]
     config = runs.manifest_if_any(folder / finished[-1])["config"] if finished else {}
     read = runs.read([str(folder)], with_oracle=True).runs
-    rows, judges, estimates = (
-        _rating_rows(read),
-        _judge_rows(read),
-        _estimate_rows(read),
-    )
+    rows, judges = _rating_rows(read), _judge_rows(read)
+    estimates = _estimate_rows(read)
     elo_rows = [{**row, "rating": row["elo"]} for row in rows if row["elo"] is not None]
     pair = config.get("sweep_pair") or ()
-    unknown = [
-        model for model in pair if model not in {row["model"] for row in elo_rows}
-    ]
+    unknown = set(pair) - {row["model"] for row in elo_rows}
     plots = sweep.plots(elo_rows, None if unknown else pair)
     write_json(folder / "sweep_jobs.json", jobs)
     summary = rows or estimates
@@ -95,7 +85,7 @@ def write(folder: Path) -> SweepSummary | None:
     html = page(folder.name, jobs, rows, judges, estimates, plots)
     write_whole(folder / "report.html", html)
     lines = [f"{headline(rows, estimates)}."] if estimates else _table(rows)
-    for model in unknown:
+    for model in sorted(unknown):
         lines.append(f"sweep_pair: no job rates {model}, so the two best are drawn")
     for job in jobs:
         if not job["finished"]:
@@ -114,16 +104,11 @@ def write(folder: Path) -> SweepSummary | None:
 
 def _job(folder: Path) -> dict[str, Any]:
     """Return what became of a job: an entry of sweep_jobs.json."""
-    found, overrides = (
-        runs.manifest_if_any(folder),
-        folder / ".hydra" / "overrides.yaml",
-    )
-    words = overrides.read_text(encoding="utf-8") if overrides.exists() else "null"
-    fields = ("error", "started_at", "finished_at", "usage", "paid_before")
+    found = runs.manifest_if_any(folder)
+    fields = ("overrides", "error", "started_at", "finished_at", "usage", "paid_before")
     return {
         "job": folder.name,
         "finished": bool(found.get("finished_at")),
-        "overrides": yaml.safe_load(words),
         **{name: found.get(name) for name in fields},
     }
 
@@ -198,20 +183,18 @@ def _judge_rows(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
     for job in jobs:
         if (judge := job.manifest.get("judge_model")) is not None:
             first.setdefault(judge, job)
-    battles = (
-        {judge: job.battles() for judge, job in first.items()} if len(first) > 1 else {}
-    )
-    dimensions = dict.fromkeys(d for judge in battles for d in first[judge].dimensions)
     found: list[dict[str, Any]] = []
-    for dimension in dimensions:
+    if len(first) < 2:
+        return found
+    battles = {judge: job.battles() for judge, job in first.items()}
+    for dimension in dict.fromkeys(d for own in battles.values() for d in own):
         for pair in combinations(battles, 2):
             sides = [battles[judge].get(dimension, _NO_BATTLES) for judge in pair]
             boards = [_board(first[judge], dimension) for judge in pair]
             kappa = agreement.kappa(*sides, names=pair, dimension=dimension)
             ranks = agreement.rank_correlation(*boards, names=pair, dimension=dimension)
-            found.append(
-                {**kappa.to_dict(), "n_models": ranks.n_models, "rho": ranks.rho}
-            )
+            numbers = {"n_models": ranks.n_models, "rho": ranks.rho}
+            found.append({**kappa.to_dict(), **numbers})
     return found
 
 
@@ -224,20 +207,18 @@ def _board(job: FinishedRun, dimension: str) -> Leaderboard:
 # What the jobs conclude
 
 
-def leads(rows: Sequence[Row]) -> list[Lead]:
-    """Return who is first in each job that rates two models or more, by rows of one dimension."""
-    found = []
+def leads(rows: Sequence[Row]) -> dict[str, Lead]:
+    """Return who is first in each job that rates somebody, by rows of one dimension."""
+    found = {}
     for job, own in grouped(rows, "job").items():
         rated = [row for row in own if row["rating"] is not None]
         ordered = sorted(rated, key=lambda row: -row["rating"])
-        if len(ordered) < 2:
+        if not ordered:
             continue
-        best, second = ordered[:2]
-        first = [row["model"] for row in ordered if row["rating"] == best["rating"]]
-        gap, elo_gap = best["rating"] - second["rating"], None
-        if best["elo"] is not None and second["elo"] is not None:
-            elo_gap = best["elo"] - second["elo"]
-        found.append(Lead(job=job, models=tuple(first), gap=gap, elo_gap=elo_gap))
+        best = ordered[0]["rating"]
+        first = [row["model"] for row in ordered if row["rating"] == best]
+        gap = best - ordered[1]["rating"] if len(ordered) > 1 else None
+        found[job] = Lead(models=tuple(first), rating=best, gap=gap)
     return found
 
 
@@ -247,80 +228,62 @@ def headline(rows: Sequence[Row], estimates: Sequence[Row] = ()) -> str:
         n_reported = sum(row["status"] == "report" for row in estimates)
         n_jobs = len(grouped(estimates, "job"))
         return f"{n_reported} of {len(estimates)} estimates of {n_jobs} jobs may be reported"
-    by_dimension = {
-        name: leads(own) for name, own in grouped(rows, "dimension").items()
-    }
-    n = len(grouped(rows, "job"))
-    if not any(by_dimension.values()):
-        rated = {row["job"] for row in rows if row["rating"] is not None}
-        return (
-            f"{len(rated)} of {n} jobs gave a rating"
-            if rated
-            else "No job gave ratings"
-        )
-    differing = [
-        name
-        for name, found in by_dimension.items()
-        if len({lead.models for lead in found}) > 1
-    ]
+    n, rated, led = len(grouped(rows, "job")), set(), set()
+    gaps, differing = [], []
+    for name, own in grouped(rows, "dimension").items():
+        models = set()
+        for job, lead in leads(own).items():
+            rated.add(job)
+            if lead.gap is not None:
+                led.add(job)
+                gaps.append(lead.gap)
+                models.add(lead.models)
+        if len(models) > 1:
+            differing.append(name)
+    if not rated:
+        return "No job gave ratings"
+    if not gaps:
+        return f"{len(rated)} of {n} jobs gave a rating"
     if differing:
         return f"The leader differs between jobs in {names(differing)}"
-    every = [lead for found in by_dimension.values() for lead in found]
-    n_led, gaps = len({lead.job for lead in every}), [lead.gap for lead in every]
-    sentence = f"The leader is the same in {n_led} of {n} jobs"
     low, high = number(min(gaps)), number(max(gaps))
-    return f"{sentence}; the gap is {low if low == high else f'{low} to {high}'} points"
+    points = low if low == high else f"{low} to {high}"
+    return (
+        f"The leader is the same in {len(led)} of {n} jobs; the gap is {points} points"
+    )
 
 
 # The console
 
 
 def _table(rows: Sequence[Row]) -> list[str]:
-    """Return who leads in each job, as lines of text."""
+    """Return who is first in each job, as lines of text."""
     if not rows:
         return []
-    by_dimension = {
-        name: {lead.job: lead for lead in leads(own)}
-        for name, own in grouped(rows, "dimension").items()
-    }
+    dimensions = {name: leads(own) for name, own in grouped(rows, "dimension").items()}
     settings = ["setting"] if any(row["setting"] for row in rows) else []
     cells = []
-    for job, own in grouped(rows, "job").items():
-        row = own[0]
-        ends = []
-        for name, found in by_dimension.items():
-            alone = [
-                f"{r['model']} {number(r['rating'])}"
-                for r in own
-                if r["dimension"] == name and r["rating"] is not None
-            ]
-            ends.append(_lead(found[job]) if job in found else "".join(alone) or NONE)
-        cells.append(
-            [
-                job,
-                f"{row['k']:g}",
-                f"{row['n_perms']:,}",
-                *(row[s] for s in settings),
-                *ends,
-            ]
-        )
-    head = ["job", "K", "permutations", *settings, *by_dimension]
+    for job, (row, *_) in grouped(rows, "job").items():
+        first = [_lead(found.get(job)) for found in dimensions.values()]
+        axes = [job, f"{row['k']:g}", f"{row['n_perms']:,}"]
+        cells.append([*axes, *(row[name] for name in settings), *first])
+    head = ["job", "K", "permutations", *settings, *dimensions]
     methods = ", ".join(dict.fromkeys(row["method"] for row in rows))
     lines = [
         f"{headline(rows)}.",
-        f"First of each job, and points ahead of the second by {methods} (by Elo)"
-        if any(by_dimension.values())
-        else f"Rating in each job: {methods}",
-        text_table(head, cells[:_MAX_ROWS], text=[*settings, *by_dimension]),
+        f"The first of each job by {methods}, and points ahead of the second",
+        text_table(head, cells[:_MAX_ROWS], text=[*settings, *dimensions]),
     ]
     if len(cells) > _MAX_ROWS:
         lines.append(f"  ... and {len(cells) - _MAX_ROWS} more in sweep_summary.csv")
     return lines
 
 
-def _lead(lead: Lead) -> str:
-    elo = f" ({number(lead.elo_gap, sign=True)})" if lead.elo_gap is not None else ""
-    return f"{names(lead.models)} {number(lead.gap, sign=True)}{elo}"
+def _lead(lead: Lead | None) -> str:
+    if lead is None:
+        return NONE
+    gap = "" if lead.gap is None else f" ({number(lead.gap, sign=True)})"
+    return f"{names(lead.models)} {number(lead.rating)}{gap}"
 
 
 # The page
@@ -345,10 +308,9 @@ def page(
         for job in jobs
     }
     known = [chosen for chosen in choices.values() if chosen]
-    every = dict.fromkeys(name for chosen in known for name in chosen)
     values = {
         name: list(dict.fromkeys(chosen.get(name) for chosen in known))
-        for name in every
+        for name in dict.fromkeys(name for chosen in known for name in chosen)
     }
     bills = {job["job"]: added_up([job["usage"], job["paid_before"]]) for job in jobs}
     return render(
@@ -366,9 +328,7 @@ def page(
         fixed=[f"{name}={some[0]}" for name, some in values.items() if len(some) == 1],
         dimensions=[_dimension(*item) for item in grouped(rows, "dimension").items()],
         methods=list(dict.fromkeys(row["method"] for row in rows)),
-        intervals=list(
-            dict.fromkeys(row["interval"] for row in rows if row["interval"])
-        ),
+        intervals=list(dict.fromkeys(filter(None, (r["interval"] for r in rows)))),
         **cost(
             added_up(job["usage"] for job in jobs),
             added_up(job["paid_before"] for job in jobs),
@@ -388,26 +348,23 @@ def _dimension(name: str, rows: Sequence[Row]) -> dict[str, Any]:
             (model, *(row[field] for field in _INTERVAL)) for model, row in of.items()
         )
         same.setdefault(key, []).append(job)
-    found = leads(rows)
+    found = {job: own for job, own in leads(rows).items() if own.gap is not None}
     first: dict[tuple[str, ...], list[str]] = {}
-    for lead in found:
-        first.setdefault(lead.models, []).append(lead.job)
-    mean = {}
-    for model, own in grouped(rows, "model").items():
-        points = [row["rating"] for row in own if row["rating"] is not None]
-        mean[model] = sum(points) / len(points) if points else float("-inf")
+    for job, lead in found.items():
+        first.setdefault(lead.models, []).append(job)
+    models = best_first(rows)
     return {
         "name": name,
         "leaders": first,
         "is_settled": len(first) == 1 and len(found) == len(by_job),
-        "gaps": [lead.gap for lead in found],
+        "gaps": [lead.gap for lead in found.values()],
         "not_converged": [
             job
             for job, of in by_job.items()
             if any(r["converged"] is False for r in of.values())
         ],
-        "models": sorted(mean, key=lambda model: (-mean[model], model))[:_MAX_MODELS],
-        "n_models": len(mean),
+        "models": models[:_MAX_MODELS],
+        "n_models": len(models),
         "ratings": [(jobs, by_job[jobs[0]]) for jobs in same.values()],
         "elo": by_job if any(row["elo"] is not None for row in rows) else {},
     }
