@@ -140,7 +140,7 @@ def test_every_file_and_field_of_a_run_is_described(
 
 RATED = (
     *LOCAL,
-    "judging.limit_pairs=100",
+    "judging.limit_pairs=180",
     "figures=false",
     "rubric=[factuality,calibration]",
 )
