@@ -61,7 +61,7 @@ MADE_SMALL: dict[str, dict[str, object]] = {
         "n_calibration": 4,
     },
     "conf/experiment/oracle.yaml": {
-        "n_prompts": 8,
+        "n_prompts": 12,
         "label_fraction": 1.0,
         "check_answers": 2,
     },
@@ -154,7 +154,7 @@ FIRST = [
 SAYS = {
     "make bench-generate": r"tokens/s .* equal answers(.*\n)+.* speculative",
     "make bench-oracle": r"compat=cje-0.3\n +400 ",
-    "build_bank": r"^my_bank.jsonl: 24 medmcqa_open, 69 medqa, 4 curated$",
+    "build_bank": r"^my_bank.jsonl: 24 medmcqa_open, 69 medqa, 2 curated$",
     "pre-commit": r"installed at .git/hooks/pre-commit",
     " --help": r"python -m elo_exp mode=headline judge=opus",
     "experiment=audit .*plan=true": r"^plan: judge (.*\n)+  ok in reach: ",
