@@ -266,6 +266,7 @@ def place(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def arguments(folder: Path) -> list[str]:
     return [
         *("--config-dir=mine", "entrant=[base,other,tuned]", "tracker=local"),
+        "figures=false",
         *("judge=local", f"judge.model={folder}/judge"),
         *("judge.dtype=float32", "judge.device=cpu", "rubric=[clinical_utility]"),
         *("judging.limit_pairs=3", "elo.n_perms=5", "elo.k_sweep=[16]"),

@@ -33,6 +33,7 @@ TINY = (
     "judge.poll_max_seconds=0.05",
     "judge.quarantine_seconds=0.1",
     "elo.n_perms=5",
+    "figures=false",
     "+mode.strata.medqa=1",
     "entrant=[probe_reference,probe_partial]",
     "rubric=[factuality]",

@@ -29,6 +29,7 @@ SMALL = (
     "entrant=[probe_reference,probe_partial,probe_swapped]",
     "rubric=[factuality]",
     "tracker=local",
+    "figures=false",
     "elo.n_perms=5",
     "judging.budget_usd=5",
 )

@@ -90,7 +90,7 @@ def test_real_errors_are_larger_over_prompts_than_over_rows() -> None:
 # Battles that cannot be rated, or not well, through the command: the right answer, a named flag, or one clear line
 
 METHODS = ("bradley_terry", "davidson", "rao_kupper")
-RATE = ("experiment=rate", "tracker=local", "elo.n_perms=20")
+RATE = ("experiment=rate", "tracker=local", "figures=false", "elo.n_perms=20")
 SEVEN_TO_THREE = [("A", "B", "model_a")] * 7 + [("A", "B", "model_b")] * 3
 CASES = {
     "base": SEVEN_TO_THREE,
