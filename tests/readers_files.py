@@ -16,7 +16,7 @@ from tests.score_files import inspect_log, lm_eval_rows, promptfoo_results
 from tests.test_build_bank import medmcqa, medqa
 
 COMMIT = "a" * 40
-N_PROMPTS = {"medmcqa_open": 5, "medqa": 5, "curated": 2}
+N_PROMPTS = {"medmcqa_open": 6, "medqa": 6, "curated": 4}
 RECORDED = ("base_olmo", "security_only", "security_plus_robustness", "full_poe")
 OWN_PARTS = {  # files that the pages name and do not show -> what follows their package
     "conf/entrant/mine.yaml": "defaults: [recorded@_here_, _self_]\npath: votes\n",

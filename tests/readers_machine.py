@@ -154,7 +154,7 @@ FIRST = [
 SAYS = {
     "make bench-generate": r"tokens/s .* equal answers(.*\n)+.* speculative",
     "make bench-oracle": r"compat=cje-0.3\n +400 ",
-    "build_bank": r"^my_bank.jsonl: 24 medmcqa_open, 69 medqa, 2 curated$",
+    "build_bank": r"^my_bank.jsonl: 24 medmcqa_open, 69 medqa, 4 curated$",
     "pre-commit": r"installed at .git/hooks/pre-commit",
     " --help": r"python -m elo_exp mode=headline judge=opus",
     "experiment=audit .*plan=true": r"^plan: judge (.*\n)+  ok in reach: ",

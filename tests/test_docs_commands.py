@@ -55,9 +55,9 @@ def printed(reader: Machine, words: str) -> str:
 
 
 def test_shares_of_an_array_are_made_once_and_merged(reader: Machine):
-    """Two shares of 12 prompts for two entrants: sbatch finds what the launcher's jobs have made."""
+    """Two shares of 16 prompts for two entrants: sbatch finds what the launcher's jobs have made."""
     assert (
-        printed(reader, "sbatch --array").count(": 0 responses made, 12 were there")
+        printed(reader, "sbatch --array").count(": 0 responses made, 16 were there")
         == 2
     )
     logs = (reader.folder / "outputs").glob("multirun_*/.submitit/*/*_log.out")
@@ -66,11 +66,11 @@ def test_shares_of_an_array_are_made_once_and_merged(reader: Machine):
     )
     end = "run without shard= to judge"
     assert sorted(shares) == [
-        f"shard {n}/2: 12 responses made; {end}" for n in range(2)
+        f"shard {n}/2: 16 responses made; {end}" for n in range(2)
     ]
-    assert printed(reader, "store.file=$(ls").count("12 answers there") == 2
+    assert printed(reader, "store.file=$(ls").count("16 answers there") == 2
     last = printed(reader, "shard=0/1").splitlines()[0]
-    assert last == f"shard 0/1: 0 responses made, 24 were there; {end}"
+    assert last == f"shard 0/1: 0 responses made, 32 were there; {end}"
 
 
 # Servers
