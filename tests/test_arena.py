@@ -334,10 +334,10 @@ def test_what_cannot_be_read_is_no_tie(spoilt: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("judging.stored_only=true", "drawn 20 battles with texts and answered 20 prompts"),
-        ("recorded_dir={folder}/else", "drawn 20 battles with texts and answered 0 prompts"),
-        ("arena.max_chars=1", "drawn 0 battles with texts and answered 0 prompts"),
-        ("arena.opponents=adaptive", "none of its 20 battles has a valid verdict"),
+        ("judging.stored_only=true", "drawn 20 battles with texts, answered 20 prompts and been judged on 0"),
+        ("recorded_dir={folder}/else", "drawn 20 battles with texts, answered 0 prompts and been judged on 0"),
+        ("arena.max_chars=1", "drawn 0 battles with texts, answered 0 prompts and been judged on 0"),
+        ("arena.opponents=adaptive", "answered 20 prompts and been judged on 20"),
     ],
 )  # fmt: skip
 def test_the_error_says_why_a_model_cannot_be_placed(
@@ -351,7 +351,7 @@ def test_the_error_says_why_a_model_cannot_be_placed(
         "allow_missing=true",
         override.format(folder=folder),
     )
-    with pytest.raises(UserError, match="^mine: none of its") as refusal:
+    with pytest.raises(UserError, match="^mine: found no valid verdict") as refusal:
         placed(WORLD, folder, *given, judge=TheJudge(spoilt="?", every=1))
     assert message in str(refusal.value)
 
@@ -362,21 +362,18 @@ def test_the_error_says_why_a_model_cannot_be_placed(
 def test_a_run_leaves_its_ratings_and_battles(ran: Ran) -> None:
     found, manifest = ran.read("elo_ratings.json"), ran.read("manifest.json")
     assert (found["model"], found["models"]) == ("mine", ["mine", "other"])
-    ratings = [r["rating"] for r in found["ratings"]]
-    assert ratings == sorted(ratings, reverse=True)
-    anchors = [r["rating"] for r in found["ratings"] if r["source"] == "human"]
+    rows = {r["model"]: r for r in found["ratings"]}
+    assert list(rows) == sorted(rows, key=lambda m: -rows[m]["rating"])
+    by_source = {m for m, row in rows.items() if row["source"] == "evaluated"}
+    assert by_source == set(TWO.placed)
+    anchors = [rows[m]["rating"] for m in RATINGS]
     assert np.mean(anchors) == pytest.approx(1000.0)
-    sources = {r["model"]: r["source"] for r in found["ratings"]}
-    assert sources == dict.fromkeys(RATINGS, "human") | dict.fromkeys(
-        TWO.placed, "evaluated"
-    )
     battles = ran.rows("battles.jsonl")
     counted = Counter(m for b in battles for m in (b["model_a"], b["model_b"]))
-    assert {r["model"]: r["n_battles"] for r in found["ratings"]} == counted
-    by_source = Counter(row["source"] for row in battles)
-    assert by_source == {"llm-judge": 2 * N_DRAWN, "human": TWO.n_battles}
+    assert {m: row["n_battles"] for m, row in rows.items()} == counted
+    counts = Counter(row["source"] for row in battles)
+    assert counts == {"llm-judge": 2 * N_DRAWN, "human": TWO.n_battles}
     about = manifest["arena"]
-    assert (about["n_rows"], about["n_battles"], about["n_anchors"]) == (600, 600, 10)
     assert about["n_drawn"] == {"mine": N_DRAWN, "other": N_DRAWN}
     assert {"arena arena.jsonl", "entrant mine"} <= set(manifest["input_hashes"])
     for part in ("responses/responses_mine", "matches/matches", "verdicts/preference"):
@@ -386,22 +383,19 @@ def test_a_run_leaves_its_ratings_and_battles(ran: Ran) -> None:
 
 def test_page_console_and_tracker_agree(ran: Ran) -> None:
     page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
-    mine = next(
-        r for r in ran.read("elo_ratings.json")["ratings"] if r["model"] == "mine"
+    ratings = ran.read("elo_ratings.json")
+    mine, by_judge = (
+        next(row for row in ratings[name] if row["model"] == "mine")
+        for name in ("ratings", "by_judge")
     )
     interval = f"{mine['ci_low']:.0f} to {mine['ci_high']:.0f}"
     place = f"{mine['rating']:.0f} (95 % CI {interval}), rank {mine['rank_low']} to {mine['rank_high']} of 12"
     assert f"{place}, by 150 judged battles." in page.said
-    of_humans = f"On {N_DRAWN} human battles the judge names the humans' winner in "
-    by_judge = next(
-        r for r in ran.read("elo_ratings.json")["by_judge"] if r["model"] == "mine"
-    )
-    as_they_are = (
-        f"By the verdicts of lexical as they are, mine is at {by_judge['rating']:.0f} "
-    )
     for text in (page.said, ran.out):
-        assert of_humans in text
-        assert as_they_are in text
+        assert (
+            f"On {N_DRAWN} human battles the judge names the humans' winner in " in text
+        )
+        assert f"as they are, mine is at {by_judge['rating']:.0f} " in text
     row = next(row for row in page.cells if row[1:2] == ["mine"])
     assert row[0].split(" / ")[0] == str(mine["rank"])
     logged = ran.rows("tracker/log.jsonl")
@@ -461,15 +455,11 @@ def test_nothing_of_a_refused_placement_is_shown_anywhere(
     assert report.text.startswith("No placement: the judge is not known to follow the ")
     assert found.calibration is not None
     every = found.judged.concatenate(found.human)
-    secret = [
-        made.run.experiment.rate(every).row("mine"),
-        joint_fit.leaderboard(
-            found.calibration.fit,
-            every.n_battles(),
-            level=1000.0,
-            baseline=None,
-            unrated={},
-        ).row("mine"),
+    shown_else: dict[str, Any] = {"level": 1000.0, "baseline": None, "unrated": {}}
+    n_battles, fit = every.n_battles(), found.calibration.fit
+    boards = [
+        made.run.experiment.rate(every),
+        joint_fit.leaderboard(fit, n_battles, **shown_else),
     ]
     plots = report.figures()
     page = Reader(report.page("run", {}, plots) if report.page else "")
@@ -477,7 +467,7 @@ def test_nothing_of_a_refused_placement_is_shown_anywhere(
     files = [p.read_text() for f in folders for p in f.iterdir() if p.is_file()]
     tracked = [repr(report.metrics), repr(report.tables)]
     shown = [*files, *tracked, *(repr(plot.rows) for plot in plots)]
-    for row in secret:
+    for row in [board.row("mine") for board in boards]:
         for number in (row.rating, row.std_error, row.ci_low, row.ci_high):
             assert not [text for text in shown if str(number)[:9] in text]
             assert f"{number:.1f}" not in page.said + report.text
@@ -485,12 +475,10 @@ def test_nothing_of_a_refused_placement_is_shown_anywhere(
     rows = json.loads((made.run_dir / "elo_ratings.json").read_text())["ratings"]
     (mine,) = (row for row in rows if row["model"] == "mine")
     assert (mine["status"], mine["flag"]) == ("refuse", "refused")
-    hidden = {"rating", "std_error", "ci_low", "ci_high", "p_best"}
-    hidden |= {"rank", "rank_low", "rank_high"}
-    assert {mine[name] for name in hidden} == {None}
-    assert (
-        not {f"mine/{name}" for name in (*hidden, "by_judge")} & report.metrics.keys()
-    )
+    shown_of_mine = {name for name, value in mine.items() if value is not None}
+    assert shown_of_mine == {"model", "n_battles", "flag", "source", "status", "reason"}
+    of_mine = {name for name in report.metrics if name.startswith("mine/")}
+    assert of_mine == {"mine/n_judged", "mine/status", "mine/reason"}
     assert np.isnan(report.headline)
     assert "mine" not in (made.run_dir / "bootstrap_ratings.csv").read_text()
     (cells,) = (row for row in page.cells if row[1:2] == ["mine"])

@@ -43,7 +43,7 @@ from elo_exp.ratings.ties import Davidson, RaoKupper
 from elo_exp.records import Battle
 from elo_exp.report.page import template
 from tests.data import battle, by_dimension
-from tests.simulation import Tournament
+from tests.simulation import Tournament, in_one_order
 
 SHIPPED = {"initial_rating": 1400.0, "orders": "both", "interval": "sandwich", "n_bootstraps": 1000, "seed": 7}  # fmt: skip
 EQUALS = Tournament(ratings=(0.0,) * 4)
@@ -254,26 +254,15 @@ def test_in_one_order_the_position_effect_is_part_of_the_fit(
 ):
     """The first shown is .3 log-odds better, and a is mostly shown first: without the effect in the
     fit, its lead over d is 45 points off. Repeated on each of 60 prompts, so that they cluster."""
-    theta, pairs = np.array([0.5, 0.2, -0.1, -0.6]), np.triu_indices(4, 1)
-    gap = theta[pairs[0]] - theta[pairs[1]]
+    ratings = tuple(POINTS * np.array([0.5, 0.2, -0.1, -0.6]))
+    first_shown = float(special.expit(0.3))
+    world = Tournament(
+        ratings=ratings, quality=0.0, pair_noise=0.0, ties=0.0, first_shown=first_shown
+    )
     leads, plain, hits, effects = [], [], [], []
     for seed in range(n_tournaments):
         rng = np.random.default_rng([7, seed])
-        is_ab = rng.random((60, 6)) < a_first
-        won = rng.random((60, 6)) < special.expit(gap + np.where(is_ab, 0.3, -0.3))
-        some = Battles.from_rows(
-            [
-                battle(
-                    "abcd"[pairs[0][p]],
-                    "abcd"[pairs[1][p]],
-                    winner := "model_a" if won[q, p] else "model_b",
-                    question_id=f"q{q}",
-                    **{"verdict_ab" if is_ab[q, p] else "verdict_ba": winner},
-                )
-                for q in range(60)
-                for p in range(6)
-            ]
-        )
+        some = in_one_order(world.columns(60, rng), rng, a_first=a_first)
         board = method(orders="one").rate({"x": some})["x"]
         assert board.label == "Bradley-Terry with position"
         (pair,) = [

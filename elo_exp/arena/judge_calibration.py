@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import optimize, special
+from scipy import optimize
 
 from elo_exp.analysis import agreement
 from elo_exp.analysis.agreement import Agreement
@@ -160,15 +160,12 @@ def temperature(
     agreed = agreed[agreed != 0.0]
     if len(agreed) < _MIN_BATTLES:
         return None
-
-    def slope(t: float) -> float:  # of the log-likelihood; falls
-        return float((agreed * special.expit(-t * agreed)).sum())
-
-    if slope(0.0) <= 0.0:
-        return 0.0
-    if slope(_MAX_TEMPERATURE) >= 0.0:
-        return _MAX_TEMPERATURE
-    return float(optimize.brentq(slope, 0.0, _MAX_TEMPERATURE, xtol=1e-12))
+    found = optimize.minimize_scalar(
+        lambda t: np.logaddexp(0.0, -t * agreed).sum(),
+        bounds=(0.0, _MAX_TEMPERATURE),
+        options={"xatol": 1e-9},
+    )
+    return round(float(found.x), 6)  # to the ends of the range, which are not tried
 
 
 def _shares(battles: Battles) -> Array:

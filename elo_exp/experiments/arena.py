@@ -147,7 +147,17 @@ def place(run: PlacementRun) -> Placement:
     again = Battles.from_rows([b for b in battles if b.model_a not in placed])
     for name in placed:
         if name not in judged.models:
-            raise UserError(_why_unplaced(name, run))
+            n_drawn, n_answered = (
+                len(run.usable(run.drawn[name])),
+                len(run.responses[name]),
+            )
+            n_judged = sum(judgment.entrant_a == name for judgment in run.judgments)
+            raise UserError(
+                f"{name}: found no valid verdict, so it cannot be placed: it has drawn {n_drawn} "
+                f"battles with texts, answered {n_answered} prompts and been judged on {n_judged}. "
+                "Draw more (arena.n_battles, judging.limit_pairs), supply what is missing, or look "
+                "at the stored verdicts with experiment=store."
+            )
     every = judged.concatenate(human)
     board = experiment.rate(every)
     by_judge: Leaderboard | None = board
@@ -202,21 +212,6 @@ def place(run: PlacementRun) -> Placement:
         truth=truth,
         calibration=calibration,
         human_board=experiment.rate(by_humans),
-    )
-
-
-def _why_unplaced(name: str, run: PlacementRun) -> str:
-    n_judged = sum(judgment.entrant_a == name for judgment in run.judgments)
-    if n_judged:
-        return (
-            f"{name}: none of its {n_judged} battles has a valid verdict, so it cannot be placed. "
-            "Look at the stored verdicts with experiment=store."
-        )
-    return (
-        f"{name}: none of its battles has a verdict, so it cannot be placed. It has drawn "
-        f"{len(run.usable(run.drawn[name]))} battles with texts and answered {len(run.responses[name])} "
-        "prompts. Draw more (arena.n_battles, judging.limit_pairs), or supply the answers and "
-        "verdicts that are missing."
     )
 
 
