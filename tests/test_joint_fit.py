@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -55,72 +55,59 @@ def raw(some: Drawn) -> float:
 # A second opinion
 
 
-def by_hand(some: Drawn, effects: dict[str, float]) -> Array:
+def by_hand(some: Drawn, effects: Mapping[str, float]) -> Array:
     """s, log tau, log omega and the placed model's log-odds, without aggregation or Newton."""
     names = sorted({*some.votes.models, PLACED})
-    m = len(names)
-    rows = []
+    m, is_placed = len(names), np.array(names) == PLACED
+    design, score, weight = [], [], []
     for kind, battles in (
         ("votes", some.votes),
         ("calibration", some.calibrating),
         (PLACED, some.judged),
     ):
         for b in battles.rows():
-            first, second = names.index(b.model_a), names.index(b.model_b)
-            orders = [(b.winner, 0)]
-            if kind != "votes":
-                orders = [(b.verdict_ab, 1), (b.verdict_ba, -1)]
-            for winner, x in orders:
-                row = np.zeros(2 * m + 1)
-                shift = 0 if kind == "votes" else m
-                row[first + shift], row[second + shift], row[2 * m] = 1, -1, x
-                score = {"model_a": 1.0, "model_b": 0.0}.get(winner or "", 0.5)
-                rows.append((row, score, 1 / effects[kind]))
-    design, score, weight = (np.array(column) for column in zip(*rows, strict=True))
-    anchors = [i for i, name in enumerate(names) if name != PLACED]
+            orders = [(b.verdict_ab, 1), (b.verdict_ba, -1)]
+            for winner, x in [(b.winner, 0)] if kind == "votes" else orders:
+                row, shift = np.zeros(2 * m + 1), 0 if kind == "votes" else m
+                row[names.index(b.model_a) + shift] = 1
+                row[names.index(b.model_b) + shift] = -1
+                row[-1] = x
+                design.append(row)
+                score.append({"model_a": 1.0, "model_b": 0.0}.get(winner or "", 0.5))
+                weight.append(1 / effects[kind])
+    rows, won, w = np.array(design), np.array(score), np.array(weight)
 
-    def posterior(x: Array, z: Array) -> tuple[float, Array]:
-        s, tau, omega = z[0], *np.exp(z[1:])
-        p = expit(design @ x)
-        theta, phi = x[:m], x[m : 2 * m]
-        sd = np.where([name == PLACED for name in names], 10.0, omega)
-        value = (weight * (score * np.log(p) + (1 - score) * np.log(1 - p))).sum()
-        value -= (theta**2 / sd**2 / 2 + np.log(sd)).sum() + 1e-3 * x[-1] ** 2 / 2
-        value -= ((phi - s * theta) ** 2 / tau**2 / 2 + np.log(tau)).sum()
-        slope = design.T @ (weight * (score - p))
-        slope[:m] += -theta / sd**2 + s * (phi - s * theta) / tau**2
-        slope[m : 2 * m] -= (phi - s * theta) / tau**2
-        slope[-1] -= 1e-3 * x[-1]
-        return -value, -slope
+    def loss(x: Array, s: float, tau: float, omega: float) -> tuple[float, Array]:
+        p, theta, off = expit(rows @ x), x[:m], x[m:-1] - s * x[:m]
+        sd = np.where(is_placed, 10.0, omega)
+        value = (theta**2 / sd**2 / 2 + np.log(sd)).sum() + 5e-4 * x[-1] ** 2
+        value += (off**2 / tau**2 / 2 + np.log(tau)).sum()
+        value -= w @ (won * np.log(p) + (1 - won) * np.log(1 - p))
+        of_prior = theta / sd**2 - s * off / tau**2, off / tau**2, 1e-3 * x[-1:]
+        return value, np.concatenate(of_prior) - rows.T @ (w * (won - p))
 
-    def laplace(z: Array) -> tuple[float, Array]:
-        found = optimize.minimize(
-            posterior, np.zeros(2 * m + 1), args=(z,), jac=True, tol=1e-10
-        )
-        steps = 1e-4 * np.eye(2 * m + 1)
-        curvature = [
-            (posterior(found.x + e, z)[1] - posterior(found.x - e, z)[1]) / 2e-4
-            for e in steps
-        ]
-        tau, omega = np.exp(z[1:])
-        value = -found.fun - np.linalg.slogdet(np.array(curvature))[1] / 2
-        return value + np.log(tau) - tau**2 / 8 - omega**2 / 8, found.x
+    x, steps = np.zeros(2 * m + 1), 1e-4 * np.eye(2 * m + 1)
+
+    def laplace(z: Array) -> float:
+        at = z[0], *np.exp(z[1:])
+        x[:] = optimize.minimize(loss, x, at, jac=True, tol=1e-10).x
+        ends = [loss(x + e, *at)[1] - loss(x - e, *at)[1] for e in steps]
+        value = -loss(x, *at)[0] - np.linalg.slogdet(np.array(ends) / 2e-4)[1] / 2
+        return float(value + z[1] - at[1] ** 2 / 8 - at[2] ** 2 / 8)
 
     start = [1.0, math.log(0.4), math.log(0.5)]
+    options = {"xatol": 1e-4, "fatol": 1e-7}
     z = optimize.minimize(
-        lambda z: -laplace(z)[0],
-        start,
-        method="Nelder-Mead",
-        options={"xatol": 1e-4, "fatol": 1e-7},
+        lambda z: -laplace(z), start, method="Nelder-Mead", options=options
     ).x
-    x = laplace(z)[1]
-    return np.array([*z, x[names.index(PLACED)] - x[anchors].mean()])
+    laplace(z)
+    return np.array([*z, x[:m][is_placed][0] - x[:m][~is_placed].mean()])
 
 
 def test_the_fit_is_that_of_a_plain_optimiser() -> None:
     some = drawn(JudgedWorld(n_anchors=4, n_votes=200, n_calibrating=60, n_judged=60))
     found = some.fit()
-    z = by_hand(some, dict(found.design_effects))
+    z = by_hand(some, found.design_effects)
     ours = [found.s, math.log(found.tau), math.log(found.omega)]
     assert_allclose(ours, z[:3], atol=2e-3)
     assert found.theta[found.models.index(PLACED)] == pytest.approx(z[3], abs=1e-3)

@@ -76,23 +76,6 @@ def test_prompts_that_tell_no_error_find_nothing(covariance: object, n_prompts: 
     assert precision({}) == []
 
 
-@pytest.mark.parametrize(
-    ("n_prompts", "n_entrants", "one", "of_six"),
-    [(143, 4, 62, 77), (50, 4, 105, 131), (143, 2, 76, 94), (50, 2, 128, 159)],
-)
-def test_a_plan_finds_what_simulations_found(
-    n_prompts: int, n_entrants: int, one: float, of_six: float
-):
-    """STATISTICS of the design: both orders, 80 % power at 5 %, of one test and of six.
-
-    The table is of normal tests; Student's find 2 % (one test) or 4 % (six) more of 50 prompts.
-    """
-    sigma = assumed_sigma(n_entrants)
-    assert detectable(sigma, n_prompts) == pytest.approx(one, rel=0.025)
-    corrected = detectable(sigma, n_prompts, alpha=0.05 / 6)
-    assert corrected == pytest.approx(of_six, rel=0.04)
-
-
 @pytest.mark.parametrize("n_tests", [1, 6, 45])
 @pytest.mark.parametrize("n_prompts", [10, 143, 2000])
 def test_statsmodels_finds_the_same_power(n_prompts: int, n_tests: int):
