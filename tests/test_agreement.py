@@ -25,11 +25,11 @@ from elo_exp.analysis.agreement import (
 from elo_exp.analysis.transitivity import cycles
 from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
-from elo_exp.data.pairing import reconcile
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Battle, Judgment, Verdict
-from tests.data import COMPARISON, battle, shared_data
+from elo_exp.records import Battle, Judgment
+from tests.data import battle, shared_data
 from tests.simulation import BRADLEY_TERRY
+from tests.test_judge_quality import judgment
 
 WINNER = {"a": "model_a", "b": "model_b", "t": "tie"}
 TURNED = {"model_a": "model_b", "model_b": "model_a", "tie": "tie"}
@@ -169,40 +169,14 @@ def test_law_names_and_sides_do_not_matter(one: str, other: str):
             )
 
 
-def test_judges_and_dimensions_are_compared_two_at_a_time():
-    some = {"x": said("aabt"), "y": said("aabb"), "z": said("bbbt")}
-    columns = {name: Battles.from_rows(rows) for name, rows in some.items()}
-    found = [
-        (a.first, a.second, a.dimension, a.agreement) for a in pairwise_kappa(columns)
-    ]
-    assert found == [
-        ("x", "y", None, 0.75),
-        ("x", "z", None, 0.5),
-        ("y", "z", None, 0.25),
-    ]
-    assert {a.dimension for a in pairwise_kappa(columns, dimension="d")} == {"d"}
-
-
 # Repeats
 
 
-def judged(letters: str, prompt: str = "p1", mirrored: str = "") -> Judgment:
-    """From the judge's letters, ann first, bob first, ann first ...; `mirrored`: their places."""
+def judged(letters: str, prompt: str = "p1", mirrored: bool = False) -> Judgment:
+    """From the judge's letters, ann first, bob first, ann first ..."""
     names = {"A": "A", "B": "B", "T": "TIE", "-": "INVALID"}
-    verdicts = [
-        Verdict(
-            cache_key="0f",
-            rubric_version="v1",
-            judge_model="opus",
-            position_swap=bool(i % 2),
-            verdict=names[letter],
-            mirrored=str(i) in mirrored,
-            repeat=i // 2,
-        )
-        for i, letter in enumerate(letters)
-    ]
-    comparison = dataclasses.replace(COMPARISON, prompt_id=prompt)
-    return reconcile(comparison, verdicts)
+    found = judgment(*(names[letter] for letter in letters), mirrored=mirrored)
+    return dataclasses.replace(found, prompt_id=prompt)
 
 
 def test_a_repeat_is_compared_with_the_first_answer_to_the_same_order():
@@ -224,7 +198,7 @@ def test_repeats_that_tell_nothing():
     """Always the first shown agrees by chance; invalid and mirrored answers are no repeats."""
     always = repeat_agreement([judged("AAAA"), judged("AAAA", "p2")], dimension="d")
     assert (always.agreement, always.kappa) == (1.0, None)
-    some = [judged("-BA-"), judged("ABAB", mirrored="13"), judged("AB")]
+    some = [judged("-BA-"), judged("ABAB", mirrored=True), judged("AB")]
     found = repeat_agreement(some, dimension="d")
     assert (found.n_comparisons, found.agreement) == (1, 1.0)  # ann first, twice
     assert repeat_agreement([], dimension="d").agreement is None
@@ -243,19 +217,6 @@ def rho(first: Leaderboard, second: Leaderboard) -> RankCorrelation:
     return rank_correlation(first, second, names=("one", "other"), dimension="d")
 
 
-def test_rank_correlation_by_hand():
-    """Ranks 1 2 3 4 and 1 2 4 3: 1 - 6 (0 + 0 + 1 + 1) / (4 * 15) = .8, of the models that both
-    rate."""
-    one, other = (
-        board(a=4, b=3, c=2, d=1, x=9, y=math.nan),
-        board(d=20, c=10, b=30, a=40, y=5),
-    )
-    assert (rho(one, other).n_models, rho(one, other).rho) == (4, pytest.approx(0.8))
-    assert rho(board(a=1, b=2), board(a=1, b=2)).rho is None
-    assert rho(board(a=1, b=1, c=1), board(a=1, b=2, c=3)).rho is None
-    assert rho(board(a=1), board()).n_models == 0
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_scipy_finds_the_same_rank_correlation(seed: int):
     one, other = (
@@ -264,6 +225,13 @@ def test_scipy_finds_the_same_rank_correlation(seed: int):
     names = [f"m{k}" for k in range(20)]
     boards = [board(**dict(zip(names, some, strict=True))) for some in (one, other)]
     assert rho(*boards).rho == pytest.approx(stats.spearmanr(one, other).statistic)
+
+
+def test_without_an_order_of_three_models_there_is_no_rank_correlation():
+    one, other = board(a=4, b=3, c=2, x=9, y=math.nan), board(c=10, b=30, a=40, y=5)
+    assert (rho(one, other).n_models, rho(one, other).rho) == (3, pytest.approx(1.0))
+    assert rho(board(a=1, b=2), board(a=1, b=2)).rho is None
+    assert rho(board(a=1, b=1, c=1), board(a=1, b=2, c=3)).rho is None
 
 
 def test_judges_are_rated_by_what_both_judged():

