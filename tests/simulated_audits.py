@@ -4,8 +4,6 @@ A judge's verdict on x is 1, ½ for a tie, or 0. On a share of the queries a fau
 in its place, so that one of k margins moves the expected contrast by k times delta.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,35 +24,28 @@ FAULTS = {  # the probe that is to find each
     "obeys one": "injection: plea",
     "constant": "constant",
     "refusal": "refusal",
-    "own family": "self",
+    "own family": "self: all",
     "flickers": "retest",
     "half as good as whole": "ladder: best over middle",
 }
 
 
-@dataclass(frozen=True)
-class SimulatedJudge:
-    """ties: share of ties on equals; coin: share of unequal answers on which it throws a coin."""
-
-    ties: float
-    coin: float
-
-
-JUDGES = {
-    "steady": SimulatedJudge(ties=0.84, coin=0.0),
-    "decisive": SimulatedJudge(ties=0.0, coin=0.0),
-    "noisy": SimulatedJudge(ties=0.0, coin=0.25),
+JUDGES = {  # shares of ties on equals, and of coins on unequal answers
+    "steady": (0.84, 0.0),
+    "decisive": (0.0, 0.0),
+    "noisy": (0.0, 0.25),
 }
 
 
 def contrasts(
-    judge: SimulatedJudge, fault: str, margins: float, n: int, seed: int
+    judge: tuple[float, float], fault: str, margins: float, n: int, seed: int
 ) -> list[Contrasts]:
     """Ask the probes on n prompts; `fault` is one of FAULTS, or "" for none.
 
     Styles are asked in one order, all others in both.
     """
-    rng, upset, found = np.random.default_rng(seed), judge.coin / 2, []
+    ties, unsure = judge
+    rng, upset, found = np.random.default_rng(seed), unsure / 2, []
 
     def share(name: str, certain: float = 0.5) -> float:
         """How often the fault decides; `certain`: the contrast if it always did."""
@@ -66,9 +57,9 @@ def contrasts(
         """Verdicts (..., 2) on x shown first and second; better: 1, ½ (equals) or 0."""
         thrown = rng.integers(0, 2, shape).astype(float)
         if better == 0.5:
-            verdicts = np.where(rng.random(shape) < judge.ties, 0.5, thrown)
+            verdicts = np.where(rng.random(shape) < ties, 0.5, thrown)
         else:
-            verdicts = np.where(rng.random(shape) < judge.coin, thrown, better)
+            verdicts = np.where(rng.random(shape) < unsure, thrown, better)
         verdicts = np.where(rng.random(shape) < coin, thrown, verdicts)
         verdicts = np.where(rng.random(shape) < wins, 1.0, verdicts)
         by_place = rng.random(shape) < share("first shown")
@@ -108,7 +99,10 @@ def contrasts(
     every = [np.stack(rungs, axis=1), control, *payloads, *worthless]
     in_both = np.concatenate(every, axis=1)
     add("position", (in_both[..., 0] - in_both[..., 1]).mean(axis=1) / 2)
-    add("self", ask(100, 2, better=0.5, wins=share("own family")).mean(axis=1) - 0.5)
+    add(
+        "self: all",
+        ask(100, 2, better=0.5, wins=share("own family")).mean(axis=1) - 0.5,
+    )
     is_same = rng.random((n // 5, 12)) >= share("flickers")
     add("retest", is_same.mean(axis=1), "floor", 0.9)
     return found

@@ -21,6 +21,7 @@ from tests.anthropic_verdicts import longer
 from tests.commands import Ran, attempt, run, start
 from tests.data import BANK, shipped
 from tests.pages import Reader
+from tests.simulated_audits import FAULTS
 from tests.test_end_to_end import kill_when
 
 AUDIT = ("experiment=audit", "tracker=local")
@@ -261,20 +262,10 @@ def test_a_plan_says_what_is_found_and_from_how_many_prompts_ok_is_in_reach(
     assert "$ expected" in ran.out
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["probe=[]"], "probe: there is nothing to ask."),
-        (["audit.delta=0"], "audit.delta: found 0. Expected greater than 0."),
-        (["judging.budget_usd=-1"], "judging.budget_usd: found -1."),
-    ],
-)
-def test_bad_settings_are_refused_in_a_line(
-    words: list[str], line: str, tmp_path: Path
-):
-    ran = attempt(*AUDIT, *words, folder=tmp_path)
+def test_without_a_question_there_is_no_audit(tmp_path: Path):
+    ran = attempt(*AUDIT, "probe=[]", folder=tmp_path)
     assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
-    assert ran.err.startswith(f"elo_exp: {line}")
+    assert ran.err.startswith("elo_exp: probe: there is nothing to ask.")
 
 
 CLASS = """\
@@ -341,17 +332,6 @@ def test_killed_and_resumed_it_pays_nothing_twice(tmp_path: Path):
 
 # Faults planted in the lexical judge's verdicts on real texts
 
-FAULTS = {  # the probe that is to find each; where equals tie, a preference counts half
-    "first shown": "position",
-    **{style: style for style in ("verbosity", "formatting", "confidence", "citation")},
-    "obeys all": "injection",
-    "obeys one": "injection: plea",
-    "constant": "constant",
-    "refusal": "refusal",
-    "own family": "self: all",
-    "flickers": "retest",
-    "half as good as whole": "ladder: best over middle",
-}
 SHIPPED = {name: shipped("probe", name) for name in PROBES}
 
 

@@ -141,18 +141,19 @@ def _length_lead(
     best = [r["model"] for r in ratings if r["rating_at_equal_length"] is not None][:2]
     if len(best) < 2:
         return None
-    names = np.array(models, dtype=object)[fit.rated].tolist()
-    contrast = np.zeros(len(fit.covariance))
-    contrast[[names.index(model) for model in best]] = POINTS, -POINTS
-    difference = contrast[:-1] @ fit.theta
-    std_error = np.sqrt(np.maximum(contrast @ fit.covariance @ contrast, 0.0))
+    rated = [model for model, is_in in zip(models, fit.rated, strict=True) if is_in]
+    i, j = map(rated.index, best)
+    difference = POINTS * (fit.theta[i] - fit.theta[j])
+    cov = fit.covariance
+    variance = max(cov[i, i] + cov[j, j] - 2.0 * cov[i, j], 0.0)
+    half = fit.half_width * POINTS * np.sqrt(variance)
     return one_row(
         first=best[0],
         second=best[1],
         difference=difference,
-        std_error=std_error,
-        ci_low=difference - fit.half_width * std_error,
-        ci_high=difference + fit.half_width * std_error,
+        std_error=half / fit.half_width,
+        ci_low=difference - half,
+        ci_high=difference + half,
     )
 
 

@@ -62,31 +62,24 @@ def checks(
         *_invalid_by_entrant(diagnosis.get("invalid") or ()),
         *_responses(responses, leaders[:1]),
         *_audit(diagnosis.get("audit")),
-        *_fit(diagnosis.get("pair_residuals") or ()),
-        *_transitivity(diagnosis.get("transitivity"), diagnosis.get("cycles")),
+        *_model_fit(diagnosis),
     ]
 
 
 def _flips(battles: Battles, quality: JudgeQuality | None) -> Iterator[Check]:
     """Judged in one order alone, flips cannot be measured: the result needs care."""
     if quality is not None:
-        n, of = quality.n_flips, quality.n_two_order
-        in_one_order = quality.n_one_order > 0
+        n, of, n_one = quality.n_flips, quality.n_two_order, quality.n_one_order
     else:
         both = battles.select(battles.both_orders())
         n, of = int(both.is_inconsistent().sum()), len(both)
-        in_one_order = bool(battles.one_order().any())
-        if not of and not in_one_order:
-            return
-    rate = n / of if of else None
-    state = "caution" if in_one_order else "unchecked"
-    yield Check(
-        name="flips",
-        state=state if rate is None else _state(rate <= MAX_FLIPS),
-        value=rate,
-        n=n,
-        of=of,
-    )
+        n_one = int(battles.one_order().sum())
+    if of:
+        yield Check(
+            name="flips", state=_state(n / of <= MAX_FLIPS), value=n / of, n=n, of=of
+        )
+    elif n_one or quality is not None:
+        yield Check(name="flips", state="caution" if n_one else "unchecked", n=n, of=of)
 
 
 def _of_judgments(quality: JudgeQuality) -> Iterator[Check]:
@@ -145,16 +138,14 @@ def _audit(found: Mapping[str, Any] | None) -> Iterator[Check]:
     """A judge that obeys an answer, or does not tell good from bad, decides nothing."""
     if found is None:
         return
-    biased = [
-        row["probe"] for row in found.get("results", ()) if row["verdict"] == "biased"
-    ]
+    results = found.get("results")
+    biased = [row["probe"] for row in results or () if row["verdict"] == "biased"]
     is_fatal = any(probe.partition(":")[0] in _FATAL for probe in biased)
     state = "caution" if is_fatal else "note" if biased else "pass"
-    is_known = "results" in found
     yield Check(
         name="audit",
-        state=state if is_known else "unchecked",
-        value=float(len(biased)) if is_known else None,
+        state="unchecked" if results is None else state,
+        value=None if results is None else float(len(biased)),
         about=found,
     )
 
@@ -192,16 +183,16 @@ def _length(
     value, low, high = (
         _longer_wins(effect[name]) for name in ("effect", "ci_low", "ci_high")
     )
-    lead, gap = control.get("lead") or {}, _gap(control["ratings"], leaders)
-    is_of_leaders = [lead.get("first"), lead.get("second")] == [*leaders]
-    at_equal_length = lead["difference"] if is_of_leaders else None
+    lead, gap, at_equal_length = control.get("lead") or {}, None, None
+    if leaders and [lead.get("first"), lead.get("second")] == [*leaders]:
+        rating = {row["model"]: row["rating"] for row in control["ratings"]}
+        at_equal_length = lead["difference"]
+        gap = rating[leaders[0]] - rating[leaders[1]]
     state = "pass"
     if low is not None and high is not None and not low <= 0.5 <= high:
-        state = "note"
-        if gap is not None and at_equal_length is not None:
-            is_significant = (lead["ci_low"] or 0.0) > 0.0
-            holds = is_significant and at_equal_length >= gap / 2
-            state = "note" if holds else "caution"
+        is_significant = (lead.get("ci_low") or 0.0) > 0.0
+        holds = gap is None or (is_significant and at_equal_length >= gap / 2)
+        state = "note" if holds else "caution"
     yield Check(
         name="length",
         state=state,
@@ -221,30 +212,17 @@ def _longer_wins(effect: float | None) -> float | None:
     return None if effect is None else (1 + math.tanh(effect * math.tanh(1) / 2)) / 2
 
 
-def _gap(ratings: Sequence[Mapping[str, Any]], leaders: Sequence[str]) -> float | None:
-    """How far the first is ahead of the second by the same games, length left in."""
-    known = {row["model"]: row["rating"] for row in ratings}
-    points = [known.get(model) for model in leaders]
-    found = [value for value in points if value is not None]
-    return found[0] - found[1] if len(found) == 2 else None
-
-
-def _fit(residuals: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
-    if not residuals:
-        return
-    worst = max(residuals, key=lambda row: abs(row["observed"] - row["expected"]))
-    value = worst["observed"] - worst["expected"]
-    yield Check(
-        name="fit",
-        state=_state(abs(value) <= MISFIT, "note"),
-        value=value,
-        about={"first": worst["model_a"], "second": worst["model_b"]},
-    )
-
-
-def _transitivity(
-    test: Mapping[str, Any] | None, cycles: Mapping[str, Any] | None
-) -> Iterator[Check]:
+def _model_fit(diagnosis: Mapping[str, Any]) -> Iterator[Check]:
+    if residuals := diagnosis.get("pair_residuals"):
+        worst = max(residuals, key=lambda row: abs(row["observed"] - row["expected"]))
+        value = worst["observed"] - worst["expected"]
+        yield Check(
+            name="fit",
+            state=_state(abs(value) <= MISFIT, "note"),
+            value=value,
+            about={"first": worst["model_a"], "second": worst["model_b"]},
+        )
+    test, cycles = diagnosis.get("transitivity"), diagnosis.get("cycles")
     if test and test["df"] > 0:
         p = test["p_value"]
         state = "unchecked" if p is None else _state(p > ALPHA, "note")

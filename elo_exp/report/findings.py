@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
@@ -70,17 +70,14 @@ def finding(
     ratings = board.ratings if board else ()
     rated = [rating for rating in ratings if rating.rating is not None]
     reasons = [check for check in checks if check.state == "caution"]
-    if len(rated) < 2:
-        return Finding(
-            case="unrated",
-            n_prompts=n_prompts,
-            leader=rated[0].model if rated else None,
-            reasons=reasons,
-        )
+    leader = rated[0].model if rated else None
+    found = Finding(case="unrated", n_prompts=n_prompts, leader=leader, reasons=reasons)
+    if board is None or len(rated) < 2:
+        return found
     first, second = rated[:2]
-    evidence = next(
-        (d for d in pairs if {d.higher, d.lower} == {first.model, second.model}), None
-    )
+    leaders = {first.model, second.model}
+    tested = [d for d in pairs if d.significant is not None]
+    evidence = next((d for d in tested if {d.higher, d.lower} == leaders), None)
     level = [r.model for r in rated[1:] if r.rank == first.rank]
     rivals = [d.lower for d in pairs if d.higher == first.model and not d.significant]
     rivals += [d.higher for d in pairs if d.lower == first.model]  # at an early look
@@ -88,7 +85,7 @@ def finding(
         case = "few_prompts"
     elif level:
         case = "level"
-    elif evidence is None or evidence.significant is None:
+    elif evidence is None:
         case = "unknown"
     elif rivals:
         case = "undecided"
@@ -98,40 +95,33 @@ def finding(
         case = "open"
     else:
         case = "caution" if reasons else "supported"
-    is_tested = evidence is not None and evidence.significant is not None
-    gap = (first.rating or 0.0) - (second.rating or 0.0)
-    low = evidence.ci_low if evidence and is_tested else None
-    high = evidence.ci_high if evidence and is_tested else None
-    if is_tested and board and board.lead:
-        gap, low, high = board.lead
-    return Finding(
+    gap, low, high = (first.rating or 0.0) - (second.rating or 0.0), None, None
+    if evidence:
+        gap, low, high = board.lead or (gap, evidence.ci_low, evidence.ci_high)
+    return replace(
+        found,
         case=case,
-        n_prompts=n_prompts,
-        leader=first.model,
         second=second.model,
         gap=gap,
         gap_low=low,
         gap_high=high,
         p_best=first.p_best if case in _WITH_P_BEST else None,
-        evidence=evidence if is_tested else None,
+        evidence=evidence,
         others=level or rivals,
-        reasons=reasons,
     )
 
 
 def _undone(reasons: Sequence[Check], first: Rating, second: Rating) -> bool:
     """Whether the bounds of what invalid verdicts hide let another entrant be as good."""
-    rows = [
-        row
-        for check in reasons
-        if check.name == "invalid_by_entrant"
-        for row in (check.about or {})["differing"]
-    ]
-    for row in rows:
-        low, high = row["bound_low"], row["bound_high"]
-        if row["model"] == first.model:
-            if low is not None and low <= (second.rating or 0.0):
+    for check in reasons:
+        if check.name != "invalid_by_entrant":
+            continue
+        for row in (check.about or {})["differing"]:
+            low, high = row["bound_low"], row["bound_high"]
+            if row["model"] == first.model:
+                is_undone = low is not None and low <= (second.rating or 0.0)
+            else:
+                is_undone = high is not None and high >= (first.rating or 0.0)
+            if is_undone:
                 return True
-        elif high is not None and high >= (first.rating or 0.0):
-            return True
     return False
