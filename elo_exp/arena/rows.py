@@ -163,16 +163,18 @@ def _rows(
     chosen: Collection[int] | None,
 ) -> Iterator[tuple[int, tuple[str, Mapping[str, Any]]]]:
     """Yield the rows of one source, or those chosen, by their numbers and places."""
-    if isinstance(source, Simulated):
-        every = enumerate(("simulated", vote) for vote in source.votes)
-        yield from (row for row in every if chosen is None or row[0] in chosen)
-        return
-    if isinstance(source, Path) and tables.shape(source) != "parquet":
-        lines = enumerate(tables.rows(source))
-        yield from (row for row in lines if chosen is None or row[0] in chosen)
-        return
-    if isinstance(source, Path):
+    if isinstance(source, Path) and tables.shape(source) == "parquet":
         batches = tables.parquet_batches(source, columns)
+    elif isinstance(source, Path | Simulated):
+        votes = (
+            tables.rows(source)
+            if isinstance(source, Path)
+            else (("simulated", vote) for vote in source.votes)
+        )
+        yield from (
+            row for row in enumerate(votes) if chosen is None or row[0] in chosen
+        )
+        return
     else:
         data = source.select_columns(list(columns)).with_format("arrow")
         batches = data.iter(_BATCH)

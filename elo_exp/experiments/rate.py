@@ -91,24 +91,19 @@ class Rate:
             found = runs.settings(Path(folder))
         except UserError as error:
             raise UserError(f"ratings_from: {error}") from None
-        ratings, chosen = found.get("rating"), config["rating"]
-        if not isinstance(found.get("elo"), dict) or not isinstance(ratings, dict):
-            raise UserError(
-                f"ratings_from: found no rating settings in {folder}. Expected the folder of a run."
-            )
+        ratings, chosen = found.get("rating") or {}, config["rating"]
         if set(ratings) != set(chosen):
             raise UserError(
-                f"ratings_from: {folder} was rated by {', '.join(ratings)}. Choose the same: "
-                f"'rating=[{','.join(ratings)}]'."
+                f"ratings_from: {folder} was rated by {', '.join(ratings) or 'no method'}. Choose "
+                f"the run of a tournament, and the same: 'rating=[{','.join(ratings)}]'."
             )
-        rating = {name: chosen[name] | ratings[name] for name in ratings}
-        taken = {"elo": config["elo"] | found["elo"], "rating": rating}
+        taken = {
+            "elo": config["elo"] | (found.get("elo") or {}),
+            "rating": {name: chosen[name] | ratings[name] for name in ratings},
+        }
         arena = found.get("arena") or {}
-        return (
-            config
-            | taken
-            | ({} if arena.get("inline_human", True) else {"arena": arena})
-        )
+        is_inline = arena.get("inline_human", True)
+        return config | taken | ({} if is_inline else {"arena": arena})
 
     @property
     def input_files(self) -> Mapping[str, Path]:
