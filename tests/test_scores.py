@@ -77,9 +77,7 @@ def test_mcnemar_is_the_exact_test_less_half_of_the_observed_split(pairs):
     table = [[np.sum((a == x) & (b == y)) for y in (1, 0)] for x in (1, 0)]
     few, n = min(table[0][1], table[1][0]), table[0][1] + table[1][0]
     exact = mcnemar(table, exact=True).pvalue
-    expected = 1.0
-    if 2 * few < n:
-        expected = exact - stats.binom.pmf(few, n, 0.5)
+    expected = exact - stats.binom.pmf(few, n, 0.5) if 2 * few < n else 1.0
     found = board(rows(a=a.tolist(), b=b.tolist())).parameters
     assert found["mcnemar_mid_p"] == pytest.approx(expected, rel=1e-9)
 

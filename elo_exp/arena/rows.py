@@ -126,7 +126,7 @@ def read(arena: ArenaSource, at: Collection[At] | None = None) -> Iterator[Row]:
         chosen = None if at is None else {i for n, i in at if n == number}
         if chosen != set():
             columns = _columns(where, one, source)
-            for i, (place, values) in _rows(source, columns, chosen):
+            for i, (place, values) in _rows(one, source, columns, chosen):
                 yield Row((number, i), place, values, one)
 
 
@@ -158,13 +158,14 @@ def _columns(where: str, arena: ArenaSource, source: Source) -> list[str]:
 
 
 def _rows(
+    arena: ArenaSource,
     source: Source,
     columns: Sequence[str],
     chosen: Collection[int] | None,
 ) -> Iterator[tuple[int, tuple[str, Mapping[str, Any]]]]:
     """Yield the rows of one source, or those chosen, by their numbers and places."""
     if isinstance(source, Path) and tables.shape(source) == "parquet":
-        batches = tables.parquet_batches(source, columns)
+        name, batches = str(source), tables.parquet_batches(source, columns)
     elif isinstance(source, Path | Simulated):
         votes = (
             tables.rows(source)
@@ -177,14 +178,14 @@ def _rows(
         return
     else:
         data = source.select_columns(list(columns)).with_format("arrow")
-        batches = data.iter(_BATCH)
+        name, batches = str(arena.dataset), data.iter(_BATCH)
     first = 0
     for batch in batches:
         here = range(first, first + len(batch))
         numbers = [i for i in here if chosen is None or i in chosen]
         kept = batch if chosen is None else batch.take([i - first for i in numbers])
         for i, values in zip(numbers, kept.to_pylist(), strict=True):
-            yield i, (f"{source}: row {i + 1}", values)
+            yield i, (f"{name}: row {i + 1}", values)
         first = here.stop
 
 
