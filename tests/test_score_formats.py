@@ -14,7 +14,7 @@ import pytest
 from elo_exp.analysis.standings import of_scores
 from elo_exp.data import scores
 from elo_exp.data.formats import recognise
-from elo_exp.files import write_json, write_jsonl
+from elo_exp.files import read_jsonl, write_json, write_jsonl
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import UserError
 from tests.commands import run
@@ -104,6 +104,14 @@ def test_lm_eval_gives_acc_and_acc_stderr_of_its_results(tmp_path: Path):
     board = found["arc_easy acc, filter None"]
     assert board.models == ("org__model",)
     assert (*board.rating, *board.std_error) == pytest.approx(tuple(results.values()))
+
+
+def test_a_fixture_of_lm_eval_is_read_by_subject():
+    path = shared_data("formats/samples_lm_eval_schema_only.jsonl")
+    rows = [row for _, row in read_jsonl(path)]
+    (board,) = boards(path, cluster="subject").values()
+    assert board.rating == pytest.approx([np.mean([row["acc"] for row in rows])])
+    assert board.n_clusters == len({row["doc"]["subject"] for row in rows})
 
 
 def test_lm_eval_pairs_documents_by_their_hash_and_filters_apart(tmp_path: Path):

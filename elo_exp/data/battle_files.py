@@ -231,8 +231,9 @@ def _distinct(
         defaultdict[Any, int](itertools.count().__next__) for _ in range(2)
     )
     row, question = list[int](), list[int]()
-    rest = (values for _, values in rows)
-    while block := list(itertools.islice(rest, _BLOCK)):
+    rest = iter(rows)
+    while places := list(itertools.islice(rest, _BLOCK)):
+        block = [values for _, values in places]
         present = set[Any]().union(*block)
         values = (
             [one.get(name) for one in block] if name in present else [None] * len(block)
