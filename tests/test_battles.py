@@ -412,6 +412,15 @@ def test_battles_that_name_no_question_are_warned_of(tmp_path, caplog):
     assert "2 of 4 battles name no question, and each of them counts as a" in some
 
 
+def test_names_that_look_alike_are_warned_of(tmp_path, caplog):
+    rows = [{**GOOD, "model_a": name, "question_id": "q"} for name in ("a", "A ", "ａ")]
+    read(write_table(tmp_path / "battles.jsonl", rows))
+    (warning,) = caplog.messages
+    assert warning.endswith(
+        "the models 'A ', 'a', 'ａ' look alike and are rated apart."
+    )
+
+
 def test_a_column_of_thousands_of_names_is_none_of_models(tmp_path):
     rows = [{**GOOD, "model_a": f"answer {i}"} for i in range(3000)]
     words = (

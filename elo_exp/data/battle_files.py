@@ -394,7 +394,14 @@ def _warn(
             f"{path}: found {len(battles.models):,} models. Expected at most {_MAX_MODELS:,}: are "
             f"{fields['model_a']!r} and {fields['model_b']!r} the right columns?"
         )
-    warnings = []
+    alike = defaultdict(list)
+    for name in battles.models:
+        alike[unicodedata.normalize("NFKC", name).casefold().strip()].append(name)
+    warnings = [
+        f"the models {_quoted(names)} look alike and are rated apart."
+        for names in alike.values()
+        if len(names) > 1
+    ]
     rare = np.flatnonzero(battles.n_battles() == 1)
     if len(rare) and len(battles) >= _MANY:
         slips = _quoted(battles.models[i] for i in rare[:_MAX_NAMED])
