@@ -24,7 +24,7 @@ from tests import anthropic_verdicts
 from tests.anthropic_server import AnthropicServer
 from tests.commands import attempt
 from tests.data import shipped
-from tests.http_server import Call, Stage, Status
+from tests.http_server import Call, Stage
 from tests.openai_server import OpenAiServer, Says, alone
 
 NAME = "openai_compatible"
@@ -207,31 +207,6 @@ def test_half_an_emoji_is_never_sent_and_nothing_is_reserved_for_it(
     assert found == ["p00", "p01"]
     assert server.billed.total() == 2
     assert "1 of them: its text cannot be sent (surrogates not allowed)" in caplog.text
-
-
-FATAL: list[tuple[dict[str, Any], Status | None, str]] = [
-    ({"model": "gone"}, None, r"refuses \(404\): The model `gone` does not exist\."),
-    (
-        {},
-        Status(429, "insufficient_quota", "You exceeded your current quota."),
-        r"the account has run dry \(You exceeded your current quota",
-    ),
-    ({}, Status(402, message="Pay."), r"refuses \(402\): Pay\. Check the account's"),
-]
-
-
-@pytest.mark.parametrize(("changes", "fault", "words"), FATAL)
-def test_an_error_that_every_request_would_meet_stops_at_the_first(
-    changes: dict[str, Any], fault: Status | None, words: str
-):
-    with OpenAiServer() as server:
-        if fault:
-            server.fault(fault, nth=None)
-        with pytest.raises(UserError, match=words) as refusal:
-            list(answered(entrant(server.url, concurrency=1, **changes), prompts(5)))
-    assert "\n" not in str(refusal.value)
-    assert len(server.asked) == 1
-    assert server.billed.total() == 0
 
 
 def test_the_command_says_what_stops_an_entrant_before_any_other_answers(

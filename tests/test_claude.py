@@ -437,30 +437,6 @@ def test_a_429_that_does_not_pass_today_ends_the_run(
 
 
 Change = Callable[[Any], Any]
-OVERLOADED = {"type": "overloaded_error", "message": "Overloaded"}
-NO_MESSAGES: dict[str, Change] = {
-    "an error": lambda message: {"type": "error", "error": OVERLOADED},
-    "without a type": lambda message: {**message, "type": None},
-    "without a reason to stop": lambda message: {**message, "stop_reason": None},
-    "a list": lambda message: [],
-}
-
-
-@pytest.mark.parametrize(
-    ("change", "transport"),
-    list(zip(NO_MESSAGES.values(), ["batches", "messages"] * 2, strict=True)),
-    ids=list(NO_MESSAGES),
-)
-def test_what_is_no_message_is_no_verdict_and_asked_again(
-    change: Change, transport: str
-):
-    """It came with status 200, or as a result that succeeded."""
-    spoilt_once = lambda params, n: Reshaped(change) if n == 1 else None  # noqa: E731
-    with AnthropicServer(verdicts=longer, outcomes=spoilt_once) as server:
-        judgments, _ = judged(claude(server.url, transport=transport), 2)
-    assert [judgment.winner for judgment in judgments] == ["ann", "ann"]
-    assert len(stored(STORE)) == 4
-    assert set(server.meter.billed_bodies.values()) == {2}
 
 
 SILENT: dict[str, Change] = {

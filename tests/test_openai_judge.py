@@ -7,7 +7,6 @@ The real SDK talks to a real server on 127.0.0.1, which keeps the bill.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
 from tests.anthropic_verdicts import longer
 from tests.commands import QUICK, run
-from tests.data import COMPARISON, DIMENSIONS, shipped
+from tests.data import COMPARISON, shipped
 from tests.openai_server import OpenAiServer, Says, alone
 from tests.paying import comparisons
 from tests.test_key import PIECES, SECRET, found
@@ -70,21 +69,13 @@ def request(
 
 
 def judged(
-    made: OpenAiCompatibleJudge,
-    path: Path,
-    n: int = 3,
-    *,
-    rubrics: Sequence[Rubric] = (RUBRIC,),
-    **how: Any,
+    made: OpenAiCompatibleJudge, path: Path, n: int = 3
 ) -> tuple[list[Judgment], Usage]:
-    """So many comparisons, judged in both orders on each rubric; and what that cost."""
-    asked = {
-        rubric.dimension: comparisons(n, dimension=rubric.dimension)
-        for rubric in rubrics
-    }
+    """So many comparisons, judged in both orders; and what that cost."""
     with Store(path) as store:
-        found = pipeline.judge_pairs(asked, rubrics, made, store, **how)
-        return [judgment for some in found.values() for judgment in some], store.usage
+        some = {RUBRIC.dimension: comparisons(n)}
+        (found,) = pipeline.judge_pairs(some, [RUBRIC], made, store).values()
+        return found, store.usage
 
 
 # What is sent
@@ -166,13 +157,10 @@ def test_what_is_no_verdict_is_invalid_never_a_tie_and_not_asked_again(tmp_path:
 
 def test_what_was_spent_agrees_with_the_servers_bill_to_the_token(tmp_path: Path):
     """Of each prompt 64 tokens are in the server's cache, at a quarter of the price."""
-    rubrics = [shipped("rubric", dimension) for dimension in DIMENSIONS]
     with OpenAiServer(cached=64) as server:
-        _, usage = judged(
-            judge(server.url, **PRICES), tmp_path / "store.sqlite", rubrics=rubrics
-        )
+        _, usage = judged(judge(server.url, **PRICES), tmp_path / "store.sqlite")
     cached = 64 * usage.judge_calls
-    assert usage.judge_calls == len(server.asked) == 18
+    assert usage.judge_calls == len(server.asked) == 6
     assert (usage.cache_read_tokens, usage.input_tokens) == (
         cached,
         server.usage["prompt_tokens"] - cached,

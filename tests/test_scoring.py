@@ -110,14 +110,9 @@ def test_the_schema_asks_for_evidence_first_and_has_no_limits_that_an_api_would_
 
 
 def test_the_key_has_all_that_can_change_the_reply():
-    others = [
-        request(text="What stops a nosebleed?"),
-        request(response="Press on it!"),
-        *(request(how={n: v}) for n, v in (("judge", "another"), ("repeat", 1))),
-        *(request(rubric) for rubric in (INTERVAL, REFERENCE, FIVE)),
-        request(shipped("scoring", "score", dimension="kindness")),
-    ]
-    assert len({request().key, *(other.key for other in others)}) == 9
+    others = [request(rubric) for rubric in (INTERVAL, REFERENCE, FIVE)]
+    others.append(request(shipped("scoring", "score", dimension="kindness")))
+    assert len({request().key, *(other.key for other in others)}) == 5
     assert request(prompt_id="p2", draw_idx=1).key == request().key
     # Whose response it is counts for a judge that reads more than the text.
     how = {"key_fields": ("prompt_id",)}

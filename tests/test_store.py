@@ -58,17 +58,6 @@ def test_the_first_answer_wins_and_every_one_that_was_made_is_counted(path):
         assert store.usage.judge_calls == 0
 
 
-def test_what_was_answered_before_a_failure_is_kept(path):
-    def answers() -> Iterator[JudgeReply]:
-        yield reply("a")
-        yield reply("b")
-        raise ConnectionError("the judge is gone")
-
-    with Store(path) as store, pytest.raises(ConnectionError, match="judge is gone"):
-        list(store.keep(answers(), key=lambda r: r.key))
-    assert texts(path, "a", "b").keys() == {"a", "b"}
-
-
 def test_half_an_emoji_is_kept_as_it_came(path):
     """JSON can say half a surrogate pair, and no file can hold it; a backslash before it is no escape of ours."""
     text = '\ud83d and \\ud83d and "\\\\\ud83d'
@@ -136,21 +125,11 @@ def test_processes_that_make_and_fill_a_store_at_once_end_with_the_same_answers(
 # Transactions
 
 
-@pytest.mark.parametrize(
-    "error", [UserError("stop"), KeyError("no"), KeyboardInterrupt()]
-)
-def test_a_transaction_that_is_broken_off_has_done_nothing_and_its_error_is_passed_on(
-    path, error
-):
-    def work(store: Store) -> None:
-        with store.transaction():
-            store.put({"a": reply("a")})
-            raise error
-
+def test_a_transaction_that_is_broken_off_has_done_nothing(path):
     with Store(path) as store:
-        with pytest.raises(type(error)) as raised:
-            work(store)
-        assert raised.value is error
+        with pytest.raises(KeyboardInterrupt), store.transaction():
+            store.put({"a": reply("a")})
+            raise KeyboardInterrupt
         list(keep(store, reply("b")))  # and the next one begins afresh
     assert texts(path, "a", "b").keys() == {"b"}
 
@@ -167,16 +146,6 @@ def test_an_error_of_the_database_is_one_clear_line_and_undoes_the_transaction(p
             words = f"{path}: cannot be used as the store ({problem}). Restore it"
             assert str(error.value).startswith(words)
     assert texts(path, "a") == {}
-
-
-def test_a_disk_that_is_full_costs_the_answer_that_found_no_room_and_no_other(path):
-    with Store(path) as store:
-        list(keep(store, reply("a")))
-        words = r"cannot be used as the store \(disk I/O error\)"
-        with full_disk(50_000), pytest.raises(UserError, match=words):
-            list(keep(store, reply("b", "x" * 5_000_000)))
-        list(keep(store, reply("c")))
-    assert texts(path, "a", "b", "c").keys() == {"a", "c"}
 
 
 # A store of version 1, which held answers only
