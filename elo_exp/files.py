@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -222,6 +222,15 @@ def open_binary(path: Path) -> Iterator[IO[bytes]]:
             else str(error)
         )
         raise UserError(f"{path}: cannot be read ({reason}). Check the path.") from None
+
+
+def one_of(name: str, value: str, choices: Collection[str]) -> str:
+    """Return the value if it is one of the choices; raise UserError otherwise."""
+    if value not in choices:
+        raise UserError(
+            f"{name}: found {value!r}. Expected one of {', '.join(choices)}."
+        )
+    return value
 
 
 def sha256(path: Path) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -20,15 +20,6 @@ MAX_LOGPROB = 1e-7  # nats: rounding may leave a certain answer slightly above z
 
 class UserError(Exception):
     """A mistake that the user can correct: shown as one line, exit code 2, no traceback."""
-
-
-def one_of(name: str, value: str, choices: Collection[str]) -> str:
-    """The value, if it is one of the choices; else UserError."""
-    if value not in choices:
-        raise UserError(
-            f"{name}: found {value!r}. Expected one of {', '.join(choices)}."
-        )
-    return value
 
 
 def canonical_json(value: Any) -> str:

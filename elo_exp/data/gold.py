@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elo_exp.data import tables
-from elo_exp.records import Record, UserError, fingerprint, one_of
+from elo_exp.files import one_of
+from elo_exp.records import Record, UserError, fingerprint
 
 _COLUMNS = {  # of LLMBar and JudgeBench, in our names
     **{"input": "prompt", "output_1": "response_a", "output_2": "response_b"},

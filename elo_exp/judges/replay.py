@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from elo_exp.files import read_jsonl, sha256, utc_now
+from elo_exp.files import one_of, read_jsonl, sha256, utc_now
 from elo_exp.records import (
     VERDICTS,
     WINNERS,
@@ -20,7 +20,6 @@ from elo_exp.records import (
     JudgeReply,
     JudgeRequest,
     UserError,
-    one_of,
 )
 from elo_exp.store.store import Store
 
@@ -28,7 +27,6 @@ logger = logging.getLogger(__name__)
 
 _VERSION = 2  # part of every cache key: raise it when a file is read in another way
 _CHUNK = 256  # replies in one transaction
-_MAX_NAMES = 5  # judges named in a warning
 # The original program's cache of verdicts: one file per dimension, one row per order.
 _ORIGINAL = re.compile(r"judgments_(.+)\.jsonl(\.gz)?")
 _VERDICT_LINE = re.compile(r"^[ \t]*VERDICT:[ \t]*(\w*)", re.IGNORECASE | re.MULTILINE)
@@ -141,24 +139,19 @@ class ReplayJudge:
         """By query."""
         found: dict[tuple[Any, ...], _Answer] = {}
         judges, notes = set[str](), Counter[str]()
-        for file in self._paths:
-            for place, row in read_jsonl(file):
-                for answer in _read(place, row, _dimension(file)):
-                    if self.judge_model not in (None, answer.judge):
-                        continue
-                    if answer.judge:
-                        judges.add(str(answer.judge))
-                    if answer.note:
-                        notes[answer.note] += 1
-                    known = found.get(answer.query)
-                    if known is None or (known.mirrored and not answer.mirrored):
-                        found[answer.query] = answer
-                    elif not answer.mirrored:
-                        notes[
-                            f"repeated answers; the {answer.taken} of each was taken"
-                        ] += 1
-                        if answer.taken == "last":
-                            found[answer.query] = answer
+        for answer in self._read():
+            if self.judge_model not in (None, answer.judge):
+                continue
+            if answer.judge:
+                judges.add(str(answer.judge))
+            if answer.note:
+                notes[answer.note] += 1
+            known = found.get(answer.query)
+            is_first = known is None or (known.mirrored and not answer.mirrored)
+            if not is_first and not answer.mirrored:
+                notes[f"repeated answers; the {answer.taken} of each was taken"] += 1
+            if is_first or (not answer.mirrored and answer.taken == "last"):
+                found[answer.query] = answer
         if not found:
             raise UserError(
                 f"judge_model: {self.path} holds no verdict of {self.judge_model!r}."
@@ -166,11 +159,15 @@ class ReplayJudge:
         for text, n in notes.items():
             logger.warning("%s: %d %s", self.path, n, text)
         if len(judges) > 1:
-            names = ", ".join(sorted(judges)[:_MAX_NAMES])
-            names += ", ..." if len(judges) > _MAX_NAMES else ""
             text = "%s: %d judges (%s); name one as judge.judge_model"
+            names = ", ".join(sorted(judges))
             logger.warning(text, self.path, len(judges), names)
         return found
+
+    def _read(self) -> Iterator[_Answer]:
+        for file in self._paths:
+            for place, row in read_jsonl(file):
+                yield from _read(place, row, _dimension(file))
 
     def _reply(self, request: JudgeRequest) -> JudgeReply | None:
         """The recorded answer as a judge gives it; None where there is none."""

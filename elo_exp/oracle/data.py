@@ -25,7 +25,7 @@ from pydantic import AfterValidator, AliasChoices, Field, TypeAdapter, Validatio
 
 from elo_exp import files
 from elo_exp.arrays import Array, Index, Mask
-from elo_exp.records import MAX_LOGPROB, Record, UserError, fingerprint, one_of
+from elo_exp.records import MAX_LOGPROB, Record, UserError, fingerprint
 from elo_exp.types import Natural, NonNegative, Number
 
 logger = logging.getLogger(__name__)
@@ -268,7 +268,7 @@ def read_dataset(
     fresh = found[fresh_dir]
     chosen = list(dict.fromkeys(policies or with_logprobs or fresh))
     for policy in chosen:
-        one_of("oracle.policies", policy, {**with_logprobs, **fresh})
+        files.one_of("oracle.policies", policy, {**with_logprobs, **fresh})
         if fresh_dir is not None and policy not in fresh:
             kept = ",".join(name for name in chosen if name in fresh)
             raise UserError(

@@ -17,7 +17,8 @@ from typing import Any
 
 from elo_exp.data import tables
 from elo_exp.data.tables import Row
-from elo_exp.records import WINNERS, UserError, one_of
+from elo_exp.files import one_of
+from elo_exp.records import WINNERS, UserError
 
 logger = logging.getLogger(__name__)
 
