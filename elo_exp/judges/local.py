@@ -75,7 +75,7 @@ class LocalJudge(ModelSettings):
                 names = _numbers(scale) if scale else LABELS
                 lead = SCORE_LEAD if scale else self.lead
                 some = [request for request in requests if request.scale == scale]
-                yield from self._label(lm, some, Labels.of(lm, lead, names))
+                yield from self._label(lm, some, Labels(lm, lead, names))
         finally:
             models.release()
 
@@ -156,7 +156,6 @@ def _score(chances: Mapping[str, float]) -> dict[str, str | float]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
 class Labels:
     """The tokens of each label, and the sequences to read for the probabilities of all labels.
 
@@ -165,22 +164,18 @@ class Labels:
     stems  fewest sequences such that each label's tokens but the last are a prefix of one
     """
 
-    lead: list[int]
-    rest: Mapping[str, list[int]]
-    stems: list[list[int]]
-
-    @classmethod
-    def of(cls, lm: CausalLM, lead: str, names: Sequence[str]) -> Labels:
+    def __init__(self, lm: CausalLM, lead: str, names: Sequence[str]) -> None:
         texts = [f"{lead} {name}" for name in names]
         whole = lm.tokenizer(texts, add_special_tokens=False)["input_ids"]
         columns = zip(*whole, strict=False)
-        n_shared = next(i for i, tokens in enumerate(columns) if len(set(tokens)) > 1)
-        rest = {name: ids[n_shared:] for name, ids in zip(names, whole, strict=True)}
-        stems: list[list[int]] = []
-        for stem in sorted((ids[:-1] for ids in rest.values()), key=len, reverse=True):
-            if not any(other[: len(stem)] == stem for other in stems):
-                stems.append(stem)
-        return cls(lead=whole[0][:n_shared], rest=rest, stems=stems)
+        n = next(i for i, tokens in enumerate(columns) if len(set(tokens)) > 1)
+        self.lead: list[int] = whole[0][:n]
+        self.rest = {name: ids[n:] for name, ids in zip(names, whole, strict=True)}
+        self.stems: list[list[int]] = []
+        prefixes = (ids[:-1] for ids in self.rest.values())
+        for stem in sorted(prefixes, key=len, reverse=True):
+            if not any(other[: len(stem)] == stem for other in self.stems):
+                self.stems.append(stem)
 
     @property
     def width(self) -> int:
