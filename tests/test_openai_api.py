@@ -31,7 +31,6 @@ from tests.http_server import (
     AcceptThenReset,
     AcceptThenStatus,
     Fault,
-    ResetBefore,
     Status,
 )
 from tests.openai_server import Body, OpenAiServer, alone
@@ -186,7 +185,6 @@ def failure(server: OpenAiServer, **how: Any) -> RefusedError | DoubtfulError:
 
 REFUSED = {
     400: "No (too_long)",
-    402: "No (too_long). Check the account's balance",
     404: "No (too_long). Check judge.model and judge.base_url, which mostly ends in /v1",
     429: "No (too_long)",
 }
@@ -206,7 +204,6 @@ def test_what_was_certainly_not_accepted_is_refused_in_the_servers_words(
 
 DOUBTFUL: dict[str, tuple[Fault, str]] = {
     "500": (Status(500, message="Oops."), "Oops"),
-    "reset": (ResetBefore(), "Connection error"),
     "answer lost": (AcceptThenReset(), "Connection error"),
     "failed after it was done": (AcceptThenStatus(502), "Failed after it was done"),
     "late": (AcceptThenHang(9.0), "no whole answer within 0.3 s"),
@@ -234,16 +231,14 @@ ELSE = "something else than a chat completion"
 ERROR = {"error": {"message": "No GPU."}}
 NOT_COMPLETIONS: list[tuple[bytes, str]] = [
     (b"<html>Welcome</html>", ELSE),
-    (b'{"choices": []}', ELSE),
     (json.dumps(ERROR).encode(), f"{ELSE} (No GPU)"),
     (b'{"choices": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", ELSE),
     (failing({}, finish_reason="error"), "an error in place of a text"),
-    (failing({}, **ERROR), "an error in place of a text (No GPU)"),
     (failing(ERROR, finish_reason="stop"), "an error in place of a text (No GPU)"),
 ]
 
 
-@pytest.mark.parametrize(("content", "words"), NOT_COMPLETIONS, ids=range(7))
+@pytest.mark.parametrize(("content", "words"), NOT_COMPLETIONS, ids=range(5))
 def test_a_200_that_is_no_completion_or_an_error_is_doubtful(
     content: bytes, words: str
 ):
@@ -303,9 +298,7 @@ def test_the_key_is_that_of_the_variable_that_is_named(
     assert {call.headers["authorization"] for call in server.calls} == {f"Bearer {KEY}"}
 
 
-@pytest.mark.parametrize(
-    "name", ["sk-proj-Qm7vXbT2hWz", "gsk_Qm7vXbT2hWz", "", "MY KEY"]
-)
+@pytest.mark.parametrize("name", ["sk-proj-Qm7vXbT2hWz", "", "MY KEY"])
 def test_a_key_in_place_of_its_variable_is_refused_and_not_repeated(name: str):
     with pytest.raises(
         UserError, match="^key_variable: found something that is no variable's name"

@@ -214,10 +214,6 @@ def test_a_disk_without_room_for_the_new_tables_leaves_the_old_store(version_1):
 # Files that cannot be a store
 
 
-def no_database(path: Path) -> None:
-    path.write_text("What is this? " * 100)
-
-
 def empty(path: Path) -> None:
     """A store is never made empty, so something has cut it: a new one in its place would pay again."""
     path.touch()
@@ -243,10 +239,6 @@ def damaged(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (
-            no_database,
-            "cannot be used as the store (file is not a database). Restore it",
-        ),
         (empty, "is empty, and a store never is"),
         (
             anothers,

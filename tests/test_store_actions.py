@@ -388,19 +388,9 @@ NOT_MERGED: list[tuple[Callable[[], Any], str, str]] = [
         "was written by a newer elo_exp. Upgrade elo_exp.",
     ),
     (
-        lambda: stores.write(OTHER, "PRAGMA application_id = 7"),
-        str(OTHER),
-        "is the database of another program.",
-    ),
-    (
         lambda: Path("notes.txt").write_text("Ask Ada.\n" * 999, encoding="utf-8"),
         "notes.txt",
         "cannot be read as a store (file is not a database).",
-    ),
-    (
-        lambda: OTHER.write_bytes(OTHER.read_bytes()[: OTHER.stat().st_size // 2]),
-        str(OTHER),
-        "cannot be read as a store (",
     ),
     (lambda: None, "missing", "found no file missing. Expected the store.sqlite of"),
     (
