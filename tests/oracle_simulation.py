@@ -118,15 +118,21 @@ class World:
         noise = np.tanh(
             np.sqrt(_ALIKE) * shared + np.sqrt(1 - _ALIKE) * rng.standard_normal(self.n)
         )
-        return Rows(
-            prompt=np.arange(self.n),
-            fold=folds,
-            score=score,
-            variance=np.full(self.n, np.nan),
-            label=mean + np.minimum(mean, 1 - mean) * noise,
-            chars=np.full(self.n, 100.0),
-            covariates=np.empty((self.n, 0)),
-        )
+        return answers(score, mean + np.minimum(mean, 1 - mean) * noise, folds)
+
+
+def answers(score: Array, label: Array, fold: Index, *covariates: Array) -> Rows:
+    """One answer to each prompt."""
+    n = len(score)
+    return Rows(
+        prompt=np.arange(n),
+        fold=fold,
+        score=score,
+        variance=np.full(n, np.nan),
+        label=label,
+        chars=np.full(n, 100.0),
+        covariates=np.array(covariates).reshape(len(covariates), n).T,
+    )
 
 
 def draw(seed: int = 0, **world: float) -> Dataset:
@@ -150,7 +156,7 @@ def several(seed: int = 0, **worlds: World) -> Dataset:
 def write(data: Dataset, folder: Path) -> Path:
     """Write the files that the experiment reads, and cje-eval, too."""
 
-    def answers(rows: Rows) -> list[dict[str, Any]]:
+    def listed(rows: Rows) -> list[dict[str, Any]]:
         names = [data.prompts[i] for i in rows.prompt]
         columns = (names, rows.score.tolist(), rows.label.tolist())
         return [
@@ -165,7 +171,7 @@ def write(data: Dataset, folder: Path) -> Path:
             for name, score, label in zip(*columns, strict=True)
         ]
 
-    logged = answers(data.logged)
+    logged = listed(data.logged)
     for i, row in enumerate(logged):
         row["base_policy_logprob"] = float(data.logging_logprob[i])
         row["target_policy_logprobs"] = {
@@ -175,7 +181,7 @@ def write(data: Dataset, folder: Path) -> Path:
     for name, draws in (("fresh", data.fresh), ("probe", data.probe)):
         for policy, rows in draws.items():
             path = folder / name / f"{policy}_responses.jsonl"
-            write_jsonl(path, answers(rows))
+            write_jsonl(path, listed(rows))
     return folder
 
 

@@ -19,6 +19,7 @@ from scipy.special import expit
 
 from elo_exp.arrays import Array, Index
 from elo_exp.oracle.data import Dataset, Rows
+from tests.oracle_simulation import answers
 
 N_FOLDS = 5
 _EVEN = np.arange(21) / 20
@@ -67,17 +68,10 @@ class World:
         self, rng: np.random.Generator, quality: Array, style: Array, fold: Index
     ) -> Rows:
         """Answers with the judge's scores and the oracle's labels."""
-        n = len(quality)
         mean = np.clip(self._mean(quality, style), 0.001, 0.999)
-        return Rows(
-            prompt=np.arange(n),
-            fold=fold,
-            score=self._score(rng, quality),
-            variance=np.full(n, np.nan),
-            label=rng.beta(mean * _SPREAD, (1 - mean) * _SPREAD),
-            chars=np.full(n, np.nan),
-            covariates=np.empty((n, 0)),
-        )
+        score = self._score(rng, quality)
+        label = rng.beta(mean * _SPREAD, (1 - mean) * _SPREAD)
+        return answers(score, label, fold)
 
     def log_ratio(
         self, rng: np.random.Generator, quality: Array, style: Array

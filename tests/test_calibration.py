@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from elo_exp.oracle.calibration import Calibration, calibrate, fit_isotonic
 from elo_exp.oracle.data import Rows
 from elo_exp.records import UserError
-from tests.oracle_simulation import draw
+from tests.oracle_simulation import answers, draw
 
 
 def test_a_worked_example_of_isotonic_regression():
@@ -50,16 +50,7 @@ def test_the_fit_is_monotone_closest_and_linear_in_the_observations(seed: int):
 
 
 def rows(score: np.ndarray, label: np.ndarray, *covariates: np.ndarray) -> Rows:
-    n = len(score)
-    return Rows(
-        prompt=np.arange(n),
-        fold=np.arange(n) % 5,
-        score=score,
-        variance=np.full(n, np.nan),
-        label=label,
-        chars=np.full(n, np.nan),
-        covariates=np.stack(covariates, axis=1) if covariates else np.empty((n, 0)),
-    )
+    return answers(score, label, np.arange(len(score)) % 5, *covariates)
 
 
 def fitted(logged: Rows, *, by_variance: bool = False) -> Calibration:

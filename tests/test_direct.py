@@ -147,20 +147,15 @@ def test_one_file_of_answers_scores_and_labels_is_enough(tmp_path: Path):
     report = run_on(tmp_path, f"oracle.fresh_dir={path}")
     found = {(e["policy"], e["estimator"]): e for e in report.tables["estimates"]}
     assert list(dict.fromkeys(policy for policy, _ in found)) == ["a", "b"]
-    assert (found["a", "anchored"]["status"], found["b", "direct"]["status"]) == (
-        "report",
-        "caution",
-    )
+    statuses = [found[at]["status"] for at in (("a", "anchored"), ("b", "direct"))]
+    assert statuses == ["report", "caution"]
     for name in NAMES[:-1]:
         row = found["a", name]
         assert (row["status"], row["reason"]) == ("refuse", "no log-probabilities")
-        assert {row[column] for column in ("value", "std_error", "ci_low")} == {None}
         assert not any(f"a/{name}" in key for key in report.metrics if "est" in key)
     assert "24 labels" in report.text
     assert report.page is not None
     assert "logged answers" not in report.page("run", {}, report.figures())
-    some = run_on(tmp_path, f"oracle.fresh_dir={path}", "oracle.n_prompts=45")
-    assert some.facts["n_draws"] == {"a": 45, "b": 45}
     only = run_on(tmp_path, f"oracle.fresh_dir={path}", "oracle.policies=[b]")
     assert only.tables["estimates"] == report.tables["estimates"][9:]
 
@@ -184,17 +179,13 @@ def test_mistakes_are_refused(
 
 def test_files_that_cannot_be_analysed_are_refused(tmp_path: Path):
     def read(*rows: object) -> Dataset:
-        text = "".join(json.dumps(row) + "\n" for row in rows)
         path = tmp_path / "answers.jsonl"
-        path.write_text(text, encoding="utf-8")
+        path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
         return read_dataset(fresh_dir=path, seed=42)
 
     with pytest.raises(UserError, match="^nowhere: cannot be read .*Check the path"):
         read_dataset(fresh_dir="nowhere", seed=42)
-    nameless = {name: ROW[name] for name in ("prompt_id", "judge_score")}
     with pytest.raises(UserError, match="answers.jsonl:2: names no policy. Expected"):
-        read(ROW, nameless)
-    with pytest.raises(
-        UserError, match="answers.jsonl:3: repeats prompt 'q1', draw_idx"
-    ):
+        read(ROW, {"prompt_id": "q1", "judge_score": 0.8})
+    with pytest.raises(UserError, match="answers.jsonl:3: repeats prompt 'q1', draw_i"):
         read(ROW, {**ROW, "policy": "b"}, ROW)

@@ -99,14 +99,14 @@ def test_with_many_prompts_each_finds_the_truth(
     assert (bias > 0.04) == ("judge" in world)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_rows_without_a_log_probability_are_left_out_for_that_policy_alone(name: str):
+def test_rows_without_a_log_probability_are_left_out_for_that_policy_alone():
     data = draw(11)
     whole = data.target_logprob["target"]
     missing = np.where(np.arange(1000) % 10 == 0, np.nan, whole)
     both = {"target": missing, "other": whole}
     fewer = dataclasses.replace(data, target_logprob=both)
-    assert estimate(name, fewer).n == (1000 if name == "direct" else 900)
+    sizes = [estimate(name, fewer).n for name in ("snips", "dr_cpo", "direct")]
+    assert sizes == [900, 900, 1000]
     assert len(evidence_of(fewer, "other").logged) == 1000
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elo_exp.files import write_jsonl
 from elo_exp.oracle.data import Dataset, Truth, read_dataset, take_truth
 from elo_exp.oracle.estimates import analyse
 from elo_exp.oracle.grid import ALL, FIELDS, Cell, Grid, GridSettings, score
@@ -62,25 +61,20 @@ def grid_of(folder: Path, cells: Path) -> Grid:
 
 
 def test_truth_is_the_mean_label_by_prompt_and_enters_no_estimate():
-    rows = labelled(4).fresh["near"]
-    answers = dataclasses.replace(
-        rows,
+    data = labelled(4)
+    rows = dataclasses.replace(
+        data.fresh["near"],
         prompt=np.array([0, 0, 0, 2]),
         label=np.array([0.1, 0.2, 0.3, 0.8]),
     )
-    data = dataclasses.replace(
-        labelled(4), policies=("near",), fresh={"near": answers}, probe={}
-    )
+    data = dataclasses.replace(data, policies=("near",), fresh={"near": rows})
     without, truth = take_truth(data)
     assert truth["near"].mean == pytest.approx(0.5)
     assert np.isnan(without.fresh["near"].label).all()
-    label = np.where([True, False, True, True], answers.label, math.nan)
-    fresh = {"near": dataclasses.replace(answers, label=label)}
-    data = dataclasses.replace(data, fresh=fresh)
-    with pytest.raises(
-        UserError, match="1 of the 4 draws of 'near' have no oracle_label"
-    ):
-        take_truth(data)
+    rows.label[1] = math.nan
+    words = "1 of the 4 draws of 'near' have no oracle_label"
+    with pytest.raises(UserError, match=words):
+        take_truth(dataclasses.replace(data, fresh={"near": rows[:]}))
 
 
 def test_a_cell_has_the_numbers_of_an_ordinary_run(folder: Path, tmp_path: Path):
@@ -218,20 +212,12 @@ def test_a_killed_grid_continues_to_the_same_bytes(tmp_path: Path):
     assert {row["policy"] for row in rows} > {"clone", "shrug"}
 
 
-def test_a_grid_needs_every_label(folder: Path, tmp_path: Path):
-    rows = [{"prompt_id": str(i), "judge_score": 0.5, "oracle_label": 0.5,
-             "total_logprob": -1.0, "target_logps": {"near": -1.0}} for i in range(20)]  # fmt: skip
-    rows[3]["oracle_label"] = None
-    write_jsonl(tmp_path / "logged.jsonl", rows)
-    write_jsonl(
-        tmp_path / "fresh" / "near.jsonl",
-        [{**row, "oracle_label": 0.5} for row in rows],
-    )
-    ran = attempt(
-        *GRID, "oracle.logged=logged.jsonl", "oracle.fresh_dir=fresh", folder=tmp_path
-    )
+def test_a_grid_needs_every_label(tmp_path: Path):
+    write(several(3, near=World(n=20, labelled=0.5, n_own=20)), tmp_path)
+    files = ("oracle.logged=logged.jsonl", "oracle.fresh_dir=fresh")
+    ran = attempt(*GRID, *files, folder=tmp_path)
     assert ran.code == 2
-    assert "oracle.grid: 1 of 20 logged answers have no oracle_label." in ran.err
-    large = (f"oracle.logged={folder}/logged.jsonl", f"oracle.fresh_dir={folder}/fresh")
-    ran = attempt(*GRID, *large, "grid.sizes=[500]", folder=tmp_path)
-    assert "grid.sizes: found 500, but the file has 400 prompts." in ran.err
+    assert "oracle.grid: 10 of 20 logged answers have no oracle_label." in ran.err
+    write(labelled(20), tmp_path)
+    ran = attempt(*GRID, *files, "grid.sizes=[500]", folder=tmp_path)
+    assert "grid.sizes: found 500, but the file has 20 prompts." in ran.err

