@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.looks import key_of, looks_of, next_wave, prompt_order
-from elo_exp.data.battles import Battles
 from elo_exp.pipeline.planning import Plan, PlanRow, looks_table
 from elo_exp.records import JudgeReply
 from elo_exp.store.store import Store
@@ -88,24 +86,6 @@ def test_a_tournament_that_is_interrupted_asks_and_resolves_the_same(seed, rando
     assert (wave.resolved, wave.looks) == (at_once.resolved, at_once.looks)
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.integers(0, 10**6))
-def test_one_look_is_the_fixed_design_with_holm_over_all_dimensions(seed):
-    every = known(seed)
-    battles = {d: Battles.from_rows(list(some.values())) for d, some in every.items()}
-    expected = {
-        (d.dimension, d.higher, d.lower): d
-        for d in differences(BRADLEY_TERRY.rate(battles))
-    }
-    found = wave_of(every, n_looks=1, drop=False).resolved
-    assert {(r.dimension, r.higher, r.lower) for r in found} == set(expected)
-    for r in found:
-        one = expected[r.dimension, r.higher, r.lower]
-        assert r.significant == one.significant
-        assert r.difference == pytest.approx(one.difference, abs=0.01)
-        assert r.ci_high - r.ci_low == pytest.approx(2 * 1.96 * one.std_error, rel=1e-3)
-
-
 @pytest.mark.parametrize("orders", ["one", "both"])
 @pytest.mark.parametrize("world", [SMALL, CYCLIC])
 def test_looks_written_a_second_time_ask_and_resolve_the_same(world, orders):
@@ -162,23 +142,9 @@ def test_a_plan_shows_the_looks_and_the_expected_bill_by_gap():
         under_way=0, new=858, both_orders=0.0,
     )  # fmt: skip
     plan = Plan(judge_model="m", rows=(row, row, row))
-    cells = re.findall(r"\S+", looks_table(plan, 5, drop=False).splitlines()[4])
-    assert cells == [
-        "d",
-        "29",
-        "57",
-        "86",
-        "114",
-        "143",
-        "100%",
-        "0%",
-        "98%",
-        "25%",
-        "86%",
-        "81%",
-        "50%",
-        "100%",
-    ]
+    cells = looks_table(plan, 5, drop=False).splitlines()[4].split()
+    assert cells[1:6] == ["29", "57", "86", "114", "143"]
+    assert " ".join(cells[6:]) == "100% 0% 98% 25% 86% 81% 50% 100%"
 
 
 RUN = (
@@ -227,13 +193,9 @@ def test_in_one_order_permutation_elo_is_not_computed(tmp_path):
     ran = run(*RUN, "judging.orders=one", folder=tmp_path)
     assert "order experiment: not computed; after looks" in ran.out
     assert ran.read("elo_results.json")["primary"] == {"calibration": {}}
-
-
-def test_looks_need_a_rating_with_errors(tmp_path):
-    ran = attempt(*RUN, "rating=[]", folder=tmp_path)
-    assert ran.code == 2
-    assert ran.err.count("\n") == 1
-    assert "judging.looks: found 3, which needs all opponents" in ran.err
+    without = attempt(*RUN, "rating=[]", folder=tmp_path)
+    assert without.code == 2
+    assert "judging.looks: found 3, which needs all opponents" in without.err
 
 
 # The sixteen worlds
