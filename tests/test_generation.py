@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from elo_exp.models.causal_lm import CausalLM, Checkpoint
 from elo_exp.models.generation import (
     Answer,
     Decoding,
-    generate,
+    answer,
+    in_batches,
     prompt_seed,
     token_at,
 )
@@ -49,8 +50,10 @@ def answers(
     decoding: Decoding = GREEDY,
     batch_size: int = 4,
 ) -> dict[str, Answer]:
-    settings: dict[str, Any] = {"decoding": decoding, "batch_size": batch_size}
-    return dict(generate(lm, prompts, label="ann", **settings))
+    def work(names: Sequence[str]) -> list[Answer]:
+        return answer(lm, {name: prompts[name] for name in names}, decoding)
+
+    return dict(in_batches(prompts, work, batch_size=batch_size, label="ann"))
 
 
 def tokens(*given: Any) -> dict[str, list[int]]:
@@ -190,17 +193,3 @@ def test_where_memory_runs_out_batches_are_halved_and_answers_stay(
     with pytest.raises(IndexError):
         monkeypatch.setattr(Cramped, "room", 9)
         answers(lm, {"beyond the vocabulary": [10_000]})
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_full_gpu_halves_the_batches(model):
-    lm = models.load(Checkpoint(model=str(model), device="cuda", dtype="float32"))
-    total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction(2**30 / total)
-    try:
-        made = answers(lm, {str(i): [3] * 500 for i in range(4096)}, GREEDY, 4096)
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
-        models.release()
-    assert len(made) == 4096
-    assert max(each.diagnostics["batch_size"] for each in made.values()) < 4096

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from elo_exp.entrants import CheckpointEntrant
-from elo_exp.models import generation
 from elo_exp.models.causal_lm import CausalLM
-from elo_exp.models.generation import Answer, Decoding
+from elo_exp.models.generation import Answer, Decoding, answer, in_batches
 from elo_exp.records import Prompt, UserError
 from elo_exp.types import Count
 
@@ -41,10 +40,9 @@ class HuggingFaceEntrant(CheckpointEntrant):
             top_p=self.top_p,
             max_new_tokens=self.max_new_tokens,
         )
-        return generation.generate(
-            lm,
+        return in_batches(
             ids,
-            decoding=decoding,
+            lambda names: answer(lm, {name: ids[name] for name in names}, decoding),
             batch_size=self.batch_size or (16 if lm.device.type == "cpu" else 64),
             label=self.entrant_id,
         )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,22 +159,19 @@ def read(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
     """
     import torch
 
-    update: dict[tuple[int, str], tuple[torch.Tensor, torch.Tensor]] = {}
+    downs, ups = defaultdict(list), defaultdict(list)
     for file in files:
         for place, (down, up) in _factors(file, geometry).items():
-            if place not in update:
-                update[place] = down, up
-            else:
-                downs, ups = update[place]
-                update[place] = torch.cat([downs, down]), torch.cat([ups, up])
-    return update
+            downs[place].append(down)
+            ups[place].append(up)
+    return {place: (torch.cat(downs[place]), torch.cat(ups[place])) for place in downs}
 
 
 def _factors(file: AdapterFile, geometry: Geometry) -> Update:
-    halves: dict[tuple[int, str], dict[str, torch.Tensor]] = {}
+    halves: dict[tuple[int, str], dict[str, torch.Tensor]] = defaultdict(dict)
     for name, tensor in _tensors(file.path).items():
         layer, projection, half = _place(file.path, name, geometry)
-        halves.setdefault((layer, projection), {})[half] = tensor
+        halves[layer, projection][half] = tensor
     if not halves:
         raise UserError(
             f"{file.path}: holds no tensor named ...lora_A.weight. Expected the LoRA update of a "
@@ -181,9 +179,8 @@ def _factors(file: AdapterFile, geometry: Geometry) -> Update:
         )
     factors = {}
     for (layer, projection), pair in sorted(halves.items()):
-        found = {half: tuple(tensor.shape) for half, tensor in sorted(pair.items())}
-        shape = found.get("A") or (1,)
-        rank = file.manifest.lora_r or shape[0] or 1
+        found = {half: tuple(pair[half].shape) for half in sorted(pair)}
+        rank = file.manifest.lora_r or len(pair.get("A", "?"))
         size_in, size_out = geometry.sizes[projection]
         expected = {"A": (rank, size_in), "B": (size_out, rank)}
         if found != expected:
@@ -202,16 +199,16 @@ def _place(path: Path, name: str, geometry: Geometry) -> tuple[int, str, str]:
 
     `blocks` are counted from the head's first layer, `layers` from the model's.
     """
-    n_layers, depth = geometry.n_layers, geometry.depth
+    depth, first = geometry.depth, geometry.n_layers - geometry.depth
     if match := _TENSOR.search(name):
-        layer = int(match[2]) - (0 if match[1] == "blocks" else n_layers - depth)
+        layer = int(match[2]) - (0 if match[1] == "blocks" else first)
         projection = PROJECTIONS.get(match[3], match[3])
         if projection in geometry.sizes and 0 <= layer < depth:
             return layer, projection, match[4]
     raise UserError(
         f"{path}: found an update {name!r}. Expected updates of {', '.join(PROJECTIONS)} (or "
-        f"{', '.join(PROJECTIONS.values())}) alone, in blocks 0 to {depth - 1} or layers "
-        f"{n_layers - depth} to {n_layers - 1}: the last {depth} of {n_layers} are the heads'."
+        f"{', '.join(PROJECTIONS.values())}) alone, in blocks 0 to {depth - 1} or layers {first} "
+        f"to {first + depth - 1}, which are the heads'."
     )
 
 
@@ -243,9 +240,9 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
 
 def _file(setting: str, folder: Path, shard: int, step: int = FINAL) -> Path:
     """The file of a head's final update, or of a step; of a training run the slim one."""
-    finals = [folder / f"shard_{shard}_lora{suffix}" for suffix in _SUFFIXES]
-    for path in finals:
-        if step == FINAL and path.is_file():
+    final = folder / f"shard_{shard}_lora"
+    for suffix in _SUFFIXES:
+        if step == FINAL and (path := final.with_suffix(suffix)).is_file():
             return path
     where = folder / f"shard_{shard}"
     name = "checkpoint_final" if step == FINAL else f"checkpoint_step_{step}"
@@ -256,7 +253,7 @@ def _file(setting: str, folder: Path, shard: int, step: int = FINAL) -> Path:
         known = ", ".join(str(path.relative_to(where)) for path in paths) or "none"
         expected = f"{name} in one training run"
         if step == FINAL:
-            expected = f"{finals[0].stem}{{{','.join(_SUFFIXES)}}}, or {expected}"
+            expected = f"{final.name}{{{','.join(_SUFFIXES)}}}, or {expected}"
         raise UserError(
             f"{setting}: found {len(by_run)} files for head {shard} in {folder} (in {where.name}: "
             f"{known}). Expected {expected}."

@@ -5,17 +5,18 @@ torch, transformers and peft are imported by the functions that need them.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
 import logging
 import math
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,9 +65,10 @@ class Checkpoint:
 
         if not sys.stderr.isatty():
             transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        best = "mps" if torch.backends.mps.is_available() else "cpu"
-        best = "cuda" if torch.cuda.is_available() else best
-        device = torch.device(best if self.device == "auto" else self.device)
+        device = self.device
+        if device == "auto":
+            device = "mps" if torch.backends.mps.is_available() else "cpu"
+            device = "cuda" if torch.cuda.is_available() else device
         logger.info("loading %s on %s", self.model, device)
         names = [self.model, *(split_revision(name)[0] for name in self.adapters)]
         try:
@@ -158,16 +160,12 @@ class CausalLM:
                 if logits.device.type == "mps":  # which has no float64
                     logits = logits.cpu()
                 tokens = torch.tensor(ids, device=logits.device)[:, None]
-                total = math.fsum(
-                    float(
-                        (logits[i : i + _ROWS].double() / temperature)
-                        .log_softmax(dim=-1)
-                        .gather(1, tokens[i : i + _ROWS])
-                        .sum()
-                    )
-                    for i in range(0, n, _ROWS)
-                )
-            yield total
+                blocks = zip(logits.split(_ROWS), tokens.split(_ROWS), strict=True)
+                totals = [
+                    (some.double() / temperature).log_softmax(-1).gather(1, drawn).sum()
+                    for some, drawn in blocks
+                ]
+            yield math.fsum(map(float, totals))
 
     def padded(
         self, rows: Sequence[Sequence[int]]
@@ -204,31 +202,27 @@ def split_revision(adapter: str) -> tuple[str, str | None]:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether torch ran out of memory, which not every device has a class of errors for."""
-    messages = ("out of memory", "can't allocate memory", "Invalid buffer size")
-    return isinstance(error, RuntimeError) and any(
-        message in str(error) for message in messages
-    )
+    words = "out of memory|can't allocate memory|Invalid buffer size"
+    return isinstance(error, RuntimeError) and bool(re.search(words, str(error)))
 
 
 def require_packages(model: str) -> None:
     """Raise UserError where a package that a model needs is not installed."""
     needed = ("torch", "transformers", "peft")
-    absent = [name for name in needed if importlib.util.find_spec(name) is None]
+    absent = [name for name in needed if find_spec(name) is None]
     if absent:
         raise UserError(
             f"{model}: needs {', '.join(absent)}, not installed: pip install 'elo-exp[hf]'."
         )
 
 
-def _load(
-    checkpoint: Checkpoint, device: torch.device, *, local_files_only: bool
-) -> CausalLM:
+def _load(checkpoint: Checkpoint, device: str, *, local_files_only: bool) -> CausalLM:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     name, dtype = checkpoint.model, checkpoint.dtype
     if dtype == "auto":
-        dtype = "float32" if device.type == "cpu" else "bfloat16"
+        dtype = "float32" if device == "cpu" else "bfloat16"
     source = {
         "revision": checkpoint.revision,
         "trust_remote_code": checkpoint.trust_remote_code,
@@ -241,7 +235,7 @@ def _load(
             dtype=dtype,
             output_loading_info=True,
             **source,
-            **{"device_map": {"": str(device)}, **json.loads(checkpoint.options)},
+            **{"device_map": {"": device}, **json.loads(checkpoint.options)},
         )
     model, info = loaded
     others = [key for key, *_ in info["mismatched_keys"]]
@@ -267,20 +261,23 @@ def _load(
                 model,
                 place,
                 revision=revision,
-                torch_device=str(device),
+                torch_device=device,
                 local_files_only=local_files_only,
             ).merge_and_unload()
-    ends = model.generation_config.eos_token_id if model.generation_config else None
-    known = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    ends = getattr(model.generation_config, "eos_token_id", None)
+    known = ends if isinstance(ends, list) else [ends]
     # The model's own end tokens, and none of the sampling that its authors recommend.
     model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
-        eos_token_id=sorted({*known, tokenizer.eos_token_id}),
+        eos_token_id=sorted({*known, tokenizer.eos_token_id} - {None}),
         pad_token_id=tokenizer.pad_token_id,
         do_sample=False,
     )
-    model = model.eval().requires_grad_(requires_grad=False)
-    device = model.get_input_embeddings().weight.device  # where its inputs go
-    return CausalLM(model=model, tokenizer=tokenizer, device=device, name=name)
+    return CausalLM(
+        model=model.eval().requires_grad_(requires_grad=False),
+        tokenizer=tokenizer,
+        device=model.get_input_embeddings().weight.device,  # where its inputs go
+        name=name,
+    )
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -27,14 +27,13 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 # The files that transformers loads, by suffix and by name.
 _SUFFIXES = {".json", ".jinja", ".model", ".tiktoken", ".safetensors", ".bin", ".py"}
 _NAMES = {"merges.txt", "vocab.txt"}
-_PLACEMENT = {
-    *("device_map", "max_memory", "offload_folder", "attn_implementation"),
-    *("tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization"),
-    *("max_num_seqs", "enforce_eager"),  # these and those above of vLLM
-}
+_PLACEMENT = {  # options of transformers and of vLLM that change no answer
+    "device_map", "max_memory", "offload_folder", "attn_implementation",
+    "tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization",
+    "max_num_seqs", "enforce_eager",
+}  # fmt: skip
 _LARGE = 1 << 20  # bytes; hashes of larger files are cached
 _NO_TEMPLATE = "none"  # the chat template that sends the prompt as it is
-_MODEL, _ADAPTER = "config.json", "adapter_config.json"
 _REASONS = {  # by the class of an error of the hub's client, or the first of its bases
     "GatedRepoError": "is gated. Accept its terms on its page of the hub, and log in: hf auth "
     "login.",
@@ -159,10 +158,10 @@ def pin(checkpoint: Checkpoint) -> Checkpoint:
     What is loaded is then what was identified, even if a branch moves on meanwhile. Asks the hub,
     or in its offline mode its cache. Raises UserError for what is in neither.
     """
-    model, revision = _pin(checkpoint.model, checkpoint.revision, _MODEL)
+    model, revision = _pin(checkpoint.model, checkpoint.revision, "config.json")
     adapters = []
     for adapter in checkpoint.adapters:
-        name, commit = _pin(*split_revision(adapter), _ADAPTER)
+        name, commit = _pin(*split_revision(adapter), "adapter_config.json")
         adapters.append(f"{name}@{commit}" if commit else name)
     return dataclasses.replace(
         checkpoint, model=model, revision=revision, adapters=tuple(adapters)
@@ -195,40 +194,32 @@ def identity(checkpoint: Checkpoint, cache_dir: Path) -> dict[str, Any]:
 
 def loaded_from(folder: Path) -> list[Path]:
     """Return the files that loading reads; of weights in both formats, safetensors."""
-    known = [
-        path
-        for path in sorted(folder.iterdir())
-        if path.is_file() and (path.suffix in _SUFFIXES or path.name in _NAMES)
-    ]
-    is_safe = any(path.suffix == ".safetensors" for path in known)
-    return [path for path in known if not (is_safe and path.suffix == ".bin")]
+    paths = [path for path in sorted(folder.iterdir()) if path.is_file()]
+    is_safe = any(path.suffix == ".safetensors" for path in paths)
+    known = _SUFFIXES - {".bin"} if is_safe else _SUFFIXES
+    return [path for path in paths if path.suffix in known or path.name in _NAMES]
 
 
 def hashes(paths: Sequence[Path], cache_dir: Path) -> dict[str, str]:
     """Return the SHA-256 of each file by its path. Raises OSError for one that is absent."""
     file = cache_dir / "file_hashes.json"
-    cached, found, new = _read_cache(file), {}, {}
+    found = {}
     for path in paths:
-        stat = path.stat()
-        mark = [stat.st_size, stat.st_mtime_ns]
-        if cached.get(str(path), ())[:2] == mark:
-            found[str(path)] = cached[str(path)][2]
+        stat, name = path.stat(), str(path)
+        if stat.st_size < _LARGE:
+            found[name] = sha256(path)
             continue
-        if is_large := stat.st_size >= _LARGE:
+        try:
+            cached = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # an unreadable cache is written anew
+            cached = {}
+        mark = [stat.st_size, stat.st_mtime_ns]
+        if cached.get(name, [])[:2] != mark:
             logger.info("hashing %.1f GB of %s, once", stat.st_size / 1e9, path)
-        found[str(path)] = sha256(path)
-        if is_large:
-            new[str(path)] = [*mark, found[str(path)]]
-    if new:
-        write_json(file, {**_read_cache(file), **new})
+            cached[name] = [*mark, sha256(path)]
+            write_json(file, cached)
+        found[name] = cached[name][2]
     return found
-
-
-def _read_cache(file: Path) -> Mapping[str, Any]:
-    try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError):  # an unreadable cache is written anew
-        return {}
 
 
 def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]:
@@ -243,14 +234,9 @@ def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]
             f"{name}: is a folder, which has no revision (found {revision!r}). Leave it out."
         )
     if not (folder / config).is_file():
-        hint = ""
-        if config == _MODEL and (folder / _ADAPTER).is_file():
-            hint = (
-                " It holds a LoRA adapter: set model to what it was trained on, and "
-                "adapters=[...] to this folder."
-            )
         raise UserError(
-            f"{name}: holds no {config}. Expected a folder as save_pretrained writes it.{hint}"
+            f"{name}: holds no {config}. Expected a folder as save_pretrained writes it; one of a "
+            "LoRA adapter goes into adapters=[...], and what it was trained on into model."
         )
     return str(folder.resolve()), None
 
@@ -270,10 +256,9 @@ def _commit(name: str, revision: str, config: str) -> str:
         reason = "needs huggingface-hub, not installed: pip install 'elo-exp[hf]'."
     except Exception as error:
         kinds = [kind.__name__ for kind in type(error).__mro__]
-        reasons = [
-            _REASONS[kind].format(config=config) for kind in kinds if kind in _REASONS
-        ]
-        reason = [*reasons, f"cannot be found on the hub ({first_line(error)})."][0]
+        known = [_REASONS[kind] for kind in kinds if kind in _REASONS]
+        unknown = f"cannot be found on the hub ({first_line(error)})."
+        reason = known[0].format(config=config) if known else unknown
     raise UserError(f"{name} (revision {revision}): {reason}")
 
 

@@ -6,6 +6,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -57,27 +58,6 @@ def prompt_seed(prompt_id: str) -> int:
     return int(hashlib.sha256(prompt_id.encode()).hexdigest(), 16) % 2**32
 
 
-def generate(
-    lm: CausalLM,
-    prompts: Mapping[str, Sequence[int]],
-    *,
-    decoding: Decoding,
-    batch_size: int,
-    label: str,
-) -> Iterator[tuple[str, Answer]]:
-    """Yield an answer to each prompt (token ids by name), the longest prompts first.
-
-    An answer depends on the prompt's name, not on the rest of its batch. Raises UserError where
-    memory is too small for one prompt.
-    """
-    return in_batches(
-        prompts,
-        lambda names: _answer(lm, {name: prompts[name] for name in names}, decoding),
-        batch_size=batch_size,
-        label=label,
-    )
-
-
 def in_batches(
     rows: Mapping[str, Sequence[int]],
     work: Callable[[Sequence[str]], Sequence[R]],
@@ -90,33 +70,46 @@ def in_batches(
     work  results by name; its batches are halved where memory runs out
     Raises UserError where memory is too small for one row.
     """
-    items = sorted(rows, key=lambda name: -len(rows[name]))
-    start = 0
-    while start < len(items):
-        batch = items[start : start + batch_size]
-        try:
-            results = work(batch)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            if len(batch) == 1:
-                raise UserError(
-                    f"{label}: out of memory with a single prompt. Use dtype=bfloat16, another "
-                    "device, fewer max_new_tokens or a smaller model."
-                ) from None
-            batch_size = len(batch) // 2
-        else:
-            start += len(batch)
+    left = sorted(rows, key=lambda name: -len(rows[name]))
+    while left:
+        batch, results = left[:batch_size], None
+        with too_small(label):
+            try:
+                results = work(batch)
+            except RuntimeError as error:
+                if len(batch) == 1 or not is_out_of_memory(error):
+                    raise
+        if results is not None:
+            left = left[len(batch) :]
             yield from zip(batch, results, strict=True)
             continue
         free_memory()  # only here, where the exception no longer holds the batch's tensors
+        batch_size = len(batch) // 2
         message = "%s: out of memory with %d prompts a batch, continuing with %d"
         logger.info(message, label, len(batch), batch_size)
 
 
-def _answer(
+@contextmanager
+def too_small(label: str) -> Iterator[None]:
+    """Raise UserError where memory is too small for a single prompt."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UserError(
+            f"{label}: out of memory with a single prompt. Use dtype=bfloat16, another device, "
+            "fewer max_new_tokens or a smaller model."
+        ) from None
+
+
+def answer(
     lm: CausalLM, prompts: Mapping[str, Sequence[int]], decoding: Decoding
 ) -> list[Answer]:
+    """Answer prompts (token ids by name) together.
+
+    An answer depends on the prompt's name, not on the rest of its batch.
+    """
     ids, mask = lm.padded(list(prompts.values()))
     sampler = None if decoding.temperature is None else _Sampler(decoding, prompts, lm)
     generated = lm.model.generate(
@@ -151,12 +144,10 @@ class _Sampler:
         import torch
 
         self._decoding = decoding
-        rows = []
-        for name in names:
-            source = torch.Generator().manual_seed(prompt_seed(name))
-            n, dtype = decoding.max_new_tokens, torch.float64
-            rows.append(torch.rand(n, generator=source, dtype=dtype))
-        self._dtype = torch.float32 if lm.device.type == "mps" else torch.float64
+        sources = [torch.Generator().manual_seed(prompt_seed(name)) for name in names]
+        n, dtype = decoding.max_new_tokens, torch.float64
+        rows = [torch.rand(n, generator=source, dtype=dtype) for source in sources]
+        self._dtype = torch.float32 if lm.device.type == "mps" else dtype
         self._uniforms = torch.stack(rows).to(self._dtype).to(lm.device)
         self._logprobs: list[torch.Tensor] = []  # (row,) of the tokens, by step
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ class GgufFile:
 
     def load(self) -> GgufModel:
         """Raises UserError where llama.cpp is not installed, or the file is no model."""
-        if importlib.util.find_spec("llama_cpp") is None:
+        if find_spec("llama_cpp") is None:
             raise UserError(
                 f"{self.path}: needs llama-cpp-python, not installed: pip install "
                 "'elo-exp[llama_cpp]', which takes a compiler and a quarter of an hour."
@@ -56,15 +56,15 @@ class GgufModel:
                 f"{file.path}: cannot be loaded ({error}). Check that it is a complete .gguf file."
             ) from None
         self.name, self.context_length = str(file.path), file.n_ctx
-        known = llama_cpp.llama_model_get_vocab(self._lm.model)
+        known, ids = (
+            llama_cpp.llama_model_get_vocab(self._lm.model),
+            range(self._lm.n_vocab()),
+        )
         texts = [
-            llama_cpp.llama_vocab_get_text(known, i).decode("latin-1")
-            for i in range(self._lm.n_vocab())
+            llama_cpp.llama_vocab_get_text(known, i).decode("latin-1") for i in ids
         ]
-        self.vocabulary = {text: i for i, text in enumerate(texts)}
-        self.end_ids = [
-            i for i in range(len(texts)) if llama_cpp.llama_vocab_is_eog(known, i)
-        ]
+        self.vocabulary = dict(zip(texts, ids, strict=True))
+        self.end_ids = [i for i in ids if llama_cpp.llama_vocab_is_eog(known, i)]
         self._eos, self._bos = texts[self._lm.token_eos()], texts[self._lm.token_bos()]
 
     def bare_ids(self, text: str) -> list[int]:
@@ -89,8 +89,7 @@ class GgufModel:
         return list(self._lm.tokenize(prompt.encode(), add_bos=False, special=True))
 
     def text(self, ids: Sequence[int], *, special: bool = False) -> str:
-        text = self._lm.detokenize(list(ids), special=special)
-        return str(text.decode(errors="ignore"))
+        return str(self._lm.detokenize(list(ids), special=special), errors="ignore")
 
     def logits(self, ids: Sequence[int], *, reset: bool) -> np.ndarray:
         """Read tokens and return the logits (position, vocabulary) after each of them.

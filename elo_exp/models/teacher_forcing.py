@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from elo_exp.files import utc_now
 from elo_exp.models import LanguageModel
-from elo_exp.models.generation import in_batches
+from elo_exp.models.generation import too_small
 from elo_exp.records import ForcedLogprob, Response, UserError, fingerprint
 
 VERSION = 1  # part of every cache key: raise it when scoring changes
@@ -40,32 +40,29 @@ def force(
     """
     tokenizer = tokenizer_fingerprint(lm)
     tokens = {r.prompt_id: recorded_ids(r, policy, tokenizer) for r in responses}
-    rows = {  # in the order of in_batches
+    rows = {
         name: (prompts[name], ids)
-        for name, ids in sorted(tokens.items(), key=lambda item: -len(item[1]))
+        for name, ids in tokens.items()
         if len(prompts[name]) + len(ids) <= (lm.context_length or math.inf)
     }
     totals = lm.total_logprobs(list(rows.values()), temperature=temperature)
-
-    def score(names: Sequence[str]) -> list[ForcedLogprob]:
-        (name,) = names
-        total = next(totals) if name in rows else 0.0
-        if not math.isfinite(total):
-            raise UserError(
-                f"{policy}, {name}: the log-probability is {total}. Use dtype=float32 or "
-                "bfloat16, which do not overflow."
-            )
-        forced = ForcedLogprob(
+    for name, ids in tokens.items():
+        total = None
+        if name in rows:
+            with too_small(policy):
+                total = next(totals)
+            if not math.isfinite(total):
+                raise UserError(
+                    f"{policy}, {name}: the log-probability is {total}. Use dtype=float32 or "
+                    "bfloat16, which do not overflow."
+                )
+        yield ForcedLogprob(
             entrant_id=policy,
             prompt_id=name,
-            total_logprob=total if name in rows else None,
-            n_tokens=len(tokens[name]),
+            total_logprob=total,
+            n_tokens=len(ids),
             timestamp=utc_now(),
         )
-        return [forced]
-
-    for _, forced in in_batches(tokens, score, batch_size=1, label=policy):
-        yield forced
 
 
 def recorded_ids(response: Response, policy: str, tokenizer: str) -> list[int]:

@@ -27,10 +27,6 @@ TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 )
-CONTEXT = 2048  # tokens
-_VOCABULARY = 2048  # tokens
-# Of the weights: a system prompt then changes a log-probability by about 2 nats.
-_SPREAD = 0.15
 _BANK = HOME / "prompts" / "bank.jsonl"
 _SPECIAL = ["<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>"]
 
@@ -52,32 +48,29 @@ def build(checkpoint: Checkpoint, cache_dir: Path) -> Checkpoint:
         )
     key = fingerprint([VERSION, sha256(_BANK), int(seed)])
     folder = cache_dir / "tiny_random" / key[:12]
-    if not folder.is_dir():
-        require_packages(name)
-        logger.info("building %s in %s", name, folder)
-        _build(folder, int(seed))
-    return dataclasses.replace(checkpoint, model=str(folder))
-
-
-def _build(folder: Path, seed: int) -> None:
-    """Build beside the folder and rename; another process may have been first."""
+    finished = dataclasses.replace(checkpoint, model=str(folder))
+    if folder.is_dir():
+        return finished
+    require_packages(name)
+    logger.info("building %s in %s", name, folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         made = save(
             Path(temporary) / "made",
             "llama",
-            seed=seed,
-            spread=_SPREAD,
+            seed=int(seed),
+            spread=0.15,  # a system prompt then changes a log-probability by about 2 nats
             chat_template=TEMPLATE,
-            vocabulary=_VOCABULARY,
+            vocabulary=2048,
             hidden_size=32,
             num_hidden_layers=2,
         )
         try:
             made.rename(folder)
-        except OSError:
+        except OSError:  # another process was first
             if not folder.is_dir():
                 raise
+    return finished
 
 
 def save(
@@ -104,18 +97,22 @@ def save(
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     rng = np.random.default_rng(seed)
     sizes = {
-        "vocab_size": vocabulary,
-        "hidden_size": hidden_size,
-        "intermediate_size": 2 * hidden_size,
         "num_attention_heads": 4,
         "num_key_value_heads": 4,
-        "max_position_embeddings": CONTEXT,
+        "max_position_embeddings": 2048,
         "tie_word_embeddings": False,
-        "eos_token_id": 0,
-        "bos_token_id": None,
-        "pad_token_id": 1,
+        **settings,
     }
-    config = AutoConfig.for_model(kind, **{**sizes, **settings})
+    config = AutoConfig.for_model(
+        kind,
+        vocab_size=vocabulary,
+        hidden_size=hidden_size,
+        intermediate_size=2 * hidden_size,
+        eos_token_id=0,
+        bos_token_id=None,
+        pad_token_id=1,
+        **sizes,
+    )
     model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     width = spread * math.sqrt(12)
     with torch.no_grad():

@@ -100,6 +100,7 @@ def teacher_force(
         return totals
 
     totals = by_load(policies, force)
+    usage.logprobs_stored = usage.logprobs_wanted - usage.logprobs_forced
     logger.info(
         "log-probabilities: %d new, %d stored",
         usage.logprobs_forced,
@@ -122,11 +123,10 @@ def _totals(
     store: Store,
 ) -> Totals:
     """Stored and new log-probabilities; new ones are stored before they are returned."""
-    usage, n_before = store.usage, store.usage.logprobs_forced
     keys = _keys(policy, prompts.values(), responses)
     stored = store.get(ForcedLogprob, list(keys.values()))
     wanted = {key: responses[i] for i, key in keys.items() if key not in stored}
-    new = get_or_create(
+    made = get_or_create(
         wanted,
         store,
         record=ForcedLogprob,
@@ -135,8 +135,7 @@ def _totals(
         what="log-probabilities",
     )
     label = f"teacher forcing: {name}"
-    forced = [*stored.values(), *track(new, label=label, total=len(wanted))]
-    usage.logprobs_stored += len(forced) - (usage.logprobs_forced - n_before)
+    forced = [*stored.values(), *track(made, label=label, total=len(wanted))]
     totals = {one.prompt_id: one.total_logprob for one in forced}
     return {i: totals[i] for i in prompts}
 
@@ -148,12 +147,11 @@ def n_forced(
     store: Store,
 ) -> dict[str, int]:
     """Count the responses with a stored log-probability, by policy."""
-    return {
-        name: len(
-            store.get(ForcedLogprob, [*_keys(policy, prompts, responses).values()])
-        )
-        for name, policy in policies.items()
-    }
+    n_forced = {}
+    for name, policy in policies.items():
+        keys = _keys(policy, prompts, responses).values()
+        n_forced[name] = len(store.get(ForcedLogprob, list(keys)))
+    return n_forced
 
 
 def _keys(
