@@ -118,7 +118,7 @@ def test_a_path_is_not_looked_for_on_the_hub(tmp_path, name):
 
 def test_a_folder_without_a_model_is_refused(model, lora):
     for names, message in (
-        ((lora,), "holds no config.json. Expected .* It holds a LoRA adapter: set"),
+        ((lora,), "holds no config.json. Expected .* LoRA adapter goes into ada"),
         ((model, model), "holds no adapter_config.json. Expected a folder as save_pre"),
     ):
         with pytest.raises(UserError, match=f"{names[-1]}: {message}"):

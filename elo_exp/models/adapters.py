@@ -246,9 +246,8 @@ def _file(setting: str, folder: Path, shard: int, step: int = FINAL) -> Path:
             return path
     where = folder / f"shard_{shard}"
     name = "checkpoint_final" if step == FINAL else f"checkpoint_step_{step}"
-    wanted = re.compile(rf"{name}(_slim)?\.")
     paths = [p for p in sorted(where.rglob("checkpoint_*")) if p.suffix in _SUFFIXES]
-    by_run = {path.parent: path for path in paths if wanted.match(path.name)}
+    by_run = {p.parent: p for p in paths if p.stem in (name, f"{name}_slim")}
     if len(by_run) != 1:
         known = ", ".join(str(path.relative_to(where)) for path in paths) or "none"
         expected = f"{name} in one training run"
@@ -267,12 +266,11 @@ def _manifest(folder: Path) -> Manifest:
     if not path.is_file():
         return Manifest()
     with open_text(path) as file:
-        text = file.read()
-    try:
-        return TypeAdapter(_ManifestFile).validate_json(text).config
-    except ValidationError as error:
-        fault = error.errors()[0]
-        place = ".".join(map(str, fault["loc"])) or "config"
-        raise UserError(
-            f"{path}: {place}: found {str(fault['input'])[:80]!r}. {fault['msg']}."
-        ) from None
+        try:
+            return TypeAdapter(_ManifestFile).validate_json(file.read()).config
+        except ValidationError as error:
+            fault = error.errors()[0]
+            place = ".".join(map(str, fault["loc"])) or "config"
+            found = str(fault["input"])[:80]
+            message = f"{path}: {place}: found {found!r}. {fault['msg']}."
+            raise UserError(message) from None

@@ -160,12 +160,12 @@ class CausalLM:
                 if logits.device.type == "mps":  # which has no float64
                     logits = logits.cpu()
                 tokens = torch.tensor(ids, device=logits.device)[:, None]
-                blocks = zip(logits.split(_ROWS), tokens.split(_ROWS), strict=True)
-                totals = [
-                    (some.double() / temperature).log_softmax(-1).gather(1, drawn).sum()
-                    for some, drawn in blocks
-                ]
-            yield math.fsum(map(float, totals))
+                totals = []
+                for i in range(0, n, _ROWS):
+                    block = slice(i, i + _ROWS)
+                    logprobs = (logits[block].double() / temperature).log_softmax(-1)
+                    totals.append(float(logprobs.gather(1, tokens[block]).sum()))
+            yield math.fsum(totals)
 
     def padded(
         self, rows: Sequence[Sequence[int]]

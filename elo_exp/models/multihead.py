@@ -29,7 +29,6 @@ from elo_exp.records import UserError
 LowRank: TypeAlias = Mapping[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]
 
 _ATTENTION = {"full_attention", "sliding_attention"}
-_MAX_WINDOW = 64  # tokens: the check at load does not go beyond longer windows
 
 
 class Buffer(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -97,20 +96,17 @@ class MultiHead:
             module = getattr(self._layers[layer].mlp, projection)
             module.register_forward_hook(partial(self._add, (layer, projection)))
 
-    def caches(self, capacity: int) -> tuple[Cache, Cache]:
+    def caches(self, capacity: int) -> list[Cache]:
         """Return empty caches of the trunk and of the heads for this many tokens of a prompt."""
-        trunk, heads = (
-            Cache(layers=[Buffer(capacity) for _ in layers])
-            for layers in (self._trunk.layers, self._layers)
-        )
-        return trunk, heads
+        parts = self._trunk.layers, self._layers
+        return [Cache(layers=[Buffer(capacity) for _ in part]) for part in parts]
 
     def read(
         self,
         ids: torch.Tensor,
         mask: torch.Tensor,
         heads: torch.Tensor,
-        caches: tuple[Cache, Cache],
+        caches: Sequence[Cache],
         *,
         added: torch.Tensor | float = 0.0,
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -174,7 +170,7 @@ class MultiHead:
         The tokens are more than the attention's window; one of the two prompts is padded.
         """
         window = getattr(model.config.get_text_config(), "sliding_window", None) or 0
-        n = min(window, _MAX_WINDOW) + 8
+        n = min(window, 64) + 8  # no longer windows
         ids = torch.arange(n, device=self._device).repeat(2, 1)
         mask = torch.ones_like(ids)
         mask[1, :4] = 0
@@ -199,13 +195,12 @@ def geometry(model: Any, depth: int) -> Geometry:
     layers = getattr(model.get_decoder(), "layers", [None])
     kinds = getattr(model.config.get_text_config(), "layer_types", None) or []
     mlp = getattr(layers[-1], "mlp", None)
-    found = {name: getattr(mlp, name, None) for name in PROJECTIONS.values()}
     sizes = {
         name: (module.in_features, module.out_features)
-        for name, module in found.items()
-        if isinstance(module, torch.nn.Linear)
+        for name in PROJECTIONS.values()
+        if isinstance(module := getattr(mlp, name, None), torch.nn.Linear)
     }
-    if len(sizes) < len(found) or not set(kinds) <= _ATTENTION:
+    if len(sizes) < len(PROJECTIONS) or not set(kinds) <= _ATTENTION:
         raise _unsuitable(model)
     if not depth < len(layers):
         raise UserError(

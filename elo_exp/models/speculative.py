@@ -31,8 +31,10 @@ from elo_exp.models.generation import token_at
 from elo_exp.models.multihead import MultiHead
 
 GAMMA = 4  # drafts of the original's rounds, which `n_rounds` counts
-BY_TOKEN = ("entropy_nats", "margin", "stability_radius", "plurality_lead")
-BY_REJECTION = ("rejected_at", "suppression_score", "validity_radius")
+DIAGNOSTICS = (
+    "entropy_nats", "margin", "stability_radius", "plurality_lead",  # by token
+    "rejected_at", "suppression_score", "validity_radius",  # by rejected draft
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +74,7 @@ class Decoded:
     ended: bool = False
     accepted: list[bool] = field(default_factory=list)
     diagnostics: dict[str, list[float]] = field(
-        default_factory=lambda: {name: [] for name in (*BY_TOKEN, *BY_REJECTION)}
+        default_factory=lambda: {name: [] for name in DIAGNOSTICS}
     )
     witness: torch.Tensor = field(init=False)
 

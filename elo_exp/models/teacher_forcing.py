@@ -69,7 +69,7 @@ def recorded_ids(response: Response, policy: str, tokenizer: str) -> list[int]:
     """Return the tokens of an answer. Raises UserError for none, or those of another tokenizer."""
     recorded = response.diagnostics
     answer = f"{policy}: the answer of {response.entrant_id} to {response.prompt_id}"
-    if "token_ids" not in recorded or "tokenizer" not in recorded:
+    if not {"token_ids", "tokenizer"} <= recorded.keys():
         raise UserError(
             f"{answer} has no recorded token_ids. Expected an answer made with "
             f"entrant.{response.entrant_id}.logprobs=true: tokenising the text again does not "

@@ -9,7 +9,6 @@ import dataclasses
 import json
 import logging
 import math
-import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ def build(checkpoint: Checkpoint, cache_dir: Path) -> Checkpoint:
     if not name.startswith(PREFIX):
         return checkpoint
     seed = name.removeprefix(PREFIX)
-    if not re.fullmatch("[0-9]+", seed):
+    if not seed.isdecimal():
         raise UserError(
             f"model: found {name!r}. Expected {PREFIX} and a whole number, its seed."
         )
