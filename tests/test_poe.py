@@ -184,14 +184,6 @@ def test_the_second_token_is_distributed_as_by_enumeration(heads, wholes, how):
     assert stats.chisquare(counts, expected * n / expected.sum()).pvalue > 1e-3
 
 
-def test_a_greedy_head_answers_as_the_librarys_generate(heads, wholes):
-    greedy = replace(GREEDY, decode="draft", end_ids=[0])
-    for row, drafter, answer in zip(
-        ROWS, DRAFTERS, decoded(heads, greedy), strict=True
-    ):
-        assert answer.tokens == generated(wholes[drafter], row, N_TOKENS)
-
-
 def test_equal_heads_reject_nothing(model):
     plain = MultiHead(model, depth=DEPTH, updates=[{}] * N_HEADS)
     for sampling in (SAMPLING, GREEDY):

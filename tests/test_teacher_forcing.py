@@ -200,14 +200,6 @@ def test_defect_3_the_end_token_is_scored_only_where_the_model_generated_it(
     assert all(shorter[name] > total for name, total in found.items())
 
 
-def test_defect_4_the_temperature_is_applied_to_the_logits_that_are_scored(cache):
-    cool, warm = (policy(cache, temperature=t) for t in (0.5, 1.0))
-    drawn = answers(cool)
-    by_cool, by_warm = forced(cool, drawn), forced(warm, drawn)
-    assert by_cool == pytest.approx(recorded(drawn), abs=ROUNDING)
-    assert all(abs(by_cool[name] - by_warm[name]) > 10 * ROUNDING for name in drawn)
-
-
 def test_defect_4_a_clone_loaded_anew_agrees_to_the_last_bit(policies, responses):
     found = forced(policies["base"], responses)
     models.release()
