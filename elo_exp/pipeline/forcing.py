@@ -55,12 +55,11 @@ def as_policies(entrants: Mapping[str, Entrant]) -> dict[str, Policy]:
                 "temperature and top_p=1.0; or leave it out."
             )
         policies[name] = entrant
-    first, *_ = policies
-    limit = policies[first].max_answer_tokens
-    for name, policy in policies.items():
-        if policy.max_answer_tokens != limit:
+        first = next(iter(policies))
+        limit = policies[first].max_answer_tokens
+        if entrant.max_answer_tokens != limit:
             raise UserError(
-                f"entrant.{name}: cuts its answers at {policy.max_answer_tokens} tokens, "
+                f"entrant.{name}: cuts its answers at {entrant.max_answer_tokens} tokens, "
                 f"{first} at {limit}. Expected one max_new_tokens for all: an answer that "
                 "is cut elsewhere is another answer."
             )
