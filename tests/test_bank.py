@@ -122,8 +122,3 @@ def test_the_pilot_subset_is_the_one_specified(shipped):
     selected = bank.select(shipped, PILOT, seed=PILOT_SEED)
     assert selected == [p for p in shipped if p.prompt_id in expected]
     assert len(selected) == 50
-
-
-@pytest.mark.parametrize("strata", [None, {}])
-def test_without_strata_the_whole_bank_is_taken(shipped, strata):
-    assert bank.select(shipped, strata, seed=0) == shipped
