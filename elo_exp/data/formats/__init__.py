@@ -107,7 +107,7 @@ def recognise(path: Path, name: str | None = None) -> Format:
     if name is not None:
         one_of("battles_format", name, [one.name for one in formats()])
     shape, keys = tables.shape(path), tables.keys(path)
-    others = []
+    others: dict[tuple[str, ...], tuple[float, str]] = {}
     for one in formats():
         if name not in (None, one.name):
             continue
@@ -121,8 +121,9 @@ def recognise(path: Path, name: str | None = None) -> Format:
         if not wrong:
             return one
         share = len(keys & set(one.required)) / len(one.required)
-        others.append((share, f" Not {one.name}: it {', '.join(wrong)}."))
-    nearest = "".join(line for share, line in sorted(others)[:-3:-1] if share)
+        lacking = f" Not {one.name}: it {', '.join(wrong)}."
+        others.setdefault(tuple(one.required), (share, lacking))
+    nearest = "".join(line for share, line in sorted(others.values())[:-3:-1] if share)
     found = ", ".join(sorted(map(repr, keys))[:_MAX_KEYS]) or "nothing"
     raise UserError(
         f"{path}: is none of the formats that are read.{nearest} The file ({shape}) has {found}. "
