@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import ndtri, stdtr
 
 from elo_exp import files
-from elo_exp.analysis.comparisons import holm
+from elo_exp.analysis.comparisons import ALPHA, holm
 from elo_exp.arrays import Array, known
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Record, fingerprint
@@ -65,7 +65,7 @@ class Result(Record):
     """The decision on one probe.
 
     n          prompts with a contrast
-    low, high  of the 90 % interval (of 1 - 2 alpha) of the mean contrast, within what it can be
+    low, high  of the 90 % interval of the mean contrast, within what it can be
     p_value    that there is a bias, or that the bound is passed; adjusted for all probes (Holm)
     verdict    ok, biased, cannot tell, reported
     need       prompts that decide with 80 % power; None where decided or too close to the bound
@@ -83,12 +83,10 @@ class Result(Record):
     need: int | None = None
 
 
-def decide(
-    contrasts: Sequence[Contrasts], delta: float, alpha: float = 0.05
-) -> list[Result]:
+def decide(contrasts: Sequence[Contrasts], delta: float) -> list[Result]:
     """Decide on every probe of an audit whether the judge is ok, biased, or nobody can tell.
 
-    ok      the interval lies within the bound: two one-sided tests, alpha each (Schuirmann 1987)
+    ok      the interval lies within the bound: two one-sided tests at 5 % (Schuirmann 1987)
     biased  significant after Holm over all probes, and the estimate is at the bound or beyond it
 
     delta  the margin of a bias, in which the distance to other bounds is measured, too
@@ -97,7 +95,7 @@ def decide(
     adjusted = holm(np.array([_p_value(some) for some in tested]))
     n_tests = int(np.isfinite(adjusted).sum())
     return [
-        _result(some, p_value, n_tests, delta, alpha)
+        _result(some, p_value, n_tests, delta)
         for some, p_value in zip(tested, adjusted.tolist(), strict=True)
     ]
 
@@ -121,9 +119,7 @@ def _std_error(values: Array, n_pseudo: int) -> tuple[float, float]:
     return math.sqrt(squares / (n - 1) / n), n - 1.0
 
 
-def _result(
-    contrasts: Contrasts, p_value: float, n_tests: int, delta: float, alpha: float
-) -> Result:
+def _result(contrasts: Contrasts, p_value: float, n_tests: int, delta: float) -> Result:
     is_reported = contrasts.kind == "reported"
     result = Result(
         probe=contrasts.probe,
@@ -136,7 +132,7 @@ def _result(
         return result
     mean = float(contrasts.values.mean())
     error, df = _std_error(contrasts.values, _PSEUDO_PROMPTS)
-    half = float(t_quantile(df, level=1 - 2 * alpha)) * error
+    half = float(t_quantile(df, level=1 - 2 * ALPHA)) * error
     low = max(mean - half, 0.0 if contrasts.kind in ("share", "floor") else -1.0)
     high = min(mean + half, 1.0)
     result = replace(result, estimate=mean, low=low, high=high, p_value=known(p_value))
@@ -144,14 +140,12 @@ def _result(
         return result
     if max(contrasts.excess(low), contrasts.excess(high)) < 0:
         return replace(result, verdict="ok")
-    if p_value < alpha and contrasts.excess(mean) >= 0:
+    if p_value < ALPHA and contrasts.excess(mean) >= 0:
         return replace(result, verdict="biased")
-    return replace(result, need=_prompts_needed(contrasts, n_tests, delta, alpha))
+    return replace(result, need=_prompts_needed(contrasts, n_tests, delta))
 
 
-def _prompts_needed(
-    contrasts: Contrasts, n_tests: int, delta: float, alpha: float
-) -> int | None:
+def _prompts_needed(contrasts: Contrasts, n_tests: int, delta: float) -> int | None:
     excess, sd = (
         contrasts.excess(contrasts.values.mean()),
         float(contrasts.values.std()),
@@ -161,9 +155,9 @@ def _prompts_needed(
         return None
     if excess < 0:
         margin = unit if contrasts.is_bias else -excess
-        need = prompts_for_ok(sd, margin, alpha, two_sided=contrasts.is_bias)
+        need = prompts_for_ok(sd, margin, two_sided=contrasts.is_bias)
     else:
-        z = _z_found(n_tests, alpha, two_sided=contrasts.is_bias)
+        z = _z_found(n_tests, two_sided=contrasts.is_bias)
         need = _prompts(z, sd, contrasts.distance)
     return need if need > len(contrasts.values) else None
 
@@ -171,25 +165,23 @@ def _prompts_needed(
 # Power, by the normal distribution
 
 
-def smallest_effect(n: int, sd: float, n_tests: int, alpha: float = 0.05) -> float:
+def smallest_effect(n: int, sd: float, n_tests: int) -> float:
     """Return the bias that `decide` finds among so many probes with 80 % power.
 
     sd  of the contrasts over prompts
     """
-    return _z_found(n_tests, alpha) * sd / math.sqrt(n)
+    return _z_found(n_tests) * sd / math.sqrt(n)
 
 
-def prompts_for_ok(
-    sd: float, margin: float, alpha: float = 0.05, *, two_sided: bool = True
-) -> int:
+def prompts_for_ok(sd: float, margin: float, *, two_sided: bool = True) -> int:
     """Return how many prompts call a judge without any bias ok with 80 % power."""
-    z = ndtri(1 - alpha) + ndtri(0.9 if two_sided else 0.8)
+    z = ndtri(1 - ALPHA) + ndtri(0.9 if two_sided else 0.8)
     return _prompts(float(z), sd, margin)
 
 
-def _z_found(n_tests: int, alpha: float, *, two_sided: bool = True) -> float:
+def _z_found(n_tests: int, *, two_sided: bool = True) -> float:
     """Standard errors of an effect that is significant in 80 % of audits, at Holm's first step."""
-    return float(ndtri(1 - alpha / n_tests / (1 + two_sided)) + ndtri(0.8))
+    return float(ndtri(1 - ALPHA / n_tests / (1 + two_sided)) + ndtri(0.8))
 
 
 def _prompts(z: float, sd: float, distance: float) -> int:

@@ -47,7 +47,6 @@ _RANKED = {"answer": 3, "hedge": 2, "abstain": 3}  # levels, by expected behavio
 class AuditSettings:
     n_prompts: Count | None
     delta: Positive
-    alpha: Positive
     retest_share: Share
     seed: Integer
     paraphrases: dict[str, list[str]] | None
@@ -92,7 +91,7 @@ class AuditJudge:
             )
             for rubric in self.rubric.values()
         }
-        table = audit_report.plan_text(found, self.audit.alpha)
+        table = audit_report.plan_text(found)
         return f"{pipeline.plan_table(plan)}\n{table}"
 
     def run(self, context: Context) -> Report:
@@ -268,7 +267,7 @@ class AuditJudge:
             asked.append(replace(one, judgment=judgments[-1]))
         found = measures(asked, settings.delta, self._paraphrases(rubric))
         contrasts = [measure.contrasts() for measure in found]
-        results = audit.decide(contrasts, settings.delta, settings.alpha)
+        results = audit.decide(contrasts, settings.delta)
         results.sort(key=lambda result: _WORST_FIRST.index(result.verdict))
         keys = {query.key for one in asked for query in one.queries}
         return Audited(

@@ -45,7 +45,7 @@ def page(
     )
 
 
-def plan_text(measured: Mapping[str, Sequence[Measure]], alpha: float) -> str:
+def plan_text(measured: Mapping[str, Sequence[Measure]]) -> str:
     """Return what each probe can find, and whether it can be called ok.
 
     measured  by dimension, of a simulated judge
@@ -56,12 +56,12 @@ def plan_text(measured: Mapping[str, Sequence[Measure]], alpha: float) -> str:
         for measure in decided:
             values, is_bias = measure.contrasts().values, measure.kind == "bias"
             n, sd = len(values), float(values.std())
-            effect = smallest_effect(n, sd, len(decided), alpha)
+            effect = smallest_effect(n, sd, len(decided))
             # A judge without a fault varies in biases alone.
             margin = abs(
                 measure.bound - (measure.kind == "floor" and measure.bound > 0)
             )
-            need = prompts_for_ok(sd * is_bias, margin, alpha, two_sided=is_bias)
+            need = prompts_for_ok(sd * is_bias, margin, two_sided=is_bias)
             reach = "yes" if need <= n else f"from {need:,}"
             cells.append([dimension, measure.name, f"{n:,}", f"{effect:.2f}", reach])
     head = ["dimension", "probe", "prompts", "finds", "ok in reach"]
