@@ -134,36 +134,28 @@ def doubled(some: Battles) -> Battles:
 
 
 def renamed(some: Battles) -> Battles:
-    names = [
-        name if name == PLACED else f"{99 - int(name[1:])}" for name in some.models
-    ]
-    order = np.argsort(names)
-    place = np.argsort(order).astype(np.int32)
-    return replace(
-        some,
-        models=tuple(names[i] for i in order),
-        model_a=place[some.model_a],
-        model_b=place[some.model_b],
+    new = {m: m if m == PLACED else f"{99 - int(m[1:])}" for m in some.models}
+    return Battles.from_rows(
+        [
+            replace(row, model_a=new[row.model_a], model_b=new[row.model_b])
+            for row in some.rows()
+        ]
     )
 
 
 def swapped(some: Battles) -> Battles:
     """Every second battle told from the other side, but for those of placed models."""
-    is_turned = np.arange(len(some)) % 2 == 1
-    is_turned &= np.array(some.models)[some.model_a] != PLACED
-    other = np.array([1, 0, 2, 3, -1], dtype=np.int8)  # of a code; none stays none
-
-    def turned(here: Array, there: Array) -> Array:
-        return np.where(is_turned, there, here)
-
-    return replace(
-        some,
-        model_a=turned(some.model_a, some.model_b),
-        model_b=turned(some.model_b, some.model_a),
-        winner=turned(some.winner, other[some.winner]),
-        verdict_ab=turned(some.verdict_ab, other[some.verdict_ba]),
-        verdict_ba=turned(some.verdict_ba, other[some.verdict_ab]),
-    )
+    other = {"model_a": "model_b", "model_b": "model_a"}
+    rows = some.rows()
+    for i, row in enumerate(rows):
+        if i % 2 and row.model_a != PLACED:
+            winner, ab, ba = (
+                other.get(str(word), word)
+                for word in (row.winner, row.verdict_ba, row.verdict_ab)
+            )
+            told = {"winner": winner, "verdict_ab": ab, "verdict_ba": ba}
+            rows[i] = replace(row, model_a=row.model_b, model_b=row.model_a, **told)
+    return Battles.from_rows(rows)
 
 
 @pytest.mark.parametrize("change", [doubled, renamed, swapped])

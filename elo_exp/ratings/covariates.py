@@ -71,9 +71,27 @@ class CovariateFit:
         covariance = np.full((n_parameters, n_parameters), np.nan)
         parts = None
         if kept := _identified(played, x):
-            own = np.append(np.arange(m), m + np.array(kept))
-            found, error, parts, largest = _fit(played, x[:, kept])
-            if largest < _LARGEST_GAP - 1.0:
+            own, x = np.append(np.arange(m), m + np.array(kept)), x[:, kept]
+            ones, level = np.ones(len(x)), mean_zero(m, len(own))
+            of_columns = np.broadcast_to(np.arange(m, len(own)), x.shape)
+            place = np.column_stack([played.first, played.second, of_columns])
+            entry = np.column_stack([ones, -ones, x])
+            found, information, _ = logistic(
+                place,
+                entry,
+                ones,
+                played.score,
+                level,
+                np.zeros(len(own)),
+                largest=_LARGEST_GAP,
+            )
+            gap = (entry * found[place]).sum(axis=1)
+            if np.abs(gap).max() < _LARGEST_GAP - 1.0:
+                residual = played.score - special.expit(gap)
+                by_cluster = played.by_cluster(residual, *(x.T * residual))
+                inverse = np.linalg.inv(information) - level
+                parts = (by_cluster @ inverse)[:, :m]
+                error = sandwich(inverse, by_cluster, m)
                 parameters[own], covariance[np.ix_(own, own)] = found, error
         return cls(
             rated=rated,
@@ -143,28 +161,3 @@ def _identified(played: Games, x: Array) -> list[int]:
             kept.append(k)
             left = left - np.outer(left[k], left[k]) / left[k, k]
     return kept
-
-
-def _fit(played: Games, x: Array) -> tuple[Array, Array, Array, float]:
-    """Return the parameters (m + k,), their covariance, each cluster's part in the abilities, and
-    the largest log-odds of a game."""
-    (n, k), m = x.shape, played.n_models
-    ones, level = np.ones(n), mean_zero(m, m + k)
-    of_columns = np.broadcast_to(np.arange(m, m + k), (n, k))
-    place = np.column_stack([played.first, played.second, of_columns])
-    entry = np.column_stack([ones, -ones, x])
-    found, information, _ = logistic(
-        place,
-        entry,
-        ones,
-        played.score,
-        level,
-        np.zeros(m + k),
-        largest=_LARGEST_GAP,
-    )
-    gap = (entry * found[place]).sum(axis=1)
-    residual = played.score - special.expit(gap)
-    by_cluster = played.by_cluster(residual, *(x.T * residual))
-    bread = np.linalg.inv(information) - level
-    parts = (by_cluster @ bread)[:, :m]
-    return found, sandwich(bread, by_cluster, m), parts, float(np.abs(gap).max())

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -90,15 +91,15 @@ class Leaderboard:
     def ratings(self) -> tuple[Rating, ...]:
         """The rows, best first; models without a rating come last. Equal ones go by name."""
         m = len(self.models)
-        nothing = np.full(m, np.nan)
-        numbers, counts = {}, {}
-        for name in ("std_error", "ci_low", "ci_high", "ordering_error", "p_best"):
+        numbers = ("std_error", "ci_low", "ci_high", "ordering_error", "p_best")
+        counts = ("rank_low", "rank_high", "n_prompts")
+        columns: dict[str, Any] = {}
+        for name in (*numbers, *counts):
             column = getattr(self, name)
-            numbers[name] = nothing if column is None else column
-        for name in ("rank_low", "rank_high", "n_prompts"):
-            column = getattr(self, name)
-            known = nothing if column is None else column
-            counts[name] = [None if math.isnan(n) else int(n) for n in known.tolist()]
+            columns[name] = np.full(m, np.nan) if column is None else column
+        for name in counts:
+            known = columns[name].tolist()
+            columns[name] = [None if math.isnan(n) else int(n) for n in known]
         rows = records(
             Rating,
             model=self.models,
@@ -106,8 +107,7 @@ class Leaderboard:
             rank=[rank or None for rank in self.ranks().tolist()],
             n_battles=np.zeros(m, int) if self.n_battles is None else self.n_battles,
             flag=[self.flags.get(i) for i in range(m)],
-            **numbers,
-            **counts,
+            **columns,
         )
         return tuple(sorted(rows, key=lambda row: (row.rank or m + 1, row.model)))
 
