@@ -209,17 +209,13 @@ def test_two_models_are_placed_by_one_fit_as_by_two() -> None:
     one = drawn()
     rows = [replace(row, model_a="second") for row in drawn(seed=2).judged.rows()]
     other = Battles.from_rows(rows)
-    alone = [
-        fit(one.votes, one.calibrating, judged, [name])
-        for judged, name in ((one.judged, PLACED), (other, "second"))
-    ]
-    judged = one.judged.concatenate(other)
-    both = fit(one.votes, one.calibrating, judged, [PLACED, "second"])
-    for found, name in zip(alone, (PLACED, "second"), strict=True):
-        assert estimate(both, name)[0] == pytest.approx(
-            estimate(found, name)[0], abs=25
-        )
-    assert set(both.design_effects) == {"votes", "calibration", PLACED, "second"}
+    judged = {PLACED: one.judged, "second": other}
+    together = one.judged.concatenate(other)
+    both = fit(one.votes, one.calibrating, together, list(judged))
+    for name, own in judged.items():
+        alone, _ = estimate(fit(one.votes, one.calibrating, own, [name]), name)
+        assert estimate(both, name)[0] == pytest.approx(alone, abs=25)
+    assert set(both.design_effects) == {"votes", "calibration", *judged}
 
 
 def test_a_verdict_in_one_order_counts_for_that_order() -> None:
@@ -305,14 +301,13 @@ def test_ranks_and_intervals_by_hand() -> None:
     assert (row.rank_low, row.rank_high, row.p_best) == (5, 5, 0.0)
     assert (board.row("a").rank_low, board.row("a").rank_high) == (1, 2)
     assert board.row("a").p_best == pytest.approx(0.5, abs=0.02)
-    pinned = leaderboard(
-        found, count, level=1000.0, baseline="a", unrated={4: "winless"}
-    )
+    gone = {4: "winless"}
+    pinned = leaderboard(found, count, level=1000.0, baseline="a", unrated=gone)
     assert (pinned.row("a").rating, pinned.row("a").std_error) == (1000.0, 0.0)
     assert pinned.row("b").std_error == pytest.approx(math.sqrt(2.0))
-    gone = pinned.row(PLACED)
-    assert (gone.rating, gone.rank_high, gone.p_best) == (None, None, None)
-    assert gone.flag == "winless"
+    row = pinned.row(PLACED)
+    assert (row.rating, row.rank_high, row.p_best) == (None, None, None)
+    assert row.flag == "winless"
 
 
 # Known truth
