@@ -119,7 +119,6 @@ PLANS = {
     "mode=pilot": "plan: judge claude-sonnet",
     "mode=headline judge=opus": "plan: judge claude-opus",
     "experiment=oracle": "oracle: simulated policies are analysed; no call is made",
-    "experiment=oracle entrant=[tiny_base,tiny_clone]": "oracle: its slices of them",
     "experiment=arena": "  preference    593    1,186 ",
     "experiment=arena arena=file entrant=[recorded]": "plan: to count calls, tokens and dollars it needs "
     "entrant.recorded.path=VALUE",
@@ -127,7 +126,6 @@ PLANS = {
     "experiment=compare": "To run it, set runs=VALUE",
     "experiment=dashboard": "To run it, set runs=VALUE",
     "experiment=store": "plan: it makes no judge calls and costs nothing.",
-    "-m experiment=rate battles=a.csv,b.csv": "plan: it makes no judge calls and costs nothing.",
 }
 
 

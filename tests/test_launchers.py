@@ -26,7 +26,7 @@ from tests.commands import QUICK, Ran, attempt, run, start
 from tests.data import BANK
 from tests.stores import rows
 
-JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=4")
+JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 SUBMITIT = ("hydra/launcher=submitit_local",)
 N_PROMPTS = 6
 N_QUERIES = 2 * N_PROMPTS  # one pair of entrants on one rubric, in both orders

@@ -12,6 +12,7 @@ from elo_exp import HOME
 from tests.commands import run
 
 NOTEBOOKS = sorted((HOME / "notebooks").glob("*.ipynb"))
+SETTINGS = {"judge_audit": "judge.position_effect=0.2", "arena": "experiment=arena"}
 OF_THE_DEMO = ("leaderboard", "order_sensitivity")  # one run serves both
 _MAX_PICTURE = 100_000  # bytes
 
@@ -45,6 +46,10 @@ def test_a_notebook_shows_what_is_committed(
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
     if path.stem in OF_THE_DEMO:
         monkeypatch.setenv("ELO_EXP_RUN", str(demo))
+    if given := SETTINGS.get(path.stem):
+        ran = run("tracker=local", given, folder=tmp_path / "run")
+        monkeypatch.setenv("ELO_EXP_RUN", str(ran.run_dir))
+        assert f'demo("{given}")' in path.read_text(encoding="utf-8").replace("\\", "")
     committed = nbformat.read(path, 4)
     anew = nbformat.read(path, 4)
     resources = {"metadata": {"path": str(tmp_path)}}
