@@ -191,11 +191,6 @@ def test_what_you_choose_wins_over_the_mode_wherever_you_say_it(in_this_order: i
     assert given("judging.budget_usd=3", "mode=headline").judging.budget_usd == 3
 
 
-def test_the_run_folder_is_named_after_the_mode_or_the_experiment():
-    assert composed("mode=pilot").name == "pilot"
-    assert composed("experiment=arena", "mode=pilot").name == "arena"
-
-
 def test_recorded_dir_answers_for_entrants_that_cannot_run_here(tmp_path: Path):
     """The rows of the four models keep their names; who made them elsewhere rates them here."""
     for name in MODELS:

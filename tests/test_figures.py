@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -162,6 +162,7 @@ def lines(ax: Axes) -> Iterator[tuple[list[float], list[float]]]:
         )
 
 
+@settings(max_examples=25)
 @given(st.lists(st.tuples(NUMBER, NUMBER, NUMBER), min_size=1, max_size=5))
 def test_law_intervals_are_those_of_the_rows(numbers: list[tuple[Any, Any, Any]]):
     ax = Figure().subplots()

@@ -145,6 +145,7 @@ def is_finished(job: Path) -> bool:
         "bank.jsonl",
         "asked/responses/responses_probe_hedged.jsonl",
         "asked/verdicts/factuality.jsonl",
+        "asked/verdicts/more.jsonl",
         "factuality.md",
         "judge_system.md",
         "pairwise.md",
@@ -152,18 +153,15 @@ def is_finished(job: Path) -> bool:
     ],
 )
 def test_a_change_of_any_file_that_a_job_reads_is_noticed(on_file: Path, changed: str):
+    """Also of a file that is new in a folder of verdicts."""
     file = Path(changed)
-    before = file.read_bytes()
+    before = file.read_bytes() if file.exists() else None
     assert is_finished(on_file)
-    file.write_bytes(before + b"\n")
+    file.write_bytes((before or b"") + b"\n")
     assert not is_finished(on_file)
-    file.write_bytes(before)
-
-
-def test_a_file_that_is_new_in_a_folder_of_verdicts_is_noticed(on_file: Path):
-    more = shutil.copy("asked/verdicts/factuality.jsonl", "asked/verdicts/more.jsonl")
-    assert not is_finished(on_file)
-    Path(more).unlink()
+    file.unlink()
+    if before is not None:
+        file.write_bytes(before)
 
 
 def test_weights_that_have_changed_are_noticed(on_file: Path, tmp_path: Path):
