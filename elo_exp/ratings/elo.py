@@ -285,7 +285,8 @@ def play(
     """Log-odds (l, m, k) from zero after the matches in each lane's order (l, t), for every K.
 
     The state has one row of K values for each model of each lane. A row moves as one opaque item:
-    half the cost of moving its K numbers one by one.
+    half the cost of moving its K numbers one by one. Plain numbers and named arguments in the calls
+    would make a step a quarter slower.
     """
     (n_lanes, n_steps), n_ks = orders.shape, len(ks)
     state = np.zeros((n_lanes * n_models, n_ks))
@@ -293,7 +294,7 @@ def play(
     both = np.empty((2, n_lanes, n_ks))
     first, second = both
     both_rows = both.view(rows.dtype).ravel()
-    gain = np.empty_like(first)
+    gain, ones = np.empty_like(first), np.ones_like(first)
     step = np.tile(np.array(ks, dtype=float) / POINTS, (n_lanes, 1))
     base = n_models * np.arange(n_lanes)
     lost_share = 1.0 - kinds.score
@@ -303,15 +304,15 @@ def play(
         index = np.stack([kinds.first.take(block), kinds.second.take(block)], axis=1)
         index += base
         for kind, sides in zip(block, index.reshape(-1, 2 * n_lanes), strict=True):
-            rows.take(sides, out=both_rows, mode="clip")
-            np.subtract(first, second, out=gain)
-            np.exp(gain, out=gain)
-            np.add(gain, 1.0, out=gain)
-            np.divide(step, gain, out=gain)  # K (1 - E_first), the gain of a win
+            rows.take(sides, None, both_rows, "clip")
+            np.subtract(first, second, gain)
+            np.exp(gain, gain)
+            gain += ones
+            np.divide(step, gain, gain)  # K (1 - E_first), the gain of a win
             if not all_won:
                 gain -= step * lost_share[kind][:, None]
-            np.add(first, gain, out=first)
-            np.subtract(second, gain, out=second)
-            rows.put(sides, both_rows, mode="clip")
+            first += gain
+            second -= gain
+            rows.put(sides, both_rows, "clip")
         advance(n_lanes * len(block) / n_steps)
     return state.reshape(n_lanes, n_models, n_ks)
