@@ -37,15 +37,16 @@ def utc_now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write a file whole or not at all: a temporary file beside it, then a rename."""
+def write_whole(path: Path, content: bytes | Iterable[str]) -> Path:
+    """Write bytes or text, also in blocks, whole or not at all: a temporary file, then a rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = _encoded(content) if isinstance(content, str) else content
+    blocks = [content] if isinstance(content, str | bytes) else content
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            for block in blocks:
+                file.write(_encoded(block) if isinstance(block, str) else block)
         temporary.chmod(0o644)
         temporary.replace(path)
     except BaseException:

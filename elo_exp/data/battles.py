@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -189,8 +190,8 @@ class Battles:
         named = np.where(self.question < len(self.questions), self.question, -1)
         columns["question_id"] = self.questions, named
         columns["equal_answers"] = (False, True), self.equal_answers.view("i1")
-        shares, share = np.unique(self.score, return_inverse=True)
-        if np.isfinite(shares).any():
+        if np.isfinite(self.score).any():
+            shares, share = np.unique(self.score, return_inverse=True)
             columns["score"] = tuple(map(known, shares.tolist())), share
         return {name: columns[name] for name in Battle.__slots__ if name in columns}
 
@@ -206,20 +207,18 @@ class Battles:
 
     def jsonl(self) -> Iterator[str]:
         """Yield the text of battles.jsonl in blocks; each name is encoded once."""
-        pieces = []
+        encode = json.JSONEncoder(ensure_ascii=False).encode
+        pieces, before = [], "{"
         for name, (names, codes) in self._columns().items():
-            encoded = [
-                json.dumps(value, ensure_ascii=False) for value in (*names, None)
-            ]
-            texts = np.array([f'"{name}": {text}' for text in encoded], dtype=object)
-            pieces.append((texts, codes))
+            encoded = [f'{before}"{name}": {encode(value)}' for value in (*names, None)]
+            pieces.append((np.array(encoded, dtype=object), codes))
+            before = ", "
         for start in range(0, len(self), _BLOCK):
             block = [
                 texts[codes[start : start + _BLOCK]].tolist() for texts, codes in pieces
             ]
-            yield "".join(
-                "{" + ", ".join(row) + "}\n" for row in zip(*block, strict=True)
-            )
+            rows = zip(*block, repeat("}\n"), strict=False)
+            yield "".join(chain.from_iterable(rows))
 
 
 def _interned(values: Sequence[Any]) -> tuple[tuple[Any, ...], Codes]:

@@ -41,9 +41,7 @@ def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
         ),
         write_whole(
             run_dir / "battles.jsonl",
-            "".join(
-                line for some in standings.battles.values() for line in some.jsonl()
-            ),
+            (block for some in standings.battles.values() for block in some.jsonl()),
         ),
         ratings,
     ]

@@ -58,7 +58,7 @@ def write(
 
 def _write_battles(run_dir: Path, battles: Battles, kind: str) -> Path:
     if kind == "jsonl":
-        return write_whole(run_dir / "battles.jsonl", "".join(battles.jsonl()))
+        return write_whole(run_dir / "battles.jsonl", battles.jsonl())
     from pyarrow import Table, parquet
 
     data = io.BytesIO()
