@@ -128,15 +128,17 @@ def cycles(battles: Battles, *, dimension: str) -> dict[str, Any]:
     ends = np.append(prompt * m + first, prompt * m + second)
     node, at = np.unique(ends, return_inverse=True)  # a model on a prompt
     a, b = at[: len(pairs)], at[len(pairs) :]
+    met_two = np.bincount(at) > 1  # else in no triple
+    inner = met_two[a] & met_two[b]
+    a, b, lead = a[inner], b[inner], lead[inner]
     met = _links(np.append(a, b), np.append(b, a), len(node))
     won = _links(
         np.append(a[lead > 0], b[lead < 0]),
         np.append(b[lead > 0], a[lead < 0]),
         len(node),
     )
-    _, of_node = np.unique(node // m, return_inverse=True)
-    triples = np.bincount(of_node, (met @ met).multiply(met).sum(axis=1)) / 6
-    circles = np.bincount(of_node, (won @ won).multiply(won.T).sum(axis=1)) / 3
+    triples = np.bincount(node // m, (met @ met).multiply(met).sum(axis=1)) / 6
+    circles = np.bincount(node // m, (won @ won).multiply(won.T).sum(axis=1)) / 3
     n_prompts, n_cyclic = int((triples > 0.5).sum()), int((circles > 0.5).sum())
     return {
         "dimension": dimension,
