@@ -303,14 +303,14 @@ def play(
         block = np.ascontiguousarray(orders[:, start : start + _STEPS].T, dtype=np.intp)
         index = np.stack([kinds.first.take(block), kinds.second.take(block)], axis=1)
         index += base
-        for kind, sides in zip(block, index.reshape(-1, 2 * n_lanes), strict=True):
+        for t, sides in enumerate(index.reshape(-1, 2 * n_lanes)):
             rows.take(sides, None, both_rows, "clip")
             np.subtract(first, second, gain)
             np.exp(gain, gain)
             gain += ones
             np.divide(step, gain, gain)  # K (1 - E_first), the gain of a win
             if not all_won:
-                gain -= step * lost_share[kind][:, None]
+                gain -= step * lost_share[block[t], None]
             first += gain
             second -= gain
             rows.put(sides, both_rows, "clip")
