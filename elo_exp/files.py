@@ -73,17 +73,11 @@ def write_json(path: Path, value: object) -> Path:
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     """Write one JSON object a line; compressed if the name ends in .gz."""
-    text = jsonl(rows)
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode  # one for all
+    text = "".join(encode(row) + "\n" for row in rows)
     return write_whole(
         path, gzip.compress(_encoded(text), mtime=0) if path.suffix == ".gz" else text
     )
-
-
-def jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
-    encode = json.JSONEncoder(
-        ensure_ascii=False, allow_nan=False
-    ).encode  # json.dumps makes one for every row
-    return "".join(encode(row) + "\n" for row in rows)
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:

@@ -158,8 +158,7 @@ class Rate:
             )
             for path, chosen in self._files.items()
         ]
-        first, *others = [file.battles for file in files]
-        rated = functools.reduce(Battles.concatenate, others, first)
+        rated = functools.reduce(Battles.concatenate, [file.battles for file in files])
         if self.arena is not None:
             arena = arenas.read(self.arena, with_style=needs_style(self.rating))
             anchors = placement.anchors(arena, self.arena.min_battles)
