@@ -231,6 +231,15 @@ def test_an_update_that_does_not_fit_the_model_is_refused(tmp_path, state, messa
     assert str(refusal.value).startswith(f"{path}: {message}")
 
 
+@pytest.mark.parametrize("name", ["a.pt", "a.bin", "a.safetensors"])
+def test_a_truncated_file_is_refused(tmp_path, name):
+    path = save(tmp_path / name, pair())
+    path.write_bytes(path.read_bytes()[:-200])
+    message = rf"{name}: cannot be read \(.*\). Expected a state dict"
+    with pytest.raises(UserError, match=message):
+        read(path)
+
+
 def test_a_file_that_would_run_code_is_refused_and_runs_none(tmp_path):
     mark = tmp_path / "ran"
     path = save(tmp_path / "a.pt", {**pair(), "extra": Touch(mark)})

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import multiprocessing
+import os
+import signal
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
@@ -23,6 +27,7 @@ from elo_exp.store.store import Store
 from tests.commands import Ran, attempt_program, run
 from tests.data import BANK, shipped
 from tests.hub_server import Hub, serving
+from tests.stores import rows
 from tests.tiny_models import tiny_adapter, tiny_model
 
 PROMPTS = bank.load(BANK)[:5]
@@ -256,8 +261,7 @@ def place(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     }.items():
         text = YAML.format(name=name, differs=differs)
         (place / "mine" / "entrant" / f"{name}.yaml").write_text(text)
-    rows = [prompt.to_dict() for prompt in bank.load(BANK)[:N_PROMPTS]]
-    write_jsonl(place / "bank.jsonl", rows)
+    write_jsonl(place / "bank.jsonl", [p.to_dict() for p in PROMPTS[:N_PROMPTS]])
     return place
 
 
@@ -273,24 +277,49 @@ def arguments(folder: Path) -> list[str]:
     ]
 
 
+def answer_until_killed(store: Path, of: Any) -> None:
+    """Answer in a process that is killed in the midst of an answer, at its 60th token."""
+    passes = itertools.count(1)
+
+    def die(*_: object) -> None:
+        if next(passes) == 60:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    models.load(of.weights).model.register_forward_hook(die)
+    generated(store, {"other": of}, PROMPTS[:N_PROMPTS])
+
+
 @pytest.fixture(scope="module")
-def resumed(folder: Path, place: Path, hub: Hub, arguments: list[str]) -> Ran:
-    """A run in whose store are two answers of another process."""
-    (place / "outputs" / "cache").mkdir(parents=True)
-    of = {"other": entrant(folder / "other", entrant_id="other", **WARM)}
-    generated(place / "outputs" / "cache" / "store.sqlite", of, PROMPTS[:2])
+def killed(folder: Path, place: Path) -> int:
+    """How many answers a process had stored when it was killed."""
+    store = place / "outputs" / "cache" / "store.sqlite"
+    store.parent.mkdir(parents=True)
+    of = entrant(folder / "other", entrant_id="other", batch_size=1, **WARM)
+    models.load(of.weights)
+    forks = multiprocessing.get_context("fork")  # without importing torch again
+    victim = forks.Process(target=answer_until_killed, args=(store, of))
+    victim.start()
+    victim.join()
+    assert victim.exitcode == -signal.SIGKILL
     models.release()
+    return int(rows(store, "SELECT COUNT(*) FROM answers")[0][0])
+
+
+@pytest.fixture(scope="module")
+def resumed(place: Path, hub: Hub, arguments: list[str], killed: int) -> Ran:
+    """A run in whose store are the answers of the process that was killed."""
     online = {"HF_ENDPOINT": hub.url, "HF_HOME": str(place / "hub")}
     return run(*arguments, folder=place, **online)
 
 
-def test_a_run_goes_on_from_stored_answers_to_those_of_one_batch(
-    folder, place, resumed
+def test_a_run_goes_on_from_a_killed_process_to_the_answers_of_one_batch(
+    folder, place, killed, resumed
 ):
-    """In another process, from the folders that the hub served."""
+    """With those from the folders that the hub served."""
     usage = resumed.read("manifest.json")["usage"]
-    assert usage["responses_stored"] == 2
-    assert usage["responses_generated"] == 3 * N_PROMPTS - 2
+    assert 0 < killed < N_PROMPTS
+    assert usage["responses_stored"] == killed
+    assert usage["responses_generated"] == 3 * N_PROMPTS - killed
     prompts, base = bank.load(place / "bank.jsonl"), folder / "base"
     at_once = {
         "base": entrant(base, max_new_tokens=24),
@@ -298,8 +327,8 @@ def test_a_run_goes_on_from_stored_answers_to_those_of_one_batch(
         "tuned": entrant(base, folder / "lora", max_new_tokens=24),
     }
     for name, of in at_once.items():
-        rows = resumed.rows(f"responses/responses_{name}.jsonl")
-        texts = {row["prompt_id"]: row["response_text"] for row in rows}
+        answered = resumed.rows(f"responses/responses_{name}.jsonl")
+        texts = {row["prompt_id"]: row["response_text"] for row in answered}
         assert texts == {n: r.response_text for n, r in answers(of, prompts).items()}
 
 
