@@ -158,7 +158,7 @@ def test_weights_that_do_not_fit_are_not_made_up(copied):
     tensors = load_file(weights)
     del tensors[f"{UP}.weight"]
     save_file(tensors, weights, metadata={"format": "pt"})
-    message = f"{copied}: 1 weights are missing or of another shape, such as {UP}.weigh"
+    message = f"{copied}: 1 weights are missing, such as {UP}.weight, and would"
     assert refused(copied).startswith(message)
     edit(copied / "config.json", intermediate_size=48)
     assert str(copied) in refused(copied)

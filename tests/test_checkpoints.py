@@ -112,7 +112,10 @@ def test_the_hash_of_a_large_file_is_cached_until_its_time_changes(
 
 @pytest.mark.parametrize("name", ["{}/absent", "./absent", "~/absent", "my/own/absent"])
 def test_a_path_is_not_looked_for_on_the_hub(tmp_path, name):
-    with pytest.raises(UserError, match=r"absent: no such folder. Check the path."):
+    message = (
+        r"absent \(revision main\): is no folder here, and no name on the hub. Check"
+    )
+    with pytest.raises(UserError, match=message):
         known(name.format(tmp_path))
 
 
@@ -227,13 +230,16 @@ def test_the_hub_is_not_asked_about_a_commit_and_offline_the_cache_is(
     [
         ({"model": "tiny/none"}, "tiny/none (revision main): is no folder here, and"),
         ({"model": "tiny/model", "revision": "v9"}, "the hub has no such revision."),
-        ({"model": "tiny/lora"}, "has no config.json on the hub. Expected"),
+        (
+            {"model": "tiny/lora"},
+            "lacks a file on the hub. Expected config.json of a model",
+        ),
         (
             {"model": "tiny/model", "adapters": ["tiny/model"]},
-            "tiny/model (revision main): has no adapter_config.json on the hub.",
+            "tiny/model (revision main): lacks a file on the hub. Expected",
         ),
         ({"model": "tiny/gated"}, "is gated. Accept its terms on its page"),
-        ({"model": "two words"}, "cannot be found on the hub (Repo id"),
+        ({"model": "two words"}, "is no folder here, and no name on the hub."),
     ],
     ids=str,
 )

@@ -70,7 +70,7 @@ MISTAKES = {
     "--config-dir=mine judge=elsewhere": "judge._target_: found no 'elo_exp.judges.lexical.Lexicon'",
     # what is not on this machine
     "mode=headline": "entrant.security_only.security_dir: has no value. Expected the folder of the heads' adapters",
-    "judge=local judge.model=./absent": "./absent: no such folder. Check the path.",
+    "judge=local judge.model=./absent": "./absent (revision main): is no folder here, and no name on the hub.",
     "judge=opus": "ANTHROPIC_API_KEY: not set. Put the key into the environment, or as ANTHROPIC_API_KEY=... into",
 }
 

@@ -12,7 +12,6 @@ import pytest
 
 from elo_exp import models, pipeline
 from elo_exp.data import bank
-from elo_exp.models import gguf
 from elo_exp.records import Response, UserError
 from tests.data import BANK, shipped
 
@@ -143,11 +142,3 @@ def test_a_file_that_is_absent_is_refused(tmp_path):
     assert absent.weight_files == []
     with pytest.raises(UserError, match="absent.gguf: no such file. Expected a model"):
         absent.cache_key(PROMPTS[0])
-
-
-def test_log_probabilities_are_those_of_the_logits_divided_by_the_temperature():
-    """Logits 0 and log 3 are odds of 1 to 3; at half the temperature of 1 to 9."""
-    logits = np.log(np.array([[1.0, 3.0]], dtype=np.float32))
-    for temperature, odds in ((1.0, [1 / 4, 3 / 4]), (0.5, [1 / 10, 9 / 10])):
-        found = np.exp(gguf.log_softmax(logits, temperature))
-        np.testing.assert_allclose(found, [odds], rtol=1e-6)

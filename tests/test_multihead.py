@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from elo_exp.models.multihead import MultiHead, geometry
+from elo_exp.models.multihead import MultiHead, geometry, new_caches
 from elo_exp.records import UserError
 from tests.tiny_heads import jury_logits, merged
 
@@ -64,7 +64,7 @@ def logits(model: MultiHead, heads: list[list[int]], ends: list[int]) -> Any:
     """
     ids, mask = torch.tensor([IDS, [0] * 5 + IDS[5:]]), torch.ones(2, len(IDS))
     mask[1, :5] = 0
-    caches, found = model.caches(len(IDS)), []
+    caches, found = new_caches(), []
     for start, end in zip([0, *ends], [*ends, len(IDS)], strict=True):
         row, seen = ids[:, start:end], mask[:, :end].long()
         _, some = model.read(row, seen, torch.tensor(heads), caches)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import log_softmax
 
 from elo_exp.entrants import WeightsEntrant
 from elo_exp.models import checkpoints, teacher_forcing
 from elo_exp.models.generation import Answer, prompt_seed
-from elo_exp.models.gguf import GgufFile, GgufModel, log_softmax
+from elo_exp.models.gguf import GgufFile, GgufModel
 from elo_exp.records import Prompt, UserError
 from elo_exp.types import Count, Integer, Positive
 
@@ -79,23 +79,18 @@ class LlamaCppEntrant(WeightsEntrant):
     def _answers(
         self, lm: GgufModel, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]
     ) -> Iterator[tuple[str, Answer]]:
-        for prompt_id, row in ids.items():
-            yield prompt_id, self._answer(lm, prompt_seed(prompt_id), row)
-
-    def _answer(self, lm: GgufModel, seed: int, ids: Sequence[int]) -> Answer:
-        tokens: list[int] = []
-        logprobs: list[float] = []
-        for uniform in np.random.default_rng(seed).random(self.max_new_tokens):
-            logits = lm.logits(tokens[-1:] or ids, reset=not tokens)
-            row = log_softmax(logits[-1], self.temperature)
-            cumulative = np.exp(row).cumsum()
-            place = np.searchsorted(cumulative, uniform * cumulative[-1], side="right")
-            tokens.append(min(int(place), len(row) - 1))
-            logprobs.append(float(row[tokens[-1]]))
-            if tokens[-1] in lm.end_ids:
-                break
-        return Answer(
-            token_ids=tokens,
-            ended=tokens[-1] in lm.end_ids,
-            total_logprob=math.fsum(logprobs),
-        )
+        for prompt_id, start in ids.items():
+            tokens: list[int] = []
+            total, ended = 0.0, False
+            source = np.random.default_rng(prompt_seed(prompt_id))
+            for uniform in source.random(self.max_new_tokens):
+                logits = lm.logits(tokens[-1:] or start, reset=not tokens)
+                row = log_softmax(logits[-1].astype(float) / self.temperature)
+                below = np.exp(row).cumsum()
+                place = np.searchsorted(below, uniform * below[-1], side="right")
+                tokens.append(min(int(place), len(row) - 1))
+                total += float(row[tokens[-1]])
+                ended = tokens[-1] in lm.end_ids
+                if ended:
+                    break
+            yield prompt_id, Answer(token_ids=tokens, ended=ended, total_logprob=total)

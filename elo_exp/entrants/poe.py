@@ -56,7 +56,8 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
 
     @property
     def weight_files(self) -> list[Path]:
-        return [*super().weight_files, *self._files.paths]
+        heads = [file.path for files in self._files.groups for file in files]
+        return super().weight_files + heads
 
     def check(self) -> None:
         """Raise UserError for adapters or a template's file that are absent."""

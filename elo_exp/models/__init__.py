@@ -6,7 +6,10 @@ import gc
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from elo_exp.records import UserError
 
 if TYPE_CHECKING:
     from elo_exp.models.causal_lm import CausalLM, Checkpoint
@@ -41,6 +44,14 @@ def free_memory() -> None:
         torch.cuda.empty_cache()
     elif torch and torch.backends.mps.is_available():
         torch.mps.empty_cache()
+
+
+def require_packages(model: str, *packages: str, extra: str) -> None:
+    """Raise UserError where a package that a model needs is not installed."""
+    if absent := [name for name in packages if find_spec(name) is None]:
+        raise UserError(
+            f"{model}: needs {', '.join(absent)}, not installed: pip install 'elo-exp[{extra}]'."
+        )
 
 
 def first_line(error: Exception) -> str:

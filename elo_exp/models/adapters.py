@@ -84,10 +84,6 @@ class HeadFiles:
         """How many language heads."""
         return len(self.groups) - 1
 
-    @property
-    def paths(self) -> list[Path]:
-        return [file.path for files in self.groups for file in files]
-
     def digest(self) -> str:
         """Fingerprint the contents of the files and their scale."""
         groups = [

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-import math
 import re
 import sys
 import warnings
@@ -16,11 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elo_exp.models import TokenRows, check_variables, first_line
+from elo_exp.models import TokenRows, check_variables, first_line, require_packages
 from elo_exp.records import UserError
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ class Checkpoint:
         The hub's client asks about each file, which takes minutes where the hub cannot be reached.
         Raises UserError where model, adapter, package or device is absent, or memory is too small.
         """
-        require_packages(self.model)
+        require_packages(self.model, "torch", "transformers", "peft", extra="hf")
         import torch
         from transformers.utils import logging as transformers_logging
 
@@ -154,26 +152,25 @@ class CausalLM:
         import torch
 
         for prompt_ids, ids in rows:
-            n = len(ids)
             with torch.inference_mode():
-                logits = self.last_logits([[*prompt_ids, *ids]], n + 1)[0, :-1]
+                logits = self.last_logits([[*prompt_ids, *ids]], len(ids) + 1)[0, :-1]
                 if logits.device.type == "mps":  # which has no float64
                     logits = logits.cpu()
                 tokens = torch.tensor(ids, device=logits.device)[:, None]
-                totals = []
-                for i in range(0, n, _ROWS):
-                    block = slice(i, i + _ROWS)
-                    logprobs = (logits[block].double() / temperature).log_softmax(-1)
-                    totals.append(float(logprobs.gather(1, tokens[block]).sum()))
-            yield math.fsum(totals)
+                total = 0.0
+                for of_rows, chosen in zip(
+                    torch.split(logits, _ROWS), torch.split(tokens, _ROWS), strict=True
+                ):
+                    logprobs = (of_rows.double() / temperature).log_softmax(-1)
+                    total += float(logprobs.gather(1, chosen).sum())
+            yield total
 
     def padded(
         self, rows: Sequence[Sequence[int]]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return token ids, padded on the left, and attention mask, both (row, position)."""
-        batch = self.tokenizer.pad(
-            {"input_ids": rows}, padding_side="left", return_tensors="pt"
-        ).to(self.device)
+        batch = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt")
+        batch = batch.to(self.device)
         return batch["input_ids"], batch["attention_mask"]
 
     def last_logits(self, rows: Sequence[Sequence[int]], n: int) -> torch.Tensor:
@@ -181,7 +178,7 @@ class CausalLM:
         ids, mask = self.padded(rows)
         options = {
             "attention_mask": mask,
-            "position_ids": (mask.cumsum(dim=1) - 1).clamp(min=0),
+            "position_ids": positions_of(mask),
             "logits_to_keep": n,
             "use_cache": False,
         }
@@ -190,6 +187,11 @@ class CausalLM:
         options = {name: value for name, value in options.items() if name in known}
         logits: torch.Tensor = self.model(input_ids=ids, **options).logits[:, -n:]
         return logits
+
+
+def positions_of(mask: torch.Tensor) -> torch.Tensor:
+    """Return the positions (row, position) of tokens by their mask, 0 where they are padding."""
+    return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
 
 def split_revision(adapter: str) -> tuple[str, str | None]:
@@ -204,16 +206,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether torch ran out of memory, which not every device has a class of errors for."""
     words = "out of memory|can't allocate memory|Invalid buffer size"
     return isinstance(error, RuntimeError) and bool(re.search(words, str(error)))
-
-
-def require_packages(model: str) -> None:
-    """Raise UserError where a package that a model needs is not installed."""
-    needed = ("torch", "transformers", "peft")
-    absent = [name for name in needed if find_spec(name) is None]
-    if absent:
-        raise UserError(
-            f"{model}: needs {', '.join(absent)}, not installed: pip install 'elo-exp[hf]'."
-        )
 
 
 def _load(checkpoint: Checkpoint, device: str, *, local_files_only: bool) -> CausalLM:
@@ -238,12 +230,10 @@ def _load(checkpoint: Checkpoint, device: str, *, local_files_only: bool) -> Cau
             **{"device_map": {"": device}, **json.loads(checkpoint.options)},
         )
     model, info = loaded
-    others = [key for key, *_ in info["mismatched_keys"]]
-    if missing := sorted([*info["missing_keys"], *others]):
+    if missing := sorted(info["missing_keys"]):
         raise UserError(
-            f"{name}: {len(missing)} weights are missing or of another shape, such as "
-            f"{missing[0]}, and would be random. Check that all files are there and belong to the "
-            "model in config.json."
+            f"{name}: {len(missing)} weights are missing, such as {missing[0]}, and would be "
+            "random. Check that all files are there and belong to the model in config.json."
         )
     if tokenizer.eos_token_id is None:
         raise UserError(

@@ -37,13 +37,14 @@ _NO_TEMPLATE = "none"  # the chat template that sends the prompt as it is
 _REASONS = {  # by the class of an error of the hub's client, or the first of its bases
     "GatedRepoError": "is gated. Accept its terms on its page of the hub, and log in: hf auth "
     "login.",
+    "HFValidationError": "is no folder here, and no name on the hub. Check the path.",
     "RepositoryNotFoundError": "is no folder here, and not on the hub. Check the name; for a "
     "private one log in: hf auth login.",
     "RevisionNotFoundError": "the hub has no such revision. Expected a branch, tag or commit.",
     "LocalEntryNotFoundError": "is no folder here and not in the hub's cache, and the hub cannot "
     "be reached or HF_HUB_OFFLINE is set. Download it on a machine with a network, and give its "
     "folder in place of the name.",
-    "EntryNotFoundError": "has no {config} on the hub. Expected config.json of a model, "
+    "EntryNotFoundError": "lacks a file on the hub. Expected config.json of a model, "
     "adapter_config.json of an adapter.",
 }
 
@@ -59,9 +60,8 @@ class TemplateSettings:
     @property
     def input_files(self) -> dict[str, Path]:
         """The .jinja file of a chat template that is the name of one."""
-        if self.chat_template is None or not self.chat_template.endswith(".jinja"):
-            return {}
-        return {"template": Path(self.chat_template).expanduser()}
+        name = self.chat_template or ""
+        return {"template": Path(name).expanduser()} if name.endswith(".jinja") else {}
 
     @cached_property
     def template(self) -> str | None:
@@ -122,13 +122,12 @@ class ModelSettings(TemplateSettings):
     trust_remote_code: bool
 
     @property
-    def _adapters(self) -> tuple[str, ...]:
-        return tuple(getattr(self, "adapters", ()))
-
-    @property
     def weight_files(self) -> list[Path]:
         """The files that are loaded from folders; none of a hub name."""
-        names = (self.model, *(split_revision(name)[0] for name in self._adapters))
+        names = (
+            self.model,
+            *(split_revision(name)[0] for name in getattr(self, "adapters", ())),
+        )
         folders = [Path(name).expanduser() for name in names]
         return [p for folder in folders if folder.is_dir() for p in loaded_from(folder)]
 
@@ -140,7 +139,7 @@ class ModelSettings(TemplateSettings):
             revision=self.revision,
             dtype=self.dtype,
             device=self.device,
-            adapters=self._adapters,
+            adapters=tuple(getattr(self, "adapters", ())),
             options=json.dumps(getattr(self, "load_kwargs", {})),
             trust_remote_code=self.trust_remote_code,
         )
@@ -226,8 +225,6 @@ def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]
     """Absolute path of a folder, or hub name and commit. `config` tells a model from an adapter."""
     folder = Path(name).expanduser()
     if not folder.is_dir():
-        if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-            raise UserError(f"{name}: no such folder. Check the path.")
         return name, _commit(name, revision or "main", config)
     if revision is not None:
         raise UserError(
@@ -256,9 +253,8 @@ def _commit(name: str, revision: str, config: str) -> str:
         reason = "needs huggingface-hub, not installed: pip install 'elo-exp[hf]'."
     except Exception as error:
         kinds = [kind.__name__ for kind in type(error).__mro__]
-        known = [_REASONS[kind] for kind in kinds if kind in _REASONS]
         unknown = f"cannot be found on the hub ({first_line(error)})."
-        reason = known[0].format(config=config) if known else unknown
+        reason = next((_REASONS[k] for k in kinds if k in _REASONS), unknown)
     raise UserError(f"{name} (revision {revision}): {reason}")
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import log_softmax
 
-from elo_exp.models import TokenRows, check_variables
+from elo_exp.models import TokenRows, check_variables, require_packages
 from elo_exp.records import UserError
 
 
@@ -26,11 +26,7 @@ class GgufFile:
 
     def load(self) -> GgufModel:
         """Raises UserError where llama.cpp is not installed, or the file is no model."""
-        if find_spec("llama_cpp") is None:
-            raise UserError(
-                f"{self.path}: needs llama-cpp-python, not installed: pip install "
-                "'elo-exp[llama_cpp]', which takes a compiler and a quarter of an hour."
-            )
+        require_packages(str(self.path), "llama_cpp", extra="llama_cpp")
         return GgufModel(self)
 
 
@@ -56,10 +52,8 @@ class GgufModel:
                 f"{file.path}: cannot be loaded ({error}). Check that it is a complete .gguf file."
             ) from None
         self.name, self.context_length = str(file.path), file.n_ctx
-        known, ids = (
-            llama_cpp.llama_model_get_vocab(self._lm.model),
-            range(self._lm.n_vocab()),
-        )
+        known = llama_cpp.llama_model_get_vocab(self._lm.model)
+        ids = range(self._lm.n_vocab())
         texts = [
             llama_cpp.llama_vocab_get_text(known, i).decode("latin-1") for i in ids
         ]
@@ -106,12 +100,6 @@ class GgufModel:
     def total_logprobs(self, rows: TokenRows, *, temperature: float) -> Iterator[float]:
         for prompt_ids, ids in rows:
             logits = self.logits([*prompt_ids, *ids], reset=True)
-            logprobs = log_softmax(logits[len(prompt_ids) - 1 : -1], temperature)
+            scaled = logits[len(prompt_ids) - 1 : -1].astype(float) / temperature
+            logprobs = log_softmax(scaled, axis=-1)
             yield math.fsum(logprobs[np.arange(len(ids)), ids].tolist())
-
-
-def log_softmax(logits: np.ndarray, temperature: float) -> np.ndarray:
-    """Return float64 log-probabilities (position, token) of logits divided by the temperature."""
-    scaled = logits.astype(np.float64) / temperature
-    scaled -= scaled.max(axis=-1, keepdims=True)
-    return np.asarray(scaled - np.log(np.exp(scaled).sum(axis=-1, keepdims=True)))

@@ -12,39 +12,35 @@ vocabulary. Importing this module imports torch.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
 from elo_exp.models.adapters import PROJECTIONS, Geometry, Update
+from elo_exp.models.causal_lm import positions_of
 from elo_exp.records import UserError
 
-# Of some heads together, by layer and projection: down (H, size in, r), up (H, r, size out).
-LowRank: TypeAlias = Mapping[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]
-
 _ATTENTION = {"full_attention", "sliding_attention"}
+_ROOM = 64  # tokens by which a buffer grows
 
 
 class Buffer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """The keys and values (batch, heads, capacity, size) of one layer.
+    """The keys and values (batch, heads, room for tokens, size) of one layer.
 
     The cache of transformers copies all of them at every token, which takes as long as reading the
-    weights where heads times prompts are the batch.
+    weights where heads times prompts are the batch. These grow by some dozens at a time.
     """
 
     keys: Any
     values: Any
-
-    def __init__(self, capacity: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.capacity = capacity
-        self.n_tokens = 0
+    n_tokens = 0
 
     def get_seq_length(self) -> int:
         return self.n_tokens
@@ -53,17 +49,23 @@ class Buffer(DynamicLayer):  # type: ignore[no-untyped-call]
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Add those of the next tokens. Returns all so far."""
-        start, end = self.n_tokens, self.n_tokens + key_states.shape[2]
+        n = key_states.shape[2]
+        start, end = self.n_tokens, self.n_tokens + n
+        self.n_tokens = end
         if not start:
             self.is_initialized = True
-            self.keys, self.values = (
-                new.new_empty(*new.shape[:2], self.capacity, new.shape[3])
-                for new in (key_states, value_states)
-            )
-        self.n_tokens = end
+            self.keys, self.values = key_states, value_states
+        if end > self.keys.shape[2]:
+            room = (0, 0, 0, n + _ROOM)
+            self.keys, self.values = pad(self.keys, room), pad(self.values, room)
         self.keys[:, :, start:end] = key_states
         self.values[:, :, start:end] = value_states
         return self.keys[:, :, :end], self.values[:, :, :end]
+
+
+def new_caches() -> list[Cache]:
+    """Return empty caches of the trunk and of the heads."""
+    return [Cache(layer_class_to_replicate=Buffer) for _ in range(2)]
 
 
 class MultiHead:
@@ -85,21 +87,13 @@ class MultiHead:
         self._trunk = _part(model, slice(n_trunk)).get_decoder()
         self._trunk.norm = torch.nn.Identity()
         self._top = _part(model, slice(n_trunk, None))
-        self._layers = self._top.get_decoder().layers
-        self._states = weight  # (H * P, T, d) before the final norm, of the last pass
-        self._top.get_decoder().norm.register_forward_pre_hook(self._keep_states)
-        self._updates: LowRank = {}
-        self._active: LowRank = {}
+        heads = self._top.get_decoder()
+        heads.norm.register_forward_pre_hook(self._keep_states)
         self._check(model)
-        self._updates = _stacked(updates, sizes, like=weight)
-        for layer, projection in self._updates:
-            module = getattr(self._layers[layer].mlp, projection)
-            module.register_forward_hook(partial(self._add, (layer, projection)))
-
-    def caches(self, capacity: int) -> list[Cache]:
-        """Return empty caches of the trunk and of the heads for this many tokens of a prompt."""
-        parts = self._trunk.layers, self._layers
-        return [Cache(layers=[Buffer(capacity) for _ in part]) for part in parts]
+        stacked = _stacked(updates, sizes, like=weight)
+        for (layer, projection), (down, up) in stacked.items():
+            module = getattr(heads.layers[layer].mlp, projection)
+            module.register_forward_hook(partial(self._add, down, up))
 
     def read(
         self,
@@ -120,7 +114,7 @@ class MultiHead:
         Returns, at the last position, the heads' states before the final norm (H, P, d) and their
         float32 logits (H, P, V) on logits_device.
         """
-        positions = _positions(mask)[:, -ids.shape[1] :]
+        positions = positions_of(mask)[:, -ids.shape[1] :]
         states = self._trunk(
             input_ids=ids,
             attention_mask=mask,
@@ -128,11 +122,7 @@ class MultiHead:
             past_key_values=caches[0],
         ).last_hidden_state.clone()
         states[:, -1] += added
-        n, chosen = len(heads), heads.flatten().to(self._device)
-        self._active = {
-            place: (down[chosen], up[chosen])
-            for place, (down, up) in self._updates.items()
-        }
+        n, self._heads = len(heads), heads.flatten().to(self._device)
         logits = self._top(
             inputs_embeds=states.repeat(n, 1, 1),
             attention_mask=mask.repeat(n, 1),
@@ -145,23 +135,24 @@ class MultiHead:
             logits.unflatten(0, (n, -1)).float().to(self.logits_device),
         )
 
-    def _keep_states(self, _: Any, args: tuple[torch.Tensor]) -> None:
-        self._states = args[0]
+    def _keep_states(self, _: Any, args: tuple[Any]) -> None:
+        self._states = args[0]  # (H * P, T, d) before the final norm
 
     def _add(
         self,
-        place: tuple[int, str],
+        down: torch.Tensor,
+        up: torch.Tensor,
         _: Any,
         args: tuple[torch.Tensor],
         output: torch.Tensor,
     ) -> torch.Tensor:
-        """Add the updates of the active heads to a projection's output (rows, T, size out).
+        """Add the updates of the heads that are read to a projection's output (rows, T, size out).
 
         The rows are in equal groups, one a head.
         """
-        down, up = self._active[place]
-        groups = args[0].reshape(len(down), -1, args[0].shape[-1])
-        return output + (groups @ down @ up).view_as(output)
+        groups = args[0].reshape(len(self._heads), -1, args[0].shape[-1])
+        update = groups @ down[self._heads] @ up[self._heads]
+        return output + update.view_as(output)
 
     @torch.inference_mode()
     def _check(self, model: Any) -> None:
@@ -174,20 +165,14 @@ class MultiHead:
         ids = torch.arange(n, device=self._device).repeat(2, 1)
         mask = torch.ones_like(ids)
         mask[1, :4] = 0
-        positions = _positions(mask)
+        positions = positions_of(mask)
         whole = model(input_ids=ids, attention_mask=mask, position_ids=positions)
-        expected = whole.logits[:, -2:].float().to(self.logits_device)
-        head, caches = torch.tensor([[0]]), self.caches(n)
-        _, first = self.read(ids[:, :-1], mask[:, :-1], head, caches)
-        _, second = self.read(ids[:, -1:], mask, head, caches)
-        found = torch.stack([first[0], second[0]], dim=1)
+        expected = whole.logits[:, -1].float().to(self.logits_device)
+        head, caches = torch.tensor([[0]]), new_caches()
+        self.read(ids[:, :-1], mask[:, :-1], head, caches)
+        _, found = self.read(ids[:, -1:], mask, head, caches)
         if not (found - expected).abs().max() <= 0.02 * expected.abs().max():
             raise _unsuitable(model)
-
-
-def _positions(mask: torch.Tensor) -> torch.Tensor:
-    """Positions (P, T) of tokens by their attention mask, 0 where they are padding."""
-    return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
 
 def geometry(model: Any, depth: int) -> Geometry:
@@ -236,13 +221,18 @@ def _part(model: Any, layers: slice) -> Any:
 
 def _stacked(
     updates: Sequence[Update], sizes: Geometry, *, like: torch.Tensor
-) -> LowRank:
-    """Stack the heads' updates; of lower ranks they end in zeros."""
+) -> Update:
+    """Stack the heads' updates as down (H, size in, r) and up (H, r, size out), by layer and projection.
+
+    Updates of lower ranks end in zeros.
+    """
     stacked = {}
     for place in sorted({place for update in updates for place in update}):
         absent = [torch.zeros(0, size) for size in sizes.sizes[place[1]]]
         pairs = [update.get(place, absent) for update in updates]
-        down = pad_sequence([down for down, _ in pairs], batch_first=True).to(like)
-        up = pad_sequence([up for _, up in pairs], batch_first=True).to(like)
+        down, up = (
+            pad_sequence(list(each), batch_first=True).to(like)
+            for each in zip(*pairs, strict=True)
+        )
         stacked[place] = (down.transpose(1, 2), up)
     return stacked

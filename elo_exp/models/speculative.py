@@ -26,9 +26,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
+from torch.nn.functional import one_hot
 
 from elo_exp.models.generation import token_at
-from elo_exp.models.multihead import MultiHead
+from elo_exp.models.multihead import MultiHead, new_caches
 
 GAMMA = 4  # drafts of the original's rounds, which `n_rounds` counts
 DIAGNOSTICS = (
@@ -179,8 +180,7 @@ def step(
 def softmax(logits: torch.Tensor, temperature: float | None) -> torch.Tensor:
     """Return probabilities (..., V) of logits (..., V) divided by the temperature."""
     if temperature is None:
-        greedy = torch.zeros_like(logits, dtype=torch.float64)
-        return greedy.scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+        return one_hot(logits.argmax(-1), logits.shape[-1]).double()
     return torch.softmax(logits.double() / temperature, dim=-1)
 
 
@@ -239,7 +239,7 @@ def decode(
     alone = sampling.decode == "draft"
     drafter = torch.tensor(drafters, device=model.logits_device)
     uniforms = uniforms.to(model.logits_device)
-    caches = model.caches(ids.shape[1] + sampling.max_new_tokens)
+    caches = new_caches()
     for position in range(sampling.max_new_tokens):
         heads = drafter[None] if alone else torch.arange(n_heads)[:, None]
         states, logits = model.read(ids, mask, heads, caches)
@@ -283,7 +283,7 @@ def p_correct(
     ids, mask  (P, T) questions whether the answer is correct, padded on the left
     witnesses  (P, d), added to the trunk's states at the last position
     """
-    heads, caches = torch.tensor([[head]]), model.caches(ids.shape[1])
-    _, logits = model.read(ids, mask, heads, caches, added=witnesses)
+    heads = torch.tensor([[head]])
+    _, logits = model.read(ids, mask, heads, new_caches(), added=witnesses)
     last = logits[0].double()
     return (last[:, yes] - last[:, no]).sigmoid().tolist()

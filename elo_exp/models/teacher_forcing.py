@@ -20,7 +20,7 @@ VERSION = 1  # part of every cache key: raise it when scoring changes
 
 def tokenizer_fingerprint(lm: LanguageModel) -> str:
     """Identify a tokenizer: equal where each id is the same text and the same ids end an answer."""
-    return fingerprint([dict(lm.vocabulary), sorted(lm.end_ids)])
+    return fingerprint([lm.vocabulary, sorted(lm.end_ids)])
 
 
 def force(

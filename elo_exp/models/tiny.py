@@ -6,7 +6,6 @@ The weights are uniform numbers, so that they are the same on every machine.
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import math
 import tempfile
@@ -16,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from elo_exp import HOME
-from elo_exp.files import sha256
-from elo_exp.models.causal_lm import Checkpoint, require_packages
+from elo_exp.files import read_jsonl, sha256
+from elo_exp.models import require_packages
+from elo_exp.models.causal_lm import Checkpoint
 from elo_exp.records import UserError, fingerprint
 
-VERSION = 1  # part of the folder's name: raise it when what is built changes
+VERSION = 2  # part of the folder's name: raise it when what is built changes
 PREFIX = "tiny-random/"
 TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] }}\n{% endfor %}"
@@ -50,7 +50,7 @@ def build(checkpoint: Checkpoint, cache_dir: Path) -> Checkpoint:
     finished = dataclasses.replace(checkpoint, model=str(folder))
     if folder.is_dir():
         return finished
-    require_packages(name)
+    require_packages(name, "torch", "transformers", extra="hf")
     logger.info("building %s in %s", name, folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
@@ -126,22 +126,19 @@ def save(
 
 def tokenizer(chat_template: str | None, *, vocabulary: int) -> Any:
     """Return a byte-level BPE tokenizer, trained on the questions of the bank."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import ByteLevelBPETokenizer, Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-    lines = _BANK.read_text(encoding="utf-8").splitlines()
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
+    bpe = ByteLevelBPETokenizer()
+    bpe.train_from_iterator(
+        [row["text"] for _, row in read_jsonl(_BANK)],
         vocab_size=vocabulary,
+        min_frequency=0,
         special_tokens=_SPECIAL,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    bpe.train_from_iterator([json.loads(line)["text"] for line in lines], trainer)
     made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=bpe,
+        tokenizer_object=Tokenizer.from_str(bpe.to_str()),
         eos_token="<|end|>",
         pad_token="<|pad|>",
         padding_side="left",
