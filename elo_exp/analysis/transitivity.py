@@ -11,9 +11,15 @@ import numpy as np
 from scipy import sparse, special
 
 from elo_exp.analysis.win_rates import in_name_order, pairs_that_met
-from elo_exp.arrays import Array, Index, rows
+from elo_exp.arrays import Array, Index, rows, spread
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import Fit, bread, residuals, win_probability
+from elo_exp.ratings.bradley_terry import (
+    abilities,
+    bread,
+    residuals,
+    strongest_component,
+    win_probability,
+)
 from elo_exp.ratings.games import differences, games
 
 _MAX_PAIRS = 2_000  # of the test: 63 models, whose pairs take seconds
@@ -34,18 +40,21 @@ def transitivity(
     model, a win rate for each pair, with (m - 1) (m - 2) / 2 degrees of freedom if all pairs met.
     Returns `transitivity` and `pair_residuals` of ratings.json, of every pair of rated models.
     """
-    fit = Fit.of(games(in_name_order(battles), orders="both"))
-    played, m, n = fit.played, len(fit.theta), fit.played.n_clusters
+    every = games(in_name_order(battles), orders="both")
+    wins = every.wins()
+    rated = strongest_component(wins)
+    played, theta = every.among(rated), abilities(wins[np.ix_(rated, rated)])
+    m, n = len(theta), played.n_clusters
     first, second, pair = pairs_that_met(played.first, played.second)
     p, n_games = len(first), np.bincount(pair)
-    expected = win_probability(fit.theta)[first, second]
-    off = residuals(fit.theta, played)
+    expected = win_probability(theta)[first, second]
+    off = residuals(theta, played)
     residual = np.asarray(np.bincount(pair, off, p), dtype=np.float64)
     slope = n_games * expected * (1.0 - expected)  # v
 
     own = sparse.csr_array((off, (played.cluster, pair)), shape=(n, p))  # e
     design = differences(np.arange(p), first, second, np.ones(p), shape=(p, m))  # D
-    scores, inverse = own @ design, bread(fit.theta, played)
+    scores, inverse = own @ design, bread(theta, played)
     by_ability = (own.T @ scores).toarray() @ inverse
     of_abilities = inverse @ (scores.T @ scores).toarray() @ inverse
     cross = design.multiply(by_ability).sum(axis=1)
@@ -72,9 +81,8 @@ def transitivity(
     # No error where all prompts are alike.
     has_error = (variance > _SINGULAR * n_games) & (n > 1)
     has_error &= residual**2 < n * variance * (1.0 - _SINGULAR)
-    z = np.full(p, np.nan)
-    z[has_error] = residual[has_error] / np.sqrt(variance[has_error])
-    names = np.array(battles.models, dtype=object)[fit.rated]
+    z = residual[has_error] / np.sqrt(variance[has_error])
+    names = np.array(battles.models, dtype=object)[rated]
     return test, rows(
         dimension=dimension,
         model_a=names[first],
@@ -82,7 +90,7 @@ def transitivity(
         n_games=n_games,
         observed=expected + residual / n_games,
         expected=expected,
-        z=z,
+        z=spread(z, has_error, p),
     )
 
 
