@@ -29,6 +29,7 @@ from unittest.mock import patch
 
 import matplotlib
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 
 SCRIPTS = Path(sys.executable).parent
 SMALL = (
@@ -201,6 +202,7 @@ def _as_process(
         stack.enter_context(redirect_stdout(out))
         stack.enter_context(redirect_stderr(err))
         stack.callback(GlobalHydra.instance().clear)
+        HydraConfig.instance().cfg = None  # --cfg with --resolve leaves one
         yield out, err
 
 

@@ -126,13 +126,12 @@ BEFORE = {
         "hydra.run.dir=outputs/arena_1 'entrant=[mine]'"
     ],
     "docs/compare.md": [
+        "python -m elo_exp mode=pilot judge=lexical recorded_dir=responses hydra.run.dir=outputs/pilot_1",
+        "python -m elo_exp mode=headline judge=lexical recorded_dir=responses hydra.run.dir=outputs/headline_1",
+        "cp -r outputs/headline_1 outputs/headline_2",
         "mkdir outputs/multirun_1",
-        *(f"cp -r outputs/first outputs/{name}_1" for name in ("pilot", "headline")),
-        *(
-            f"cp -r outputs/k64 outputs/{name}"
-            for name in ("headline_2", "multirun_1/1")
-        ),
         "cp -r outputs/first outputs/multirun_1/0",
+        "cp -r outputs/k64 outputs/multirun_1/1",
     ],
     "docs/judging.md": ["python -m elo_exp cache_dir=other"],
     "docs/oracle.md": [
