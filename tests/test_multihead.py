@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.cache_utils import DynamicLayer
 
-from elo_exp.models.multihead import MultiHead, geometry, new_caches
+from elo_exp.models.multihead import Buffer, MultiHead, geometry, new_caches
 from elo_exp.records import UserError
 from tests.tiny_heads import jury_logits, merged
 
@@ -70,6 +71,20 @@ def logits(model: MultiHead, heads: list[list[int]], ends: list[int]) -> Any:
         _, some = model.read(row, seen, torch.tensor(heads), caches)
         found.append(some)
     return found
+
+
+def test_a_buffer_returns_what_the_librarys_layer_does():
+    """Over its room and back to one row."""
+    ours, theirs = Buffer(), DynamicLayer()
+    for i, n in enumerate((5, 1, 70, 1, 66, 2)):
+        keys, values = torch.randn(2, 2 - i // 4, 3, n, 4)
+        for layer in (ours, theirs):
+            if i == 4:
+                layer.batch_select_indices(torch.tensor([1]))
+        expected = theirs.update(keys, values)
+        found = ours.update(keys.clone(), values.clone())
+        assert all(map(torch.equal, found, expected))
+        assert ours.get_seq_length() == theirs.get_seq_length()
 
 
 @pytest.mark.parametrize("kind", FAMILIES)

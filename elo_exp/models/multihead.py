@@ -55,11 +55,12 @@ class Buffer(DynamicLayer):  # type: ignore[no-untyped-call]
         if not start:
             self.is_initialized = True
             self.keys, self.values = key_states, value_states
-        if end > self.keys.shape[2]:
-            room = (0, 0, 0, n + _ROOM)
-            self.keys, self.values = pad(self.keys, room), pad(self.values, room)
-        self.keys[:, :, start:end] = key_states
-        self.values[:, :, start:end] = value_states
+        else:
+            if end > self.keys.shape[2]:
+                room = (0, 0, 0, n + _ROOM)
+                self.keys, self.values = pad(self.keys, room), pad(self.values, room)
+            self.keys[:, :, start:end] = key_states
+            self.values[:, :, start:end] = value_states
         return self.keys[:, :, :end], self.values[:, :, :end]
 
 
