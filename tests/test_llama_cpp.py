@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from elo_exp import models, pipeline
 from elo_exp.data import bank
+from elo_exp.models.gguf import GgufModel
 from elo_exp.records import Response, UserError
 from tests.data import BANK, shipped
 
@@ -142,3 +143,20 @@ def test_a_file_that_is_absent_is_refused(tmp_path):
     assert absent.weight_files == []
     with pytest.raises(UserError, match="absent.gguf: no such file. Expected a model"):
         absent.cache_key(PROMPTS[0])
+
+
+class Biased(GgufModel):
+    """Logits 0 and log 3 after every token: odds of 1 to 3; at half the temperature of 1 to 9."""
+
+    def __init__(self) -> None:
+        """Without a file, which llama.cpp would have to read."""
+
+    def logits(self, ids: Sequence[int], *, reset: bool) -> np.ndarray:
+        return np.log(np.array([[1, 3]] * len(ids), dtype=np.float32))
+
+
+def test_probabilities_are_those_of_the_logits_divided_by_the_temperature():
+    for temperature, odds in ((1.0, [1 / 4, 3 / 4]), (0.5, [1 / 10, 9 / 10])):
+        rows = [([7], [0]), ([7, 8], [1, 0])]
+        found = list(Biased().total_logprobs(rows, temperature=temperature))
+        np.testing.assert_allclose(np.exp(found), [odds[0], np.prod(odds)], rtol=1e-6)
