@@ -313,7 +313,7 @@ def bill_agrees(server: AnthropicServer, store: Path) -> None:
 
 def bill_is_bounded(server: AnthropicServer, store: Path) -> None:
     """I6 of single calls: what answers may have been lost cost at most, with those in the store, covers the bill."""
-    known = sum(reply["dollars"] for reply in replies(store))
+    known = sum(reply.get("dollars", 0.0) for reply in replies(store))
     ((lost,),) = read(store, "SELECT COALESCE(SUM(dollars), 0) FROM losses")
     _, billed = metered(server)
     assert known - 1e-9 <= billed <= known + lost + 1e-9, (
