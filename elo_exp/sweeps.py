@@ -31,7 +31,6 @@ from elo_exp.files import write_json
 from elo_exp.models import checkpoints
 from elo_exp.report import sweep_report
 from elo_exp.report.sweep_report import SweepSummary
-from elo_exp.report.tracked import sweep_charts
 from elo_exp.runs import input_hashes, manifest_if_any
 from elo_exp.store import processes
 from elo_exp.store.store import Store
@@ -179,9 +178,8 @@ def summarize() -> bool:
         or not (summary := sweep_report.write(folder))
     ):
         return False
-    show(*summary.lines)
-    lost = summary.n_finished < summary.n_jobs
-    if lost:
+    show(summary.text)
+    if not summary.is_whole:
         words = [
             word for word in sys.argv[1:] if not word.startswith("hydra.sweep.dir=")
         ]
@@ -190,7 +188,7 @@ def summarize() -> bool:
     show(folder.resolve())
     if Checks.tracker is not None and summary.config:
         _track(folder, summary, Checks.tracker)
-    return lost
+    return not summary.is_whole
 
 
 def _track(folder: Path, summary: SweepSummary, tracker: Tracker) -> None:
@@ -203,11 +201,7 @@ def _track(folder: Path, summary: SweepSummary, tracker: Tracker) -> None:
         config=summary.config,
     )
     with tracking(tracker, info) as tracked:
-        counts = {"sweep/jobs": summary.n_jobs, "sweep/finished": summary.n_finished}
-        figures = {f"figures/{plot.name}": plot for plot in summary.plots}
-        charts = sweep_charts(summary.rows)
-        rows = summary.rows or summary.estimates
-        tracked.log({**counts, "sweep": rows, **charts, **figures})
+        tracked.log(summary.metrics)
 
 
 def finished(info: RunInfo) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp.report import sweep_report
+from elo_exp.report import page, sweep_report
 from elo_exp.store.usage import Usage
 from tests.commands import run
 from tests.pages import Reader
@@ -30,12 +30,12 @@ def job(number: int, *overrides: str, **changes: Any) -> dict[str, Any]:
     return {
         "job": str(number), "finished": True, "error": None, "overrides": list(overrides),
         "usage": dataclasses.asdict(SPENT), "paid_before": None, "started_at": f"2026-11-21T14:5{number}:22Z",
-        "finished_at": f"2026-11-21T14:5{number}:42Z",
+        "finished_at": f"2026-11-21T14:5{number}:42Z", "dollars": 1.25,
     } | changes  # fmt: skip
 
 
 def failed(number: int, *overrides: str, error: str | None) -> dict[str, Any]:
-    never = dict.fromkeys(("usage", "started_at", "finished_at"))
+    never = dict.fromkeys(("usage", "dollars", "started_at", "finished_at"))
     return job(number, *overrides, finished=False, error=error, **never)
 
 
@@ -60,7 +60,8 @@ ROWS = [
 
 
 def read(jobs: Sequence[Any] = TWO, rows: Sequence[Any] = ROWS) -> Reader:
-    return Reader(sweep_report.page("multirun", jobs, rows, [], [], []))
+    shown = sweep_report.context(jobs, rows, [], [])
+    return Reader(page.render("sweep", title="multirun", **shown))
 
 
 def test_jobs_stand_side_by_side_and_link_to_their_reports():

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elo_exp.analysis.audit import points
+from elo_exp.console import text_table
 from elo_exp.figures import style
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Plot
@@ -80,6 +81,7 @@ def _environment(autoescape: bool) -> Environment:
     environment.globals |= {
         "between": formats.between,
         "percent_between": formats.percent_between,
+        "text_table": text_table,
     }
     return environment
 

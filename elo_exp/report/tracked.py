@@ -151,27 +151,6 @@ def _checks(dimension: Dimension) -> Rows:
     ]
 
 
-def sweep_charts(rows: Rows) -> dict[str, Lines]:
-    """Return Elo by K for each dimension of a sweep, where several K were swept.
-
-    rows  of the sweep's summary
-    """
-    found: dict[str, Lines] = {}
-    for dimension in dict.fromkeys(row["dimension"] for row in rows):
-        lines: dict[str, list[tuple[float, float]]] = {}
-        for row in rows:
-            if row["dimension"] == dimension and row["elo"] is not None:
-                line = f"{row['model']} {row['n_perms']:,} {row['setting']}".rstrip()
-                lines.setdefault(line, []).append((row["k"], row["elo"]))
-        if any(len(line) > 1 for line in lines.values()):
-            title = f"{dimension}: Elo by K"
-            lines = {name: sorted(line) for name, line in lines.items()}
-            found[f"k_sensitivity/{dimension}"] = Lines(
-                title=title, x_label="K", lines=lines
-            )
-    return found
-
-
 # Verdicts
 
 
