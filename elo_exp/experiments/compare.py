@@ -18,7 +18,7 @@ from scipy.special import stdtr
 from elo_exp import runs
 from elo_exp.analysis import agreement
 from elo_exp.analysis.comparisons import holm
-from elo_exp.analysis.shifts import Influence, Shift, influence, shifts, verdicts
+from elo_exp.analysis.shifts import Influence, influence, shifts, verdicts
 from elo_exp.arrays import known
 from elo_exp.data.battles import Battles
 from elo_exp.experiments import Context, Report
@@ -26,7 +26,7 @@ from elo_exp.files import write_csv, write_json
 from elo_exp.oracle.influence import clustered_error
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Plot, UserError
-from elo_exp.report import compare_report
+from elo_exp.report import compare_report, page
 from elo_exp.report.compare_report import Found, Row
 from elo_exp.runs import FinishedRun, FoundRuns
 from elo_exp.store.usage import added_up, paid
@@ -38,7 +38,7 @@ _IRRELEVANT = ("tracker", "cache_dir", "figures")  # settings that change no res
 _NO_BATTLES = Battles.from_rows([])
 _SAME_FIT = 0.01  # rating points between a run's rating and the fit of its battles
 _OF_A_RUN = ("experiment", "judge_model", "finished_at", "usage", "paid_before")
-_RATES = ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
+_RATES = ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate", "n_one_order")
 _OF_A_DIFFERENCE = (
     *("difference", "difference_std_error", "difference_ci_low", "difference_ci_high"),
     *("difference_p_value", "n_shared_prompts"),
@@ -62,12 +62,13 @@ class Compare:
 
     def run(self, context: Context) -> Report:
         found = compare(_read(self.runs).runs)
+        shown = compare_report.context(found)
         metrics = compare_report.metrics(found)
         moved = [abs(value) for name, value in metrics.items() if name != "n_runs"]
         rows = found["estimates"] or found["ratings"]
         return Report(
             headline=max(moved, default=0.0),
-            text=compare_report.text(found),
+            text=page.text("compare", **shown),
             facts={"compared": [row["folder"] for row in found["runs"]]},
             artifacts=[
                 write_json(context.run_dir / "compare.json", found),
@@ -76,8 +77,8 @@ class Compare:
             metrics=metrics,
             tables={"compare": rows},
             figures=lambda: _figures(found),
-            page=lambda title, manifest, plots: compare_report.page(
-                found, plots, title=title, manifest=manifest
+            page=lambda title, manifest, plots: page.render(
+                "compare", plots, title=title, manifest=manifest, **shown
             ),
         )
 
@@ -139,25 +140,39 @@ def compare(chosen: Sequence[FinishedRun]) -> Found:
     battles = {r.name: r.battles() for r in chosen}
     ratings: list[dict[str, Any]] = []
     judge, overlaps = [], []
-    for dimension in dict.fromkeys(
-        dimension for r in chosen for dimension in r.dimensions
-    ):
-        own = {name: some.get(dimension, _NO_BATTLES) for name, some in battles.items()}
+    for dimension in dict.fromkeys(d for r in chosen for d in r.dimensions):
+        before = battles[first.name].get(dimension, _NO_BATTLES)
         for r in chosen:
             if dimension not in r.dimensions:
                 continue
-            judge.append(_judge_row(r, dimension))
+            at = {"run": r.name, "dimension": dimension}
+            measured = r.manifest.get("judge_quality", ())
+            quality = {q["dimension"]: q for q in measured}.get(dimension, {})
+            convergence = r.parameters("elo", dimension).get("convergence")
+            rates = {name: quality.get(name) for name in _RATES}
+            judge.append({**at, **rates, "elo_convergence": convergence})
             fits = None
             if r is not first and dimension in first.dimensions:
-                overlap, fits = _overlap(first, r, own, dimension)
-                overlaps.append(overlap)
-            for method in r.methods(dimension):
-                before, after = (_rated(each, method, dimension) for each in (first, r))
-                known_fits = fits if method == _FITTED else None
-                moved = shifts(before, after, known_fits) if r is not first else []
-                ratings += _rating_rows(
-                    r, dimension, method, {s.model: s for s in moved}
+                after = battles[r.name].get(dimension, _NO_BATTLES)
+                shared, fits = _overlap(
+                    (first, before), (r, after), dimension=dimension
                 )
+                overlaps.append({**at, **shared})
+            for method in r.methods(dimension):
+                moved = {}
+                if r is not first:
+                    found = shifts(
+                        _rated(first, method, dimension),
+                        _rated(r, method, dimension),
+                        fits if method == _FITTED else None,
+                    )
+                    moved = {shift.model: shift for shift in found}
+                for model, rating in r.board(method, dimension).items():
+                    shift = moved.get(model)
+                    row = {**at, "method": method, **rating.to_dict()}
+                    row["shift"] = shift and shift.shift
+                    row |= {f"shift_{n}": getattr(shift, n, None) for n in _OF_A_SHIFT}
+                    ratings.append(row)
     _adjust(ratings, "shift_p")
     dimension = next(iter(first.dimensions), "")
     leading = first.primary(dimension) or "elo"
@@ -237,14 +252,14 @@ def _rated(r: FinishedRun, method: str, dimension: str) -> dict[str, float]:
 
 
 def _overlap(
-    first: FinishedRun, other: FinishedRun, own: Mapping[str, Battles], dimension: str
+    *sides: tuple[FinishedRun, Battles], dimension: str
 ) -> tuple[Row, tuple[Influence, Influence] | None]:
     """Return what two runs share, and their fits where the shifts can be tested.
 
     verdicts     same, nested (all of one are in the other) or other
     no_interval  why the shifts have none
     """
-    before, after = own[first.name], own[other.name]
+    before, after = (battles for _, battles in sides)
     of_first, of_other = verdicts(before), verdicts(after)
     relation, reason = "other", None
     if of_first == of_other and len(before):
@@ -252,28 +267,23 @@ def _overlap(
     elif of_first <= of_other or of_other <= of_first:
         relation = "nested"
         reason = "all verdicts of one are in the other, so only the prompts differ"
-    fits = [_fit(r, own[r.name], dimension) for r in (first, other)]
-    for r, fit in zip((first, other), fits, strict=True):
-        if fit is None:
+    fits = []
+    for r, battles in sides:
+        if fit := _fit(r, battles, dimension):
+            fits.append(fit)
+        else:
             reason = f"battles.jsonl of {r.name} does not give its Bradley-Terry ratings by prompt"
-    prompts = set(before.questions), set(after.questions)
-    shared = agreement.kappa(
-        before, after, names=(first.name, other.name), dimension=dimension
-    )
+    names = sides[0][0].name, sides[1][0].name
+    shared = agreement.kappa(before, after, names=names, dimension=dimension)
     found: Row = {
-        "run": other.name,
-        "dimension": dimension,
-        "n_prompts_before": len(prompts[0]),
-        "n_prompts": len(prompts[1]),
-        "n_shared_prompts": len(prompts[0] & prompts[1]),
+        "n_prompts_before": len(set(before.questions)),
+        "n_prompts": len(set(after.questions)),
+        "n_shared_prompts": len({*before.questions} & {*after.questions}),
         "verdicts": relation,
         "agreement": shared.to_dict(),
         "no_interval": reason,
     }
-    fit_before, fit_after = fits
-    if reason is not None or fit_before is None or fit_after is None:
-        return found, None
-    return found, (fit_before, fit_after)
+    return found, None if reason else (fits[0], fits[1])
 
 
 def _fit(r: FinishedRun, own: Battles, dimension: str) -> Influence | None:
@@ -288,41 +298,12 @@ def _fit(r: FinishedRun, own: Battles, dimension: str) -> Influence | None:
     return fit if all(abs(row.shift) <= _SAME_FIT for row in again) else None
 
 
-# Rows
-
-
-def _rating_rows(
-    r: FinishedRun, dimension: str, method: str, moved: Mapping[str, Shift]
-) -> Iterator[dict[str, Any]]:
-    for model, rating in r.board(method, dimension).items():
-        shift = moved.get(model)
-        yield {
-            "run": r.name,
-            "dimension": dimension,
-            "method": method,
-            **rating.to_dict(),
-            "shift": shift.shift if shift else None,
-            **{f"shift_{name}": getattr(shift, name, None) for name in _OF_A_SHIFT},
-        }
-
-
 def _run_row(r: FinishedRun, battles: Mapping[str, Battles]) -> Row:
     row = {name: r.manifest.get(name) for name in _OF_A_RUN}
     prompts = {prompt for own in battles.values() for prompt in own.questions}
     bill = paid(added_up([row["usage"], row["paid_before"]]))
     where = {"run": r.name, "folder": str(r.folder)}
     return {**where, **row, "n_prompts": len(prompts), "dollars": bill}
-
-
-def _judge_row(r: FinishedRun, dimension: str) -> Row:
-    measured = {q["dimension"]: q for q in r.manifest.get("judge_quality", ())}
-    quality = measured.get(dimension, {})
-    return {
-        "run": r.name,
-        "dimension": dimension,
-        **{name: quality.get(name) for name in (*_RATES, "n_one_order")},
-        "elo_convergence": r.parameters("elo", dimension).get("convergence"),
-    }
 
 
 def _answer_rows(chosen: Sequence[FinishedRun]) -> Iterator[Row]:
@@ -332,9 +313,7 @@ def _answer_rows(chosen: Sequence[FinishedRun]) -> Iterator[Row]:
         for other in others:
             after = other.responses(entrant)
             same = [
-                text == after[prompt]
-                for prompt, text in before.items()
-                if prompt in after
+                before[prompt] == after[prompt] for prompt in before if prompt in after
             ]
             if same:
                 counts = {"n_shared": len(same), "n_same": sum(same)}

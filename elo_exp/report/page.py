@@ -86,6 +86,12 @@ def _environment(autoescape: bool) -> Environment:
     return environment
 
 
+def text(name: str, **context: Any) -> str:
+    """Return the console's lines of a template."""
+    filled = template(f"{name}.txt.j2").render(**context)
+    return filled.replace("\N{NO-BREAK SPACE}", " ").rstrip("\n")
+
+
 def render(name: str, plots: Sequence[Plot] = (), **context: Any) -> str:
     """Return the page of a template, with these figures at its disposal."""
     script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
