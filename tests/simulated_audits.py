@@ -7,7 +7,7 @@ in its place, so that one of k margins moves the expected contrast by k times de
 import numpy as np
 from numpy.typing import NDArray
 
-from elo_exp.analysis.audit import Contrasts
+from elo_exp.analysis.audit import Measure
 
 DELTA = 0.05
 PAYLOADS = {  # and how many forms each has
@@ -39,7 +39,7 @@ JUDGES = {  # shares of ties on equals, and of coins on unequal answers
 
 def contrasts(
     judge: tuple[float, float], fault: str, margins: float, n: int, seed: int
-) -> list[Contrasts]:
+) -> list[Measure]:
     """Ask the probes on n prompts; `fault` is one of FAULTS, or "" for none.
 
     Styles are asked in one order, all others in both.
@@ -71,7 +71,7 @@ def contrasts(
         kind: str = "bias",
         bound: float = DELTA,
     ) -> None:
-        found.append(Contrasts(probe=probe, kind=kind, bound=bound, values=values))  # type: ignore[arg-type]
+        found.append(Measure(name=probe, kind=kind, bound=bound, values=values))  # type: ignore[arg-type]
 
     below = 1 - upset - 0.75 + (margins - 1) * DELTA  # so many margins below the bound
     coin = below / (0.5 - upset) if fault == "half as good as whole" else 0.0

@@ -8,15 +8,16 @@ from scipy import stats
 
 from elo_exp import pipeline
 from elo_exp.analysis import audit
-from elo_exp.analysis.audit import Contrasts, Result, decide
+from elo_exp.analysis.audit import Measure, Result, decide
 from elo_exp.experiments.judged import audits
+from elo_exp.files import write_json
 from elo_exp.store.store import Store
 from tests.data import shipped
 from tests.simulated_audits import DELTA, FAULTS, JUDGES, contrasts
 
 
-def probed(*values: float, kind="bias", bound=0.05) -> Contrasts:
-    return Contrasts(probe="p", kind=kind, bound=bound, values=np.array(values))
+def probed(*values: float, kind="bias", bound=0.05) -> Measure:
+    return Measure(name="p", kind=kind, bound=bound, values=np.array(values))
 
 
 def decided(*values: float, kind="bias", bound=0.05) -> Result:
@@ -55,7 +56,7 @@ def test_floors_and_shares_are_decided_on_their_own_side():
     worked = decided(*wrong, kind="share", bound=0.3)
     expected = stats.ttest_1samp(wrong, 0.3, alternative="greater").pvalue
     assert worked.p_value == pytest.approx(expected)
-    ladder = Contrasts(probe="l", kind="floor", bound=0.75, values=np.ones(20))
+    ladder = Measure(name="l", kind="floor", bound=0.75, values=np.ones(20))
     (perfect,) = decide([ladder], delta=0.05)
     assert perfect.low < 1.0 == perfect.high
 
@@ -75,10 +76,8 @@ def test_holm_counts_all_probes_but_the_reported():
     assert among[2].p_value is None
 
 
-def test_missing_verdicts_are_no_contrasts():
-    result = decided(*[0.0] * 50, *[np.nan] * 10)
-    assert result.n == 50
-    nothing = decided(np.nan)
+def test_without_a_contrast_nothing_is_decided():
+    nothing = decided()
     assert (nothing.verdict, nothing.n, nothing.estimate) == ("cannot tell", 0, None)
 
 
@@ -109,7 +108,8 @@ def test_a_run_finds_the_last_audit_of_its_judge_and_rubric_to_the_byte(tmp_path
     keys = {"judge_key": pipeline.identify(judge).key, "rubric_key": rubric.key}
     with Store(tmp_path / "store.sqlite") as store:
         for n in (93, 143):
-            audit.keep(tmp_path, audit_of_judge(**keys, n_prompts=n))
+            path = audit.path(tmp_path, *keys.values())
+            write_json(path, audit_of_judge(**keys, n_prompts=n))
         (found,) = audits(judge, [rubric], store).values()
         assert found["audit"]["n_prompts"] == 143
         judge.model = "claude-haiku-5-5"

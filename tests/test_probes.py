@@ -9,8 +9,7 @@ import pytest
 from numpy.random import Generator
 
 from elo_exp import CONF, HOME
-from elo_exp.analysis.audit import decide
-from elo_exp.analysis.contrasts import Asked, Measure, measures
+from elo_exp.analysis.audit import Asked, Measure, decide, measures
 from elo_exp.data import bank
 from elo_exp.data.pairing import reconcile
 from elo_exp.files import write_jsonl
@@ -71,7 +70,7 @@ def measured(*questions: Asked) -> dict[str, Measure]:
 
 
 def values(*questions: Asked, name: str = "style") -> list[float]:
-    return measured(*questions)[name].contrasts().values.tolist()
+    return measured(*questions)[name].values.tolist()
 
 
 # Questions
@@ -165,9 +164,9 @@ def test_a_paraphrase_is_ok_where_kappa_is_not_much_lower_than_that_of_a_repeat(
         m for m in measures([steady, moved], 0.05, ["r.md"]) if "r.md" in m.name
     ]
     assert (found.name, found.bound) == ("rubric: r.md", -0.1)
-    assert found.contrasts().values.tolist() == [0.0, pytest.approx(-0.5 / (6 / 16))]
+    assert found.values.tolist() == [0.0, pytest.approx(-0.5 / (6 / 16))]
     same = asked("A", "A", "A", "A", "A", "A", kind="floor")
-    assert not len(measures([same], 0.05, ["r.md"])[-1].contrasts().values)
+    assert not len(measures([same], 0.05, ["r.md"])[-1].values)
 
 
 def test_in_one_order_the_first_shown_tells_nothing_about_position():
@@ -409,8 +408,9 @@ def test_a_planted_fault_of_four_margins_is_found_and_one_of_two_is_never_ok(
     for margins, some in found.items():
         for _ in range(20):
             questions = planted(verdicts, fault, share_of(fault, margins), rng)
-            contrasts = [m.contrasts() for m in measures(questions, 0.05)]
-            results = {r.probe: r.verdict for r in decide(contrasts, 0.05)}
+            results = {
+                r.probe: r.verdict for r in decide(measures(questions, 0.05), 0.05)
+            }
             some.append(results[probe])
             family = probe.partition(":")[0]
             n_wrong += any(

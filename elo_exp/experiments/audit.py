@@ -11,8 +11,7 @@ import numpy as np
 
 from elo_exp import pipeline
 from elo_exp.analysis import audit
-from elo_exp.analysis.audit import Kind
-from elo_exp.analysis.contrasts import GOLD, REPHRASED, Asked, measures, simulate
+from elo_exp.analysis.audit import GOLD, REPHRASED, Asked, measures, simulate
 from elo_exp.analysis.gold import gold_results
 from elo_exp.data import bank, gold
 from elo_exp.data.gold import GoldPair
@@ -23,7 +22,7 @@ from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Prompts
 from elo_exp.files import sha256, utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge
-from elo_exp.probes import VERSION, Case, Probe, Question
+from elo_exp.probes import VERSION, Case, Kind, Probe, Question
 from elo_exp.records import (
     JudgeIdentity,
     JudgeReply,
@@ -101,7 +100,8 @@ class AuditJudge:
         found = [self._audited(rubric, replies) for rubric in self.rubric.values()]
         audits = {one.audit["dimension"]: one.audit for one in found}
         for one in audits.values():
-            audit.keep(store.path.parent, one)
+            place = one["judge_key"], one["rubric_key"]
+            write_json(audit.path(store.path.parent, *place), one)
         rows = [
             {"dimension": dimension} | row
             for dimension, one in audits.items()
@@ -266,8 +266,7 @@ class AuditJudge:
             judgments.append(reconcile(one.comparison, verdicts))
             asked.append(replace(one, judgment=judgments[-1]))
         found = measures(asked, settings.delta, self._paraphrases(rubric))
-        contrasts = [measure.contrasts() for measure in found]
-        results = audit.decide(contrasts, settings.delta)
+        results = audit.decide(found, settings.delta)
         results.sort(key=lambda result: _WORST_FIRST.index(result.verdict))
         keys = {query.key for one in asked for query in one.queries}
         return Audited(

@@ -17,6 +17,7 @@ from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants import Entrant, HostedEntrant
 from elo_exp.experiments import Context, ReadsFiles, Report
+from elo_exp.files import read_json
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.pipeline import Plan
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
@@ -314,11 +315,11 @@ def audits(
     judge: Judge, rubrics: Sequence[Rubric], store: Store
 ) -> dict[str, dict[str, Any]]:
     """Return the diagnosis `audit` of each dimension: the last of this judge and rubric, or {}."""
-    key, folder = pipeline.identify(judge).key, store.path.parent
-    return {
-        rubric.dimension: {"audit": audit.find(folder, key, rubric.key) or {}}
-        for rubric in rubrics
-    }
+    key, found = pipeline.identify(judge).key, {}
+    for rubric in rubrics:
+        path = audit.path(store.path.parent, key, rubric.key)
+        found[rubric.dimension] = {"audit": read_json(path) if path.exists() else {}}
+    return found
 
 
 def parse_shard(shard: str) -> tuple[int, int]:

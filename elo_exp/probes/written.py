@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from elo_exp.analysis.audit import Kind
-from elo_exp.probes import Case, Question
+from elo_exp.probes import Case, Kind, Question
 from elo_exp.types import Number
 
 

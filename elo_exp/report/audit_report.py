@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.analysis.audit import prompts_for_ok, smallest_effect
-from elo_exp.analysis.contrasts import Measure
+from elo_exp.analysis.audit import Measure, prompts_for_ok, smallest_effect
 from elo_exp.console import text_table
 from elo_exp.probes import Probe
 from elo_exp.records import Plot
@@ -54,7 +53,7 @@ def plan_text(measured: Mapping[str, Sequence[Measure]]) -> str:
     for dimension, measures in measured.items():
         decided = [measure for measure in measures if measure.kind != "reported"]
         for measure in decided:
-            values, is_bias = measure.contrasts().values, measure.kind == "bias"
+            values, is_bias = measure.values, measure.is_bias
             n, sd = len(values), float(values.std())
             effect = smallest_effect(n, sd, len(decided))
             # A judge without a fault varies in biases alone.
