@@ -16,13 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, fdtrc, ndtri, stdtr
 
-from elo_exp.analysis.group_sequential import boundaries, stagewise
 from elo_exp.analysis.looks import (
     MISFIT,
     Key,
+    boundaries,
     family_wise_alpha,
     looks_of,
     prompt_order,
+    stagewise,
 )
 from elo_exp.arrays import Array
 from elo_exp.records import Battle, Comparison

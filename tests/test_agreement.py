@@ -22,7 +22,7 @@ from elo_exp.analysis.agreement import (
     ranks_between_judges,
     repeat_agreement,
 )
-from elo_exp.analysis.transitivity import cycles
+from elo_exp.analysis.goodness_of_fit import cycles
 from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from elo_exp.analysis.gold import gold_results
+from elo_exp.analysis.agreement import gold_results
 from elo_exp.data import gold
 from elo_exp.data.gold import GoldPair
 from elo_exp.records import UserError

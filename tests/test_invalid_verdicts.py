@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elo_exp.analysis.invalid_verdicts import bounds, invalid_shares
+from elo_exp.analysis.judge_quality import bounds, invalid_shares
 from elo_exp.records import Battle, Judgment
 from tests.simulation import BRADLEY_TERRY, Tournament
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis.strata import by_stratum, heterogeneity
+from elo_exp.analysis.goodness_of_fit import by_stratum, heterogeneity
 from elo_exp.data.battles import Battles
 from elo_exp.records import Battle
 from tests.simulation import Tournament

@@ -1,4 +1,4 @@
-"""Agreement: of two judges, of a judge with itself, two dimensions, two leaderboards.
+"""Agreement: of two judges, of a judge with itself or with labels, two dimensions, two leaderboards.
 
 Letters: b battles; c comparisons, which are a prompt and two models; 3 categories of a verdict:
 the first model wins, a tie, the second wins.
@@ -7,15 +7,18 @@ the first model wins, a tie, the second wins.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 
-from elo_exp.analysis.win_rates import in_name_order, mean_error
+from elo_exp.analysis.win_rates import in_name_order, mean_error, share_interval
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data.battles import Battles
-from elo_exp.data.pairing import repeated
+from elo_exp.data.gold import GoldPair
+from elo_exp.data.pairing import outcome, repeated
 from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
 from elo_exp.records import Judgment, Record
 
@@ -133,34 +136,33 @@ def _agreement(
     prompt contributes to p_o and p_e.
     """
     n, n_prompts = len(prompt), len(np.unique(prompt))
-    agreement = value = std_error = low = high = None
-    if n:
-        table = first.T @ second / n
-        if is_symmetric:
-            table = (table + table[::-1, ::-1]) / 2.0
-        by_first, by_second = table.sum(axis=1), table.sum(axis=0)
-        agreement, by_chance = float(np.trace(table)), float(by_first @ by_second)
-    if agreement is not None and 1.0 - by_chance >= _NO_CHANCE:
-        value = (agreement - by_chance) / (1.0 - by_chance)
-        chance = by_second[:, None] + by_first[None, :] - 2.0 * by_chance
-        influence = np.eye(3) - agreement - (1.0 - value) * chance
-        parts = ((first @ influence) * second).sum(axis=1) / (1.0 - by_chance)
-        std_error = mean_error(parts, prompt)
-    if value is not None and std_error is not None:
-        half_width = float(t_quantile(n_prompts - 1.0)) * std_error
-        low, high = max(-1.0, value - half_width), min(1.0, value + half_width)
-    return Agreement(
+    found = Agreement(
         first=names[0],
         second=names[1],
         dimension=dimension,
         n_comparisons=n,
         n_prompts=n_prompts,
-        agreement=agreement,
-        kappa=value,
-        std_error=std_error,
-        ci_low=low,
-        ci_high=high,
     )
+    if not n:
+        return found
+    table = first.T @ second / n
+    if is_symmetric:
+        table = (table + table[::-1, ::-1]) / 2.0
+    by_first, by_second = table.sum(axis=1), table.sum(axis=0)
+    agreement, by_chance = float(np.trace(table)), float(by_first @ by_second)
+    if 1.0 - by_chance < _NO_CHANCE:
+        return replace(found, agreement=agreement)
+    value = (agreement - by_chance) / (1.0 - by_chance)
+    found = replace(found, agreement=agreement, kappa=value)
+    chance = by_second[:, None] + by_first[None, :] - 2.0 * by_chance
+    influence = np.eye(3) - agreement - (1.0 - value) * chance
+    parts = ((first @ influence) * second).sum(axis=1) / (1.0 - by_chance)
+    std_error = mean_error(parts, prompt)
+    if std_error is None:
+        return found
+    half = float(t_quantile(n_prompts - 1.0)) * std_error
+    low, high = max(-1.0, value - half), min(1.0, value + half)
+    return replace(found, std_error=std_error, ci_low=low, ci_high=high)
 
 
 def _shared_votes(*sides: Battles) -> tuple[list[Array], Index, list[Mask]]:
@@ -187,23 +189,17 @@ def comparison_codes(sides: Sequence[Battles]) -> tuple[list[Index], int]:
 
     Also how many numbers a prompt takes.
     """
-    models, questions = (
-        sorted({name for side in sides for name in getattr(side, names)})
-        for names in ("models", "questions")
-    )
-    m, codes = len(models), []
+    names = sorted({name for side in sides for name in side.models})
+    number = {name: i for i, name in enumerate(names)}
+    prompts = dict[str, int]()
+    m, codes = len(names), []
     for side in sides:
-        model = _places(side.models, models)
-        prompts = np.append(_places(side.questions, questions), -1)
-        prompt = prompts[np.minimum(side.question, len(side.questions))]
+        model = np.array([number[name] for name in side.models], dtype=np.intp)
+        named = [prompts.setdefault(q, len(prompts)) for q in side.questions]
+        prompt = np.array([*named, -1])[np.minimum(side.question, len(named))]
         pair = model[side.model_a] * m + model[side.model_b]
         codes.append(np.where(prompt < 0, -1, prompt * m * m + pair))
     return codes, max(m * m, 1)
-
-
-def _places(names: Sequence[str], among: Sequence[str]) -> Index:
-    place = {name: i for i, name in enumerate(among)}
-    return np.array([place[name] for name in names], dtype=np.intp)
 
 
 # Rank correlation
@@ -253,3 +249,55 @@ def ranks_between_judges(
                 rank_correlation(boards[0], boards[1], names=names, dimension=dimension)
             )
     return found
+
+
+# Agreement with labels
+
+
+def gold_results(
+    pairs: Sequence[GoldPair], judgments: Sequence[Judgment]
+) -> list[dict[str, Any]]:
+    """Compare a judge with the labels: all pairs, then each subset where there are several.
+
+    A row has `accuracy`, a mean over orders, so that a flip counts as half, with its 95 % interval
+    (both orders of a pair are one observation); `strict`, the share of pairs that are right in all
+    orders; Cohen's `kappa` of a, tie and b, a flip being a tie, with its interval; None where
+    undefined.
+
+    judgments  of response_a against response_b, whose prompt_id is pair_id; others are ignored
+    """
+    by_id = {judgment.prompt_id: judgment for judgment in judgments}
+    subsets: dict[str, list[tuple[GoldPair, Judgment]]] = {"all": []}
+    for pair in pairs:
+        if judgment := by_id.get(pair.pair_id):
+            for name in ("all", pair.subset or "other"):
+                subsets.setdefault(name, []).append((pair, judgment))
+    rows = []
+    for subset, judged in subsets.items():
+        valid = [(pair, judgment) for pair, judgment in judged if not judgment.invalid]
+        right = [fmean(outcome(v) == p.label for v in j.orders) for p, j in valid]
+        named = [
+            (
+                p.prompt,
+                p.label.upper(),
+                {None: "TIE", j.entrant_a: "A"}.get(j.winner, "B"),
+            )
+            for p, j in valid
+        ]
+        agreement = verdict_agreement(named, names=("label", "judge"))
+        low, high = share_interval(fmean(right), len(right)) if right else (None, None)
+        row = {
+            "subset": subset,
+            "n": len(valid),
+            "n_invalid": len(judged) - len(valid),
+            "n_flips": sum(bool(judgment.inconsistent) for _, judgment in valid),
+            "accuracy": fmean(right) if right else None,
+            "low": low,
+            "high": high,
+            "strict": right.count(1.0) / len(right) if right else None,
+            "kappa": agreement.kappa,
+            "kappa_low": agreement.ci_low,
+            "kappa_high": agreement.ci_high,
+        }
+        rows += [row] if judged else []
+    return rows if len(rows) > 2 else rows[:1]

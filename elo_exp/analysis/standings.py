@@ -18,15 +18,20 @@ from elo_exp.analysis.agreement import (
     repeat_agreement,
 )
 from elo_exp.analysis.comparisons import Difference, differences, with_ranks
-from elo_exp.analysis.invalid_verdicts import bounds, invalid_shares
+from elo_exp.analysis.goodness_of_fit import (
+    by_stratum,
+    cycles,
+    heterogeneity,
+    most_varied_gap,
+    transitivity,
+)
 from elo_exp.analysis.judge_bias import length_control, position_effect
+from elo_exp.analysis.judge_quality import bounds, invalid_shares
 from elo_exp.analysis.looks import Wave
 from elo_exp.analysis.mean_scores import mean_scores
 from elo_exp.analysis.power import Precision, precision
 from elo_exp.analysis.responses import ResponseCheck
 from elo_exp.analysis.shrinkage import with_p_best
-from elo_exp.analysis.strata import by_stratum, heterogeneity, most_varied_gap
-from elo_exp.analysis.transitivity import cycles, transitivity
 from elo_exp.analysis.win_rates import WinRate, win_rates
 from elo_exp.arrays import rows
 from elo_exp.data.battles import Battles

@@ -11,8 +11,8 @@ import numpy as np
 
 from elo_exp import pipeline
 from elo_exp.analysis import audit
+from elo_exp.analysis.agreement import gold_results
 from elo_exp.analysis.audit import GOLD, REPHRASED, Asked, measures, simulate
-from elo_exp.analysis.gold import gold_results
 from elo_exp.data import bank, gold
 from elo_exp.data.gold import GoldPair
 from elo_exp.data.pairing import reconcile, swaps

@@ -9,8 +9,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from elo_exp.analysis.group_sequential import boundaries, expected_share
-from elo_exp.analysis.looks import family_wise_alpha, looks_of
+from elo_exp.analysis.looks import (
+    boundaries,
+    expected_share,
+    family_wise_alpha,
+    looks_of,
+)
 from elo_exp.analysis.power import assumed_sigma, detectable
 from elo_exp.api.costs import PER_MILLION, money
 from elo_exp.api.transport import UnreachableError
