@@ -16,8 +16,8 @@ from scipy import stats
 from elo_exp.analysis.judge_bias import length_control, position_effect
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS
-from elo_exp.ratings.covariates import CovariateFit
+from elo_exp.ratings.bradley_terry import POINTS, Fit
+from elo_exp.ratings.covariates import with_columns
 from elo_exp.ratings.games import Games, games
 from elo_exp.records import Battle
 from tests.data import battle
@@ -148,7 +148,7 @@ def test_errors_are_told_by_prompts_that_differ():
 # Columns in Bradley-Terry
 
 
-def with_columns(seed: int, n_prompts: int = 60) -> tuple[Games, Array]:
+def decisive(seed: int, n_prompts: int = 60) -> tuple[Games, Array]:
     """The decisive games of a tournament, and two columns (g, 2), one of which counts."""
     some = simulated(n_prompts, seed)
     played = games(some.select(some.winner < 2), orders="reconciled")
@@ -157,20 +157,20 @@ def with_columns(seed: int, n_prompts: int = 60) -> tuple[Games, Array]:
 
 
 def test_a_column_that_is_explained_or_that_decides_every_game_has_no_effect():
-    played, columns = with_columns(1)
+    played, columns = decisive(1)
     own = columns[:, 0]
     length = np.array([300.0, 500, 200, 900])
     of_model = length[played.first] - length[played.second]
     for x in (of_model, 0 * own, 2 * played.score - 1):
-        found = CovariateFit.of(played, x[:, None])
-        assert np.isnan(found.effects).all() and np.isnan(found.std_error).all()
+        found, effects, errors = with_columns(Fit.of(played), played, x[:, None])
+        assert np.isnan([*effects, *errors, *found.theta]).all()
     nearly = np.where(np.random.default_rng(1).random(len(own)) < 0.1, -1, 1)
     nearly = nearly * (2 * played.score - 1)
-    assert CovariateFit.of(played, nearly[:, None]).effects > 1
+    assert with_columns(Fit.of(played), played, nearly[:, None])[1] > 1
 
 
 def test_models_without_a_finite_ability_are_left_out():
-    played, columns = with_columns(1)
+    played, columns = decisive(1)
     is_other = np.arange(len(columns)) % 9 == 0  # which an unbeaten fifth model plays
     unbeaten = dataclasses.replace(
         played,
@@ -178,11 +178,11 @@ def test_models_without_a_finite_ability_are_left_out():
         first=np.where(is_other, 4, played.first),
         score=np.where(is_other, 1.0, played.score),
     )
-    found = CovariateFit.of(unbeaten, columns)
-    without = CovariateFit.of(unbeaten.among(np.arange(5) < 4), columns[~is_other])
-    assert found.rated.tolist() == [True] * 4 + [False]
-    np.testing.assert_allclose(found.effects, without.effects)
-    np.testing.assert_allclose(found.std_error, without.std_error)
+    fit, *found = with_columns(Fit.of(unbeaten), unbeaten, columns)
+    others = unbeaten.among(np.arange(5) < 4)
+    _, *without = with_columns(Fit.of(others), others, columns[~is_other])
+    assert fit.rated.tolist() == [True] * 4 + [False]
+    np.testing.assert_allclose(found, without)
 
 
 # Length

@@ -6,7 +6,6 @@ clustered by prompt. Letters: m models; g games; n clusters, which are prompts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,9 @@ from elo_exp.analysis.win_rates import mean_error
 from elo_exp.arrays import Array, one_row, rows, spread
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import POINTS, Fit
-from elo_exp.ratings.covariates import CovariateFit
+from elo_exp.ratings.covariates import with_columns
 from elo_exp.ratings.games import Games, games
+from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 
 # Position
 
@@ -35,18 +35,18 @@ def position_effect(battles: Battles, *, dimension: str) -> dict[str, Any]:
     chosen = in_both if in_both.any() else battles.one_order()
     verdicts = games(battles.select(chosen), orders="both")
     played = verdicts.select(verdicts.score != 0.5)
-    fit = CovariateFit.of(played, played.shown[:, None])
-    (effect,), (low,), (high,) = fit.effects, *fit.intervals()
+    _, (effect,), (error,) = with_columns(Fit.of(played), played, played.shown[:, None])
+    half = t_quantile(degrees_of_freedom(played.n_clusters)) * error
     return one_row(
         dimension=dimension,
         n_prompts=played.n_clusters,
         n_verdicts=len(verdicts.score),
         n_decisive=len(played.score),
         effect=effect,  # log-odds; above zero the first shown wins more often
-        std_error=fit.std_error[-1],
+        std_error=error,
         p_first=special.expit(effect),
-        ci_low=special.expit(low),
-        ci_high=special.expit(high),
+        ci_low=special.expit(effect - half),
+        ci_high=special.expit(effect + half),
     )
 
 
@@ -75,8 +75,9 @@ def length_control(
     x = np.zeros_like(difference)
     if scale > 0.0 and (played.score != 0.5).any():
         x = np.tanh(difference / scale)
-    fit = CovariateFit.of(played, x[:, None])
-    (effect,), (low,), (high,) = fit.effects, *fit.intervals()
+    raw = Fit.of(played)
+    controlled, (effect,), (error,) = with_columns(raw, played, x[:, None])
+    t = float(t_quantile(degrees_of_freedom(played.n_clusters)))
     found = one_row(
         dimension=dimension,
         n_prompts=played.n_clusters,
@@ -84,77 +85,56 @@ def length_control(
         n_without_length=int((~is_known).sum()),
         scale=scale or None,  # characters
         effect=effect,
-        std_error=fit.std_error[-1],
-        ci_low=low,
-        ci_high=high,
+        std_error=error,
+        ci_low=effect - t * error,
+        ci_high=effect + t * error,
     )
-    ratings = _length_ratings(
-        battles.models, played, fit, np.append(of_first, of_second), initial_rating
-    )
-    return {
-        "effect": found,
-        "ratings": [{"dimension": dimension, **row} for row in ratings],
-        "lead": _length_lead(battles.models, ratings, fit),
-        "terciles": _terciles(played, difference, dimension),
-    }
-
-
-def _length_ratings(
-    models: Sequence[str],
-    played: Games,
-    controlled: CovariateFit,
-    characters: Array,
-    initial_rating: float,
-) -> list[dict[str, Any]]:
-    """Bradley-Terry ratings as they are and at equal length, best first, from the same games.
-
-    characters  (2 g,): of the first of each game, then of the second
-    """
-    side, m = np.append(played.first, played.second), len(models)
+    m, side = len(battles.models), np.append(played.first, played.second)
     n_games = np.bincount(side, minlength=m)
-    raw = Fit.of(played)
-    rating, error, at_equal, error_at_equal = (
-        POINTS * spread(column, raw.rated, m)
-        for column in (
-            raw.theta,
-            np.sqrt(np.maximum(np.diag(raw.covariance), 0.0)),
-            controlled.theta,
-            controlled.std_error[:-1],
+    characters_of = np.bincount(side, np.append(of_first, of_second), m)
+    (rating, std_error), (at_equal, error_at_equal) = (
+        (
+            POINTS * spread(fit.theta, raw.rated, m),
+            POINTS
+            * spread(np.sqrt(np.maximum(np.diag(fit.covariance), 0.0)), raw.rated, m),
         )
+        for fit in (raw, controlled)
     )
     order = np.argsort(-rating, kind="stable")  # those without a rating are last
     order = order[n_games[order] > 0]
-    return rows(
-        model=np.array(models, dtype=object)[order],
-        mean_length=(np.bincount(side, characters, m) / np.maximum(n_games, 1))[order],
+    names = np.array(battles.models, dtype=object)
+    ratings = rows(
+        dimension=dimension,
+        model=names[order],
+        mean_length=(characters_of / np.maximum(n_games, 1))[order],
         rating=initial_rating + rating[order],
-        std_error=error[order],
+        std_error=std_error[order],
         rating_at_equal_length=initial_rating + at_equal[order],
         std_error_at_equal_length=error_at_equal[order],
     )
-
-
-def _length_lead(
-    models: Sequence[str], ratings: Iterable[Mapping[str, Any]], fit: CovariateFit
-) -> dict[str, Any] | None:
-    """By how much the best would be ahead of the second at equal length, in rating points."""
-    best = [r["model"] for r in ratings if r["rating_at_equal_length"] is not None][:2]
-    if len(best) < 2:
-        return None
-    rated = [model for model, is_in in zip(models, fit.rated, strict=True) if is_in]
-    i, j = map(rated.index, best)
-    difference = POINTS * (fit.theta[i] - fit.theta[j])
-    cov = fit.covariance
-    variance = max(cov[i, i] + cov[j, j] - 2.0 * cov[i, j], 0.0)
-    half = fit.half_width * POINTS * np.sqrt(variance)
-    return one_row(
-        first=best[0],
-        second=best[1],
-        difference=difference,
-        std_error=half / fit.half_width,
-        ci_low=difference - half,
-        ci_high=difference + half,
-    )
+    lead, best = None, order[np.isfinite(at_equal[order])][:2]
+    if (
+        len(best) > 1
+    ):  # by how much the best would be ahead of the second, in rating points
+        gap = at_equal[best[0]] - at_equal[best[1]]
+        i, j = (np.cumsum(raw.rated) - 1)[best]
+        cov = controlled.covariance
+        variance = max(cov[i, i] + cov[j, j] - 2.0 * cov[i, j], 0.0)
+        error = POINTS * np.sqrt(variance)
+        lead = one_row(
+            first=names[best[0]],
+            second=names[best[1]],
+            difference=gap,
+            std_error=error,
+            ci_low=gap - t * error,
+            ci_high=gap + t * error,
+        )
+    return {
+        "effect": found,
+        "ratings": ratings,
+        "lead": lead,
+        "terciles": _terciles(played, difference, dimension),
+    }
 
 
 def _terciles(games: Games, difference: Array, dimension: str) -> list[dict[str, Any]]:

@@ -171,6 +171,7 @@ class Fit:
     played: Games  # among the r rated models
     theta: Array  # (r,) log-odds, mean zero
     covariance: Array  # (r, r)
+    n_prompts: Index  # (r,) the clusters in which each plays
     samples: Array | None = None  # (b, r)
     parameters: Mapping[str, float | None] = field(default_factory=dict)
     # (n, r) how far each cluster moves the abilities; squared, they sum to (n - 1) / n covariance
@@ -189,6 +190,8 @@ class Fit:
             played=played,
             theta=theta,
             covariance=sandwich(bread(theta, played), by_cluster, len(theta)),
+            # stored even where they add up to zero
+            n_prompts=np.bincount(by_cluster.indices, minlength=len(theta)),
         )
 
 
@@ -342,7 +345,7 @@ def sandwich(bread: Array, by_cluster: sparse.csr_array, n_models: int) -> Array
     return np.asarray(covariance)
 
 
-def of_own_prompts(fit: Fit, n_prompts: Index) -> Array:
+def of_own_prompts(fit: Fit) -> Array:
     """Correct the covariance (r, r) for models that met others on n_prompts (r,) of the n prompts.
 
     At the maximum a model's scores add up to zero over the k prompts that it was on, so that these
@@ -350,6 +353,7 @@ def of_own_prompts(fit: Fit, n_prompts: Index) -> Array:
     alike by chance: of fewer than 20, no less is believed than independent games would leave.
     """
     n, m, covariance = fit.played.n_clusters, len(fit.theta), fit.covariance
+    n_prompts = fit.n_prompts
     fewer = n_prompts < n
     if not fewer.any():
         return covariance
@@ -375,9 +379,9 @@ def leaderboard(
     flags: Mapping[int, str] | None = None,
 ) -> Leaderboard:
     """Turn abilities and their covariance into rating points; models of ties use it, too."""
-    m, met = len(battles.models), fit.played.clusters_met()
+    m = len(battles.models)
     covariance = np.full((m, m), np.nan)
-    covariance[np.ix_(fit.rated, fit.rated)] = POINTS**2 * of_own_prompts(fit, met)
+    covariance[np.ix_(fit.rated, fit.rated)] = POINTS**2 * of_own_prompts(fit)
     samples = None
     if fit.samples is not None:
         samples = initial_rating + POINTS * spread(fit.samples.T, fit.rated, m).T
@@ -389,7 +393,7 @@ def leaderboard(
         covariance=covariance,
         samples=samples,
         n_battles=battles.n_battles(),
-        n_prompts=spread(met, fit.rated, m),
+        n_prompts=spread(fit.n_prompts, fit.rated, m),
         n_clusters=fit.played.n_clusters,
         n_matches=round(fit.wins.sum()),
         flags=why_unrated(fit.wins, fit.rated) if flags is None else flags,

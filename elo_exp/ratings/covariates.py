@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy import special
 
-from elo_exp.arrays import Array, Mask, known
+from elo_exp.arrays import Array, known
 from elo_exp.data.battles import Battles
 from elo_exp.data.style import FEATURES
 from elo_exp.ratings.bradley_terry import (
@@ -23,10 +23,8 @@ from elo_exp.ratings.bradley_terry import (
     logistic,
     mean_zero,
     sandwich,
-    strongest_component,
 )
 from elo_exp.ratings.games import Games
-from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 
 # log-odds of a game: as certain only if the maximum lies at infinity
 _LARGEST_GAP = 25.0
@@ -34,73 +32,43 @@ _LARGEST_GAP = 25.0
 _COLLINEAR = 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CovariateFit:
-    """Abilities and the effects of columns at the maximum of the likelihood, in log-odds.
+def with_columns(fit: Fit, every: Games, columns: Array) -> tuple[Fit, Array, Array]:
+    """Fit columns (g, k), oriented towards the first of each game, together with the abilities.
 
-    The effect of a column is NaN where the models or the columns before it explain it. All is NaN
-    where no column is left, or where the maximum is not finite, as with columns that decide every
-    game; errors also where the prompts do not differ.
+    Returns the fit, and the columns' effects (k,) and standard errors (k,) in log-odds. An effect is
+    NaN where the models or the columns before it explain it. All is NaN where no column is left, or
+    where the maximum is not finite, as with columns that decide every game; errors are NaN also where
+    the prompts do not differ.
+
+    fit  of the same games without columns
     """
-
-    rated: Mask  # (models,): the m models that have a finite ability together
-    theta: Array  # (m,), mean zero
-    effects: Array  # (k,)
-    covariance: Array  # (m + k, m + k), clustered by prompt
-    parts: Array | None  # (n, m) of Fit
-    half_width: float  # standard errors on each side of a 95 % interval
-
-    @property
-    def std_error(self) -> Array:
-        """Of the abilities and the effects (m + k,)."""
-        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
-
-    def intervals(self) -> tuple[Array, Array]:
-        """Return the ends of the effects' 95 % intervals, each (k,)."""
-        half = self.half_width * self.std_error[len(self.theta) :]
-        return self.effects - half, self.effects + half
-
-    @classmethod
-    def of(cls, games: Games, columns: Array) -> CovariateFit:
-        """Fit by maximum likelihood; columns (g, k) are oriented towards the first of each game."""
-        rated = strongest_component(games.wins())
-        played = games.among(rated)
-        x = columns[rated[games.first] & rated[games.second]]
-        m, n_parameters = played.n_models, played.n_models + x.shape[1]
-        parameters = np.full(n_parameters, np.nan)
-        covariance = np.full((n_parameters, n_parameters), np.nan)
-        parts = None
-        if kept := _identified(played, x):
-            own, x = np.append(np.arange(m), m + np.array(kept)), x[:, kept]
-            ones, level = np.ones(len(x)), mean_zero(m, len(own))
-            of_columns = np.broadcast_to(np.arange(m, len(own)), x.shape)
-            place = np.column_stack([played.first, played.second, of_columns])
-            entry = np.column_stack([ones, -ones, x])
-            found, information, _ = logistic(
-                place,
-                entry,
-                ones,
-                played.score,
-                level,
-                np.zeros(len(own)),
-                largest=_LARGEST_GAP,
-            )
-            gap = (entry * found[place]).sum(axis=1)
-            if np.abs(gap).max() < _LARGEST_GAP - 1.0:
-                residual = played.score - special.expit(gap)
-                by_cluster = played.by_cluster(residual, *(x.T * residual))
-                inverse = np.linalg.inv(information) - level
-                parts = (by_cluster @ inverse)[:, :m]
-                error = sandwich(inverse, by_cluster, m)
-                parameters[own], covariance[np.ix_(own, own)] = found, error
-        return cls(
-            rated=rated,
-            theta=parameters[:m],
-            effects=parameters[m:],
-            covariance=covariance,
-            parts=parts,
-            half_width=float(t_quantile(degrees_of_freedom(games.n_clusters))),
-        )
+    played, m = fit.played, len(fit.theta)
+    x = columns[fit.rated[every.first] & fit.rated[every.second]]
+    effects, errors = np.full((2, x.shape[1]), np.nan)
+    nan = np.full_like(fit.covariance, np.nan)
+    nothing = replace(fit, theta=np.diag(nan), covariance=nan)
+    if not (kept := _identified(played, x)):
+        return nothing, effects, errors
+    n, x = m + len(kept), x[:, kept]
+    ones, level = np.ones(len(x)), mean_zero(m, n)
+    of_columns = np.broadcast_to(np.arange(m, n), x.shape)
+    place = np.column_stack([played.first, played.second, of_columns])
+    entry = np.column_stack([ones, -ones, x])
+    found, information, _ = logistic(
+        place, entry, ones, played.score, level, np.zeros(n), largest=_LARGEST_GAP
+    )
+    gap = (entry * found[place]).sum(axis=1)
+    if np.abs(gap).max() >= _LARGEST_GAP - 1.0:
+        return nothing, effects, errors
+    residual = played.score - special.expit(gap)
+    by_cluster = played.by_cluster(residual, *(x.T * residual))
+    inverse = np.linalg.inv(information) - level
+    covariance = sandwich(inverse, by_cluster, m)
+    effects[kept] = found[m:]
+    errors[kept] = np.sqrt(np.maximum(np.diag(covariance)[m:], 0.0))
+    parts = (by_cluster @ inverse)[:, :m]
+    fit = replace(fit, theta=found[:m], covariance=covariance[:m, :m], parts=parts)
+    return fit, effects, errors
 
 
 def fit_columns(every: Games, style: Mapping[str, Array] | None = None) -> Fit:
@@ -115,21 +83,15 @@ def fit_columns(every: Games, style: Mapping[str, Array] | None = None) -> Fit:
         columns["position"] = every.shown
     if not columns:
         return fit
-    found = CovariateFit.of(every, np.stack(list(columns.values()), axis=1))
-    m, parameters = len(found.theta), dict[str, float | None]()
-    for k, name in enumerate(columns):
+    x = np.stack(list(columns.values()), axis=1)
+    controlled, effects, errors = with_columns(fit, every, x)
+    parameters = dict[str, float | None]()
+    for name, effect, error in zip(columns, effects, errors, strict=True):
         unit = 1.0 if name == "position" else POINTS
-        parameters[name] = known(unit * found.effects[k])
-        parameters[f"{name}_std_error"] = known(unit * found.std_error[m + k])
-    if np.isnan(found.effects).all():
-        return replace(fit, parameters=parameters)
-    return replace(
-        fit,
-        theta=found.theta,
-        covariance=found.covariance[:m, :m],
-        parameters=parameters,
-        parts=found.parts,
-    )
+        parameters[name] = known(unit * effect)
+        parameters[f"{name}_std_error"] = known(unit * error)
+    is_told = np.isfinite(effects).any()
+    return replace(controlled if is_told else fit, parameters=parameters)
 
 
 def style_columns(battles: Battles, features: Sequence[str]) -> dict[str, Array]:

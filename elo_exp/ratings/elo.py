@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from elo_exp.arrays import Array
+from elo_exp.arrays import Array, Index
 from elo_exp.data.battles import Battles
 from elo_exp.progress import meter
 from elo_exp.ratings.bradley_terry import (
@@ -26,7 +26,7 @@ from elo_exp.ratings.bradley_terry import (
     why_unrated,
 )
 from elo_exp.ratings.convergence import Convergence, convergence
-from elo_exp.ratings.games import Games, Kinds, games
+from elo_exp.ratings.games import Games, games, kinds
 from elo_exp.ratings.leaderboard import Leaderboard, with_intervals
 from elo_exp.records import UserError
 from elo_exp.types import Count, K, Natural, RatingPoints
@@ -112,12 +112,21 @@ class PermutationElo:
                 )
                 samples = self.initial_rating + POINTS * log_odds[0]
                 boards[name] = leaderboards(battles[name].models, matches, samples, ks)
-        for name, error in self._errors(played).items():
-            if np.isfinite(error).any():
-                board = with_intervals(boards[name][float(self.k)], error)
-                boards[name][float(self.k)] = replace(
-                    board, interval="prompt bootstrap"
-                )
+        if not self.n_bootstraps:
+            return boards
+        drawn = drawn_prompts(
+            list(played.values()), n_bootstraps=self.n_bootstraps, seed=self.seed
+        )
+        n_perms = self.perms_per_bootstrap if self.shuffle else 1
+        total = len(played) * self.n_bootstraps * n_perms
+        with meter("playing match orders of drawn prompts", total=total) as advance:
+            for (name, matches), times in zip(played.items(), drawn, strict=True):
+                board = boards[name][float(self.k)]
+                assert board.n_prompts is not None
+                error = self._error(matches, board.n_prompts, times, n_perms, advance)
+                if np.isfinite(error).any():
+                    board = replace(board, interval="prompt bootstrap")
+                    boards[name][float(self.k)] = with_intervals(board, error)
         return boards
 
     def convergence(self, battles: Mapping[str, Battles]) -> dict[str, Convergence]:
@@ -137,38 +146,29 @@ class PermutationElo:
     def _seed(self) -> int | None:
         return self.seed if self.shuffle else None
 
-    def _errors(self, played: Mapping[str, Games]) -> dict[str, Array]:
-        """Standard errors (m,) at `k`, in rating points; NaN where they cannot be estimated."""
-        if not self.n_bootstraps:
-            return {}
-        drawn = drawn_prompts(
-            list(played.values()), n_bootstraps=self.n_bootstraps, seed=self.seed
-        )
-        n_perms = self.perms_per_bootstrap if self.shuffle else 1
-        total = len(played) * self.n_bootstraps * n_perms
-        with meter("playing match orders of drawn prompts", total=total) as advance:
-            return {
-                name: self._error(some, times, n_perms, advance)
-                for (name, some), times in zip(played.items(), drawn, strict=True)
-            }
-
     def _error(
-        self, played: Games, times: NDArray[np.uint8], n_perms: int, advance: Advance
+        self,
+        played: Games,
+        n_prompts: Array,
+        times: NDArray[np.uint8],
+        n_perms: int,
+        advance: Advance,
     ) -> Array:
-        """From how often each prompt is drawn (b, q).
+        """Standard errors (m,) at `k`, in rating points, from how often each prompt is drawn (b, q).
+
+        NaN where they cannot be estimated.
 
         The variance of other prompts is that between the resamples' means, less what the variance
         between the orders of one resample explains; of a difference of two estimates of one size
         only noise would be left. Resamples of n prompts scatter by (n - 1) / n of the variance that
         new prompts have, n being those that a model was on.
         """
-        n_prompts = played.clusters_met()
         ties = played.ties()
         won = (played.wins() - ties / 2.0) > 0
         ends = np.stack([won.any(axis=1), won.any(axis=0), ties.any(axis=1)])
         known = (n_prompts > 1) & (ends.sum(axis=0) > 1)
-        kinds = Kinds.of(played).order
-        counts = sparse.csr_array((np.ones(len(kinds)), (played.cluster, kinds)))
+        *_, kind = kinds(played)
+        counts = sparse.csr_array((np.ones(len(kind)), (played.cluster, kind)))
         prompts_differ = (counts.max(axis=0) - counts.min(axis=0)).nnz
         if not (known.any() and prompts_differ):
             return np.full(played.n_models, np.nan)
@@ -203,7 +203,11 @@ def leaderboards(
     wins = played.wins()
     flags = why_unrated(wins, strongest_component(wins))
     flags |= dict.fromkeys(np.flatnonzero(n_battles == 0).tolist(), "no match")
-    n_prompts, boards = played.clusters_met().astype(np.float64), {}
+    by_prompt = played.by_cluster(
+        np.ones(len(played.score))
+    )  # stores what adds to zero
+    n_prompts = np.bincount(by_prompt.indices, minlength=m).astype(np.float64)
+    boards = {}
     for i, k in enumerate(ks):
         of_k, ordering_error = samples[:, :, i], np.zeros(m)
         if n_perms > 1:
@@ -243,19 +247,15 @@ def replay(
     times  (b, q) how often the matches of each prompt are played, in orders of its own for each
            resample b; None: once, in one resample
     """
-    kinds, m = Kinds.of(played), played.n_models
+    (first, second, score, kind), m = kinds(played), played.n_models
     if times is None:
         times = np.ones((1, played.n_clusters), dtype=np.intp)
     lengths = times @ np.bincount(played.cluster)
     longest = int(lengths.max())
     # Shorter orders are filled up with a match of two models that meet nobody else.
-    table = Kinds(
-        first=np.append(kinds.first, m),
-        second=np.append(kinds.second, m + 1),
-        score=np.append(kinds.score, 1.0),
-        order=np.append(kinds.order, len(kinds.first)),
-    )
-    order = table.order.astype(np.min_scalar_type(len(table.first)))
+    filler = len(first)
+    sides = np.array([np.append(first, m), np.append(second, m + 1)])
+    order = np.append(kind, filler).astype(np.min_scalar_type(filler + 1))
     rng = np.random.default_rng(seed)
     resample = np.repeat(np.arange(len(times)), n_perms)  # of each lane
     size = max(_BLOCK_ORDERS, _BLOCK_BYTES // (longest * order.itemsize))
@@ -269,13 +269,23 @@ def replay(
         lanes = np.stack(each)[block - block[0]]
         if seed is not None:
             rng.permuted(lanes, axis=1, out=lanes)
-        found.append(play(table, lanes, n_models=m + 2, ks=ks, advance=advance))
+        found.append(
+            play(
+                sides,
+                np.append(score, 1.0),
+                lanes,
+                n_models=m + 2,
+                ks=ks,
+                advance=advance,
+            )
+        )
     log_odds = np.concatenate(found)[:, :m]
     return log_odds.reshape(len(times), n_perms, m, len(ks))
 
 
 def play(
-    kinds: Kinds,
+    models: Index,
+    score: Array,
     orders: Orders,
     *,
     n_models: int,
@@ -283,6 +293,8 @@ def play(
     advance: Advance,
 ) -> Array:
     """Log-odds (l, m, k) from zero after the matches in each lane's order (l, t), for every K.
+
+    models, score  (2, kinds) and (kinds,): the models of each kind of match, and the score of the first
 
     The state has one row of K values for each model of each lane. A row moves as one opaque item:
     half the cost of moving its K numbers one by one. Plain numbers and named arguments in the calls
@@ -297,12 +309,11 @@ def play(
     gain, ones = np.empty_like(first), np.ones_like(first)
     step = np.tile(np.array(ks, dtype=float) / POINTS, (n_lanes, 1))
     base = n_models * np.arange(n_lanes)
-    lost_share = 1.0 - kinds.score
+    lost_share = 1.0 - score
     all_won = not lost_share.any()
     for start in range(0, n_steps, _STEPS):
         block = np.ascontiguousarray(orders[:, start : start + _STEPS].T, dtype=np.intp)
-        index = np.stack([kinds.first.take(block), kinds.second.take(block)], axis=1)
-        index += base
+        index = models[:, block].swapaxes(0, 1) + base
         for t, sides in enumerate(index.reshape(-1, 2 * n_lanes)):
             rows.take(sides, None, both_rows, "clip")
             np.subtract(first, second, gain)

@@ -57,11 +57,6 @@ class Games:
         columns = [np.bincount(self.cluster, other, n)[:, None] for other in others]
         return sparse.hstack([found, *columns], format="csr") if columns else found
 
-    def clusters_met(self) -> Index:
-        """Count the clusters (m,) in which each model plays."""
-        there = self.by_cluster(np.ones(len(self.score)))  # stores what adds up to zero
-        return np.bincount(there.indices, minlength=self.n_models)
-
     def among(self, chosen: Mask) -> Games:
         """Return the games among the chosen models (m,), models and clusters numbered anew."""
         games = self.select(chosen[self.first] & chosen[self.second])
@@ -96,28 +91,15 @@ def differences(
     return sparse.csr_array((entries, (np.tile(row, 2), columns)), shape=shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Kinds:
-    """The different games: two models and a score. The side that scored more is the first."""
-
-    first: Index  # (k,)
-    second: Index  # (k,)
-    score: Array  # (k,) of the first, 1/2 or more
-    order: Index  # (g,) the kind of each game
-
-    @classmethod
-    def of(cls, played: Games) -> Kinds:
-        swap, m = played.score < 0.5, played.n_models
-        first = np.where(swap, played.second, played.first)
-        second = np.where(swap, played.first, played.second)
-        scores, level = np.unique(np.abs(played.score - 0.5), return_inverse=True)
-        kinds, order = numbered((level * m + first) * m + second)
-        return cls(
-            first=kinds // m % m,
-            second=kinds % m,
-            score=0.5 + scores[kinds // m**2],
-            order=order,
-        )
+def kinds(played: Games) -> tuple[Index, Index, Array, Index]:
+    """Return the different games: the models (k,) of each and the score of the first, which is the side
+    that scored more; and the kind (g,) of each game."""
+    swap, m = played.score < 0.5, played.n_models
+    first = np.where(swap, played.second, played.first)
+    second = np.where(swap, played.first, played.second)
+    scores, level = np.unique(np.abs(played.score - 0.5), return_inverse=True)
+    codes, kind = numbered((level * m + first) * m + second)
+    return codes // m % m, codes % m, 0.5 + scores[codes // m**2], kind
 
 
 def games(battles: Battles, *, orders: str) -> Games:

@@ -27,22 +27,14 @@ from elo_exp.ratings.bradley_terry import (
     sandwich,
     why_unrated,
 )
-from elo_exp.ratings.games import Kinds, differences, games
+from elo_exp.ratings.games import differences, games, kinds
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import UserError
 from elo_exp.types import Orders, RatingPoints
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curves:
-    """The log-likelihood (k,) of one game of each kind, and its derivatives."""
-
-    value: Array
-    by_gap: Array
-    by_other: Array  # the logarithm of the tie parameter
-    by_gap_twice: Array
-    by_both: Array
-    by_other_twice: Array
+# The log-likelihood (k,) of one game of each kind, its derivatives by the gap and by the logarithm of the
+# tie parameter, and the second ones: by the gap, by both, by the parameter
+Curves = tuple[Array, Array, Array, Array, Array, Array]
 
 
 @dataclass(kw_only=True)
@@ -68,14 +60,6 @@ class TieModel(ABC):
 
     initial_rating: RatingPoints
     orders: Orders
-
-    @abstractmethod
-    def p_tie_equal(self, parameter: float) -> float:
-        """The share of games that equals tie."""
-
-    @abstractmethod
-    def at_share(self, p_tie_equal: float) -> float:
-        """The parameter at which equals tie this often, above 0 and below 1."""
 
     @abstractmethod
     def curves(self, gap: Array, tie: float, is_tie: Mask) -> Curves | None:
@@ -124,48 +108,44 @@ class TieModel(ABC):
         if not is_tie.any():
             found = {self.symbol: self.never, "p_tie_equal": 0.0}
             return replace(start, parameters=found)
-        kinds = Kinds.of(played)
-        count, tied = np.bincount(kinds.order), kinds.score == 0.5
-        rows, ones = np.arange(len(count)), np.ones(len(count))
-        shape, level = (len(count), m), mean_zero(m, m + 1)
-        design = differences(rows, kinds.first, kinds.second, ones, shape=shape)
+        first, second, score, kind = kinds(played)
+        count, tied = np.bincount(kind), score == 0.5
+        rows, ones, level = (
+            np.arange(len(count)),
+            np.ones(len(count)),
+            mean_zero(m, m + 1),
+        )
+        design = differences(rows, first, second, ones, shape=(len(count), m))
 
         def evaluate(parameters: Array) -> tuple[float, Array, Array]:
             there = self.curves(design @ parameters[:m], float(parameters[m]), tied)
             if there is None:
                 return -np.inf, parameters, level
-            gradient = np.append(
-                design.T @ (count * there.by_gap), count @ there.by_other
-            )
+            value, by_gap, by_tie, by_gap_twice, by_both, by_tie_twice = there
+            gradient = np.append(design.T @ (count * by_gap), count @ by_tie)
             bend = np.zeros((m + 1, m + 1))
-            weight = sparse.diags_array(count * there.by_gap_twice)
+            weight = sparse.diags_array(count * by_gap_twice)
             bend[:m, :m] = (design.T @ weight @ design).toarray()
-            bend[:m, m] = bend[m, :m] = design.T @ (count * there.by_both)
-            bend[m, m] = count @ there.by_other_twice
-            return float(count @ there.value), gradient, level - bend
+            bend[:m, m] = bend[m, :m] = design.T @ (count * by_both)
+            bend[m, m] = count @ by_tie_twice
+            return float(count @ value), gradient, level - bend
 
-        equal = math.log(self.at_share(is_tie.mean()))
-        parameters, information = newton(np.append(start.theta, equal), evaluate)
-        parameters[:m] -= parameters[:m].mean()
-        there = self.curves(design @ parameters[:m], float(parameters[m]), tied)
-        assert there is not None
-        by_kind = replace(
-            played, first=kinds.first[kinds.order], second=kinds.second[kinds.order]
+        parameters, information = newton(np.append(start.theta, 1.0), evaluate)
+        theta, tie = parameters[:m] - parameters[:m].mean(), float(parameters[m])
+        there, equals = (
+            self.curves(gap, tie, is_tie)
+            for gap, is_tie in ((design @ theta, tied), (np.zeros(1), np.ones(1, bool)))
         )
-        by_cluster = by_kind.by_cluster(
-            there.by_gap[kinds.order], there.by_other[kinds.order]
-        )
+        assert there is not None and equals is not None
+        by_kind = replace(played, first=first[kind], second=second[kind])
+        by_cluster = by_kind.by_cluster(there[1][kind], there[2][kind])
         covariance = sandwich(np.linalg.inv(information) - level, by_cluster, m)
-        value = math.exp(parameters[m])
-        found = {self.symbol: value, "p_tie_equal": self.p_tie_equal(value)}
+        value = math.exp(tie)
+        found = {self.symbol: value, "p_tie_equal": math.exp(equals[0][0])}
         if math.isfinite(covariance[m, m]):  # by the delta method
             found[f"{self.symbol}_std_error"] = value * math.sqrt(covariance[m, m])
-        return replace(
-            start,
-            theta=parameters[:m],
-            covariance=covariance[:m, :m],
-            parameters=found,
-        )
+        covariance = covariance[:m, :m]
+        return replace(start, theta=theta, covariance=covariance, parameters=found)
 
 
 def is_separated(won: Array, ties: Array) -> bool:
@@ -200,25 +180,19 @@ class Davidson(TieModel):
     symbol = "nu"
     never = 0.0
 
-    def p_tie_equal(self, parameter: float) -> float:
-        return parameter / (2.0 + parameter)
-
-    def at_share(self, p_tie_equal: float) -> float:
-        return 2.0 * p_tie_equal / (1.0 - p_tie_equal)
-
     def curves(self, gap: Array, tie: float, is_tie: Mask) -> Curves:
         """Log-linear: second derivatives are minus covariances of what multiplies gap and nu."""
         exponents = np.stack([gap / 2.0, np.full_like(gap, tie), -gap / 2.0])
         total = np.logaddexp.reduce(exponents)
         won, tied, lost = np.exp(exponents - total)
         lead = (won - lost) / 2.0
-        return Curves(
-            value=np.where(is_tie, tie, gap / 2.0) - total,
-            by_gap=np.where(is_tie, 0.0, 0.5) - lead,
-            by_other=is_tie - tied,
-            by_gap_twice=lead**2 - (won + lost) / 4.0,
-            by_both=lead * tied,
-            by_other_twice=tied**2 - tied,
+        return (
+            np.where(is_tie, tie, gap / 2.0) - total,
+            np.where(is_tie, 0.0, 0.5) - lead,
+            is_tie - tied,
+            lead**2 - (won + lost) / 4.0,
+            lead * tied,
+            tied**2 - tied,
         )
 
 
@@ -234,12 +208,6 @@ class RaoKupper(TieModel):
     symbol = "eta"
     never = 1.0
 
-    def p_tie_equal(self, parameter: float) -> float:
-        return (parameter - 1.0) / (parameter + 1.0)
-
-    def at_share(self, p_tie_equal: float) -> float:
-        return (1.0 + p_tie_equal) / (1.0 - p_tie_equal)
-
     def curves(self, gap: Array, tie: float, is_tie: Mask) -> Curves | None:
         if tie <= 0.0:
             return None
@@ -249,11 +217,11 @@ class RaoKupper(TieModel):
         share = -math.expm1(-2.0 * tie)  # 1 - 1 / eta^2
         both = 2.0 * tie + math.log(share)  # log(eta^2 - 1), and its derivatives
         both_slope, both_bend = 2.0 / share, -4.0 * (1.0 - share) / share**2
-        return Curves(
-            value=won + is_tie * (lost + both),
-            by_gap=not_won - is_tie * not_lost,
-            by_other=is_tie * (both_slope - not_lost) - not_won,
-            by_gap_twice=won_bend + is_tie * lost_bend,
-            by_both=is_tie * lost_bend - won_bend,
-            by_other_twice=won_bend + is_tie * (lost_bend + both_bend),
+        return (
+            won + is_tie * (lost + both),
+            not_won - is_tie * not_lost,
+            is_tie * (both_slope - not_lost) - not_won,
+            won_bend + is_tie * lost_bend,
+            is_tie * lost_bend - won_bend,
+            won_bend + is_tie * (lost_bend + both_bend),
         )
