@@ -11,8 +11,7 @@ import pytest
 from elo_exp.oracle import cje
 from elo_exp.oracle.calibration import calibrate
 from elo_exp.oracle.data import Dataset
-from elo_exp.oracle.evidence import Evidence, NotEstimableError
-from elo_exp.oracle.influence import Estimate
+from elo_exp.oracle.evidence import Estimate, Evidence, NotEstimableError
 from tests.oracle_sample import POLICIES, sample
 from tests.oracle_simulation import draw
 

@@ -11,8 +11,7 @@ import pytest
 
 from elo_exp.oracle.data import N_FOLDS, Dataset, Rows
 from elo_exp.oracle.estimates import label_budget
-from elo_exp.oracle.evidence import NotEstimableError
-from elo_exp.oracle.influence import Estimate, clustered_error
+from elo_exp.oracle.evidence import Estimate, NotEstimableError, clustered_error
 from tests.data import shipped
 from tests.oracle_simulation import NAMES, ROBUST, WEIGHTED, World, draw, evidence_of
 
@@ -95,7 +94,7 @@ def test_with_many_prompts_each_finds_the_truth(
     found = estimate(name, data, **settings)
     assert found.value == pytest.approx(drawn.truth, abs=4 * found.std_error)
     assert found.std_error < 0.01
-    bias = abs(evidence_of(data).fresh_value.mean() - drawn.truth)
+    bias = abs(evidence_of(data).at_fresh.value.mean() - drawn.truth)
     assert (bias > 0.04) == ("judge" in world)
 
 

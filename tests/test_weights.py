@@ -87,10 +87,10 @@ def test_calibrated_weights_are_cross_fitted_and_linear_in_the_raw_ones():
     e = evidence_of(draw(shift=0.8))
     in_fold = e.logged.fold == 1
     raw = np.where(in_fold, 5.0, e.hajek)
-    changed = calibrate_weights(raw, e.logged)(e.logged)
+    changed = calibrate_weights(raw, e.logged)(e.logged).value
     assert (changed[in_fold] == e.calibrated[in_fold]).all()
     u = np.random.default_rng(1).standard_normal(len(e.logged))
-    by_weight = e.weight_curves.gradient(e.logged, u) @ e.hajek
+    by_weight = e.at_weights.gradient(u) @ e.hajek
     assert by_weight == pytest.approx(u @ e.calibrated)
 
 
@@ -99,7 +99,7 @@ def test_the_mixture_of_minimum_variance_is_biased_towards_the_logging_policy():
     world, base = World(shift=0.8, style=0.5, n=5000), World(shift=0.0).truth
     data = world.draw(np.random.default_rng(2))
     e = evidence_of(data)
-    ours = np.average(e.logged_value, weights=e.calibrated)
+    ours = np.average(e.at_logged.value, weights=e.calibrated)
     theirs = cje.Formula(name="calibrated_ips").estimate(e).value
     assert ours == pytest.approx(world.truth, abs=0.02)
     assert theirs - base < (world.truth - base) / 2

@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from elo_exp.oracle.diagnostics import MIN_AUDIT
-from elo_exp.oracle.evidence import FRESH_DRAWS, Evidence
-from elo_exp.oracle.influence import Estimate
+from elo_exp.oracle.evidence import FRESH_DRAWS, Estimate, Evidence
 
 
 @dataclass(kw_only=True)
@@ -28,6 +27,6 @@ class Direct:
         fresh = evidence.fresh
         n_own = int(fresh.labelled.sum())
         if n_own < MIN_AUDIT:
-            return evidence.borrowed()
+            return evidence.borrowed
         weight = np.where(fresh.labelled, evidence.draw_weights, 0.0)
-        return evidence.corrected_mean(fresh, weight, n_own=n_own)
+        return evidence.corrected_mean(evidence.at_fresh, weight, n_own=n_own)

@@ -9,27 +9,26 @@ calibrated on the score (SIMCal) protect from a wrong curve, and from nothing el
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from elo_exp.arrays import Array
-from elo_exp.oracle.calibration import Calibration, fit_calibration
+from elo_exp.oracle.calibration import (
+    Reading,
+    fit_calibration,
+    fit_epsilon,
+    tmle_update,
+)
 from elo_exp.oracle.evidence import (
     CALIBRATED_WEIGHTS,
     FRESH_DRAWS,
     RAW_WEIGHTS,
-    Evidence,
-)
-from elo_exp.oracle.influence import (
     Estimate,
+    Evidence,
     Term,
     clustered_error,
-    fit_epsilon,
-    linear_estimate,
-    tmle_update,
 )
 from elo_exp.oracle.weights import effective_sample_size, minimum_variance_mixture
 
@@ -55,34 +54,21 @@ class DrCpo:
         return (used, FRESH_DRAWS)
 
     def estimate(self, evidence: Evidence) -> Estimate:
-        return self.corrected(evidence, evidence.calibration)
+        return self.corrected(evidence, evidence.at_logged, evidence.at_fresh)
 
-    def _weight(self, evidence: Evidence) -> Array:
+    def weight(self, evidence: Evidence) -> Array:
         return evidence.cut if self.weights == "raw" else evidence.calibrated
 
     def corrected(
-        self,
-        evidence: Evidence,
-        model: Calibration,
-        *,
-        logged: Array | None = None,
-        fresh: Array | None = None,
+        self, evidence: Evidence, logged: Reading, fresh: Reading
     ) -> Estimate:
         """Return the model's mean over fresh draws, corrected by residuals of logged labels.
 
-        logged, fresh  (n,) and (r,) the model's values, by default its cross-fitted ones
+        logged, fresh  the model's values (n,) and (r,)
         """
-        weight = self._weight(evidence)
-        correction = Term(
-            rows=evidence.logged,
-            value=model(evidence.logged) if logged is None else logged,
-            on_residual=evidence.residual_weights(weight),
-        )
-        draws = Term(
-            rows=evidence.fresh,
-            value=model(evidence.fresh) if fresh is None else fresh,
-            on_score=evidence.draw_weights,
-        )
+        weight = self.weight(evidence)
+        on_residual = evidence.residual_weights(weight)
+        correction = Term(at=logged, on_residual=on_residual)
         influence: Array | float = 0.0
         if self.weights == "simcal":
             # Of estimating the weights: zero on average where the model fits at each score.
@@ -91,10 +77,8 @@ class DrCpo:
             influence = evidence.weight_influence(
                 np.where(evidence.labelled, residual, 0.0)
             )
-        return linear_estimate(
-            [correction, draws],
-            model,
-            n_prompts=evidence.n_prompts,
+        return evidence.linear(
+            [correction, Term(at=fresh, on_score=evidence.draw_weights)],
             extra_influence=influence,
             ess=effective_sample_size(weight),
         )
@@ -107,14 +91,11 @@ class Mrdr(DrCpo):
     omega: Omega
 
     def estimate(self, evidence: Evidence) -> Estimate:
-        rows, w = (
-            evidence.logged[evidence.labelled],
-            self._weight(evidence)[evidence.labelled],
-        )
+        labelled, w = evidence.labelled, self.weight(evidence)[evidence.labelled]
         omega = {"w": w, "w2": w**2, "snips": (w - 1.0) ** 2}[self.omega]
-        omega = np.maximum(omega, _MIN_OMEGA)
-        model = fit_calibration(rows, omega)
-        return self.corrected(evidence, model)
+        rows = evidence.logged[labelled]
+        model = fit_calibration(rows, np.maximum(omega, _MIN_OMEGA))
+        return self.corrected(evidence, model(evidence.logged), model(evidence.fresh))
 
 
 @dataclass(kw_only=True)
@@ -126,27 +107,23 @@ class Tmle(DrCpo):
     """
 
     def estimate(self, evidence: Evidence) -> Estimate:
-        labelled, w = evidence.labelled, evidence.calibrated
-        low, width = evidence.data.scale.low, evidence.data.scale.width
-        logged, fresh, label = (
-            (values - low) / width
-            for values in (
-                evidence.logged_value,
-                evidence.fresh_value,
-                evidence.logged.label,
-            )
+        labelled, scale = evidence.labelled, evidence.data.scale
+        logged, fresh = evidence.at_logged, evidence.at_fresh
+        w = evidence.at_weights
+        values, label = (
+            (values[labelled] - scale.low) / scale.width
+            for values in (logged.value, evidence.logged.label)
         )
-        epsilon = fit_epsilon(
-            logged[labelled], label[labelled], w[labelled], edge=_EDGE
-        )
-        fresh_weights = evidence.weight_curves(evidence.fresh)
-        logged = tmle_update(logged, epsilon * w, edge=_EDGE)
-        fresh = tmle_update(fresh, epsilon * fresh_weights, edge=_EDGE)
+        epsilon = fit_epsilon(values, label, w.value[labelled], edge=_EDGE)
+
+        def updated(at: Reading, weight: Array) -> Reading:
+            share = (at.value - scale.low) / scale.width
+            value = tmle_update(share, epsilon * weight, edge=_EDGE)
+            return replace(at, value=scale.low + scale.width * value)
+
+        fresh_weights = w.fit(evidence.fresh).value
         return self.corrected(
-            evidence,
-            evidence.calibration,
-            logged=low + width * logged,
-            fresh=low + width * fresh,
+            evidence, updated(logged, w.value), updated(fresh, fresh_weights)
         )
 
 
@@ -159,7 +136,7 @@ class StackedDr(DrCpo):
     def estimate(self, evidence: Evidence) -> Estimate:
         mrdr = Mrdr(weights=self.weights, omega=self.omega)
         three = (DrCpo(weights=self.weights), Tmle(weights=self.weights), mrdr)
-        parts = [part.estimate(evidence) for part in three]
+        parts = [evidence.estimate(part) for part in three]
         influences = np.stack([part.influence for part in parts])
         covariance = np.cov(influences)
         mixture = minimum_variance_mixture(
@@ -169,7 +146,7 @@ class StackedDr(DrCpo):
         std_error, degrees_of_freedom = clustered_error(
             influence, (influences != 0).any(axis=0)
         )
-        return dataclasses.replace(
+        return replace(
             parts[0],
             value=float(mixture @ [part.value for part in parts]),
             std_error=std_error,

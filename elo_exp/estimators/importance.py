@@ -18,8 +18,13 @@ from pydantic import Field
 
 from elo_exp.arrays import Array
 from elo_exp.oracle import weights
-from elo_exp.oracle.evidence import CALIBRATED_WEIGHTS, RAW_WEIGHTS, Evidence
-from elo_exp.oracle.influence import Estimate, Term, linear_estimate
+from elo_exp.oracle.evidence import (
+    CALIBRATED_WEIGHTS,
+    RAW_WEIGHTS,
+    Estimate,
+    Evidence,
+    Term,
+)
 
 
 @dataclass(kw_only=True)
@@ -61,9 +66,9 @@ class CalibratedIps:
 
     def estimate(self, evidence: Evidence) -> Estimate:
         u = evidence.calibrated / evidence.calibrated.sum()
-        rows = _imputed(evidence, u)
-        outcome = rows.value + rows.residual / evidence.labelled.mean()
-        influence = evidence.weight_influence(outcome - rows.total)
+        at = evidence.at_logged
+        outcome = at.value + at.residual / evidence.labelled.mean()
+        influence = evidence.weight_influence(outcome - float(u @ outcome))
         return weighted_mean(evidence, u, extra_influence=influence)
 
 
@@ -75,21 +80,11 @@ def weighted_mean(
     centre: float | None = None,
 ) -> Estimate:
     """Estimate sum_i u_i (f(s_i) + residual_i / share labelled) for weights u (n,)."""
-    return linear_estimate(
-        [_imputed(evidence, u)],
-        evidence.calibration,
-        n_prompts=evidence.n_prompts,
+    labelled = evidence.labelled
+    on_residual = np.where(labelled, u / labelled.mean(), 0.0)
+    return evidence.linear(
+        [Term(at=evidence.at_logged, on_score=u, on_residual=on_residual)],
         extra_influence=extra_influence,
         centre=centre,
         ess=weights.effective_sample_size(u),
-    )
-
-
-def _imputed(evidence: Evidence, u: Array) -> Term:
-    on_residual = np.where(evidence.labelled, u / evidence.labelled.mean(), 0.0)
-    return Term(
-        rows=evidence.logged,
-        value=evidence.logged_value,
-        on_score=u,
-        on_residual=on_residual,
     )

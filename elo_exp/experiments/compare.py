@@ -23,7 +23,7 @@ from elo_exp.arrays import known
 from elo_exp.data.battles import Battles
 from elo_exp.experiments import Context, Report
 from elo_exp.files import write_csv, write_json
-from elo_exp.oracle.influence import clustered_error
+from elo_exp.oracle.evidence import clustered_error
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Plot, UserError
 from elo_exp.report import compare_report, page

@@ -77,7 +77,8 @@ def calibration(analysis: Analysis) -> Plot:
     edges = np.linspace(scale.low, scale.high, _BINS + 1)
     n_labels = np.histogram(labelled.score, edges)[0]
     known = n_labels > 0
-    fitted = analysis.calibration.full(labelled)
+    curve = analysis.calibration.full
+    fitted = curve(curve.index(labelled))
     score, mean_label, calibrated = (
         np.histogram(labelled.score, edges, weights=values)[0]
         / np.where(known, n_labels, np.nan)

@@ -12,9 +12,13 @@ from dataclasses import dataclass, replace
 
 from elo_exp.oracle import weights
 from elo_exp.oracle.diagnostics import MIN_AUDIT, MIN_LABELS, PolicyDiagnostics
-from elo_exp.oracle.evidence import FRESH_DRAWS, RAW_WEIGHTS
+from elo_exp.oracle.evidence import (
+    FRESH_DRAWS,
+    RAW_WEIGHTS,
+    Estimate,
+    clustered_error,
+)
 from elo_exp.oracle.gates import REFUSE, STATUSES, decide, raw_weight_findings
-from elo_exp.oracle.influence import Estimate, clustered_error
 from elo_exp.ratings.leaderboard import t_quantile
 
 OWN, WEIGHTS, BORROWED = "own labels", "raw weights", "borrowed calibration"
@@ -54,7 +58,7 @@ def anchored(checked: PolicyDiagnostics) -> Anchored:
     is_alone = checked.overlap.refuses or evidence.data.logging_policy is None
     if is_alone and OWN in found:
         return Anchored(estimate=found[OWN], anchor=found[OWN], rests_on=OWN)
-    base = evidence.borrowed()
+    base = evidence.borrowed
     if evidence.is_logging_policy:
         return Anchored(estimate=base, anchor=base, rests_on=OWN)
     if not found:
@@ -88,10 +92,10 @@ def anchored(checked: PolicyDiagnostics) -> Anchored:
 def _anchors(checked: PolicyDiagnostics) -> tuple[dict[str, Estimate], str]:
     """The estimates that do not borrow, by what they rest on, and why others are missing."""
     evidence, found = checked.evidence, {}
-    own, labelled = evidence.own, evidence.logged.labelled
-    if len(own) >= MIN_AUDIT:
-        found[OWN] = evidence.corrected_mean(own, evidence.own_weights, n_own=len(own))
-    why = f"{len(own)} of its own answers are labelled ({MIN_AUDIT} needed)"
+    (own, weight), labelled = evidence.own, evidence.logged.labelled
+    if (n_own := len(own.rows)) >= MIN_AUDIT:
+        found[OWN] = evidence.corrected_mean(own, weight, n_own=n_own)
+    why = f"{n_own} of its own answers are labelled ({MIN_AUDIT} needed)"
     if checked.weights is None or not labelled.any():
         return found, f"{why}, and there are no weights"
     raw = evidence.cut[labelled]
@@ -102,7 +106,8 @@ def _anchors(checked: PolicyDiagnostics) -> tuple[dict[str, Estimate], str]:
         if status == REFUSE
     ]
     if effective >= MIN_LABELS and not refused:
-        found[WEIGHTS] = evidence.corrected_mean(evidence.logged[labelled], raw)
+        at = evidence.calibration(evidence.logged[labelled])
+        found[WEIGHTS] = evidence.corrected_mean(at, raw)
     elif refused:
         why += f", and the logs tell too little ({refused[0]})"
     else:

@@ -1,14 +1,14 @@
 """Calibration of judge scores to oracle labels: isotonic regression, cross-fitted over prompts.
 
-Letters: m observations that a curve is fitted to, at k distinct places; r rows that it is evaluated
-at; g folds; c fits of a mixture. The *gradient* of u . f(x) with respect to the fitted observations y is what an error
-in each of them does to an estimate: f is linear in y while the pooled blocks stay as they are.
+Letters: m observations that curves are fitted to, at k distinct places; r rows that curves are
+evaluated at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -18,35 +18,31 @@ from elo_exp.records import UserError
 
 _MAX_STEPS = 100
 _TOLERANCE = 1e-9
+_MAX_EPSILON = 250.0
+
+
+def by_score(rows: Rows) -> Array:
+    return rows.score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IsotonicFit:
+class Curve:
     """A monotone fit: linear between its knots, constant outside them."""
 
-    knots: Array  # (k,) distinct x, ascending
+    knots: Array  # (k,) distinct places, ascending
     levels: Array  # (k,) fitted values
     knot_block: Index  # (k,) pooled block of each knot
     block: Index  # (m,) pooled block of each observation
     share: Array  # (m,) weight of each observation in its block
+    index: Callable[[Rows], Array] = by_score  # the place of a row
 
     def __call__(self, x: Array) -> Array:
         return np.interp(x, self.knots, self.levels)
 
-    def gradient(self, x: Array, u: Array) -> Array:
-        """(m,) gradient of u . f(x) with respect to y, for x and u (r,): u . f(x) = gradient . y"""
-        k = len(self.knots)
-        position = np.interp(x, self.knots, np.arange(k))
-        left = position.astype(np.intp)
-        weight_right = u * (position - left)
-        by_knot = np.bincount(left, u - weight_right, k)
-        by_knot += np.bincount(np.minimum(left + 1, k - 1), weight_right, k)
-        return np.bincount(self.knot_block, by_knot)[self.block] * self.share
-
 
 def fit_isotonic(
     x: Array, y: Array, weight: Array | None = None, *, increasing: bool = True
-) -> IsotonicFit:
+) -> Curve:
     """Fit the monotone function of x that is closest to y in weighted least squares.
 
     Observations at the same x count as one, their weighted mean.
@@ -60,7 +56,7 @@ def fit_isotonic(
     pooled = isotonic_regression(mean, weights=total, increasing=increasing)
     knot_block = np.repeat(np.arange(len(pooled.weights)), np.diff(pooled.blocks))
     block = knot_block[knot]
-    return IsotonicFit(
+    return Curve(
         knots=knots,
         levels=pooled.x,
         knot_block=knot_block,
@@ -69,53 +65,84 @@ def fit_isotonic(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """A mixture of isotonic fits to an index: the judge's score, or score and covariates."""
-
-    fits: tuple[IsotonicFit, ...]
-    mixture: Array  # (c,) sums to one
-    index: Callable[[Rows], Array]
-
-    def __call__(self, rows: Rows) -> Array:
-        """(r,) its values."""
-        x = self.index(rows)
-        return np.asarray(self.mixture @ [fit(x) for fit in self.fits])
-
-    def gradient(self, rows: Rows, u: Array) -> Array:
-        """(m,) gradient of u . f(rows) with respect to the observations."""
-        x = self.index(rows)
-        return np.asarray(self.mixture @ [fit.gradient(x, u) for fit in self.fits])
-
-
-def by_score(rows: Rows) -> Array:
-    return rows.score
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CrossFit:
-    """A curve per fold, fitted to the observations outside that fold."""
+    """Curves with their folds, each fitted to the observations outside; those of one fold add up."""
 
     rows: Rows  # (m,) that the curves were fitted to
-    curves: tuple[Curve, ...]
+    curves: tuple[tuple[int, Curve], ...]
 
-    def __call__(self, rows: Rows) -> Array:
-        """(r,) values, each by the curve fitted without the row's prompt; NaN for no fold."""
-        values = np.full(len(rows), np.nan)
-        for (place, some), curve in zip(rows.by_fold, self.curves, strict=False):
-            values[place] = curve(some)
-        return values
+    def __call__(self, rows: Rows) -> Reading:
+        """Evaluate each row by the curves that were fitted without its prompt."""
+        start, parts = 0, []
+        for fold, curve in self.curves:
+            place, n_knots = np.flatnonzero(rows.fold == fold), len(curve.knots)
+            x = curve.index(rows)[place]
+            position = np.interp(x, curve.knots, np.arange(n_knots))
+            left = position.astype(np.intp)
+            parts.append((place, start + left, position - left))
+            start += n_knots
+        place, left, right = map(np.concatenate, zip(*parts, strict=True))
+        levels = np.append(self.joined[0], 0.0)
+        value = (1.0 - right) * levels[left] + right * levels[left + 1]
+        value = np.bincount(place, value, len(rows)).astype(float)
+        value[rows.fold < 0] = np.nan
+        return Reading(
+            rows=rows, fit=self, value=value, place=place, left=left, right=right
+        )
 
-    def gradient(self, rows: Rows, u: Array) -> Array:
-        """(m,) gradient of sum_r u_r f(row r) with respect to the observations."""
-        total = np.zeros(len(self.rows))
-        folds = zip(rows.by_fold, self.curves, strict=False)
-        for k, ((place, some), curve) in enumerate(folds):
-            total[self.rows.fold != k] += curve.gradient(some, u[place])
-        return total
+    @cached_property
+    def at_labels(self) -> Reading:
+        """Evaluate the rows that the curves were fitted to."""
+        return self(self.rows)
+
+    @cached_property
+    def joined(self) -> tuple[Array, Index, Index, Array, Index]:
+        """Join all curves: level and block by knot; block, share and place in `rows` by observation."""
+        start, parts = 0, []
+        for fold, curve in self.curves:
+            blocks = start + curve.knot_block, start + curve.block
+            outside = np.flatnonzero(self.rows.fold != fold)
+            parts.append((curve.levels, *blocks, curve.share, outside))
+            start += len(curve.knots)
+        levels, by_knot, block, share, outside = map(
+            np.concatenate, zip(*parts, strict=True)
+        )
+        return levels, by_knot, block, share, outside
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The values of cross-fitted curves at some rows, each between two knots of `fit.joined`."""
+
+    rows: Rows
+    fit: CrossFit
+    value: Array  # (r,) NaN for rows of no fold
+    place: Index  # in rows: once for each curve of the row's fold
+    left: Index  # knot
+    right: Array  # share of the next knot in the value
+
+    @cached_property
+    def residual(self) -> Array:
+        """(r,) label minus value, zero without a label."""
+        return np.where(self.rows.labelled, self.rows.label - self.value, 0.0)
+
+    def gradient(self, u: Array) -> Array:
+        """(m,) gradient of u . values with respect to the observations y, for u (r,).
+
+        It is what an error in each of them does to an estimate: values are linear in y while the
+        pooled blocks stay as they are, and u . values = gradient . y.
+        """
+        _, knot_block, block, share, place = self.fit.joined
+        n, to_right = len(knot_block), u[self.place] * self.right
+        by_knot = np.bincount(self.left, u[self.place] - to_right, n + 1)
+        by_knot += np.bincount(self.left + 1, to_right, n + 1)
+        by_block = np.bincount(knot_block, by_knot[:n], n)
+        total = np.bincount(place, by_block[block] * share, len(self.fit.rows))
+        return total.astype(float)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Calibration(CrossFit):
     """Calibrated scores: cross-fitted when called, `full` is fitted to all labels."""
 
@@ -139,7 +166,8 @@ def calibrate(logged: Rows, *, by_variance: bool = False) -> Calibration:
             raise UserError(
                 "oracle.by_variance: needs judge_score_variance in every labelled row."
             )
-        residual = labelled.label - _fit_curve(labelled, weight)(labelled)
+        curve = _fit_curve(labelled, weight)
+        residual = labelled.label - curve(curve.index(labelled))
         weight = 1.0 / (np.var(residual) + labelled.variance + _TOLERANCE)
     return fit_calibration(labelled, weight)
 
@@ -151,21 +179,18 @@ def fit_calibration(labelled: Rows, weight: Array) -> Calibration:
         raise UserError(
             "oracle.logged: nearly all labels are on prompts of one fold. Label more prompts."
         )
+    curves = [_fit_curve(labelled[rows], weight[rows]) for rows in outside]
     return Calibration(
         rows=labelled,
         full=_fit_curve(labelled, weight),
-        curves=tuple(_fit_curve(labelled[rows], weight[rows]) for rows in outside),
+        curves=tuple(enumerate(curves)),
     )
 
 
 def _fit_curve(rows: Rows, weight: Array) -> Curve:
-    index = _fit_index(rows, weight) if rows.covariates.size else by_score
-    fit = fit_isotonic(index(rows), rows.label, weight)
-    return Curve(fits=(fit,), mixture=np.ones(1), index=index)
-
-
-def _fit_index(rows: Rows, weight: Array) -> Callable[[Rows], Array]:
-    """Fit label = monotone(score) + slopes . covariates by backfitting."""
+    """Fit the labels by the score, or backfit label = monotone(score) + slopes . covariates."""
+    if not rows.covariates.size:
+        return fit_isotonic(rows.score, rows.label, weight)
     centre = np.average(rows.covariates, axis=0, weights=weight)
     centred, root = rows.covariates - centre, np.sqrt(weight)
     effect = np.zeros(len(rows))
@@ -176,4 +201,35 @@ def _fit_index(rows: Rows, weight: Array) -> Callable[[Rows], Array]:
         before, effect = effect, centred @ slopes
         if np.abs(effect - before).max() < _TOLERANCE:
             break
-    return lambda rows: monotone(rows.score) + (rows.covariates - centre) @ slopes
+
+    def index(rows: Rows) -> Array:
+        return monotone(rows.score) + (rows.covariates - centre) @ slopes
+
+    return replace(fit_isotonic(index(rows), rows.label, weight), index=index)
+
+
+def fit_epsilon(value: Array, label: Array, weight: Array, *, edge: float) -> float:
+    """Solve sum weight (label - tmle_update(value, epsilon weight)) = 0 by Brent's method.
+
+    Without a solution (labels that are all 0 or all 1) epsilon is at a limit, - or + 250.
+    """
+    from scipy.optimize import brentq
+
+    def score(epsilon: float) -> float:
+        return float(weight @ (label - tmle_update(value, epsilon * weight, edge=edge)))
+
+    if score(-_MAX_EPSILON) <= 0:
+        return -_MAX_EPSILON
+    if score(_MAX_EPSILON) >= 0:
+        return _MAX_EPSILON
+    return float(brentq(score, -_MAX_EPSILON, _MAX_EPSILON))
+
+
+def tmle_update(value: Array, shift: Array, *, edge: float) -> Array:
+    """Shift the logits of probabilities, first clipped to [edge, 1 - edge].
+
+    Targeted maximum likelihood: van der Laan and Rubin (2006).
+    """
+    from scipy.special import expit, logit
+
+    return np.asarray(expit(logit(np.clip(value, edge, 1.0 - edge)) + shift))

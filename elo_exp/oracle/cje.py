@@ -13,23 +13,28 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.oracle import weights
-from elo_exp.oracle.calibration import IsotonicFit, fit_calibration
+from elo_exp.oracle.calibration import (
+    Curve,
+    fit_calibration,
+    fit_epsilon,
+    tmle_update,
+)
 from elo_exp.oracle.data import N_FOLDS, Rows, fold
 from elo_exp.oracle.evidence import (
     CALIBRATED_WEIGHTS,
     FRESH_DRAWS,
     RAW_WEIGHTS,
+    Estimate,
     Evidence,
     NotEstimableError,
 )
-from elo_exp.oracle.influence import Estimate, fit_epsilon, tmle_update
 
 SEED = 42
 _OUTER_SEED = 1042  # of the folds that calibrate the weights of calibrated-ips
@@ -72,12 +77,12 @@ class Published(Evidence):
 
     def reward(self, rows: Rows) -> Array:
         """Calibrated scores by the curve that was fitted to all labels."""
-        return rows.label if self.is_complete else self.calibration.full(rows)
+        return rows.label if self.is_complete else self.calibration.full(rows.score)
 
     @cached_property
     def held_out(self) -> Array:
         """(k, n) calibrated scores by the curves fitted without each fold."""
-        return np.stack([curve(self.logged) for curve in self.calibration.curves])
+        return np.stack([f(self.logged.score) for _, f in self.calibration.curves])
 
     def by_prompt(self, value: Array) -> Array:
         """(n,) mean of a value (r,) over the fresh draws on the prompt of each logged row."""
@@ -92,8 +97,8 @@ class Published(Evidence):
 
     def held_out_means(self) -> Array:
         """(k,) mean calibrated score of the fresh draws by the curves fitted without each fold."""
-        curves, fresh = self.calibration.curves, self.fresh
-        return np.array([self.by_prompt(curve(fresh)).mean() for curve in curves])
+        curves, score = self.calibration.curves, self.fresh.score
+        return np.array([self.by_prompt(curve(score)).mean() for _, curve in curves])
 
     @cached_property
     def dr_weights(self) -> Array:
@@ -102,7 +107,7 @@ class Published(Evidence):
 
     def calibrated_weights(self, outer: Index) -> Array:
         """(n,) SIMCal weights of mean one, each row's by curves fitted without its outer fold."""
-        hajek, index, inner = self.hajek, self.logged_value, self.logged.fold
+        hajek, index, inner = self.hajek, self.at_logged.value, self.logged.fold
         found = np.empty(len(hajek))
         for k in np.unique(outer):
             test, train = outer == k, outer != k
@@ -122,7 +127,7 @@ class Published(Evidence):
         return np.asarray(found / found.mean())
 
 
-def _candidates(curves: tuple[IsotonicFit, ...], index: Array) -> Array:
+def _candidates(curves: tuple[Curve, ...], index: Array) -> Array:
     """(c, n), each of mean one on these rows."""
     values = np.stack([np.maximum(curve(index), _MIN_WEIGHT) for curve in curves])
     return np.asarray(values / values.mean(axis=1, keepdims=True))
@@ -169,7 +174,11 @@ class Formula:
 
     def estimate(self, evidence: Evidence) -> Estimate:
         """Apply the formula; its error is CRV1 over clusters and the jackknife over folds."""
-        p = Published(**{f.name: getattr(evidence, f.name) for f in fields(evidence)})
+        p = Published(
+            data=evidence.data,
+            policy=evidence.policy,
+            calibration=evidence.calibration,
+        )
         parts = FORMULAS[self.name](p)
         n = len(parts.influence)
         clusters = np.arange(n) if parts.clusters is None else parts.clusters
@@ -215,7 +224,7 @@ def calibrated_ips(p: Published) -> _Parts:
     """calibrated-ips; its influences use the value by raw weights and their mean."""
     prompts = [p.data.prompts[i] for i in p.logged.prompt]
     outer = np.array([fold(prompt, seed=_OUTER_SEED) for prompt in prompts])
-    calibrated, index = p.calibrated_weights(outer), p.logged_value
+    calibrated, index = p.calibrated_weights(outer), p.at_logged.value
     outcome = p.rewards if p.is_complete else index
     influence = np.zeros(len(calibrated))
     for k in np.unique(outer):
@@ -234,7 +243,7 @@ def calibrated_ips(p: Published) -> _Parts:
 
 def dr_cpo(p: Published) -> _Parts:
     """dr-cpo: the outcome model is the cross-fitted calibration."""
-    return _corrected(p, p.logged_value, p.fresh_value)
+    return _corrected(p, p.at_logged.value, p.at_fresh.value)
 
 
 def mrdr(p: Published) -> _Parts:
@@ -282,7 +291,7 @@ def stacked_dr(p: Published) -> _Parts:
 
 def direct(p: Published) -> _Parts:
     """direct: the mean calibrated score of the fresh draws, with its cluster_robust error."""
-    value = p.by_prompt(p.calibration.full(p.fresh))
+    value = p.by_prompt(p.calibration.full(p.fresh.score))
     return _Parts(
         value=float(value.mean()),
         influence=value - value.mean(),
@@ -335,7 +344,9 @@ def _outcome_model(
     model = fit_calibration(rewarded, omega)
 
     def values(there: Rows) -> Array:
-        return model(dataclasses.replace(there, fold=fold_of_prompt[there.prompt]))
+        return model(
+            dataclasses.replace(there, fold=fold_of_prompt[there.prompt])
+        ).value
 
     return values(p.logged), values(p.fresh)
 

@@ -19,7 +19,7 @@ from elo_exp.analysis.comparisons import holm, max_t_quantile
 from elo_exp.arrays import Array, records
 from elo_exp.oracle.anchored import BORROWED, Anchored
 from elo_exp.oracle.diagnostics import MIN_AUDIT
-from elo_exp.oracle.influence import clustered_error
+from elo_exp.oracle.evidence import clustered_error
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Record
 

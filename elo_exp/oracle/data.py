@@ -177,13 +177,6 @@ class Rows:
         n_rows = np.bincount(self.prompt)
         return np.asarray(1.0 / n_rows[self.prompt] / np.count_nonzero(n_rows))
 
-    @cached_property
-    def by_fold(self) -> list[tuple[Index, Rows]]:
-        """The places of each fold's rows, and these rows."""
-        folds = range(self.fold.max(initial=-1) + 1)
-        places = [np.flatnonzero(self.fold == k) for k in folds]
-        return [(place, self[place]) for place in places]
-
     @staticmethod
     def join(parts: Sequence[Rows]) -> Rows:
         names = [column.name for column in dataclasses.fields(Rows)]

@@ -12,9 +12,8 @@ import numpy as np
 
 from elo_exp.arrays import Array
 from elo_exp.oracle import weights
-from elo_exp.oracle.data import Rows
-from elo_exp.oracle.evidence import Evidence, NotEstimableError
-from elo_exp.oracle.influence import Estimate, Term, linear_estimate
+from elo_exp.oracle.calibration import Reading
+from elo_exp.oracle.evidence import Estimate, Evidence, NotEstimableError, Term
 from elo_exp.records import Record
 
 MIN_AUDIT = 20  # labels of a policy's own answers, to check or correct its calibration
@@ -163,8 +162,8 @@ def score_overlap(evidence: Evidence) -> ScoreOverlap:
     others = data.logged if data.logging_policy else data.pool
     outside = (rows.score < labelled.min()) | (rows.score > labelled.max())
     curve = evidence.calibration.full
-    value, (fit,) = curve(rows), curve.fits
-    low, high = fit.levels[[0, -1]]
+    value = curve(curve.index(rows))
+    low, high = curve.levels[[0, -1]]
     margin = _EDGE * (high - low)
     saturated = (value <= low + margin) | (value >= high - margin)
     out_of_range, saturation = float(share @ outside), float(share @ saturated)
@@ -185,14 +184,15 @@ def target_labels(evidence: Evidence) -> tuple[str, Term | None]:
     The probe's labels, else those of the fresh draws, else logged ones by their raw weights; None
     without any, and where these weights come to fewer than 30 labels or 30 % of the rows.
     """
-    own, labelled = evidence.own, evidence.logged.labelled
-    if len(own):
-        return "probe", _residuals(evidence, own, evidence.own_weights)
+    (own, weight), labelled = evidence.own, evidence.logged.labelled
+    if len(own.rows):
+        return "probe", _mean_residual(own, weight)
     if labelled.any():
         raw, n = evidence.cut[labelled], len(labelled)
         share = weights.effective_sample_size(evidence.hajek) / n
         if weights.effective_sample_size(raw) >= MIN_LABELS and share >= MIN_ESS:
-            return "weights", _residuals(evidence, evidence.logged[labelled], raw)
+            at = evidence.calibration(evidence.logged[labelled])
+            return "weights", _mean_residual(at, raw)
     return "none", None
 
 
@@ -206,12 +206,12 @@ def transport_audit(evidence: Evidence, *, max_residual: float) -> TransportAudi
     not_checked  fewer than 20 labels
     """
     source, labels = target_labels(evidence)
-    if labels is None or len(labels.rows) < MIN_AUDIT:
-        n = 0 if labels is None else len(labels.rows)
+    n = 0 if labels is None else len(labels.at.rows)
+    if labels is None or n < MIN_AUDIT:
         return TransportAudit(
             policy=evidence.policy, source=source, status="not_checked", n=n
         )
-    mean = _estimate(evidence, labels)
+    mean = evidence.linear([labels], centre=0.0)
     size = abs(mean.value)
     if size + mean.half_width_at(0.90) < max_residual:
         status = "holds"
@@ -220,17 +220,16 @@ def transport_audit(evidence: Evidence, *, max_residual: float) -> TransportAudi
     else:
         status = "shifted" if size > mean.half_width else "unclear"
     # For 80 % power of the two one-sided tests where the mean residual is 0.
-    deviation = mean.std_error * math.sqrt(mean.n)
-    needed = math.ceil((Z_POWER * deviation / max_residual) ** 2)
+    deviation = mean.std_error * math.sqrt(n)
     return TransportAudit(
         policy=evidence.policy,
         source=source,
         status=status,
-        n=mean.n,
+        n=n,
         residual=mean.value,
         std_error=mean.std_error,
         half_width=mean.half_width,
-        n_needed=needed,
+        n_needed=math.ceil((Z_POWER * deviation / max_residual) ** 2),
     )
 
 
@@ -241,14 +240,11 @@ def uncorrected_residual(evidence: Evidence, *, by_weights: bool) -> Estimate:
     """
     _, labels = target_labels(evidence)
     assert labels is not None
+    at, weight = evidence.calibration.at_labels, evidence.balancing_weights
     if by_weights:
-        rows, subtracted = (
-            evidence.logged,
-            evidence.residual_weights(evidence.calibrated),
-        )
-    else:
-        rows, subtracted = evidence.calibration.rows, evidence.balancing_weights
-    return _estimate(evidence, labels, _residuals(evidence, rows, subtracted, -1.0))
+        at = evidence.at_logged
+        weight = evidence.residual_weights(evidence.calibrated)
+    return evidence.linear([labels, Term(at=at, on_residual=-weight)], centre=0.0)
 
 
 def imbalance(evidence: Evidence) -> Estimate:
@@ -256,29 +252,15 @@ def imbalance(evidence: Evidence) -> Estimate:
 
     Zero on average where the weights are right as a function of the score.
     """
-    logged, fresh = evidence.logged_value, evidence.fresh_value
-    centre = float(evidence.draw_weights @ fresh)
+    logged, fresh, share = evidence.at_logged, evidence.at_fresh, evidence.draw_weights
+    centre = float(share @ fresh.value)
     u = evidence.calibrated / evidence.calibrated.sum()
-    return linear_estimate(
-        [
-            Term(rows=evidence.logged, value=logged, on_score=u),
-            Term(rows=evidence.fresh, value=fresh, on_score=-evidence.draw_weights),
-        ],
-        evidence.calibration,
-        n_prompts=evidence.n_prompts,
+    return evidence.linear(
+        [Term(at=logged, on_score=u), Term(at=fresh, on_score=-share)],
         centre=centre,
-        extra_influence=evidence.weight_influence(logged - centre),
+        extra_influence=evidence.weight_influence(logged.value - centre),
     )
 
 
-def _residuals(
-    evidence: Evidence, rows: Rows, weight: Array, total: float = 1.0
-) -> Term:
-    scaled = total * weight / weight.sum()
-    return Term(rows=rows, value=evidence.calibration(rows), on_residual=scaled)
-
-
-def _estimate(evidence: Evidence, *terms: Term) -> Estimate:
-    return linear_estimate(
-        terms, evidence.calibration, n_prompts=evidence.n_prompts, centre=0.0
-    )
+def _mean_residual(at: Reading, weight: Array) -> Term:
+    return Term(at=at, on_residual=weight / weight.sum())

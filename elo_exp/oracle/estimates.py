@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from elo_exp.oracle import cje
 from elo_exp.oracle.anchored import REQUIRES, Anchored, anchored
@@ -15,26 +15,17 @@ from elo_exp.oracle.calibration import Calibration, calibrate
 from elo_exp.oracle.comparisons import PolicyComparison, compare
 from elo_exp.oracle.data import Dataset, Scale
 from elo_exp.oracle.diagnostics import PolicyDiagnostics, diagnose
-from elo_exp.oracle.evidence import Evidence, NotEstimableError
+from elo_exp.oracle.evidence import (
+    Estimate,
+    Estimator,
+    Evidence,
+    NotEstimableError,
+)
 from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, STATUSES, Finding, decide
-from elo_exp.oracle.influence import Estimate
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Record
 
 HEADLINE = "anchored"
-
-
-@runtime_checkable
-class Estimator(Protocol):
-    @property
-    def requires(self) -> tuple[str, ...]:
-        """What it uses and what must pass the checks: RAW_WEIGHTS, CALIBRATED_WEIGHTS, FRESH_DRAWS.
-
-        `estimate` is called only with evidence that has them.
-        """
-
-    def estimate(self, evidence: Evidence) -> Estimate:
-        """Raises NotEstimableError where the evidence is not enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +110,7 @@ def analyse(
         rows = []
         for name, estimator in used.items():
             try:
-                evidence.check(estimator.requires)
-                estimate = estimator.estimate(evidence)
+                estimate = evidence.estimate(estimator)
             except NotEstimableError as error:
                 rows.append(_refused(policy, name, error))
                 continue

@@ -1,27 +1,43 @@
-"""The input of an estimator: the data of one policy, its weights and its calibrated scores.
+"""The input of an estimator: one policy's data, weights and calibrated scores; and its output.
 
-Letters: n logged rows with both log-probabilities, r fresh draws, m labelled rows that the
-calibration is fitted to, g prompts.
+An estimate is a sum of calibrated scores f(s) and of residuals y - f(s),
+
+    v = sum_r u_r f(s_r) + sum_r w_r (y_r - f(s_r)),
+
+where f itself is an average of labels: v moves with label j by l_j = w_j + gradient_j. To first
+order, with the pooled blocks of the isotonic fit kept, its error is
+
+    sum_r u_r (f(s_r) - v) + sum_j l_j (y_j - f(s_j)).
+
+The second sum is the error from a finite number of labels. Summed by prompt, the terms give the
+clustered standard error (Liang and Zeger 1986). Residuals are of curves that were fitted without
+the prompt, which is conservative.
+
+Letters: n logged rows with both log-probabilities, r fresh draws or rows in general, m labelled
+rows that the calibration is fitted to, g prompts.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from elo_exp.arrays import Array, Mask
-from elo_exp.oracle.calibration import Calibration, CrossFit
+from elo_exp.oracle.calibration import Calibration, Reading
 from elo_exp.oracle.data import MIN_LABELS, Dataset, Rows
-from elo_exp.oracle.influence import Estimate, Term, linear_estimate
 from elo_exp.oracle.weights import (
     MAX_WEIGHT,
     calibrate_weights,
     clipped,
+    effective_sample_size,
     hajek_weights,
 )
+from elo_exp.ratings.leaderboard import t_quantile
 
 _MAX_BINS, _LABELS_PER_BIN = 20, 5
 # What an estimator may require.
@@ -34,6 +50,67 @@ class NotEstimableError(Exception):
     """The data lack what an estimator needs for this policy; the message says what."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A value with its standard error over prompts and the influence (g,) of each prompt."""
+
+    value: float
+    std_error: float
+    degrees_of_freedom: float
+    n: int
+    influence: Array
+    influence_labels: Array  # (g,) the part of it that more labels shrink
+    std_error_labels: float = 0.0
+    n_labels: int = 0
+    n_own: int = 0  # of them, labels of the policy's own draws
+    # Of the labels whose residuals correct it, (sum w)^2 / sum w^2; None where none do.
+    effective_labels: float | None = None
+    ess: float | None = None
+
+    @property
+    def half_width(self) -> float:
+        """Of the 95 % interval."""
+        return self.half_width_at(0.95)
+
+    def half_width_at(self, level: float) -> float:
+        return float(t_quantile(self.degrees_of_freedom, level=level) * self.std_error)
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """What it uses and what must pass the checks: RAW_WEIGHTS, CALIBRATED_WEIGHTS, FRESH_DRAWS.
+
+        `estimate` is called only with evidence that has them.
+        """
+
+    def estimate(self, evidence: Evidence) -> Estimate:
+        """Raises NotEstimableError where the evidence is not enough."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """sum_r on_score_r f(s_r) + on_residual_r (y_r - f(s_r)); no weight on a missing residual."""
+
+    at: Reading  # of the calibrated scores f(s)
+    on_score: Array | float = 0.0  # (r,)
+    on_residual: Array | float = 0.0  # (r,)
+
+    @property
+    def centred_residual(self) -> Array:
+        """(r,) residuals minus their weighted mean, as for label weights that sum to a constant."""
+        total, residual = np.sum(self.on_residual), self.at.residual
+        return residual - (
+            np.sum(self.on_residual * residual) / total if total else 0.0
+        )
+
+    @property
+    def total(self) -> float:
+        parts = self.on_score * self.at.value + self.on_residual * self.at.residual
+        return float(np.sum(parts))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """One policy's part of the data, and what estimators derive from it."""
@@ -41,6 +118,23 @@ class Evidence:
     data: Dataset
     policy: str
     calibration: Calibration
+    _estimates: list[tuple[Estimator, Estimate]] = field(default_factory=list)
+
+    def estimate(self, estimator: Estimator) -> Estimate:
+        """Estimate, once for equal estimators, as some are made of others.
+
+        Raises NotEstimableError where the policy lacks what the estimator requires.
+        """
+        for known, estimate in self._estimates:
+            if known == estimator:
+                return estimate
+        weighted = {RAW_WEIGHTS, CALIBRATED_WEIGHTS}.intersection(estimator.requires)
+        if weighted and not np.isfinite(self.log_ratio).any():
+            raise NotEstimableError("no log-probabilities")
+        if not len(self.fresh) and FRESH_DRAWS in estimator.requires:
+            raise NotEstimableError("no fresh draws")
+        self._estimates.append((estimator, estimator.estimate(self)))
+        return self._estimates[-1][1]
 
     @cached_property
     def chosen(self) -> Mask:
@@ -53,6 +147,11 @@ class Evidence:
         return self.data.logged[self.chosen]
 
     @cached_property
+    def at_logged(self) -> Reading:
+        """Cross-fitted calibrated scores of the logged rows."""
+        return self.calibration(self.logged)
+
+    @cached_property
     def log_ratio(self) -> Array:
         """(n,) nats, target minus logging log-probability."""
         return self.data.log_ratio(self.policy)[self.chosen]
@@ -63,17 +162,26 @@ class Evidence:
         return self.data.fresh.get(self.policy, self.data.logged[:0])
 
     @cached_property
-    def own(self) -> Rows:
-        """Labelled answers of the policy itself: of the probe, else those among its fresh draws."""
-        answers = self.data.probe.get(self.policy, self.fresh)
-        return answers[answers.labelled]
+    def at_fresh(self) -> Reading:
+        """Cross-fitted calibrated scores of the fresh draws."""
+        return self.calibration(self.fresh)
+
+    @property
+    def draw_weights(self) -> Array:
+        """(r,) equal for all prompts, and within a prompt for all its draws. Sum to one."""
+        return self.fresh.prompt_weights
 
     @cached_property
-    def own_weights(self) -> Array:
-        """Of `own`: those of the draws, with which all of them come to the mean label."""
-        if self.policy in self.data.probe:
-            return np.ones(len(self.own))
-        return self.draw_weights[self.fresh.labelled]
+    def own(self) -> tuple[Reading, Array]:
+        """Labelled answers of the policy itself, of the probe, else of its fresh draws; their weights.
+
+        Those of the draws are such that all of them come to the mean label.
+        """
+        if (probe := self.data.probe.get(self.policy)) is not None:
+            probe = probe[probe.labelled]
+            return self.calibration(probe), np.ones(len(probe))
+        labelled = self.fresh.labelled
+        return self.calibration(self.fresh[labelled]), self.draw_weights[labelled]
 
     @property
     def is_logging_policy(self) -> bool:
@@ -83,14 +191,6 @@ class Evidence:
     @property
     def n_prompts(self) -> int:
         return len(self.data.prompts)
-
-    def check(self, requires: Sequence[str]) -> None:
-        """Raise NotEstimableError where the policy lacks what an estimator requires."""
-        weighted = {RAW_WEIGHTS, CALIBRATED_WEIGHTS}.intersection(requires)
-        if weighted and not np.isfinite(self.log_ratio).any():
-            raise NotEstimableError("no log-probabilities")
-        if not len(self.fresh) and FRESH_DRAWS in requires:
-            raise NotEstimableError("no fresh draws")
 
     @cached_property
     def labelled(self) -> Mask:
@@ -108,24 +208,30 @@ class Evidence:
         return hajek_weights(self.log_ratio)
 
     @cached_property
-    def weight_curves(self) -> CrossFit:
-        """Weights as functions of the score. Raises NotEstimableError for too few rows."""
+    def cut(self) -> Array:
+        """(n,) raw weights of mean one, clipped at 100."""
+        return clipped(self.hajek, MAX_WEIGHT)
+
+    @cached_property
+    def at_weights(self) -> Reading:
+        """Weights of the logged rows by the judge's score. Raises NotEstimableError for too few."""
         largest_fold = int(np.bincount(self.logged.fold, minlength=1).max())
         if len(self.logged) - largest_fold < MIN_LABELS // 2:
             raise NotEstimableError(
                 f"{len(self.logged)} rows with log-probabilities, too few for curves"
             )
-        return calibrate_weights(self.hajek, self.logged)
+        return calibrate_weights(self.hajek, self.logged)(self.logged)
 
-    @cached_property
+    @property
     def calibrated(self) -> Array:
         """(n,) weights calibrated on the judge's score, about one on average."""
-        return self.weight_curves(self.logged)
+        return self.at_weights.value
 
-    @cached_property
-    def cut(self) -> Array:
-        """(n,) raw weights of mean one, clipped at 100."""
-        return clipped(self.hajek, MAX_WEIGHT)
+    def weight_influence(self, u: Array) -> Array:
+        """(g,) influence of each prompt on sum_i u_i w_i / sum_i w_i by the curves; u (n,)"""
+        gradient = self.at_weights.gradient(u / self.calibrated.sum())
+        influence = gradient * (self.hajek - self.calibrated)
+        return np.asarray(np.bincount(self.logged.prompt, influence, self.n_prompts))
 
     def residual_weights(self, weight: Array) -> Array:
         """(n,) the weights of the labelled rows, scaled to sum to one; zero of the others."""
@@ -146,28 +252,7 @@ class Evidence:
         n_labels = np.bincount(bins, minlength=len(edges) + 1)
         return _normalized((share / np.maximum(n_labels, 1))[bins])
 
-    @property
-    def draw_weights(self) -> Array:
-        """(r,) equal for all prompts, and within a prompt for all its draws. Sum to one."""
-        return self.fresh.prompt_weights
-
-    def weight_influence(self, u: Array) -> Array:
-        """(g,) influence of each prompt on sum_i u_i w_i / sum_i w_i by the curves; u (n,)"""
-        gradient = self.weight_curves.gradient(self.logged, u / self.calibrated.sum())
-        influence = gradient * (self.hajek - self.calibrated)
-        return np.asarray(np.bincount(self.logged.prompt, influence, self.n_prompts))
-
-    @cached_property
-    def logged_value(self) -> Array:
-        """(n,) cross-fitted calibrated scores of the logged rows."""
-        return self.calibration(self.logged)
-
-    @cached_property
-    def fresh_value(self) -> Array:
-        """(r,) cross-fitted calibrated scores of the fresh draws."""
-        return self.calibration(self.fresh)
-
-    def corrected_mean(self, rows: Rows, weight: Array, *, n_own: int = 0) -> Estimate:
+    def corrected_mean(self, at: Reading, weight: Array, *, n_own: int = 0) -> Estimate:
         """Return the mean f(s) of the fresh draws plus the weighted mean of y - f(s) of rows.
 
         weight  (r,) of rows with a label, zero of others; scaled to sum to one
@@ -175,24 +260,93 @@ class Evidence:
         """
         if not len(self.fresh):
             raise NotEstimableError("no fresh draws")
-        f, fresh = self.calibration, self.fresh
-        draws = Term(rows=fresh, value=self.fresh_value, on_score=self.draw_weights)
-        scaled = weight / weight.sum()
-        is_probe = rows is not fresh and self.policy in self.data.probe
-        return linear_estimate(
-            [draws, Term(rows=rows, value=f(rows), on_residual=scaled)],
-            f,
-            n_prompts=self.n_prompts,
-            n_own=n_own,
-            n_probe=n_own if is_probe else 0,
-        )
+        draws = Term(at=self.at_fresh, on_score=self.draw_weights)
+        correction = Term(at=at, on_residual=weight / weight.sum())
+        is_probe = at is not self.at_fresh and self.policy in self.data.probe
+        n_probe = n_own if is_probe else 0
+        return self.linear([draws, correction], n_own=n_own, n_probe=n_probe)
 
+    @cached_property
     def borrowed(self) -> Estimate:
         """Correct by logged labels, weighted so that their scores are distributed as the draws'."""
-        return self.corrected_mean(self.calibration.rows, self.balancing_weights)
+        return self.corrected_mean(self.calibration.at_labels, self.balancing_weights)
+
+    def linear(
+        self,
+        terms: Sequence[Term],
+        *,
+        extra_influence: Array | float = 0.0,
+        centre: float | None = None,
+        n_own: int = 0,
+        n_probe: int = 0,
+        ess: float | None = None,
+    ) -> Estimate:
+        """Return the sum of terms of one calibration with its standard error over prompts.
+
+        extra_influence  (g,) of the prompts by other ways, such as estimated weights
+        centre           subtracted from calibrated scores, by default the value: for weights scaled
+                         to sum to one. Zero for weights that are not scaled
+        n_own            labels of the policy's own draws that take part
+        n_probe          of them, those that the calibration was not fitted to
+        """
+        value = sum(term.total for term in terms)
+        g, at_labels = self.n_prompts, terms[0].at.fit.at_labels
+        by_score, by_label = np.zeros(g) + extra_influence, np.zeros(g)
+        gradient = np.zeros(len(at_labels.rows))
+        present = np.zeros(g, dtype=bool)
+        present[at_labels.rows.prompt] = True
+        weights = []
+        for term in terms:
+            at, prompt = term.at, term.at.rows.prompt
+            deviation = at.value - (value if centre is None else centre)
+            by_score += np.bincount(prompt, term.on_score * deviation, g)
+            on_residual = np.broadcast_to(term.on_residual, len(prompt))
+            by_label += np.bincount(prompt, on_residual * term.centred_residual, g)
+            gradient += at.gradient(term.on_score - on_residual)
+            present[prompt] = True
+            weights.append(on_residual)
+        by_label += np.bincount(at_labels.rows.prompt, gradient * at_labels.residual, g)
+        std_error, degrees_of_freedom = clustered_error(by_score + by_label, present)
+        used = np.concatenate(weights)
+        return Estimate(
+            value=float(value),
+            std_error=std_error,
+            degrees_of_freedom=degrees_of_freedom,
+            n=len(terms[0].at.rows),
+            influence=by_score + by_label,
+            influence_labels=by_label,
+            std_error_labels=clustered_error(by_label, present)[0],
+            n_labels=len(at_labels.rows) + n_probe,
+            n_own=n_own,
+            effective_labels=effective_sample_size(used) if used.any() else None,
+            ess=ess,
+        )
 
 
 def _normalized(weight: Array) -> Array:
     if weight.sum() <= 0:
         raise NotEstimableError("no labels at scores that it has")
     return np.asarray(weight / weight.sum())
+
+
+def clustered_error(influence: Array, present: Mask) -> tuple[float, float]:
+    """Return the standard error of a sum over independent prompts and its degrees of freedom.
+
+    influence  (g,) of each prompt
+    present    (g,) which prompts take part
+    Degrees of freedom are those of the variance estimate itself, 2 g / (kurtosis - 1): nearly g for
+    normal influences, few where few prompts dominate. NaN for fewer than two prompts.
+    """
+    g = int(present.sum())
+    if g < 2:
+        return math.nan, 1.0
+    deviation = influence[present] - influence[present].mean()
+    largest = float(np.abs(deviation).max())
+    if largest <= 0.0:
+        return 0.0, g - 1.0
+    squares = (deviation / largest) ** 2
+    std_error = largest * math.sqrt(g / (g - 1) * float(squares.sum()))
+    kurtosis = g * float((squares**2).sum() / squares.sum() ** 2)
+    if kurtosis <= 1:
+        return std_error, g - 1.0
+    return std_error, float(np.clip(2 * g / (kurtosis - 1), 1.0, g - 1.0))

@@ -24,9 +24,9 @@ from elo_exp.oracle.evidence import (
     CALIBRATED_WEIGHTS,
     FRESH_DRAWS,
     RAW_WEIGHTS,
+    Estimate,
     NotEstimableError,
 )
-from elo_exp.oracle.influence import Estimate
 from elo_exp.oracle.weights import top_share
 
 STATUSES = REPORT, CAUTION, REFUSE = "report", "caution", "refuse"  # the better first

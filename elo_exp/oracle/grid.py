@@ -31,7 +31,8 @@ from elo_exp.arrays import Array, Mask, one_row
 from elo_exp.files import write_whole
 from elo_exp.oracle.calibration import calibrate
 from elo_exp.oracle.data import Dataset, Rows, Truth, changed, sample
-from elo_exp.oracle.estimates import HEADLINE, Estimator, Options, analyse
+from elo_exp.oracle.estimates import HEADLINE, Options, analyse
+from elo_exp.oracle.evidence import Estimator
 from elo_exp.oracle.gates import CAUTION, REFUSE, STATUSES
 from elo_exp.progress import track
 from elo_exp.records import UserError

@@ -6,17 +6,12 @@ Letters: n logged rows; c candidate curves.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from elo_exp.arrays import Array
-from elo_exp.oracle.calibration import (
-    CrossFit,
-    Curve,
-    IsotonicFit,
-    by_score,
-    fit_isotonic,
-)
+from elo_exp.oracle.calibration import CrossFit, Curve, fit_isotonic
 from elo_exp.oracle.data import N_FOLDS, Rows
 
 MAX_WEIGHT = 100.0  # of raw weights of mean one that correct an estimate
@@ -115,23 +110,23 @@ def calibrate_weights(hajek: Array, rows: Rows) -> CrossFit:
     published SIMCal minimises the variance instead, which selects the flatter curve whatever the
     truth, and biases estimates towards the logging policy: docs/oracle.md has the numbers.
     """
-    outside = [rows.fold != k for k in range(N_FOLDS)]
-    return CrossFit(
-        rows=rows,
-        curves=tuple(_fit_curve(rows.score[some], hajek[some]) for some in outside),
-    )
+    curves = []
+    for fold in range(N_FOLDS):
+        outside = rows.fold != fold
+        score, raw = rows.score[outside], hajek[outside]
+        fits = rising_and_falling(score, raw)
+        residuals = np.stack([fit(score) - raw for fit in fits])
+        squares = residuals @ residuals.T / len(score)
+        ridge = RIDGE * float(np.trace(squares)) + RIDGE
+        for fit, p in zip(
+            fits, minimum_variance_mixture(squares, ridge=ridge), strict=True
+        ):
+            part = replace(fit, levels=p * fit.levels, share=p * fit.share)
+            curves.append((fold, part))
+    return CrossFit(rows=rows, curves=tuple(curves))
 
 
-def _fit_curve(score: Array, hajek: Array) -> Curve:
-    fits = rising_and_falling(score, hajek)
-    residuals = np.stack([fit(score) - hajek for fit in fits])
-    squares = residuals @ residuals.T / len(score)
-    ridge = RIDGE * float(np.trace(squares)) + RIDGE
-    mixture = minimum_variance_mixture(squares, ridge=ridge)
-    return Curve(fits=fits, mixture=mixture, index=by_score)
-
-
-def rising_and_falling(x: Array, y: Array) -> tuple[IsotonicFit, IsotonicFit]:
+def rising_and_falling(x: Array, y: Array) -> tuple[Curve, Curve]:
     return fit_isotonic(x, y), fit_isotonic(x, y, increasing=False)
 
 

@@ -79,8 +79,8 @@ def influences(analysis: Analysis) -> dict[str, Any]:
 def diagnostics(analysis: Analysis) -> dict[str, Any]:
     """All diagnostics that the statuses were decided by."""
     calibration = analysis.calibration
-    labelled, (curve,) = calibration.rows, calibration.full.fits
-    residual = labelled.label - calibration(labelled)
+    labelled, curve = calibration.rows, calibration.full
+    residual = calibration.at_labels.residual
     return {
         "policies": {
             policy: {
