@@ -1,8 +1,9 @@
-"""A hub of models on this machine: folders under names, with one commit."""
+"""A hub of models and data sets on this machine: folders under names, with one commit."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 _PATH = re.compile(
-    r"(?:/api/models)?/(?P<name>\w+/\w+)/(?:resolve|tree)/(?P<revision>[^/?]+)/?(?P<file>[^?]*)"
+    r"(?P<api>/api)?(?:/models|/datasets)?/(?P<name>\w+/\w+)/(?:resolve|tree)/(?P<revision>[^/?]+)/?"
+    r"(?P<file>[^?]*)"
 )
 
 
@@ -38,6 +40,17 @@ class Hub:
         if found["revision"] not in ("main", self.commit):
             return 404, {"X-Error-Code": "RevisionNotFound"}, b""
         headers = {"X-Repo-Commit": self.commit}
+        if found["api"] and path.endswith("expand=false"):  # of a data set
+            files = [
+                {
+                    "type": "file",
+                    "path": str(file.relative_to(folder)),
+                    "size": 1,
+                    "oid": "",
+                }
+                for file in folder.rglob("*.*")
+            ]
+            return 200, headers, json.dumps(files).encode()
         if not (folder / found["file"]).is_file():
             return 404, headers | {"X-Error-Code": "EntryNotFound"}, b""
         content = (folder / found["file"]).read_bytes()

@@ -154,7 +154,7 @@ def test_a_limit_is_of_all_pairs_and_shared_by_the_models(
     assert judge.seen == []
     found = placed(world, folder, *limited, judge=judge)
     assert len(judge.seen) == 2 * n_pairs
-    assert (found.placement.calibration is not None) == (of_humans > 0)
+    assert (found.placement.agreement is not None) == (of_humans > 0)
     entered = Counter(c.entrant_a for c in found.run.comparisons)
     assert {name: entered[name] for name in world.placed} == dict.fromkeys(
         world.placed, of_each
@@ -265,9 +265,9 @@ def test_the_judge_is_asked_about_human_battles_as_about_its_own(folder: Path) -
     of_humans = [r for r in judge.seen if "mine" not in r.subject.entrants]
     assert len(of_humans) == 50
     assert len({(r.system, r.schema) for r in judge.seen}) == 1
-    assert found.calibration is not None
-    assert found.calibration.agreement.n_comparisons == 25
-    assert found.calibration.temperature is not None
+    assert found.agreement is not None
+    assert found.agreement.n_comparisons == 25
+    assert found.temperature is not None
     assert {b.model_a for b in found.judged.rows()} == {"mine"}
 
 
@@ -453,10 +453,10 @@ def test_nothing_of_a_refused_placement_is_shown_anywhere(
     made = placed(WORLD, folder, *many, judge=TheJudge(scores=judge))
     found, report = made.placement, made.report
     assert report.text.startswith("No placement: the judge is not known to follow the ")
-    assert found.calibration is not None
+    assert found.fit is not None
     every = found.judged.concatenate(found.human)
     shown_else: dict[str, Any] = {"level": 1000.0, "baseline": None, "unrated": {}}
-    n_battles, fit = every.n_battles(), found.calibration.fit
+    n_battles, fit = every.n_battles(), found.fit
     boards = [
         made.run.experiment.rate(every),
         joint_fit.leaderboard(fit, n_battles, **shown_else),
@@ -616,8 +616,8 @@ def test_a_real_model_is_placed_by_gpt_4_and_compared_with_the_crowd(
     )
     assert (by_judge, by_humans) == pytest.approx((872.1, 954.8), abs=0.1)
     assert abs(calibrated - by_humans) < 0.5 * abs(by_judge - by_humans)
-    assert found.reliability[model].status == "caution"
-    assert "13 prompts" in str(found.reliability[model].reason)
+    assert found.reliability[model]["status"] == "caution"
+    assert "13 prompts" in str(found.reliability[model]["reason"])
 
 
 # Adaptive opponents

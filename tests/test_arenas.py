@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from elo_exp.arena import rows as arena_rows
 from elo_exp.arena import sources as arenas
-from elo_exp.arena.settings import ArenaColumns, ArenaSource
-from elo_exp.arena.sources import Texts
+from elo_exp.arena.sources import ArenaColumns, ArenaSource, Texts
 from elo_exp.records import Battle, UserError
 from tests.commands import attempt
 from tests.data import described, write_table
+from tests.hub_server import serving
 
 pytest.importorskip("pyarrow")
 
@@ -138,31 +137,12 @@ SOURCES: list[tuple[str, str, Callable[[], Rows]]] = [
 ]
 
 
-@pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize(
-    ("name", "file", "rows", "of_the_hub"),
-    [
-        *((*source, False) for source in SOURCES),
-        *((*source, True) for source in SOURCES[:3]),
-    ],
-)
+@pytest.mark.parametrize(("name", "file", "rows"), SOURCES)
 def test_every_arena_is_read_into_one_schema(
-    name: str,
-    file: str,
-    rows: Callable[[], Rows],
-    of_the_hub: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, file: str, rows: Callable[[], Rows], tmp_path: Path
 ) -> None:
-    """From files, and by `datasets`, which reads a folder as it would read from the hub."""
-    path = write_table(tmp_path / "set" / file, rows())
+    path = write_table(tmp_path / file, rows())
     chosen = settings(name, path=str(path))
-    if of_the_hub:
-        datasets = pytest.importorskip("datasets")
-        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "c"))
-        assert chosen.revision is not None
-        assert len(bytes.fromhex(chosen.revision)) == 20  # a commit
-        chosen = settings(name, dataset=str(path.parent), data_files=file)
     found = arenas.read(chosen)
     assert found.battles.rows() == BATTLES
     assert arenas.texts(chosen, found.at[1:]) == {
@@ -362,7 +342,7 @@ def test_an_arena_of_a_union_is_checked_by_its_name(
     chosen = union(tmp_path, own())
     chosen.union["other1"] = replace(chosen.union["other1"], **change)
     with pytest.raises(UserError, match=re.escape(message)):
-        arena_rows.check(chosen)
+        arenas.check(chosen)
 
 
 CONVERSATIONS = {"conversation_a": "c", "conversation_b": "c"}
@@ -408,7 +388,7 @@ def test_a_source_that_cannot_be_read_is_refused_before_anything_is_done(
     changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        arena_rows.check(settings(**changes))
+        arenas.check(settings(**changes))
 
 
 NO_TEXT = "without a text, or with more than text"
@@ -445,14 +425,30 @@ def test_a_picture_cannot_be_judged_and_a_row_without_a_user_is_no_battle(
     assert arenas.texts(chosen, [(0, 0)]) == {(0, 0): NO_TEXT}
 
 
-def test_a_hub_that_cannot_be_reached_is_named_at_once(tmp_path: Path) -> None:
-    """Its client would ask again for half a minute."""
-    pytest.importorskip("datasets")
-    plan = ("experiment=arena", "arena=lmarena_140k", "entrant=[claude]", "plan=true")
-    refused = attempt(*plan, folder=tmp_path, HF_ENDPOINT="http://127.0.0.1:9")
+def test_a_text_is_found_among_many_rows_of_parquet(tmp_path: Path) -> None:
+    rows = [{**row, "question_id": str(i)} for i in range(300) for row in own()[:1]]
+    path = write_table(tmp_path / "many.parquet", rows)
+    assert list(arenas.texts(settings(path=str(path)), [(0, 299)])) == [(0, 299)]
+
+
+def test_a_data_set_of_the_hub_is_read_as_files_are(tmp_path: Path) -> None:
+    """Those that the settings name, once; from then on also where no hub is reached."""
+    votes = write_table(tmp_path / "votes" / "train.csv", lmarena_55k()).parent
+    write_table(votes / "test.csv", own())
+    plan = ("experiment=arena", "arena=lmarena_55k", "arena.dataset=tiny/votes")
+    few = ("arena.min_battles=1", "arena.n_calibration=0", "arena.placement=raw")
+    found = ("entrant=[probe_reference]", "allow_missing=true", "plan=true")
+    cache = {"HF_HOME": str(tmp_path / "hub")}
+    with serving(votes=votes) as hub:
+        pinned = f"arena.revision={hub.commit}"
+        assert settings("lmarena_55k").revision is not None
+        for url in (hub.url, "http://127.0.0.1:9"):
+            ran = attempt(
+                *plan, *few, *found, pinned, folder=tmp_path, HF_ENDPOINT=url, **cache
+            )
+            assert "arena lmarena_55k: 3 battles of 4 rows" in ran.err
+        assert not [path for path in hub.asked if "test.csv" in path]
+    refused = attempt(*plan, *few, *found, folder=tmp_path, HF_ENDPOINT=url, **cache)
     assert refused.code == 2
-    assert (
-        "the hub of lmarena-ai/arena-human-preference-140k cannot be reached"
-        in refused.err
-    )
+    assert "arena.dataset: cannot load tiny/votes at 18c2983" in refused.err
     assert "Retrying" not in refused.err

@@ -254,8 +254,8 @@ def test_a_judge_that_is_not_known_to_follow_the_humans_is_refused(
     reason = refusal(replace(BASE, **changes))
     assert (reason is None) if words is None else words in str(reason)
     assert "arena.placement=raw" in str(refusal(None))
-    assert reliability(None, PLACED).status == "refuse"
-    assert reliability(BASE, PLACED, "unbeaten").status == "refuse"
+    assert reliability(None, PLACED)["status"] == "refuse"
+    assert reliability(BASE, PLACED, "unbeaten")["status"] == "refuse"
 
 
 def test_a_judge_that_always_prefers_the_same_models_is_refused() -> None:
@@ -276,8 +276,9 @@ def test_a_judge_that_always_prefers_the_same_models_is_refused() -> None:
 )  # fmt: skip
 def test_what_calls_for_caution(changes: dict[str, float], words: str | None) -> None:
     found = reliability(replace(BASE, **changes), PLACED)
-    assert found.status == ("report" if words is None else "caution")
-    assert (found.reason is None) if words is None else words in str(found.reason)
+    assert found["status"] == ("report" if words is None else "caution")
+    assert (found["reason"] is None) == (words is None)
+    assert str(words or None) in str(found["reason"])
 
 
 # The leaderboard

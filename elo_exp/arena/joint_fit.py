@@ -232,14 +232,15 @@ def _design_effect(played: Games, residual: Array, models: Mask) -> float:
 
 def _covariance(value: Callable[[Array], float], z: Array) -> Array:
     """Invert minus the second derivative (3, 3); its diagonal, where it is not definite."""
-
-    def second(a: Array, b: Array) -> float:
-        ends = value(z + a + b) - value(z + a - b) - value(z - a + b) + value(z - a - b)
-        return ends / 4.0
-
     steps = np.diag(_STEPS)
-    curvature = -np.array([[second(a, b) for b in steps] for a in steps])
-    curvature /= np.outer(_STEPS, _STEPS)
+    differences = [
+        [
+            value(z + a + b) - value(z + a - b) - value(z - a + b) + value(z - a - b)
+            for b in steps
+        ]
+        for a in steps
+    ]
+    curvature = np.array(differences) / (-4.0 * np.outer(_STEPS, _STEPS))
     if np.linalg.eigvalsh(curvature)[0] <= 0.0:
         curvature = np.diag(np.maximum(np.diag(curvature), 1e-6))
     return np.asarray(np.linalg.inv(curvature))

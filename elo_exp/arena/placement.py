@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from elo_exp.analysis.agreement import Agreement
 from elo_exp.analysis.win_rates import shares
-from elo_exp.arena.judge_calibration import Calibration, Reliability
-from elo_exp.arena.rows import At
-from elo_exp.arena.sources import Arena
+from elo_exp.arena.joint_fit import JointFit
+from elo_exp.arena.sources import Arena, At
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import POINTS, Fit
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import UserError, fingerprint
+from elo_exp.records import UserError
 
 # Rating points apart within which a battle has 95 % of the information of one between equals:
 # sech²(.225) = .95.
@@ -32,17 +32,16 @@ _NEAR = 78.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """A human battle that placed models enter, and which of its two models they meet."""
+    """A human battle that placed models enter, and which of its two models, 0 or 1, they meet."""
 
     at: At
     question_id: str
-    model_a: str
-    model_b: str
-    side: str  # a or b: where the opponent stands
+    models: tuple[str, str]
+    side: int
 
     @property
     def opponent(self) -> str:
-        return self.model_a if self.side == "a" else self.model_b
+        return self.models[self.side]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,8 @@ class Placement:
     board     calibrated; with arena.placement=raw by the judge; of humans alone where refused
     by_judge  the judge's verdicts taken as votes; None where all placements are refused
     refusal   why they are
-    reliability  of each calibrated model
+    reliability  status and reason of each calibrated model
+    agreement, temperature, fit  of the judge and the humans; None where it judged no human battle
     """
 
     arena: str
@@ -67,8 +67,10 @@ class Placement:
     by_judge: Leaderboard | None = None
     soft: Leaderboard | None = None  # by the judge's scores
     refusal: str | None = None
-    reliability: Mapping[str, Reliability] = field(default_factory=dict)
-    calibration: Calibration | None = None
+    reliability: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    agreement: Agreement | None = None
+    temperature: float | None = None
+    fit: JointFit | None = None
     truth: Leaderboard | None = None  # of simulated voters
 
     @property
@@ -82,20 +84,16 @@ class Placement:
 
         Their mean is the same on both boards. None where the placement is refused.
         """
-        shared = set(self.board.models) & set(self.human_board.models)
-        shared -= set(self.placed)
-        ours, humans = (
-            board.rating[np.isin(board.models, list(shared))]
-            for board in (self.board, self.human_board)
-        )
-        gaps = (ours - humans)[np.isfinite(ours - humans)]
+        ours, humans = self.board, self.human_board
+        names, i, j = np.intersect1d(ours.models, humans.models, return_indices=True)
+        gaps = (ours.rating[i] - humans.rating[j])[~np.isin(names, self.placed)]
+        gaps = gaps[np.isfinite(gaps)]
         if self.refusal or not len(gaps):
             return None
         return float(np.abs(gaps - gaps.mean()).mean())
 
     def n_judged(self, model: str) -> int:
-        names = np.array(self.judged.models)
-        return int((names[self.judged.model_a] == model).sum())
+        return int(self.judged.n_battles()[self.judged.models.index(model)])
 
     def source(self, model: str) -> str:
         """Whose battles rate the model."""
@@ -119,17 +117,6 @@ def anchors(arena: Arena, min_battles: int, *, n_least: int = 2) -> list[str]:
     return found
 
 
-def check_new(placed: Collection[str], arena: Arena) -> None:
-    """Raise UserError for a model that is placed and has human battles already."""
-    for model in placed:
-        if model in arena.battles.models:
-            raise UserError(
-                f"entrant: {model!r} is a model of {arena.name} already. Give the entrant another "
-                "name, or hold the model's human battles out with "
-                f"'arena.hold_out=[{model}]'."
-            )
-
-
 def draws(
     arena: Arena,
     anchors: Collection[str],
@@ -147,7 +134,7 @@ def draws(
     battles = arena.battles
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(battles))
-    is_b = rng.integers(2, size=len(battles)).tolist()
+    coin = rng.integers(2, size=len(battles)).tolist()
     is_anchor = np.isin(battles.models, list(anchors))
     eligible = is_anchor[battles.model_a] & is_anchor[battles.model_b]
     found: dict[tuple[str, str], Draw] = {}
@@ -157,12 +144,12 @@ def draws(
             n_drawn[arena.languages[i]] += 1
             if n_drawn[arena.languages[i]] > max_per_language:
                 continue
-        for side in ("ba" if is_b[i] else "ab")[:sides]:
+        a, b = battles.model_a[i], battles.model_b[i]
+        for side in (coin[i], 1 - coin[i])[:sides]:
             draw = Draw(
                 at=arena.at[i],
                 question_id=battles.questions[battles.question[i]],
-                model_a=battles.models[battles.model_a[i]],
-                model_b=battles.models[battles.model_b[i]],
+                models=(battles.models[a], battles.models[b]),
                 side=side,
             )
             found.setdefault((draw.question_id, draw.opponent), draw)
@@ -208,10 +195,6 @@ def adaptive(
 
     known = [draw for draw in candidates if draw.opponent in rating]
     return first(sorted(known, key=distance), n, taken)
-
-
-def draw_fingerprint(draws: Sequence[Draw]) -> str:
-    return fingerprint([[draw.question_id, draw.opponent, draw.side] for draw in draws])
 
 
 def opponents(

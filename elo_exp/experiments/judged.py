@@ -188,8 +188,12 @@ class Pairwise(Judged):
             allow_missing=self.allow_missing,
             at_least=at_least,
         )
+        return self.plan_pairs(self._paired(prompts, responses), store)
+
+    def plan_pairs(self, comparisons: Comparisons, store: Store) -> Plan:
+        """Return the plan of judging comparisons as the settings say."""
         return pipeline.plan_pairs(
-            self._paired(prompts, responses),
+            comparisons,
             self._rubrics,
             self.judge,
             store,
@@ -224,9 +228,10 @@ class Pairwise(Judged):
             for rubric in self._rubrics
         }
 
-    def _judge(
+    def judge_pairs(
         self, comparisons: Comparisons, store: Store
     ) -> dict[str, list[Judgment]]:
+        """Have comparisons judged as the settings say."""
         return pipeline.judge_pairs(
             comparisons,
             self._rubrics,

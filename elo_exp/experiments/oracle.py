@@ -20,9 +20,8 @@ import numpy as np
 from pydantic import Field
 
 from elo_exp import __version__, pipeline
-from elo_exp.arena import rows as arena_rows
 from elo_exp.arena import sources as arenas
-from elo_exp.arena.settings import ArenaSource
+from elo_exp.arena.sources import ArenaSource
 from elo_exp.data import bank
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.entrants import Policy
@@ -429,7 +428,7 @@ class Oracle(Judged):
         for policy in chosen.policies or ():
             one_of("oracle.policies", policy, self.entrant)
         if self.oracle.prompts == "arena":
-            arena_rows.check(self.arena)
+            arenas.check(self.arena)
         self._check_judges()
 
     def _check_truth(self, overrides: Sequence[str]) -> None:

@@ -6,16 +6,14 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from elo_exp import pipeline
 from elo_exp.api.costs import money
-from elo_exp.arena import placement
-from elo_exp.arena import sources as arenas
+from elo_exp.arena import placement, sources
 from elo_exp.arena.judge_calibration import MIN_ANCHORS
 from elo_exp.arena.placement import Draw
-from elo_exp.arena.rows import At
-from elo_exp.arena.sources import Texts
+from elo_exp.arena.sources import At, Texts
 from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.pairing import Responses
 from elo_exp.experiments.judged import preflight
@@ -52,16 +50,22 @@ class PlacementRun:
 
     def __init__(self, experiment: Arena, store: Store) -> None:
         """Read the human battles, find the anchors and shuffle the battles that may be entered."""
-        chosen, judging = experiment.arena, experiment.judging
-        names, cap = list(experiment.entrant), chosen.max_per_language
+        chosen, names = experiment.arena, list(experiment.entrant)
         self.experiment, self.store = experiment, store
         (self.rubric,) = experiment.rubric.values()
-        self.arena = arenas.read(
+        self.with_style = needs_style(experiment.rating)
+        self.arena = sources.read(
             chosen,
-            with_languages=cap is not None,
-            with_style=needs_style(experiment.rating),
+            with_languages=chosen.max_per_language is not None,
+            with_style=self.with_style,
         )
-        placement.check_new(names, self.arena)
+        for name in names:
+            if name in self.arena.battles.models:
+                raise UserError(
+                    f"entrant: {name!r} is a model of {self.arena.name} already. Give the entrant "
+                    "another name, or hold the model's human battles out with "
+                    f"'arena.hold_out=[{name}]'."
+                )
         n_least = MIN_ANCHORS if chosen.placement == "calibrated" else 2
         self.anchors = placement.anchors(
             self.arena, chosen.min_battles, n_least=n_least
@@ -73,10 +77,10 @@ class PlacementRun:
             self.anchors,
             seed=chosen.seed,
             sides=1 if self.is_random else 2,
-            max_per_language=cap,
+            max_per_language=chosen.max_per_language,
         )
         n_wanted = len(names) * chosen.n_battles
-        limit = judging.limit_pairs or n_wanted + chosen.n_calibration
+        limit = experiment.judging.limit_pairs or n_wanted + chosen.n_calibration
         self.n_battles = min(chosen.n_battles, limit // len(names))
         self.n_calibration = min(chosen.n_calibration, max(0, limit - n_wanted))
         self.drawn: dict[str, list[Draw]] = {name: [] for name in names}
@@ -86,11 +90,6 @@ class PlacementRun:
         self.judgments: list[Judgment] = []
         self._texts: dict[At, Texts] = {}
         self._prompts: dict[str, Prompt] = {}
-        self._how: dict[str, Any] = {
-            "both_orders": judging.both_orders,
-            "repeats": judging.repeats,
-            "stored_only": judging.stored_only,
-        }
 
     def run(self) -> None:
         """Draw battles, have them answered and judged.
@@ -127,7 +126,11 @@ class PlacementRun:
                     self.responses[name] |= responses
             for name, draws in drawn.items():
                 self.drawn[name] += draws
-            self._judge(entered)
+            comparisons = self._compare(entered, self.responses)
+            dimension = self.rubric.dimension
+            judged = experiment.judge_pairs({dimension: comparisons}, store)
+            self.comparisons += comparisons
+            self.judgments += judged[dimension]
 
     def random(self, n_battles: int) -> list[Draw]:
         """Draw so many battles, which all placed models enter, of those not drawn yet."""
@@ -139,7 +142,7 @@ class PlacementRun:
         known = self._texts.keys() | self.unusable.keys()
         new = [draw.at for draw in draws if draw.at not in known]
         reasons: Counter[str] = Counter()
-        for at, texts in arenas.texts(self.experiment.arena, new).items():
+        for at, texts in sources.texts(self.experiment.arena, new).items():
             if isinstance(texts, Texts):
                 self._texts[at] = texts
             else:
@@ -176,8 +179,9 @@ class PlacementRun:
 
     def battles(self) -> list[Battle]:
         """Return the battles that were judged, with style where the rating needs it."""
-        with_style = needs_style(self.experiment.rating)
-        return from_judgments(self.judgments, self.comparisons if with_style else ())
+        return from_judgments(
+            self.judgments, self.comparisons if self.with_style else ()
+        )
 
     def _next(self, name: str, n: int) -> list[Draw]:
         """Draw the next n battles of a model."""
@@ -202,8 +206,8 @@ class PlacementRun:
         """Hold what is left to be judged against the budget, before an API is paid for answers, or
         for the verdicts of a round that is not the last."""
         experiment = self.experiment
-        judge, is_free = experiment.judge, experiment.judging.stored_only
-        if is_free or not isinstance(judge, PaidJudge):
+        is_free = experiment.judging.stored_only
+        if is_free or not isinstance(experiment.judge, PaidJudge):
             return
         if self.is_random:
             prompts = self.prompts(next(iter(entered.values())))
@@ -228,35 +232,33 @@ class PlacementRun:
                 allow_missing=experiment.allow_missing,
                 at_least=at_least,
             )
-        return pipeline.plan_pairs(
-            {self.rubric.dimension: self._compare(entered, assumed)},
-            [self.rubric],
-            experiment.judge,
-            self.store,
-            **self._how,
-        )
+        comparisons = {self.rubric.dimension: self._compare(entered, assumed)}
+        return experiment.plan_pairs(comparisons, self.store)
 
     def _compare(self, entered: Entered, responses: Responses) -> list[Comparison]:
         """Pair each answer with the recorded one; then human battles that are judged again."""
-        found = []
-        for name, draws in entered.items():
-            for draw in draws:
-                if draw.question_id in responses[name]:
-                    texts = self._texts[draw.at]
-                    comparison = self.rubric.compare(
-                        self._prompt(draw),
-                        entrant_a=name,
-                        entrant_b=draw.opponent,
-                        response_a=responses[name][draw.question_id].response_text,
-                        response_b=texts.response_a
-                        if draw.side == "a"
-                        else texts.response_b,
-                    )
-                    found.append(comparison)
-        return found + self._to_recalibrate(next(iter(entered.values())))
+        pairs = [
+            (draw, name, draw.opponent, answer.response_text, texts[1 + draw.side])
+            for name, draws in entered.items()
+            for draw in draws
+            if (answer := responses[name].get(draw.question_id))
+            for texts in [self._texts[draw.at]]
+        ]
+        again = self._to_recalibrate(next(iter(entered.values())))
+        pairs += [(draw, *draw.models, *self._texts[draw.at][1:]) for draw in again]
+        return [
+            self.rubric.compare(
+                self._prompt(draw),
+                entrant_a=a,
+                entrant_b=b,
+                response_a=response_a,
+                response_b=response_b,
+            )
+            for draw, a, b, response_a, response_b in pairs
+        ]
 
-    def _to_recalibrate(self, draws: Sequence[Draw]) -> list[Comparison]:
-        """Pair the recorded answers of human battles, each once, until there are enough."""
+    def _to_recalibrate(self, draws: Sequence[Draw]) -> list[Draw]:
+        """Choose human battles to be judged again, each once, until there are enough."""
         known = {
             (one.prompt_id, frozenset(one.entrants))
             for one in self.comparisons
@@ -264,29 +266,8 @@ class PlacementRun:
         }
         found = []
         for draw in draws:
-            match = (draw.question_id, frozenset((draw.model_a, draw.model_b)))
+            match = draw.question_id, frozenset(draw.models)
             if match not in known and len(known) < self.n_calibration:
                 known.add(match)
-                texts = self._texts[draw.at]
-                comparison = self.rubric.compare(
-                    self._prompt(draw),
-                    entrant_a=draw.model_a,
-                    entrant_b=draw.model_b,
-                    response_a=texts.response_a,
-                    response_b=texts.response_b,
-                )
-                found.append(comparison)
+                found.append(draw)
         return found
-
-    def _judge(self, entered: Entered) -> None:
-        comparisons = self._compare(entered, self.responses)
-        judged = pipeline.judge_pairs(
-            {self.rubric.dimension: comparisons},
-            [self.rubric],
-            self.experiment.judge,
-            self.store,
-            allow_missing=self.experiment.allow_missing,
-            **self._how,
-        )
-        self.comparisons += comparisons
-        self.judgments += judged[self.rubric.dimension]

@@ -15,7 +15,7 @@ from elo_exp import runs
 from elo_exp.analysis import standings
 from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
-from elo_exp.arena.settings import ArenaSettings
+from elo_exp.arena.sources import ArenaSettings
 from elo_exp.data import battle_files, scores
 from elo_exp.data.battles import Battles
 from elo_exp.data.formats import Format, ScoresFormat, UnreadFormat

@@ -86,7 +86,7 @@ class Tournament(Pairwise):
         store, method = context.store, self._primary
         wave, matches = None, None
         if self.judging.looks == 1:
-            judgments = self._judge(comparisons, store)
+            judgments = self.judge_pairs(comparisons, store)
             verdicts = [v for some in judgments.values() for j in some for v in j.raw]
             n_seen = store.n_seen([verdict.cache_key for verdict in verdicts], None)
         else:
@@ -181,7 +181,7 @@ class Tournament(Pairwise):
         n_seen = store.n_seen(plan.keys, fingerprint(design))
         wave, judgments = pipeline.judge_in_waves(
             comparisons,
-            lambda wanted: self._judge(wanted, store),
+            lambda wanted: self.judge_pairs(wanted, store),
             method=self._primary,
             looks=judging.looks,
             drop=self._drop,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from elo_exp.arena import sources as arenas
-from elo_exp.arena.settings import ArenaSource
+from elo_exp.arena.sources import ArenaSource
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.records import Prompt, UserError, fingerprint
 

@@ -15,10 +15,10 @@ from elo_exp.analysis.standings import Standings
 from elo_exp.arena.placement import Placement
 from elo_exp.console import text_table
 from elo_exp.data.battles import Battles
-from elo_exp.files import safe_name, write_csv, write_json, write_whole
+from elo_exp.files import safe_name, write_csv, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Comparison, Judgment, Plot
-from elo_exp.report import artifacts, tournament_page, viewer
+from elo_exp.report import tournament_page, viewer
 from elo_exp.report.formats import NONE, between, number
 from elo_exp.report.page import colors, cost, render, scale, template
 
@@ -28,35 +28,7 @@ _OF_FIT = ("s", "s_std_error", "taste", "position", "design_effects", "n_anchors
 _METRICS = ("rating", "std_error", "ci_low", "ci_high", "rank", "rank_low", "rank_high")
 
 
-def write(
-    run_dir: Path,
-    placement: Placement,
-    standings: Standings,
-    *,
-    rating_settings: Mapping[str, Any],
-    battles: Battles,
-    battles_format: str,
-) -> list[Path]:
-    """Write all artifacts but what the judge was shown and answered.
-
-    battles  to be shared
-    """
-    ratings = elo_ratings(placement, rating_settings)
-    return [
-        _write_battles(run_dir, battles, battles_format),
-        write_json(run_dir / "elo_ratings.json", ratings),
-        write_json(
-            run_dir / "ratings.json",
-            artifacts.ratings_json(standings)
-            | {"placement": {m: _reliability(placement, m) for m in placement.placed}},
-        ),
-        *write_bootstraps(
-            run_dir, {placement.dimension: placement.by_judge or placement.board}
-        ),
-    ]
-
-
-def _write_battles(run_dir: Path, battles: Battles, kind: str) -> Path:
+def write_battles(run_dir: Path, battles: Battles, kind: str) -> Path:
     if kind == "jsonl":
         return write_whole(run_dir / "battles.jsonl", battles.jsonl())
     from pyarrow import Table, parquet
@@ -89,9 +61,9 @@ def elo_ratings(
     placement: Placement, rating_settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the leaderboard, best first, with what it takes to rate the battles again."""
-    board, calibration = placement.board, placement.calibration
+    agreement, soft = placement.agreement, placement.soft
     by_judge = placement.by_judge if placement.reliability else None
-    samples, soft = (placement.by_judge or board).samples, placement.soft
+    samples = (placement.by_judge or placement.board).samples
     return {
         "arena": placement.arena,
         "model": placement.placed[0],
@@ -104,52 +76,53 @@ def elo_ratings(
         "n_judged_battles": len(placement.judged),
         "n_human_battles": len(placement.human),
         "ratings": [
-            {**r.to_dict(), "source": placement.source(r.model)}
-            | _reliability(placement, r.model)
-            for r in board.ratings
+            {
+                **row,
+                "source": placement.source(row["model"]),
+                **placement.reliability.get(row["model"], {}),
+            }
+            for row in _rows(placement.board)
         ],
-        "by_judge": [row.to_dict() for row in by_judge.ratings] if by_judge else [],
-        "soft": soft
-        and {**soft.parameters, "ratings": [r.to_dict() for r in soft.ratings]},
-        "by_humans": [row.to_dict() for row in placement.human_board.ratings],
+        "by_judge": _rows(by_judge),
+        "soft": soft and {**soft.parameters, "ratings": _rows(soft)},
+        "by_humans": _rows(placement.human_board),
         "mae": placement.mae,
-        "calibration": calibration
+        "calibration": agreement
         and {
-            **calibration.agreement.to_dict(),
-            "temperature": calibration.temperature,
-            **{name: getattr(calibration.fit, name) for name in _OF_FIT},
+            **agreement.to_dict(),
+            "temperature": placement.temperature,
+            **{name: getattr(placement.fit, name) for name in _OF_FIT},
         },
     }
 
 
-def _reliability(placement: Placement, model: str) -> dict[str, Any]:
-    found = placement.reliability.get(model)
-    return {} if found is None else {"status": found.status, "reason": found.reason}
+def _rows(board: Leaderboard | None) -> list[dict[str, Any]]:
+    return [row.to_dict() for row in board.ratings] if board else []
 
 
 def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float | str]:
     """Return <model>/rating, /rank ..., judge/<dimension>/<rate>, human/agreement ..."""
-    found: dict[str, float | str | None] = {}
+    found: dict[str, float | str | None] = {"human/mae": placement.mae}
     others = {"by_judge": placement.by_judge, "soft": placement.soft}
     for model in placement.placed:
         rating, truth = placement.board.row(model), placement.truth
         own = {name: getattr(rating, name) for name in _METRICS}
-        own |= {"n_judged": placement.n_judged(model), **_reliability(placement, model)}
+        own |= {"n_judged": placement.n_judged(model)}
+        own |= placement.reliability.get(model, {})
         for name, board in others.items():
             if board and model in board.models:
                 own[name] = board.row(model).rating
         if truth and model in truth.models and rating.rating is not None:
             own["error"] = rating.rating - (truth.row(model).rating or math.nan)
         found |= {f"{model}/{name}": value for name, value in own.items()}
-    found["human/mae"] = placement.mae
     for name in quality.RATES:
         found[f"judge/{quality.dimension}/{name}"] = getattr(quality, name)
-    if (calibration := placement.calibration) is not None:
-        found["human/agreement"] = calibration.agreement.agreement
-        found["human/kappa"] = calibration.agreement.kappa
-        found["human/temperature"] = calibration.temperature
+    if placement.agreement is not None:
+        found["human/agreement"] = placement.agreement.agreement
+        found["human/kappa"] = placement.agreement.kappa
+        found["human/temperature"] = placement.temperature
         for name in _OF_FIT[:4]:
-            found[f"human/{name}"] = getattr(calibration.fit, name)
+            found[f"human/{name}"] = getattr(placement.fit, name)
     return {name: value for name, value in found.items() if value is not None}
 
 
