@@ -48,39 +48,34 @@ class Precision(Record):
 
 def precision(boards: Mapping[str, Leaderboard]) -> list[Precision]:
     """Compute for each dimension what its prompts can find, by its own variance."""
-    found, n_tests = [], 0
-    for dimension, board in boards.items():
-        models = rated(board)
-        pairs = np.triu_indices(len(models.names), k=1)
-        std_error, df = models.std_error[pairs], models.df_of_differences()[pairs]
+    rated_models = {name: rated(board) for name, board in boards.items()}
+    n_tests = sum(
+        int(np.isfinite(models.std_error).sum()) // 2
+        for models in rated_models.values()
+    )
+    found = []
+    for dimension, models in rated_models.items():
+        n = boards[dimension].n_clusters
+        row = Precision(dimension=dimension, n_prompts=n, n_tests=n_tests)
+        std_error, df = models.std_error, models.df_of_differences()
         is_known = np.isfinite(std_error)
-        n_tests += int(is_known.sum())
         # A model on few prompts is no measure of the design of the run.
         is_typical = is_known & (df >= df[is_known].max(initial=0.0) / 2)
-        mean_square = (
-            float((std_error[is_typical] ** 2).mean()) if is_typical.any() else math.nan
-        )
-        found.append((dimension, board.n_clusters, mean_square))
-    return [_precision(*row, n_tests=n_tests) for row in found]
-
-
-def _precision(
-    dimension: str, n_prompts: int | None, mean_square: float, *, n_tests: int
-) -> Precision:
-    result = Precision(dimension=dimension, n_prompts=n_prompts, n_tests=n_tests)
-    if not n_prompts or math.isnan(mean_square):
-        return result
-    sigma = math.sqrt(n_prompts * mean_square)
-    return dataclasses.replace(
-        result,
-        sigma=sigma,
-        detectable=detectable(sigma, n_prompts),
-        detectable_corrected=detectable(sigma, n_prompts, alpha=ALPHA / n_tests),
-        prompts_needed={str(e): prompts_needed(sigma, e) for e in EFFECTS},
-        prompts_needed_corrected={
-            str(e): prompts_needed(sigma, e, alpha=ALPHA / n_tests) for e in EFFECTS
-        },
-    )
+        if n and is_typical.any():
+            sigma = math.sqrt(n * float((std_error[is_typical] ** 2).mean()))
+            corrected = ALPHA / n_tests
+            row = dataclasses.replace(
+                row,
+                sigma=sigma,
+                detectable=detectable(sigma, n),
+                detectable_corrected=detectable(sigma, n, alpha=corrected),
+                prompts_needed={str(e): prompts_needed(sigma, e) for e in EFFECTS},
+                prompts_needed_corrected={
+                    str(e): prompts_needed(sigma, e, alpha=corrected) for e in EFFECTS
+                },
+            )
+        found.append(row)
+    return found
 
 
 def assumed_sigma(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import linalg
@@ -26,39 +25,19 @@ _N_DRAWS_OF_MANY = 5_000  # of more than 100 models
 _SEED = 20260425
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shrunken:
-    """The posterior of the rated models, best first by maximum likelihood, in rating points.
-
-    gap  by which the first is ahead of the second, with its 95 % interval
-    """
-
-    models: tuple[str, ...]  # (m,)
-    rating: Array  # (m,)
-    ci_low: Array  # (m,) of 95 % intervals
-    ci_high: Array  # (m,)
-    p_best: Array  # (m,) chance that no other model is better
-    gap: float
-    gap_low: float
-    gap_high: float
-
-
-def shrink(board: Leaderboard) -> Shrunken | None:
-    """Shrink the ratings of a leaderboard that has a covariance.
+def with_p_best(board: Leaderboard) -> Leaderboard:
+    """Add each model's chance of being best, and by how much the first is ahead of the second.
 
     Draws the models' spread from its marginal likelihood times a half-Cauchy prior, then the
-    ratings from their normal posterior, widened by Student's t. None with fewer than two rated
-    models, or where their errors cannot be estimated.
+    ratings from their normal posterior, widened by Student's t. The leaderboard is returned as it is
+    with fewer than two rated models, or where their errors cannot be estimated.
     """
     models = rated(board)
     m = len(models.names)
     n_draws = _N_DRAWS if m <= 100 else _N_DRAWS_OF_MANY
-    if (
-        m < 2
-        or not np.isfinite(models.covariance).all()
-        or not models.has_joint_distribution()
-    ):
-        return None
+    is_known = np.isfinite(models.covariance).all() and models.has_joint_distribution()
+    if m < 2 or not is_known:
+        return board
     n = models.df_of_all + 1.0  # prompts
     contrasts = linalg.helmert(m).T  # (m, m - 1) of sum zero
     variance, axes = np.linalg.eigh(
@@ -72,8 +51,8 @@ def shrink(board: Leaderboard) -> Shrunken | None:
     log_weight = -0.5 * (np.log(total) + estimate**2 / total).sum(axis=1)
     prior = _SPREADS / (1.0 + (_SPREADS / PRIOR_SCALE) ** 2)  # on a logarithmic grid
     weight = prior * np.exp(log_weight - log_weight.max())
-    spread = rng.choice(_SPREADS, size=n_draws, p=weight / weight.sum())[:, None]
-    kept = spread**2 / (spread**2 + variance)
+    scale = rng.choice(_SPREADS, size=n_draws, p=weight / weight.sum())[:, None]
+    kept = scale**2 / (scale**2 + variance)
     # By the symmetric root, which depends neither on signs nor on the order of the axes.
     noise = rng.standard_normal((n_draws, m)) @ to_ratings
     if math.isfinite(models.df_of_all):
@@ -81,30 +60,14 @@ def shrink(board: Leaderboard) -> Shrunken | None:
         noise *= np.sqrt(models.df_of_all / chi_square)
     contrast = kept * estimate + np.sqrt(kept * variance) * noise
     draws = models.rating.mean() + contrast @ to_ratings.T  # (s, m)
-    low, high = np.percentile(draws, [2.5, 97.5], axis=0)
-    gap = draws[:, 0] - draws[:, 1]
-    gap_low, gap_high = np.percentile(gap, [2.5, 97.5]).tolist()
-    first = np.bincount(draws.argmax(axis=1), minlength=m)
-    return Shrunken(
-        models=tuple(models.names),
-        rating=draws.mean(axis=0),
-        ci_low=low,
-        ci_high=high,
-        p_best=first / n_draws,
-        gap=float(gap.mean()),
-        gap_low=gap_low,
-        gap_high=gap_high,
+    ahead = draws[:, 0] - draws[:, 1]
+    low, high = np.percentile(ahead, [2.5, 97.5]).tolist()
+    p_best = np.bincount(draws.argmax(axis=1), minlength=m) / n_draws
+    return dataclasses.replace(
+        board,
+        p_best=spread(p_best, models.place, len(board.models)),
+        lead=(float(ahead.mean()), low, high),
     )
-
-
-def with_p_best(board: Leaderboard) -> Leaderboard:
-    """Add each model's chance of being best, and the lead, to a leaderboard that can be shrunken."""
-    found, models = shrink(board), rated(board)
-    if found is None:
-        return board
-    p_best = spread(found.p_best, models.place, len(board.models))
-    lead = (found.gap, found.gap_low, found.gap_high)
-    return dataclasses.replace(board, p_best=p_best, lead=lead)
 
 
 def _steadied(covariance: Array, n_prompts: float) -> Array:
