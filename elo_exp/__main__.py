@@ -10,6 +10,7 @@ Every choice is a file in conf/. What the experiment concluded goes to the run f
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import logging
@@ -25,14 +26,13 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from elo_exp import CONF, __version__, config, sweeps
+from elo_exp import CONF, __version__, config, runs, sweeps
 from elo_exp.arrays import known
 from elo_exp.console import show
 from elo_exp.experiments import Context, Report, input_files, weight_files
 from elo_exp.files import write_whole
 from elo_exp.progress import listening
 from elo_exp.report.artifacts import write_plots
-from elo_exp.runs import Manifest
 from elo_exp.store.store import Store
 from elo_exp.trackers import RunInfo, tracking
 
@@ -97,21 +97,22 @@ def run(prepared: config.Job, info: RunInfo, store: Store) -> tuple[Report, str 
             tracked.log(store.usage.progress(), ("progress/seconds", seconds))
 
         files, weights = input_files(experiment), weight_files(experiment)
-        with Manifest(info, store.usage, files, weights) as manifest:
+        with runs.manifest(info, store.usage, files, weights) as manifest:
             context = _context(prepared, info, store, with_texts=draws or is_single)
             with listening(log_progress):
                 report = experiment.run(context)
-            manifest.complete({**report.facts, "headline": known(report.headline)})
+            manifest |= {**report.facts, "headline": known(report.headline)}
             plots = report.figures() if draws else []
             written = [
-                manifest.path,
+                info.run_dir / "manifest.json",
                 *report.artifacts,
                 *write_plots(info.run_dir, plots),
             ]
             if report.page is not None:
-                page = report.page(info.run_dir.name, manifest.content, plots)
+                manifest["usage"] = dataclasses.asdict(store.usage)
+                page = report.page(info.run_dir.name, manifest, plots)
                 written.append(write_whole(info.run_dir / "report.html", page))
-            manifest.wrote(written)
+            runs.name_files(manifest, info.run_dir, written)
         log_progress()
         for n_perms, means in report.traces.items():
             tracked.log(means, ("n_perms", n_perms))

@@ -15,12 +15,11 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -43,111 +42,91 @@ _PACKAGES = (
 )
 
 
-class Manifest:
-    """Write the manifest of a run when its context begins and when it ends.
+@contextlib.contextmanager
+def manifest(
+    info: RunInfo,
+    usage: Usage,
+    inputs: Mapping[str, Path],
+    weights: Mapping[str, Sequence[Path]],
+) -> Iterator[dict[str, Any]]:
+    """Write the manifest of a run when the context begins and when it ends; in between it is yours.
 
     A manifest whose `finished_at` is null belongs to a run that did not finish.
+
+    inputs   files and folders that decide what the run concludes; they are hashed
+    weights  files that models are loaded from, by the part that is the model
     """
+    names: dict[str, str] = {}  # the first name of each path
+    for name, path in inputs.items():
+        names.setdefault(str(path), name)
+    input_paths = {name: path for path, name in names.items()}
+    config, earlier = info.config, manifest_if_any(info.run_dir)
+    total = added_up([earlier.get("paid_before"), earlier.get("usage")])
+    paid_before = {name: total[name] for name in DOLLARS if name in total}
+    content: dict[str, Any] = {
+        "experiment": info.job_type,
+        "group": info.group,
+        "mode": config.get("mode", {}).get("name"),
+        "n_perms": config.get("elo", {}).get("n_perms"),
+        "shuffle_seed": config.get("elo", {}).get("seed"),
+        "pilot_seed": config.get("mode", {}).get("pilot_seed"),
+        "started_at": utc_now(),
+        "finished_at": None,
+        "error": None,
+        "usage": None,
+        "paid_before": paid_before if paid(total) else None,
+        "overrides": list(info.overrides),
+        "config_path": ".hydra/config.yaml",
+        "git_commit": _git_commit(),
+        "versions": _versions(),
+        "input_paths": input_paths,
+        "input_hashes": input_hashes(input_paths),
+        "weights": {
+            name: checkpoints.hashes(paths, Path(config["cache_dir"]))
+            for name, paths in weights.items()
+            if paths
+        },
+        "files": earlier.get("files") or [],  # until the run has written its own
+        "config": config,
+    }
+    path = write_json(info.run_dir / "manifest.json", content)
+    try:
+        yield content
+    except BaseException as error:
+        content["error"] = f"{type(error).__name__}: {error}"
+        raise
+    else:
+        content["finished_at"] = utc_now()
+    finally:
+        content["usage"] = dataclasses.asdict(usage)
+        write_json(path, content)
 
-    def __init__(
-        self,
-        info: RunInfo,
-        usage: Usage,
-        inputs: Mapping[str, Path],
-        weights: Mapping[str, Sequence[Path]],
-    ) -> None:
-        """Hash the files and folders that decide what the run concludes.
 
-        weights  files that models are loaded from, by the part that is the model
-        """
-        self._usage = usage
-        names: dict[str, str] = {}  # the first name of each path
-        for name, path in inputs.items():
-            names.setdefault(str(path), name)
-        input_paths = {name: path for path, name in names.items()}
-        config = info.config
-        self.path = info.run_dir / "manifest.json"
-        earlier = manifest_if_any(info.run_dir)
-        total = added_up([earlier.get("paid_before"), earlier.get("usage")])
-        paid_before = {name: total[name] for name in DOLLARS if name in total}
-        self._content: dict[str, Any] = {
-            "experiment": info.job_type,
-            "group": info.group,
-            "mode": config.get("mode", {}).get("name"),
-            "n_perms": config.get("elo", {}).get("n_perms"),
-            "shuffle_seed": config.get("elo", {}).get("seed"),
-            "pilot_seed": config.get("mode", {}).get("pilot_seed"),
-            "started_at": utc_now(),
-            "finished_at": None,
-            "error": None,
-            "usage": None,
-            "paid_before": paid_before if paid(total) else None,
-            "overrides": list(info.overrides),
-            "config_path": ".hydra/config.yaml",
-            "git_commit": _git_commit(),
-            "versions": _versions(),
-            "input_paths": input_paths,
-            "input_hashes": input_hashes(input_paths),
-            "weights": {
-                name: checkpoints.hashes(paths, Path(config["cache_dir"]))
-                for name, paths in weights.items()
-                if paths
-            },
-            "files": earlier.get("files") or [],  # until the run has written its own
-            "config": config,
-        }
+def name_files(content: dict[str, Any], run_dir: Path, paths: Sequence[Path]) -> None:
+    """Name in a manifest the files that the run has left in its folder.
 
-    def __enter__(self) -> Self:
-        write_json(self.path, self._content)
-        return self
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """Return what the file would say now."""
-        return self._content | {"usage": dataclasses.asdict(self._usage)}
-
-    def complete(self, facts: Mapping[str, Any]) -> None:
-        """Add what the run concluded, for the file at its end."""
-        self._content |= facts
-
-    def wrote(self, paths: Sequence[Path]) -> None:
-        """Name the files that the run has left in its folder.
-
-        Other files of an earlier run there are moved to `earlier/`, except those that this run has
-        read.
-        """
-        folder = self.path.parent.resolve()
-        files = {path.resolve().relative_to(folder).as_posix() for path in paths}
-        read = [Path(path).resolve() for path in self._content["input_paths"].values()]
-        n_moved = 0
-        for name in set(self._content["files"]) - files:
-            path = (folder / name).resolve()
-            is_here = path.is_file() and path.is_relative_to(folder)
-            if is_here and not any(map(path.is_relative_to, read)):
-                aside = folder / "earlier" / path.relative_to(folder)
-                aside.parent.mkdir(parents=True, exist_ok=True)
-                path.replace(aside)
-                n_moved += 1
-        if n_moved:
-            logger.warning(
-                "warning: %d files of an earlier run in %s are now in its earlier/",
-                n_moved,
-                self.path.parent,
-            )
-        self._content["files"] = sorted(files)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self._content = self.content
-        if error is None:
-            self._content["finished_at"] = utc_now()
-        else:
-            self._content["error"] = f"{type(error).__name__}: {error}"
-        write_json(self.path, self._content)
+    Other files of an earlier run there are moved to `earlier/`, except those that this run has
+    read.
+    """
+    folder = run_dir.resolve()
+    files = {path.resolve().relative_to(folder).as_posix() for path in paths}
+    read = [Path(path).resolve() for path in content["input_paths"].values()]
+    n_moved = 0
+    for name in set(content["files"]) - files:
+        path = (folder / name).resolve()
+        is_here = path.is_file() and path.is_relative_to(folder)
+        if is_here and not any(map(path.is_relative_to, read)):
+            aside = folder / "earlier" / path.relative_to(folder)
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(aside)
+            n_moved += 1
+    if n_moved:
+        logger.warning(
+            "warning: %d files of an earlier run in %s are now in its earlier/",
+            n_moved,
+            run_dir,
+        )
+    content["files"] = sorted(files)
 
 
 def input_hashes(paths: Mapping[str, str]) -> dict[str, str]:

@@ -69,7 +69,7 @@ def test_files_that_a_manifest_names_elsewhere_stay_there(tmp_path: Path, outsid
         path.write_text("text", encoding="utf-8")
     manifest(folder, json.dumps({"files": names}))
     info = RunInfo(run_dir=folder, name="", group=None, job_type="rate", config={})
-    with runs.Manifest(info, Usage(), {}, {}) as written:
-        written.wrote([written.path])
+    with runs.manifest(info, Usage(), {}, {}) as content:
+        runs.name_files(content, folder, [folder / "manifest.json"])
     assert kept.read_text(encoding="utf-8") == "text"
     assert (folder / "earlier/old.txt").is_file()
