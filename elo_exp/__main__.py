@@ -44,10 +44,10 @@ def job(cfg: DictConfig) -> float:
     """One job; the headline number lets a sweeper compare jobs."""
     if not config.is_multirun():
         assert sweeps.Checks.ready is not None
-        ready, store = sweeps.Checks.ready
-        with sweeps.refusing(), store:
+        ready, context = sweeps.Checks.ready
+        with sweeps.refusing(), context.store:
             info = config.run_info(ready)
-            report, tracked_at = run(ready, info, store)
+            report, tracked_at = run(ready, info, context)
             show(report.text, "", *_places(report, info, tracked_at))
         if report.exit_code:
             sys.exit(report.exit_code)
@@ -69,36 +69,42 @@ def sweep_job(cfg: DictConfig) -> float:
         show(f"job {name}: it has finished before, and is not run again")
         return headline
     with Store(prepared.store_path) as store:
-        if (
-            text := sweeps.dry_run(prepared, _context(prepared, info, store))
-        ) is not None:
+        context = Context(
+            run_dir=info.run_dir,
+            store=store,
+            tracker=prepared.settings.tracker,
+            overrides=info.overrides,
+            with_texts=bool(prepared.settings.figures),
+        )
+        if (text := sweeps.dry_run(prepared, context)) is not None:
             show(text)
             return math.nan
-        report, _ = run(prepared, info, store)
+        report, _ = run(prepared, info, context)
     is_share = report.page is None
     show(report.text if is_share else f"job {name}: {info.name}")
     return report.headline
 
 
-def run(prepared: config.Job, info: RunInfo, store: Store) -> tuple[Report, str | None]:
+def run(
+    prepared: config.Job, info: RunInfo, context: Context
+) -> tuple[Report, str | None]:
     """Run an experiment, and hand what it concluded to run folder and tracker.
 
     Returns the report, and where the tracker has the run.
     """
     settings, experiment = prepared.settings, prepared.experiment
-    is_single = info.group is None
-    draws = settings.figures if settings.figures is not None else is_single
+    usage = context.store.usage
+    draws = info.group is None if settings.figures is None else settings.figures
     logger.info("%s: %s", settings.name, _summary(info.labels) or "no judge")
     with tracking(settings.tracker, info) as tracked:
         started = time.monotonic()
 
         def log_progress() -> None:
             seconds = round(time.monotonic() - started, 1)
-            tracked.log(store.usage.progress(), ("progress/seconds", seconds))
+            tracked.log(usage.progress(), ("progress/seconds", seconds))
 
         files, weights = input_files(experiment), weight_files(experiment)
-        with runs.manifest(info, store.usage, files, weights) as manifest:
-            context = _context(prepared, info, store, with_texts=draws or is_single)
+        with runs.manifest(info, usage, files, weights) as manifest:
             with listening(log_progress):
                 report = experiment.run(context)
             manifest |= {**report.facts, "headline": known(report.headline)}
@@ -109,14 +115,14 @@ def run(prepared: config.Job, info: RunInfo, store: Store) -> tuple[Report, str 
                 *write_plots(info.run_dir, plots),
             ]
             if report.page is not None:
-                manifest["usage"] = dataclasses.asdict(store.usage)
+                manifest["usage"] = dataclasses.asdict(usage)
                 page = report.page(info.run_dir.name, manifest, plots)
                 written.append(write_whole(info.run_dir / "report.html", page))
             runs.name_files(manifest, info.run_dir, written)
         log_progress()
         for n_perms, means in report.traces.items():
             tracked.log(means, ("n_perms", n_perms))
-        spend = {f"usage/{name}": n for name, n in store.usage.metrics().items()}
+        spend = {f"usage/{name}": n for name, n in usage.metrics().items()}
         figures = {f"figures/{plot.name}": plot for plot in plots}
         results = {"headline": report.headline, **report.metrics, **spend}
         if math.isnan(report.headline):
@@ -148,18 +154,6 @@ def _places(report: Report, info: RunInfo, tracked_at: str | None) -> list[str]:
         "next": report.follow_up,
     }
     return [f"{label:<14}{place}" for label, place in places.items() if place]
-
-
-def _context(
-    prepared: config.Job, info: RunInfo, store: Store, *, with_texts: bool = True
-) -> Context:
-    return Context(
-        run_dir=info.run_dir,
-        store=store,
-        tracker=prepared.settings.tracker,
-        overrides=info.overrides,
-        with_texts=with_texts,
-    )
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,14 +23,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from elo_exp import __version__, config, runs
+from elo_exp import __version__, runs
+from elo_exp.config import GROUP, SWEPT, Job, NothingToPlanError, prepare
 from elo_exp.console import LineFormatter, show
 from elo_exp.errors import format_user_error
 from elo_exp.experiments import Context
 from elo_exp.files import write_json
 from elo_exp.models import checkpoints
 from elo_exp.report import sweep_report
-from elo_exp.report.sweep_report import SweepSummary
 from elo_exp.runs import input_hashes, manifest_if_any
 from elo_exp.store import processes
 from elo_exp.store.store import Store
@@ -47,7 +47,7 @@ class Checks(Callback):
 
     folder: ClassVar[Path | None] = None  # of the multirun
     tracker: ClassVar[Tracker | None] = None  # of its last job
-    ready: ClassVar[tuple[config.Job, Store] | None] = None  # the run that has passed
+    ready: ClassVar[tuple[Job, Context] | None] = None  # the run that has passed
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse a run, or print what stands in its place, before Hydra makes its folder."""
@@ -63,7 +63,7 @@ class Checks(Callback):
                 )
             store = opened.enter_context(Store(job.store_path))
             context = Context(
-                run_dir=Path(config.hydra.run.dir),
+                run_dir=Path(config.hydra.run.dir).absolute(),
                 store=store,
                 tracker=job.settings.tracker,
                 overrides=overrides,
@@ -72,7 +72,7 @@ class Checks(Callback):
                 show(text)
                 sys.exit(0)
             opened.pop_all()  # the store stays open
-            Checks.ready = job, store
+            Checks.ready = job, context
 
     def on_multirun_start(
         self, config: DictConfig, config_name: str = "config", **_: Any
@@ -83,18 +83,19 @@ class Checks(Callback):
                 Checks.tracker = job.settings.tracker
         Checks.folder = Path(config.hydra.sweep.dir)
         os.environ[GROUP] = _group(Checks.folder)
-        os.environ[SWEPT] = ",".join(_swept_keys(config))
+        words = OverridesParser.create().parse_overrides(
+            _unresolved(config.hydra.overrides.task)
+        )
+        swept = [word.get_key_element() for word in words if word.is_sweep_override()]
+        keys = [*(config.hydra.sweeper.get("params") or ()), *swept]
+        os.environ[SWEPT] = ",".join(str(key).lstrip("+") for key in keys)
         processes.export_lifeline()
-
-
-# Hidden by the argument that Hydra passes to a callback
-prepare, GROUP, SWEPT = config.prepare, config.GROUP, config.SWEPT
 
 
 def _group(folder: Path) -> str:
     """Return the name of a sweep in trackers, which it keeps when it is continued."""
     for job in runs.sweep_jobs(folder):
-        if group := runs.manifest_if_any(job).get("group"):
+        if group := manifest_if_any(job).get("group"):
             return str(group)
     has_time = re.search(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d", folder.name)
     return (
@@ -102,15 +103,7 @@ def _group(folder: Path) -> str:
     )
 
 
-def _swept_keys(cfg: DictConfig) -> list[str]:
-    words = OverridesParser.create().parse_overrides(
-        _unresolved(cfg.hydra.overrides.task)
-    )
-    given = [w.get_key_element().lstrip("+") for w in words if w.is_sweep_override()]
-    return [*map(str, cfg.hydra.sweeper.get("params") or ()), *given]
-
-
-def dry_run(job: config.Job, context: Context) -> str | None:
+def dry_run(job: Job, context: Context) -> str | None:
     if not job.config.get("plan"):  # which needs no models
         job.check_files()
     return job.experiment.dry_run(context)
@@ -156,7 +149,7 @@ def refusing(where: str = "", is_early: bool = False) -> Iterator[None]:
         yield
     except BrokenPipeError:  # of whoever reads our output
         raise
-    except config.NothingToPlanError as error:
+    except NothingToPlanError as error:
         show(f"plan: {error}")
         sys.exit(0)
     except Exception as error:
@@ -187,21 +180,16 @@ def summarize() -> bool:
         show(f"To run what did not finish: python -m elo_exp {again}")
     show(folder.resolve())
     if Checks.tracker is not None and summary.config:
-        _track(folder, summary, Checks.tracker)
+        info = RunInfo(  # one more run in the group of the jobs
+            run_dir=folder,
+            name="sweep-summary",
+            group=os.environ[GROUP],
+            job_type="sweep-summary",
+            config=summary.config,
+        )
+        with tracking(Checks.tracker, info) as tracked:
+            tracked.log(summary.metrics)
     return not summary.is_whole
-
-
-def _track(folder: Path, summary: SweepSummary, tracker: Tracker) -> None:
-    """Log one more run in the group of the jobs: their table, and the figures of all of them."""
-    info = RunInfo(
-        run_dir=folder,
-        name="sweep-summary",
-        group=os.environ[GROUP],
-        job_type="sweep-summary",
-        config=summary.config,
-    )
-    with tracking(tracker, info) as tracked:
-        tracked.log(summary.metrics)
 
 
 def finished(info: RunInfo) -> float | None:
@@ -212,28 +200,23 @@ def finished(info: RunInfo) -> float | None:
     found = manifest_if_any(info.run_dir)
     if not found.get("finished_at"):
         return None
+    hashes = list(found.get("weights", {}).values())
     same = (
         {**found["config"], "resume": info.config["resume"]}
         == json.loads(json.dumps(info.config))
         and found["versions"]["elo_exp"] == __version__
         and input_hashes(found.get("input_paths", {})) == found.get("input_hashes")
+        and all(Path(path).is_file() for some in hashes for path in some)
         and all(
-            _unchanged(hashes, Path(info.config["cache_dir"]))
-            for hashes in found.get("weights", {}).values()
+            checkpoints.hashes(list(map(Path, some)), Path(info.config["cache_dir"]))
+            == some
+            for some in hashes
         )
     )
     if not same:
         return None
     headline = found.get("headline")
     return math.nan if headline is None else float(headline)
-
-
-def _unchanged(hashes: Mapping[str, str], cache_dir: Path) -> bool:
-    paths = [Path(path) for path in hashes]
-    return (
-        all(path.is_file() for path in paths)
-        and checkpoints.hashes(paths, cache_dir) == hashes
-    )
 
 
 def note_failure(run_dir: Path, overrides: tuple[str, ...], error: Exception) -> None:
