@@ -153,15 +153,19 @@ def refused(model: Path, *adapters: Path, **settings: Any) -> str:
     return str(error.value)
 
 
-def test_weights_that_do_not_fit_are_not_made_up(copied):
+def test_weights_that_do_not_fit_are_not_made_up(copied, capfd):
+    edit(copied / "config.json", intermediate_size=48)
+    shapes = "model.layers.0.mlp.down_proj.weight of [32, 64]. Expected [32, 48]. Check"
+    message = f"{copied}: found 12 weights of another shape than config.json has, such"
+    assert refused(copied).startswith(f"{message} as {shapes}")
+    edit(copied / "config.json", intermediate_size=64)
     weights = copied / "model.safetensors"
     tensors = load_file(weights)
     del tensors[f"{UP}.weight"]
     save_file(tensors, weights, metadata={"format": "pt"})
     message = f"{copied}: 1 weights are missing, such as {UP}.weight, and would"
     assert refused(copied).startswith(message)
-    edit(copied / "config.json", intermediate_size=48)
-    assert str(copied) in refused(copied)
+    assert capfd.readouterr().err == ""  # no report of the library's own
     weights.write_bytes(weights.read_bytes()[:-1000])
     assert refused(copied).startswith(f"{copied}: cannot be loaded (")
     (copied / "config.json").write_text('{"model_type": 7}')

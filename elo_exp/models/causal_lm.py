@@ -61,6 +61,7 @@ class Checkpoint:
         import torch
         from transformers.utils import logging as transformers_logging
 
+        transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         if not sys.stderr.isatty():
             transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         device = self.device
@@ -226,6 +227,7 @@ def _load(checkpoint: Checkpoint, device: str, *, local_files_only: bool) -> Cau
             name,
             dtype=dtype,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # refused below
             **source,
             **{"device_map": {"": device}, **json.loads(checkpoint.options)},
         )
@@ -234,6 +236,13 @@ def _load(checkpoint: Checkpoint, device: str, *, local_files_only: bool) -> Cau
         raise UserError(
             f"{name}: {len(missing)} weights are missing, such as {missing[0]}, and would be "
             "random. Check that all files are there and belong to the model in config.json."
+        )
+    if unlike := sorted(info["mismatched_keys"]):
+        weight, found, expected = unlike[0]
+        raise UserError(
+            f"{name}: found {len(unlike)} weights of another shape than config.json has, such as "
+            f"{weight} of {list(found)}. Expected {list(expected)}. Check that all files belong to "
+            "one model."
         )
     if tokenizer.eos_token_id is None:
         raise UserError(
