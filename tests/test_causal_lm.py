@@ -49,7 +49,7 @@ def copied(base: Path, tmp_path: Path) -> Path:
 
 
 def load(model: Path, *adapters: Path, **settings: Any) -> CausalLM:
-    names = tuple(map(str, adapters))
+    names = tuple((str(adapter), None) for adapter in adapters)
     settings = {"model": str(model), "adapters": names, "device": "cpu", **settings}
     lm = models.load(Checkpoint(**settings))
     assert isinstance(lm, CausalLM)

@@ -18,9 +18,8 @@ import pytest
 
 from elo_exp import HOME
 from elo_exp.files import sha256
-from elo_exp.models import checkpoints
-from elo_exp.models.causal_lm import Checkpoint
 from elo_exp.records import UserError
+from tests.data import shipped
 from tests.hub_server import Hub, serving
 
 COMMIT = "a" * 40
@@ -49,11 +48,11 @@ def known(
     cache: Path = Path("absent"),
     **settings: object,
 ) -> object:
-    """The identity of the pinned checkpoint."""
-    wanted = Checkpoint(
-        model=str(model), adapters=tuple(map(str, adapters)), **settings
-    )  # type: ignore[arg-type]
-    return checkpoints.identity(checkpoints.pin(wanted), cache)
+    """What the weights of such a judge are."""
+    names = {"model": str(model), "adapters": [*map(str, adapters)]}
+    return shipped(
+        "judge", "local", cache_dir=str(cache), **names, **settings
+    ).weights_key
 
 
 # Folders
@@ -135,17 +134,14 @@ def test_a_folder_without_a_model_is_refused(model, lora):
 
 CLIENT = """
 import json, sys
-from pathlib import Path
-from elo_exp.models import checkpoints
-from elo_exp.models.causal_lm import Checkpoint
+from elo_exp.judges.local import LocalJudge
 from elo_exp.records import UserError
 
+settings = dict.fromkeys(LocalJudge.__dataclass_fields__) | {"adapters": [], "cache_dir": "."}
 for line in sys.stdin:
-    wanted = json.loads(line)
+    judge = LocalJudge(**settings | json.loads(line))
     try:
-        adapters = tuple(wanted.get("adapters", ()))
-        pinned = checkpoints.pin(Checkpoint(**wanted | {"adapters": adapters}))
-        found = {"adapters": pinned.adapters, "identity": checkpoints.identity(pinned, Path("."))}
+        found = {"adapters": judge.weights.adapters, "identity": judge.weights_key}
     except UserError as error:
         found = {"refused": str(error)}
     print(json.dumps(found), flush=True)
@@ -156,7 +152,7 @@ Ask = Callable[..., dict[str, Any]]
 
 @contextmanager
 def client(**environment: str) -> Iterator[Ask]:
-    """Answer the fields of a Checkpoint with its pinned names and identity."""
+    """Answer the settings of a judge with the commits of its adapters and what its weights are."""
     program = [sys.executable, "-W", "error", "-c", CLIENT]
     variables = {**os.environ, "PYTHONPATH": str(HOME), **environment}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -199,11 +195,11 @@ def online(hub: Hub, cache: str) -> Iterator[Ask]:
 def test_a_hub_name_is_identified_by_its_commit(hub, online, monkeypatch):
     identified = online(model="tiny/model", adapters=["tiny/lora@main"])
     assert identified == {
-        "adapters": [f"tiny/lora@{COMMIT}"],
+        "adapters": [["tiny/lora", COMMIT]],
         "identity": {
             "model": {"hub": "tiny/model", "commit": COMMIT},
             "adapters": [{"hub": "tiny/lora", "commit": COMMIT}],
-            "trust_remote_code": False,
+            "trust_remote_code": None,
         },
     }
     monkeypatch.setattr(hub, "commit", "c" * 40)  # the branch moves on

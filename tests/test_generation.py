@@ -19,7 +19,6 @@ from elo_exp import models
 from elo_exp.models.causal_lm import CausalLM, Checkpoint
 from elo_exp.models.generation import (
     Answer,
-    Decoding,
     answer,
     in_batches,
     prompt_seed,
@@ -28,8 +27,8 @@ from elo_exp.models.generation import (
 from elo_exp.records import UserError
 from tests.tiny_models import tiny_model
 
-GREEDY = Decoding(temperature=None, top_p=1.0, max_new_tokens=12)
-SAMPLED = Decoding(temperature=0.9, top_p=0.95, max_new_tokens=12)
+GREEDY = {"temperature": None, "top_p": 1.0, "max_new_tokens": 12}
+SAMPLED = {**GREEDY, "temperature": 0.9, "top_p": 0.95}
 PROMPTS = {f"p{n}": [*range(20, 20 + 7 * n)] for n in range(1, 6)}
 
 
@@ -47,11 +46,11 @@ def lm(model: Path) -> Iterator[CausalLM]:
 def answers(
     lm: CausalLM,
     prompts: dict[str, list[int]] = PROMPTS,
-    decoding: Decoding = GREEDY,
+    decoding: Any = GREEDY,
     batch_size: int = 4,
 ) -> dict[str, Answer]:
     def work(names: Sequence[str]) -> list[Answer]:
-        return answer(lm, {name: prompts[name] for name in names}, decoding)
+        return answer(lm, {name: prompts[name] for name in names}, **decoding)
 
     return dict(in_batches(prompts, work, batch_size=batch_size, label="ann"))
 
@@ -111,7 +110,7 @@ def test_a_sample_depends_on_the_prompts_name(lm):
 def test_tokens_are_sampled_with_the_models_probabilities(lm, temperature, top_p):
     """Chi-square of 3,000 first tokens, those expected less than five times pooled."""
     n, ids = 3000, [3, 4, 5]
-    decoding = Decoding(temperature=temperature, top_p=top_p, max_new_tokens=1)
+    decoding = {"temperature": temperature, "top_p": top_p, "max_new_tokens": 1}
     drawn = tokens(lm, {str(i): ids for i in range(n)}, decoding, n)
     with torch.inference_mode():
         logits = lm.model(torch.tensor([ids])).logits[0, -1].double()

@@ -13,15 +13,14 @@ from elo_exp.api.costs import Prices, entrant_budget
 from elo_exp.api.jobs import ApiSettings, Model
 from elo_exp.data.thoughts import OPEN_AT_END, split_thought
 from elo_exp.files import utc_now
-from elo_exp.models import LanguageModel, Weights, teacher_forcing
+from elo_exp.models import LanguageModel, Weights
 from elo_exp.models.checkpoints import ModelSettings, TemplateSettings
-from elo_exp.models.generation import Answer, prompt_seed
-from elo_exp.records import ForcedLogprob, Prompt, Response, UserError
+from elo_exp.models.generation import Answer, prompt_seed, too_small
+from elo_exp.records import ForcedLogprob, Prompt, Response, UserError, fingerprint
 from elo_exp.types import Count, Dollars, Positive, TopP
 
-VERSION = (
-    1  # part of every cache key of a CheckpointEntrant: raise it when answers change
-)
+VERSION = 1  # part of a CheckpointEntrant's keys: raise it when answers change
+FORCING_VERSION = 1  # part of every policy's keys: raise it when scoring changes
 
 
 @runtime_checkable
@@ -144,6 +143,24 @@ def check_scored_at_one(temperature: float | None, top_p: float | None) -> None:
         )
 
 
+def recorded_ids(response: Response, policy: str, tokenizer: str) -> list[int]:
+    """Return the tokens of an answer. Raises UserError for none, or those of another tokenizer."""
+    recorded = response.diagnostics
+    answer = f"{policy}: the answer of {response.entrant_id} to {response.prompt_id}"
+    if not {"token_ids", "tokenizer"} <= recorded.keys():
+        raise UserError(
+            f"{answer} has no recorded token_ids. Expected an answer made with "
+            f"entrant.{response.entrant_id}.logprobs=true: tokenising the text again does not "
+            "always give the tokens that were drawn."
+        )
+    if recorded["tokenizer"] != tokenizer:
+        raise UserError(
+            f"{answer} has the tokens of another tokenizer, or of one with other end tokens. "
+            "Expected policies that share a tokenizer; leave one of the two out."
+        )
+    return list(recorded["token_ids"])
+
+
 @dataclass(kw_only=True)
 class WeightsEntrant(TemplateSettings):
     """Settings that entrants with weights in memory share, and what they do alike.
@@ -185,7 +202,7 @@ class WeightsEntrant(TemplateSettings):
                     "bank."
                 )
         is_policy = isinstance(self, Policy) and self.logprobs
-        tokenizer = teacher_forcing.tokenizer_fingerprint(lm) if is_policy else None
+        tokenizer = _fingerprint(lm) if is_policy else None
         for prompt_id, answer in self._answers(lm, prompts, ids):
             drawn = {
                 "token_ids": answer.token_ids,
@@ -222,18 +239,47 @@ class WeightsEntrant(TemplateSettings):
     def teacher_force(
         self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
     ) -> Iterator[ForcedLogprob]:
-        """Yield the log-probability of each response's recorded tokens after its prompt."""
+        """Yield the log-probability of each response's recorded tokens after its prompt.
+
+        It is the sum over the tokens, in nats, added in float64; None where prompt and answer are
+        longer than the model's context. Each answer goes through a model of transformers by itself,
+        without padding and without cached keys and values, whose rounding depends on the rest of
+        the batch: a total is the same in any order and company. vLLM batches them as it likes.
+        Raises UserError where a response has no recorded tokens or those of another tokenizer,
+        where a log-probability is not finite, and where memory is too small.
+        """
         if not responses:
             return
         assert self.temperature is not None
         lm: LanguageModel = models.load(self.weights)
-        yield from teacher_forcing.force(
-            lm,
-            self._ids(lm, [prompts[response.prompt_id] for response in responses]),
-            responses,
-            policy=self.entrant_id,
-            temperature=self.temperature,
-        )
+        starts = self._ids(lm, [prompts[response.prompt_id] for response in responses])
+        tokenizer = _fingerprint(lm)
+        answers = {
+            r.prompt_id: recorded_ids(r, self.entrant_id, tokenizer) for r in responses
+        }
+        rows = {
+            name: (starts[name], ids)
+            for name, ids in answers.items()
+            if len(starts[name]) + len(ids) <= (lm.context_length or math.inf)
+        }
+        totals = lm.total_logprobs(list(rows.values()), temperature=self.temperature)
+        for name, ids in answers.items():
+            total = None
+            if name in rows:
+                with too_small(self.entrant_id):
+                    total = next(totals)
+                if not math.isfinite(total):
+                    raise UserError(
+                        f"{self.entrant_id}, {name}: the log-probability is {total}. Use "
+                        "dtype=float32 or bfloat16, which do not overflow."
+                    )
+            yield ForcedLogprob(
+                entrant_id=self.entrant_id,
+                prompt_id=name,
+                total_logprob=total,
+                n_tokens=len(ids),
+                timestamp=utc_now(),
+            )
 
     def _ids(
         self, lm: LanguageModel, prompts: Sequence[Prompt]
@@ -241,6 +287,11 @@ class WeightsEntrant(TemplateSettings):
         return {
             p.prompt_id: self.chat_ids(lm, p.text, self.system_prompt) for p in prompts
         }
+
+
+def _fingerprint(lm: LanguageModel) -> str:
+    """Identify a tokenizer: equal where each id is the same text and the same ids end an answer."""
+    return fingerprint([lm.vocabulary, sorted(lm.end_ids)])
 
 
 @dataclass(kw_only=True)
@@ -291,7 +342,7 @@ class CheckpointEntrant(ModelSettings, WeightsEntrant):
     def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
         return {
             **self._model_key,
-            "version": teacher_forcing.VERSION,
+            "version": FORCING_VERSION,
             "temperature": self.temperature,
             "text": prompt.text,
         }

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from elo_exp.entrants import CheckpointEntrant
 from elo_exp.models.causal_lm import CausalLM
-from elo_exp.models.generation import Answer, Decoding, answer, in_batches
+from elo_exp.models.generation import Answer, answer, in_batches
 from elo_exp.records import Prompt, UserError
 from elo_exp.types import Count
 
@@ -35,14 +35,15 @@ class HuggingFaceEntrant(CheckpointEntrant):
     def _answers(
         self, lm: CausalLM, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]
     ) -> Iterator[tuple[str, Answer]]:
-        decoding = Decoding(
-            temperature=self.temperature,
-            top_p=self.top_p,
-            max_new_tokens=self.max_new_tokens,
-        )
         return in_batches(
             ids,
-            lambda names: answer(lm, {name: ids[name] for name in names}, decoding),
+            lambda names: answer(
+                lm,
+                {name: ids[name] for name in names},
+                temperature=self.temperature,
+                top_p=self.top_p,
+                max_new_tokens=self.max_new_tokens,
+            ),
             batch_size=self.batch_size or (16 if lm.device.type == "cpu" else 64),
             label=self.entrant_id,
         )

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 
-from elo_exp.entrants import WeightsEntrant
-from elo_exp.models import checkpoints, teacher_forcing
+from elo_exp.entrants import FORCING_VERSION, WeightsEntrant
+from elo_exp.models import checkpoints
 from elo_exp.models.generation import Answer, prompt_seed
 from elo_exp.models.gguf import GgufFile, GgufModel
 from elo_exp.records import Prompt, UserError
@@ -73,8 +73,7 @@ class LlamaCppEntrant(WeightsEntrant):
         return {**self._model_key, **limit, "text": prompt.text}
 
     def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
-        version = teacher_forcing.VERSION
-        return {**self._model_key, "version": version, "text": prompt.text}
+        return {**self._model_key, "version": FORCING_VERSION, "text": prompt.text}
 
     def _answers(
         self, lm: GgufModel, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]

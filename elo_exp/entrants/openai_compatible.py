@@ -12,9 +12,13 @@ from typing import Any
 from elo_exp.api.costs import Prices, token_prices
 from elo_exp.api.jobs import Completion
 from elo_exp.api.openai import OpenAiSettings
-from elo_exp.entrants import ApiEntrant, check_scored_at_one
+from elo_exp.entrants import (
+    FORCING_VERSION,
+    ApiEntrant,
+    check_scored_at_one,
+    recorded_ids,
+)
 from elo_exp.files import utc_now
-from elo_exp.models import teacher_forcing
 from elo_exp.models.generation import prompt_seed
 from elo_exp.records import ForcedLogprob, Prompt, Response, UserError, fingerprint
 from elo_exp.types import Dollars, Integer, TopP
@@ -79,7 +83,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
         return key if self.weights is None else {**key, "weights": self.weights}
 
     def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
-        return {**self.cache_key(prompt), "version": teacher_forcing.VERSION}
+        return {**self.cache_key(prompt), "version": FORCING_VERSION}
 
     def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
         sampling = {"top_p": self.top_p, "seed": self.seed}
@@ -128,9 +132,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
         """Yield the log-probability of each response's recorded tokens after its prompt."""
 
         def force(response: Response) -> ForcedLogprob:
-            ids = teacher_forcing.recorded_ids(
-                response, self.entrant_id, self._tokenizer
-            )
+            ids = recorded_ids(response, self.entrant_id, self._tokenizer)
             start, context = self._tokenized(
                 messages=self.params(prompts[response.prompt_id], None)["messages"],
                 chat_template_kwargs=self.extra_body.get("chat_template_kwargs"),

@@ -13,12 +13,7 @@ from pydantic import Field
 
 from elo_exp.entrants import CheckpointEntrant, check_scored_at_one
 from elo_exp.models import TokenRows
-from elo_exp.models.causal_lm import (
-    CausalLM,
-    Checkpoint,
-    library_errors,
-    split_revision,
-)
+from elo_exp.models.causal_lm import CausalLM, Checkpoint, library_errors
 from elo_exp.models.generation import Answer, prompt_seed
 from elo_exp.records import Prompt, UserError
 
@@ -43,7 +38,7 @@ class VllmCheckpoint(Checkpoint):
 
         lora = None
         with library_errors(self.model):
-            for place, revision in map(split_revision, self.adapters):
+            for place, revision in self.adapters:
                 folder = (
                     snapshot_download(place, revision=revision) if revision else place
                 )

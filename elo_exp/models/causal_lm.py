@@ -39,7 +39,7 @@ class Checkpoint:
     revision  branch, tag or commit of a name on the hub
     dtype     float32, bfloat16, float16; auto is float32 on a CPU and bfloat16 on an accelerator
     device    cuda, mps, cpu, or one of several GPUs, cuda:1; auto is the first of these present
-    adapters  LoRA folders or hub names (NAME@REVISION), merged in this order
+    adapters  LoRA folders and hub names, each with its revision, merged in this order
     options   what else from_pretrained takes, as JSON
     """
 
@@ -47,7 +47,7 @@ class Checkpoint:
     revision: str | None = None
     dtype: str = "auto"
     device: str = "auto"
-    adapters: tuple[str, ...] = ()
+    adapters: tuple[tuple[str, str | None], ...] = ()
     options: str = "{}"
     trust_remote_code: bool = False
 
@@ -69,13 +69,83 @@ class Checkpoint:
             device = "mps" if torch.backends.mps.is_available() else "cpu"
             device = "cuda" if torch.cuda.is_available() else device
         logger.info("loading %s on %s", self.model, device)
-        names = [self.model, *(split_revision(name)[0] for name in self.adapters)]
+        places = [self.model, *(place for place, _ in self.adapters)]
         try:
-            return _load(self, device, local_files_only=True)
+            return self._load(device, local_files_only=True)
         except UserError:
-            if all(Path(name).is_dir() for name in names):
+            if all(Path(place).is_dir() for place in places):
                 raise
-        return _load(self, device, local_files_only=False)
+        return self._load(device, local_files_only=False)
+
+    def _load(self, device: str, *, local_files_only: bool) -> CausalLM:
+        from peft import PeftModel
+        from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+        name, dtype = self.model, self.dtype
+        if dtype == "auto":
+            dtype = "float32" if device == "cpu" else "bfloat16"
+        source = {
+            "revision": self.revision,
+            "trust_remote_code": self.trust_remote_code,
+            "local_files_only": local_files_only,
+        }
+        with library_errors(name):
+            tokenizer = AutoTokenizer.from_pretrained(
+                name, padding_side="left", **source
+            )
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                name,
+                dtype=dtype,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # refused below
+                **source,
+                **{"device_map": {"": device}, **json.loads(self.options)},
+            )
+        model, info = loaded
+        if missing := sorted(info["missing_keys"]):
+            raise UserError(
+                f"{name}: {len(missing)} weights are missing, such as {missing[0]}, and would be "
+                "random. Check that all files are there and belong to the model in config.json."
+            )
+        if unlike := sorted(info["mismatched_keys"]):
+            weight, found, expected = unlike[0]
+            raise UserError(
+                f"{name}: found {len(unlike)} weights of another shape than config.json has, such as "
+                f"{weight} of {list(found)}. Expected {list(expected)}. Check that all files belong to "
+                "one model."
+            )
+        if tokenizer.eos_token_id is None:
+            raise UserError(
+                f"{name}: its tokenizer has no end token, so no answer would ever end."
+            )
+        if tokenizer.pad_token_id is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        for place, revision in self.adapters:
+            with library_errors(place), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", PEFT_DEPRECATION)
+                for fault in ("Found missing adapter keys", "Merge lora module to"):
+                    warnings.filterwarnings("error", fault)
+                model = PeftModel.from_pretrained(
+                    model,
+                    place,
+                    revision=revision,
+                    torch_device=device,
+                    local_files_only=local_files_only,
+                ).merge_and_unload()
+        ends = getattr(model.generation_config, "eos_token_id", None)
+        known = ends if isinstance(ends, list) else [ends]
+        # The model's own end tokens, and none of the sampling that its authors recommend.
+        model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+            eos_token_id=sorted({*known, tokenizer.eos_token_id} - {None}),
+            pad_token_id=tokenizer.pad_token_id,
+            do_sample=False,
+        )
+        return CausalLM(
+            model=model.eval().requires_grad_(requires_grad=False),
+            tokenizer=tokenizer,
+            device=model.get_input_embeddings().weight.device,  # where its inputs go
+            name=name,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -159,10 +229,11 @@ class CausalLM:
                     logits = logits.cpu()
                 tokens = torch.tensor(ids, device=logits.device)[:, None]
                 total = 0.0
-                for of_rows, chosen in zip(
+                parts = zip(
                     torch.split(logits, _ROWS), torch.split(tokens, _ROWS), strict=True
-                ):
-                    logprobs = (of_rows.double() / temperature).log_softmax(-1)
+                )
+                for some, chosen in parts:
+                    logprobs = (some.double() / temperature).log_softmax(-1)
                     total += float(logprobs.gather(1, chosen).sum())
             yield total
 
@@ -195,88 +266,10 @@ def positions_of(mask: torch.Tensor) -> torch.Tensor:
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
 
-def split_revision(adapter: str) -> tuple[str, str | None]:
-    """Split NAME@REVISION; a folder has no revision, whatever its name is."""
-    name, at, revision = adapter.rpartition("@")
-    if not at or Path(adapter).expanduser().is_dir():
-        return adapter, None
-    return name, revision
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether torch ran out of memory, which not every device has a class of errors for."""
     words = "out of memory|can't allocate memory|Invalid buffer size"
     return isinstance(error, RuntimeError) and bool(re.search(words, str(error)))
-
-
-def _load(checkpoint: Checkpoint, device: str, *, local_files_only: bool) -> CausalLM:
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
-
-    name, dtype = checkpoint.model, checkpoint.dtype
-    if dtype == "auto":
-        dtype = "float32" if device == "cpu" else "bfloat16"
-    source = {
-        "revision": checkpoint.revision,
-        "trust_remote_code": checkpoint.trust_remote_code,
-        "local_files_only": local_files_only,
-    }
-    with library_errors(name):
-        tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", **source)
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            name,
-            dtype=dtype,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # refused below
-            **source,
-            **{"device_map": {"": device}, **json.loads(checkpoint.options)},
-        )
-    model, info = loaded
-    if missing := sorted(info["missing_keys"]):
-        raise UserError(
-            f"{name}: {len(missing)} weights are missing, such as {missing[0]}, and would be "
-            "random. Check that all files are there and belong to the model in config.json."
-        )
-    if unlike := sorted(info["mismatched_keys"]):
-        weight, found, expected = unlike[0]
-        raise UserError(
-            f"{name}: found {len(unlike)} weights of another shape than config.json has, such as "
-            f"{weight} of {list(found)}. Expected {list(expected)}. Check that all files belong to "
-            "one model."
-        )
-    if tokenizer.eos_token_id is None:
-        raise UserError(
-            f"{name}: its tokenizer has no end token, so no answer would ever end."
-        )
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    for adapter in checkpoint.adapters:
-        place, revision = split_revision(adapter)
-        with library_errors(adapter), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", PEFT_DEPRECATION)
-            for fault in ("Found missing adapter keys", "Merge lora module to"):
-                warnings.filterwarnings("error", fault)
-            model = PeftModel.from_pretrained(
-                model,
-                place,
-                revision=revision,
-                torch_device=device,
-                local_files_only=local_files_only,
-            ).merge_and_unload()
-    ends = getattr(model.generation_config, "eos_token_id", None)
-    known = ends if isinstance(ends, list) else [ends]
-    # The model's own end tokens, and none of the sampling that its authors recommend.
-    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
-        eos_token_id=sorted({*known, tokenizer.eos_token_id} - {None}),
-        pad_token_id=tokenizer.pad_token_id,
-        do_sample=False,
-    )
-    return CausalLM(
-        model=model.eval().requires_grad_(requires_grad=False),
-        tokenizer=tokenizer,
-        device=model.get_input_embeddings().weight.device,  # where its inputs go
-        name=name,
-    )
 
 
 @contextmanager

@@ -5,7 +5,6 @@ torch is not needed: a machine without it finds the answers that another has sto
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import re
@@ -17,7 +16,7 @@ from typing import Any
 
 from elo_exp.files import open_text, sha256, write_json
 from elo_exp.models import LanguageModel, first_line, tiny
-from elo_exp.models.causal_lm import Checkpoint, split_revision
+from elo_exp.models.causal_lm import Checkpoint
 from elo_exp.records import UserError
 from elo_exp.types import Device, DType
 
@@ -124,71 +123,60 @@ class ModelSettings(TemplateSettings):
     @property
     def weight_files(self) -> list[Path]:
         """The files that are loaded from folders; none of a hub name."""
-        names = (
-            self.model,
-            *(split_revision(name)[0] for name in getattr(self, "adapters", ())),
-        )
-        folders = [Path(name).expanduser() for name in names]
+        names = (self.model, *getattr(self, "adapters", ()))
+        folders = [Path(split_revision(name)[0]).expanduser() for name in names]
         return [p for folder in folders if folder.is_dir() for p in loaded_from(folder)]
 
     @cached_property
     def weights(self) -> Checkpoint:
-        """The checkpoint at its commit. Raises UserError for one that is nowhere."""
-        checkpoint = Checkpoint(
-            model=self.model,
-            revision=self.revision,
+        """The checkpoint, with absolute paths of folders and commits of hub names.
+
+        What is loaded is then what was identified, even if a branch moves on meanwhile. Asks the
+        hub, or in its offline mode its cache. Raises UserError for what is in neither.
+        """
+        name = tiny.build(self.model, Path(self.cache_dir))
+        model, revision = _pin(name, self.revision, "config.json")
+        adapters = map(split_revision, getattr(self, "adapters", ()))
+        return Checkpoint(
+            model=model,
+            revision=revision,
             dtype=self.dtype,
             device=self.device,
-            adapters=tuple(getattr(self, "adapters", ())),
+            adapters=tuple(_pin(*each, "adapter_config.json") for each in adapters),
             options=json.dumps(getattr(self, "load_kwargs", {})),
             trust_remote_code=self.trust_remote_code,
         )
-        return pin(tiny.build(checkpoint, Path(self.cache_dir)))
 
     @cached_property
     def weights_key(self) -> dict[str, Any]:
-        """What the weights are, for cache keys."""
-        return identity(self.weights, Path(self.cache_dir))
+        """What the weights are, for cache keys.
+
+        Hub names have their commits, folders the SHA-256 of each file that is loaded, wherever they
+        are. Of the options there are those that change the weights, and not where they go.
+        """
+        known, options = self.weights, getattr(self, "load_kwargs", {})
+        changes = {name: options[name] for name in options.keys() - _PLACEMENT}
+        keys: list[dict[str, Any]] = []
+        for place, commit in ((known.model, known.revision), *known.adapters):
+            if commit:
+                keys.append({"hub": place, "commit": commit})
+                continue
+            digests = hashes(loaded_from(Path(place)), Path(self.cache_dir))
+            keys.append({"files": {Path(p).name: digests[p] for p in digests}})
+        return {
+            "model": keys[0],
+            "adapters": keys[1:],
+            "trust_remote_code": self.trust_remote_code,
+            **({"load_kwargs": changes} if changes else {}),
+        }
 
 
-def pin(checkpoint: Checkpoint) -> Checkpoint:
-    """Replace folders by absolute paths and hub names by their commits.
-
-    What is loaded is then what was identified, even if a branch moves on meanwhile. Asks the hub,
-    or in its offline mode its cache. Raises UserError for what is in neither.
-    """
-    model, revision = _pin(checkpoint.model, checkpoint.revision, "config.json")
-    adapters = []
-    for adapter in checkpoint.adapters:
-        name, commit = _pin(*split_revision(adapter), "adapter_config.json")
-        adapters.append(f"{name}@{commit}" if commit else name)
-    return dataclasses.replace(
-        checkpoint, model=model, revision=revision, adapters=tuple(adapters)
-    )
-
-
-def identity(checkpoint: Checkpoint, cache_dir: Path) -> dict[str, Any]:
-    """Identify the weights of a pinned checkpoint, as JSON.
-
-    Hub names have their commits, folders the SHA-256 of each file that is loaded, wherever they
-    are. `cache_dir` caches the hashes of large files by path, size and time of change. Of the
-    options there are those that change the weights, and not where they go.
-    """
-    options = json.loads(checkpoint.options)
-    changes = {name: options[name] for name in options.keys() - _PLACEMENT}
-
-    def identify(place: str, commit: str | None) -> dict[str, Any]:
-        if commit:
-            return {"hub": place, "commit": commit}
-        digests = hashes(loaded_from(Path(place)), cache_dir)
-        return {"files": {Path(path).name: digest for path, digest in digests.items()}}
-
-    return {
-        "model": identify(checkpoint.model, checkpoint.revision),
-        "adapters": [identify(*split_revision(name)) for name in checkpoint.adapters],
-        "trust_remote_code": checkpoint.trust_remote_code,
-        **({"load_kwargs": changes} if changes else {}),
-    }
+def split_revision(adapter: str) -> tuple[str, str | None]:
+    """Split NAME@REVISION; a folder has no revision, whatever its name is."""
+    name, at, revision = adapter.rpartition("@")
+    if not at or Path(adapter).expanduser().is_dir():
+        return adapter, None
+    return name, revision
 
 
 def loaded_from(folder: Path) -> list[Path]:
@@ -200,7 +188,10 @@ def loaded_from(folder: Path) -> list[Path]:
 
 
 def hashes(paths: Sequence[Path], cache_dir: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file by its path. Raises OSError for one that is absent."""
+    """Return the SHA-256 of each file by its path. Raises OSError for one that is absent.
+
+    `cache_dir` caches those of large files by path, size and time of change.
+    """
     file = cache_dir / "file_hashes.json"
     found = {}
     for path in paths:
@@ -222,33 +213,31 @@ def hashes(paths: Sequence[Path], cache_dir: Path) -> dict[str, str]:
 
 
 def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]:
-    """Absolute path of a folder, or hub name and commit. `config` tells a model from an adapter."""
+    """Return the absolute path of a folder, or a hub name and the commit of its branch or tag: the
+    folder of the hub's cache that the config is stored in. `config` tells a model from an adapter.
+    """
     folder = Path(name).expanduser()
-    if not folder.is_dir():
-        return name, _commit(name, revision or "main", config)
-    if revision is not None:
-        raise UserError(
-            f"{name}: is a folder, which has no revision (found {revision!r}). Leave it out."
-        )
-    if not (folder / config).is_file():
-        raise UserError(
-            f"{name}: holds no {config}. Expected a folder as save_pretrained writes it; one of a "
-            "LoRA adapter goes into adapters=[...], and what it was trained on into model."
-        )
-    return str(folder.resolve()), None
-
-
-def _commit(name: str, revision: str, config: str) -> str:
-    """Commit of a branch or tag: the folder of the hub's cache that the config is stored in."""
+    if folder.is_dir():
+        if revision is not None:
+            raise UserError(
+                f"{name}: is a folder, which has no revision (found {revision!r}). Leave it out."
+            )
+        if not (folder / config).is_file():
+            raise UserError(
+                f"{name}: holds no {config}. Expected a folder as save_pretrained writes it; one "
+                "of a LoRA adapter goes into adapters=[...], and what it was trained on into model."
+            )
+        return str(folder.resolve()), None
+    revision = revision or "main"
     if _COMMIT.fullmatch(revision):
-        return revision
+        return name, revision
     try:
         from huggingface_hub import hf_hub_download
 
         file = hf_hub_download(
             name, config, revision=revision, local_files_only=not reaches_hub()
         )
-        return Path(file).parent.name
+        return name, Path(file).parent.name
     except ImportError:
         reason = "needs huggingface-hub, not installed: pip install 'elo-exp[hf]'."
     except Exception as error:

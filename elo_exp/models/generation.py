@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,20 +20,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decoding:
-    """How an answer's tokens are chosen.
-
-    temperature     divides the logits before sampling; None takes the likeliest token
-    top_p           sample from the likeliest tokens that together have this probability
-    max_new_tokens  limit at which an answer is cut off
-    """
-
-    temperature: float | None
-    top_p: float
-    max_new_tokens: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,20 +90,47 @@ def too_small(label: str) -> Iterator[None]:
 
 
 def answer(
-    lm: CausalLM, prompts: Mapping[str, Sequence[int]], decoding: Decoding
+    lm: CausalLM,
+    prompts: Mapping[str, Sequence[int]],
+    *,
+    temperature: float | None,
+    top_p: float,
+    max_new_tokens: int,
 ) -> list[Answer]:
     """Answer prompts (token ids by name) together.
 
-    An answer depends on the prompt's name, not on the rest of its batch.
+    temperature  divides the logits before sampling; None takes the likeliest token
+    top_p        see token_at()
+    An answer depends on the prompt's name, not on the rest of its batch: the uniform numbers, one a
+    token, are drawn on the CPU by a generator for each name.
     """
+    import torch
+
     ids, mask = lm.padded(list(prompts.values()))
-    sampler = None if decoding.temperature is None else _Sampler(decoding, prompts, lm)
+    dtype = torch.float32 if lm.device.type == "mps" else torch.float64
+    sources = [torch.Generator().manual_seed(prompt_seed(name)) for name in prompts]
+    rows = [
+        torch.rand(max_new_tokens, generator=source, dtype=torch.float64)
+        for source in sources
+    ]
+    uniforms = torch.stack(rows).to(dtype).to(lm.device)
+    logprobs: list[torch.Tensor] = []  # (row,) of the tokens, by step
+
+    def sample(_: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """A logits processor that leaves one token of each row."""
+        assert temperature is not None
+        probabilities = torch.softmax(scores.to(dtype) / temperature, dim=-1)
+        tokens = token_at(uniforms[:, len(logprobs), None], probabilities, top_p)
+        logprobs.append(probabilities.gather(1, tokens)[:, 0].log())
+        return torch.full_like(scores, -torch.inf).scatter_(1, tokens, 0.0)
+
     generated = lm.model.generate(
         input_ids=ids,
         attention_mask=mask,
-        max_new_tokens=decoding.max_new_tokens,
-        logits_processor=[sampler] if sampler else [],
+        max_new_tokens=max_new_tokens,
+        logits_processor=[] if temperature is None else [sample],
     )
+    drawn = torch.stack(logprobs, dim=1).tolist() if logprobs else None  # (row, step)
     answers = []
     for i, row in enumerate(generated[:, ids.shape[1] :].tolist()):
         ends = [place for place, token in enumerate(row) if token in lm.end_ids]
@@ -126,47 +139,11 @@ def answer(
             Answer(
                 token_ids=row[:n],
                 ended=bool(ends),
-                total_logprob=sampler.total_logprob(i, n) if sampler else None,
+                total_logprob=math.fsum(drawn[i][:n]) if drawn else None,
                 diagnostics={"batch_size": len(prompts)},
             )
         )
     return answers
-
-
-class _Sampler:
-    """A logits processor that leaves one token of each row: the one at its next uniform number.
-
-    The uniform numbers are drawn on the CPU, by a generator for each prompt's name, so that they
-    are the same on every device and in every batch.
-    """
-
-    def __init__(self, decoding: Decoding, names: Iterable[str], lm: CausalLM) -> None:
-        import torch
-
-        self._decoding = decoding
-        sources = [torch.Generator().manual_seed(prompt_seed(name)) for name in names]
-        n, dtype = decoding.max_new_tokens, torch.float64
-        rows = [torch.rand(n, generator=source, dtype=dtype) for source in sources]
-        self._dtype = torch.float32 if lm.device.type == "mps" else dtype
-        self._uniforms = torch.stack(rows).to(self._dtype).to(lm.device)
-        self._logprobs: list[torch.Tensor] = []  # (row,) of the tokens, by step
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        import torch
-
-        assert self._decoding.temperature is not None
-        logits = scores.to(self._dtype) / self._decoding.temperature
-        probabilities = torch.softmax(logits, dim=-1)
-        uniforms = self._uniforms[:, len(self._logprobs), None]
-        tokens = token_at(uniforms, probabilities, self._decoding.top_p)
-        self._logprobs.append(probabilities.gather(1, tokens)[:, 0].log())
-        return torch.full_like(scores, -torch.inf).scatter_(1, tokens, 0.0)
-
-    def total_logprob(self, row: int, n: int) -> float:
-        """Log-probability of a row's first n tokens, in nats."""
-        import torch
-
-        return math.fsum(torch.stack(self._logprobs[:n])[:, row].tolist())
 
 
 def token_at(

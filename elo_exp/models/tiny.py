@@ -5,7 +5,6 @@ The weights are uniform numbers, so that they are the same on every machine.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import tempfile
@@ -17,7 +16,6 @@ import numpy as np
 from elo_exp import HOME
 from elo_exp.files import read_jsonl, sha256
 from elo_exp.models import require_packages
-from elo_exp.models.causal_lm import Checkpoint
 from elo_exp.records import UserError, fingerprint
 
 VERSION = 2  # part of the folder's name: raise it when what is built changes
@@ -32,14 +30,14 @@ _SPECIAL = ["<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>"]
 logger = logging.getLogger(__name__)
 
 
-def build(checkpoint: Checkpoint, cache_dir: Path) -> Checkpoint:
-    """Build the model tiny-random/SEED in `cache_dir`, once; return any other checkpoint as it is.
+def build(name: str, cache_dir: Path) -> str:
+    """Build the model tiny-random/SEED in a folder of `cache_dir`, once; return any other name as
+    it is.
 
     Raises UserError for a seed that is no number, and where torch is not installed.
     """
-    name = checkpoint.model
     if not name.startswith(PREFIX):
-        return checkpoint
+        return name
     seed = name.removeprefix(PREFIX)
     if not seed.isdecimal():
         raise UserError(
@@ -47,9 +45,8 @@ def build(checkpoint: Checkpoint, cache_dir: Path) -> Checkpoint:
         )
     key = fingerprint([VERSION, sha256(_BANK), int(seed)])
     folder = cache_dir / "tiny_random" / key[:12]
-    finished = dataclasses.replace(checkpoint, model=str(folder))
     if folder.is_dir():
-        return finished
+        return str(folder)
     require_packages(name, "torch", "transformers", extra="hf")
     logger.info("building %s in %s", name, folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +66,7 @@ def build(checkpoint: Checkpoint, cache_dir: Path) -> Checkpoint:
         except OSError:  # another process was first
             if not folder.is_dir():
                 raise
-    return finished
+    return str(folder)
 
 
 def save(
