@@ -98,7 +98,7 @@ def test_heads_in_pieces_are_whole_models_with_their_updates_merged_in(kind):
     long, short = (jury_logits(wholes, row) for row in (IDS, IDS[5:]))  # (H, T, V)
     scale = long.abs().max()
     assert (long[0] - long[1]).abs().max() > 0.1 * scale
-    heads = MultiHead(model, depth=DEPTH, updates=updates)
+    heads = MultiHead(model, geometry(model, DEPTH), updates)
     for ends in ([], [6, 7, 15, 16]):
         found = logits(heads, [[0], [1], [2], [3]], ends)
         for end, some in zip([*ends, len(IDS)], found, strict=True):
@@ -122,7 +122,8 @@ def test_heads_in_pieces_are_whole_models_with_their_updates_merged_in(kind):
 )
 def test_a_model_of_another_build_is_refused(kind, config):
     with pytest.raises(UserError, match="cannot be given several heads. Expected a"):
-        MultiHead(built(kind, **config), depth=DEPTH, updates=[{}])
+        model = built(kind, **config)
+        MultiHead(model, geometry(model, DEPTH), [{}])
 
 
 def test_heads_as_deep_as_the_model_are_refused():

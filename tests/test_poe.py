@@ -70,7 +70,7 @@ def updates(model: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def heads(model: Any, updates: list[Any]) -> MultiHead:
-    return MultiHead(model, depth=DEPTH, updates=updates)
+    return MultiHead(model, geometry(model, DEPTH), updates)
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,7 @@ def test_the_second_token_is_distributed_as_by_enumeration(heads, wholes, how):
 
 
 def test_equal_heads_reject_nothing(model):
-    plain = MultiHead(model, depth=DEPTH, updates=[{}] * N_HEADS)
+    plain = MultiHead(model, geometry(model, DEPTH), [{}] * N_HEADS)
     for sampling in (SAMPLING, GREEDY):
         for answer in decoded(plain, sampling):
             assert answer.accepted == [True] * N_TOKENS

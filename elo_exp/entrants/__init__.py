@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 from elo_exp import models
@@ -19,7 +18,6 @@ from elo_exp.models.generation import Answer, prompt_seed, too_small
 from elo_exp.records import ForcedLogprob, Prompt, Response, UserError, fingerprint
 from elo_exp.types import Count, Dollars, Positive, TopP
 
-VERSION = 1  # part of a CheckpointEntrant's keys: raise it when answers change
 FORCING_VERSION = 1  # part of every policy's keys: raise it when scoring changes
 
 
@@ -165,8 +163,11 @@ def recorded_ids(response: Response, policy: str, tokenizer: str) -> list[int]:
 class WeightsEntrant(TemplateSettings):
     """Settings that entrants with weights in memory share, and what they do alike.
 
-    A subclass has `weights` and `cache_key`, and answers tokenised prompts in `_answers`.
+    A subclass has `weights`, answers tokenised prompts in `_answers`, and adds to `model_key` what
+    else of its settings changes the model, to `_drawing_key` what else changes its answers.
     """
+
+    version = 1  # part of every cache key: raise it when answers change
 
     entrant_id: str
     system_prompt: str | None
@@ -184,8 +185,31 @@ class WeightsEntrant(TemplateSettings):
         raise NotImplementedError
 
     @property
+    def _drawing_key(self) -> Mapping[str, Any]:
+        return {}
+
+    @property
     def max_answer_tokens(self) -> int:
         return self.max_new_tokens
+
+    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
+        return {
+            **self._drawing_key,
+            **self.model_key,
+            "system_prompt": self.system_prompt,
+            "version": self.version,
+            "max_new_tokens": self.max_new_tokens,
+            "text": prompt.text,
+        }
+
+    def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
+        return {
+            **self.model_key,
+            "system_prompt": self.system_prompt,
+            "version": FORCING_VERSION,
+            "temperature": self.temperature,
+            "text": prompt.text,
+        }
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
         """Answer prompts. Raises UserError for one that leaves no room for its answer."""
@@ -318,31 +342,12 @@ class CheckpointEntrant(ModelSettings, WeightsEntrant):
                 "model's own probabilities."
             )
 
-    @cached_property
-    def _model_key(self) -> dict[str, Any]:
-        return {
-            "loader": self.loader,
-            "weights": self.weights_key,
-            "dtype": self.dtype,
-            **self.template_key,
-            "system_prompt": self.system_prompt,
-        }
+    @property
+    def model_key(self) -> dict[str, Any]:
+        return {"loader": self.loader, **super().model_key}
 
-    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
+    @property
+    def _drawing_key(self) -> Mapping[str, Any]:
         sampling = {"temperature": self.temperature, "top_p": self.top_p}
-        key = {
-            **self._model_key,
-            "version": VERSION,
-            "sampling": None if self.temperature is None else sampling,
-            "max_new_tokens": self.max_new_tokens,
-            "text": prompt.text,
-        }
+        key = {"sampling": None if self.temperature is None else sampling}
         return {**key, "logprobs": True} if self.logprobs else key
-
-    def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
-        return {
-            **self._model_key,
-            "version": FORCING_VERSION,
-            "temperature": self.temperature,
-            "text": prompt.text,
-        }

@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 
-from elo_exp.entrants import FORCING_VERSION, WeightsEntrant
+from elo_exp.entrants import WeightsEntrant
 from elo_exp.models import checkpoints
 from elo_exp.models.generation import Answer, prompt_seed
 from elo_exp.models.gguf import GgufFile, GgufModel
 from elo_exp.records import Prompt, UserError
 from elo_exp.types import Count, Integer, Positive
-
-VERSION = 1  # part of every cache key: raise it when answers change
 
 
 @dataclass(kw_only=True)
@@ -40,7 +38,7 @@ class LlamaCppEntrant(WeightsEntrant):
 
     def check(self) -> None:
         """Raise UserError for a model or a template's file that is absent."""
-        _ = self._model_key
+        _ = self.model_key
 
     @property
     def weights(self) -> GgufFile:
@@ -56,24 +54,16 @@ class LlamaCppEntrant(WeightsEntrant):
         return [path for path in [self.weights.path] if path.is_file()]
 
     @cached_property
-    def _model_key(self) -> Mapping[str, Any]:
+    def model_key(self) -> dict[str, Any]:
         if not self.weight_files:
             raise UserError(f"{self.path}: no such file. Expected a model as .gguf.")
         digests = checkpoints.hashes(self.weight_files, Path(self.cache_dir))
         return {
             "loader": "llama_cpp",
             "weights": digests[str(self.weights.path)],
-            **self.template_key,
-            "system_prompt": self.system_prompt,
             "temperature": self.temperature,
+            **super().model_key,
         }
-
-    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
-        limit = {"version": VERSION, "max_new_tokens": self.max_new_tokens}
-        return {**self._model_key, **limit, "text": prompt.text}
-
-    def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
-        return {**self._model_key, "version": FORCING_VERSION, "text": prompt.text}
 
     def _answers(
         self, lm: GgufModel, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from elo_exp.models.multihead import MultiHead
     from elo_exp.models.speculative import Decoded
 
-VERSION = 2  # part of every cache key: raise it when answers change
 # What the uncertainty head was trained on, word for word, with nothing before "Answer".
 _IS_IT_CORRECT = "{prompt}Answer: {answer}\nTask: Reply A (correct) or B (wrong): "
 _DIGITS = 6  # of the diagnostics by token
@@ -53,6 +52,8 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
     batch_size: Count
     needs_uncertainty: bool
     loader: Literal["custom_poe"]
+
+    version = 2
 
     @property
     def weight_files(self) -> list[Path]:
@@ -91,26 +92,16 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         return files
 
     @cached_property
-    def _settings_key(self) -> Mapping[str, Any]:
-        heads = self._files.digest()  # before the hub is asked for the weights
+    def _drawing_key(self) -> Mapping[str, Any]:
         sampling: dict[str, Any] = {"temperature": self.temperature}
         if not self.bypass_jury:
             sampling |= {"decode": self.decode, "beta": self.beta}
         return {
             "loader": self.loader,
-            "version": VERSION,
-            "weights": self.weights_key,
-            "heads": heads,
-            "dtype": self.dtype,
-            **self.template_key,
-            "system_prompt": self.system_prompt,
+            "heads": self._files.digest(),
             "sampling": sampling,
             "needs_uncertainty": self.needs_uncertainty,
-            "max_new_tokens": self.max_new_tokens,
         }
-
-    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
-        return {**self._settings_key, "text": prompt.text}
 
     def _answers(
         self, lm: CausalLM, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]
@@ -119,7 +110,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
 
         sizes = geometry(lm.model, self._files.depth)
         updates = [adapters.read(files, sizes) for files in self._files.groups]
-        model = MultiHead(lm.model, depth=self._files.depth, updates=updates)
+        model = MultiHead(lm.model, sizes, updates)
         texts = {prompt.prompt_id: prompt for prompt in prompts}
         return in_batches(
             ids,
@@ -158,11 +149,9 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
                     end_ids=lm.end_ids,
                 ),
             )
-            p_correct = (
-                self._p_correct(lm, model, prompts, answers)
-                if self.needs_uncertainty
-                else [None] * len(answers)
-            )
+            p_correct: Sequence[float | None] = [None] * len(answers)
+            if self.needs_uncertainty:
+                p_correct = self._p_correct(lm, model, prompts, answers)
         return [
             Answer(
                 token_ids=answer.tokens,
@@ -190,23 +179,20 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
 
         from elo_exp.models.speculative import p_correct
 
-        yes, no = (
-            lm.tokenizer.encode(letter, add_special_tokens=False)[0] for letter in "AB"
-        )
         questions = [
             _IS_IT_CORRECT.format(
                 prompt=prompt.text, answer=split_thought(lm.text(answer.tokens))[0]
             )
             for prompt, answer in zip(prompts, answers, strict=True)
         ]
-        chats = [self.chat_ids(lm, text, self.system_prompt) for text in questions]
+        yes, no = lm.tokenizer(["A", "B"], add_special_tokens=False)["input_ids"]
         return p_correct(
             model,
-            *lm.padded(chats),
+            *lm.padded([self.chat_ids(lm, q, self.system_prompt) for q in questions]),
             head=self._files.n_heads,
             witnesses=torch.stack([answer.witness for answer in answers]),
-            yes=yes,
-            no=no,
+            yes=yes[0],
+            no=no[0],
         )
 
 

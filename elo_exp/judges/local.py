@@ -48,10 +48,8 @@ class LocalJudge(ModelSettings):
         return {
             "judge": "local",
             "version": VERSION,
-            "weights": self.weights_key,
-            "dtype": self.dtype,
-            **self.template_key,
             "lead": self.lead,
+            **self.model_key,
         }
 
     def answer(

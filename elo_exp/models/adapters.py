@@ -157,37 +157,30 @@ def read(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
 
     downs, ups = defaultdict(list), defaultdict(list)
     for file in files:
-        for place, (down, up) in _factors(file, geometry).items():
-            downs[place].append(down)
-            ups[place].append(up)
-    return {place: (torch.cat(downs[place]), torch.cat(ups[place])) for place in downs}
-
-
-def _factors(file: AdapterFile, geometry: Geometry) -> Update:
-    halves: dict[tuple[int, str], dict[str, torch.Tensor]] = defaultdict(dict)
-    for name, tensor in _tensors(file.path).items():
-        layer, projection, half = _place(file.path, name, geometry)
-        halves[layer, projection][half] = tensor
-    if not halves:
-        raise UserError(
-            f"{file.path}: holds no tensor named ...lora_A.weight. Expected the LoRA update of a "
-            "head."
-        )
-    factors = {}
-    for (layer, projection), pair in sorted(halves.items()):
-        found = {half: tuple(pair[half].shape) for half in sorted(pair)}
-        rank = file.manifest.lora_r or len(pair.get("A", "?"))
-        size_in, size_out = geometry.sizes[projection]
-        expected = {"A": (rank, size_in), "B": (size_out, rank)}
-        if found != expected:
+        halves: dict[tuple[int, str], dict[str, torch.Tensor]] = defaultdict(dict)
+        for name, tensor in _tensors(file.path).items():
+            layer, projection, half = _place(file.path, name, geometry)
+            halves[layer, projection][half] = tensor
+        if not halves:
             raise UserError(
-                f"{file.path}: head layer {layer}, {projection}: found lora_ {found}. Expected "
-                f"{expected}, by the model and the lora_r of manifest.json. Is it another model's "
-                "adapter?"
+                f"{file.path}: holds no tensor named ...lora_A.weight. Expected the LoRA update "
+                "of a head."
             )
-        scale = (file.manifest.lora_alpha or 2 * rank) / rank
-        factors[layer, projection] = pair["A"], pair["B"].T * scale
-    return factors
+        for (layer, projection), pair in sorted(halves.items()):
+            found = {half: tuple(pair[half].shape) for half in sorted(pair)}
+            rank = file.manifest.lora_r or len(pair.get("A", "?"))
+            size_in, size_out = geometry.sizes[projection]
+            expected = {"A": (rank, size_in), "B": (size_out, rank)}
+            if found != expected:
+                raise UserError(
+                    f"{file.path}: head layer {layer}, {projection}: found lora_ {found}. Expected "
+                    f"{expected}, by the model and the lora_r of manifest.json. Is it another "
+                    "model's adapter?"
+                )
+            scale = (file.manifest.lora_alpha or 2 * rank) / rank
+            downs[layer, projection].append(pair["A"])
+            ups[layer, projection].append(pair["B"].T * scale)
+    return {place: (torch.cat(downs[place]), torch.cat(ups[place])) for place in downs}
 
 
 def _place(path: Path, name: str, geometry: Geometry) -> tuple[int, str, str]:

@@ -71,8 +71,8 @@ class TemplateSettings:
         return self.chat_template
 
     @property
-    def template_key(self) -> dict[str, Any]:
-        """The chat template and the variables that it gets, for cache keys."""
+    def model_key(self) -> dict[str, Any]:
+        """What of these settings changes what the model says, for cache keys."""
         key = {"chat_template": self.template}
         variables = self.chat_template_kwargs
         return {**key, "chat_template_kwargs": variables} if variables else key
@@ -146,6 +146,10 @@ class ModelSettings(TemplateSettings):
             options=json.dumps(getattr(self, "load_kwargs", {})),
             trust_remote_code=self.trust_remote_code,
         )
+
+    @property
+    def model_key(self) -> dict[str, Any]:
+        return {"weights": self.weights_key, "dtype": self.dtype, **super().model_key}
 
     @cached_property
     def weights_key(self) -> dict[str, Any]:

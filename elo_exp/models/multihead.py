@@ -72,15 +72,16 @@ def new_caches() -> list[Cache]:
 class MultiHead:
     """The trunk and the heads of a model, whose weights they share.
 
-    model    of transformers, in evaluation mode
-    depth    how many of its last layers are the heads'
-    updates  each head's
+    model     of transformers, in evaluation mode
+    geometry  of its heads, see geometry()
+    updates   each head's; those of lower ranks are padded with zeros
     Raises UserError for a model that cannot be split into trunk and heads.
     """
 
-    def __init__(self, model: Any, *, depth: int, updates: Sequence[Update]) -> None:
-        sizes = geometry(model, depth)
-        n_trunk = sizes.n_layers - depth
+    def __init__(
+        self, model: Any, geometry: Geometry, updates: Sequence[Update]
+    ) -> None:
+        n_trunk = geometry.n_layers - geometry.depth
         weight = model.get_input_embeddings().weight
         self._device = weight.device
         # one that has float64
@@ -91,10 +92,16 @@ class MultiHead:
         heads = self._top.get_decoder()
         heads.norm.register_forward_pre_hook(self._keep_states)
         self._check(model)
-        stacked = _stacked(updates, sizes, like=weight)
-        for (layer, projection), (down, up) in stacked.items():
-            module = getattr(heads.layers[layer].mlp, projection)
-            module.register_forward_hook(partial(self._add, down, up))
+        for place in {place for update in updates for place in update}:
+            layer, projection = place
+            absent = [torch.zeros(0, size) for size in geometry.sizes[projection]]
+            pairs = [update.get(place, absent) for update in updates]
+            down, up = (  # (H, r, size in), (H, r, size out)
+                pad_sequence(list(each), batch_first=True).to(weight)
+                for each in zip(*pairs, strict=True)
+            )
+            add = partial(self._add, down.transpose(1, 2), up)
+            getattr(heads.layers[layer].mlp, projection).register_forward_hook(add)
 
     def read(
         self,
@@ -218,22 +225,3 @@ def _part(model: Any, layers: slice) -> Any:
             if hasattr(module, "layer_idx"):
                 module.layer_idx = index  # its place in a cache
     return part
-
-
-def _stacked(
-    updates: Sequence[Update], sizes: Geometry, *, like: torch.Tensor
-) -> Update:
-    """Stack the heads' updates as down (H, size in, r) and up (H, r, size out), by layer and projection.
-
-    Updates of lower ranks end in zeros.
-    """
-    stacked = {}
-    for place in sorted({place for update in updates for place in update}):
-        absent = [torch.zeros(0, size) for size in sizes.sizes[place[1]]]
-        pairs = [update.get(place, absent) for update in updates]
-        down, up = (
-            pad_sequence(list(each), batch_first=True).to(like)
-            for each in zip(*pairs, strict=True)
-        )
-        stacked[place] = (down.transpose(1, 2), up)
-    return stacked

@@ -64,7 +64,7 @@ def build() -> MultiHead:
         {place: tuple(torch.randn(RANK, n) * SPREAD for n in s) for place, s in places}
         for _ in range(HEADS)
     ]
-    return MultiHead(whole, depth=DEPTH, updates=updates)
+    return MultiHead(whole, geometry(whole, DEPTH), updates)
 
 
 def answers(heads: MultiHead, how: Any, n_prompts: int, n_tokens: int) -> list[Decoded]:
