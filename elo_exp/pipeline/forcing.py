@@ -90,13 +90,26 @@ def teacher_force(
     usage.logprobs_wanted += len(policies) * len(by_id)
 
     def force(name: str) -> Totals:
-        totals: dict[str, float | None] = {}
+        policy = policies[name]
+        keys = _keys(policy, by_id.values(), responses)
+        stored = store.get(ForcedLogprob, list(keys.values()))
+        totals = {one.prompt_id: one.total_logprob for one in stored.values()}
         for some in (ids[:check_answers], ids[check_answers:]):
-            part = {i: by_id[i] for i in some}
-            totals |= _totals(name, policies[name], part, responses, store)
-            if policies[name].entrant_id in drawn_by:
+            wanted = {keys[i]: responses[i] for i in some if keys[i] not in stored}
+            made = get_or_create(
+                wanted,
+                store,
+                record=ForcedLogprob,
+                key=lambda forced: keys[forced.prompt_id],
+                make=lambda mine: policy.teacher_force(by_id, mine),
+                what="log-probabilities",
+            )
+            label = f"teacher forcing: {name}"
+            for one in track(made, label=label, total=len(wanted)):
+                totals[one.prompt_id] = one.total_logprob
+            if policy.entrant_id in drawn_by:
                 generation_check(responses, totals, allowed=check_nats)
-        return totals
+        return {i: totals[i] for i in ids}
 
     totals = by_load(policies, force)
     usage.logprobs_stored = usage.logprobs_wanted - usage.logprobs_forced
@@ -105,38 +118,13 @@ def teacher_force(
         usage.logprobs_forced,
         usage.logprobs_stored,
     )
-    for name, some in totals.items():
-        if n_absent := sum(total is None for total in some.values()):
+    for name, found in totals.items():
+        if n_absent := list(found.values()).count(None):
             logger.warning(
                 "warning: %s: %d of %d prompts with their answers exceed its context, and have no "
-                "log-probability", name, n_absent, len(some),
+                "log-probability", name, n_absent, len(found),
             )  # fmt: skip
     return totals
-
-
-def _totals(
-    name: str,
-    policy: Policy,
-    prompts: Mapping[str, Prompt],
-    responses: Mapping[str, Response],
-    store: Store,
-) -> Totals:
-    """Stored and new log-probabilities; new ones are stored before they are returned."""
-    keys = _keys(policy, prompts.values(), responses)
-    stored = store.get(ForcedLogprob, list(keys.values()))
-    wanted = {key: responses[i] for i, key in keys.items() if key not in stored}
-    made = get_or_create(
-        wanted,
-        store,
-        record=ForcedLogprob,
-        key=lambda forced: keys[forced.prompt_id],
-        make=lambda mine: policy.teacher_force(prompts, mine),
-        what="log-probabilities",
-    )
-    label = f"teacher forcing: {name}"
-    forced = [*stored.values(), *track(made, label=label, total=len(wanted))]
-    totals = {one.prompt_id: one.total_logprob for one in forced}
-    return {i: totals[i] for i in prompts}
 
 
 def n_forced(
@@ -146,11 +134,11 @@ def n_forced(
     store: Store,
 ) -> dict[str, int]:
     """Count the responses with a stored log-probability, by policy."""
-    n_forced = {}
-    for name, policy in policies.items():
-        keys = _keys(policy, prompts, responses).values()
-        n_forced[name] = len(store.get(ForcedLogprob, list(keys)))
-    return n_forced
+    keys = {name: _keys(of, prompts, responses) for name, of in policies.items()}
+    return {
+        name: len(store.get(ForcedLogprob, list(some.values())))
+        for name, some in keys.items()
+    }
 
 
 def _keys(

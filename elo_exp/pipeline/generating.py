@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from elo_exp import models
@@ -34,9 +34,12 @@ R = TypeVar("R")
 
 _CHUNK = 64  # free answers in one transaction
 _NAMED = 3  # missing answers that an error names
-_MANY_UNCLOSED = (
-    0.05  # of the answers without an end of their thought: the user can help
-)
+_ODD = {  # by finish_reason, empty text or thought
+    "length": "cut off at their limit",
+    "refusal": "refused",
+    "empty": "empty",
+    "unclosed": "in thought to the end (allow more tokens, or set chat_template_kwargs)",
+}
 _CHARS_PER_TOKEN = 4  # of English, in an answer that is assumed
 _FINISH_REASONS = {
     "end_turn": "stop",
@@ -97,13 +100,9 @@ def _complete(
 ) -> Responses:
     """The responses in the order of the prompts. Raises UserError where some are missing."""
     ids = [prompt.prompt_id for prompt in prompts]
-    missing = [
-        f"{name} on {i}"
-        for name, some in responses.items()
-        for i in ids
-        if i not in some
-    ]
-    report_missing("responses", missing, len(responses) * len(ids), allow_missing)
+    pairs = [(name, i) for name in responses for i in ids]
+    missing = [f"{name} on {i}" for name, i in pairs if i not in responses[name]]
+    report_missing("responses", missing, len(pairs), allow_missing)
     return {
         name: {i: some[i] for i in ids if i in some} for name, some in responses.items()
     }
@@ -152,24 +151,18 @@ def _answers(
     usage.responses_wanted += len(prompts)
     usage.responses_stored += len(responses) - (usage.responses_generated - n_before)
     if isinstance(entrant, HostedEntrant):
-        usage.responses_unpriced += sum(
-            p.prompt_id in responses
-            and "dollars" not in responses[p.prompt_id].diagnostics
-            for p in wanted.values()
-        )
+        made = [
+            responses[p.prompt_id] for p in wanted.values() if p.prompt_id in responses
+        ]
+        usage.responses_unpriced += sum("dollars" not in r.diagnostics for r in made)
         if entrant.budget.spent:
             logger.info("entrant %s: spent $%.4f", name, entrant.budget.spent)
-    counts = Counter(r.finish_reason for r in responses.values())
-    counts["empty"] = sum(not r.response_text.strip() for r in responses.values())
-    counts.update(str(r.diagnostics.get("thought")) for r in responses.values())
-    kinds = {
-        "length": "cut off at their limit",
-        "refusal": "refused",
-        "empty": "empty",
-        "unclosed": "in thought to the end (allow more tokens, or set chat_template_kwargs)",
-    }
+    counts = Counter[str | None]()
+    for r in responses.values():
+        counts.update((r.finish_reason, r.diagnostics.get("thought")))
+        counts["empty"] += not r.response_text.strip()
     if odd := [
-        f"{counts[kind]} {words}" for kind, words in kinds.items() if counts[kind]
+        f"{counts[kind]} {words}" for kind, words in _ODD.items() if counts[kind]
     ]:
         text = "warning: %s: of %d answers %s; they are judged as they are"
         logger.warning(text, name, len(responses), ", ".join(odd))
@@ -185,13 +178,15 @@ def _new(
 ) -> Iterator[Response]:
     """New responses to prompts by key.
 
-    Answers that take hours or money are made by one process, and the others wait for it.
+    Answers that take hours or money are made by one process, and the others wait for it. A recorded
+    answer is kept without its dollars, which another run has paid.
     """
     keys = {prompt.prompt_id: key for key, prompt in wanted.items()}
-
-    def key(response: Response) -> str:
-        return keys[response.prompt_id]
-
+    how: dict[str, Any] = {
+        "record": Response,
+        "key": lambda r: keys[r.prompt_id],
+        "what": "responses",
+    }
     if isinstance(entrant, HostedEntrant):
         if wanted:
             entrant.preflight()
@@ -200,34 +195,17 @@ def _new(
             key: Job(key=key, names={**about, "prompt_id": p.prompt_id}, request=p)
             for key, p in wanted.items()
         }
-        return pay(
-            jobs,
-            entrant,
-            store,
-            record=Response,
-            key=key,
-            make=_response,
-            what="responses",
-        )
+        return pay(jobs, entrant, store, make=_response, **how)
     assert isinstance(entrant, OfflineEntrant)
     if isinstance(entrant, ModelEntrant):
-        return get_or_create(
-            wanted,
-            store,
-            record=Response,
-            key=key,
-            make=entrant.generate,
-            what="responses",
+        return get_or_create(wanted, store, make=entrant.generate, **how)
+    answers = (
+        replace(
+            r, diagnostics={k: x for k, x in r.diagnostics.items() if k != "dollars"}
         )
-    answers = map(_unpaid, entrant.generate(list(wanted.values())))
-    return store.keep(answers, key=key, chunk=_CHUNK)
-
-
-def _unpaid(response: Response) -> Response:
-    """A recorded answer without its dollars, which another run has paid."""
-    diagnostics = {**response.diagnostics}
-    diagnostics.pop("dollars", None)
-    return dataclasses.replace(response, diagnostics=diagnostics)
+        for r in entrant.generate(list(wanted.values()))
+    )
+    return store.keep(answers, key=how["key"], chunk=_CHUNK)
 
 
 def _response(
@@ -237,8 +215,6 @@ def _response(
     dollars: float | None,
     message: Message,
 ) -> Response:
-    tokens = {name: n for name, n in completion.usage.items() if n}
-    cost = {} if dollars is None else {"dollars": dollars}
     reason = _FINISH_REASONS.get(completion.stop_reason, completion.stop_reason)
     text, thought = split_thought(completion.text)
     if reason == "stop" and thought["thought"] == "unclosed":
@@ -250,8 +226,8 @@ def _response(
         diagnostics={
             "model": completion.model,
             **thought,
-            **tokens,
-            **cost,
+            **{name: n for name, n in completion.usage.items() if n},
+            **({} if dollars is None else {"dollars": dollars}),
             **completion.diagnostics,
         },
         timestamp=utc_now(),
@@ -276,7 +252,6 @@ def assume_responses(
     neither stored nor counted. Raises UserError where some are missing, unless `allow_missing`.
     """
     assumed: dict[str, dict[str, Response]] = {}
-    notes: dict[str, list[str]] = {}  # the names of the entrants that each is about
     for name, entrant in entrants.items():
         responses = assumed[name] = {}
         try:
@@ -284,18 +259,17 @@ def assume_responses(
         except UserError as error:  # a plan needs no model
             if not isinstance(entrant, ModelEntrant):
                 raise
-            reason = str(error).partition(". ")[0]
-            note = f"no answer counts as stored, as its model is not here ({reason})"
-            notes.setdefault(note, []).append(name)
+            text = "%s: no answer counts as stored, as its model is not here (%s)"
+            logger.info(text, name, str(error).partition(". ")[0])
         missing = [prompt for prompt in prompts if prompt.prompt_id not in responses]
-        if missing and isinstance(entrant, ModelEntrant):
+        if isinstance(entrant, ModelEntrant):
             lengths = [len(response.response_text) for response in responses.values()]
             n_chars = 1 if at_least else _CHARS_PER_TOKEN * entrant.max_answer_tokens
             if lengths:
                 n_chars = sum(lengths) // len(lengths)
-            if not at_least:
-                note = f"{len(missing)} missing answers are assumed to have {n_chars} characters"
-                notes.setdefault(note, []).append(name)
+            if missing and not at_least:
+                text = "%s: %d missing answers are assumed to have %d characters"
+                logger.info(text, name, len(missing), n_chars)
             for prompt in missing:  # each unlike any other
                 text = f"{name} on {prompt.prompt_id}: " + "as it may say " * n_chars
                 responses[prompt.prompt_id] = Response(
@@ -307,8 +281,6 @@ def assume_responses(
             assert isinstance(entrant, OfflineEntrant)
             for response in entrant.generate(missing):
                 responses[response.prompt_id] = _as_stored(response)
-    for note, names in notes.items():
-        logger.info("%s: %s", ", ".join(names), note)
     return _complete(assumed, prompts, allow_missing)
 
 
