@@ -184,7 +184,7 @@ def test_a_run_that_exceeds_its_cap_is_refused_before_it_begins(
     ids=["last cent", "some spent", "free judge", "nothing new", "no query"],
 )
 def test_a_run_within_its_cap_is_not_refused(fits: Plan) -> None:
-    fits.check()
+    fits.check(Usage())
     assert "too low" not in plan_table(fits)
 
 

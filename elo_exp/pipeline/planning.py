@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from elo_exp.analysis.looks import (
@@ -51,11 +51,23 @@ def estimate(requests: Sequence[JudgeRequest], judge: PaidJudge) -> Estimate:
 
     Where the API counts tokens free of charge, it counts a sample, and the others are scaled.
     """
-    _count_tokens(requests, judge)
-    predict, prices = judge.estimator.predict, judge.prices_of(judge.model)
+    prices, estimator = judge.prices_of(judge.model), judge.estimator
     assert prices is not None
-    n_prefix = sum(predict(len(request.system)) for request in requests)
-    n_user = sum(predict(request.n_chars) for request in requests) - n_prefix
+    if requests and (count := judge.token_counter()):
+        by_prefix = defaultdict(list)
+        for request in requests:
+            by_prefix[request.system].append(request)
+        sample: list[JudgeRequest] = []
+        for some in by_prefix.values():
+            sample += some[:: max(1, len(some) // _COUNTED)][:_COUNTED]
+        try:
+            n_tokens = sum(count(judge.params(request, None)) for request in sample)
+            estimator.fit(sample, n_tokens)
+        except (UnreachableError, UserError) as error:
+            text = "warning: the API does not count tokens now (%s); they are estimated"
+            logger.warning(text, error)
+    n_prefix = sum(estimator.predict(len(request.system)) for request in requests)
+    n_user = sum(estimator.predict(request.n_chars) for request in requests) - n_prefix
     n_output = len(requests) * judge.expected_output_tokens
     ttl, _ = first_ttl(requests, judge)
     hit_rate = judge.expected_hit_rate if ttl else 0.0
@@ -67,29 +79,8 @@ def estimate(requests: Sequence[JudgeRequest], judge: PaidJudge) -> Estimate:
         output_tokens=n_output,
         dollars=(n_prefix * prefix + rest) * PER_MILLION * factor,
         dollars_plain=(n_prefix * prices.input + rest) * PER_MILLION,
-        counted=judge.estimator.n_counted,
+        counted=estimator.n_counted,
     )
-
-
-def _count_tokens(requests: Sequence[JudgeRequest], judge: PaidJudge) -> None:
-    """Fit the estimator to some requests of each prefix, spread evenly."""
-    count = judge.token_counter()
-    if not requests or count is None:
-        return
-    by_prefix = defaultdict(list)
-    for request in requests:
-        by_prefix[request.system].append(request)
-    sample: list[JudgeRequest] = []
-    for some in by_prefix.values():
-        sample += some[:: max(1, len(some) // _COUNTED)][:_COUNTED]
-    try:
-        n_tokens = sum(count(judge.params(request, None)) for request in sample)
-    except (UnreachableError, UserError) as error:
-        logger.warning(
-            "warning: the API does not count tokens now (%s); they are estimated", error
-        )
-    else:
-        judge.estimator.fit(sample, n_tokens)
 
 
 def first_ttl(
@@ -109,10 +100,8 @@ def first_ttl(
     n_chars = max((len(request.system) for request in requests), default=0)
     least = prices.min_cacheable_tokens
     if judge.estimator.predict(n_chars) < least:
-        return (
-            None,
-            f"none: {judge.model} caches no prefix of fewer than {least} tokens",
-        )
+        why = f"none: {judge.model} caches no prefix of fewer than {least} tokens"
+        return None, why
     ttl = judge.cache
     if ttl == "measured":
         ttl = "1h" if judge.transport == "batches" else "5m"
@@ -124,19 +113,15 @@ def measured_ttl(
 ) -> tuple[str | None, str]:
     """Return the time to live that a measured share of cache hits pays for, and the reason; warn
     where it is less than `ttl`."""
-    hit_rate = sum(hits) / len(hits)
-    prices = judge.prices_of(judge.model)
-    decided = prices.best_ttl(hit_rate) if prices else None
+    share, prices = sum(hits) / len(hits), judge.prices_of(judge.model)
+    decided = prices.best_ttl(share) if prices else None
     cache = _CACHES[decided] if decided else "no cache from here on"
-    why = (
-        f"{cache}: {hit_rate:.0%} of {len(hits)} requests found the prefix in the cache"
-    )
+    why = f"{cache}: {share:.0%} of {len(hits)} requests found the prefix in the cache"
     if decided == ttl:
         logger.info("prompt cache: %s", why)
     else:
-        logger.warning(
-            "warning: prompt cache: %s. Fewer than the %s cache pays for.", why, ttl
-        )
+        text = "warning: prompt cache: %s. Fewer than the %s cache pays for."
+        logger.warning(text, why, ttl)
     return decided, why
 
 
@@ -194,19 +179,17 @@ class Plan:
             return True
         return self.dollars <= self.budget_usd - self.spent_usd
 
-    def check(self, usage: Usage | None = None, *, hint: str = "") -> None:
+    def check(self, usage: Usage, *, hint: str = "") -> None:
         """Raise UserError where the cap would stop the run before its end.
 
-        usage  of the run so far; None: it has not begun
+        usage  of the run so far
         hint   what else the user can do
         """
         if self.fits:
             return
         spent = f", of which ${self.spent_usd:.4f} are spent" if self.spent_usd else ""
-        before = ""
-        if usage is None or not usage.responses_unpriced:
-            before = "Nothing was spent."
-        if usage is not None and (dollars := paid(dataclasses.asdict(usage))):
+        before = "" if usage.responses_unpriced else "Nothing was spent."
+        if dollars := paid(dataclasses.asdict(usage)):
             before = f"${dollars:.4f} was spent before."
         raise UserError(
             f"{self.budget_setting}: {self.new} {self.what} by {self.judge_model} are expected to cost "
@@ -230,55 +213,46 @@ def plan(
     stored, under_way  keys of replies that need no paying
     stored_only        whether the judge is asked nothing
     """
-    by_dimension: dict[str, list[JudgeRequest]] = {}
+    by_dimension = defaultdict(list)
     for request in requests:
-        by_dimension.setdefault(request.subject.dimension, []).append(request)
+        by_dimension[request.subject.dimension].append(request)
     paid = judge if isinstance(judge, PaidJudge) else None
+    rows = []
+    for dimension, some in by_dimension.items():
+        unique = {request.key: request for request in some}
+        missing = [request for key, request in unique.items() if key not in stored]
+        asked = [] if stored_only else missing
+        new = [request for request in asked if request.key not in under_way]
+        subjects = [request.subject for request in some]
+        units = {
+            (s.prompt_id, *sorted(s.entrants), s.draw_idx if isinstance(s, Item) else 0)
+            for s in subjects
+        }
+        n_prompts = len({subject.prompt_id for subject in subjects})
+        n_entrants = len({name for subject in subjects for name in subject.entrants})
+        row = PlanRow(
+            dimension=dimension,
+            n_prompts=n_prompts,
+            n_entrants=n_entrants,
+            pairs=len(units),
+            queries=len(some),
+            both_orders=sum(not r.repeat for r in some) / len(units) - 1.0,
+            opponents=max(1.0, 2 * len(units) / (n_prompts * n_entrants)),
+            stored=len(unique) - len(missing),
+            under_way=len(asked) - len(new),
+            new=len(new),
+            left_out=len(missing) - len(asked),
+            estimate=estimate(new, paid) if paid else Estimate(),
+        )
+        rows.append(row)
     return Plan(
         judge_model=judge.model,
-        rows=tuple(
-            _row(some, paid, stored, under_way, stored_only)
-            for some in by_dimension.values()
-        ),
+        rows=tuple(rows),
         budget_usd=paid.budget.cap if paid else None,
         budget_setting=paid.budget_setting if paid else "",
         spent_usd=paid.budget.spent if paid else 0.0,
         what=what,
         keys=[request.key for request in requests],
-    )
-
-
-def _row(
-    requests: Sequence[JudgeRequest],
-    judge: PaidJudge | None,
-    stored: Collection[str],
-    under_way: Collection[str],
-    stored_only: bool,
-) -> PlanRow:
-    unique = {request.key: request for request in requests}
-    missing = [request for key, request in unique.items() if key not in stored]
-    asked = [] if stored_only else missing
-    new = [request for request in asked if request.key not in under_way]
-    subjects = [request.subject for request in requests]
-    units = {
-        (s.prompt_id, frozenset(s.entrants), s.draw_idx if isinstance(s, Item) else 0)
-        for s in subjects
-    }
-    n_prompts = len({subject.prompt_id for subject in subjects})
-    n_entrants = len({name for subject in subjects for name in subject.entrants})
-    return PlanRow(
-        dimension=subjects[0].dimension,
-        n_prompts=n_prompts,
-        n_entrants=n_entrants,
-        pairs=len(units),
-        queries=len(requests),
-        both_orders=sum(not r.repeat for r in requests) / len(units) - 1.0,
-        opponents=max(1.0, 2 * len(units) / (n_prompts * n_entrants)),
-        stored=len(unique) - len(missing),
-        under_way=len(asked) - len(new),
-        new=len(new),
-        left_out=len(missing) - len(asked),
-        estimate=estimate(new, judge) if judge else Estimate(),
     )
 
 
@@ -290,8 +264,23 @@ def plan_table(plan: Plan) -> str:
     head = ["dimension", "responses" if plan.what == "scores" else "pairs", "queries"]
     head += ["stored", "new", "tokens in", "out", "$ expected", "$ plain"]
     rows = [[row.dimension, *_cells([row])] for row in plan.rows]
+    notes = []
+    if n := sum(row.shared for row in plan.rows):
+        notes.append(f"{n:,} queries equal another, and share its reply.")
+    if n := sum(row.under_way for row in plan.rows):
+        notes.append(
+            f"{n:,} queries are in submitted batches: their replies are collected, not paid again."
+        )
+    if n := sum(row.left_out for row in plan.rows):
+        notes.append(
+            f"{n:,} queries have no stored reply and are left out: judging.stored_only=true."
+        )
     if plan.what == "verdicts":
         head.append("detects")
+        notes.append(
+            "detects: 80 % power to detect a gap of so many points, if verdicts vary as in "
+            "simulations."
+        )
         for cells, row in zip(rows, plan.rows, strict=True):
             sigma = assumed_sigma(
                 row.n_entrants, both_orders=row.both_orders, opponents=row.opponents
@@ -306,19 +295,32 @@ def plan_table(plan: Plan) -> str:
         by = f"scaled from {counted} that the API counted"
         tokens = by if counted else "estimated from the length"
         cost = f"cap {money(plan.budget_usd)} ({plan.budget_setting}), tokens {tokens}"
+        if plan.new:
+            notes.append(
+                "$ expected: by the chosen transport and prompt cache; $ plain: single messages, "
+                "no cache."
+            )
+        if not plan.fits:
+            notes.append(
+                f"The cap is too low: ${plan.dollars:.4f} of "
+                f"${plan.budget_usd - plan.spent_usd:.4f}. Such a run stops before its judge is "
+                "paid."
+            )
     lines = [f"plan: judge {plan.judge_model}, {cost}", text_table(head, rows)]
-    return "\n".join([*lines, *(f"  {note}" for note in _notes(plan))])
+    return "\n".join([*lines, *(f"  {note}" for note in notes)])
 
 
 def _cells(rows: Sequence[PlanRow]) -> list[str]:
-    """The sums of some rows."""
-    counts = [
-        (row.pairs, row.queries, row.stored, row.new, row.estimate.input_tokens,
-         row.estimate.output_tokens) for row in rows
-    ]  # fmt: skip
-    dollars = [(row.estimate.dollars, row.estimate.dollars_plain) for row in rows]
-    sums = [f"{sum(column):,}" for column in zip(*counts, strict=True)]
-    return sums + [f"{sum(column):,.2f}" for column in zip(*dollars, strict=True)]
+    """The sums of some rows: counts, and dollars."""
+    columns = zip(
+        *(
+            (row.pairs, row.queries, row.stored, row.new, row.estimate.input_tokens,
+             row.estimate.output_tokens, row.estimate.dollars, row.estimate.dollars_plain)
+            for row in rows
+        ), strict=True,
+    )  # fmt: skip
+    sums = [sum(column) for column in columns]
+    return [f"{n:,}" if isinstance(n, int) else f"{n:,.2f}" for n in sums]
 
 
 def looks_table(plan: Plan, n_looks: int, *, drop: bool) -> str:
@@ -342,25 +344,6 @@ def looks_table(plan: Plan, n_looks: int, *, drop: bool) -> str:
         f"{text_table(head, rows)}\n"
         "  gap: if all differ by so many points, the share of the bill, and the power."
     )
-
-
-def _notes(plan: Plan) -> Iterator[str]:
-    if n := sum(row.shared for row in plan.rows):
-        yield f"{n:,} queries equal another, and share its reply."
-    if n := sum(row.under_way for row in plan.rows):
-        yield f"{n:,} queries are in submitted batches: their replies are collected, not paid again."
-    if n := sum(row.left_out for row in plan.rows):
-        yield f"{n:,} queries have no stored reply and are left out: judging.stored_only=true."
-    if plan.what == "verdicts":
-        yield "detects: 80 % power to detect a gap of so many points, if verdicts vary as in simulations."
-    if plan.budget_usd is not None and plan.new:
-        yield "$ expected: by the chosen transport and prompt cache; $ plain: single messages, no cache."
-    if not plan.fits:
-        left = (plan.budget_usd or 0.0) - plan.spent_usd
-        yield (
-            f"The cap is too low: ${plan.dollars:.4f} of ${left:.4f}. Such a run stops before its "
-            "judge is paid."
-        )
 
 
 def spend(usage: Usage) -> str:
