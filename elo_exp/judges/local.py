@@ -12,8 +12,10 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from elo_exp import models
 from elo_exp.files import utc_now
@@ -65,46 +67,41 @@ class LocalJudge(ModelSettings):
         )
 
     def _replies(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
+        """Reply to the requests on each scale, the longest first."""
         if not requests:
             return
+        by_key = {request.key: request for request in requests}
         try:
             lm: CausalLM = models.load(self.weights)
             for scale in dict.fromkeys(request.scale for request in requests):
-                names = _numbers(scale) if scale else LABELS
                 lead = SCORE_LEAD if scale else self.lead
-                some = [request for request in requests if request.scale == scale]
-                yield from self._label(lm, some, Labels(lm, lead, names))
+                labels = Labels(lm, lead, _numbers(scale) if scale else LABELS)
+                rows = {
+                    r.key: [*self.chat_ids(lm, r.user, r.system), *labels.lead]
+                    for r in requests
+                    if r.scale == scale
+                }
+                longest = (lm.context_length or math.inf) - labels.width
+                for key in [key for key, row in rows.items() if len(row) > longest]:
+                    text = f"{len(rows.pop(key))} tokens exceed the judge's context"
+                    reason = "model_context_window_exceeded"
+                    yield self._reply(by_key[key], text=text, stop_reason=reason)
+                for key, logprobs in in_batches(
+                    rows,
+                    partial(labels.log_probabilities, lm, rows),
+                    batch_size=self.batch_size,
+                    label=f"judging: {self.model}",
+                ):
+                    chances = labels.probabilities(logprobs)
+                    answer = _score(chances) if scale else _verdict(chances)
+                    message = {"log_probabilities": logprobs, "probabilities": chances}
+                    yield self._reply(
+                        by_key[key],
+                        text=json.dumps(answer),
+                        message=canonical_json(message),
+                    )
         finally:
             models.release()
-
-    def _label(
-        self, lm: CausalLM, requests: Sequence[JudgeRequest], labels: Labels
-    ) -> Iterator[JudgeReply]:
-        """Reply to requests with one set of labels, the longest first."""
-        rows, longest = {}, (lm.context_length or math.inf) - labels.width
-        for r in requests:
-            row = [*self.chat_ids(lm, r.user, r.system), *labels.lead]
-            if len(row) <= longest:
-                rows[r.key] = row
-                continue
-            yield self._reply(
-                r,
-                text=f"{len(row)} tokens exceed the judge's context",
-                stop_reason="model_context_window_exceeded",
-            )
-        by_key = {request.key: request for request in requests}
-        for key, logprobs in in_batches(
-            rows,
-            lambda keys: labels.log_probabilities(lm, [rows[key] for key in keys]),
-            batch_size=self.batch_size,
-            label=f"judging: {self.model}",
-        ):
-            chances = labels.probabilities(logprobs)
-            answer = _score(chances) if by_key[key].scale else _verdict(chances)
-            message = {"log_probabilities": logprobs, "probabilities": chances}
-            yield self._reply(
-                by_key[key], text=json.dumps(answer), message=canonical_json(message)
-            )
 
     def _reply(self, request: JudgeRequest, **reply: Any) -> JudgeReply:
         return JudgeReply(
@@ -138,19 +135,16 @@ def _verdict(chances: Mapping[str, float]) -> dict[str, str]:
 
 def _score(chances: Mapping[str, float]) -> dict[str, str | float]:
     """Mean, and the interval with the middle 95 % of the probability."""
-    numbers = [float(label) for label in chances]
-    below = list(accumulate(chances.values()))
-    low, high = (
-        next(n for n, p in zip(numbers, below, strict=True) if p >= share)
-        for share in (0.025, 0.975)
-    )
-    mean = sum(n * p for n, p in zip(numbers, chances.values(), strict=True))
+    numbers = np.array([float(label) for label in chances])
+    p = np.array([*chances.values()])
+    low, high = numbers[np.searchsorted(p.cumsum(), [0.025, 0.975])]
     likeliest = max(chances, key=chances.__getitem__)
     return {
         "evidence": f"{likeliest} has probability {chances[likeliest]:.3f}",
-        "score": min(max(mean, numbers[0]), numbers[-1]),  # rounding may pass the ends
-        "low": low,
-        "high": high,
+        # rounding may pass the ends
+        "score": float(np.clip(numbers @ p, numbers[0], numbers[-1])),
+        "low": float(low),
+        "high": float(high),
     }
 
 
@@ -160,6 +154,7 @@ class Labels:
     lead   tokens shared by all labels, the lead's among them
     rest   each label's other tokens, one or more
     stems  fewest sequences such that each label's tokens but the last are a prefix of one
+    width  tokens of the longest stem
     """
 
     def __init__(self, lm: CausalLM, lead: str, names: Sequence[str]) -> None:
@@ -170,52 +165,40 @@ class Labels:
         self.lead: list[int] = whole[0][:n]
         self.rest = {name: ids[n:] for name, ids in zip(names, whole, strict=True)}
         self.stems: list[list[int]] = []
-        prefixes = (ids[:-1] for ids in self.rest.values())
-        for stem in sorted(prefixes, key=len, reverse=True):
-            if not any(other[: len(stem)] == stem for other in self.stems):
-                self.stems.append(stem)
-
-    @property
-    def width(self) -> int:
-        """Tokens of the longest stem."""
-        return len(self.stems[0])
+        self._stem_of: dict[str, int] = {}
+        for name, ids in sorted(self.rest.items(), key=lambda each: -len(each[1])):
+            n = len(ids) - 1
+            known = (i for i, stem in enumerate(self.stems) if stem[:n] == ids[:n])
+            self._stem_of[name] = next(known, len(self.stems))
+            if self._stem_of[name] == len(self.stems):
+                self.stems.append(ids[:-1])
+        self.width = len(self.stems[0])
 
     def log_probabilities(
-        self, lm: CausalLM, rows: Sequence[Sequence[int]]
+        self, lm: CausalLM, rows: Mapping[str, Sequence[int]], keys: Sequence[str]
     ) -> list[dict[str, float]]:
         """Return each label's log-probability after each row, in nats."""
         import torch
 
         n = self.width + 1
         with torch.inference_mode():
-            read = [[*row, *stem] for row in rows for stem in self.stems]
+            read = [[*rows[key], *stem] for key in keys for stem in self.stems]
             logprobs = lm.last_logits(read, n).float().log_softmax(dim=-1)
-        by_row = logprobs.view(len(rows), len(self.stems), n, -1)
-        return [
-            {label: self._sum(of_row, tokens) for label, tokens in self.rest.items()}
-            for of_row in by_row
-        ]
-
-    def _sum(self, logprobs: Any, tokens: Sequence[int]) -> float:
-        """A label's log-probability, from those (stem, position, token) after one row."""
-        prefix = tokens[:-1]
-        i, stem = next(
-            (i, stem)
-            for i, stem in enumerate(self.stems)
-            if stem[: len(prefix)] == prefix
-        )
-        first = self.width - len(stem)  # the position that predicts the first token
-        return sum(
-            float(logprobs[i, first + place, token])
-            for place, token in enumerate(tokens)
-        )
+        found: list[dict[str, float]] = [{} for _ in keys]
+        for label, tokens in self.rest.items():
+            i = self._stem_of[label]
+            first = self.width - len(self.stems[i])  # predicts the first token
+            places = list(range(first, first + len(tokens)))
+            of_label = logprobs[i :: len(self.stems), places, tokens].double().sum(-1)
+            for of_row, total in zip(found, of_label.tolist(), strict=True):
+                of_row[label] = total
+        return found
 
     def probabilities(self, log_probabilities: Mapping[str, float]) -> dict[str, float]:
         """Normalise among the labels; the probability of 1 excludes that of 10, which starts so."""
         highest = max(log_probabilities.values())  # subtracted: not all underflow
         weights: dict[str, float] = {}
-        for label in sorted(self.rest, key=lambda label: -len(self.rest[label])):
-            tokens = self.rest[label]
+        for label, tokens in sorted(self.rest.items(), key=lambda each: -len(each[1])):
             longer = sum(
                 weight
                 for other, weight in weights.items()
