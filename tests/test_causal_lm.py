@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from elo_exp import models
-from elo_exp.models.causal_lm import CausalLM, Checkpoint
+from elo_exp.models.checkpoints import CausalLM, Checkpoint
 from elo_exp.models.tiny import TEMPLATE, tokenizer
 from elo_exp.records import UserError
 from tests.data import shipped

@@ -16,7 +16,7 @@ from scipy import stats
 from transformers import LlamaForCausalLM
 
 from elo_exp import models
-from elo_exp.models.causal_lm import CausalLM, Checkpoint
+from elo_exp.models.checkpoints import CausalLM, Checkpoint
 from elo_exp.models.generation import (
     Answer,
     answer,

@@ -22,8 +22,15 @@ from elo_exp.data import bank
 from elo_exp.files import write_jsonl
 from elo_exp.models import adapters
 from elo_exp.models.adapters import AdapterFile, Manifest
-from elo_exp.models.multihead import MultiHead, geometry
-from elo_exp.models.speculative import Decoded, Sampling, decode, p_correct, step
+from elo_exp.models.multihead import (
+    Decoded,
+    MultiHead,
+    Sampling,
+    decode,
+    geometry,
+    p_correct,
+    step,
+)
 from elo_exp.records import Response, UserError, canonical_json, fingerprint
 from tests.commands import run
 from tests.data import BANK, shipped

@@ -12,7 +12,7 @@ import pytest
 import torch
 from scipy import stats
 
-from elo_exp.models.speculative import (
+from elo_exp.models.multihead import (
     Decoded,
     Sampling,
     Step,

@@ -18,7 +18,7 @@ from elo_exp import models, pipeline
 from elo_exp.data import bank
 from elo_exp.entrants import Policy
 from elo_exp.entrants.huggingface import HuggingFaceEntrant
-from elo_exp.models import causal_lm
+from elo_exp.models import checkpoints
 from elo_exp.records import Prompt, Response, UserError
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
@@ -103,7 +103,7 @@ def test_an_answer_longer_than_a_block_is_the_same_sum(
     policies, responses, monkeypatch
 ):
     whole = forced(policies["base"], responses)
-    monkeypatch.setattr(causal_lm, "_ROWS", 5)
+    monkeypatch.setattr(checkpoints, "_ROWS", 5)
     assert forced(policies["base"], responses) == pytest.approx(whole, abs=1e-9)
 
 

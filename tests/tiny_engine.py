@@ -17,7 +17,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from elo_exp.models.causal_lm import PEFT_DEPRECATION
+from elo_exp.models.checkpoints import PEFT_DEPRECATION
 
 CONTEXT = 512
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.models import tiny
-from elo_exp.models.causal_lm import PEFT_DEPRECATION
+from elo_exp.models.checkpoints import PEFT_DEPRECATION
 from elo_exp.models.tiny import TEMPLATE
 
 VOCABULARY = 512

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from elo_exp.entrants import CheckpointEntrant
-from elo_exp.models.causal_lm import CausalLM
+from elo_exp.models.checkpoints import CausalLM
 from elo_exp.models.generation import Answer, answer, in_batches
 from elo_exp.records import Prompt, UserError
 from elo_exp.types import Count

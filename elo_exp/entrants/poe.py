@@ -14,15 +14,13 @@ import numpy as np
 from elo_exp.data.thoughts import split_thought
 from elo_exp.entrants import WeightsEntrant
 from elo_exp.models import adapters
-from elo_exp.models.causal_lm import CausalLM
-from elo_exp.models.checkpoints import ModelSettings
+from elo_exp.models.checkpoints import CausalLM, ModelSettings
 from elo_exp.models.generation import Answer, in_batches, prompt_seed
 from elo_exp.records import Prompt, UserError
 from elo_exp.types import Count, Integer, Positive
 
 if TYPE_CHECKING:
-    from elo_exp.models.multihead import MultiHead
-    from elo_exp.models.speculative import Decoded
+    from elo_exp.models.multihead import Decoded, MultiHead
 
 # What the uncertainty head was trained on, word for word, with nothing before "Answer".
 _IS_IT_CORRECT = "{prompt}Answer: {answer}\nTask: Reply A (correct) or B (wrong): "
@@ -128,7 +126,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
     ) -> list[Answer]:
         import torch
 
-        from elo_exp.models.speculative import Sampling, decode
+        from elo_exp.models.multihead import Sampling, decode
 
         names = [prompt.prompt_id for prompt in prompts]
         sources = [np.random.default_rng(prompt_seed(name)) for name in names]
@@ -177,7 +175,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
     ) -> list[float]:
         import torch
 
-        from elo_exp.models.speculative import p_correct
+        from elo_exp.models.multihead import p_correct
 
         questions = [
             _IS_IT_CORRECT.format(

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from elo_exp.entrants import CheckpointEntrant, check_scored_at_one
 from elo_exp.models import TokenRows
-from elo_exp.models.causal_lm import CausalLM, Checkpoint, library_errors
+from elo_exp.models.checkpoints import CausalLM, Checkpoint, library_errors
 from elo_exp.models.generation import Answer, prompt_seed
 from elo_exp.records import Prompt, UserError
 

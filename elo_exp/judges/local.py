@@ -19,8 +19,7 @@ import numpy as np
 
 from elo_exp import models
 from elo_exp.files import utc_now
-from elo_exp.models.causal_lm import CausalLM
-from elo_exp.models.checkpoints import ModelSettings
+from elo_exp.models.checkpoints import CausalLM, ModelSettings
 from elo_exp.models.generation import in_batches
 from elo_exp.records import JudgeReply, JudgeRequest, UserError, canonical_json
 from elo_exp.store.claims import get_or_create

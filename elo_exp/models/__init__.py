@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from elo_exp.records import UserError
 
 if TYPE_CHECKING:
-    from elo_exp.models.causal_lm import CausalLM, Checkpoint
+    from elo_exp.models.checkpoints import CausalLM, Checkpoint
     from elo_exp.models.gguf import GgufFile, GgufModel
 
 Weights: TypeAlias = "Checkpoint | GgufFile"  # equal ones share one load

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from elo_exp.models import free_memory
-from elo_exp.models.causal_lm import CausalLM, is_out_of_memory
+from elo_exp.models.checkpoints import CausalLM, is_out_of_memory
 from elo_exp.records import UserError
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, Olmo2Config
 
-from elo_exp.models.multihead import MultiHead, geometry
-from elo_exp.models.speculative import Decoded, Sampling, decode
+from elo_exp.models.multihead import Decoded, MultiHead, Sampling, decode, geometry
 
 HIDDEN, LAYERS, INNER, VOCABULARY = 512, 12, 1376, 8192
 HEADS, DEPTH, RANK = 9, 3, 8
