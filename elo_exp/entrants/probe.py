@@ -54,16 +54,13 @@ class ProbeEntrant:
         return order.index(self.style) if order else None
 
     @cached_property
-    def _golds(self) -> dict[str, str]:
-        """The gold answers of the bank, by prompt_id."""
+    def _golds(self) -> tuple[dict[str, str], dict[str, str]]:
+        """The bank's gold answers by prompt_id: each prompt's own, and in its place the next one's;
+        the last prompt has the first's."""
         prompts = bank.load(Path(self.bank_path))
-        return {p.prompt_id: p.gold_answer for p in prompts if p.gold_answer}
-
-    @cached_property
-    def _donors(self) -> dict[str, str]:
-        """The next gold answer of the bank, by prompt_id; that of the last prompt is the first."""
-        golds = list(self._golds.values())
-        return dict(zip(self._golds, golds[1:] + golds[:1], strict=True))
+        golds = {p.prompt_id: p.gold_answer for p in prompts if p.gold_answer}
+        texts = list(golds.values())
+        return golds, dict(zip(golds, texts[1:] + texts[:1], strict=True))
 
     @property
     def input_files(self) -> Mapping[str, Path]:
@@ -83,17 +80,21 @@ class ProbeEntrant:
                 timestamp=utc_now(),
             )
 
-    def _style(self, prompt: Prompt) -> Style:
-        return self._or_lapse(prompt, self.style)
+    @property
+    def _drawn_by(self) -> str:
+        return self.style
 
-    def _or_lapse(self, prompt: Prompt, drawn_by: str) -> Style:
-        draw = int(fingerprint([drawn_by, prompt.prompt_id])[:8], 16) / 2**32
-        return self.lapse_style if draw < self.lapse_rate else self.style
+    def _style(self, prompt: Prompt) -> Style:
+        key = fingerprint([self._drawn_by, prompt.prompt_id])
+        is_lapse = int(key[:8], 16) / 2**32 < self.lapse_rate
+        return self.lapse_style if is_lapse else self.style
 
     def answer(self, prompt: Prompt) -> str:
         style, gold = self._style(prompt), prompt.gold_answer
         if gold is None:
-            expected = {"hedge": 1, "abstain": 2}.get(prompt.expected_behavior or "", 0)
+            expected = _BEHAVIORS["reference"].index(
+                prompt.expected_behavior or "answer"
+            )
             return _behave(_BEHAVIORS[style][expected], prompt)
         if style == "hedged":
             return (
@@ -103,11 +104,9 @@ class ProbeEntrant:
             )
         if style == "partial":
             return _first_words(gold, (len(gold.split()) + 1) // 2)
-        return (
-            f"Certainly. {self._donors.get(prompt.prompt_id, '')}"
-            if style == "swapped"
-            else gold
-        )
+        if style == "swapped":
+            return f"Certainly. {self._golds[1].get(prompt.prompt_id, '')}"
+        return gold
 
 
 @dataclass(kw_only=True)
@@ -124,12 +123,12 @@ class GradedProbe(ProbeEntrant):
     def known_rank(self, dimension: str) -> None:
         return None
 
-    def _style(self, prompt: Prompt) -> Style:
-        return self._or_lapse(prompt, self.entrant_id)
+    @property
+    def _drawn_by(self) -> str:
+        return self.entrant_id
 
     def answer(self, prompt: Prompt) -> str:
-        is_swapped = self._style(prompt) == "swapped"
-        gold = (self._donors if is_swapped else self._golds).get(prompt.prompt_id)
+        gold = self._golds[self._style(prompt) == "swapped"].get(prompt.prompt_id)
         if gold is None:
             raise UserError(
                 f"entrant.{self.entrant_id}: found no reference for prompt {prompt.prompt_id!r} in "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,43 @@ class RecordedEntrant:
 
     @cached_property
     def _responses(self) -> dict[str, Response]:
-        return _read(self._file, self.entrant_id)
+        rows = list(read_jsonl(self._file))
+        entrants = {row.get("entrant_id") for _, row in rows}
+        responses: dict[str, Response] = {}
+        for place, row in rows:
+            if len(entrants) > 1 and row.get("entrant_id") != self.entrant_id:
+                continue
+            for name in ("prompt_id", "response_text"):
+                if not isinstance(row.get(name), str):
+                    raise UserError(
+                        f"{place}: found {row.get(name)!r} as {name!r}. Expected a text."
+                    )
+            response = Response.from_dict(
+                {
+                    **row,
+                    "entrant_id": self.entrant_id,
+                    "diagnostics": row.get("diagnostics") or {},
+                }
+            )
+            try:
+                canonical_json(response.to_dict())
+            except ValueError:
+                raise UserError(
+                    f"{place}: found NaN or Infinity, which JSON does not have. Write null or "
+                    "leave it out."
+                ) from None
+            earlier = responses.setdefault(response.prompt_id, response)
+            if earlier.response_text != response.response_text:
+                raise UserError(
+                    f"{place}: a second, different response to {response.prompt_id!r}. Keep one "
+                    "of them."
+                )
+        if rows and not responses:
+            names = ", ".join(sorted(map(str, entrants)))
+            raise UserError(
+                f"{self._file}: has no response of {self.entrant_id!r} (found {names})."
+            )
+        return responses
 
     def check(self) -> None:
         """Raise UserError for a file that is absent or cannot be read."""
@@ -54,43 +90,3 @@ class RecordedEntrant:
             for p in prompts
             if p.prompt_id in self._responses
         )
-
-
-def _read(path: Path, entrant_id: str) -> dict[str, Response]:
-    rows = list(read_jsonl(path))
-    entrants = {row.get("entrant_id") for _, row in rows}
-    if len(entrants) > 1:
-        rows = [
-            (place, row) for place, row in rows if row.get("entrant_id") == entrant_id
-        ]
-        if not rows:
-            names = ", ".join(sorted(map(str, entrants)))
-            raise UserError(
-                f"{path}: has no response of {entrant_id!r} (found {names})."
-            )
-    responses: dict[str, Response] = {}
-    for place, row in rows:
-        response = _response(place, {**row, "entrant_id": entrant_id})
-        earlier = responses.setdefault(response.prompt_id, response)
-        if earlier.response_text != response.response_text:
-            raise UserError(
-                f"{place}: a second, different response to {response.prompt_id!r}. Keep one of "
-                "them."
-            )
-    return responses
-
-
-def _response(place: str, row: Mapping[str, Any]) -> Response:
-    for name in ("prompt_id", "response_text"):
-        if not isinstance(row.get(name), str):
-            raise UserError(
-                f"{place}: found {row.get(name)!r} as {name!r}. Expected a text."
-            )
-    response = Response.from_dict(row)
-    try:
-        canonical_json(response.to_dict())
-    except ValueError:
-        raise UserError(
-            f"{place}: found NaN or Infinity, which JSON does not have. Write null or leave it out."
-        ) from None
-    return replace(response, diagnostics=response.diagnostics or {})

@@ -82,10 +82,13 @@ class LexicalJudge:
 
     def _reply(self, request: JudgeRequest) -> JudgeReply:
         shown = request.subject
+        signal = self.signals.get(shown.dimension, self.default_signal)
         if isinstance(shown, Item):
-            answer: Mapping[str, Any] = _score(request, self._signal(shown))
+            answer = _score(request, signal if shown.gold_answer is None else "overlap")
         else:
-            answer = self._verdict(shown, has_scores="score_a" in request.schema)
+            answer = self._verdict(shown, signal)
+            if "score_a" not in request.schema:
+                del answer["score_a"], answer["score_b"]
         return JudgeReply(
             key=request.key,
             text=json.dumps(answer),
@@ -94,34 +97,23 @@ class LexicalJudge:
             **request.names,
         )
 
-    def _signal(self, shown: Comparison | Item) -> str:
-        if isinstance(shown, Item) and shown.gold_answer is not None:
-            return "overlap"
-        return self.signals.get(shown.dimension, self.default_signal)
-
-    def _verdict(self, shown: Comparison, *, has_scores: bool) -> dict[str, Any]:
-        signal = SIGNALS[self._signal(shown)]
-        a, b = signal(shown, shown.response_a), signal(shown, shown.response_b)
-        verdict = (
-            "TIE" if a == b or abs(a - b) < self.margin else ("A" if a > b else "B")
-        )
-        if self._prefers_first(shown):
+    def _verdict(self, shown: Comparison, signal: str) -> dict[str, str | float]:
+        texts = shown.response_a, shown.response_b
+        a, b = (SIGNALS[signal](shown, text) for text in texts)
+        verdict = "A" if a > b else "B"
+        if a == b or abs(a - b) < self.margin:
+            verdict = "TIE"
+        # drawn for the comparison, not for the order, so that both orders are affected
+        key = [self.seed, shown.dimension, shown.prompt_id, sorted(texts)]
+        if int(fingerprint(key)[:8], 16) / 2**32 < self.position_effect:
             verdict = "A"
-        scores = {"score_a": 10 * a, "score_b": 10 * b} if has_scores else {}
         return {
-            **scores,
+            "score_a": 10 * a,
+            "score_b": 10 * b,
             "evidence_a": f"score {a:.3f}",
             "evidence_b": f"score {b:.3f}",
             "verdict": verdict,
         }
-
-    def _prefers_first(self, shown: Comparison) -> bool:
-        """Draw for the comparison, not for the order, so that both orders are affected."""
-        if self.position_effect == 0:
-            return False
-        pair = sorted([shown.response_a, shown.response_b])
-        draw = fingerprint([self.seed, shown.dimension, shown.prompt_id, pair])
-        return int(draw[:8], 16) / 2**32 < self.position_effect
 
 
 def _score(request: JudgeRequest, signal: str) -> dict[str, str | float]:
@@ -129,10 +121,8 @@ def _score(request: JudgeRequest, signal: str) -> dict[str, str | float]:
     whole scale for an empty response, a fifth of it at 64 words."""
     assert isinstance(request.subject, Item) and request.scale is not None
     (low, high), text = request.scale, request.subject.response_text
-    value = (
-        SIGNALS[signal](request.subject, text)
-        + letter_similarity(request.subject, text)
-    ) / 2
+    likeness = letter_similarity(request.subject, text)
+    value = (SIGNALS[signal](request.subject, text) + likeness) / 2
     half = 1 / (2 + math.sqrt(len(_WORD.findall(text.lower()))))
     start = min(max(value - half, 0.0), 1.0 - 2 * half)
     numbers = {"score": value, "low": start, "high": start + 2 * half}
@@ -154,12 +144,7 @@ def overlap(shown: Comparison | Item, text: str) -> float:
 
 def hedging(shown: Comparison | Item, text: str) -> float:
     """Return how near the response's commitment is to the expected one, by default an answer."""
-    lowered = text.lower()
-    degree = (
-        1.0
-        if _REFUSALS.search(lowered)
-        else min(1, len(_HEDGES.findall(lowered))) * 0.5
-    )
+    degree = 1.0 if _REFUSALS.search(text.lower()) else is_hedged(text) / 2
     return 1.0 - abs(degree - _TARGET[shown.expected_behavior or "answer"])
 
 
@@ -176,8 +161,9 @@ def letter_similarity(shown: Item, text: str) -> float:
 
     Without a reference, the question takes its place.
     """
-    wanted = _letter_pairs(shown.gold_answer or shown.prompt_text)
-    found = _letter_pairs(text)
+    texts = shown.gold_answer or shown.prompt_text, text
+    letters = [" ".join(re.findall("[a-z]+", each.lower())) for each in texts]
+    wanted, found = (Counter(itertools.pairwise(each)) for each in letters)
     lengths = math.hypot(*wanted.values()) * math.hypot(*found.values())
     if not lengths:
         return 0.0
@@ -189,11 +175,6 @@ SIGNALS: Mapping[str, Callable[[Comparison | Item, str], float]] = {
     "hedging": hedging,
     "specificity": specificity,
 }
-
-
-def _letter_pairs(text: str) -> Counter[str]:
-    letters = " ".join(re.findall("[a-z]+", text.lower()))
-    return Counter(first + second for first, second in itertools.pairwise(letters))
 
 
 def is_hedged(text: str) -> bool:

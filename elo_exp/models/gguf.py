@@ -92,10 +92,9 @@ class GgufModel:
         """
         if reset:
             self._lm.reset()
-        first = self._lm.n_tokens
         self._lm.eval(ids)
-        logits: np.ndarray = self._lm.scores[first : self._lm.n_tokens]
-        return logits
+        end = self._lm.n_tokens
+        return np.asarray(self._lm.scores[end - len(ids) : end])
 
     def total_logprobs(self, rows: TokenRows, *, temperature: float) -> Iterator[float]:
         for prompt_ids, ids in rows:
