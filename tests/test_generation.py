@@ -24,11 +24,17 @@ from elo_exp.models.generation import (
     prompt_seed,
     token_at,
 )
-from elo_exp.records import UserError
+from elo_exp.records import Prompt, UserError
 from tests.tiny_models import tiny_model
 
 GREEDY = {"temperature": None, "top_p": 1.0, "max_new_tokens": 12}
 SAMPLED = {**GREEDY, "temperature": 0.9, "top_p": 0.95}
+
+
+def named(name: str) -> Prompt:
+    return Prompt(prompt_id=name, text="", source="", subject="")
+
+
 PROMPTS = {f"p{n}": [*range(20, 20 + 7 * n)] for n in range(1, 6)}
 
 
@@ -50,7 +56,7 @@ def answers(
     batch_size: int = 4,
 ) -> dict[str, Answer]:
     def work(names: Sequence[str]) -> list[Answer]:
-        return answer(lm, {name: prompts[name] for name in names}, **decoding)
+        return answer(lm, {named(name): prompts[name] for name in names}, **decoding)
 
     return dict(in_batches(prompts, work, batch_size=batch_size, label="ann"))
 
@@ -61,7 +67,7 @@ def tokens(*given: Any) -> dict[str, list[int]]:
 
 def test_a_prompts_seed_is_a_hash_of_its_name():
     """The last 32 bits of the SHA-256: a change would change every stored answer."""
-    assert prompt_seed("medqa-017") == 935607308
+    assert prompt_seed(named("medqa-017")) == 935607308
 
 
 def test_a_greedy_answer_is_the_librarys_whatever_sampling_the_authors_recommend(

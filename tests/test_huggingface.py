@@ -73,13 +73,17 @@ def answers(of: Any, prompts: Sequence[Prompt] = PROMPTS) -> dict[str, Response]
 def test_an_answer_and_its_diagnostics(folder):
     made = answers(entrant(folder / "base", max_new_tokens=40, temperature=3.0))
     assert set(made) == {prompt.prompt_id for prompt in PROMPTS}
+    asked = {prompt.prompt_id: prompt for prompt in PROMPTS}
     for prompt_id, response in made.items():
         found = dict(response.diagnostics)
         assert response.response_text == response.response_text.strip() != ""
         assert not any(word in response.response_text for word in ("<|end", "<|user"))
         ended = "length" if found["n_tokens_generated"] == 40 else "stop"
         assert (response.entrant_id, response.finish_reason) == ("ann", ended)
-        assert (found["seed"], found["batch_size"]) == (prompt_seed(prompt_id), 5)
+        assert (found["seed"], found["batch_size"]) == (
+            prompt_seed(asked[prompt_id]),
+            5,
+        )
         assert (found["device"], found["dtype"]) == ("cpu", "float32")
         assert set(found) >= {"n_tokens_prompt", "torch", "transformers"}
 

@@ -105,7 +105,7 @@ def test_what_is_drawn_is_scored_as_likely_also_by_transformers(
     drawn = sent(server, "/v1/chat/completions")
     plain = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0}
     assert all({**plain, "repetition_penalty": 1}.items() <= x.items() for x in drawn)
-    assert {call["seed"] for call in drawn} == {prompt_seed(i) for i in BY_ID}
+    assert {call["seed"] for call in drawn} == set(map(prompt_seed, PROMPTS))
 
 
 @pytest.mark.parametrize("kind", [SERVED, HERE])

@@ -159,6 +159,9 @@ def recorded_ids(response: Response, policy: str, tokenizer: str) -> list[int]:
     return list(recorded["token_ids"])
 
 
+Tokenised = Mapping[Prompt, Sequence[int]]  # prompts with their token ids
+
+
 @dataclass(kw_only=True)
 class WeightsEntrant(TemplateSettings):
     """Settings that entrants with weights in memory share, and what they do alike.
@@ -178,10 +181,7 @@ class WeightsEntrant(TemplateSettings):
     def weights(self) -> Weights:
         raise NotImplementedError
 
-    def _answers(
-        self, lm: Any, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]
-    ) -> Iterator[tuple[str, Answer]]:
-        """Yield prompt_ids with answers. `ids` are the tokens of each prompt."""
+    def _answers(self, lm: Any, ids: Tokenised) -> Iterator[tuple[Prompt, Answer]]:
         raise NotImplementedError
 
     @property
@@ -216,42 +216,42 @@ class WeightsEntrant(TemplateSettings):
         if not prompts:
             return
         lm: LanguageModel = models.load(self.weights)
-        ids = self._ids(lm, prompts)
-        for prompt_id, row in ids.items():
+        ids = {p: self.chat_ids(lm, p.text, self.system_prompt) for p in prompts}
+        for prompt, row in ids.items():
             if len(row) + self.max_new_tokens > (lm.context_length or math.inf):
                 raise UserError(
-                    f"{self.entrant_id}: {prompt_id} has {len(row)} tokens and max_new_tokens is "
-                    f"{self.max_new_tokens}, more than the model's context of "
+                    f"{self.entrant_id}: {prompt.prompt_id} has {len(row)} tokens and "
+                    f"max_new_tokens is {self.max_new_tokens}, more than the model's context of "
                     f"{lm.context_length}. Lower max_new_tokens, or leave the prompt out of the "
                     "bank."
                 )
         is_policy = isinstance(self, Policy) and self.logprobs
         tokenizer = _fingerprint(lm) if is_policy else None
-        for prompt_id, answer in self._answers(lm, prompts, ids):
+        for prompt, answer in self._answers(lm, ids):
+            tokens = answer.token_ids
             drawn = {
-                "token_ids": answer.token_ids,
+                "token_ids": tokens,
                 "total_logprob": answer.total_logprob,
                 "tokenizer": tokenizer,
             }
             # tags may be special tokens, and the prompt may end with one
-            prompt_end = lm.text(ids[prompt_id][-16:], special=True)
+            prompt_end = lm.text(ids[prompt][-16:], special=True)
             begun = "".join(OPEN_AT_END.findall(prompt_end))
-            n = len(answer.token_ids) - answer.ended
-            said = lm.text(answer.token_ids[:n], special=True)
+            said = lm.text(tokens[: len(tokens) - answer.ended], special=True)
             text, thought = split_thought(begun + said)
             if thought["thought"] == "none":
-                text = lm.text(answer.token_ids).strip()
+                text = lm.text(tokens).strip()
             is_whole = answer.ended and thought["thought"] != "unclosed"
             yield Response(
                 entrant_id=self.entrant_id,
-                prompt_id=prompt_id,
+                prompt_id=prompt.prompt_id,
                 response_text=text,
                 p_correct=answer.p_correct,
                 finish_reason="stop" if is_whole else "length",
                 diagnostics={
-                    "seed": prompt_seed(prompt_id),
-                    "n_tokens_prompt": len(ids[prompt_id]),
-                    "n_tokens_generated": len(answer.token_ids),
+                    "seed": prompt_seed(prompt),
+                    "n_tokens_prompt": len(ids[prompt]),
+                    "n_tokens_generated": len(tokens),
                     **thought,
                     **answer.diagnostics,
                     **(drawn if is_policy else {}),
@@ -276,16 +276,14 @@ class WeightsEntrant(TemplateSettings):
             return
         assert self.temperature is not None
         lm: LanguageModel = models.load(self.weights)
-        starts = self._ids(lm, [prompts[response.prompt_id] for response in responses])
         tokenizer = _fingerprint(lm)
-        answers = {
-            r.prompt_id: recorded_ids(r, self.entrant_id, tokenizer) for r in responses
-        }
-        rows = {
-            name: (starts[name], ids)
-            for name, ids in answers.items()
-            if len(starts[name]) + len(ids) <= (lm.context_length or math.inf)
-        }
+        answers, rows = {}, {}
+        for r in responses:
+            ids = recorded_ids(r, self.entrant_id, tokenizer)
+            start = self.chat_ids(lm, prompts[r.prompt_id].text, self.system_prompt)
+            answers[r.prompt_id] = ids
+            if len(start) + len(ids) <= (lm.context_length or math.inf):
+                rows[r.prompt_id] = (start, ids)
         totals = lm.total_logprobs(list(rows.values()), temperature=self.temperature)
         for name, ids in answers.items():
             total = None
@@ -304,13 +302,6 @@ class WeightsEntrant(TemplateSettings):
                 n_tokens=len(ids),
                 timestamp=utc_now(),
             )
-
-    def _ids(
-        self, lm: LanguageModel, prompts: Sequence[Prompt]
-    ) -> dict[str, list[int]]:
-        return {
-            p.prompt_id: self.chat_ids(lm, p.text, self.system_prompt) for p in prompts
-        }
 
 
 def _fingerprint(lm: LanguageModel) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from elo_exp.entrants import CheckpointEntrant
+from elo_exp.entrants import CheckpointEntrant, Tokenised
 from elo_exp.models.checkpoints import CausalLM
 from elo_exp.models.generation import Answer, answer, in_batches
 from elo_exp.records import Prompt, UserError
@@ -32,14 +32,12 @@ class HuggingFaceEntrant(CheckpointEntrant):
                 "them. Merge them into a model in 16 bits, and load that one."
             )
 
-    def _answers(
-        self, lm: CausalLM, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]
-    ) -> Iterator[tuple[str, Answer]]:
+    def _answers(self, lm: CausalLM, ids: Tokenised) -> Iterator[tuple[Prompt, Answer]]:
         return in_batches(
             ids,
-            lambda names: answer(
+            lambda some: answer(
                 lm,
-                {name: ids[name] for name in names},
+                {prompt: ids[prompt] for prompt in some},
                 temperature=self.temperature,
                 top_p=self.top_p,
                 max_new_tokens=self.max_new_tokens,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 
-from elo_exp.entrants import WeightsEntrant
+from elo_exp.entrants import Tokenised, WeightsEntrant
 from elo_exp.models import checkpoints
 from elo_exp.models.generation import Answer, prompt_seed
 from elo_exp.models.gguf import GgufFile, GgufModel
@@ -66,12 +66,12 @@ class LlamaCppEntrant(WeightsEntrant):
         }
 
     def _answers(
-        self, lm: GgufModel, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]
-    ) -> Iterator[tuple[str, Answer]]:
-        for prompt_id, start in ids.items():
+        self, lm: GgufModel, ids: Tokenised
+    ) -> Iterator[tuple[Prompt, Answer]]:
+        for prompt, start in ids.items():
             tokens: list[int] = []
             total, ended = 0.0, False
-            source = np.random.default_rng(prompt_seed(prompt_id))
+            source = np.random.default_rng(prompt_seed(prompt))
             for uniform in source.random(self.max_new_tokens):
                 logits = lm.logits(tokens[-1:] or start, reset=not tokens)
                 row = log_softmax(logits[-1].astype(float) / self.temperature)
@@ -82,4 +82,4 @@ class LlamaCppEntrant(WeightsEntrant):
                 ended = tokens[-1] in lm.end_ids
                 if ended:
                     break
-            yield prompt_id, Answer(token_ids=tokens, ended=ended, total_logprob=total)
+            yield prompt, Answer(token_ids=tokens, ended=ended, total_logprob=total)

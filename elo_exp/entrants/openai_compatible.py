@@ -92,7 +92,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
             return body
         extra = {**self.extra_body, **_UNTRUNCATED, "return_token_ids": True}
         drawn = {"logprobs": True, "extra_body": extra}
-        return {"seed": prompt_seed(request.prompt_id), **body, **drawn}
+        return {"seed": prompt_seed(request), **body, **drawn}
 
     def parse(self, message: Mapping[str, Any]) -> Completion:
         completion = super().parse(message)

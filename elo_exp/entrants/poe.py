@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from elo_exp.data.thoughts import split_thought
-from elo_exp.entrants import WeightsEntrant
+from elo_exp.entrants import Tokenised, WeightsEntrant
 from elo_exp.models import adapters
 from elo_exp.models.checkpoints import CausalLM, ModelSettings
 from elo_exp.models.generation import Answer, in_batches, prompt_seed
@@ -101,41 +101,33 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
             "needs_uncertainty": self.needs_uncertainty,
         }
 
-    def _answers(
-        self, lm: CausalLM, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]
-    ) -> Iterator[tuple[str, Answer]]:
+    def _answers(self, lm: CausalLM, ids: Tokenised) -> Iterator[tuple[Prompt, Answer]]:
         from elo_exp.models.multihead import MultiHead, geometry
 
         sizes = geometry(lm.model, self._files.depth)
         updates = [adapters.read(files, sizes) for files in self._files.groups]
         model = MultiHead(lm.model, sizes, updates)
-        texts = {prompt.prompt_id: prompt for prompt in prompts}
         return in_batches(
             ids,
-            lambda names: self._batch(lm, model, [texts[n] for n in names], ids),
+            lambda some: self._batch(
+                lm, model, {prompt: ids[prompt] for prompt in some}
+            ),
             batch_size=self.batch_size,
             label=self.entrant_id,
         )
 
-    def _batch(
-        self,
-        lm: CausalLM,
-        model: MultiHead,
-        prompts: Sequence[Prompt],
-        ids: Mapping[str, Sequence[int]],
-    ) -> list[Answer]:
+    def _batch(self, lm: CausalLM, model: MultiHead, ids: Tokenised) -> list[Answer]:
         import torch
 
         from elo_exp.models.multihead import Sampling, decode
 
-        names = [prompt.prompt_id for prompt in prompts]
-        sources = [np.random.default_rng(prompt_seed(name)) for name in names]
+        sources = [np.random.default_rng(prompt_seed(prompt)) for prompt in ids]
         drafters = [int(source.integers(self._files.n_heads)) for source in sources]
         numbers = np.stack([s.random((self.max_new_tokens, 3)) for s in sources])
         with torch.inference_mode():
             answers = decode(
                 model,
-                *lm.padded([ids[name] for name in names]),
+                *lm.padded(list(ids.values())),
                 n_heads=self._files.n_heads,
                 drafters=drafters,
                 uniforms=torch.from_numpy(numbers),
@@ -149,7 +141,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
             )
             p_correct: Sequence[float | None] = [None] * len(answers)
             if self.needs_uncertainty:
-                p_correct = self._p_correct(lm, model, prompts, answers)
+                p_correct = self._p_correct(lm, model, ids, answers)
         return [
             Answer(
                 token_ids=answer.tokens,
@@ -159,7 +151,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
                     "draft_head_idx": drafter,
                     "bypass_jury": self.bypass_jury,
                     "n_resampled": len(answer.diagnostics["rejected_at"]),
-                    "batch_size": len(prompts),
+                    "batch_size": len(ids),
                     **({} if self.bypass_jury else _diagnostics(answer)),
                 },
             )
@@ -170,7 +162,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         self,
         lm: CausalLM,
         model: MultiHead,
-        prompts: Sequence[Prompt],
+        prompts: Iterable[Prompt],
         answers: Sequence[Decoded],
     ) -> list[float]:
         import torch

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from elo_exp.entrants import CheckpointEntrant, check_scored_at_one
+from elo_exp.entrants import CheckpointEntrant, Tokenised, check_scored_at_one
 from elo_exp.models import TokenRows
 from elo_exp.models.checkpoints import CausalLM, Checkpoint, library_errors
 from elo_exp.models.generation import Answer, prompt_seed
@@ -118,8 +118,8 @@ class VllmEntrant(CheckpointEntrant):
         return VllmCheckpoint(**vars(super().weights))
 
     def _answers(
-        self, lm: VllmModel, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]
-    ) -> Iterator[tuple[str, Answer]]:
+        self, lm: VllmModel, ids: Tokenised
+    ) -> Iterator[tuple[Prompt, Answer]]:
         from vllm import SamplingParams
 
         sampling = [
@@ -127,17 +127,19 @@ class VllmEntrant(CheckpointEntrant):
                 temperature=self.temperature or 0.0,
                 top_p=self.top_p,
                 max_tokens=self.max_new_tokens,
-                seed=prompt_seed(name),
+                seed=prompt_seed(prompt),
                 logprobs=0,
             )
-            for name in ids
+            for prompt in ids
         ]
         outputs = lm.outputs(list(ids.values()), sampling)
-        for name, output in zip(ids, outputs, strict=True):
+        for prompt, output in zip(ids, outputs, strict=True):
             drawn = output.outputs[0]
-            answer = Answer(
-                token_ids=list(drawn.token_ids),
-                ended=drawn.finish_reason == "stop",
-                total_logprob=drawn.cumulative_logprob,
+            yield (
+                prompt,
+                Answer(
+                    token_ids=list(drawn.token_ids),
+                    ended=drawn.finish_reason == "stop",
+                    total_logprob=drawn.cumulative_logprob,
+                ),
             )
-            yield name, answer

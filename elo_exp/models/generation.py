@@ -5,20 +5,21 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from elo_exp.models import free_memory
 from elo_exp.models.checkpoints import CausalLM, is_out_of_memory
-from elo_exp.records import UserError
+from elo_exp.records import Prompt, UserError
 
 if TYPE_CHECKING:
     import torch
 
 logger = logging.getLogger(__name__)
 
+N = TypeVar("N", bound=Hashable)
 R = TypeVar("R")
 
 
@@ -39,18 +40,19 @@ class Answer:
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
 
 
-def prompt_seed(prompt_id: str) -> int:
+def prompt_seed(prompt: Prompt) -> int:
     """Return the seed of a prompt, in [0, 2**32): the same for every entrant."""
-    return int(hashlib.sha256(prompt_id.encode()).hexdigest(), 16) % 2**32
+    digest = hashlib.sha256(prompt.prompt_id.encode()).hexdigest()
+    return int(digest, 16) % 2**32
 
 
 def in_batches(
-    rows: Mapping[str, Sequence[int]],
-    work: Callable[[Sequence[str]], Sequence[R]],
+    rows: Mapping[N, Sequence[int]],
+    work: Callable[[Sequence[N]], Sequence[R]],
     *,
     batch_size: int,
     label: str,
-) -> Iterator[tuple[str, R]]:
+) -> Iterator[tuple[N, R]]:
     """Yield each name of a row with its result, the longest rows first.
 
     work  results by name; its batches are halved where memory runs out
@@ -91,24 +93,24 @@ def too_small(label: str) -> Iterator[None]:
 
 def answer(
     lm: CausalLM,
-    prompts: Mapping[str, Sequence[int]],
+    prompts: Mapping[Prompt, Sequence[int]],
     *,
     temperature: float | None,
     top_p: float,
     max_new_tokens: int,
 ) -> list[Answer]:
-    """Answer prompts (token ids by name) together.
+    """Answer prompts (with their token ids) together.
 
     temperature  divides the logits before sampling; None takes the likeliest token
     top_p        see token_at()
-    An answer depends on the prompt's name, not on the rest of its batch: the uniform numbers, one a
-    token, are drawn on the CPU by a generator for each name.
+    An answer depends on its prompt, not on the rest of its batch: the uniform numbers, one a token,
+    are drawn on the CPU by a generator for each prompt.
     """
     import torch
 
     ids, mask = lm.padded(list(prompts.values()))
     dtype = torch.float32 if lm.device.type == "mps" else torch.float64
-    sources = [torch.Generator().manual_seed(prompt_seed(name)) for name in prompts]
+    sources = [torch.Generator().manual_seed(prompt_seed(prompt)) for prompt in prompts]
     rows = [
         torch.rand(max_new_tokens, generator=source, dtype=torch.float64)
         for source in sources
