@@ -159,8 +159,8 @@ def nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
 def test_a_uniform_number_chooses_a_token(uniform, top_p, token):
     """Probabilities .2, .5 and .3; in this order, or with a nucleus the likeliest first."""
     probabilities = torch.tensor([[0.2, 0.5, 0.3]], dtype=torch.float64)
-    uniforms = torch.tensor([[uniform]], dtype=torch.float64)
-    assert token_at(uniforms, probabilities, top_p).tolist() == [[token]]
+    uniforms = torch.tensor([uniform], dtype=torch.float64)
+    assert token_at(uniforms, probabilities, top_p).tolist() == [token]
 
 
 # Memory

@@ -64,7 +64,6 @@ _REASONS = {  # by the class of an error of the hub's client, or the first of it
 }
 # Of a name that peft reads and transformers is about to drop
 PEFT_DEPRECATION = "`is_gradient_checkpointing` is deprecated"
-_ROWS = 256  # positions whose distribution is held in float64 at a time
 
 
 @dataclass(kw_only=True)
@@ -482,13 +481,8 @@ class CausalLM:
                 if logits.device.type == "mps":  # which has no float64
                     logits = logits.cpu()
                 tokens = torch.tensor(ids, device=logits.device)[:, None]
-                total = 0.0
-                parts = zip(
-                    torch.split(logits, _ROWS), torch.split(tokens, _ROWS), strict=True
-                )
-                for some, chosen in parts:
-                    logprobs = (some.double() / temperature).log_softmax(-1)
-                    total += float(logprobs.gather(1, chosen).sum())
+                logprobs = (logits.double() / temperature).log_softmax(-1)
+                total = float(logprobs.gather(1, tokens).sum())
             yield total
 
     def padded(

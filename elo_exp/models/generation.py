@@ -122,7 +122,7 @@ def answer(
         """A logits processor that leaves one token of each row."""
         assert temperature is not None
         probabilities = torch.softmax(scores.to(dtype) / temperature, dim=-1)
-        tokens = token_at(uniforms[:, len(logprobs), None], probabilities, top_p)
+        tokens = token_at(uniforms[:, len(logprobs)], probabilities, top_p)[:, None]
         logprobs.append(probabilities.gather(1, tokens)[:, 0].log())
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens, 0.0)
 
@@ -149,15 +149,15 @@ def answer(
 
 
 def token_at(
-    uniforms: torch.Tensor, probabilities: torch.Tensor, top_p: float
+    uniforms: torch.Tensor, probabilities: torch.Tensor, top_p: float = 1.0
 ) -> torch.Tensor:
     """Sample by inverse cumulative probability, within the nucleus.
 
-    uniforms       (row, 1), in [0, 1)
+    uniforms       (row,), in [0, 1)
     probabilities  (row, vocabulary)
     top_p          the nucleus is the likeliest tokens up to the one that reaches top_p;
                    Holtzman et al. (2020)
-    Returns tokens (row, 1).
+    Returns tokens (row,).
     """
     import torch
 
@@ -167,6 +167,7 @@ def token_at(
         before = probabilities.cumsum(dim=-1) - probabilities
         probabilities = probabilities.masked_fill(before >= top_p, 0.0)
     cumulative = probabilities.cumsum(dim=-1)
-    place = torch.searchsorted(cumulative, uniforms * cumulative[:, -1:], right=True)
+    wanted = uniforms[:, None] * cumulative[:, -1:]
+    place = torch.searchsorted(cumulative, wanted, right=True)
     place = place.clamp(max=probabilities.shape[-1] - 1)
-    return place if tokens is None else tokens.gather(1, place)
+    return (place if tokens is None else tokens.gather(1, place))[:, 0]

@@ -311,16 +311,16 @@ class Step:
 
     logits    (H, P, V) of all heads, or (1, P, V) of the drafters alone
     drafters  (P,) head of each prompt; the others are its jury
-    draft     (P,) what the jury was shown, None where it draws by itself
-    accepted  (P,) whether the draft is the token
+    draft     (P,) the token as first drawn
+    accepted  (P,) whether it is the token; None where the jury was not shown it
     target    (P, V) the product P, at temperature 1 where sampling is greedy
     """
 
     token: torch.Tensor
     logits: torch.Tensor
     drafters: torch.Tensor
-    draft: torch.Tensor | None
-    accepted: torch.Tensor
+    draft: torch.Tensor
+    accepted: torch.Tensor | None
     target: torch.Tensor
 
     def diagnose(self, answers: Sequence[Decoded]) -> None:
@@ -338,7 +338,7 @@ class Step:
                 "stability_radius": lead(votes[i], tokens[i]),
                 "plurality_lead": lead(votes[i], max(votes[i], key=votes[i].count)),
             }
-            if self.draft is not None:
+            if self.accepted is not None:
                 answer.accepted.append(bool(self.accepted[i]))
                 if not self.accepted[i]:
                     draft = int(self.draft[i])
@@ -347,18 +347,6 @@ class Step:
                     found["validity_radius"] = validity_radius(votes[i], draft)
             for name, value in found.items():
                 answer.diagnostics[name].append(value)
-
-    def heads_behind(self) -> torch.Tensor:
-        """Return (P,) the drafter of an accepted draft, or the jury's head that finds the token
-        likeliest.
-        """
-        rows = torch.arange(len(self.token))
-        logprobs = self.logits.log_softmax(-1)[:, rows, self.token]
-        logprobs[self.drafters, rows] = -math.inf
-        likeliest = logprobs.argmax(0)
-        if self.draft is None:
-            return likeliest
-        return torch.where(self.accepted, self.drafters, likeliest)
 
 
 def step(
@@ -378,15 +366,16 @@ def step(
     together = sampling.beta * (logits.sum(0, dtype=torch.float64) - own)
     q = softmax(own, sampling.temperature)
     p = softmax(together, sampling.temperature)
-    drawn = _draw(p if sampling.decode == "direct" else q, uniforms[:, 0])
-    accepted = uniforms[:, 1] * q[rows, drawn] < p[rows, drawn]
-    is_shown = sampling.decode == "speculative"
-    replaced = torch.where(accepted, drawn, _draw(residual(p, q), uniforms[:, 2]))
+    token = draft = token_at(uniforms[:, 0], p if sampling.decode == "direct" else q)
+    accepted = None
+    if sampling.decode == "speculative":
+        accepted = uniforms[:, 1] * q[rows, draft] < p[rows, draft]
+        token = draft.where(accepted, token_at(uniforms[:, 2], residual(p, q)))
     return Step(
-        token=replaced if is_shown else drawn,
+        token=token,
         logits=logits,
         drafters=drafters,
-        draft=drawn if is_shown else None,
+        draft=draft,
         accepted=accepted,
         target=softmax(together, 1.0) if sampling.temperature is None else p,
     )
@@ -403,10 +392,6 @@ def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """Return max(P - q, 0) (P, V), not normalised; P itself where rounding leaves nothing."""
     left = (p - q).clamp(min=0)
     return left.where(left.any(dim=-1, keepdim=True), p)
-
-
-def _draw(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    return token_at(uniforms[:, None], probabilities, top_p=1.0)[:, 0]
 
 
 def lead(votes: Sequence[int], token: int) -> int:
@@ -453,6 +438,7 @@ def decode(
     left = list(answers)  # without those that have ended
     alone = sampling.decode == "draft"
     drafter = torch.tensor(drafters, device=model.logits_device)
+    every = torch.arange(len(drafters))
     uniforms = uniforms.to(model.logits_device)
     caches = new_caches()
     for position in range(sampling.max_new_tokens):
@@ -462,7 +448,13 @@ def decode(
         if not alone:
             chosen.diagnose(left)
         if not position:
-            behind = torch.zeros_like(drafter) if alone else chosen.heads_behind()
+            behind = torch.zeros_like(drafter)
+            if not alone:
+                jury = logits.log_softmax(-1)[:, every, chosen.token]
+                jury[drafter, every] = -math.inf
+                behind = jury.argmax(0)
+                if chosen.accepted is not None:
+                    behind = drafter.where(chosen.accepted, behind)
             for i, answer in enumerate(answers):
                 answer.witness = states[behind[i], i]
         for answer, token in zip(left, chosen.token.tolist(), strict=True):
