@@ -1,6 +1,7 @@
-"""Numbers as settings have them. They are strict: pydantic would take true for 1 and "5" for 5."""
+"""Types of settings and of cache keys. Numbers are strict: pydantic would take true for 1 and "5" for 5."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -25,3 +26,5 @@ Device = Annotated[str, Field(pattern=r"^(auto|cuda(:\d+)?|mps|cpu)$")]
 MaxTokensName = Literal["max_tokens", "max_completion_tokens"]
 # In which orders a comparison is judged, and its games: each order, the winner of both, the only one
 Orders = Literal["both", "reconciled", "one"]
+# All that can change an answer, as JSON: equal keys share one
+CacheKey = Mapping[str, Any]

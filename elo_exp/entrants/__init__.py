@@ -16,7 +16,7 @@ from elo_exp.models import LanguageModel, Weights
 from elo_exp.models.checkpoints import ModelSettings, TemplateSettings
 from elo_exp.models.generation import Answer, prompt_seed, too_small
 from elo_exp.records import ForcedLogprob, Prompt, Response, UserError, fingerprint
-from elo_exp.types import Count, Dollars, Positive, TopP
+from elo_exp.types import CacheKey, Count, Dollars, Positive, TopP
 
 FORCING_VERSION = 1  # part of every policy's keys: raise it when scoring changes
 
@@ -31,7 +31,7 @@ class Entrant(Protocol):
     @property
     def entrant_id(self) -> str: ...
 
-    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
+    def cache_key(self, prompt: Prompt) -> CacheKey:
         """Return everything that can change the answer, as JSON: the store finds answers by it.
 
         Raises UserError for a model or a file that is absent.
@@ -81,7 +81,7 @@ class Policy(ModelEntrant, Protocol):
         """Whether answers record, in their diagnostics, `token_ids`, their `total_logprob` in nats
         as drawn, and the `tokenizer`. Where this is false, the entrant is no policy."""
 
-    def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
+    def logprob_key(self, prompt: Prompt) -> CacheKey:
         """Return everything that can change log-probabilities after this prompt, as JSON.
 
         Policies with equal keys are clones.
@@ -185,14 +185,14 @@ class WeightsEntrant(TemplateSettings):
         raise NotImplementedError
 
     @property
-    def _drawing_key(self) -> Mapping[str, Any]:
+    def _drawing_key(self) -> CacheKey:
         return {}
 
     @property
     def max_answer_tokens(self) -> int:
         return self.max_new_tokens
 
-    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
+    def cache_key(self, prompt: Prompt) -> CacheKey:
         return {
             **self._drawing_key,
             **self.model_key,
@@ -202,7 +202,7 @@ class WeightsEntrant(TemplateSettings):
             "text": prompt.text,
         }
 
-    def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
+    def logprob_key(self, prompt: Prompt) -> CacheKey:
         return {
             **self.model_key,
             "system_prompt": self.system_prompt,
@@ -334,11 +334,11 @@ class CheckpointEntrant(ModelSettings, WeightsEntrant):
             )
 
     @property
-    def model_key(self) -> dict[str, Any]:
+    def model_key(self) -> CacheKey:
         return {"loader": self.loader, **super().model_key}
 
     @property
-    def _drawing_key(self) -> Mapping[str, Any]:
+    def _drawing_key(self) -> CacheKey:
         sampling = {"temperature": self.temperature, "top_p": self.top_p}
         key = {"sampling": None if self.temperature is None else sampling}
         return {**key, "logprobs": True} if self.logprobs else key

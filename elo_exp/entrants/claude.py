@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ from elo_exp.api.anthropic import API_VERSION, ClaudeSettings
 from elo_exp.api.costs import Prices, token_prices
 from elo_exp.entrants import ApiEntrant
 from elo_exp.records import Prompt, UserError
-from elo_exp.types import Dollars, Effort
+from elo_exp.types import CacheKey, Dollars, Effort
 
 
 @dataclass(kw_only=True)
@@ -44,7 +43,7 @@ class ClaudeEntrant(ClaudeSettings, ApiEntrant):
             )
         return token_prices(found.input, found.output, found.input)
 
-    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
+    def cache_key(self, prompt: Prompt) -> CacheKey:
         return {
             "loader": "claude",
             "endpoint": self.api.endpoint,

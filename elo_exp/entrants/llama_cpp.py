@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.special import log_softmax
@@ -16,7 +15,7 @@ from elo_exp.models import checkpoints
 from elo_exp.models.generation import Answer, prompt_seed
 from elo_exp.models.gguf import GgufFile, GgufModel
 from elo_exp.records import Prompt, UserError
-from elo_exp.types import Count, Integer, Positive
+from elo_exp.types import CacheKey, Count, Integer, Positive
 
 
 @dataclass(kw_only=True)
@@ -54,7 +53,7 @@ class LlamaCppEntrant(WeightsEntrant):
         return [path for path in [self.weights.path] if path.is_file()]
 
     @cached_property
-    def model_key(self) -> dict[str, Any]:
+    def model_key(self) -> CacheKey:
         if not self.weight_files:
             raise UserError(f"{self.path}: no such file. Expected a model as .gguf.")
         digests = checkpoints.hashes(self.weight_files, Path(self.cache_dir))

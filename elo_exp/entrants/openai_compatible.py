@@ -21,7 +21,7 @@ from elo_exp.entrants import (
 from elo_exp.files import utc_now
 from elo_exp.models.generation import prompt_seed
 from elo_exp.records import ForcedLogprob, Prompt, Response, UserError, fingerprint
-from elo_exp.types import Dollars, Integer, TopP
+from elo_exp.types import CacheKey, Dollars, Integer, TopP
 
 # What a policy sends against the recommendations of the model's authors, which servers follow.
 _UNTRUNCATED = {"top_k": 0, "min_p": 0, "repetition_penalty": 1}
@@ -74,7 +74,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
     def may_bill(self) -> bool:
         return self.key_variable is not None or self.input_usd_per_million is not None
 
-    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
+    def cache_key(self, prompt: Prompt) -> CacheKey:
         key = {
             "loader": "openai_compatible",
             "endpoint": self.api.endpoint,
@@ -82,7 +82,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
         }
         return key if self.weights is None else {**key, "weights": self.weights}
 
-    def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
+    def logprob_key(self, prompt: Prompt) -> CacheKey:
         return {**self.cache_key(prompt), "version": FORCING_VERSION}
 
     def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from elo_exp.models import adapters
 from elo_exp.models.checkpoints import CausalLM, ModelSettings
 from elo_exp.models.generation import Answer, in_batches, prompt_seed
 from elo_exp.records import Prompt, UserError
-from elo_exp.types import Count, Integer, Positive
+from elo_exp.types import CacheKey, Count, Integer, Positive
 
 if TYPE_CHECKING:
     from elo_exp.models.multihead import Decoded, MultiHead
@@ -90,7 +90,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         return files
 
     @cached_property
-    def _drawing_key(self) -> Mapping[str, Any]:
+    def _drawing_key(self) -> CacheKey:
         sampling: dict[str, Any] = {"temperature": self.temperature}
         if not self.bypass_jury:
             sampling |= {"decode": self.decode, "beta": self.beta}

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from elo_exp.data import bank
 from elo_exp.files import utc_now
 from elo_exp.records import Prompt, Response, UserError, fingerprint
-from elo_exp.types import Share
+from elo_exp.types import CacheKey, Share
 
 Style = Literal["reference", "hedged", "partial", "swapped"]
 _BEST_FIRST: Mapping[str, tuple[Style, ...]] = {
@@ -66,7 +66,7 @@ class ProbeEntrant:
     def input_files(self) -> Mapping[str, Path]:
         return {"bank": Path(self.bank_path)}
 
-    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
+    def cache_key(self, prompt: Prompt) -> CacheKey:
         return {"loader": "probe", "version": VERSION, "text": self.answer(prompt)}
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:

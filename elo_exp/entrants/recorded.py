@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from elo_exp.files import read_jsonl
 from elo_exp.records import Prompt, Response, UserError, canonical_json
+from elo_exp.types import CacheKey
 
 
 @dataclass(kw_only=True)
@@ -76,7 +76,7 @@ class RecordedEntrant:
     def input_files(self) -> Mapping[str, Path]:
         return {"": self._file}
 
-    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
+    def cache_key(self, prompt: Prompt) -> CacheKey:
         response = self._responses.get(prompt.prompt_id)
         return {
             "loader": "recorded",

@@ -11,7 +11,7 @@ from elo_exp.api.costs import Budget, TokenEstimator
 from elo_exp.api.jobs import ApiSettings, Model
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
-from elo_exp.types import Count, Dollars, Positive
+from elo_exp.types import CacheKey, Count, Dollars, Positive
 
 
 @runtime_checkable
@@ -28,7 +28,7 @@ class Judge(Protocol):
     def key_fields(self) -> tuple[str, ...]:
         """Fields of the comparison, beyond the rendered text, that can change the reply."""
 
-    def cache_key(self) -> Mapping[str, Any]:
+    def cache_key(self) -> CacheKey:
         """Return everything of the judge that can change a reply, as JSON; part of every key.
 
         Raises UserError for a model or a file that is absent.

@@ -17,7 +17,7 @@ from elo_exp.api.batches import BatchSettings
 from elo_exp.api.costs import Prices
 from elo_exp.judges import ApiJudge
 from elo_exp.records import JudgeRequest, UserError
-from elo_exp.types import Count, Effort, NonNegative, Positive, Share
+from elo_exp.types import CacheKey, Count, Effort, NonNegative, Positive, Share
 
 
 @dataclass(kw_only=True)
@@ -77,7 +77,7 @@ class ClaudeJudge(ClaudeSettings, ApiJudge):
             )
         return facts
 
-    def cache_key(self) -> Mapping[str, Any]:
+    def cache_key(self) -> CacheKey:
         return {
             "judge": "claude",
             "model": self.model,

@@ -15,12 +15,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from elo_exp.files import utc_now
 from elo_exp.records import Comparison, Item, JudgeReply, JudgeRequest, fingerprint
 from elo_exp.store.store import Store
-from elo_exp.types import Integer, Share
+from elo_exp.types import CacheKey, Integer, Share
 
 Signal = Literal["overlap", "hedging", "specificity"]
 VERSION = 1  # part of every cache key: raise it when a signal changes
@@ -71,7 +71,7 @@ class LexicalJudge:
     model = "lexical"
     key_fields = ("prompt_id",)  # for the draw of the position effect
 
-    def cache_key(self) -> Mapping[str, Any]:
+    def cache_key(self) -> CacheKey:
         return {"judge": "lexical", "version": VERSION, **dataclasses.asdict(self)}
 
     def answer(

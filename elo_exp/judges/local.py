@@ -24,7 +24,7 @@ from elo_exp.models.generation import in_batches
 from elo_exp.records import JudgeReply, JudgeRequest, UserError, canonical_json
 from elo_exp.store.claims import get_or_create
 from elo_exp.store.store import Store
-from elo_exp.types import Count
+from elo_exp.types import CacheKey, Count
 
 VERSION = 1  # part of every cache key: raise it when replies change
 LABELS = ("A", "B", "TIE")
@@ -45,7 +45,7 @@ class LocalJudge(ModelSettings):
 
     key_fields = ()
 
-    def cache_key(self) -> Mapping[str, Any]:
+    def cache_key(self) -> CacheKey:
         return {
             "judge": "local",
             "version": VERSION,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,7 +12,7 @@ from elo_exp.api.costs import Prices, token_prices
 from elo_exp.api.openai import OpenAiSettings
 from elo_exp.judges import ApiJudge
 from elo_exp.records import JudgeRequest
-from elo_exp.types import Dollars
+from elo_exp.types import CacheKey, Dollars
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ class OpenAiCompatibleJudge(OpenAiSettings, ApiJudge):
     cache = None  # the server's business
     expected_hit_rate = 0.0
 
-    def cache_key(self) -> Mapping[str, Any]:
+    def cache_key(self) -> CacheKey:
         sent = {name: getattr(self, name) for name in _SENT}
         return {"judge": "openai_compatible", "endpoint": self.api.endpoint, **sent}
 

@@ -31,7 +31,7 @@ from elo_exp.models import (
     tiny,
 )
 from elo_exp.records import UserError
-from elo_exp.types import Device, DType
+from elo_exp.types import CacheKey, Device, DType
 
 if TYPE_CHECKING:
     import torch
@@ -89,7 +89,7 @@ class TemplateSettings:
         return self.chat_template
 
     @property
-    def model_key(self) -> dict[str, Any]:
+    def model_key(self) -> CacheKey:
         """What of these settings changes what the model says, for cache keys."""
         key = {"chat_template": self.template}
         variables = self.chat_template_kwargs
@@ -166,11 +166,11 @@ class ModelSettings(TemplateSettings):
         )
 
     @property
-    def model_key(self) -> dict[str, Any]:
+    def model_key(self) -> CacheKey:
         return {"weights": self.weights_key, "dtype": self.dtype, **super().model_key}
 
     @cached_property
-    def weights_key(self) -> dict[str, Any]:
+    def weights_key(self) -> CacheKey:
         """What the weights are, for cache keys.
 
         Hub names have their commits, folders the SHA-256 of each file that is loaded, wherever they
