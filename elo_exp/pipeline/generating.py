@@ -41,6 +41,9 @@ from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 
+Entrants = Mapping[str, Entrant]
+Prompts = Sequence[Prompt]
+Totals = Mapping[str, float | None]  # log-probability in nats, by prompt_id
 E = TypeVar("E", bound=Entrant)
 R = TypeVar("R")
 
@@ -62,8 +65,8 @@ _FINISH_REASONS = {
 
 
 def generate(
-    prompts: Sequence[Prompt],
-    entrants: Mapping[str, Entrant],
+    prompts: Prompts,
+    entrants: Entrants,
     store: Store,
     *,
     allow_missing: bool,
@@ -107,7 +110,7 @@ def by_load(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[str, R]
 
 def _complete(
     responses: Mapping[str, Mapping[str, Response]],
-    prompts: Sequence[Prompt],
+    prompts: Prompts,
     allow_missing: bool,
 ) -> Responses:
     """The responses in the order of the prompts. Raises UserError where some are missing."""
@@ -147,7 +150,7 @@ def report_missing(
 def _answers(
     name: str,
     entrant: Entrant,
-    prompts: Sequence[Prompt],
+    prompts: Prompts,
     keys: Mapping[str, str],
     store: Store,
 ) -> dict[str, Response]:
@@ -250,8 +253,8 @@ def _response(
 
 
 def assume_responses(
-    prompts: Sequence[Prompt],
-    entrants: Mapping[str, Entrant],
+    prompts: Prompts,
+    entrants: Entrants,
     store: Store,
     *,
     allow_missing: bool,
@@ -297,7 +300,7 @@ def assume_responses(
 
 
 def stored_responses(
-    prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store
+    prompts: Prompts, entrants: Entrants, store: Store
 ) -> dict[str, dict[str, Response]]:
     """Return the stored responses by entrant and prompt_id."""
     responses = {}
@@ -307,9 +310,7 @@ def stored_responses(
     return responses
 
 
-def needs_paid_answers(
-    prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store
-) -> bool:
+def needs_paid_answers(prompts: Prompts, entrants: Entrants, store: Store) -> bool:
     """Whether the store lacks an answer of an API that may bill it."""
     paid = {
         name: entrant
@@ -319,15 +320,13 @@ def needs_paid_answers(
     return not all_generated(prompts, paid, store)
 
 
-def all_generated(
-    prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store
-) -> bool:
+def all_generated(prompts: Prompts, entrants: Entrants, store: Store) -> bool:
     """Whether the store has every entrant's response to every prompt."""
     stored = stored_responses(prompts, entrants, store)
     return all(len(responses) == len(prompts) for responses in stored.values())
 
 
-def _keys(name: str, entrant: Entrant, prompts: Sequence[Prompt]) -> dict[str, str]:
+def _keys(name: str, entrant: Entrant, prompts: Prompts) -> dict[str, str]:
     return {
         prompt.prompt_id: fingerprint(
             [name, prompt.prompt_id, entrant.cache_key(prompt)]
@@ -337,8 +336,6 @@ def _keys(name: str, entrant: Entrant, prompts: Sequence[Prompt]) -> dict[str, s
 
 
 # Log-probabilities
-
-Totals = Mapping[str, float | None]  # log-probability in nats, by prompt_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,7 +352,7 @@ class LogprobCheck(Record):
     allowed: float
 
 
-def as_policies(entrants: Mapping[str, Entrant]) -> dict[str, Policy]:
+def as_policies(entrants: Entrants) -> dict[str, Policy]:
     """Return the entrants as policies, whose answers can be weighted by those of the first.
 
     Raises UserError for one that records no log-probabilities, or has another limit of tokens.
@@ -380,7 +377,7 @@ def as_policies(entrants: Mapping[str, Entrant]) -> dict[str, Policy]:
 
 
 def teacher_force(
-    prompts: Sequence[Prompt],
+    prompts: Prompts,
     responses: Mapping[str, Response],
     policies: Mapping[str, Policy],
     store: Store,
@@ -441,7 +438,7 @@ def teacher_force(
 
 
 def n_forced(
-    prompts: Sequence[Prompt],
+    prompts: Prompts,
     responses: Mapping[str, Response],
     policies: Mapping[str, Policy],
     store: Store,
