@@ -318,13 +318,13 @@ def test_the_plan_without_a_key_counts_characters_and_the_cache_at_the_expected_
     output = 4 * 550 * 20
     cached = prefix * (hit_rate * 0.2 + (1 - hit_rate) * write)
     found = estimate(some, made)
-    assert found.counted == 0
-    assert found.input_tokens == round(prefix + user)
-    assert found.output_tokens == 4 * 550
+    assert found["counted"] == 0
+    assert found["input_tokens"] == round(prefix + user)
+    assert found["output_tokens"] == 4 * 550
     dollars = (cached + user * 4 + output) * 1e-6 * factor
-    assert found.dollars == pytest.approx(dollars)
+    assert found["dollars"] == pytest.approx(dollars)
     plain = (prefix * 4 + user * 4 + output) * 1e-6
-    assert found.dollars_plain == pytest.approx(plain)
+    assert found["dollars_plain"] == pytest.approx(plain)
     assert plain > sum(tokens(len(one.system + one.user)) for one in some) * 4e-6
 
 
@@ -404,7 +404,7 @@ def test_the_preflight_notices_what_is_no_such_server_and_a_plan_estimates_there
         made = claude(server.url)
         with pytest.raises(UserError, match=words):
             judged(made, 1)
-        assert estimate(requests(made, 1), made).counted == 0
+        assert estimate(requests(made, 1), made)["counted"] == 0
     assert server.meter.posts(f"{SINGLE}|{BATCHES}") == 0
     assert "does not count tokens now (it answered with something else" in caplog.text
 

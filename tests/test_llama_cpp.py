@@ -86,8 +86,7 @@ def answers(of: Any) -> dict[str, Response]:
 
 
 def forced(by: Any, responses: dict[str, Response]) -> dict[str, float | None]:
-    found = by.teacher_force(BY_ID, list(responses.values()))
-    return {each.prompt_id: each.total_logprob for each in found}
+    return dict(by.teacher_force(BY_ID, list(responses.values())))
 
 
 def test_an_answer_records_what_was_drawn_and_is_as_likely_forced(model):

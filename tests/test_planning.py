@@ -17,7 +17,6 @@ import pytest
 from elo_exp import progress
 from elo_exp.data.pairing import pair_up
 from elo_exp.pipeline.planning import (
-    Estimate,
     Plan,
     PlanRow,
     plan,
@@ -102,7 +101,7 @@ def test_a_worked_example_with_equal_texts() -> None:
     assert (found.new, found.dollars) == (4, pytest.approx(4.0))
     (row,) = plan(requests, DOLLAR, stored, under_way, stored_only=True).rows
     assert (row.stored, row.new, row.left_out, row.shared) == (3, 0, 6, 3)
-    assert row.estimate.dollars == 0
+    assert row.dollars == 0
 
 
 # The cap
@@ -118,13 +117,11 @@ def row_of(dollars: float = 12.5, *, counted: int = 0, **changes: Any) -> PlanRo
         stored=16,
         under_way=0,
         new=1600,
-        estimate=Estimate(
-            input_tokens=5_834_400,
-            output_tokens=943_800,
-            dollars=dollars,
-            dollars_plain=3 * dollars,
-            counted=counted,
-        ),
+        input_tokens=5_834_400,
+        output_tokens=943_800,
+        dollars=dollars,
+        dollars_plain=3 * dollars,
+        counted=counted,
     )
     return dataclasses.replace(row, **changes)
 

@@ -55,8 +55,7 @@ def answers(of: Policy, prompts: Sequence[Prompt] = PROMPTS) -> dict[str, Respon
 
 
 def forced(by: Policy, responses: Mapping[str, Response]) -> Totals:
-    found = by.teacher_force(BY_ID, list(responses.values()))
-    return {each.prompt_id: each.total_logprob for each in found}
+    return dict(by.teacher_force(BY_ID, list(responses.values())))
 
 
 def recorded(responses: Mapping[str, Response]) -> dict[str, float]:

@@ -66,8 +66,7 @@ def answers(of: Any, prompts: Any = PROMPTS) -> dict[str, Response]:
 
 
 def forced(by: Any, responses: Mapping[str, Response]) -> dict[str, float | None]:
-    found = by.teacher_force(BY_ID, list(responses.values()))
-    return {each.prompt_id: each.total_logprob for each in found}
+    return dict(by.teacher_force(BY_ID, list(responses.values())))
 
 
 def sent(server: OpenAiServer, path: str) -> list[Any]:

@@ -15,10 +15,13 @@ from elo_exp.files import utc_now
 from elo_exp.models import LanguageModel, Weights
 from elo_exp.models.checkpoints import ModelSettings, TemplateSettings
 from elo_exp.models.generation import Answer, prompt_seed, too_small
-from elo_exp.records import ForcedLogprob, Prompt, Response, UserError, fingerprint
+from elo_exp.records import Prompt, Response, UserError, fingerprint
 from elo_exp.types import CacheKey, Count, Dollars, Positive, TopP
 
 FORCING_VERSION = 1  # part of every policy's keys: raise it when scoring changes
+
+
+Logprobs = Iterator[tuple[str, float | None]]
 
 
 @runtime_checkable
@@ -89,8 +92,9 @@ class Policy(ModelEntrant, Protocol):
 
     def teacher_force(
         self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
-    ) -> Iterator[ForcedLogprob]:
-        """Yield the log-probability of each response's recorded tokens after its prompt.
+    ) -> Logprobs:
+        """Yield, by prompt_id, the log-probability of each response's recorded tokens after its
+        prompt, in nats; None where they are longer than the model's context.
 
         prompts  by prompt_id
         Raises UserError for a response without recorded tokens, or of another tokenizer.
@@ -262,11 +266,10 @@ class WeightsEntrant(TemplateSettings):
 
     def teacher_force(
         self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
-    ) -> Iterator[ForcedLogprob]:
+    ) -> Logprobs:
         """Yield the log-probability of each response's recorded tokens after its prompt.
 
-        It is the sum over the tokens, in nats, added in float64; None where prompt and answer are
-        longer than the model's context. Each answer goes through a model of transformers by itself,
+        It is the sum over the tokens, added in float64. Each answer goes through a model of transformers by itself,
         without padding and without cached keys and values, whose rounding depends on the rest of
         the batch: a total is the same in any order and company. vLLM batches them as it likes.
         Raises UserError where a response has no recorded tokens or those of another tokenizer,
@@ -277,16 +280,15 @@ class WeightsEntrant(TemplateSettings):
         assert self.temperature is not None
         lm: LanguageModel = models.load(self.weights)
         tokenizer = _fingerprint(lm)
-        answers, rows = {}, {}
+        rows: dict[str, tuple[list[int], list[int]]] = {}
         for r in responses:
             ids = recorded_ids(r, self.entrant_id, tokenizer)
             start = self.chat_ids(lm, prompts[r.prompt_id].text, self.system_prompt)
-            answers[r.prompt_id] = ids
             if len(start) + len(ids) <= (lm.context_length or math.inf):
                 rows[r.prompt_id] = (start, ids)
         totals = lm.total_logprobs(list(rows.values()), temperature=self.temperature)
-        for name, ids in answers.items():
-            total = None
+        for response in responses:
+            name, total = response.prompt_id, None
             if name in rows:
                 with too_small(self.entrant_id):
                     total = next(totals)
@@ -295,13 +297,7 @@ class WeightsEntrant(TemplateSettings):
                         f"{self.entrant_id}, {name}: the log-probability is {total}. Use "
                         "dtype=float32 or bfloat16, which do not overflow."
                     )
-            yield ForcedLogprob(
-                entrant_id=self.entrant_id,
-                prompt_id=name,
-                total_logprob=total,
-                n_tokens=len(ids),
-                timestamp=utc_now(),
-            )
+            yield name, total
 
 
 def _fingerprint(lm: LanguageModel) -> str:

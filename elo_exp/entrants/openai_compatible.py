@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,12 +15,12 @@ from elo_exp.api.openai import OpenAiSettings
 from elo_exp.entrants import (
     FORCING_VERSION,
     ApiEntrant,
+    Logprobs,
     check_scored_at_one,
     recorded_ids,
 )
-from elo_exp.files import utc_now
 from elo_exp.models.generation import prompt_seed
-from elo_exp.records import ForcedLogprob, Prompt, Response, UserError, fingerprint
+from elo_exp.records import Prompt, Response, UserError, fingerprint
 from elo_exp.types import CacheKey, Dollars, Integer, TopP
 
 # What a policy sends against the recommendations of the model's authors, which servers follow.
@@ -128,10 +128,8 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
 
     def teacher_force(
         self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
-    ) -> Iterator[ForcedLogprob]:
-        """Yield the log-probability of each response's recorded tokens after its prompt."""
-
-        def force(response: Response) -> ForcedLogprob:
+    ) -> Logprobs:
+        def force(response: Response) -> tuple[str, float | None]:
             ids = recorded_ids(response, self.entrant_id, self._tokenizer)
             start, context = self._tokenized(
                 messages=self.params(prompts[response.prompt_id], None)["messages"],
@@ -140,25 +138,16 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
             body = {"model": self.model, "max_tokens": 1, "prompt_logprobs": 0}
             total = None
             if len(start) + len(ids) < context:  # with the token that is drawn
-                total = self.api.post(
+                places = self.api.post(
                     f"{self.api.endpoint}/completions",
                     {**body, "prompt": start + ids},
-                    lambda found: math.fsum(
-                        place[str(token)]["logprob"]
-                        for token, place in zip(
-                            ids,
-                            found["choices"][0]["prompt_logprobs"][len(start) :],
-                            strict=True,
-                        )
-                    ),
+                    lambda found: found["choices"][0]["prompt_logprobs"][len(start) :],
                 )
-            return ForcedLogprob(
-                entrant_id=self.entrant_id,
-                prompt_id=response.prompt_id,
-                total_logprob=total,
-                n_tokens=len(ids),
-                timestamp=utc_now(),
-            )
+                total = math.fsum(
+                    place[str(token)]["logprob"]
+                    for token, place in zip(ids, places, strict=True)
+                )
+            return response.prompt_id, total
 
         with ThreadPoolExecutor(self.concurrency) as pool:
             yield from pool.map(force, responses)

@@ -404,6 +404,17 @@ def teacher_force(
         keys = _logprob_keys(policy, by_id.values(), responses)
         stored = store.get(ForcedLogprob, list(keys.values()))
         totals = {one.prompt_id: one.total_logprob for one in stored.values()}
+
+        def make(mine: Sequence[Response]) -> Iterator[ForcedLogprob]:
+            for i, total in policy.teacher_force(by_id, mine):
+                yield ForcedLogprob(
+                    entrant_id=policy.entrant_id,
+                    prompt_id=i,
+                    total_logprob=total,
+                    n_tokens=len(responses[i].diagnostics["token_ids"]),
+                    timestamp=utc_now(),
+                )
+
         for some in (ids[:check_answers], ids[check_answers:]):
             wanted = {keys[i]: responses[i] for i in some if keys[i] not in stored}
             made = get_or_create(
@@ -411,7 +422,7 @@ def teacher_force(
                 store,
                 record=ForcedLogprob,
                 key=lambda forced: keys[forced.prompt_id],
-                make=lambda mine: policy.teacher_force(by_id, mine),
+                make=make,
                 what="log-probabilities",
             )
             label = f"teacher forcing: {name}"

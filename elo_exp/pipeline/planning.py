@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from elo_exp.analysis.looks import (
     boundaries,
@@ -35,19 +36,8 @@ _FEWER = {  # by what is asked for
 _CACHES = {"5m": "the 5-minute cache", "1h": "the 1-hour cache"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """Expected tokens and dollars of some queries."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    dollars: float = 0.0  # by the chosen transport and prompt cache
-    dollars_plain: float = 0.0  # by single messages without a prompt cache
-    counted: int = 0  # queries that the API has counted; 0: estimated from the length
-
-
-def estimate(requests: Sequence[JudgeRequest], judge: PaidJudge) -> Estimate:
-    """Estimate what requests cost.
+def estimate(requests: Sequence[JudgeRequest], judge: PaidJudge) -> dict[str, Any]:
+    """Estimate what requests cost, in the last fields of a PlanRow.
 
     Where the API counts tokens free of charge, it counts a sample, and the others are scaled.
     """
@@ -74,13 +64,13 @@ def estimate(requests: Sequence[JudgeRequest], judge: PaidJudge) -> Estimate:
     prefix = hit_rate * prices.cache_read + (1 - hit_rate) * prices.write(ttl)
     rest = n_user * prices.input + n_output * prices.output
     factor = prices.factor(judge.transport == "batches")
-    return Estimate(
-        input_tokens=round(n_prefix + n_user),
-        output_tokens=n_output,
-        dollars=(n_prefix * prefix + rest) * PER_MILLION * factor,
-        dollars_plain=(n_prefix * prices.input + rest) * PER_MILLION,
-        counted=estimator.n_counted,
-    )
+    return {
+        "input_tokens": round(n_prefix + n_user),
+        "output_tokens": n_output,
+        "dollars": (n_prefix * prefix + rest) * PER_MILLION * factor,
+        "dollars_plain": (n_prefix * prices.input + rest) * PER_MILLION,
+        "counted": estimator.n_counted,
+    }
 
 
 def first_ttl(
@@ -140,7 +130,11 @@ class PlanRow:
     both_orders: float = 1.0  # share of the pairs judged in both orders
     opponents: float | None = None  # of each entrant on a prompt; None: all others
     left_out: int = 0  # neither stored nor asked, with judging.stored_only
-    estimate: Estimate = Estimate()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    dollars: float = 0.0  # by the chosen transport and prompt cache
+    dollars_plain: float = 0.0  # by single messages without a prompt cache
+    counted: int = 0  # queries that the API has counted; 0: estimated from the length
 
     @property
     def shared(self) -> int:
@@ -170,7 +164,7 @@ class Plan:
 
     @property
     def dollars(self) -> float:
-        return sum(row.estimate.dollars for row in self.rows)
+        return sum(row.dollars for row in self.rows)
 
     @property
     def fits(self) -> bool:
@@ -242,7 +236,7 @@ def plan(
             under_way=len(asked) - len(new),
             new=len(new),
             left_out=len(missing) - len(asked),
-            estimate=estimate(new, paid) if paid else Estimate(),
+            **(estimate(new, paid) if paid else {}),
         )
         rows.append(row)
     return Plan(
@@ -291,7 +285,7 @@ def plan_table(plan: Plan) -> str:
         rows.append(["total", *_cells(plan.rows)])
     cost = "which costs nothing"
     if plan.budget_usd is not None:
-        counted = max((row.estimate.counted for row in plan.rows), default=0)
+        counted = max((row.counted for row in plan.rows), default=0)
         by = f"scaled from {counted} that the API counted"
         tokens = by if counted else "estimated from the length"
         cost = f"cap {money(plan.budget_usd)} ({plan.budget_setting}), tokens {tokens}"
@@ -314,8 +308,8 @@ def _cells(rows: Sequence[PlanRow]) -> list[str]:
     """The sums of some rows: counts, and dollars."""
     columns = zip(
         *(
-            (row.pairs, row.queries, row.stored, row.new, row.estimate.input_tokens,
-             row.estimate.output_tokens, row.estimate.dollars, row.estimate.dollars_plain)
+            (row.pairs, row.queries, row.stored, row.new, row.input_tokens,
+             row.output_tokens, row.dollars, row.dollars_plain)
             for row in rows
         ), strict=True,
     )  # fmt: skip

@@ -72,8 +72,7 @@ def answered(kind: str, how: str, n: int, **settings: Any) -> dict[str, Response
     row(kind, how, sum(tokens) / seconds)
     if kind == "vllm":
         by_id = {prompt.prompt_id: prompt for prompt in prompts}
-        forced = of.teacher_force(by_id, list(responses.values()))
-        totals = {one.prompt_id: one.total_logprob for one in forced}
+        totals = dict(of.teacher_force(by_id, list(responses.values())))
         print(pipeline.generation_check(responses, totals, allowed=float("inf")))
     return responses
 
