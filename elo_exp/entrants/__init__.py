@@ -43,7 +43,11 @@ class Entrant(Protocol):
 
 @runtime_checkable
 class OfflineEntrant(Entrant, Protocol):
-    """An entrant that answers by itself."""
+    """An entrant that answers by itself.
+
+    One that does so with weights in memory has them as `weights`: entrants with equal weights
+    answer in turn, from one load.
+    """
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
         """Answer prompts, in any order, as answers are made; skip those it has no answer to."""
@@ -64,15 +68,6 @@ class OfKnownQuality(Entrant, Protocol):
 
     def known_rank(self, dimension: str) -> int | None:
         """Return its place among such entrants, from 0, best first; None where it has none."""
-
-
-@runtime_checkable
-class LoadedEntrant(OfflineEntrant, ModelEntrant, Protocol):
-    """An entrant that answers with weights in memory."""
-
-    @property
-    def weights(self) -> Weights:
-        """What is loaded: entrants with equal weights answer in turn, from one load."""
 
 
 @runtime_checkable

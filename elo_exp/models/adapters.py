@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from elo_exp.files import open_text, sha256
+from elo_exp.files import read_json, sha256
 from elo_exp.models import first_line
 from elo_exp.records import UserError, fingerprint
 from elo_exp.types import Count
@@ -234,7 +234,7 @@ def _file(setting: str, folder: Path, shard: int, step: int = FINAL) -> Path:
         if step == FINAL and (path := final.with_suffix(suffix)).is_file():
             return path
     where = folder / f"shard_{shard}"
-    name = "checkpoint_final" if step == FINAL else f"checkpoint_step_{step}"
+    name = f"checkpoint_{'final' if step == FINAL else f'step_{step}'}"
     paths = [p for p in sorted(where.rglob("checkpoint_*")) if p.suffix in _SUFFIXES]
     by_run = {p.parent: p for p in paths if p.stem in (name, f"{name}_slim")}
     if len(by_run) != 1:
@@ -254,12 +254,11 @@ def _manifest(folder: Path) -> Manifest:
     path = folder / "manifest.json"
     if not path.is_file():
         return Manifest()
-    with open_text(path) as file:
-        try:
-            return TypeAdapter(_ManifestFile).validate_json(file.read()).config
-        except ValidationError as error:
-            fault = error.errors()[0]
-            place = ".".join(map(str, fault["loc"])) or "config"
-            found = str(fault["input"])[:80]
-            message = f"{path}: {place}: found {found!r}. {fault['msg']}."
-            raise UserError(message) from None
+    try:
+        return TypeAdapter(_ManifestFile).validate_python(read_json(path)).config
+    except ValidationError as error:
+        fault = error.errors()[0]
+        place = ".".join(map(str, fault["loc"])) or "config"
+        found = str(fault["input"])[:80]
+        message = f"{path}: {place}: found {found!r}. {fault['msg']}."
+        raise UserError(message) from None

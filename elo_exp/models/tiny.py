@@ -92,22 +92,21 @@ def save(
 
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     rng = np.random.default_rng(seed)
-    sizes = {
-        "num_attention_heads": 4,
-        "num_key_value_heads": 4,
-        "max_position_embeddings": 2048,
-        "tie_word_embeddings": False,
-        **settings,
-    }
     config = AutoConfig.for_model(
         kind,
-        vocab_size=vocabulary,
-        hidden_size=hidden_size,
-        intermediate_size=2 * hidden_size,
-        eos_token_id=0,
-        bos_token_id=None,
-        pad_token_id=1,
-        **sizes,
+        **{
+            "vocab_size": vocabulary,
+            "hidden_size": hidden_size,
+            "intermediate_size": 2 * hidden_size,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 4,
+            "max_position_embeddings": 2048,
+            "tie_word_embeddings": False,
+            "eos_token_id": 0,
+            "bos_token_id": None,
+            "pad_token_id": 1,
+            **settings,
+        },
     )
     model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     width = spread * math.sqrt(12)

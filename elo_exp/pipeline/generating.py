@@ -19,7 +19,6 @@ from elo_exp.data.thoughts import split_thought
 from elo_exp.entrants import (
     Entrant,
     HostedEntrant,
-    LoadedEntrant,
     ModelEntrant,
     OfflineEntrant,
     Policy,
@@ -97,8 +96,7 @@ def by_load(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[str, R]
     """
     groups: dict[Hashable, list[str]] = {}
     for name, entrant in entrants.items():
-        weights = entrant.weights if isinstance(entrant, LoadedEntrant) else None
-        groups.setdefault(weights, []).append(name)
+        groups.setdefault(getattr(entrant, "weights", None), []).append(name)
     made: dict[str, R] = {}
     for names in groups.values():
         try:
@@ -138,8 +136,8 @@ def report_missing(
     """
     if not missing:
         return
-    by_owner = Counter(name.split()[0] for name in missing)
-    counts = ", ".join(f"{owner} {n}" for owner, n in sorted(by_owner.items()))
+    by_owner = sorted(Counter(name.split()[0] for name in missing).items())
+    counts = ", ".join(f"{owner} {n}" for owner, n in by_owner)
     named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
     line = f"{len(missing)} of {n_wanted} {what} are missing ({counts}): {named}."
     if not allowed:
