@@ -26,6 +26,9 @@ FILES = {
     "manifest.json": '{"config": {"num_shards": 2, "lora_r": 8, "lora_alpha": 16}}',
     "shard_0_lora.pt": "one",
     "shard_1_lora.pt": "two",
+    "other/manifest.json": '{"config": {"num_shards": 2}}',
+    "other/shard_0_lora.pt": "one",
+    "other/shard_1_lora.pt": "two",
     "responses.jsonl": '{"prompt_id": "p1", "response_text": "So."}\n',
     "other.jsonl": '{"prompt_id": "p1", "response_text": "No."}\n',
     "battles.jsonl": json.dumps(BATTLE),
@@ -34,6 +37,7 @@ FILES = {
 
 @pytest.fixture(autouse=True)
 def in_a_folder_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other").mkdir()
     for name, content in FILES.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -148,6 +152,18 @@ CASES: dict[tuple[str, str], tuple[Settings, list[Settings], list[Settings]]] = 
         {**HUB, "temperature": 1.0},
         [*DECODED, {"temperature": 0.9}, {"system_prompt": "Be brief."}],
         [{"max_new_tokens": 9}, {"batch_size": 2}, {"entrant_id": "ann"}],
+    ),
+    ("entrant", "poe"): (
+        {**HUB, "security_dir": ".", "rob_checkpoint": None},
+        [*DECODED, {"beta": 0.5}, {"decode": "direct"}, {"temperature": None},
+         {"max_new_tokens": 13}, {"bypass_jury": True}, {"system_prompt": "Be brief."},
+         {"security_dir": "other"}, {"needs_uncertainty": True, "uncertainty_path": "other.gguf"}],
+        [{"device": "auto"}, {"batch_size": 1}, {"uncertainty_path": "absent"}],
+    ),
+    ("entrant", "security_only"): (
+        {**HUB, "security_dir": ".", "bypass_jury": True},
+        [{"temperature": None}],
+        [{"beta": 0.5, "decode": "direct"}],
     ),
     ("judge", "local"): (
         HUB, [*DECODED, {"lead": ":"}], [{"batch_size": 1}, {"device": "auto"}],

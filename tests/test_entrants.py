@@ -16,19 +16,11 @@ from elo_exp.files import write_jsonl, write_whole
 from elo_exp.records import Prompt, Response, UserError
 from tests.data import BANK, PROBES, shipped
 
-BLEEDING = Prompt(
-    prompt_id="p1",
-    text="What stops bleeding?",
-    source="medqa",
-    subject="er",
-    gold_answer="Firm pressure on the wound.",
-)
+ER = {"source": "medqa", "subject": "er"}
+GOLD = "Firm pressure on the wound."
+BLEEDING = Prompt(prompt_id="p1", text="What stops bleeding?", gold_answer=GOLD, **ER)
 BURN = Prompt(
-    prompt_id="p2",
-    text="What cools a burn?",
-    source="medqa",
-    subject="er",
-    gold_answer="Running water.",
+    prompt_id="p2", text="What cools a burn?", gold_answer="Running water.", **ER
 )
 HEDGE = Prompt(
     prompt_id="p3",
@@ -43,22 +35,14 @@ PROMPTS = [BLEEDING, HEDGE, BURN]
 
 @pytest.fixture(scope="module")
 def small_bank(tmp_path_factory) -> Path:
-    return write_jsonl(
-        tmp_path_factory.mktemp("bank") / "bank.jsonl",
-        [prompt.to_dict() for prompt in PROMPTS],
-    )
+    path = tmp_path_factory.mktemp("bank") / "bank.jsonl"
+    return write_jsonl(path, [prompt.to_dict() for prompt in PROMPTS])
 
 
-def probe(path: Path, style: str, **changes: Any) -> ProbeEntrant:
-    """A probe without lapses, but for `changes`."""
-    settings = {
-        "entrant_id": style,
-        "style": style,
-        "lapse_style": style,
-        "lapse_rate": 0.0,
-        "bank_path": str(path),
-    }
-    return ProbeEntrant(**{**settings, **changes})
+def probe(path: Path, style: str) -> ProbeEntrant:
+    """A probe without lapses."""
+    styles = dict.fromkeys(("entrant_id", "style", "lapse_style"), style)
+    return ProbeEntrant(**styles, lapse_rate=0.0, bank_path=str(path))
 
 
 def answers(entrant: Any, *prompts: Prompt) -> list[str]:
@@ -88,30 +72,24 @@ def test_a_prompt_with_a_gold_answer_is_answered_from_it(
     assert last == "Certainly. Firm pressure on the wound."
 
 
-OPENINGS = {
-    "answer": "Yes, this is settled.",
-    "hedge": "It depends:",
-    "abstain": "I cannot answer this",
-}
-
-
 @pytest.mark.parametrize(
-    ("style", "behaviors"),
+    ("style", "shown"),
     [
-        ("reference", ["answer", "hedge", "abstain"]),  # as expected
-        ("hedged", ["hedge", "hedge", "hedge"]),
-        ("partial", ["hedge", "answer", "hedge"]),  # one step off
-        ("swapped", ["abstain", "abstain", "answer"]),  # as far off as can be
+        ("reference", "answer hedge abstain"),  # as expected
+        ("hedged", "hedge hedge hedge"),
+        ("partial", "hedge answer hedge"),  # one step off
+        ("swapped", "abstain abstain answer"),  # as far off as can be
     ],
 )
 def test_a_prompt_without_a_gold_answer_is_answered_with_a_behavior(
-    small_bank, style, behaviors
+    small_bank, style, shown
 ):
     """Where an answer, a hedge and an abstention are expected."""
-    for expected, shown in zip(OPENINGS, behaviors, strict=True):
+    openings = {"answer": "Yes, this is", "hedge": "It depends:", "abstain": "I cannot"}
+    for expected, behavior in zip(openings, shown.split(), strict=True):
         prompt = dataclasses.replace(HEDGE, expected_behavior=expected)
         (answer,) = answers(probe(small_bank, style), prompt)
-        assert answer.startswith(OPENINGS[shown])
+        assert answer.startswith(openings[behavior])
 
 
 def test_a_behavior_names_the_first_tags_or_the_subject(small_bank):
@@ -193,13 +171,10 @@ def test_an_empty_response_is_a_response_and_an_absent_one_is_none(file):
 
 def test_the_responses_of_a_run_can_be_read_back(tmp_path):
     prompts = bank.load(BANK)
-    made = list(
-        shipped("entrant", "probe_hedged", entrant_id="probe_hedged").generate(prompts)
-    )
-    write_jsonl(
-        tmp_path / "responses_probe_hedged.jsonl", (row.to_dict() for row in made)
-    )
-    again = RecordedEntrant(entrant_id="probe_hedged", path=str(tmp_path))
+    made = list(shipped("entrant", "probe_hedged", entrant_id="ann").generate(prompts))
+    rows = (row.to_dict() for row in made)
+    write_jsonl(tmp_path / "responses_ann.jsonl", rows)
+    again = RecordedEntrant(entrant_id="ann", path=str(tmp_path))
     assert list(again.generate(prompts)) == made
 
 

@@ -106,12 +106,6 @@ def test_an_answer_ends_with_its_end_token_or_is_cut_off_in_any_batch(lm, decodi
     assert last == {name: each.ended for name, each in made.items()}
 
 
-def test_a_sample_depends_on_the_prompts_name(lm):
-    drawn = tokens(lm, {"one": PROMPTS["p1"], "two": PROMPTS["p1"]}, SAMPLED)
-    alone = tokens(lm, {"one": PROMPTS["p1"]}, SAMPLED)
-    assert drawn["one"] == alone["one"] != drawn["two"]
-
-
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 1.0), (1.0, 0.6)])
 def test_tokens_are_sampled_with_the_models_probabilities(lm, temperature, top_p):
     """Chi-square of 3,000 first tokens, those expected less than five times pooled."""

@@ -11,9 +11,7 @@ import pytest
 
 from elo_exp import pipeline
 from elo_exp.analysis.judge_quality import judge_quality
-from elo_exp.analysis.win_rates import win_rates
 from elo_exp.data import bank
-from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.pairing import pair_up
 from elo_exp.judges.lexical import hedging, overlap, specificity
 from elo_exp.records import Comparison, Judgment
@@ -95,14 +93,14 @@ def demo(probed, tmp_path_factory) -> dict[str, list[Judgment]]:
 
 
 def standing(judgments: Sequence[Judgment]) -> list[str]:
-    """The entrants by their mean win share, best first."""
-    share: Counter[str] = Counter()
-    battles = Battles.from_rows(from_judgments(judgments))
-    for rate in win_rates(battles, dimension="x"):
-        of_a = (rate.a_wins + rate.ties / 2) / (rate.a_wins + rate.b_wins + rate.ties)
-        share[rate.entrant_a] += of_a
-        share[rate.entrant_b] += 1 - of_a
-    return [name.removeprefix("probe_") for name, _ in share.most_common()]
+    """The entrants by their wins, best first; a tie is half a win of both."""
+    wins: Counter[str] = Counter()
+    for one in judgments:
+        for name in (one.entrant_a, one.entrant_b):
+            wins[name.removeprefix("probe_")] += (
+                0.5 if one.winner is None else one.winner == name
+            )
+    return [name for name, _ in wins.most_common()]
 
 
 def test_the_probes_come_out_in_their_known_order(demo):

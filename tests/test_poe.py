@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 from transformers import AutoModelForCausalLM
 
 from elo_exp import models
@@ -31,7 +30,7 @@ from elo_exp.models.multihead import (
     p_correct,
     step,
 )
-from elo_exp.records import Response, UserError, canonical_json, fingerprint
+from elo_exp.records import Response, UserError, canonical_json
 from tests.commands import run
 from tests.data import BANK, shipped
 from tests.tiny_heads import (
@@ -160,35 +159,6 @@ def test_a_batch_answers_as_whole_models_one_prompt_at_a_time(
         assert (any(before), last) == (False, answer.ended)
     rejected = sum(len(answer.diagnostics["rejected_at"]) for answer in together)
     assert (rejected > 0) == (how == "speculative")
-
-
-@pytest.mark.parametrize("how", ["speculative", "direct"])
-def test_the_second_token_is_distributed_as_by_enumeration(heads, wholes, how):
-    """Over every first token, of 4,000 answers to one prompt."""
-    n, row, jury = 4000, ROWS[0], [0, 2, 3]
-    logits = jury_logits([wholes[head] for head in jury], row)[:, -1]
-    first = (logits.double().sum(0) / 3 / 0.7).softmax(-1)
-    after = torch.tensor([[*row, token] for token in range(len(first))])
-    with torch.inference_mode():
-        every = [wholes[head](input_ids=after).logits[:, -1].double() for head in jury]
-    second = first @ (sum(every) / 3 / 0.7).softmax(-1)
-    ids = torch.tensor([row] * n)
-    with torch.inference_mode():
-        answers = decode(
-            heads,
-            ids,
-            torch.ones_like(ids),
-            n_heads=N_HEADS,
-            drafters=[1] * n,
-            uniforms=torch.from_numpy(np.random.default_rng(0).random((n, 2, 3))),
-            sampling=replace(SAMPLING, decode=how, max_new_tokens=2),
-        )
-    counts = np.bincount([a.tokens[1] for a in answers], minlength=len(second))
-    expected = n * second.numpy()
-    rare = expected < 5
-    counts = np.append(counts[~rare], counts[rare].sum())
-    expected = np.append(expected[~rare], expected[rare].sum())
-    assert stats.chisquare(counts, expected * n / expected.sum()).pvalue > 1e-3
 
 
 def test_equal_heads_reject_nothing(model):
@@ -324,29 +294,6 @@ def test_an_answer_depends_on_its_prompt_alone_and_its_p_correct_changes_no_text
     assert [replace(a, p_correct=None) for a in together] == plain
     places = {path.relative_to(folder).parts[0] for path in of.weight_files}
     assert places == {"model", "security", "robustness", "uncertainty"}
-
-
-def test_the_cache_key_has_all_that_can_change_an_answer_and_nothing_else(folder):
-    def key(**changes: Any) -> str:
-        return fingerprint(entrant(folder, **changes).cache_key(PROMPTS[0]))
-
-    same = [{"device": "auto"}, {"batch_size": 1}]
-    same.append({"uncertainty_path": str(folder / "none.pt")})
-    assert {key(**change) for change in same} == {key()}
-    other: list[dict[str, Any]] = [
-        {"beta": 0.5},
-        {"decode": "direct"},
-        {"temperature": None},
-        {"max_new_tokens": 13},
-        {"rob_checkpoint": None},
-        {"bypass_jury": True},
-        {"needs_uncertainty": True},
-        {"system_prompt": "Be brief."},
-        {"dtype": "bfloat16"},
-        {"security_dir": str(folder / "robustness")},
-    ]
-    assert len({key(), *(key(**change) for change in other)}) == 1 + len(other)
-    assert key(bypass_jury=True, beta=0.5, decode="direct") == key(bypass_jury=True)
 
 
 def test_adapters_that_do_not_do_are_refused(folder, tmp_path):

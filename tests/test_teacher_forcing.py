@@ -214,12 +214,10 @@ def test_neither_order_nor_company_nor_the_number_of_threads_changes_a_bit(
 # The stage
 
 
-def force(
-    path: Path, policies: Any, responses: Any, prompts: Any = PROMPTS
-) -> tuple[dict[str, Totals], Usage]:
+def force(path: Path, policies: Any, responses: Any) -> tuple[Any, Usage]:
     with Store(path) as store:
         found = pipeline.teacher_force(
-            prompts, responses, policies, store, check_nats=None, check_answers=2
+            PROMPTS, responses, policies, store, check_nats=None, check_answers=2
         )
         return found, store.usage
 
@@ -228,8 +226,13 @@ def test_a_clone_shares_the_logging_policys_log_probabilities_and_nothing_is_for
     policies, responses, tmp_path, caplog
 ):
     store = tmp_path / "store.sqlite"
+    some = {prompt.prompt_id: responses[prompt.prompt_id] for prompt in PROMPTS[:2]}
     with caplog.at_level("INFO"):
-        _, usage = force(store, policies, responses, PROMPTS[:2])
+        found, usage = force(store, policies, some)
+    assert set(found["base"]) == set(some)
+    with Store(store) as opened:
+        counts = pipeline.n_forced(PROMPTS, responses, policies, opened)
+    assert counts == dict.fromkeys(NAMES, 2)
     loads = [message for message in caplog.messages if message.startswith("loading")]
     assert len(loads) == 2  # of base, which unhelpful shares, and of premium
     assert (usage.logprobs_forced, usage.logprobs_stored) == (6, 2)
@@ -244,15 +247,6 @@ def test_a_clone_shares_the_logging_policys_log_probabilities_and_nothing_is_for
     assert first["clone"] == first["base"]
     for other in ("unhelpful", "premium"):
         assert all(first[other][name] != first["base"][name] for name in responses)
-
-
-def test_only_answered_prompts_are_forced_and_counted(policies, responses, tmp_path):
-    some = {prompt.prompt_id: responses[prompt.prompt_id] for prompt in PROMPTS[:3]}
-    found, _ = force(tmp_path / "store.sqlite", {"base": policies["base"]}, some)
-    assert set(found["base"]) == set(some)
-    with Store(tmp_path / "store.sqlite") as store:
-        counts = pipeline.n_forced(PROMPTS, some, policies, store)
-    assert counts == {"base": 3, "clone": 3, "unhelpful": 0, "premium": 0}
 
 
 def test_what_does_not_fit_the_model_has_no_log_probability_and_is_counted(

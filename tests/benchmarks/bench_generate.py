@@ -16,10 +16,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from elo_exp import models
 from elo_exp.data import bank
-from elo_exp.entrants.huggingface import HuggingFaceEntrant
 from elo_exp.records import Prompt
 from tests.data import BANK, shipped
 from tests.tiny_models import tiny_model
@@ -30,94 +30,73 @@ BATCH_SIZE = 8
 REPEATS = 3
 
 Answers = Mapping[str, tuple[str, int]]  # by prompt: text and number of tokens
-Contestant = Callable[[Sequence[Prompt]], Answers]
+Contestant = Callable[[Any, Sequence[Prompt]], Answers]
 
 
-def plain(of: HuggingFaceEntrant) -> Contestant:
+def plain(of: Any, prompts: Sequence[Prompt]) -> Answers:
     """transformers' generate on the prompts in their order, padded on the left."""
-    lm = models.load(of.weights)
-
-    def run(prompts: Sequence[Prompt]) -> Answers:
-        answers = {}
-        for start in range(0, len(prompts), of.batch_size):
-            some = prompts[start : start + of.batch_size]
-            rows = [of.chat_ids(lm, p.text, None) for p in some]
-            ids, mask = lm.padded(rows)
-            made = lm.model.generate(
-                ids, attention_mask=mask, max_new_tokens=MAX_NEW_TOKENS, do_sample=False
-            )
-            for prompt, row in zip(some, made[:, ids.shape[1] :].tolist(), strict=True):
-                ends = [i + 1 for i, token in enumerate(row) if token in lm.end_ids]
-                n = min(ends, default=len(row))
-                text = lm.tokenizer.decode(row[:n], skip_special_tokens=True)
-                answers[prompt.prompt_id] = (text.strip(), n)
-        return answers
-
-    return run
+    lm, answers = models.load(of.weights), {}
+    for start in range(0, len(prompts), of.batch_size):
+        some = prompts[start : start + of.batch_size]
+        ids, mask = lm.padded([of.chat_ids(lm, p.text, None) for p in some])
+        made = lm.model.generate(
+            ids, attention_mask=mask, max_new_tokens=MAX_NEW_TOKENS, do_sample=False
+        )
+        for prompt, row in zip(some, made[:, ids.shape[1] :].tolist(), strict=True):
+            ends = [i + 1 for i, token in enumerate(row) if token in lm.end_ids]
+            n = min(ends, default=len(row))
+            answers[prompt.prompt_id] = (lm.text(row[:n]).strip(), n)
+    return answers
 
 
-def answered_by(of: HuggingFaceEntrant) -> Contestant:
-    return lambda prompts: {
+def ours(of: Any, prompts: Sequence[Prompt]) -> Answers:
+    return {
         r.prompt_id: (r.response_text, r.diagnostics["n_tokens_generated"])
         for r in of.generate(prompts)
     }
 
 
-def race(entries: Mapping[str, Contestant], prompts: Sequence[Prompt]) -> None:
+def report(**settings: Any) -> None:
     """Time every contestant in turn, after a first round that counts for nothing."""
-    answers = {name: run(prompts) for name, run in entries.items()}
-    seconds = dict.fromkeys(entries, float("inf"))
-    for _ in range(REPEATS):
-        for name, run in entries.items():
-            start = time.perf_counter()
-            run(prompts)
-            seconds[name] = min(seconds[name], time.perf_counter() - start)
-    reference = next(iter(answers.values()))
-    print(f"  {'':<24}{'tokens/s':>10}{'equal answers':>16}")
-    for name, made in answers.items():
-        n_tokens = sum(n for _, n in made.values())
-        n_equal = sum(made[prompt] == answer for prompt, answer in reference.items())
-        rate = n_tokens / seconds[name]
-        print(f"  {name:<24}{rate:>10,.0f}{n_equal:>11} of {len(prompts)}")
-
-
-def report(model: str, dtype: str, device: str) -> None:
-    settings = {"model": model, "dtype": dtype, "device": device}
+    settings["max_new_tokens"] = MAX_NEW_TOKENS
     entrants = {
-        name: shipped(
-            "entrant",
-            "huggingface",
-            **settings,
-            max_new_tokens=MAX_NEW_TOKENS,
-            batch_size=n,
-        )
+        name: shipped("entrant", "huggingface", **settings, batch_size=n)
         for name, n in (("one at a time", 1), (f"batches of {BATCH_SIZE}", BATCH_SIZE))
     }
-    lm = models.load(next(iter(entrants.values())).weights)
+    lm = models.load(entrants["one at a time"].weights)
     n_weights = sum(weights.numel() for weights in lm.model.parameters())
     about = ", ".join(f"{name} {value}" for name, value in lm.environment.items())
     print(f"{about}; {n_weights / 1e6:,.1f} M parameters, {N_PROMPTS} prompts\n")
-    entries = {f"generate, {name}": plain(of) for name, of in entrants.items()}
-    entries |= {f"vanilla_hf, {name}": answered_by(of) for name, of in entrants.items()}
-    race(entries, bank.load(BANK)[:N_PROMPTS])
+    runs: dict[str, Contestant] = {"generate": plain, "vanilla_hf": ours}
+    prompts = bank.load(BANK)[:N_PROMPTS]
+    answers: dict[str, Answers] = {}
+    seconds: dict[str, float] = {}
+    for repeat in range(REPEATS + 1):
+        for kind, run in runs.items():
+            for how, of in entrants.items():
+                name, start = f"{kind}, {how}", time.perf_counter()
+                answers[name] = run(of, prompts)
+                spent = time.perf_counter() - start
+                if repeat:
+                    seconds[name] = min(seconds.get(name, spent), spent)
+    reference = next(iter(answers.values()))
+    print(f"  {'':<24}{'tokens/s':>10}{'equal answers':>16}")
+    for name, made in answers.items():
+        rate = sum(n for _, n in made.values()) / seconds[name]
+        n_equal = sum(made[prompt] == answer for prompt, answer in reference.items())
+        print(f"  {name:<24}{rate:>10,.0f}{n_equal:>11} of {len(prompts)}")
 
 
 def main(arguments: Sequence[str]) -> None:
     if arguments:
-        report(arguments[0], "bfloat16", "auto")
+        report(model=arguments[0], dtype="bfloat16", device="auto")
         return
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 8}
     with tempfile.TemporaryDirectory() as folder:
-        sizes = {
-            "hidden_size": 256,
-            "n_layers": 8,
-            "num_attention_heads": 8,
-            "num_key_value_heads": 8,
-        }
-        report(
-            str(tiny_model(Path(folder), **sizes, spread=0.1)),
-            dtype="float32",
-            device="cpu",
+        path = tiny_model(
+            Path(folder), hidden_size=256, n_layers=8, spread=0.1, **heads
         )
+        report(model=str(path), dtype="float32", device="cpu")
 
 
 if __name__ == "__main__":
