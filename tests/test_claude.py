@@ -359,34 +359,23 @@ ODD = [
     b'{"type": "error", "error": {"message": "No."}}',
 ]
 each_odd = pytest.mark.parametrize("content", ODD, ids=lambda content: content[:8])
-FREE = {
-    "the list of batches": (BATCHES, 1),
-    "a poll": (BATCH, 1),
-    "the results": ("/results$", 1),
+ASKED = {
+    "the list of batches": ("GET", BATCHES),
+    "a poll": ("GET", BATCH),
+    "the results": ("GET", "/results$"),
+    "a submission": ("POST", BATCHES),
+    "a message": ("POST", SINGLE),
 }
 
 
 @each_odd
-@pytest.mark.parametrize(("path", "nth"), FREE.values(), ids=list(FREE))
-def test_a_login_page_in_place_of_an_answer_that_is_free_is_waited_for(
-    path: str, nth: int, content: bytes
+@pytest.mark.parametrize(("method", "path"), ASKED.values(), ids=list(ASKED))
+def test_a_login_page_in_place_of_an_answer_is_waited_for_and_nothing_paid_twice(
+    method: str, path: str, content: bytes
 ):
+    transport = "messages" if path == SINGLE else "batches"
     with AnthropicServer(verdicts=longer) as server:
-        server.fault("GET", path, Instead(content), nth=nth)
-        judgments, _ = judged(claude(server.url), 1)
-    assert [judgment.winner for judgment in judgments] == ["ann"]
-    assert set(server.meter.billed.values()) == {1}
-
-
-@each_odd
-@pytest.mark.parametrize(
-    ("transport", "path"), [("batches", BATCHES), ("messages", SINGLE)]
-)
-def test_a_login_page_in_place_of_one_that_is_paid_for_leaves_it_in_doubt(
-    transport: str, path: str, content: bytes
-):
-    with AnthropicServer(verdicts=longer) as server:
-        server.fault("POST", path, Instead(content))
+        server.fault(method, path, Instead(content))
         made = claude(server.url, transport=transport, quarantine_seconds=0.1)
         judgments, _ = judged(made, 1)
     assert [judgment.winner for judgment in judgments] == ["ann"]

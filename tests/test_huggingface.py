@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,13 @@ from elo_exp import HOME, models, pipeline
 from elo_exp.data import bank
 from elo_exp.files import sha256, write_jsonl
 from elo_exp.models.generation import prompt_seed
-from elo_exp.records import Prompt, Response, UserError
+from elo_exp.records import UserError
 from elo_exp.store.store import Store
 from tests.commands import Ran, attempt_program, run
 from tests.data import BANK, shipped
 from tests.hub_server import Hub, serving
 from tests.stores import rows
-from tests.tiny_models import tiny_adapter, tiny_model
+from tests.tiny_models import BY_ID, answers, tiny_adapter, tiny_model
 
 PROMPTS = bank.load(BANK)[:5]
 
@@ -66,14 +66,11 @@ def entrant(
     return shipped("entrant", name, **settings)
 
 
-def answers(of: Any, prompts: Sequence[Prompt] = PROMPTS) -> dict[str, Response]:
-    return {response.prompt_id: response for response in of.generate(prompts)}
-
-
 def test_an_answer_and_its_diagnostics(folder):
-    made = answers(entrant(folder / "base", max_new_tokens=40, temperature=3.0))
+    made = answers(
+        entrant(folder / "base", max_new_tokens=40, temperature=3.0), PROMPTS
+    )
     assert set(made) == {prompt.prompt_id for prompt in PROMPTS}
-    asked = {prompt.prompt_id: prompt for prompt in PROMPTS}
     for prompt_id, response in made.items():
         found = dict(response.diagnostics)
         assert response.response_text == response.response_text.strip() != ""
@@ -81,7 +78,7 @@ def test_an_answer_and_its_diagnostics(folder):
         ended = "length" if found["n_tokens_generated"] == 40 else "stop"
         assert (response.entrant_id, response.finish_reason) == ("ann", ended)
         assert (found["seed"], found["batch_size"]) == (
-            prompt_seed(asked[prompt_id]),
+            prompt_seed(BY_ID[prompt_id]),
             5,
         )
         assert (found["device"], found["dtype"]) == ("cpu", "float32")
@@ -110,7 +107,7 @@ def test_adapters_are_not_merged_into_a_quantised_model(tmp_path):
 
 def test_a_prompt_that_leaves_no_room_for_its_answer_is_refused(folder, tmp_path):
     assert answers(entrant(tmp_path / "absent"), []) == {}
-    n = answers(entrant(folder / "base"))[PROMPTS[0].prompt_id]
+    n = answers(entrant(folder / "base"), PROMPTS)[PROMPTS[0].prompt_id]
     room = 2048 - n.diagnostics["n_tokens_prompt"]
     message = rf"ann: \S+ has \d+ tokens and max_new_tokens is {room + 1}, more than"
     with pytest.raises(UserError, match=message):
@@ -179,7 +176,7 @@ def test_a_thought_is_split_off_an_answer_and_recorded(
     assert (response.response_text, found["thought"]) == (text, thought)
     assert found.get("reasoning") == (None if thought == "none" else "hm")
     assert response.finish_reason == ("length" if thought == "unclosed" else "stop")
-    ((_, total),) = of.teacher_force({p.prompt_id: p for p in PROMPTS}, [response])
+    ((_, total),) = of.teacher_force(BY_ID, [response])
     assert total == pytest.approx(found["total_logprob"], abs=1e-4)
 
 
@@ -188,7 +185,7 @@ def test_a_variable_that_the_template_never_reads_is_refused(folder, template):
     variables = {"chat_template_kwargs": {"thinking": False}}
     of = entrant(folder / "base", chat_template=template, **variables)
     with pytest.raises(UserError, match="kwargs: it never reads thinking"):
-        answers(of)
+        answers(of, PROMPTS)
 
 
 def generated(store: Path, of: dict[str, Any], prompts: Any = PROMPTS) -> Any:

@@ -13,11 +13,11 @@ import pytest
 from elo_exp import models, pipeline
 from elo_exp.data import bank
 from elo_exp.models.gguf import GgufModel
-from elo_exp.records import Response, UserError
+from elo_exp.records import UserError
 from tests.data import BANK, shipped
+from tests.tiny_models import answers, forced
 
 PROMPTS = bank.load(BANK)[:4]
-BY_ID = {prompt.prompt_id: prompt for prompt in PROMPTS}
 TEMPLATE = "{% for m in messages %}<s>{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}<s>assistant: "
 DRIFT = 0.05  # nats: what llama.cpp makes of one pass and of a token at a time
 HIDDEN, HEADS, LAYERS = 32, 4, 2
@@ -81,19 +81,11 @@ def entrant(path: Path, **changes: Any) -> Any:
     return shipped("entrant", "llama_cpp", **{"path": str(path), **small, **changes})
 
 
-def answers(of: Any) -> dict[str, Response]:
-    return {response.prompt_id: response for response in of.generate(PROMPTS)}
-
-
-def forced(by: Any, responses: dict[str, Response]) -> dict[str, float | None]:
-    return dict(by.teacher_force(BY_ID, list(responses.values())))
-
-
 def test_an_answer_records_what_was_drawn_and_is_as_likely_forced(model):
     of = entrant(model, system_prompt="Be brief.", temperature=0.8)
-    made = answers(of)
+    made = answers(of, PROMPTS)
     lm = models.load(of.weights)
-    assert set(made) == set(BY_ID)
+    assert set(made) == {prompt.prompt_id for prompt in PROMPTS}
     for response in made.values():
         tokens = response.diagnostics["token_ids"]
         assert response.finish_reason == ("stop" if tokens[-1] == 2 else "length")
@@ -115,23 +107,23 @@ def test_special_tokens_of_the_template_are_tokens_and_not_text(model):
 
 
 def test_neither_order_nor_threads_nor_another_load_changes_a_bit(model):
-    made = answers(entrant(model))
+    made = answers(entrant(model), PROMPTS)
     expected = forced(entrant(model), made)
     assert forced(entrant(model), dict(reversed(made.items()))) == expected
     assert forced(entrant(model, n_threads=2), made) == expected
 
 
 def test_what_does_not_fit_is_refused_or_has_no_log_probability(model, tmp_path):
-    name, response = next(iter(answers(entrant(model)).items()))
+    name, response = next(iter(answers(entrant(model), PROMPTS).items()))
     diagnostics = {**response.diagnostics, "token_ids": [70] * 1000}
     long = dataclasses.replace(response, diagnostics=diagnostics)
     assert forced(entrant(model), {name: long}) == {name: None}
     message = "max_new_tokens is 1020, more than the model's"
     with pytest.raises(UserError, match=message):
-        answers(entrant(model, max_new_tokens=1020))
+        answers(entrant(model, max_new_tokens=1020), PROMPTS)
     (tmp_path / "broken.gguf").write_bytes(b"GGUF, but not really")
     with pytest.raises(UserError, match="broken.gguf: cannot be loaded"):
-        answers(entrant(tmp_path / "broken.gguf"))
+        answers(entrant(tmp_path / "broken.gguf"), PROMPTS)
 
 
 # Without llama.cpp

@@ -16,13 +16,12 @@ import torch
 
 from elo_exp import models, pipeline
 from elo_exp.data import bank
-from elo_exp.entrants import Policy
 from elo_exp.entrants.huggingface import HuggingFaceEntrant
-from elo_exp.records import Prompt, Response, UserError
+from elo_exp.records import Response, UserError
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
 from tests.data import BANK, shipped
-from tests.tiny_models import tiny_model
+from tests.tiny_models import answers, forced, tiny_model
 
 PROMPTS = bank.load(BANK)[:6]
 BY_ID = {prompt.prompt_id: prompt for prompt in PROMPTS}
@@ -50,14 +49,6 @@ def policy(cache: Path, name: str = "base", **changes: Any) -> HuggingFaceEntran
     return made
 
 
-def answers(of: Policy, prompts: Sequence[Prompt] = PROMPTS) -> dict[str, Response]:
-    return {response.prompt_id: response for response in of.generate(prompts)}
-
-
-def forced(by: Policy, responses: Mapping[str, Response]) -> Totals:
-    return dict(by.teacher_force(BY_ID, list(responses.values())))
-
-
 def recorded(responses: Mapping[str, Response]) -> dict[str, float]:
     return {name: r.diagnostics["total_logprob"] for name, r in responses.items()}
 
@@ -75,7 +66,7 @@ def policies(cache: Path) -> dict[str, HuggingFaceEntrant]:
 @pytest.fixture(scope="module")
 def responses(policies: dict[str, HuggingFaceEntrant]) -> dict[str, Response]:
     """The logging policy's, base."""
-    return answers(policies["base"])
+    return answers(policies["base"], PROMPTS)
 
 
 # What a log-probability is
@@ -108,7 +99,7 @@ def test_a_log_probability_that_overflows_is_refused(policies, responses, monkey
 
 def test_an_answer_records_its_tokens_only_with_logprobs(cache, responses):
     quiet = policy(cache, logprobs=False)
-    plain = answers(quiet)[PROMPTS[0].prompt_id]
+    plain = answers(quiet, PROMPTS)[PROMPTS[0].prompt_id]
     full = responses[PROMPTS[0].prompt_id]
     more = set(full.diagnostics) - set(plain.diagnostics)
     assert more == {"token_ids", "total_logprob", "tokenizer"}
@@ -150,7 +141,7 @@ def test_defect_1_another_template_fails_the_check_of_draws_and_not_of_clones(
     with pytest.raises(UserError, match=message):
         pipeline.generation_check(responses, found, allowed=0.02)
     same = policy(cache, "unhelpful")
-    drawn = answers(same)
+    drawn = answers(same, PROMPTS)
     check = pipeline.generation_check(drawn, forced(same, drawn), allowed=None)
     assert (check.n_checked, check.allowed) == (6, 1e-4)
 
@@ -177,7 +168,7 @@ def test_defect_3_the_end_token_is_scored_only_where_the_model_generated_it(
     each = [set(r.diagnostics["token_ids"][2:]) for r in responses.values()]
     end, _ = Counter(token for some in each for token in some).most_common(1)[0]
     models.load(base.weights).model.generation_config.eos_token_id = [0, end]
-    drawn = answers(base)
+    drawn = answers(base, PROMPTS)
     reasons = {r.finish_reason for r in drawn.values()}
     assert reasons == {"stop", "length"}
     for response in drawn.values():

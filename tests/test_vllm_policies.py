@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,9 @@ from tests import tiny_engine
 from tests.data import BANK, shipped
 from tests.openai_server import CONTEXT, OpenAiServer, alone
 from tests.oracle_demo import oracle_of
-from tests.tiny_models import tiny_adapter, tiny_model
+from tests.tiny_models import BY_ID, forced, tiny_adapter, tiny_model
 
 PROMPTS = bank.load(BANK)[:10]
-BY_ID = {prompt.prompt_id: prompt for prompt in PROMPTS}
 FIRST = PROMPTS[0].prompt_id
 SERVED, HERE = "openai_compatible", "vllm"
 
@@ -63,10 +62,6 @@ def answers(of: Any, prompts: Any = PROMPTS) -> dict[str, Response]:
     with Store(Path("store.sqlite")) as store:
         made = pipeline.generate(prompts, {"mine": of}, store, allow_missing=False)
     return dict(made["mine"])
-
-
-def forced(by: Any, responses: Mapping[str, Response]) -> dict[str, float | None]:
-    return dict(by.teacher_force(BY_ID, list(responses.values())))
 
 
 def sent(server: OpenAiServer, path: str) -> list[Any]:

@@ -6,14 +6,19 @@ torch is imported by whoever builds the first one, and takes two seconds.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from elo_exp.data import bank
 from elo_exp.models import tiny
 from elo_exp.models.checkpoints import PEFT_DEPRECATION
 from elo_exp.models.tiny import TEMPLATE
+from elo_exp.records import Prompt, Response
+from tests.data import BANK
 
 VOCABULARY = 512
+BY_ID = {prompt.prompt_id: prompt for prompt in bank.load(BANK)}
 
 
 def tiny_model(
@@ -81,3 +86,12 @@ def tiny_adapter(
                 weights.normal_(0.0, spread)
     model.save_pretrained(folder)
     return folder
+
+
+def answers(of: Any, prompts: Iterable[Prompt]) -> dict[str, Response]:
+    return {response.prompt_id: response for response in of.generate(list(prompts))}
+
+
+def forced(by: Any, responses: Mapping[str, Response]) -> dict[str, float | None]:
+    """The log-probability of each response under a policy."""
+    return dict(by.teacher_force(BY_ID, list(responses.values())))
