@@ -26,7 +26,7 @@ def pair(name: str = "blocks.0.feed_forward.w1", rank: int = 1) -> Tensors:
 
 def read(*paths: Path, **config: Any) -> dict[Any, torch.Tensor]:
     """What the files add to the weights, by head layer and projection."""
-    files = [AdapterFile(path=path, manifest=Manifest(**config)) for path in paths]
+    files = [AdapterFile(path, Manifest(**config)) for path in paths]
     update = adapters.read(files, SMALL)
     return {place: up.T @ down for place, (down, up) in update.items()}
 
@@ -146,7 +146,7 @@ def test_a_folder_has_its_manifest_and_of_two_formats_safetensors(trained, tmp_p
     security = Path(trained["security_dir"])
     save(security / "shard_1_lora.safetensors", pair())
     files = find(security, uncertainty_path=str(path))
-    expected = AdapterFile(path=path, manifest=Manifest(lora_r=1, lora_alpha=7))
+    expected = AdapterFile(path, Manifest(lora_r=1, lora_alpha=7))
     assert files.groups[-1] == [expected]
     assert files.groups[1][0].path.suffix == ".safetensors"
 

@@ -70,7 +70,7 @@ def updates(model: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """Of four heads."""
     sizes, folder = geometry(model, DEPTH), tmp_path_factory.mktemp("updates")
     paths = [save(folder / f"{i}.pt", tensors(sizes, seed=i)) for i in range(4)]
-    files = [AdapterFile(path=path, manifest=Manifest()) for path in paths]
+    files = [AdapterFile(path, Manifest()) for path in paths]
     return [adapters.read([file], sizes) for file in files]
 
 
@@ -251,7 +251,7 @@ def test_a_bypassed_jury_leaves_the_drafting_heads_own_answer(folder):
         found = answer.diagnostics
         name = f"shard_{found['draft_head_idx']}_lora.pt"
         paths = [folder / kind / name for kind in ("security", "robustness")]
-        files = [AdapterFile(path=path, manifest=Manifest()) for path in paths]
+        files = [AdapterFile(path, Manifest()) for path in paths]
         whole = merged(lm.model, adapters.read(files, geometry(lm.model, DEPTH)), DEPTH)
         tokens = generated(whole, greedy.chat_ids(lm, prompt.text, None), 12)
         assert answer.response_text == lm.text(tokens).strip()

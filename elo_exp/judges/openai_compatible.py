@@ -72,14 +72,10 @@ class OpenAiCompatibleJudge(OpenAiSettings, ApiJudge):
 
     def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
         """Return the body of a request; the prompt cache is the server's business."""
-        form = self._response_format(request)
-        return self._body(request.system, request.user, response_format=form)
-
-    def _response_format(self, request: JudgeRequest) -> dict[str, Any] | None:
-        if self.structured == "none":
-            return None
-        if self.structured == "json_object":
-            return {"type": "json_object"}
-        name = "score" if request.scale else "verdict"
-        schema = {"name": name, "strict": True, "schema": json.loads(request.schema)}
-        return {"type": "json_schema", "json_schema": schema}
+        form: dict[str, Any] = {"type": self.structured}
+        if self.structured == "json_schema":
+            schema = json.loads(request.schema)
+            name = "score" if request.scale else "verdict"
+            form["json_schema"] = {"name": name, "strict": True, "schema": schema}
+        used = None if self.structured == "none" else form
+        return self._body(request.system, request.user, response_format=used)

@@ -63,13 +63,13 @@ class _ManifestFile:
     config: Manifest
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class AdapterFile:
     path: Path
     manifest: Manifest
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class HeadFiles:
     """The files of each language head, in the order of training, and last of the uncertainty head.
 
@@ -122,7 +122,7 @@ def find(
             "counts the heads."
         )
     groups = [
-        [AdapterFile(path=_file("security_dir", folder, shard), manifest=manifest)]
+        [AdapterFile(_file("security_dir", folder, shard), manifest)]
         for shard in range(manifest.num_shards)
     ]
     if rob_checkpoint is not None:
@@ -136,14 +136,14 @@ def find(
         later_manifest = _manifest(later)
         for shard, files in enumerate(groups):
             path = _file("rob_checkpoint", later, shard, rob_checkpoint)
-            files.append(AdapterFile(path=path, manifest=later_manifest))
+            files.append(AdapterFile(path, later_manifest))
     groups.append([])
     if uncertainty_path is not None:
         path = Path(uncertainty_path).expanduser()
         if not path.is_file():
             raise UserError(f"uncertainty_path: found no file {path}. Check the path.")
-        groups[-1].append(AdapterFile(path=path, manifest=_manifest(path.parent)))
-    return HeadFiles(depth=manifest.heads_depth, groups=groups)
+        groups[-1].append(AdapterFile(path, _manifest(path.parent)))
+    return HeadFiles(manifest.heads_depth, groups)
 
 
 def read(files: Sequence[AdapterFile], geometry: Geometry) -> Update:

@@ -169,9 +169,8 @@ class Plan:
     @property
     def fits(self) -> bool:
         """Whether the expected cost is within the cap."""
-        if self.budget_usd is None or not self.new:
-            return True
-        return self.dollars <= self.budget_usd - self.spent_usd
+        cap = math.inf if self.budget_usd is None else self.budget_usd
+        return not self.new or self.dollars <= cap - self.spent_usd
 
     def check(self, usage: Usage, *, hint: str = "") -> None:
         """Raise UserError where the cap would stop the run before its end.
