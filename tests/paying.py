@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from elo_exp import pipeline
 from elo_exp.api import requests as pool
+from elo_exp.data.rubrics import Rubric
+from elo_exp.judges import Judge
 from elo_exp.judges.claude import ClaudeJudge
-from elo_exp.records import Comparison
+from elo_exp.records import Comparison, JudgeRequest, Judgment, fingerprint
 from elo_exp.store import claims
 from elo_exp.store.store import Store
+from elo_exp.store.usage import Usage
 from tests.data import COMPARISON, shipped
 
+STORE = Path("store.sqlite")
+RUBRIC: Rubric = shipped("rubric", "factuality")
 SINGLE, BATCHES, BATCH = "/v1/messages$", "/batches$", "/batches/[^/]+$"
 _MADE: list[ClaudeJudge] = []
 
@@ -65,6 +71,30 @@ def comparisons(n: int, *, dimension: str = "factuality") -> list[Comparison]:
         )
         for number in range(n)
     ]
+
+
+def request(
+    made: Judge,
+    comparison: Comparison = COMPARISON,
+    rubric: Rubric = RUBRIC,
+    *,
+    swap: bool = False,
+) -> JudgeRequest:
+    """A query as the pipeline makes it."""
+    key = fingerprint([made.model, made.cache_key()])
+    return rubric.request(
+        comparison, judge=key, position_swap=swap, key_fields=made.key_fields
+    )
+
+
+def judged(
+    made: Judge, n: int = 3, *, rubrics: Sequence[Rubric] = (RUBRIC,)
+) -> tuple[list[Judgment], Usage]:
+    """So many comparisons, judged in both orders on each rubric; and what that cost."""
+    wanted = {r.dimension: comparisons(n, dimension=r.dimension) for r in rubrics}
+    with Store(STORE) as store:
+        found = pipeline.judge_pairs(wanted, rubrics, made, store)
+        return [judgment for some in found.values() for judgment in some], store.usage
 
 
 def stored(path: Path) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from anthropic.resources.messages.messages import DEPRECATED_MODELS
 
-from elo_exp import pipeline
 from elo_exp.api import anthropic as anthropic_api
 from elo_exp.api import batches
 from elo_exp.api.anthropic import check_lifetime, end_of_life, text_of
@@ -27,48 +26,35 @@ from elo_exp.data.rubrics import Rubric
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.pipeline.planning import estimate
 from elo_exp.records import (
-    Comparison,
     JudgeRequest,
-    Judgment,
     UserError,
-    fingerprint,
 )
 from elo_exp.store import processes
-from elo_exp.store.store import Store
-from elo_exp.store.usage import Usage
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import LOW_BALANCE, Reshaped, longer, tokens
 from tests.data import COMPARISON, DIMENSIONS, shipped
 from tests.http_server import Call, Instead, SlowBody, Stage, Status
-from tests.paying import BATCH, BATCHES, SINGLE, claude, comparisons, paying, stored
+from tests.paying import (
+    BATCH,
+    BATCHES,
+    RUBRIC,
+    SINGLE,
+    STORE,
+    claude,
+    comparisons,
+    judged,
+    paying,
+    request,
+    stored,
+)
 
 __all__ = ["paying"]
 pytestmark = pytest.mark.usefixtures("paying")
 
-RUBRIC: Rubric = shipped("rubric", "factuality")
 RUBRICS = [shipped("rubric", dimension) for dimension in DIMENSIONS]
 MODELS = dict(claude().models)
 OPUS = MODELS["claude-opus-5-5"]
-STORE = Path("store.sqlite")
 both_transports = pytest.mark.parametrize("transport", ["batches", "messages"])
-
-
-def request(
-    made: ClaudeJudge,
-    comparison: Comparison = COMPARISON,
-    rubric: Rubric = RUBRIC,
-    *,
-    swap: bool = False,
-    repeat: int = 0,
-) -> JudgeRequest:
-    """A query as the pipeline makes it."""
-    return rubric.request(
-        comparison,
-        judge=fingerprint([made.model, made.cache_key()]),
-        position_swap=swap,
-        repeat=repeat,
-        key_fields=made.key_fields,
-    )
 
 
 def requests(made: ClaudeJudge, n: int, rubric: Rubric = RUBRIC) -> list[JudgeRequest]:
@@ -76,16 +62,6 @@ def requests(made: ClaudeJudge, n: int, rubric: Rubric = RUBRIC) -> list[JudgeRe
     some = comparisons(n, dimension=rubric.dimension)
     orders = itertools.product(some, (False, True))
     return [request(made, one, rubric, swap=swap) for one, swap in orders]
-
-
-def judged(
-    made: ClaudeJudge, n: int = 3, *, rubrics: Sequence[Rubric] = (RUBRIC,)
-) -> tuple[list[Judgment], Usage]:
-    """So many comparisons, judged in both orders on each rubric; and what that cost."""
-    wanted = {r.dimension: comparisons(n, dimension=r.dimension) for r in rubrics}
-    with Store(STORE) as store:
-        found = pipeline.judge_pairs(wanted, rubrics, made, store)
-        return [judgment for some in found.values() for judgment in some], store.usage
 
 
 def asked(server: AnthropicServer) -> list[Mapping[str, Any]]:
@@ -296,34 +272,35 @@ def test_tokens_are_counted_by_class_and_what_is_no_count_is_none(
 # The plan
 
 
-@pytest.mark.parametrize(("cache", "write"), [("measured", 8), ("5m", 5), ("none", 4)])
-@pytest.mark.parametrize(("transport", "factor"), [("batches", 0.5), ("messages", 1.0)])
+@pytest.mark.parametrize(
+    ("cache", "transport", "factor", "prefix_price"),
+    [  # at $4 a million: a hit costs $.2, and 70 % are expected; writes cost $8 or $5
+        ("measured", "batches", 0.5, 0.7 * 0.2 + 0.3 * 8),
+        ("measured", "messages", 1.0, 0.7 * 0.2 + 0.3 * 5),
+        ("5m", "batches", 0.5, 0.7 * 0.2 + 0.3 * 5),
+        ("none", "messages", 1.0, 4),
+    ],
+)
 def test_the_plan_without_a_key_counts_characters_and_the_cache_at_the_expected_hit_rate(
     cache: str,
-    write: float,
     transport: str,
     factor: float,
+    prefix_price: float,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """Three characters a token is on the safe side: less than English needs. Hits cost $.2, 70 % are expected."""
+    """Three characters a token is on the safe side: less than English needs."""
     monkeypatch.delenv("ANTHROPIC_API_KEY")
     made = claude(cache=cache, transport=transport)
     some = requests(made, 2)
-    prefix, user = (
-        sum(len(getattr(one, name)) / 3 for one in some) for name in ("system", "user")
-    )
-    if cache == "measured" and transport == "messages":
-        write = 5
-    hit_rate = 0.0 if cache == "none" else 0.7
-    output = 4 * 550 * 20
-    cached = prefix * (hit_rate * 0.2 + (1 - hit_rate) * write)
+    prefix = sum(len(one.system) / 3 for one in some)
+    user, output = sum(len(one.user) / 3 for one in some), 4 * 550
     found = estimate(some, made)
-    assert found["counted"] == 0
+    assert (found["counted"], found["output_tokens"]) == (0, output)
     assert found["input_tokens"] == round(prefix + user)
-    assert found["output_tokens"] == 4 * 550
-    dollars = (cached + user * 4 + output) * 1e-6 * factor
+    rest = user * 4 + output * 20
+    dollars = (prefix * prefix_price + rest) * 1e-6 * factor
     assert found["dollars"] == pytest.approx(dollars)
-    plain = (prefix * 4 + user * 4 + output) * 1e-6
+    plain = (prefix * 4 + rest) * 1e-6
     assert found["dollars_plain"] == pytest.approx(plain)
     assert plain > sum(tokens(len(one.system + one.user)) for one in some) * 4e-6
 

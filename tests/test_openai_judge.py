@@ -12,21 +12,16 @@ from typing import Any
 
 import pytest
 
-from elo_exp import pipeline
 from elo_exp.analysis.judge_quality import judge_quality
-from elo_exp.data.rubrics import Rubric
 from elo_exp.judges.openai_compatible import OpenAiCompatibleJudge
-from elo_exp.records import Comparison, JudgeRequest, Judgment, UserError, fingerprint
-from elo_exp.store.store import Store
-from elo_exp.store.usage import Usage
+from elo_exp.records import UserError
 from tests.anthropic_verdicts import longer
 from tests.commands import QUICK, run
-from tests.data import COMPARISON, shipped
+from tests.data import shipped
 from tests.openai_server import OpenAiServer, Says, alone
-from tests.paying import comparisons
+from tests.paying import RUBRIC, comparisons, judged, request
 from tests.test_key import PIECES, SECRET, found
 
-RUBRIC: Rubric = shipped("rubric", "factuality")
 PRICES = {
     "input_usd_per_million": 2.0,
     "cached_input_usd_per_million": 0.5,
@@ -55,35 +50,12 @@ def judge(
     return made
 
 
-def request(
-    made: OpenAiCompatibleJudge,
-    comparison: Comparison = COMPARISON,
-    *,
-    swap: bool = False,
-) -> JudgeRequest:
-    """A query as the pipeline makes it."""
-    judge_key = fingerprint([made.model, made.cache_key()])
-    return RUBRIC.request(
-        comparison, judge=judge_key, position_swap=swap, key_fields=made.key_fields
-    )
-
-
-def judged(
-    made: OpenAiCompatibleJudge, path: Path, n: int = 3
-) -> tuple[list[Judgment], Usage]:
-    """So many comparisons, judged in both orders; and what that cost."""
-    with Store(path) as store:
-        some = {RUBRIC.dimension: comparisons(n)}
-        (found,) = pipeline.judge_pairs(some, [RUBRIC], made, store).values()
-        return found, store.usage
-
-
 # What is sent
 
 
-def test_the_request_is_the_system_text_the_message_and_the_schema(tmp_path: Path):
+def test_the_request_is_the_system_text_the_message_and_the_schema():
     with OpenAiServer() as server:
-        judged(judge(server.url), tmp_path / "store.sqlite", 1)
+        judged(judge(server.url), 1)
     first = server.asked[0]
     expected = request(judge(server.url), comparisons(1)[0])
     assert first == {
@@ -108,12 +80,10 @@ def test_the_request_is_the_system_text_the_message_and_the_schema(tmp_path: Pat
 
 
 @pytest.mark.parametrize("structured", ["json_schema", "json_object", "none"])
-def test_a_verdict_is_read_as_json_or_as_the_last_line(structured: str, tmp_path: Path):
+def test_a_verdict_is_read_as_json_or_as_the_last_line(structured: str):
     """The longer response wins here, in both orders; without a format the server answers in prose."""
     with OpenAiServer(verdicts=longer) as server:
-        judgments, _ = judged(
-            judge(server.url, structured=structured), tmp_path / "store.sqlite"
-        )
+        judgments, _ = judged(judge(server.url, structured=structured))
     assert [(judgment.winner, judgment.inconsistent) for judgment in judgments] == [
         ("ann", False)
     ] * 3
@@ -134,17 +104,17 @@ NO_VERDICTS = [
 ]
 
 
-def test_what_is_no_verdict_is_invalid_never_a_tie_and_not_asked_again(tmp_path: Path):
+def test_what_is_no_verdict_is_invalid_never_a_tie_and_not_asked_again():
     """Each comes of both queries about a comparison; two are refused, two cut off. The last comparison is judged."""
 
     def by_number(params: dict, n: int):
         number = int(params["messages"][1]["content"].split("Why ")[1][:3])
         return NO_VERDICTS[number] if number < len(NO_VERDICTS) else None
 
-    path, n = tmp_path / "store.sqlite", len(NO_VERDICTS) + 1
+    n = len(NO_VERDICTS) + 1
     with OpenAiServer(outcomes=by_number) as server:
-        judgments, usage = judged(judge(server.url), path, n)
-        assert judged(judge(server.url), path, n)[0] == judgments
+        judgments, usage = judged(judge(server.url), n)
+        assert judged(judge(server.url), n)[0] == judgments
         assert len(server.asked) == usage.judge_calls == 2 * n
     assert [judgment.invalid for judgment in judgments] == [True] * (n - 1) + [False]
     found = judge_quality(judgments, dimension="factuality")
@@ -155,10 +125,10 @@ def test_what_is_no_verdict_is_invalid_never_a_tie_and_not_asked_again(tmp_path:
 # What it costs
 
 
-def test_what_was_spent_agrees_with_the_servers_bill_to_the_token(tmp_path: Path):
+def test_what_was_spent_agrees_with_the_servers_bill_to_the_token():
     """Of each prompt 64 tokens are in the server's cache, at a quarter of the price."""
     with OpenAiServer(cached=64) as server:
-        _, usage = judged(judge(server.url, **PRICES), tmp_path / "store.sqlite")
+        _, usage = judged(judge(server.url, **PRICES))
     cached = 64 * usage.judge_calls
     assert usage.judge_calls == len(server.asked) == 6
     assert (usage.cache_read_tokens, usage.input_tokens) == (
@@ -171,15 +141,14 @@ def test_what_was_spent_agrees_with_the_servers_bill_to_the_token(tmp_path: Path
     assert sum(usage.dollars_by_dimension.values()) == pytest.approx(dollars)
 
 
-def test_a_server_of_ones_own_needs_no_budget_and_one_that_is_paid_does(tmp_path: Path):
-    path = tmp_path / "store.sqlite"
+def test_a_server_of_ones_own_needs_no_budget_and_one_that_is_paid_does():
     with OpenAiServer() as server:
-        _, usage = judged(judge(server.url, budget_usd=0.0), path, 1)
+        _, usage = judged(judge(server.url, budget_usd=0.0), 1)
         assert (usage.judge_calls, usage.dollars) == (2, 0)
         n_calls = len(server.calls)
         words = r"^judging\.budget_usd: is \$0, and large is paid for\. Set a cap"
         with pytest.raises(UserError, match=words):
-            judged(judge(server.url, budget_usd=0.0, **PRICES), path, 2)
+            judged(judge(server.url, budget_usd=0.0, **PRICES), 2)
         assert len(server.calls) == n_calls
 
 
