@@ -148,7 +148,7 @@ ODD_ANSWERS: list[tuple[Says, tuple[str, str, str]]] = [
 
 
 def test_what_is_no_full_answer_is_paid_for_once_and_a_thought_is_kept_and_not_judged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path, caplog
 ):
     """Whether the server splits a thought off (vLLM, llama.cpp) or not; one without an end is no answer."""
 
@@ -197,7 +197,7 @@ def test_what_is_on_its_way_at_ctrl_c_is_waited_for_and_handed_over():
 
 
 def test_half_an_emoji_is_never_sent_and_nothing_is_reserved_for_it(
-    caplog: pytest.LogCaptureFixture,
+    caplog,
 ):
     """The cap is that of one answer at a time."""
     half = Prompt(prompt_id="half", text="Why \ud83d?", source="test", subject="test")
@@ -210,7 +210,7 @@ def test_half_an_emoji_is_never_sent_and_nothing_is_reserved_for_it(
 
 
 def test_the_command_says_what_stops_an_entrant_before_any_other_answers(
-    tmp_path: Path,
+    tmp_path,
 ):
     with OpenAiServer() as server:
         ran = attempt(
@@ -236,7 +236,7 @@ def hosted(server: OpenAiServer) -> tuple[str, str]:
 # Money
 
 
-def test_an_answer_that_cannot_be_read_takes_no_other_along(tmp_path: Path):
+def test_an_answer_that_cannot_be_read_takes_no_other_along(tmp_path):
     """Ten come at the same moment."""
     all_there = threading.Barrier(10, timeout=60)
 
@@ -269,7 +269,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "words"), MISTAKES)
-def test_a_wrong_setting_is_named(changes: dict[str, Any], words: str):
+def test_a_wrong_setting_is_named(changes, words):
     with pytest.raises(UserError) as refusal:
         entrant(**changes)
     assert words in str(refusal.value)
@@ -279,7 +279,7 @@ def test_a_wrong_setting_is_named(changes: dict[str, Any], words: str):
 
 
 def test_claude_is_sent_what_is_set_and_says_what_it_took(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch,
 ):
     """Seven characters are two tokens; the answer has two, and 20 of thinking."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")

@@ -76,9 +76,7 @@ FROZEN: list[tuple[str, str, Settings, str]] = [
 
 
 @pytest.mark.parametrize(("group", "name", "settings", "expected"), FROZEN)
-def test_what_an_earlier_version_has_stored_is_found(
-    group: str, name: str, settings: Settings, expected: str
-):
+def test_what_an_earlier_version_has_stored_is_found(group, name, settings, expected):
     assert key(group, name, settings) == expected
 
 
@@ -185,7 +183,7 @@ CASES: dict[tuple[str, str], tuple[Settings, list[Settings], list[Settings]]] = 
 
 @pytest.mark.parametrize("part", CASES, ids=" ".join)
 def test_a_key_has_all_that_can_change_an_answer_and_nothing_else(
-    part: tuple[str, str],
+    part,
 ):
     base, changes, same = CASES[part]
     keys = {key(*part, {**base, **some}) for some in ({}, *changes)}

@@ -11,7 +11,6 @@ import itertools
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,7 +80,7 @@ def most(made: ClaudeJudge, one: JudgeRequest, ttl: str | None = None) -> float:
 # What is sent
 
 
-def test_the_message_of_a_request_is_this(tmp_path: Path):
+def test_the_message_of_a_request_is_this(tmp_path):
     """Byte for byte. The id is the start of the SHA-256 of ["Why?","No.","Yes."], what is shown in this order. What is
     generated first cannot be made up to fit: the evidence comes before the verdict."""
     header, text = tmp_path / "header.md", tmp_path / "rubric.md"
@@ -138,7 +137,7 @@ JSON object alone: "evidence_a", "evidence_b", "verdict".
     ("model", "transport"),
     [*((model, "batches") for model in MODELS), ("claude-opus-5-5", "messages")],
 )
-def test_every_model_takes_what_it_is_sent(model: str, transport: str):
+def test_every_model_takes_what_it_is_sent(model, transport):
     """The server refuses, as new models do, sampling parameters, prefill, tools and whatever else it does not know.
     Every call pins the version of the API."""
     with AnthropicServer(verdicts=longer) as server:
@@ -178,7 +177,7 @@ MISTAKES: list[tuple[Mapping[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "words"), MISTAKES)
 def test_a_setting_out_of_range_is_named_with_what_was_found_and_expected(
-    changes: Mapping[str, Any], words: str
+    changes, words
 ):
     with pytest.raises(UserError) as refusal:
         claude(**changes)
@@ -186,7 +185,7 @@ def test_a_setting_out_of_range_is_named_with_what_was_found_and_expected(
     assert "hush" not in str(refusal.value)
 
 
-def test_without_a_key_or_a_budget_nobody_is_asked(monkeypatch: pytest.MonkeyPatch):
+def test_without_a_key_or_a_budget_nobody_is_asked(monkeypatch):
     with AnthropicServer() as server:
         with pytest.raises(
             UserError, match=r"^judging.budget_usd: is \$0, and claude-"
@@ -209,7 +208,7 @@ def test_when_a_model_ends_is_known_from_the_sdk():
 
 
 def test_a_retired_model_is_refused_and_a_deprecated_one_warned_of_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch, caplog
 ):
     """The SDK does not warn of it in batches."""
     today = datetime.now(UTC)
@@ -260,9 +259,7 @@ ODD_USAGE: list[tuple[Any, dict[str, int]]] = [
 
 
 @pytest.mark.parametrize(("usage", "counts"), ODD_USAGE)
-def test_tokens_are_counted_by_class_and_what_is_no_count_is_none(
-    usage: Any, counts: dict[str, int]
-):
+def test_tokens_are_counted_by_class_and_what_is_no_count_is_none(usage, counts):
     completion = claude().parse(
         {"content": [], "stop_reason": "end_turn", "usage": usage}
     )
@@ -282,11 +279,11 @@ def test_tokens_are_counted_by_class_and_what_is_no_count_is_none(
     ],
 )
 def test_the_plan_without_a_key_counts_characters_and_the_cache_at_the_expected_hit_rate(
-    cache: str,
-    transport: str,
-    factor: float,
-    prefix_price: float,
-    monkeypatch: pytest.MonkeyPatch,
+    cache,
+    transport,
+    factor,
+    prefix_price,
+    monkeypatch,
 ):
     """Three characters a token is on the safe side: less than English needs."""
     monkeypatch.delenv("ANTHROPIC_API_KEY")
@@ -348,7 +345,7 @@ ASKED = {
 @each_odd
 @pytest.mark.parametrize(("method", "path"), ASKED.values(), ids=list(ASKED))
 def test_a_login_page_in_place_of_an_answer_is_waited_for_and_nothing_paid_twice(
-    method: str, path: str, content: bytes
+    method, path, content
 ):
     transport = "messages" if path == SINGLE else "batches"
     with AnthropicServer(verdicts=longer) as server:
@@ -361,7 +358,7 @@ def test_a_login_page_in_place_of_an_answer_is_waited_for_and_nothing_paid_twice
 
 @each_odd
 def test_the_preflight_notices_what_is_no_such_server_and_a_plan_estimates_there(
-    content: bytes, caplog: pytest.LogCaptureFixture
+    content, caplog
 ):
     words = r"^http.* cannot be reached \(it answered with something else than a model"
     with AnthropicServer() as server:
@@ -389,9 +386,7 @@ HOPELESS = {
     ("transport", "path"), [("batches", BATCHES), ("messages", SINGLE)]
 )
 @pytest.mark.parametrize(("words", "refusal"), HOPELESS.items())
-def test_a_429_that_does_not_pass_today_ends_the_run(
-    words: str, refusal: Status, transport: str, path: str
-):
+def test_a_429_that_does_not_pass_today_ends_the_run(words, refusal, transport, path):
     with AnthropicServer(verdicts=longer) as server:
         server.fault("POST", path, refusal, nth=None)
         with pytest.raises(UserError, match=f"^the judge's API .*{words}.*goes on"):
@@ -415,7 +410,7 @@ SILENT: dict[str, Change] = {
     ids=list(SILENT),
 )
 def test_what_does_not_say_what_it_took_is_held_against_the_cap_at_its_most(
-    change: Change, transport: str, caplog: pytest.LogCaptureFixture
+    change, transport, caplog
 ):
     """There is room for seven answers, and an eighth might pass the cap."""
     with AnthropicServer(outcomes=lambda params, n: Reshaped(change)) as server:
@@ -437,9 +432,7 @@ def test_what_does_not_say_what_it_took_is_held_against_the_cap_at_its_most(
 
 
 @both_transports
-def test_an_answer_that_drips_is_given_up(
-    transport: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_answer_that_drips_is_given_up(transport, monkeypatch):
     """Each byte comes in time, and all of them would take minutes."""
     monkeypatch.setattr(anthropic_api, "_TIMEOUT_SECONDS", 0.5)
     drip = SlowBody(pause=0.1, piece=1)
@@ -451,7 +444,7 @@ def test_an_answer_that_drips_is_given_up(
 
 
 def test_a_batch_that_is_watched_past_its_expiry_is_given_up_on(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch,
 ):
     """By the time that has passed here, and the days that the server gives it. Nobody is advised to pay again."""
     hours = [0]
@@ -473,9 +466,7 @@ def test_a_batch_that_is_watched_past_its_expiry_is_given_up_on(
 
 
 @both_transports
-def test_a_job_whose_sweep_has_died_pays_for_nothing(
-    transport: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_job_whose_sweep_has_died_pays_for_nothing(transport, monkeypatch):
     monkeypatch.setattr(processes, "is_alive", lambda *process: False)
     monkeypatch.setenv(processes._SWEEP_VARIABLE, '["here", "now", 1, "1"]')
     with AnthropicServer(verdicts=longer) as server:

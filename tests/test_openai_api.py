@@ -111,9 +111,7 @@ PARTS = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "Yes."}]
     [("Yes.", "Yes."), (None, ""), ("half \ud83d", "half ?"), (PARTS, "Yes.")],
     ids=["text", "none", "half an emoji", "parts"],
 )
-def test_the_text_of_a_completion_is_its_content_after_its_thought(
-    content: Any, text: str
-):
+def test_the_text_of_a_completion_is_its_content_after_its_thought(content, text):
     message = {"content": content, "reasoning_content": None}
     completion = {"choices": [{"message": message}]}
     assert parse_completion(completion, max_tokens=50).text == text
@@ -138,7 +136,7 @@ REFUSAL = {"content": None, "refusal": "I cannot."}
     ],
 )
 def test_why_a_completion_ended_is_said_as_of_claude(
-    finish_reason: str | None, message: Any, n_tokens: int | None, reason: str
+    finish_reason, message, n_tokens, reason
 ):
     usage = {"prompt_tokens": 7, "completion_tokens": n_tokens}
     choice = {"message": message} | (
@@ -165,7 +163,7 @@ def usage(prompt: Any, completion: Any, cached: Any = 0) -> dict[str, Any]:
     ],
 )
 def test_tokens_are_counted_by_class_and_odd_counts_count_nothing(
-    given: Any, tokens: tuple[int, int, int], counted: bool
+    given, tokens, counted
 ):
     names = ("cache_read_tokens", "input_tokens", "output_tokens")
     completion = {"choices": [{"message": {}}], "usage": given}
@@ -226,9 +224,7 @@ FAILURES: list[tuple[dict[str, Any], Fault | None, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("how", "fault", "kind", "words"), FAILURES, ids=range(12))
-def test_a_failure_is_refused_or_doubtful_in_the_servers_words(
-    how: dict[str, Any], fault: Fault | None, kind: type[Exception], words: str
-):
+def test_a_failure_is_refused_or_doubtful_in_the_servers_words(how, fault, kind, words):
     with OpenAiServer(**how) as server:
         if fault:
             server.fault(fault)
@@ -262,9 +258,7 @@ def test_without_a_connection_nothing_was_accepted():
         ({}, None),
     ],
 )
-def test_how_long_to_wait_is_what_the_server_asks(
-    headers: dict[str, str], seconds: float | None
-):
+def test_how_long_to_wait_is_what_the_server_asks(headers, seconds):
     assert retry_after(headers) == seconds
 
 
@@ -274,9 +268,7 @@ KEY = "sk-proj-Qm7vXbT2hWz"
 
 
 @pytest.mark.parametrize("where", ["environment", ".env"])
-def test_the_key_is_that_of_the_variable_that_is_named(
-    where: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_key_is_that_of_the_variable_that_is_named(where, monkeypatch):
     """Not the one that the SDK would look for, nor a header that the environment would have it send."""
     monkeypatch.setenv("OPENAI_API_KEY", "another")
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "Authorization: Bearer a-third")
@@ -292,7 +284,7 @@ def test_the_key_is_that_of_the_variable_that_is_named(
 
 
 @pytest.mark.parametrize("name", ["sk-proj-Qm7vXbT2hWz", "", "MY KEY"])
-def test_a_key_in_place_of_its_variable_is_refused_and_not_repeated(name: str):
+def test_a_key_in_place_of_its_variable_is_refused_and_not_repeated(name):
     with pytest.raises(
         UserError, match="^key_variable: found something that is no variable's name"
     ) as refusal:
@@ -300,9 +292,7 @@ def test_a_key_in_place_of_its_variable_is_refused_and_not_repeated(name: str):
     assert "Qm7v" not in str(refusal.value)
 
 
-def test_a_server_that_quotes_the_key_is_not_quoted(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+def test_a_server_that_quotes_the_key_is_not_quoted(monkeypatch, caplog):
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("MY_KEY", KEY)
     with OpenAiServer(key="another") as server:
@@ -326,7 +316,7 @@ def test_a_server_that_quotes_the_key_is_not_quoted(
 
 
 def test_the_check_asks_for_the_list_of_models_and_warns_of_one_that_is_not_there(
-    caplog: pytest.LogCaptureFixture,
+    caplog,
 ):
     """Not refused: llama.cpp lists a file, and takes any name."""
     with OpenAiServer() as server:
@@ -346,7 +336,7 @@ def test_the_check_asks_for_the_list_of_models_and_warns_of_one_that_is_not_ther
         Status(401, message="Missing scopes: model.read."),
     ],
 )
-def test_a_server_that_does_not_list_its_models_is_gone_on_with(listing: Status):
+def test_a_server_that_does_not_list_its_models_is_gone_on_with(listing):
     """OpenAI answers 401 to a key that is restricted to completions, with the scopes that it lacks."""
     with OpenAiServer(listing=listing) as server:
         api(server.url).check("small")
@@ -362,15 +352,13 @@ def test_a_server_that_does_not_list_its_models_is_gone_on_with(listing: Status)
         ({"listing": Body(b'{"ok": true}')}, "does not answer as an OpenAI"),
     ],
 )
-def test_a_server_that_cannot_answer_is_named_before_anything_is_spent(
-    settings: Any, words: str
-):
+def test_a_server_that_cannot_answer_is_named_before_anything_is_spent(settings, words):
     with OpenAiServer(**settings) as server, pytest.raises(UserError, match=words):
         api(server.url).check("small")
 
 
 def test_without_the_package_the_command_that_installs_it_is_named(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch,
 ):
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(

@@ -80,7 +80,7 @@ def test_the_request_is_the_system_text_the_message_and_the_schema():
 
 
 @pytest.mark.parametrize("structured", ["json_schema", "json_object", "none"])
-def test_a_verdict_is_read_as_json_or_as_the_last_line(structured: str):
+def test_a_verdict_is_read_as_json_or_as_the_last_line(structured):
     """The longer response wins here, in both orders; without a format the server answers in prose."""
     with OpenAiServer(verdicts=longer) as server:
         judgments, _ = judged(judge(server.url, structured=structured))
@@ -164,7 +164,7 @@ key_variable: MY_KEY
 """
 
 
-def test_the_key_of_judge_and_entrants_is_in_no_file_and_no_log(tmp_path: Path):
+def test_the_key_of_judge_and_entrants_is_in_no_file_and_no_log(tmp_path):
     """Two models of a server compared by one of them, with debug logs. The longer answers win."""
     lengths = {"small": "Yes: ", "large": "Yes, and at once: "}
     (tmp_path / "mine" / "entrant").mkdir(parents=True)

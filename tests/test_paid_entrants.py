@@ -74,7 +74,7 @@ EXPERIMENTS = {"tournament": tournament, "arena": arena}
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_nobody_is_asked_for_a_plan_nor_where_only_the_store_is_read(
-    name: str, server: OpenAiServer, tmp_path: Path
+    name, server, tmp_path
 ):
     experiment = EXPERIMENTS[name]
     judge = (*JUDGED, f"judge.base_url={server.url}", "judging.stored_only=true")
@@ -97,12 +97,12 @@ def test_nobody_is_asked_for_a_plan_nor_where_only_the_store_is_read(
     [("tournament", 0.004, 0.016, PAID), ("arena", 0.01, 0.056, ())],
 )
 def test_a_judge_s_cap_stops_a_run_that_cannot_fit_before_an_entrant_is_paid_and_no_other(
-    name: str,
-    too_low: float,
-    enough: float,
-    priced: tuple[str, ...],
-    server: OpenAiServer,
-    tmp_path: Path,
+    name,
+    too_low,
+    enough,
+    priced,
+    server,
+    tmp_path,
 ):
     """Not even empty answers fit in the lower cap. Answers of 4,000 tokens would exceed the higher one; those that come
     do not."""
@@ -129,7 +129,7 @@ def test_a_judge_s_cap_stops_a_run_that_cannot_fit_before_an_entrant_is_paid_and
 
 
 def test_what_entrants_were_paid_is_in_every_bill_and_recorded_answers_are_not_paid_again(
-    server: OpenAiServer, tmp_path: Path
+    server, tmp_path
 ):
     dear = [word.replace("=1", "=1000") for word in PAID]
     ran = tournament(server, *dear, "cache_dir=cache", folder=tmp_path)
@@ -155,7 +155,7 @@ def test_what_entrants_were_paid_is_in_every_bill_and_recorded_answers_are_not_p
 
 
 def test_answers_without_a_price_are_counted_and_those_of_the_store_rated_again(
-    server: OpenAiServer, tmp_path: Path
+    server, tmp_path
 ):
     judge = (*JUDGED, f"judge.base_url={server.url}", "judging.budget_usd=1")
     first = tournament(server, *judge, folder=tmp_path)

@@ -76,7 +76,7 @@ def requests_of(
 # The plan
 
 
-def test_a_worked_example_with_equal_texts() -> None:
+def test_a_worked_example_with_equal_texts():
     """Bob and Cat give the same answer to p1, so that half of its queries equal others:
 
     pair       orders on p1                      on p2
@@ -156,8 +156,8 @@ def plan_of(*rows: PlanRow, cap: float | None = 100.0, spent: float = 0.0) -> Pl
     ],
 )
 def test_a_run_that_exceeds_its_cap_is_refused_before_it_begins(
-    usage: Usage, spent: float, cap: str, before: str
-) -> None:
+    usage, spent, cap, before
+):
     over = plan_of(row_of(12.5), row_of(12.25, new=1), cap=24.749, spent=spent)
     with pytest.raises(UserError) as error:
         over.check(usage)
@@ -180,7 +180,7 @@ def test_a_run_that_exceeds_its_cap_is_refused_before_it_begins(
     ],
     ids=["last cent", "some spent", "free judge", "nothing new", "no query"],
 )
-def test_a_run_within_its_cap_is_not_refused(fits: Plan) -> None:
+def test_a_run_within_its_cap_is_not_refused(fits):
     fits.check(Usage())
     assert "too low" not in plan_table(fits)
 
@@ -194,7 +194,7 @@ def cells(text: str, first: str) -> list[str]:
     return re.split(r"\s{2,}", line.strip())
 
 
-def test_the_table_has_the_numbers_and_their_sums() -> None:
+def test_the_table_has_the_numbers_and_their_sums():
     rows = [
         row_of(13.289, counted=3, under_way=50, new=1550),
         row_of(0.211, dimension="[bold]", counted=6, new=1500, left_out=100),
@@ -227,7 +227,7 @@ def test_the_table_has_the_numbers_and_their_sums() -> None:
 # What it has cost
 
 
-def test_a_worked_example_of_a_run_s_usage() -> None:
+def test_a_worked_example_of_a_run_s_usage():
     """Replies on three dimensions and on none, of which one was free, and two responses."""
     usage = Usage()
     for dollars, dimension, tokens in [
@@ -287,9 +287,7 @@ def logged(
     return lambda: caplog.messages
 
 
-def test_a_terminal_shows_notes_beside_the_bar_while_there_is_one(
-    monkeypatch: pytest.MonkeyPatch, logged: Callable[[], Sequence[str]]
-) -> None:
+def test_a_terminal_shows_notes_beside_the_bar_while_there_is_one(monkeypatch, logged):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
@@ -301,9 +299,7 @@ def test_a_terminal_shows_notes_beside_the_bar_while_there_is_one(
     assert logged() == ["after the bar"]
 
 
-def test_long_work_logs_how_much_of_it_is_done(
-    monkeypatch: pytest.MonkeyPatch, logged: Callable[[], Sequence[str]]
-) -> None:
+def test_long_work_logs_how_much_of_it_is_done(monkeypatch, logged):
     now = itertools.count(0.0, 4.0)  # each look at the clock, four seconds later
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
     with progress.meter("playing match orders", total=500) as tell:

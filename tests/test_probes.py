@@ -1,7 +1,6 @@
 """An audit: questions of probes, what verdicts on them tell, and the command with all that it leaves."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,7 +73,7 @@ def values(*questions: Asked, name: str = "style") -> list[float]:
 
 
 @pytest.mark.parametrize("name", PROBES)
-def test_a_probe_asks_of_two_texts_and_asks_nothing_twice(name: str):
+def test_a_probe_asks_of_two_texts_and_asks_nothing_twice(name):
     questions = list(shipped("probe", name).questions(case()))
     assert questions
     assert all(question.x != question.y for question in questions)
@@ -198,7 +197,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     )  # fmt: skip
 
 
-def test_a_position_fault_is_found_and_is_no_other_fault(audited: Ran):
+def test_a_position_fault_is_found_and_is_no_other_fault(audited):
     found = audited.read("audit.json")["factuality"]
     results = {row["probe"]: row for row in found["results"]}
     position = results["position"]
@@ -212,14 +211,14 @@ def test_a_position_fault_is_found_and_is_no_other_fault(audited: Ran):
     assert found["gold"][0]["n"] == 4
 
 
-def test_every_question_is_on_file_with_its_verdicts(audited: Ran):
+def test_every_question_is_on_file_with_its_verdicts(audited):
     rows = audited.rows("verdicts.jsonl")
     plea = next(row for row in rows if row["entrant_a"].startswith("injection: plea"))
     assert {verdict["verdict"] for verdict in plea["raw"]} == {"A"}
     assert plea["response_a"] != plea["response_b"]
 
 
-def test_the_page_shows_results_examples_and_what_is_left_out(audited: Ran):
+def test_the_page_shows_results_examples_and_what_is_left_out(audited):
     page = Reader((audited.run_dir / "report.html").read_text(encoding="utf-8"))
     assert "How far can lexical be trusted?" in page.said
     assert ["position", "biased", "+0.50", "0.41 to 0.59"] in [
@@ -232,7 +231,7 @@ def test_the_page_shows_results_examples_and_what_is_left_out(audited: Ran):
 
 
 def test_the_console_names_the_biases_and_more_prompts_pay_for_the_new_ones(
-    audited: Ran,
+    audited,
 ):
     assert "lexical on calibration: 0 ok, 1 biased (position)" in audited.out
     assert len(audited.out.splitlines()) <= 60
@@ -245,7 +244,7 @@ def test_the_console_names_the_biases_and_more_prompts_pay_for_the_new_ones(
 
 
 def test_a_plan_says_what_is_found_and_from_how_many_prompts_ok_is_in_reach(
-    tmp_path: Path,
+    tmp_path,
 ):
     ran = run(*AUDIT, "plan=true", "judge=haiku", folder=tmp_path)
     cells = {
@@ -258,7 +257,7 @@ def test_a_plan_says_what_is_found_and_from_how_many_prompts_ok_is_in_reach(
     assert "$ expected" in ran.out
 
 
-def test_without_a_question_there_is_no_audit(tmp_path: Path):
+def test_without_a_question_there_is_no_audit(tmp_path):
     ran = attempt(*AUDIT, "probe=[]", folder=tmp_path)
     assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
     assert ran.err.startswith("elo_exp: probe: there is nothing to ask.")
@@ -283,7 +282,7 @@ class Shouting:
 
 
 def test_a_probe_of_your_own_is_a_class_and_a_file_and_one_of_texts_a_file(
-    tmp_path: Path,
+    tmp_path,
 ):
     (tmp_path / "mine.py").write_text(CLASS, encoding="utf-8")
     folder = tmp_path / "conf/probe"
@@ -379,7 +378,7 @@ def share_of(fault: str, margins: float) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_of_four_margins_is_found_and_one_of_two_is_never_ok(
-    fault: str, verdicts: list[dict[str, Any]]
+    fault, verdicts
 ):
     rng, probe = np.random.default_rng(3), FAULTS[fault]
     found: dict[int, list[str]] = {1: [], 2: [], 4: []}

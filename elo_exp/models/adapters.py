@@ -29,10 +29,10 @@ from elo_exp.records import UserError, fingerprint
 from elo_exp.types import Count
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 # The update of one head, see read().
-Update: TypeAlias = "Mapping[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]"
+Update: TypeAlias = "Mapping[tuple[int, str], tuple[Tensor, Tensor]]"
 
 FINAL = -1  # the last checkpoint of a training run
 # OLMo's names of the projections, and those of transformers.
@@ -157,7 +157,7 @@ def read(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
 
     downs, ups = defaultdict(list), defaultdict(list)
     for file in files:
-        halves: dict[tuple[int, str], dict[str, torch.Tensor]] = defaultdict(dict)
+        halves: dict[tuple[int, str], dict[str, Tensor]] = defaultdict(dict)
         for name, tensor in _tensors(file.path).items():
             layer, projection, half = _place(file.path, name, geometry)
             halves[layer, projection][half] = tensor
@@ -201,7 +201,7 @@ def _place(path: Path, name: str, geometry: Geometry) -> tuple[int, str, str]:
     )
 
 
-def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
+def _tensors(path: Path) -> Mapping[str, Tensor]:
     """Read the updates of a state dict; of torch files only tensors and containers are unpickled.
 
     Training checkpoints hold the frozen weights as well.

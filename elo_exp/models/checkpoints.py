@@ -35,6 +35,7 @@ from elo_exp.types import CacheKey, Device, DType
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -485,15 +486,13 @@ class CausalLM:
                 total = float(logprobs.gather(1, tokens).sum())
             yield total
 
-    def padded(
-        self, rows: Sequence[Sequence[int]]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def padded(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Return token ids, padded on the left, and attention mask, both (row, position)."""
         batch = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt")
         batch = batch.to(self.device)
         return batch["input_ids"], batch["attention_mask"]
 
-    def last_logits(self, rows: Sequence[Sequence[int]], n: int) -> torch.Tensor:
+    def last_logits(self, rows: Sequence[Sequence[int]], n: int) -> Tensor:
         """Return the logits (row, n, vocabulary) after the last n tokens of each row."""
         ids, mask = self.padded(rows)
         options = {
@@ -505,11 +504,11 @@ class CausalLM:
         # The models of transformers differ in what they take.
         known = inspect.signature(self.model.forward).parameters
         options = {name: value for name, value in options.items() if name in known}
-        logits: torch.Tensor = self.model(input_ids=ids, **options).logits[:, -n:]
+        logits: Tensor = self.model(input_ids=ids, **options).logits[:, -n:]
         return logits
 
 
-def positions_of(mask: torch.Tensor) -> torch.Tensor:
+def positions_of(mask: Tensor) -> Tensor:
     """Return the positions (row, position) of tokens by their mask, 0 where they are padding."""
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 

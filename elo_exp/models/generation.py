@@ -15,7 +15,7 @@ from elo_exp.models.checkpoints import CausalLM, is_out_of_memory
 from elo_exp.records import Prompt, UserError
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -116,9 +116,9 @@ def answer(
         for source in sources
     ]
     uniforms = torch.stack(rows).to(dtype).to(lm.device)
-    logprobs: list[torch.Tensor] = []  # (row,) of the tokens, by step
+    logprobs: list[Tensor] = []  # (row,) of the tokens, by step
 
-    def sample(_: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    def sample(_: Tensor, scores: Tensor) -> Tensor:
         """A logits processor that leaves one token of each row."""
         assert temperature is not None
         probabilities = torch.softmax(scores.to(dtype) / temperature, dim=-1)
@@ -148,9 +148,7 @@ def answer(
     return answers
 
 
-def token_at(
-    uniforms: torch.Tensor, probabilities: torch.Tensor, top_p: float = 1.0
-) -> torch.Tensor:
+def token_at(uniforms: Tensor, probabilities: Tensor, top_p: float = 1.0) -> Tensor:
     """Sample by inverse cumulative probability, within the nucleus.
 
     uniforms       (row,), in [0, 1)

@@ -35,6 +35,7 @@ from itertools import chain
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from torch.nn.functional import one_hot, pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache
@@ -69,8 +70,8 @@ class Buffer(DynamicLayer):  # type: ignore[no-untyped-call]
         return self.n_tokens
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
         """Add those of the next tokens. Returns all so far."""
         n = key_states.shape[2]
         start, end = self.n_tokens, self.n_tokens + n
@@ -128,13 +129,13 @@ class MultiHead:
 
     def read(
         self,
-        ids: torch.Tensor,
-        mask: torch.Tensor,
-        heads: torch.Tensor,
+        ids: Tensor,
+        mask: Tensor,
+        heads: Tensor,
         caches: Sequence[Cache],
         *,
-        added: torch.Tensor | float = 0.0,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        added: Tensor | float = 0.0,
+    ) -> tuple[Tensor, Tensor]:
         """Read the next tokens of prompts: one pass of the trunk, one of all heads.
 
         ids     (P, T)
@@ -171,12 +172,12 @@ class MultiHead:
 
     def _add(
         self,
-        down: torch.Tensor,
-        up: torch.Tensor,
+        down: Tensor,
+        up: Tensor,
         _: Any,
-        args: tuple[torch.Tensor],
-        output: torch.Tensor,
-    ) -> torch.Tensor:
+        args: tuple[Tensor],
+        output: Tensor,
+    ) -> Tensor:
         """Add the updates of the heads that are read to a projection's output (rows, T, size out).
 
         The rows are in equal groups, one a head.
@@ -292,7 +293,7 @@ class Decoded:
     diagnostics: dict[str, list[float]] = field(
         default_factory=lambda: {name: [] for name in DIAGNOSTICS}
     )
-    witness: torch.Tensor = field(init=False)
+    witness: Tensor = field(init=False)
 
     @property
     def n_rounds(self) -> int:
@@ -316,12 +317,12 @@ class Step:
     target    (P, V) the product P, at temperature 1 where sampling is greedy
     """
 
-    token: torch.Tensor
-    logits: torch.Tensor
-    drafters: torch.Tensor
-    draft: torch.Tensor
-    accepted: torch.Tensor | None
-    target: torch.Tensor
+    token: Tensor
+    logits: Tensor
+    drafters: Tensor
+    draft: Tensor
+    accepted: Tensor | None
+    target: Tensor
 
     def diagnose(self, answers: Sequence[Decoded]) -> None:
         """Add the jury's diagnostics of the next tokens, before these are added."""
@@ -350,9 +351,9 @@ class Step:
 
 
 def step(
-    logits: torch.Tensor,
-    drafters: torch.Tensor,
-    uniforms: torch.Tensor,
+    logits: Tensor,
+    drafters: Tensor,
+    uniforms: Tensor,
     sampling: Sampling,
 ) -> Step:
     """Choose the next token of each prompt.
@@ -381,14 +382,14 @@ def step(
     )
 
 
-def softmax(logits: torch.Tensor, temperature: float | None) -> torch.Tensor:
+def softmax(logits: Tensor, temperature: float | None) -> Tensor:
     """Return probabilities (..., V) of logits (..., V) divided by the temperature."""
     if temperature is None:
         return one_hot(logits.argmax(-1), logits.shape[-1]).double()
     return torch.softmax(logits.double() / temperature, dim=-1)
 
 
-def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+def residual(p: Tensor, q: Tensor) -> Tensor:
     """Return max(P - q, 0) (P, V), not normalised; P itself where rounding leaves nothing."""
     left = (p - q).clamp(min=0)
     return left.where(left.any(dim=-1, keepdim=True), p)
@@ -419,12 +420,12 @@ def validity_radius(votes: Sequence[int], token: int) -> int:
 
 def decode(
     model: MultiHead,
-    ids: torch.Tensor,
-    mask: torch.Tensor,
+    ids: Tensor,
+    mask: Tensor,
     *,
     n_heads: int,
     drafters: Sequence[int],
-    uniforms: torch.Tensor,
+    uniforms: Tensor,
     sampling: Sampling,
 ) -> list[Decoded]:
     """Answer prompts together. An answer depends on its prompt, drafter and uniforms alone.
@@ -477,11 +478,11 @@ def decode(
 
 def p_correct(
     model: MultiHead,
-    ids: torch.Tensor,
-    mask: torch.Tensor,
+    ids: Tensor,
+    mask: Tensor,
     *,
     head: int,
-    witnesses: torch.Tensor,
+    witnesses: Tensor,
     yes: int,
     no: int,
 ) -> list[float]:
