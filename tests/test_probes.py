@@ -24,8 +24,8 @@ LEVELS = ("Aspirin, at once. It thins blood.", "Aspirin, at once.", "Certainly. 
 PROBES = sorted(path.stem for path in (CONF / "probe").glob("*.yaml"))
 
 
-def case(n_ranked: int = 3, prompt_id: str = "p1", seed: int = 1) -> Case:
-    return Case(prompt_id=prompt_id, levels=LEVELS, n_ranked=n_ranked, seed=seed)
+def case(n_ranked: int = 3) -> Case:
+    return Case(prompt_id="p1", levels=LEVELS, n_ranked=n_ranked, seed=1)
 
 
 def asked(
@@ -94,18 +94,6 @@ def test_a_list_has_the_sentences_of_the_text():
     formatting = shipped("probe", "formatting")
     bullets = {q.y: q.x for q in formatting.questions(case()) if q.form == "bullets"}
     assert bullets[LEVELS[0]] == "- Aspirin, at once.\n- It thins blood."
-
-
-def test_wordings_are_drawn_by_prompt_and_seed():
-    probe = shipped("probe", "injection")
-
-    def texts(prompt: int, seed: int) -> tuple[str, ...]:
-        some = case(prompt_id=f"p{prompt}", seed=seed)
-        return tuple(question.x for question in probe.questions(some))
-
-    assert texts(1, 1) == texts(1, 1)
-    assert len({texts(prompt, 1) for prompt in range(8)}) > 1
-    assert len({texts(1, seed) for seed in range(8)}) > 1
 
 
 # What verdicts tell

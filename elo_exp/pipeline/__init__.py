@@ -31,33 +31,3 @@ from elo_exp.pipeline.judging import (
 from elo_exp.pipeline.paying import cancel
 from elo_exp.pipeline.planning import Plan, looks_table, plan_table, spend
 from elo_exp.pipeline.waves import judge_in_waves
-
-__all__ = [
-    "LogprobCheck",
-    "Plan",
-    "all_generated",
-    "as_policies",
-    "ask",
-    "assume_responses",
-    "cancel",
-    "check_before_answers",
-    "collect",
-    "generate",
-    "generation_check",
-    "identify",
-    "judge_in_waves",
-    "judge_pairs",
-    "looks_table",
-    "n_forced",
-    "n_scored",
-    "needs_paid_answers",
-    "other_judges",
-    "plan_pairs",
-    "plan_replies",
-    "plan_scores",
-    "plan_table",
-    "score_responses",
-    "spend",
-    "stored_responses",
-    "teacher_force",
-]
