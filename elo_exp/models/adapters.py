@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -63,14 +63,12 @@ class _ManifestFile:
     config: Manifest
 
 
-@dataclass(frozen=True)
-class AdapterFile:
+class AdapterFile(NamedTuple):
     path: Path
     manifest: Manifest
 
 
-@dataclass(frozen=True)
-class HeadFiles:
+class HeadFiles(NamedTuple):
     """The files of each language head, in the order of training, and last of the uncertainty head.
 
     Without an uncertainty head the last list is empty.
@@ -93,8 +91,7 @@ class HeadFiles:
         return fingerprint([self.depth, groups])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Geometry:
+class Geometry(NamedTuple):
     """Sizes of a model: its layers, the heads' depth, and (size in, size out) by projection."""
 
     n_layers: int

@@ -32,7 +32,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -224,7 +224,7 @@ def geometry(model: Any, depth: int) -> Geometry:
             f"manifest.json: found heads_depth = {depth}; the model has {len(layers)} layers. "
             "Expected fewer, which leaves some to the trunk."
         )
-    return Geometry(n_layers=len(layers), depth=depth, sizes=sizes)
+    return Geometry(len(layers), depth, sizes)
 
 
 def _unsuitable(model: Any) -> UserError:
@@ -306,8 +306,7 @@ class Decoded:
         return n_rounds
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step:
+class Step(NamedTuple):
     """The next token (P,) of each prompt, and how it came about.
 
     logits    (H, P, V) of all heads, or (1, P, V) of the drafters alone

@@ -115,7 +115,7 @@ def measured_ttl(
     return decided, why
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PlanRow:
     """The queries of one dimension; `stored` to `left_out` count distinct ones."""
 
@@ -143,7 +143,7 @@ class PlanRow:
         return self.queries - distinct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """budget_usd  the cap; None for a judge that costs nothing
     spent_usd   part of the cap that this run has spent
