@@ -17,6 +17,7 @@ import torch
 from elo_exp import models, pipeline
 from elo_exp.data import bank
 from elo_exp.entrants.huggingface import HuggingFaceEntrant
+from elo_exp.models import checkpoints
 from elo_exp.records import Response, UserError
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
@@ -86,6 +87,14 @@ def test_it_is_the_sum_over_the_tokens_each_after_those_before_it(cache):
     (total,) = forced(base, {response.prompt_id: response}).values()
     assert total == pytest.approx(expected, abs=1e-4)
     assert response.diagnostics["total_logprob"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_an_answer_longer_than_a_block_is_the_same_sum(
+    policies, responses, monkeypatch
+):
+    whole = forced(policies["base"], responses)
+    monkeypatch.setattr(checkpoints, "_ROWS", 5)
+    assert forced(policies["base"], responses) == pytest.approx(whole, abs=1e-9)
 
 
 def test_a_log_probability_that_overflows_is_refused(policies, responses, monkeypatch):

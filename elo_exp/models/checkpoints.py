@@ -65,6 +65,7 @@ _REASONS = {  # by the class of an error of the hub's client, or the first of it
 }
 # Of a name that peft reads and transformers is about to drop
 PEFT_DEPRECATION = "`is_gradient_checkpointing` is deprecated"
+_ROWS = 256  # positions whose distribution is held in float64 at a time
 
 
 @dataclass(kw_only=True)
@@ -482,8 +483,11 @@ class CausalLM:
                 if logits.device.type == "mps":  # which has no float64
                     logits = logits.cpu()
                 tokens = torch.tensor(ids, device=logits.device)[:, None]
-                logprobs = (logits.double() / temperature).log_softmax(-1)
-                total = float(logprobs.gather(1, tokens).sum())
+                total = 0.0
+                for start in range(0, len(ids), _ROWS):
+                    some = slice(start, start + _ROWS)
+                    logprobs = (logits[some].double() / temperature).log_softmax(-1)
+                    total += float(logprobs.gather(1, tokens[some]).sum())
             yield total
 
     def padded(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
