@@ -305,17 +305,15 @@ def machine(folder: Path) -> Iterator[Machine]:
         ) as openai,
     ):
         variables = {
-            **{
-                "PATH": f"{folder}/bin:{environment(folder)['PATH']}",
-                "PYTHONPATH": str(folder),
-            },
-            **{"TMPDIR": str(folder / "tmp"), "TRACKIO_DIR": str(folder / "trackio")},
-            **{
-                "HF_HOME": str(folder / "hub"),
-                "HF_HUB_OFFLINE": "1",
-                "WANDB_MODE": "disabled",
-            },
-            **{"ANTHROPIC_API_KEY": anthropic.key, "NO_PROXY": "127.0.0.1"},
+            "PATH": f"{folder}/bin:{environment(folder)['PATH']}",
+            "PYTHONPATH": str(folder),
+            "TMPDIR": str(folder / "tmp"),
+            "TRACKIO_DIR": str(folder / "trackio"),
+            "HF_HOME": str(folder / "hub"),
+            "HF_HUB_OFFLINE": "1",
+            "WANDB_MODE": "disabled",
+            "ANTHROPIC_API_KEY": anthropic.key,
+            "NO_PROXY": "127.0.0.1",
         }
         check_out(folder, anthropic.url)
         write_inputs(folder)

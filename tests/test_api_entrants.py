@@ -264,7 +264,6 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"input_usd_per_million": 1.0}, "set without output_usd_per_million"),
     ({**PRICES, "budget_usd": 0.0}, "budget_usd: found 0.0. Expected more than 0"),
     ({"budget_usd": 5.0}, "budget_usd: found 5, and no prices. Set what a million"),
-    ({"extra_body": {"n": 20}}, "extra_body: found n, which goes past the settings"),
 ]
 
 

@@ -109,9 +109,7 @@ CASES: dict[tuple[str, str], tuple[Settings, list[Settings], list[Settings]]] = 
     ),
     ("entrant", "vllm"): (
         HUB,
-        [*DECODED, {"model": "me/other"}, {"adapters": ADAPTERS[:1]}, {"temperature": 0.7},
-         {"system_prompt": "Be brief."}, {"max_new_tokens": 9},
-         {"load_kwargs": {"max_model_len": 512}}],
+        [{"adapters": ADAPTERS[:1]}, {"temperature": 0.7}, {"load_kwargs": {"max_model_len": 512}}],
         [{"top_p": 0.5}, {"entrant_id": "b"}, {"load_kwargs": {"max_num_seqs": 8}}],
     ),
     ("judge", "openai_compatible"): (

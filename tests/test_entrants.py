@@ -160,13 +160,10 @@ def refused(path: Path, *rows: dict[str, Any]) -> str:
 
 def test_recorded_responses_are_returned_and_unknown_keys_ignored(file):
     fields = {"p_correct": 0.75, "diagnostics": {"seed": 7}}
-    entrant = recorded(file, {**ROW, **fields, "loader": "vanilla_hf"})
-    assert list(entrant.generate([BLEEDING])) == [Response(**ROW, **fields)]
-
-
-def test_an_empty_response_is_a_response_and_an_absent_one_is_none(file):
-    entrant = recorded(file, {**ROW, "response_text": ""})
-    assert answers(entrant, BURN, BLEEDING) == [""]
+    empty = {**ROW, "prompt_id": "p2", "response_text": ""}
+    entrant = recorded(file, {**ROW, **fields, "loader": "vanilla_hf"}, empty)
+    found = list(entrant.generate([BLEEDING, HEDGE, BURN]))
+    assert found == [Response(**ROW, **fields), Response(**empty)]
 
 
 def test_the_responses_of_a_run_can_be_read_back(tmp_path):
