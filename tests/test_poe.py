@@ -123,14 +123,6 @@ def uncached(wholes: Sequence[Any], sampling: Sampling, i: int) -> list[int]:
     return tokens
 
 
-def generated(model: Any, ids: Sequence[int], n: int) -> list[int]:
-    """The greedy answer of the library's own generate."""
-    row = torch.tensor([ids])
-    settings = {"max_new_tokens": n, "do_sample": False}
-    answer = model.generate(row, attention_mask=torch.ones_like(row), **settings)
-    return answer[0, len(ids) :].tolist()
-
-
 # Decoding
 
 
@@ -172,24 +164,21 @@ def test_equal_heads_reject_nothing(model):
 
 def test_p_correct_adds_the_witness_to_the_residual_stream(heads, wholes):
     """Against the whole model, with the witness added before its last layers by a hook."""
-    witnesses = torch.randn(2, 32, generator=torch.Generator().manual_seed(3))
-    expected = []
-    for row, witness in zip((ROWS[0], ROWS[0][1:]), witnesses, strict=True):
+    witness = torch.randn(32, generator=torch.Generator().manual_seed(3))
 
-        def add(_: Any, args: Any, witness: Any = witness) -> tuple[torch.Tensor, ...]:
-            last = args[0][:, -1:] + witness
-            return (torch.cat([args[0][:, :-1], last], dim=1), *args[1:])
+    def add(_: Any, args: Any) -> None:
+        args[0][:, -1] += witness
 
-        hook = wholes[3].model.layers[-DEPTH].register_forward_pre_hook(add)
-        logits = jury_logits([wholes[3]], row)[0, -1]
-        hook.remove()
-        expected.append(float(torch.sigmoid(logits[35] - logits[36])))
-    ids = torch.tensor([ROWS[0], [0, *ROWS[0][1:]]])
-    mask = torch.tensor([[1] * 5, [0, 1, 1, 1, 1]])
-    parts = {"head": 3, "witnesses": witnesses, "yes": 35, "no": 36}
+    hook = wholes[3].model.layers[-DEPTH].register_forward_pre_hook(add)
+    logits = jury_logits([wholes[3]], ROWS[0])[0, -1]
+    hook.remove()
+    ids, mask = torch.tensor([[0, *ROWS[0]]]), torch.tensor([[0, 1, 1, 1, 1, 1]])
+    parts = {"head": 3, "witnesses": witness[None], "yes": 35, "no": 36}
     with torch.inference_mode():
         found = p_correct(heads, ids, mask, **parts)
-    assert found == pytest.approx(expected, abs=1e-5)
+    assert found == pytest.approx(
+        [float((logits[35] - logits[36]).sigmoid())], abs=1e-5
+    )
 
 
 @pytest.mark.parametrize("how", ["speculative", "direct", "draft"])
@@ -252,7 +241,9 @@ def test_a_bypassed_jury_leaves_the_drafting_heads_own_answer(folder):
         paths = [folder / kind / name for kind in ("security", "robustness")]
         files = [AdapterFile(path, Manifest()) for path in paths]
         whole = merged(lm.model, adapters.read(files, geometry(lm.model, DEPTH)), DEPTH)
-        tokens = generated(whole, greedy.chat_ids(lm, prompt.text, None), 12)
+        ids, mask = lm.padded([greedy.chat_ids(lm, prompt.text, None)])
+        made = whole.generate(ids, attention_mask=mask, max_new_tokens=12)
+        tokens = made[0, ids.shape[1] :].tolist()
         assert answer.response_text == lm.text(tokens).strip()
         assert found["n_tokens_generated"] == len(tokens)
         assert (found["bypass_jury"], found["n_resampled"]) == (True, 0)
