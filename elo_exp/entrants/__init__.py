@@ -20,8 +20,8 @@ from elo_exp.types import CacheKey, Count, Dollars, Positive, TopP
 
 FORCING_VERSION = 1  # part of every policy's keys: raise it when scoring changes
 
-
-Logprobs = Iterator[tuple[str, float | None]]
+Tokenised = Mapping[Prompt, Sequence[int]]  # prompts with their token ids
+Logprobs = Iterator[tuple[str, float | None]]  # by prompt_id
 
 
 @runtime_checkable
@@ -158,9 +158,6 @@ def recorded_ids(response: Response, policy: str, tokenizer: str) -> list[int]:
     return list(recorded["token_ids"])
 
 
-Tokenised = Mapping[Prompt, Sequence[int]]  # prompts with their token ids
-
-
 @dataclass(kw_only=True)
 class WeightsEntrant(TemplateSettings):
     """Settings that entrants with weights in memory share, and what they do alike.
@@ -264,9 +261,10 @@ class WeightsEntrant(TemplateSettings):
     ) -> Logprobs:
         """Yield the log-probability of each response's recorded tokens after its prompt.
 
-        It is the sum over the tokens, added in float64. Each answer goes through a model of transformers by itself,
-        without padding and without cached keys and values, whose rounding depends on the rest of
-        the batch: a total is the same in any order and company. vLLM batches them as it likes.
+        It is the sum over the tokens, added in float64. Each answer goes through a model of
+        transformers by itself, without padding and without cached keys and values, whose rounding
+        depends on the rest of the batch: a total is the same in any order and company. vLLM batches
+        them as it likes.
         Raises UserError where a response has no recorded tokens or those of another tokenizer,
         where a log-probability is not finite, and where memory is too small.
         """
