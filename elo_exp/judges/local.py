@@ -164,7 +164,7 @@ class Labels:
         self.lead: list[int] = whole[0][:n]
         self.rest = {name: ids[n:] for name, ids in zip(names, whole, strict=True)}
         self.stems: list[list[int]] = []
-        self._stem_of: dict[str, int] = {}
+        self._stem_of: dict[str, int] = {}  # the labels with most tokens first
         for name, ids in sorted(self.rest.items(), key=lambda each: -len(each[1])):
             n = len(ids) - 1
             known = (i for i, stem in enumerate(self.stems) if stem[:n] == ids[:n])
@@ -197,7 +197,8 @@ class Labels:
         """Normalise among the labels; the probability of 1 excludes that of 10, which starts so."""
         highest = max(log_probabilities.values())  # subtracted: not all underflow
         weights: dict[str, float] = {}
-        for label, tokens in sorted(self.rest.items(), key=lambda each: -len(each[1])):
+        for label in self._stem_of:
+            tokens = self.rest[label]
             longer = sum(
                 weight
                 for other, weight in weights.items()

@@ -453,13 +453,12 @@ def n_forced(
     store: Store,
 ) -> dict[str, int]:
     """Count the responses with a stored log-probability, by policy."""
-    keys = {
-        name: _logprob_keys(of, prompts, responses) for name, of in policies.items()
-    }
-    return {
-        name: len(store.get(ForcedLogprob, list(some.values())))
-        for name, some in keys.items()
-    }
+
+    def n_stored(policy: Policy) -> int:
+        keys = _logprob_keys(policy, prompts, responses)
+        return len(store.get(ForcedLogprob, list(keys.values())))
+
+    return {name: n_stored(policy) for name, policy in policies.items()}
 
 
 def _logprob_keys(

@@ -286,8 +286,10 @@ def plan_table(plan: Plan) -> str:
     if plan.budget_usd is not None:
         counted = max((row.counted for row in plan.rows), default=0)
         by = f"scaled from {counted} that the API counted"
-        tokens = by if counted else "estimated from the length"
-        cost = f"cap {money(plan.budget_usd)} ({plan.budget_setting}), tokens {tokens}"
+        cost = (
+            f"cap {money(plan.budget_usd)} ({plan.budget_setting}), tokens "
+            f"{by if counted else 'estimated from the length'}"
+        )
         if plan.new:
             notes.append(
                 "$ expected: by the chosen transport and prompt cache; $ plain: single messages, "
