@@ -1,7 +1,5 @@
 """Entrants respond to the prompts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Claude as entrant, through the Messages API."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

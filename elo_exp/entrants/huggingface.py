@@ -1,7 +1,5 @@
 """A causal language model from a folder or the Hugging Face hub, any LoRA adapters merged."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """A model in a GGUF file, through llama.cpp."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

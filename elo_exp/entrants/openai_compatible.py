@@ -1,7 +1,5 @@
 """A model behind an OpenAI-compatible API: vLLM, llama.cpp, Ollama, or hosted."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

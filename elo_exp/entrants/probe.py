@@ -6,8 +6,6 @@ half of them and none; in calibration, settled questions need a plain answer; in
 boilerplate and the wrong topic help nobody.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Responses made elsewhere, read from responses_<entrant_id>.jsonl."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Manage the store: list it, wait for batches or cancel them, export, import, merge and purge."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Judges turn requests into replies; rubrics render the requests and parse the replies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable

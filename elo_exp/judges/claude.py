@@ -1,7 +1,5 @@
 """Claude as judge, through the Message Batches API or one message at a time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ repeats the reference's words or lists plausible terms. It shows that the machin
 a real judge must beat; its verdicts say nothing about medicine.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

@@ -6,8 +6,6 @@ B and TIE; a score is the mean over the whole numbers of its scale, with the mid
 its interval. A judge that first writes its evidence may conclude otherwise.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,8 +1,6 @@
 """A judge behind an OpenAI-compatible API: vLLM, llama.cpp, Ollama, or hosted. One query at a
 request."""
 
-from __future__ import annotations
-
 import json
 import logging
 from dataclasses import dataclass

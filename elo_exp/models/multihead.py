@@ -23,8 +23,6 @@ Letters: H heads, P prompts, T positions, d the hidden size, r the rank of an up
 vocabulary. Probabilities are float64. Importing this module imports torch.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections import Counter

@@ -3,8 +3,6 @@
 The weights are uniform numbers, so that they are the same on every machine.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import tempfile

@@ -3,8 +3,6 @@
 One check guards the log-probabilities: a forced answer's are those recorded when it was drawn.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections import Counter

@@ -1,7 +1,5 @@
 """What a run will cost and what it can detect, before anything is paid; and what it has cost."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import math
