@@ -1,7 +1,5 @@
 """What the tests share that pay Claude: a key, a judge that polls fast, and what to ask it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence

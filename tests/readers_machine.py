@@ -4,8 +4,6 @@ A shell is given each command as the page shows it. What makes it small is the c
 tokens (MADE_SMALL). APIs are servers on this machine, the hub of models is a cache, and Slurm begins its jobs here.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

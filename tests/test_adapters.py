@@ -1,7 +1,5 @@
 """The heads' adapter files: which are read, what an update is, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 The real SDKs talk to real servers on 127.0.0.1, which keep the bill.
 """
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Cache keys: what can change an answer is in them and nothing else, and what an earlier version has stored is found."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Load causal language models: one at a time, adapters merged, prompts in a template, errors."""
 
-from __future__ import annotations
-
 import gc
 import json
 import shutil

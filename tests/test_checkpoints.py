@@ -1,7 +1,5 @@
 """Identify checkpoints without loading them."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

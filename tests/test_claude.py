@@ -4,8 +4,6 @@ Where something is sent, it goes through the real SDK to a real server on 127.0.
 rubric shows and reads is in tests/test_rubrics.py; lost answers, kills and caps are in tests/test_faults.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import re

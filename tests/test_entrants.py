@@ -1,7 +1,5 @@
 """Entrants that need no model: probes of known quality, and recorded responses."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Generate text: independent of the batch, sampled correctly, in batches that memory allows."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections import Counter

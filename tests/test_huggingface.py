@@ -1,7 +1,5 @@
 """Entrants that are models: their answers and cache keys, shared loads, a tournament resumed."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import multiprocessing

@@ -1,7 +1,5 @@
 """The lexical judge: its signals, its margin, and a position effect put there on purpose."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """GGUF files through llama.cpp: answers that record their tokens, teacher-forced in one pass."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A local model as judge: the likeliest label is the verdict, and probabilities are kept."""
 
-from __future__ import annotations
-
 import json
 import math
 import weakref

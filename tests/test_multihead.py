@@ -1,7 +1,5 @@
 """Heads as a batch compute what whole models do; verification emits samples of their product."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from itertools import combinations

@@ -3,8 +3,6 @@
 The real SDK talks to a real server on 127.0.0.1, which keeps the bill.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

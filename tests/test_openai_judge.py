@@ -4,8 +4,6 @@ asked once.
 The real SDK talks to a real server on 127.0.0.1, which keeps the bill.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

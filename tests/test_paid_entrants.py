@@ -3,8 +3,6 @@
 `python -m elo_exp` lets a model behind an API answer, at a server of this machine that keeps the bill.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a run will cost and what it can detect, before anything is paid; what it has cost; its progress."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import itertools

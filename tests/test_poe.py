@@ -3,8 +3,6 @@
 The second opinion is a loop over whole models, each with one head's update merged in, uncached.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

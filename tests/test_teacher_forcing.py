@@ -3,8 +3,6 @@
 The tests under "Defects" are named after those of the original experiment.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Random models built on the spot: the same on every machine."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Tokens are drawn and scored, and never their text.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Iterator

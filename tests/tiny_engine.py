@@ -3,8 +3,6 @@
 As there, given tokens are scored at temperature 1, whatever is asked for.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Mapping, Sequence

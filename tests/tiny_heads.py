@@ -1,7 +1,5 @@
 """LoRA updates of a tiny model's heads: in a folder (docs/poe.md), and merged into models."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 torch is imported by whoever builds the first one, and takes two seconds.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path

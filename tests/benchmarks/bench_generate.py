@@ -9,8 +9,6 @@ the end token among them. `equal answers` are those of generate, one prompt at a
 some differ by rounding.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

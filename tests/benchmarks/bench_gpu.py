@@ -8,8 +8,6 @@ Tokens a second of the product of experts are of decoding alone, of the others o
 tokens to prompts of 40 to 300. Some answers of a batch are compared with those of one prompt at a time.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

@@ -7,8 +7,6 @@ second are of decoding alone, the prompts' share taken off; on a processor of pr
 other work counts less. Read `x one`: what a batch gains over one prompt at a time.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from typing import Any
