@@ -9,11 +9,10 @@ import codecs
 import csv
 import gzip
 import io
-import itertools
 import json
 import math
 import zlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -65,13 +64,8 @@ def keys(path: Path) -> set[str]:
     if kind != "object":
         return set(next(rows(path), ("", {}))[1])
     row = files.read_json(path)
-    inner = (
-        f"{name}.{key}"
-        for name, value in row.items()
-        if isinstance(value, dict)
-        for key in value
-    )
-    return {*row, *inner}
+    outer = [(name, value) for name, value in row.items() if isinstance(value, dict)]
+    return {*row, *(f"{name}.{key}" for name, inner in outer for key in inner)}
 
 
 def text(value: Any) -> str | None:
@@ -93,17 +87,14 @@ def rows(
         return files.read_jsonl(path)
     if kind == "csv":
         return _csv_rows(path)
-    if kind == "array":
-        found = iter(files.read_json(path))
-    elif kind == "parquet":
-        batches = (batch.to_pylist() for batch in parquet_batches(path, columns))
-        found = itertools.chain.from_iterable(batches)
-    else:
+    if kind not in SHAPES:
         raise UserError(f"{path}: found {kind}. Expected a table: {', '.join(SHAPES)}.")
+    is_array = kind == "array"
+    found = files.read_json(path) if is_array else _parquet_rows(path, columns)
     return _objects(path, found)
 
 
-def _objects(path: Path, found: Iterator[Any]) -> Iterator[tuple[str, Row]]:
+def _objects(path: Path, found: Iterable[Any]) -> Iterator[tuple[str, Row]]:
     for number, row in enumerate(found, start=1):
         if not isinstance(row, dict):
             raise UserError(
@@ -138,10 +129,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
             ) from None
 
 
-def parquet_batches(
-    path: Path, columns: Sequence[Hashable] | None = None
-) -> Iterator[Any]:
-    """Yield record batches with those of the columns that are there; None: all."""
+def _parquet_rows(path: Path, columns: Sequence[Hashable] | None) -> Iterator[Row]:
+    """Yield rows with those of the columns that are there; None: all."""
     try:
         from pyarrow import parquet
     except ImportError:
@@ -156,6 +145,7 @@ def parquet_batches(
             )
             names = file.schema_arrow.names
             chosen = None if columns is None else [c for c in names if c in columns]
-            yield from file.iter_batches(batch_size=_BATCH, columns=chosen)
+            for batch in file.iter_batches(batch_size=_BATCH, columns=chosen):
+                yield from batch.to_pylist()
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise UserError(f"{path}: cannot be read as parquet ({error}).") from None

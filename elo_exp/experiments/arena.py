@@ -33,7 +33,7 @@ from elo_exp.judges import PaidJudge
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError, fingerprint
-from elo_exp.report import artifacts, tracked
+from elo_exp.report import artifacts, page, tournament_page, tracked
 from elo_exp.report import placement as placement_report
 
 
@@ -299,7 +299,9 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
 
     return Report(
         headline=math.nan if headline is None else headline,
-        text=placement_report.text(found, quality, rated.diagnoses),
+        text=page.text(
+            "arena", placement=found, quality=quality, diagnoses=rated.diagnoses
+        ),
         facts=facts,
         artifacts=written,
         metrics=placement_report.metrics(found, quality),
@@ -308,14 +310,16 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
             "verdicts": tracked.verdict_rows(comparisons, judgments),
         },
         figures=figures,
-        page=lambda title, manifest, plots: placement_report.page(
-            found,
+        page=lambda title, manifest, plots: tournament_page.page(
             rated,
-            quality,
             plots,
             title=title,
             manifest=manifest,
-            comparisons=run.comparisons if context.with_texts else (),
-            judgments=run.judgments if context.with_texts else (),
+            quality=[quality],
+            comparisons=comparisons if context.with_texts else None,
+            judgments=judgments if context.with_texts else None,
+            template="arena",
+            max_rows=len(found.board.models),
+            placement=found,
         ),
     )

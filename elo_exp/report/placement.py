@@ -1,29 +1,21 @@
-"""A placement as files, as metrics, on the console and as a page."""
+"""A placement as files and as metrics; console and page are the templates arena.txt and arena.html."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from elo_exp.analysis.judge_quality import JudgeQuality
-from elo_exp.analysis.standings import Standings
 from elo_exp.arena.placement import Placement
-from elo_exp.console import text_table
 from elo_exp.data.battles import Battles
 from elo_exp.files import safe_name, write_csv, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Comparison, Judgment, Plot
-from elo_exp.report import tournament_page, viewer
-from elo_exp.report.formats import NONE, between, number
-from elo_exp.report.page import colors, cost, render, scale, template
 
-_TOP = 3  # of the leaderboard on the console
-_AROUND = 4  # on either side of a placed model
 _OF_FIT = ("s", "s_std_error", "taste", "position", "design_effects", "n_anchors")
 _METRICS = ("rating", "std_error", "ci_low", "ci_high", "rank", "rank_low", "rank_high")
 
@@ -124,75 +116,3 @@ def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float | st
         for name in _OF_FIT[:4]:
             found[f"human/{name}"] = getattr(placement.fit, name)
     return {name: value for name, value in found.items() if value is not None}
-
-
-# The console
-
-
-def text(
-    placement: Placement,
-    quality: JudgeQuality,
-    diagnoses: Mapping[str, Mapping[str, Any]],
-) -> str:
-    """Return the headline, the top of the leaderboard and the surroundings of placed models."""
-    ratings, placed = placement.board.ratings, placement.placed
-    head = ["rank", "model", placement.board.label, "95 % CI", "ranks", "battles"]
-    gap, rows = ["...", *[""] * 5], list[list[str]]()
-    for i, row in enumerate(ratings):
-        around = ratings[max(i - _AROUND, 0) : i + _AROUND + 1]
-        if i < _TOP or any(near.model in placed for near in around):
-            cells = [
-                str(row.rank or NONE),
-                f"{'>' if row.model in placed else ' '} {row.model}",
-                row.flag or NONE if row.rating is None else number(row.rating, 1),
-                between(row.ci_low, row.ci_high),
-                between(row.rank_low, row.rank_high),
-                f"{row.n_battles:,}",
-            ]
-            rows.append(cells)
-        elif rows[-1] != gap:
-            rows.append(gap)
-    filled = template("arena.txt.j2").render(
-        placement=placement,
-        quality=quality,
-        diagnoses=diagnoses,
-        table=text_table(head, rows, text=["model"]),
-    )
-    lines = filter(None, map(str.rstrip, filled.splitlines()))
-    return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
-
-
-# The page
-
-
-def page(
-    placement: Placement,
-    standings: Standings,
-    quality: JudgeQuality,
-    plots: Sequence[Plot],
-    *,
-    title: str,
-    manifest: Mapping[str, Any],
-    comparisons: Sequence[Comparison] = (),
-    judgments: Sequence[Judgment] = (),
-) -> str:
-    """Return the whole report as one HTML file, with the comparisons and their judgments."""
-    board, name = placement.board, placement.dimension
-    ratings = tournament_page.points(standings)
-    return render(
-        "arena",
-        plots,
-        title=title,
-        manifest=manifest,
-        arena=manifest.get("arena", {}),
-        placement=placement,
-        standings=standings,
-        dimensions=[tournament_page.dimension(standings, name, quality)],
-        color=colors(placement.placed),
-        scale=scale(board.ratings),
-        texts=viewer.texts({name: comparisons}, {name: judgments}, ratings),
-        label=board.label,
-        interval=board.interval,
-        limits={"rows": len(board.models)},
-        **cost(manifest.get("usage"), manifest.get("paid_before")),
-    )

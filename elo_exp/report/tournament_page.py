@@ -101,18 +101,23 @@ def page(
     quality: Sequence[JudgeQuality] = (),
     comparisons: Comparisons | None = None,
     judgments: Judgments | None = None,
+    template: str = "tournament",
+    max_rows: int = MAX_ROWS,
+    **context: Any,
 ) -> str:
     """Return the whole report as one HTML file.
 
     manifest     the contents of manifest.json
     comparisons  with all texts, and their judgments; None where they are not known
+    max_rows     of a leaderboard
+    context      what another template than that of tournaments shows besides
     """
     dimensions = describe(standings, quality)
     boards = [d.board for d in dimensions if d.board]
     elo = [d.elo[standings.k] for d in dimensions if standings.k in d.elo]
     ks = sorted({k for d in dimensions for k in d.elo})
     return render(
-        "tournament",
+        template,
         plots,
         title=title,
         manifest=manifest,
@@ -124,11 +129,12 @@ def page(
         label=boards[0].label if boards else None,
         interval=next((b.interval for b in boards if b.interval), None),
         texts=viewer.texts(comparisons or {}, judgments or {}, points(standings)),
-        limits={"rows": MAX_ROWS, "matrix": MAX_MATRIX},
+        limits={"rows": max_rows, "matrix": MAX_MATRIX},
         k=standings.k,
         ks=ks,
         elo=elo,
         **cost(manifest.get("usage"), manifest.get("paid_before")),
+        **context,
     )
 
 

@@ -13,11 +13,6 @@ from elo_exp.data.formats import BattlesFormat, MalformedError, Rows
 from elo_exp.data.tables import Row
 
 _BASELINE = "gpt-4-0314"  # of version 0.1, which names none
-_A, _B, _TIE = (
-    ("A>>B", "A>B", "B<A", "B<<A"),
-    ("B>>A", "B>A", "A<B", "A<<B"),
-    ("A=B", "B=A"),
-)
 _STRONG = ("A>>B", "B<<A", "B>>A", "A<<B")
 
 
@@ -47,14 +42,11 @@ def weighted(rows: Rows) -> Rows:
 
 def _winner(game: Any, a: str, b: str) -> str | None:
     label = game["score"] if game else None
-    for labels, winner in ((_A, a), (_B, b), (_TIE, "tie")):
-        if label in labels:
-            return winner
-    if label is not None:
-        raise MalformedError(
-            f"score is {label!r}. Expected A>>B, A>B, A=B, B>A or B>>A."
-        )
-    return None
+    won = {"A>>B": a, "A>B": a, "B<A": a, "B<<A": a, "A=B": "tie", "B=A": "tie"}
+    won |= {"B>>A": b, "B>A": b, "A<B": b, "A<<B": b}
+    if label is None or label in won:
+        return won.get(label or "")
+    raise MalformedError(f"score is {label!r}. Expected A>>B, A>B, A=B, B>A or B>>A.")
 
 
 _FORMAT = BattlesFormat(
