@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.arrays import Index
 from elo_exp.data import formats, tables
 from elo_exp.data.battles import Battles, Codes
 from elo_exp.data.formats import (
@@ -101,17 +100,17 @@ def read(
     chosen = chosen or recognise(path, columns)
     if not isinstance(chosen, BattlesFormat):
         raise UserError(f"{path}: is {chosen.name}, which holds no battles.")
-    fields = _fields(path, chosen, columns)
-    rows, row, questions, question = _distinct(_rows(path, chosen, fields), fields)
     wanted = {name: value for name, value in filters.items() if value is not None}
-    parsed = [_parse(path, values, fields, wanted) for values in rows]
-    fates = ["used" if isinstance(one, Battle) else str(one[0]) for one in parsed]
+    file = _File(path, chosen, columns, wanted)
+    rows, row, questions, question = file.distinct()
+    parsed = [file.parse(values) for values in rows]
+    fates = ["used" if isinstance(one, Battle) else one[0] for one in parsed]
     fate = np.array(fates, dtype=object)[row]
     counts = Counter[str](fate.tolist())
     first = ""
     if counts["dropped"]:
         index = int(np.argmax(fate == "dropped"))
-        first = f"{_place(path, chosen, fields, index)}: {parsed[row[index]][1]}"
+        first = f"{file.place(index)}: {parsed[row[index]][1]}"
         if on_error == "stop":
             is_one_of_all = fates.count("dropped") < len(fates)
             hint = " battles_on_error=drop leaves such rows out."
@@ -126,23 +125,26 @@ def read(
             f"{path}: no battle is left{names and f' with {names}'} "
             f"({others or 'it has no rows'}{first and f': {first}'})."
         )
-    number = (
-        np.cumsum(np.array(fates) == "used") - 1
-    )  # of the distinct rows among battles
+    number = np.cumsum(np.array(fates) == "used") - 1  # of a distinct row among battles
     distinct = Battles.from_rows([one for one in parsed if isinstance(one, Battle)])
     battles = distinct.select(number[row[kept]]).compact()
     battles = battles.with_questions(questions, question[kept])
-    if chosen.judged and (again := _repeated(battles)) is not None:
-        raise UserError(
-            f"{_place(path, chosen, fields, kept[again])}: stands twice: judge, models and "
-            "question are those of a row before. Remove one of them."
-        )
+    if chosen.judged:
+        models = np.sort([battles.model_a, battles.model_b], axis=0)
+        key = [*models, battles.question, battles.dimension, battles.judge]
+        _, once = np.unique(key, axis=1, return_index=True)
+        twice = np.setdiff1d(np.flatnonzero(battles.judge >= 0), once)
+        if len(twice):
+            raise UserError(
+                f"{file.place(kept[twice[0]])}: stands twice: judge, models and question are those "
+                "of a row before. Remove one of them."
+            )
     if counts["invalid"] > len(battles):
         raise UserError(
             f"{path}: read as {chosen.name}, {counts['invalid']} rows have no verdict and "
             f"{len(battles)} have one. Expected most to have one; is the format the right one?"
         )
-    _warn(path, battles, fields, rows)
+    file.warn(battles, rows)
     in_one_order = int(((battles.verdict_ab < 0) != (battles.verdict_ba < 0)).sum())
     told = {
         "used": len(battles),
@@ -154,194 +156,204 @@ def read(
     return BattlesFile(battles=battles, facts=formats.facts(path, chosen, told))
 
 
-def _fields(
-    path: Path, chosen: BattlesFormat, columns: Mapping[str, str | None]
-) -> dict[str, str]:
-    """Return the column of each of our fields. Raises UserError for one that is not there."""
-    fields = {name: column for name in NAMES if (column := columns.get(name))}
-    for name, column in chosen.columns.items():
-        if columns.get(name) == (None if name in UNREAD else name):
-            fields[name] = column
-    present = tables.keys(path)
-    for name, column in fields.items():
-        is_required = name in REQUIRED and not chosen.row
-        is_named = columns.get(name) == column != name
-        if (is_required or is_named) and column not in present:
-            raise UserError(
-                f"{path}: has no column {column!r} (found {_quoted(present)}). Name it with "
-                f"battles_columns.{name}=COLUMN."
+class _File:
+    """The rows of a file, and the columns of our fields."""
+
+    def __init__(
+        self,
+        path: Path,
+        chosen: BattlesFormat,
+        columns: Mapping[str, str | None],
+        wanted: Mapping[str, str],
+    ) -> None:
+        """Find the column of each field. Raises UserError for one that is not there."""
+        self.path, self.format, self.wanted = path, chosen, wanted
+        self.fields = {name: column for name in NAMES if (column := columns.get(name))}
+        for name, column in chosen.columns.items():
+            if columns.get(name) == (None if name in UNREAD else name):
+                self.fields[name] = column
+        present = tables.keys(path)
+        for name, column in self.fields.items():
+            is_required = name in REQUIRED and not chosen.row
+            is_named = columns.get(name) == column != name
+            if (is_required or is_named) and column not in present:
+                raise UserError(
+                    f"{path}: has no column {column!r} (found {_quoted(present)}). Name it with "
+                    f"battles_columns.{name}=COLUMN."
+                )
+
+    def rows(self) -> Iterable[tuple[str, Row]]:
+        """Iterate over rows with their places, and the fields that their format makes of them."""
+        one = self.format
+        names = [*one.required, *one.optional, *_ALSO, *self.fields.values()]
+        rows: Rows = tables.rows(self.path, names)
+        rows = one.join(rows) if one.join else rows
+        return ((place, one.read(row)) for place, row in rows) if one.row else rows
+
+    def place(self, index: int) -> str:
+        return next(itertools.islice(self.rows(), index, None))[0]
+
+    def distinct(
+        self,
+    ) -> tuple[list[dict[Any, Any]], Codes, list[str | None], Codes]:
+        """Read what battles are made of: of many battles, few differ but for the question.
+
+        Returns the distinct rows by our field names, without the question; the number (n,) of each
+        row among them; the distinct questions, None for one that is missing; and the number (n,) of
+        each row's question.
+        """
+        columns: dict[Any, Any] = {name: name for name in _ALSO} | self.fields
+        asked = columns.pop("question_id", None)
+        counters = [defaultdict[Any, int](itertools.count().__next__) for _ in "rq"]
+        numbers = list[int](), list[int]()
+        rest = iter(self.rows())
+        while block := [row for _, row in itertools.islice(rest, _BLOCK)]:
+            present = set[Any]().union(*block)
+            values = (
+                [row.get(name) for row in block]
+                if name in present
+                else len(block) * [None]
+                for name in columns.values()
             )
-    return fields
-
-
-def _rows(
-    path: Path, chosen: BattlesFormat, fields: Mapping[str, str]
-) -> Iterable[tuple[str, Row]]:
-    """Iterate over rows with their places, and the fields that their format makes of them."""
-    names = [*chosen.required, *chosen.optional, *_ALSO, *fields.values()]
-    rows: Rows = tables.rows(path, names)
-    rows = chosen.join(rows) if chosen.join else rows
-    if not chosen.row:
-        return rows
-    return ((place, {**row, **_made(chosen, row)}) for place, row in rows)
-
-
-def _made(chosen: BattlesFormat, row: Row) -> dict[Any, Any]:
-    """Fields of battles.jsonl; by MalformedError what is wrong with a row.
-
-    The winner is INVALID without a verdict.
-    """
-    made: dict[Any, Any] = {"source": "llm-judge"} if chosen.judged else {}
-    assert chosen.row is not None
-    try:
-        made |= chosen.row(row)
-    except MalformedError as error:
-        made[MalformedError] = str(error)
-    except (LookupError, TypeError, ValueError) as error:
-        made[MalformedError] = f"is no row of {chosen.name}: {error!r}."
-    verdicts = (made.get("verdict_ab"), made.get("verdict_ba"))
-    if made.get("score") is not None:
-        made["winner"] = formats.winner_of(made["score"])
-    elif "score" in made or ("verdict_ab" in made and None in verdicts):
-        made.setdefault("winner", INVALID)
-    elif "verdict_ab" in made:
-        made["winner"] = verdicts[0] if verdicts[0] == verdicts[1] else "tie"
-    return made
-
-
-def _place(
-    path: Path, chosen: BattlesFormat, fields: Mapping[str, str], index: int
-) -> str:
-    rows = _rows(path, chosen, fields)
-    return next(itertools.islice(rows, index, None))[0]
-
-
-def _distinct(
-    rows: Iterable[tuple[str, Row]], fields: Mapping[str, str]
-) -> tuple[list[dict[Any, Any]], Codes, list[str | None], Codes]:
-    """Read what battles are made of: of many battles, few differ but for the question.
-
-    Returns the distinct rows by our field names, without the question; the number (n,) of each row
-    among them; the distinct questions, None for one that is missing; and the number (n,) of each
-    row's question.
-    """
-    columns: dict[Any, Any] = {**dict(zip(_ALSO, _ALSO, strict=True)), **fields}
-    question_column = columns.pop("question_id", None)
-    numbers, question_numbers = (
-        defaultdict[Any, int](itertools.count().__next__) for _ in range(2)
-    )
-    row, question = list[int](), list[int]()
-    rest = iter(rows)
-    while places := list(itertools.islice(rest, _BLOCK)):
-        block = [values for _, values in places]
-        present = set[Any]().union(*block)
-        values = (
-            [one.get(name) for one in block] if name in present else [None] * len(block)
-            for name in columns.values()
+            keys: list[list[Any]] = [list(zip(*values, strict=True))]
+            keys.append([row.get(asked) for row in block])
+            for some, number, key in zip(numbers, counters, keys, strict=True):
+                try:
+                    some += list(map(number.__getitem__, key))
+                except TypeError:
+                    # a list or an object, which as text in a tuple is no name
+                    some += [number[_hashable(value)] for value in key]
+        rows, questions = counters
+        return (
+            [dict(zip(columns, key, strict=True)) for key in rows],
+            np.array(numbers[0], dtype=np.int32),
+            [tables.text(name) for name in questions],
+            np.array(numbers[1], dtype=np.int32),
         )
-        row += _numbered(list(zip(*values, strict=True)), numbers)
-        question += _numbered(
-            [one.get(question_column) for one in block], question_numbers
+
+    def parse(self, row: Row) -> Battle | tuple[str, str]:
+        """Return a battle without its question; or what becomes of the row, and why."""
+        try:
+            if row[MalformedError]:
+                raise MalformedError(row[MalformedError])
+            battle = None if row["winner"] is INVALID else self._battle(row)
+        except MalformedError as error:
+            return "dropped", str(error)
+        if any(tables.text(row.get(name)) != self.wanted[name] for name in self.wanted):
+            return "filtered out", ""
+        return battle or ("invalid", "")
+
+    def _battle(self, row: Row) -> Battle:
+        fields = self.fields
+        text = {name: tables.text(row.get(name)) for name in NAMES}
+        for name in REQUIRED:
+            if text[name] is None:
+                noun = "winner" if name == "winner" else "model"
+                raise MalformedError(
+                    f"column {fields[name]!r} is empty. Expected a {noun}."
+                )
+            controls = any(unicodedata.category(c) == "Cc" for c in str(text[name]))
+            if controls or isinstance(row[name], tuple):
+                raise MalformedError(
+                    f"{name} is {row[name]!r}. Expected a name: text without control characters."
+                )
+        model_a, model_b, result = (str(text[name]) for name in REQUIRED)
+        if model_a == model_b:
+            raise MalformedError(
+                f"{model_a!r} battles itself. Expected two different models."
+            )
+        words = {**WORDS, fields["model_a"]: "model_a", fields["model_b"]: "model_b"}
+        one_of = f"Expected one of {', '.join(words)}"
+        verdicts = [text["verdict_ab"], text["verdict_ba"]]
+        for name, verdict in zip(("verdict_ab", "verdict_ba"), verdicts, strict=True):
+            if verdict is not None and verdict not in words:
+                raise MalformedError(f"{name} is {verdict!r}. {one_of}.")
+        ab, ba = (words.get(verdict or "") for verdict in verdicts)
+        has_both_orders = ab is not None and ba is not None
+        by_word = words.get(result)
+        by_name = {model_a: "model_a", model_b: "model_b"}.get(result)
+        winner = by_word or by_name
+        if by_word and by_name and by_word != by_name and not has_both_orders:
+            raise UserError(  # other rows may be read in the other way, so that none can be dropped
+                f"{self.path}: winner is {result!r}, which is the name of one model and the word for "
+                "another result. Rename the model."
+            )
+        if winner is None:
+            raise MalformedError(
+                f"winner is {result!r}. {one_of}, {model_a!r} or {model_b!r}."
+            )
+        score = _score(text["score"], winner)
+        reconciled = "tie" if ab != ba or str(ab).startswith("tie") else ab
+        is_reconciled = reconciled == ("tie" if winner.startswith("tie") else winner)
+        if has_both_orders and score is None and not is_reconciled:
+            raise MalformedError(
+                f"winner is {result!r}, verdict_ab is {verdicts[0]!r} and verdict_ba is "
+                f"{verdicts[1]!r}. Expected the verdict of both orders, or a tie where they disagree."
+            )
+        return Battle(
+            model_a=model_a,
+            model_b=model_b,
+            winner=winner,
+            source=text["source"] or "human",
+            judge_model=text["judge_model"],
+            dimension=text["dimension"] if "dimension" in fields else None,
+            verdict_ab=ab,
+            verdict_ba=ba,
+            score=score,
+            equal_answers=str(row["equal_answers"]).lower() == "true",
+            style_a=_style(row["style_a"]),
+            style_b=_style(row["style_b"]),
         )
-    return (
-        [dict(zip(columns, key, strict=True)) for key in numbers],
-        np.array(row, dtype=np.int32),
-        [tables.text(name) for name in question_numbers],
-        np.array(question, dtype=np.int32),
-    )
 
-
-def _numbered(values: Sequence[Any], numbers: Mapping[Any, int]) -> list[int]:
-    try:
-        return list(map(numbers.__getitem__, values))
-    except TypeError:  # a list or an object, which as text in a tuple is no name
-        return [numbers[_hashable(value)] for value in values]
+    def warn(self, battles: Battles, rows: Sequence[Row]) -> None:
+        """Warn of what looks wrong. Raises UserError for a column that is not one of models."""
+        if len(battles.models) > _MAX_MODELS:
+            raise UserError(
+                f"{self.path}: found {len(battles.models):,} models. Expected at most {_MAX_MODELS:,}: are "
+                f"{self.fields['model_a']!r} and {self.fields['model_b']!r} the right columns?"
+            )
+        alike = defaultdict(list)
+        for name in battles.models:
+            alike[unicodedata.normalize("NFKC", name).casefold().strip()].append(name)
+        warnings = [
+            f"the models {_quoted(names)} look alike and are rated apart."
+            for names in alike.values()
+            if len(names) > 1
+        ]
+        rare = np.flatnonzero(battles.n_battles() == 1)
+        if len(rare) and len(battles) >= _MANY:
+            slips = _quoted(battles.models[i] for i in rare[:_MAX_NAMED])
+            warnings.append(f"in one row alone: {slips}. Check the name.")
+        lacking = int((battles.question >= len(battles.questions)).sum())
+        if lacking:
+            some = f"{lacking} of {len(battles)} battles name no question"
+            warnings.append(
+                f"{some}, and each of them counts as a prompt of its own. If a column names it, set "
+                "battles_columns.question_id=COLUMN."
+            )
+        dimensions = {tables.text(row["dimension"]) for row in rows} - {None}
+        if len(dimensions) > 1 and "dimension" not in self.fields:
+            warnings.append(
+                f"{len(dimensions)} dimensions are pooled ({_quoted(sorted(map(str, dimensions)))}). "
+                "battles_columns.dimension=dimension rates each apart."
+            )
+        n = max(len(battles.judges), 1)
+        pairs = np.unique((battles.dimension * n + battles.judge)[battles.judge >= 0])
+        if len(np.unique(pairs // n)) < len(pairs):  # two judges in one dimension
+            judges = sorted({battles.judges[code] for code in pairs % n})
+            warnings.append(
+                f"the verdicts of {len(judges)} judges are pooled ({_quoted(judges[:_MAX_NAMED])}). "
+                f"battles_columns.dimension={self.fields['judge_model']} rates each apart, "
+                "battles_filter.judge_model=NAME one alone."
+            )
+        for warning in warnings:
+            logger.warning("%s: %s", self.path, warning)
 
 
 def _hashable(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_hashable, value))
     return (json.dumps(value),) if isinstance(value, list | dict) else value
-
-
-# One row
-
-
-def _parse(
-    path: Path, row: Row, fields: Mapping[str, str], wanted: Mapping[str, str]
-) -> Battle | tuple[str, str]:
-    """Return a battle without its question; or what becomes of the row, and why."""
-    try:
-        if row[MalformedError]:
-            raise MalformedError(row[MalformedError])
-        battle = None if row["winner"] is INVALID else _battle(path, row, fields)
-    except MalformedError as error:
-        return "dropped", str(error)
-    if any(tables.text(row.get(name)) != wanted[name] for name in wanted):
-        return "filtered out", ""
-    return battle or ("invalid", "")
-
-
-def _battle(path: Path, row: Row, fields: Mapping[str, str]) -> Battle:
-    text = {name: tables.text(row.get(name)) for name in NAMES}
-    for name in REQUIRED:
-        if text[name] is None:
-            noun = "winner" if name == "winner" else "model"
-            raise MalformedError(
-                f"column {fields[name]!r} is empty. Expected a {noun}."
-            )
-        controls = any(unicodedata.category(c) == "Cc" for c in str(text[name]))
-        if controls or isinstance(row[name], tuple):
-            raise MalformedError(
-                f"{name} is {row[name]!r}. Expected a name: text without control characters."
-            )
-    model_a, model_b, result = (str(text[name]) for name in REQUIRED)
-    if model_a == model_b:
-        raise MalformedError(
-            f"{model_a!r} battles itself. Expected two different models."
-        )
-    words = {**WORDS, fields["model_a"]: "model_a", fields["model_b"]: "model_b"}
-    one_of = f"Expected one of {', '.join(words)}"
-    verdicts = [text["verdict_ab"], text["verdict_ba"]]
-    for name, verdict in zip(("verdict_ab", "verdict_ba"), verdicts, strict=True):
-        if verdict is not None and verdict not in words:
-            raise MalformedError(f"{name} is {verdict!r}. {one_of}.")
-    ab, ba = (words.get(verdict or "") for verdict in verdicts)
-    has_both_orders = ab is not None and ba is not None
-    by_word = words.get(result)
-    by_name = {model_a: "model_a", model_b: "model_b"}.get(result)
-    winner = by_word or by_name
-    if by_word and by_name and by_word != by_name and not has_both_orders:
-        raise UserError(  # other rows may be read in the other way, so that none can be dropped
-            f"{path}: winner is {result!r}, which is the name of one model and the word for "
-            "another result. Rename the model."
-        )
-    if winner is None:
-        raise MalformedError(
-            f"winner is {result!r}. {one_of}, {model_a!r} or {model_b!r}."
-        )
-    score = _score(text["score"], winner)
-    reconciled = "tie" if ab != ba or str(ab).startswith("tie") else ab
-    is_reconciled = reconciled == ("tie" if winner.startswith("tie") else winner)
-    if has_both_orders and score is None and not is_reconciled:
-        raise MalformedError(
-            f"winner is {result!r}, verdict_ab is {verdicts[0]!r} and verdict_ba is "
-            f"{verdicts[1]!r}. Expected the verdict of both orders, or a tie where they disagree."
-        )
-    return Battle(
-        model_a=model_a,
-        model_b=model_b,
-        winner=winner,
-        source=text["source"] or "human",
-        judge_model=text["judge_model"],
-        dimension=text["dimension"] if "dimension" in fields else None,
-        verdict_ab=ab,
-        verdict_ba=ba,
-        score=score,
-        equal_answers=str(row["equal_answers"]).lower() == "true",
-        style_a=_style(row["style_a"]),
-        style_b=_style(row["style_b"]),
-    )
 
 
 def _score(text: str | None, winner: str) -> float | None:
@@ -371,65 +383,6 @@ def _style(value: Any) -> tuple[int, ...] | None:
             f"style is {text!r}. Expected a list of counts: {', '.join(FEATURES)}."
         )
     return counts
-
-
-# All rows
-
-
-def _repeated(battles: Battles) -> int | None:
-    """Return the first battle that is one judge's second verdict on a comparison."""
-    models = np.sort([battles.model_a, battles.model_b], axis=0)
-    key = np.vstack([models, battles.question, battles.dimension, battles.judge])
-    _, first = np.unique(key, axis=1, return_index=True)
-    repeated: Index = np.setdiff1d(np.flatnonzero(battles.judge >= 0), first)
-    return int(repeated[0]) if len(repeated) else None
-
-
-def _warn(
-    path: Path, battles: Battles, fields: Mapping[str, str], rows: Sequence[Row]
-) -> None:
-    """Warn of what looks wrong. Raises UserError for a column that is not one of models."""
-    if len(battles.models) > _MAX_MODELS:
-        raise UserError(
-            f"{path}: found {len(battles.models):,} models. Expected at most {_MAX_MODELS:,}: are "
-            f"{fields['model_a']!r} and {fields['model_b']!r} the right columns?"
-        )
-    alike = defaultdict(list)
-    for name in battles.models:
-        alike[unicodedata.normalize("NFKC", name).casefold().strip()].append(name)
-    warnings = [
-        f"the models {_quoted(names)} look alike and are rated apart."
-        for names in alike.values()
-        if len(names) > 1
-    ]
-    rare = np.flatnonzero(battles.n_battles() == 1)
-    if len(rare) and len(battles) >= _MANY:
-        slips = _quoted(battles.models[i] for i in rare[:_MAX_NAMED])
-        warnings.append(f"in one row alone: {slips}. Check the name.")
-    lacking = int((battles.question >= len(battles.questions)).sum())
-    if lacking:
-        some = f"{lacking} of {len(battles)} battles name no question"
-        warnings.append(
-            f"{some}, and each of them counts as a prompt of its own. If a column names it, set "
-            "battles_columns.question_id=COLUMN."
-        )
-    dimensions = {tables.text(row["dimension"]) for row in rows} - {None}
-    if len(dimensions) > 1 and "dimension" not in fields:
-        warnings.append(
-            f"{len(dimensions)} dimensions are pooled ({_quoted(sorted(map(str, dimensions)))}). "
-            "battles_columns.dimension=dimension rates each apart."
-        )
-    n = max(len(battles.judges), 1)
-    pairs = np.unique((battles.dimension * n + battles.judge)[battles.judge >= 0])
-    if len(np.unique(pairs // n)) < len(pairs):  # two judges in one dimension
-        judges = sorted({battles.judges[code] for code in pairs % n})
-        warnings.append(
-            f"the verdicts of {len(judges)} judges are pooled ({_quoted(judges[:_MAX_NAMED])}). "
-            f"battles_columns.dimension={fields['judge_model']} rates each apart, "
-            "battles_filter.judge_model=NAME one alone."
-        )
-    for warning in warnings:
-        logger.warning("%s: %s", path, warning)
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -70,6 +70,28 @@ class BattlesFormat(Format):
     join: Callable[[Rows], Rows] | None = None
     judged: bool = False
 
+    def read(self, row: Row) -> dict[Any, Any]:
+        """Add the fields that `row` makes to a row; by MalformedError what is wrong with it.
+
+        The winner is INVALID without a verdict.
+        """
+        made: dict[Any, Any] = {"source": "llm-judge"} if self.judged else {}
+        assert self.row is not None
+        try:
+            made |= self.row(row)
+        except MalformedError as error:
+            made[MalformedError] = str(error)
+        except (LookupError, TypeError, ValueError) as error:
+            made[MalformedError] = f"is no row of {self.name}: {error!r}."
+        verdicts = (made.get("verdict_ab"), made.get("verdict_ba"))
+        if made.get("score") is not None:
+            made["winner"] = winner_of(made["score"])
+        elif "score" in made or ("verdict_ab" in made and None in verdicts):
+            made.setdefault("winner", INVALID)
+        elif "verdict_ab" in made:
+            made["winner"] = verdicts[0] if verdicts[0] == verdicts[1] else "tie"
+        return {**row, **made}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScoresFormat(Format):
