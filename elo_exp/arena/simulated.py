@@ -26,8 +26,10 @@ from elo_exp.records import Prompt
 from elo_exp.types import Count, Natural
 
 # Shares of the reference that the anchors give, as it is or hedged
-_PLAIN = (1.0, 0.8, 0.6, 0.45, 0.3, 0.15)
-_HEDGED = (0.9, 0.7, 0.5, 0.35, 0.2)
+_ANCHORS: dict[Style, tuple[float, ...]] = {
+    "reference": (1.0, 0.8, 0.6, 0.45, 0.3, 0.15),
+    "hedged": (0.9, 0.7, 0.5, 0.35, 0.2),
+}
 _LAPSE_RATE = 0.1  # share of prompts on which an anchor gives another one's
 _HEDGE_COST = 0.15  # of an answer's worth, which is at most 1
 _DECISIVENESS = 2.2  # log-odds of preferring an answer for each unit of worth
@@ -51,18 +53,18 @@ class Simulated:
 
     @cached_property
     def _anchors(self) -> list[GradedProbe]:
-        def probe(name: str, style: Style, keep: float) -> GradedProbe:
-            return GradedProbe(
-                entrant_id=f"{name}_{100 * keep:.0f}",
+        return [
+            GradedProbe(
+                entrant_id=f"{'plain' if style == 'reference' else style}_{100 * keep:.0f}",
                 style=style,
                 keep=keep,
                 lapse_style="swapped",
                 lapse_rate=_LAPSE_RATE,
                 bank_path=self.bank_path,
             )
-
-        plain = [probe("plain", "reference", keep) for keep in _PLAIN]
-        return plain + [probe("hedged", "hedged", keep) for keep in _HEDGED]
+            for style, shares in _ANCHORS.items()
+            for keep in shares
+        ]
 
     @cached_property
     def votes(self) -> list[dict[str, str]]:
@@ -70,24 +72,25 @@ class Simulated:
         rng = np.random.default_rng(self.seed)
         worth = self._worth(self._anchors)
         appeal = _DECISIVENESS * worth + rng.normal(0.0, _LIKING, worth.shape)
-        return [self._vote(appeal, rng) for _ in range(self.n_votes)]
-
-    def _vote(self, appeal: Array, rng: np.random.Generator) -> dict[str, str]:
-        i, j = rng.choice(len(appeal), 2, replace=False)
-        at = rng.integers(len(self._prompts))
-        p = special.expit(appeal[i, at] - appeal[j, at])
-        tied = min(_MOST_TIES, _TIES * min(p, 1.0 - p))
-        chances = (p - tied / 2, tied, 1.0 - p - tied / 2)
-        a, b, prompt = self._anchors[i], self._anchors[j], self._prompts[at]
-        return {
-            "question_id": prompt.prompt_id,
-            "model_a": a.entrant_id,
-            "model_b": b.entrant_id,
-            "winner": str(rng.choice(("model_a", "tie", "model_b"), p=chances)),
-            "prompt": prompt.text,
-            "response_a": a.answer(prompt),
-            "response_b": b.answer(prompt),
-        }
+        rows = []
+        for _ in range(self.n_votes):
+            i, j = rng.choice(len(appeal), 2, replace=False)
+            at = rng.integers(len(self._prompts))
+            p = special.expit(appeal[i, at] - appeal[j, at])
+            tied = min(_MOST_TIES, _TIES * min(p, 1.0 - p))
+            chances = (p - tied / 2, tied, 1.0 - p - tied / 2)
+            a, b, prompt = self._anchors[i], self._anchors[j], self._prompts[at]
+            row = {
+                "question_id": prompt.prompt_id,
+                "model_a": a.entrant_id,
+                "model_b": b.entrant_id,
+                "winner": str(rng.choice(("model_a", "tie", "model_b"), p=chances)),
+                "prompt": prompt.text,
+                "response_a": a.answer(prompt),
+                "response_b": b.answer(prompt),
+            }
+            rows.append(row)
+        return rows
 
     def truth(
         self, placed: Sequence[GradedProbe], *, level: float, baseline: str | None
@@ -110,14 +113,16 @@ class Simulated:
     def _worth(self, probes: Sequence[GradedProbe]) -> Array:
         """What each answer is worth to the voters (probes, prompts)."""
 
-        def worth(prompt: Prompt, answer: str) -> float:
+        rows = []
+        for prompt in self._prompts:
             wanted = content_words(prompt.gold_answer or "")
-            shared = len(wanted & content_words(without_hedges(answer)))
-            return shared / len(wanted) - _HEDGE_COST * is_hedged(answer)
-
-        return np.array(
-            [[worth(p, x.answer(p)) for p in self._prompts] for x in probes]
-        )
+            answers = [probe.answer(prompt) for probe in probes]
+            shown = [content_words(without_hedges(answer)) for answer in answers]
+            shares = [len(wanted & words) / len(wanted) for words in shown]
+            rows.append(
+                np.subtract(shares, _HEDGE_COST * np.array([*map(is_hedged, answers)]))
+            )
+        return np.array(rows).T
 
 
 def true_abilities(worth: Array) -> Array:

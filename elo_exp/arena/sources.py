@@ -342,38 +342,32 @@ def _rows(arena: ArenaSource, at: Collection[At] | None = None) -> Iterator[_Row
         chosen = None if at is None else {i for n, i in at if n == number}
         if chosen == set():
             continue
-        columns = _columns(where, one, _table(source))
-        for i, (place, values) in enumerate(_table(source, columns)):
+        names = asdict(one.columns).items()
+        named = {
+            f"columns.{name}": column for name, column in names if column is not None
+        }
+        for path, value in one.where.items():
+            if value is not None:
+                path_in_row = _CRITERIA if path == _HARD else path
+                named[f"where.{path}"] = path_in_row.partition(".")[0]
+        place, found = next(_table(source), ("", {}))
+        for name, column in named.items():
+            if found and column not in found:
+                raise UserError(
+                    f"{place}: has no column {column!r} (found {', '.join(found)}). Name it with "
+                    f"{where}.{name}, or set that to null where there is none."
+                )
+        for i, (place, values) in enumerate(_table(source, {*named.values()})):
             if chosen is None or i in chosen:
                 yield _Row((number, i), place, values, one)
 
 
 def _table(
-    source: Path | Simulated, columns: Sequence[str] | None = None
+    source: Path | Simulated, columns: Collection[str] | None = None
 ) -> Iterator[tuple[str, tables.Row]]:
     if isinstance(source, Path):
         return tables.rows(source, columns)
     return (("simulated", vote) for vote in source.votes)
-
-
-def _columns(
-    where: str, arena: ArenaSource, table: Iterator[tuple[str, tables.Row]]
-) -> list[str]:
-    """Return the columns that the settings name. Raises UserError for one that is not there."""
-    names = asdict(arena.columns).items()
-    named = {f"columns.{name}": column for name, column in names if column is not None}
-    for path, value in arena.where.items():
-        if value is not None:
-            path_in_row = _CRITERIA if path == _HARD else path
-            named[f"where.{path}"] = path_in_row.partition(".")[0]
-    place, found = next(table, ("", {}))
-    for name, column in named.items():
-        if found and column not in found:
-            raise UserError(
-                f"{place}: has no column {column!r} (found {', '.join(found)}). Name it with "
-                f"{where}.{name}, or set that to null where there is none."
-            )
-    return list(dict.fromkeys(named.values()))
 
 
 # One row

@@ -93,10 +93,6 @@ class Instructions(ABC):
             ) from None
         return template
 
-    @cached_property
-    def schema(self) -> str:
-        return self._schema()
-
     @property
     def input_files(self) -> Mapping[str, Path]:
         return {
@@ -105,8 +101,9 @@ class Instructions(ABC):
             "template": Path(self.template_path),
         }
 
+    @property
     @abstractmethod
-    def _schema(self) -> str:
+    def schema(self) -> str:
         """The form of the reply, as JSON."""
 
     @abstractmethod

@@ -12,7 +12,6 @@ from elo_exp.records import (
     Judgment,
     Prompt,
     Response,
-    UserError,
     Verdict,
     fingerprint,
 )
@@ -21,14 +20,6 @@ _SEED = 20260425  # of the draw of who is shown first
 
 # By entrant, in the order given; then by prompt.
 Responses = Mapping[str, Mapping[str, Response]]
-
-
-def check_entrants(names: Sequence[str]) -> None:
-    if len(names) < 2:
-        raise UserError(
-            f"entrant: found {len(names)} ({', '.join(names) or 'none'}). A tournament needs at "
-            "least two: 'entrant=[first,second]'."
-        )
 
 
 def pair_up(

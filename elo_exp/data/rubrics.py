@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,29 +55,19 @@ class Rubric(Instructions):
         """A fingerprint of every byte of system text, rubric, template and schema."""
         return fingerprint([self._prefix, self.template])
 
-    def _schema(self) -> str:
+    @cached_property
+    def schema(self) -> str:
         try:
             return json.dumps(json.loads(read(self.schema_path)))
         except json.JSONDecodeError as error:
             raise UserError(f"{self.schema_path}: not JSON ({error}).") from None
 
-    def compare(
-        self,
-        prompt: Prompt,
-        *,
-        entrant_a: str,
-        entrant_b: str,
-        response_a: str,
-        response_b: str,
-    ) -> Comparison:
-        """Compare two responses, with only what this rubric shows of the prompt."""
-        return Comparison(
-            **self._shown_of(prompt),
-            entrant_a=entrant_a,
-            entrant_b=entrant_b,
-            response_a=response_a,
-            response_b=response_b,
-        )
+    def compare(self, prompt: Prompt, **answers: str) -> Comparison:
+        """Compare two responses, with only what this rubric shows of the prompt.
+
+        answers  entrant_a, entrant_b, response_a and response_b
+        """
+        return Comparison(**self._shown_of(prompt), **answers)
 
     def request(
         self,
@@ -117,13 +108,15 @@ class Rubric(Instructions):
             evidence = (
                 f"A: {fields.get('evidence_a', '')} | B: {fields.get('evidence_b', '')}"
             )
+        scores: list[Any] = [fields.get("score_a"), fields.get("score_b")]
+        is_scored = all(type(x) in (int, float) and 0 <= x <= 10 for x in scores)
         return Verdict(
             cache_key=reply.key,
             rubric_version=self.version,
             judge_model=judge_model,
             position_swap=request.position_swap,
             verdict=_label(fields) or "INVALID",
-            scores=_scores(fields),
+            scores=(float(scores[0]), float(scores[1])) if is_scored else None,
             reasoning=evidence or reply.text,
             mirrored=reply.mirrored,
             repeat=request.repeat,
@@ -143,14 +136,6 @@ def check_dimensions(rubrics: Sequence[Rubric]) -> None:
                 f"and {rubric.path}. Give each a dimension of its own: rubric.NAME.dimension=..."
             )
         paths[rubric.dimension] = rubric.path
-
-
-def _scores(fields: Mapping[str, Any]) -> tuple[float, float] | None:
-    """The scores of A and B, where the rubric asks for them; None unless both are from 0 to 10."""
-    scores: list[Any] = [fields.get("score_a"), fields.get("score_b")]
-    if all(type(score) in (int, float) and 0 <= score <= 10 for score in scores):
-        return float(scores[0]), float(scores[1])
-    return None
 
 
 def _label(fields: Mapping[str, Any]) -> str | None:

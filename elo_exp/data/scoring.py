@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from elo_exp.data.instructions import Instructions, line_of, nonce, read_reply, tags_of
@@ -59,7 +60,8 @@ class ScoreRubric(Instructions):
             )
         super().__post_init__()
 
-    def _schema(self) -> str:
+    @cached_property
+    def schema(self) -> str:
         scale = f"from {self.low:g} to {self.high:g}"
         best = "your best estimate of " if self.uncertainty else ""
         fields = {"score": f"{best}how good the response is, {scale}"}

@@ -12,7 +12,7 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -76,7 +76,7 @@ def text(value: Any) -> str | None:
 
 
 def rows(
-    path: Path, columns: Sequence[Hashable] | None = None
+    path: Path, columns: Collection[Hashable] | None = None
 ) -> Iterator[tuple[str, Row]]:
     """Iterate over rows with their places ("file:line"). Raises UserError for a malformed one.
 
@@ -129,7 +129,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
             ) from None
 
 
-def _parquet_rows(path: Path, columns: Sequence[Hashable] | None) -> Iterator[Row]:
+def _parquet_rows(path: Path, columns: Collection[Hashable] | None) -> Iterator[Row]:
     """Yield rows with those of the columns that are there; None: all."""
     try:
         from pyarrow import parquet

@@ -149,7 +149,11 @@ class Pairwise(Judged):
         return list(self.rubric.values())
 
     def _check(self, store: Store) -> None:
-        pairing.check_entrants(list(self.entrant))
+        if len(self.entrant) < 2:
+            raise UserError(
+                f"entrant: found {len(self.entrant)} ({', '.join(self.entrant) or 'none'}). A "
+                "tournament needs at least two: 'entrant=[first,second]'."
+            )
         if not self.rubric:
             raise UserError(
                 "rubric: none is chosen. Choose at least one: 'rubric=[factuality]'."

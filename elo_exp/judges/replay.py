@@ -139,7 +139,13 @@ class ReplayJudge:
         """By query."""
         found: dict[tuple[Any, ...], _Answer] = {}
         judges, notes = set[str](), Counter[str]()
-        for answer in self._read():
+        every = (
+            answer
+            for file in self._paths
+            for place, row in read_jsonl(file)
+            for answer in _read(place, row, _dimension(file))
+        )
+        for answer in every:
             if self.judge_model not in (None, answer.judge):
                 continue
             if answer.judge:
@@ -164,14 +170,23 @@ class ReplayJudge:
             logger.warning(text, self.path, len(judges), names)
         return found
 
-    def _read(self) -> Iterator[_Answer]:
-        for file in self._paths:
-            for place, row in read_jsonl(file):
-                yield from _read(place, row, _dimension(file))
-
     def _reply(self, request: JudgeRequest) -> JudgeReply | None:
         """The recorded answer as a judge gives it; None where there is none."""
-        found = self._find(request)
+        shown, answers = request.subject, self._answers
+        if isinstance(shown, Item):
+            if not any(len(query) == 3 for query in answers):
+                raise UserError(
+                    f"{self.path}: holds verdicts and no scores. Expected rows with prompt_id, "
+                    "policy, draw_idx and judge_score in [0, 1]."
+                )
+            found = answers.get((shown.prompt_id, shown.entrant_id, shown.draw_idx))
+        else:
+            names = (shown.prompt_id, shown.entrant_a, shown.entrant_b)
+            own, pooled = (
+                answers.get((*names, dimension, request.repeat))
+                for dimension in (shown.dimension, None)
+            )
+            found = own or pooled
         if found is None:
             return None
         value = found.value
@@ -188,19 +203,6 @@ class ReplayJudge:
             judge_model=self.model,
             **request.names,
         )
-
-    def _find(self, request: JudgeRequest) -> _Answer | None:
-        shown, answers = request.subject, self._answers
-        if isinstance(shown, Item):
-            if not any(len(query) == 3 for query in answers):
-                raise UserError(
-                    f"{self.path}: holds verdicts and no scores. Expected rows with prompt_id, "
-                    "policy, draw_idx and judge_score in [0, 1]."
-                )
-            return answers.get((shown.prompt_id, shown.entrant_id, shown.draw_idx))
-        names = (shown.prompt_id, shown.entrant_a, shown.entrant_b)
-        of_its_own = answers.get((*names, shown.dimension, request.repeat))
-        return of_its_own or answers.get((*names, None, request.repeat))
 
 
 def _read(
