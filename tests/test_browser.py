@@ -15,8 +15,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from elo_exp.records import Comparison, Judgment
-from elo_exp.report import tournament_page
-from tests.test_tournament_page import HOSTILE, MANIFEST, rated, simulated
+from tests.test_tournament_page import HOSTILE, page, rated, simulated
 from tests.test_viewer import judged
 
 api: Any = pytest.importorskip("playwright.sync_api", reason="needs playwright")
@@ -67,14 +66,8 @@ class Tab:
 def write(folder: Path, pairs: list[tuple[Comparison, Judgment]]) -> Path:
     some = rated(simulated(NAMES, n_prompts=25), NAMES, "bradley_terry")
     comparisons, judgments = zip(*pairs, strict=True)
-    text = tournament_page.page(
-        some,
-        [],
-        title=RUN,
-        manifest=MANIFEST | {"judge_model": RUN},
-        comparisons={"d": comparisons},
-        judgments={"d": judgments},
-    )
+    texts = {"d": comparisons}, {"d": judgments}
+    text = page(some, [], [], *texts, title=RUN, judge_model=RUN).text
     path = folder / "report.html"
     path.write_text(text, encoding="utf-8")
     return path

@@ -19,8 +19,8 @@ from elo_exp.analysis.standings import Standings, of_scores
 from elo_exp.data.scores import Score
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import UserError
-from elo_exp.report import tournament_console
 from elo_exp.report.artifacts import ratings_json
+from tests.test_tournament_page import console
 
 NAN = math.nan
 
@@ -146,14 +146,14 @@ def test_console_and_file_say_what_was_compared():
     right = rng.random((3, 80)) < [[0.9], [0.5], [0.2]]
     three = rows(**dict(zip("abc", right.astype(float).tolist(), strict=True)))
     found = standings(three)
-    text = tournament_console.text(found)
+    text = console(found)
     assert "accuracy, 80 items: a leads by about 0." in text
     assert "80 of 80 items in common." in text
     assert "Elo and other ratings of battles are not computed" in text
     written = ratings_json(found)["dimensions"]["accuracy"]["mean_score"]
     assert written["unit"] == "score"
     assert [row["rank"] for row in written["ratings"]] == [1, 2, 3]
-    two = tournament_console.text(standings([r for r in three if r.entrant != "b"]))
+    two = console(standings([r for r in three if r.entrant != "b"]))
     assert "McNemar’s mid-p test: p < .001." in " ".join(two.split())
 
 

@@ -23,10 +23,11 @@ from elo_exp.figures import elo, ratings
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot, Response
-from elo_exp.report import artifacts, tournament_console, tournament_page
+from elo_exp.report import artifacts, tournament_page
 from elo_exp.report.checks import Check, checks
 from elo_exp.report.findings import finding
 from elo_exp.report.formats import percent, percent_reached
+from elo_exp.report.page import maker
 from elo_exp.store.usage import Usage
 from tests.data import DIMENSIONS, PROBES, by_dimension, shipped
 from tests.pages import Reader
@@ -116,16 +117,17 @@ def page(
     standings: Standings,
     plots: Sequence[Plot] = (),
     quality: Sequence[JudgeQuality] = (),
-    *,
+    *texts: Any,
     title: str = "run",
+    manifest: Mapping[str, Any] = MANIFEST,
     **changes: Any,
 ) -> Reader:
-    manifest = MANIFEST | changes
-    return Reader(
-        tournament_page.page(
-            standings, plots, title=title, manifest=manifest, quality=quality
-        )
-    )
+    shown = tournament_page.context(standings, quality, *texts)
+    return Reader(maker("tournament", **shown)(title, {**manifest, **changes}, plots))
+
+
+def console(standings: Standings) -> str:
+    return tournament_page.text(tournament_page.context(standings))
 
 
 def headline(reader: Reader) -> str:
@@ -265,7 +267,7 @@ def test_odd_answers_are_named_and_need_caution_where_they_are_the_leaders(
     said = page(found).said
     assert words in said
     assert f"one text: {model} 100 %; repeated texts: {model} 100 %" in said
-    assert f"answers       one text: {model} 100 %" in tournament_console.text(found)
+    assert f"answers       one text: {model} 100 %" in console(found)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +296,7 @@ def test_an_audit_is_quoted_and_one_that_found_the_judge_obedient_needs_caution(
     said = page(found).said
     assert words in said
     assert line in said
-    assert line in re.sub(r"\s+", " ", tournament_console.text(found))
+    assert line in re.sub(r"\s+", " ", console(found))
 
 
 def test_a_run_without_an_audit_says_so():
@@ -302,7 +304,7 @@ def test_a_run_without_an_audit_says_so():
     found = with_diagnoses(standings, {"d": {"audit": {}}})
     line = "Judge not audited (experiment=audit, its price with plan=true)."
     assert line in page(found).said
-    assert line in tournament_console.text(found)
+    assert line in console(found)
 
 
 @pytest.mark.parametrize(
@@ -539,7 +541,7 @@ def test_what_is_missing_is_left_out_and_said():
     read = {"file": "b.csv", "format": "evalica", "assumed": "that"}
     read["rows"] = {"used": 60, "tied": 0, "dropped": 2}
     bare = {"experiment": "rate", "battles_files": [read], "overrides": []}
-    reader = Reader(tournament_page.page(some, [], title="run", manifest=bare))
+    reader = page(some, manifest=bare)
     line = "b.csv read as evalica: 60 used, 0 tied, 2 dropped; assumed: that."
     for words in (line, "Primary rating: Elo", "No test is possible"):
         assert words in reader.said

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from elo_exp.records import Comparison, Judgment, Verdict
-from elo_exp.report import page, tournament_page, viewer
-from tests.pages import Reader
-from tests.test_tournament_page import HOSTILE, MANIFEST, rated, simulated
+from elo_exp.report import viewer
+from tests.test_tournament_page import HOSTILE, page, rated, simulated
 
 
 def judged(
@@ -135,9 +134,7 @@ def test_texts_are_shown_and_not_run(hostile: str):
     models = ("ann", "bob")
     some = rated(simulated(models, n_prompts=25), models, "bradley_terry")
     comparison, judgment = judged(hostile, "A", "A", text=hostile)
-    shown = {"comparisons": {"d": [comparison]}, "judgments": {"d": [judgment]}}
-    text = tournament_page.page(some, [], title="run", manifest=MANIFEST, **shown)
-    reader = Reader(text)
+    reader = page(some, [], [], {"d": [comparison]}, {"d": [judgment]})
     tags = [tag for tag, _ in reader.tags]
     assert "img" not in tags
     assert tags.count("script") == 2  # the data, and the page's own
@@ -146,7 +143,7 @@ def test_texts_are_shown_and_not_run(hostile: str):
 
 
 def test_the_script_makes_text_of_everything():
-    script = Path(page.__file__).with_name("templates") / "report.js"
+    script = Path(viewer.__file__).with_name("templates") / "report.js"
     sinks = (
         "innerHTML|outerHTML|insertAdjacentHTML|document.write|eval|setTimeout|fetch"
     )

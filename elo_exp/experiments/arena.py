@@ -291,6 +291,9 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         "judge_quality": [quality.to_dict()],
     }
     headline = found.board.row(found.placed[0]).rating
+    texts = (comparisons, judgments) if context.with_texts else ()
+    shown = tournament_page.context(rated, [quality], *texts)
+    shown["limits"] = {"rows": len(found.board.models), "matrix": 20}
 
     def figures() -> Sequence[Plot]:
         from elo_exp.figures import arena
@@ -310,16 +313,5 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
             "verdicts": tracked.verdict_rows(comparisons, judgments),
         },
         figures=figures,
-        page=lambda title, manifest, plots: tournament_page.page(
-            rated,
-            plots,
-            title=title,
-            manifest=manifest,
-            quality=[quality],
-            comparisons=comparisons if context.with_texts else None,
-            judgments=judgments if context.with_texts else None,
-            template="arena",
-            max_rows=len(found.board.models),
-            placement=found,
-        ),
+        page=page.maker("arena", placement=found, **shown),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,7 @@ from elo_exp.records import (
     UserError,
     fingerprint,
 )
-from elo_exp.report import audit_report
+from elo_exp.report import audit_report, page
 from elo_exp.report.audit_report import Audited
 from elo_exp.trackers import Rows
 from elo_exp.types import Count, Dollars, Integer, Positive, Share
@@ -109,7 +109,7 @@ class AuditJudge:
         ]
         return Report(
             headline=float(sum(row["verdict"] == "biased" for row in rows)),
-            text=audit_report.text(found, self.probe),
+            text=page.text("audit", found=found, probes=self.probe),
             facts={"judge_model": self.judge.model},
             artifacts=[
                 write_json(run_dir / "audit.json", audits),
@@ -120,7 +120,7 @@ class AuditJudge:
             ],
             tables={"audit": rows},
             figures=lambda: _figures(rows, self.audit.delta),
-            page=partial(audit_report.page, found, self.probe),
+            page=page.maker("audit", found=found, probes=self.probe),
         )
 
     # Questions

@@ -77,9 +77,7 @@ class Compare:
             metrics=metrics,
             tables={"compare": rows},
             figures=lambda: _figures(found),
-            page=lambda title, manifest, plots: page.render(
-                "compare", plots, title=title, manifest=manifest, **shown
-            ),
+            page=page.maker("compare", **shown),
         )
 
 

@@ -27,9 +27,8 @@ from elo_exp.experiments.judged import Judged, Pairwise, audits
 from elo_exp.files import write_json, write_whole
 from elo_exp.ratings.bradley_terry import POINTS
 from elo_exp.records import Judgment, Record, UserError
-from elo_exp.report import viewer
+from elo_exp.report import page, viewer
 from elo_exp.report.artifacts import write_judging
-from elo_exp.report.page import colors, cost, render, template
 from elo_exp.report.tracked import verdict_rows
 from elo_exp.report.viewer import Comparisons
 from elo_exp.store.store import Store
@@ -183,9 +182,9 @@ class Gate(Pairwise):
             "dollars": paid(dataclasses.asdict(store.usage)),
             "worst": _worst(points, comparisons),
         }
-        text = template("gate.md.j2").render(found=found)
+        text = page.text("gate", found=found)
         if self.gate.comment is not None:
-            write_whole(Path(self.gate.comment), text)
+            write_whole(Path(self.gate.comment), f"{text}\n")
         facts = self._facts(responses, judgments, quality)
         return Report(
             headline=math.nan,
@@ -200,7 +199,7 @@ class Gate(Pairwise):
                     judgments=judgments,
                 ),
                 write_json(context.run_dir / "gate.json", found),
-                write_whole(context.run_dir / "gate.md", text),
+                write_whole(context.run_dir / "gate.md", f"{text}\n"),
             ],
             metrics={"gate/verdict": verdict}
             | {
@@ -210,14 +209,11 @@ class Gate(Pairwise):
                 if row[name] is not None
             },
             tables={"gate": rows, "verdicts": verdict_rows(comparisons, judgments)},
-            page=lambda title, manifest, plots: render(
+            page=page.maker(
                 "gate",
-                title=title,
-                manifest=manifest,
                 found=found,
                 texts=viewer.texts(comparisons, judgments, {}),
-                color=colors(self.entrant),
-                **cost(manifest.get("usage"), manifest.get("paid_before")),
+                color=page.colors(self.entrant),
             ),
         )
 

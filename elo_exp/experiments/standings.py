@@ -10,7 +10,7 @@ from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.experiments import Context, Report
 from elo_exp.records import Plot
-from elo_exp.report import artifacts, tournament_console, tournament_page, tracked
+from elo_exp.report import artifacts, page, tournament_page, tracked
 from elo_exp.report.viewer import Comparisons, Judgments
 
 
@@ -29,14 +29,16 @@ def report(
 
     comparisons, judgments  by dimension, where page and tracker are to show them
     """
-    dimensions = tournament_page.describe(standings, quality)
+    texts = (comparisons, judgments) if context.with_texts else ()
+    shown = tournament_page.context(standings, quality, *texts)
+    dimensions = shown["dimensions"]
     gap, std_error = tracked.headline(dimensions)
     tables = tracked.tables(standings, dimensions)
     if comparisons and judgments:
         tables["verdicts"] = tracked.verdict_rows(comparisons, judgments)
     return Report(
         headline=gap,
-        text=tournament_console.text(standings, quality),
+        text=tournament_page.text(shown),
         follow_up=follow_up,
         facts={**facts, "headline_std_error": std_error},
         artifacts=[*written, *artifacts.write_standings(context.run_dir, standings)],
@@ -44,15 +46,7 @@ def report(
         tables=tables,
         traces=tracked.traces(standings),
         figures=lambda: _figures(standings),
-        page=lambda title, manifest, figures: tournament_page.page(
-            standings,
-            figures,
-            title=title,
-            manifest=manifest,
-            quality=quality,
-            comparisons=comparisons if context.with_texts else None,
-            judgments=judgments if context.with_texts else None,
-        ),
+        page=page.maker("tournament", **shown),
     )
 
 

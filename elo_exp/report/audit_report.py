@@ -8,9 +8,7 @@ from typing import Any
 
 from elo_exp.analysis.audit import Measure, prompts_for_ok, smallest_effect
 from elo_exp.console import text_table
-from elo_exp.probes import Probe
-from elo_exp.records import Plot
-from elo_exp.report.page import cost, render, template
+from elo_exp.report.page import text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,28 +18,6 @@ class Audited:
     audit: Mapping[str, Any]
     verdicts: Sequence[Mapping[str, Any]]
     measures: Sequence[Measure]
-
-
-def text(found: Sequence[Audited], probes: Mapping[str, Probe]) -> str:
-    return template("audit.txt.j2").render(found=found, probes=probes)
-
-
-def page(
-    found: Sequence[Audited],
-    probes: Mapping[str, Probe],
-    title: str,
-    manifest: Mapping[str, Any],
-    plots: Sequence[Plot],
-) -> str:
-    return render(
-        "audit",
-        plots,
-        found=found,
-        probes=probes,
-        title=title,
-        manifest=manifest,
-        **cost(manifest.get("usage"), manifest.get("paid_before")),
-    )
 
 
 def plan_text(measured: Mapping[str, Sequence[Measure]]) -> str:
@@ -65,4 +41,4 @@ def plan_text(measured: Mapping[str, Sequence[Measure]]) -> str:
             cells.append([dimension, measure.name, f"{n:,}", f"{effect:.2f}", reach])
     head = ["dimension", "probe", "prompts", "finds", "ok in reach"]
     table = text_table(head, cells, text=["probe"])
-    return template("audit_plan.txt.j2").render(table=table)
+    return text("audit_plan", table=table)

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,6 +105,16 @@ def render(name: str, plots: Sequence[Plot] = (), **context: Any) -> str:
         script_hash=f"sha256-{digest}",
         **context,
     )
+
+
+def maker(name: str, **context: Any) -> Callable[..., str]:
+    """Return what makes the page of a run from its title, its manifest and its figures."""
+
+    def page(title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
+        bill = cost(manifest.get("usage"), manifest.get("paid_before"))
+        return render(name, plots, title=title, manifest=manifest, **bill, **context)
+
+    return page
 
 
 def inline_svg(plot: Plot) -> str:

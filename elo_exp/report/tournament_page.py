@@ -1,40 +1,29 @@
-"""report.html of a tournament, and of rated battles: who leads, how certain that is, and whether the judge
-can be trusted."""
+"""What page and console show of a tournament, and of rated battles: who leads, how certain that is, and
+whether the judge can be trusted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.analysis.comparisons import ALPHA, Difference
+from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.power import Precision
 from elo_exp.analysis.standings import Standings
-from elo_exp.analysis.win_rates import WinRate
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.records import Plot
+from elo_exp.report import page as pages
 from elo_exp.report import viewer
 from elo_exp.report.checks import Check, checks
 from elo_exp.report.findings import Finding, finding
-from elo_exp.report.page import colors, cost, render, scale
+from elo_exp.report.formats import number
 from elo_exp.report.viewer import Comparisons, Judgments
 
-MAX_ROWS = 100  # entrants of a leaderboard; all are in ratings.json
-MAX_MATRIX = 20  # entrants of a matrix of win rates
-MAX_PAIRS = (
-    45  # differences of a dimension: all of ten entrants, of more those with the best
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """How often the row of a matrix beats its column, ties counting half."""
-
-    share: float
-    n_battles: int
-    is_significant: bool
+_COLUMNS = 100  # of the console
+_NAME = 18, 34  # characters of a name there, at least and at most
+_PLOT = 34  # characters of its scale of intervals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,90 +41,46 @@ class Dimension:
     finding: Finding
     checks: Sequence[Check]
     pairs: Sequence[Difference]
-    cells: Mapping[tuple[str, str], Cell]  # by row and column of a matrix
+    # By row and column of a matrix: how often the row beats the column, ties counting half, in how
+    # many battles, and whether their ratings differ significantly
+    cells: Mapping[tuple[str, str], tuple[float, int, bool]]
     win_rate: Mapping[str, float]  # mean over opponents
     precision: Precision | None
     elo: Mapping[float, Leaderboard]  # by K
     convergence: Convergence  # of Elo
     diagnosis: Mapping[str, Any]
 
-    @property
-    def n_significant(self) -> int:
-        return sum(bool(pair.significant) for pair in self.pairs)
 
-    @property
-    def strata_differ(self) -> bool:
-        p = self.diagnosis.get("strata", {}).get("p_value")
-        return p is not None and p < ALPHA
-
-    @property
-    def has_tests(self) -> bool:
-        return any(pair.significant is not None for pair in self.pairs)
-
-    @property
-    def shown_pairs(self) -> Sequence[Difference]:
-        """All pairs of few entrants, and of many those with the best."""
-        if len(self.pairs) <= MAX_PAIRS:
-            return self.pairs
-        best = self.pairs[0].higher
-        return [pair for pair in self.pairs if pair.higher == best][:MAX_ROWS]
-
-
-def describe(
-    standings: Standings, quality: Sequence[JudgeQuality] = ()
-) -> list[Dimension]:
-    """Return what page and console show of each dimension."""
-    by_dimension = {q.dimension: q for q in quality}
-    return [
-        dimension(standings, name, by_dimension.get(name))
-        for name in standings.dimensions
-    ]
-
-
-def page(
+def context(
     standings: Standings,
-    plots: Sequence[Plot],
-    *,
-    title: str,
-    manifest: Mapping[str, Any],
     quality: Sequence[JudgeQuality] = (),
     comparisons: Comparisons | None = None,
     judgments: Judgments | None = None,
-    template: str = "tournament",
-    max_rows: int = MAX_ROWS,
-    **context: Any,
-) -> str:
-    """Return the whole report as one HTML file.
+) -> dict[str, Any]:
+    """Return what page and console show.
 
-    manifest     the contents of manifest.json
-    comparisons  with all texts, and their judgments; None where they are not known
-    max_rows     of a leaderboard
-    context      what another template than that of tournaments shows besides
+    comparisons, judgments  with all texts; None where the page is to have none
     """
-    dimensions = describe(standings, quality)
+    by_dimension = {q.dimension: q for q in quality}
+    dimensions = [
+        dimension(standings, name, by_dimension.get(name))
+        for name in standings.dimensions
+    ]
     boards = [d.board for d in dimensions if d.board]
-    elo = [d.elo[standings.k] for d in dimensions if standings.k in d.elo]
-    ks = sorted({k for d in dimensions for k in d.elo})
-    return render(
-        template,
-        plots,
-        title=title,
-        manifest=manifest,
-        standings=standings,
-        scored=standings.is_of_scores,
-        dimensions=dimensions,
-        color=colors(standings.models),
-        scale=scale(r for d in dimensions for rows in d.groups for r in rows),
-        label=boards[0].label if boards else None,
-        interval=next((b.interval for b in boards if b.interval), None),
-        texts=viewer.texts(comparisons or {}, judgments or {}, points(standings)),
-        limits={"rows": max_rows, "matrix": MAX_MATRIX},
-        k=standings.k,
-        ks=ks,
-        elo=elo,
-        **cost(manifest.get("usage"), manifest.get("paid_before")),
-        **context,
-    )
+    return {
+        "standings": standings,
+        "scored": standings.is_of_scores,
+        "dimensions": dimensions,
+        "color": pages.colors(standings.models),
+        "scale": pages.scale(r for d in dimensions for rows in d.groups for r in rows),
+        "label": boards[0].label if boards else None,
+        "interval": next((b.interval for b in boards if b.interval), None),
+        "texts": viewer.texts(comparisons or {}, judgments or {}, points(standings)),
+        "limits": {"rows": 100, "matrix": 20, "pairs": 45},
+        "k": standings.k,
+        "ks": sorted({k for d in dimensions for k in d.elo}),
+        "elo": [d.elo[standings.k] for d in dimensions if standings.k in d.elo],
+    }
 
 
 def points(standings: Standings) -> dict[str, dict[str, float]]:
@@ -165,7 +110,16 @@ def dimension(
     n_prompts = battles.n_prompts() if battles.names_prompts() else None
     if standings.is_of_scores and board:
         n_prompts = board.n_clusters
-    cells = _cells((r for r in standings.win_rates if r.dimension == name), pairs)
+    cells, against = {}, dict[str, list[float]]()
+    for rate in standings.win_rates:
+        if rate.dimension == name:
+            first, second = rate.entrant_a, rate.entrant_b
+            is_significant = bool({(first, second), (second, first)} & significant)
+            n = rate.a_wins + rate.b_wins + rate.ties
+            share = (rate.a_wins + 0.5 * rate.ties) / n
+            for pair, own in (((first, second), share), ((second, first), 1 - share)):
+                cells[pair] = own, n, is_significant
+                against.setdefault(pair[0], []).append(own)
     precisions = standings.precision.get(method or "", ())
     return Dimension(
         name=name,
@@ -175,16 +129,11 @@ def dimension(
         board=board,
         groups=groups,
         others=[other for other in boards.values() if other],
-        finding=finding(
-            board,
-            pairs,
-            found,
-            n_prompts=n_prompts,
-        ),
+        finding=finding(board, pairs, found, n_prompts=n_prompts),
         checks=found,
         pairs=pairs,
         cells=cells,
-        win_rate=_win_rates(cells),
+        win_rate={model: sum(own) / len(own) for model, own in against.items()},
         precision=next((p for p in precisions if p.dimension == name), None),
         elo=standings.elo.get(name, {}),
         convergence=standings.convergence.get(name, Convergence(limit={})),
@@ -198,25 +147,50 @@ def _groups(board: Leaderboard, others: Sequence[Leaderboard]) -> list[list[Rati
     return [[row for row in board.ratings if row.model not in models], *separate]
 
 
-def _cells(
-    rates: Iterable[WinRate], pairs: Iterable[Difference]
-) -> dict[tuple[str, str], Cell]:
-    """Both directions of every pair that met."""
-    significant = {frozenset((d.higher, d.lower)) for d in pairs if d.significant}
-    cells = {}
-    for rate in rates:
-        names = rate.entrant_a, rate.entrant_b
-        n = rate.a_wins + rate.b_wins + rate.ties
-        is_significant = frozenset(names) in significant
-        share = (rate.a_wins + 0.5 * rate.ties) / n
-        for pair, own in ((names, share), (names[::-1], 1.0 - share)):
-            cells[pair] = Cell(share=own, n_battles=n, is_significant=is_significant)
-    return cells
+# The console
 
 
-def _win_rates(cells: Mapping[tuple[str, str], Cell]) -> dict[str, float]:
-    """The mean over opponents."""
-    against: dict[str, list[float]] = {}
-    for (model, _), cell in cells.items():
-        against.setdefault(model, []).append(cell.share)
-    return {model: sum(some) / len(some) for model, some in against.items()}
+def text(shown: Mapping[str, Any]) -> str:
+    """Return the leaderboards, the judge's quality and the order experiment, 100 columns wide.
+
+    shown  the `context` of the page
+    """
+    groups = [rows for d in shown["dimensions"] for rows in d.groups]
+    rated = [row for rows in groups for row in rows if row.rating is not None]
+    ends = [x for r in rated for x in (r.rating, r.ci_low, r.ci_high) if x is not None]
+    width = max([_NAME[0], *(min(_NAME[1], len(row.model) + 1) for row in rated)])
+    digits = 3 if shown["scored"] else 0
+
+    def line(rating: Rating) -> str:
+        return _line(rating, width, min(ends), max(ends), digits)
+
+    lines = []
+    for part in pages.text("tournament", **shown, width=width, row=line).splitlines():
+        wrapped = textwrap.wrap(
+            part, _COLUMNS, subsequent_indent=" " * 14, replace_whitespace=False
+        )
+        lines += [part.rstrip()] if len(part) <= _COLUMNS else wrapped
+    return "\n".join(lines)
+
+
+def _line(rating: Rating, width: int, low: float, high: float, digits: int) -> str:
+    """A line of the leaderboard: the rating as a dot on its interval, from low to high."""
+
+    def place(value: float) -> int:
+        return round((value - low) / max(high - low, 1e-9) * (_PLOT - 1))
+
+    rank, interval = str(rating.rank_low or rating.rank), ""
+    if rating.rank_high not in (None, rating.rank_low):
+        rank = f"{rating.rank_low}-{rating.rank_high}"
+    cells = [" "] * _PLOT
+    if rating.ci_low is not None and rating.ci_high is not None:
+        ends = number(rating.ci_low, digits), number(rating.ci_high, digits)
+        interval = f"[{', '.join(ends)}]"
+        for cell in range(place(rating.ci_low), place(rating.ci_high) + 1):
+            cells[cell] = "─"
+    cells[place(rating.rating or 0.0)] = "●"
+    name = rating.model
+    if len(name) >= width:
+        name = f"{name[: width // 2]}…{name[len(name) - width // 2 + 3 :]}"
+    value = number(rating.rating, digits)
+    return f"{rank:>6}  {name:<{width}}{value:>6}  {interval:>14}  {''.join(cells)}"
