@@ -8,14 +8,26 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from itertools import product
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from elo_exp import runs
+from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.experiments import Context, Report
 from elo_exp.records import UserError
-from elo_exp.report import workspace
+from elo_exp.runs import FinishedRun
+
+if TYPE_CHECKING:
+    from wandb_workspaces.reports.v2.interface import CustomChart
 
 _KINDS = ("tournament", "rate")  # whose metrics have the same names
+_SETTINGS = (
+    *("judge_model.value", "mode.value.name", "elo.value.k", "elo.value.n_perms"),
+    "entrants.value",
+)
+_SPEND = ("dollars", "judge_calls", "verdicts_stored")
+_PROGRESS = ("progress/judged", "progress/flips", "cost/dollars")
+_MAX_MODELS = 8  # those with the best ratings
 
 
 @runtime_checkable
@@ -53,21 +65,38 @@ class Dashboard:
                 "dashboard: needs wandb-workspaces, which is not installed: pip install "
                 "'elo-exp[dashboard]'."
             )
-        found = _logged(self.runs)
+        chosen, dimensions = _read(self.runs)
         if not tracker.is_online:
             raise UserError(
                 "tracker: a workspace is saved to Weights & Biases, and found no key, or offline "
                 "mode. Set WANDB_API_KEY, or give `wandb login`, and tracker.mode=online."
             )
         import wandb
+        from wandb_workspaces import workspaces
+        from wandb_workspaces.expr import Metric
 
+        panels = _panels(chosen, dimensions)
         try:
-            view = workspace.workspace(
-                found,
+            view = workspaces.Workspace(
                 entity=tracker.entity or str(wandb.Api().default_entity),
                 project=tracker.project,
                 name=f"elo_exp {group or tracker.project}",
-                group=group,
+                sections=[
+                    workspaces.Section(
+                        name=title,
+                        panels=some,
+                        is_open=True,
+                        layout_settings=workspaces.SectionLayoutSettings(
+                            columns=columns, rows=2
+                        ),
+                    )
+                    for title, (columns, some) in panels.items()
+                    if some
+                ],
+                runset_settings=workspaces.RunsetSettings(
+                    filters=[Metric("Group") == group] if group else [],
+                    pinned_columns=[f"config:{key}" for key in _SETTINGS],
+                ),
             )
             view.save()  # type: ignore[no-untyped-call]
         except (wandb.errors.Error, OSError) as error:
@@ -82,8 +111,8 @@ class Dashboard:
         raise NotImplementedError("experiment=dashboard saves a workspace only")
 
 
-def _logged(folders: Sequence[str]) -> workspace.Logged:
-    """What panels can show of the runs. Raises UserError where they share nothing."""
+def _read(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
+    """Return the runs and the dimensions that all have. Raises UserError where they share none."""
     if not folders:
         raise UserError(
             "runs: names no run folder. Name a sweep, or some runs of the project: "
@@ -91,8 +120,8 @@ def _logged(folders: Sequence[str]) -> workspace.Logged:
         )
     chosen = runs.read(folders).runs
     for r in chosen:
-        if r.manifest.get("experiment") not in _KINDS:
-            kind = r.manifest.get("experiment")
+        kind = r.manifest.get("experiment")
+        if kind not in _KINDS:
             raise UserError(
                 f"runs: {r.folder} is of experiment={kind}. Expected runs of {' or '.join(_KINDS)}."
             )
@@ -100,8 +129,134 @@ def _logged(folders: Sequence[str]) -> workspace.Logged:
         raise UserError(
             "runs: found no finished run. Name a sweep with finished jobs, or some runs."
         )
-    if not any(all(d in r.dimensions for r in chosen) for d in chosen[0].dimensions):
+    dimensions = [
+        d for d in chosen[0].dimensions if all(d in r.dimensions for r in chosen)
+    ]
+    if not dimensions:
         raise UserError(
             "runs: they have no dimension in common. Name runs that share one."
         )
-    return workspace.logged(chosen)
+    return chosen, dimensions
+
+
+def _panels(
+    chosen: Sequence[FinishedRun], dimensions: Sequence[str]
+) -> dict[str, tuple[int, list[Any]]]:
+    """Return by section the number of columns and the panels of what all runs have logged.
+
+    Its names are those of `report.tracked`.
+    """
+    from wandb_workspaces.reports.v2 import interface as wr
+
+    first, places = chosen[0], list(product(chosen, dimensions))
+    methods = [
+        method
+        for method in first.methods(dimensions[0])
+        if all(method in r.methods(dimension) for r, dimension in places)
+    ]
+    fitted = [method for method in methods if method != "elo"]
+    method = "bradley_terry" if "bradley_terry" in fitted else (*fitted, "elo")[0]
+    label = first.stored(method, dimensions[0]).get("label", method)
+    boards = [r.board(method, dimension) for r, dimension in places]
+    models = [
+        model
+        for model in first.board(method, dimensions[0])
+        if all(model in board and board[model].ci_low is not None for board in boards)
+    ][:_MAX_MODELS]
+    files = [set(r.manifest.get("files", ())) for r in chosen]
+    pictures = [f for f in sorted(set.intersection(*files)) if f.endswith(".png")]
+    rates = (
+        JudgeQuality.RATES
+        if all(r.manifest.get("judge_quality") for r in chosen)
+        else ()
+    )
+    result: list[Any] = [
+        _overlay(f"ratings/{dimension}", f"{dimension}: {label}", "rating")
+        for dimension in dimensions
+    ]
+    for dimension, model in product(dimensions, models):
+        ends = [
+            f"{method}{end}/{dimension}/{model}" for end in ("_ci_low", "", "_ci_high")
+        ]
+        result.append(
+            wr.BarPlot(title=f"{dimension}: {model}, {label}", metrics=[*ends])
+        )
+    judge = [
+        wr.BarPlot(
+            title=rate.replace("_", " "),
+            metrics=[f"judge/{dimension}/{rate}" for dimension in dimensions],
+        )
+        for rate in rates
+    ]
+    tables = ("leaderboard", *(("judge", "verdicts") if rates else ()))
+    spend = [
+        *(
+            wr.BarPlot(title=n.replace("_", " "), metrics=[f"usage/{n}"])
+            for n in _SPEND
+        ),
+        *(wr.LinePlot(title=n, x="progress/seconds", y=[n]) for n in _PROGRESS),
+    ]
+    shown = [
+        wr.MediaBrowser(
+            title=path[len("figures/") : -len(".png")].replace("_", " "),
+            media_keys=[path.removesuffix(".png")],
+            num_columns=1,
+        )
+        for path in pictures
+    ]
+    return {
+        "Result, with 95 % intervals": (3, result),
+        "Judge quality": (4, judge),
+        "Order experiment": (
+            3,
+            _elo_panels(dimensions, models) if "elo" in methods else [],
+        ),
+        "Verdicts": (
+            1,
+            [wr.WeavePanelSummaryTable(table_name=name) for name in tables],
+        ),
+        "Cost and progress": (3, spend),
+        "Figures of each run": (2, shown),
+        "Settings": (1, [wr.RunComparer(diff_only="split")]),
+    }
+
+
+def _elo_panels(dimensions: Sequence[str], models: Sequence[str]) -> list[Any]:
+    """Return the K sweeps of all runs in one chart, Elo by the K of each run, and running means."""
+    from wandb_workspaces.reports.v2 import interface as wr
+
+    panels: list[Any] = []
+    for dimension in dimensions:
+        title = f"{dimension}: Elo by K"
+        panels.append(_overlay(f"k_sensitivity/{dimension}", title, "K"))
+        panels += [
+            wr.ScatterPlot(
+                title=f"{dimension}: {model}",
+                x=wr.Config("elo.k"),
+                y=wr.SummaryMetric(f"elo/{dimension}/{model}"),
+                log_x=True,
+            )
+            for model in models
+        ]
+        panels.append(
+            wr.LinePlot(
+                title=f"{dimension}: running mean of Elo",
+                x="n_perms",
+                y=[f"trace/{dimension}/{model}" for model in models],
+                log_x=True,
+                title_x="permutations",
+            )
+        )
+    return panels
+
+
+def _overlay(key: str, title: str, x_label: str) -> CustomChart:
+    """The line charts that all runs have logged under a key, in one."""
+    from wandb_workspaces.reports.v2.interface import CustomChart
+
+    return CustomChart(
+        query={"summaryTable": {"tableKey": f"{key}_table"}},
+        chart_name="wandb/lineseries/v0",
+        chart_fields={"step": "step", "lineKey": "lineKey", "lineVal": "lineVal"},
+        chart_strings={"title": title, "xname": x_label},
+    )

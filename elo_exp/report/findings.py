@@ -9,12 +9,6 @@ from elo_exp.analysis.comparisons import Difference
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.checks import Check
 
-METHODS = {
-    "bradley_terry": "Bradley-Terry",
-    "davidson": "Davidson",
-    "rao_kupper": "Rao-Kupper",
-    "elo": "Elo",
-}
 MIN_PROMPTS = 20  # for a claim about a leader
 _WITH_P_BEST = ("unknown", "undecided", "invalid", "caution", "supported")
 

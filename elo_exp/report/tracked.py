@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings, trace_rows
-from elo_exp.records import Comparison, Judgment
 from elo_exp.report.artifacts import boards, strata_rows
 from elo_exp.report.tournament_page import Dimension
+from elo_exp.report.viewer import Comparisons, Judgments, joined
 from elo_exp.trackers import Histogram, Lines, Rows, Value
 
 _METRICS = ("std_error", "ci_low", "ci_high", "p_best", "ordering_error")  # of a rating
+_OF_A_CHECK = ("name", "state", "value", "low", "high", "n", "of")
 _MAX_TEXT = 400  # characters of a text in a table
 
 
@@ -24,9 +26,6 @@ def results(
     """Return final values and charts, under names that every run shares."""
     leaders = [d.finding.leader for d in dimensions if d.finding.leader]
     gap, std_error = headline(dimensions)
-    orders = [
-        d.diagnosis["known_order"] for d in dimensions if "known_order" in d.diagnosis
-    ]
     found: dict[str, Value | None] = {
         "headline/leader": ", ".join(dict.fromkeys(leaders)) or None,
         "headline/gap": gap,
@@ -35,11 +34,27 @@ def results(
             c.state == "caution" for d in dimensions for c in d.checks
         ),
     }
-    if orders:
-        found["known_order/recovered"] = sum(order["n_recovered"] for order in orders)
-        found["known_order/pairs"] = sum(order["n_pairs"] for order in orders)
-    for dimension in dimensions:
-        found |= _numbers(standings, dimension.name) | _charts(standings, dimension)
+    orders = [d.diagnosis.get("known_order") for d in dimensions]
+    if known := [order for order in orders if order]:
+        found["known_order/recovered"] = sum(order["n_recovered"] for order in known)
+        found["known_order/pairs"] = sum(order["n_pairs"] for order in known)
+    for d in dimensions:
+        by_method = boards(standings, d.name)
+        for method, board in by_method.items():
+            for row in board.ratings:
+                found[f"{method}/{d.name}/{row.model}"] = row.rating
+                for name in _METRICS:
+                    place = f"{method}_{name}/{d.name}/{row.model}"
+                    found[place] = getattr(row, name)
+        position = d.diagnosis.get("position", {})
+        found[f"judge/{d.name}/p_first"] = position.get("p_first")
+        elo = by_method.get("elo")
+        found[f"n_matches/{d.name}"] = elo.n_matches if elo else 0
+        found |= _charts(d)
+        if elo and elo.samples is not None:
+            for model, samples in zip(elo.models, elo.samples.T, strict=True):
+                place = f"permutations/{d.name}/{model}"
+                found[place] = Histogram(samples.tolist())
     for q in quality:
         found |= {f"judge/{q.dimension}/{name}": getattr(q, name) for name in q.RATES}
     return {name: value for name, value in found.items() if value is not None}
@@ -60,61 +75,59 @@ def headline(dimensions: Sequence[Dimension]) -> tuple[float, float | None]:
         pairs = [d for d in dimension.pairs if {d.higher, d.lower} == best]
         errors += [d.std_error for d in pairs if d.std_error is not None]
     is_known = gaps and len(errors) == len(gaps)
-    return (
-        sum(gaps) / len(gaps) if gaps else 0.0,
-        sum(errors) / len(errors) if is_known else None,
-    )
+    return fmean(gaps) if gaps else 0.0, fmean(errors) if is_known else None
 
 
 def tables(standings: Standings, dimensions: Sequence[Dimension]) -> dict[str, Rows]:
+    """Return the tables of any run; those without a row are not logged."""
     return {
-        "leaderboard": [row for d in dimensions for row in _leaderboard(d)],
+        "leaderboard": [
+            {
+                "dimension": d.name,
+                "rank": row.rank,
+                "entrant": row.model,
+                "rating": row.rating,
+                "ci_low": row.ci_low,
+                "ci_high": row.ci_high,
+                "win_rate": d.win_rate.get(row.model),
+            }
+            for d in dimensions
+            for row in (d.board.ratings if d.board else ())
+        ],
         "win_rates": [rate.to_dict() for rate in standings.win_rates],
-        "judge": [row for d in dimensions for row in _checks(d)],
+        "judge": [
+            {"dimension": d.name} | {name: getattr(c, name) for name in _OF_A_CHECK}
+            for d in dimensions
+            for c in d.checks
+        ],
         "strata": strata_rows(standings),
         "looks": [row for d in dimensions for row in d.diagnosis.get("looks", ())],
     }
 
 
-def _numbers(standings: Standings, dimension: str) -> dict[str, Value | None]:
-    """Such as METHOD/DIMENSION/MODEL."""
-    found: dict[str, Value | None] = {}
-    by_method = boards(standings, dimension)
-    for method, board in by_method.items():
-        for rating in board.ratings:
-            place = f"{dimension}/{rating.model}"
-            found[f"{method}/{place}"] = rating.rating
-            for name in _METRICS:
-                found[f"{method}_{name}/{place}"] = getattr(rating, name)
-    position = standings.diagnoses.get(dimension, {}).get("position", {})
-    found[f"judge/{dimension}/p_first"] = position.get("p_first")
-    elo = by_method.get("elo")
-    found[f"n_matches/{dimension}"] = elo.n_matches if elo else 0
-    return found
-
-
-def _charts(standings: Standings, dimension: Dimension) -> dict[str, Value | None]:
-    name, board, found = dimension.name, dimension.board, dict[str, Value | None]()
-    rated = [r for r in board.ratings if r.rating is not None] if board else []
-    if board and rated:
-        # A flat line for each entrant, from the low to the high end; the best on top
-        intervals = {}
-        for height, row in enumerate(reversed(rated), start=1):
-            ends = [x for x in (row.ci_low, row.rating, row.ci_high) if x is not None]
-            intervals[row.model] = [(x, float(height)) for x in ends]
-        title = f"{name}: {board.label}, 95 % intervals"
-        found[f"ratings/{name}"] = Lines(title=title, x_label="rating", lines=intervals)
+def _charts(d: Dimension) -> dict[str, Lines]:
+    """Return each entrant's interval as a flat line, the best on top, and Elo by K."""
+    found = {}
+    rated = [r for r in d.board.ratings if r.rating is not None] if d.board else []
+    if d.board and rated:
+        intervals = {
+            row.model: [
+                (x, float(height))
+                for x in (row.ci_low, row.rating, row.ci_high)
+                if x is not None
+            ]
+            for height, row in enumerate(reversed(rated), start=1)
+        }
+        title = f"{d.name}: {d.board.label}, 95 % intervals"
+        chart = Lines(title=title, x_label="rating", lines=intervals)
+        found[f"ratings/{d.name}"] = chart
     by_k: dict[str, list[tuple[float, float]]] = {}
-    for k, elo in dimension.elo.items():
+    for k, elo in d.elo.items():
         for row in elo.ratings:
             by_k.setdefault(row.model, []).append((k, row.rating or 0.0))
     if by_k:
-        title = f"{name}: Elo by K"
-        found[f"k_sensitivity/{name}"] = Lines(title=title, x_label="K", lines=by_k)
-    primary = standings.primary(name)
-    if primary and primary.samples is not None:
-        for model, samples in zip(primary.models, primary.samples.T, strict=True):
-            found[f"permutations/{name}/{model}"] = Histogram(samples.tolist())
+        chart = Lines(title=f"{d.name}: Elo by K", x_label="K", lines=by_k)
+        found[f"k_sensitivity/{d.name}"] = chart
     return found
 
 
@@ -127,76 +140,36 @@ def traces(standings: Standings) -> dict[int, dict[str, float]]:
     return dict(sorted(found.items()))
 
 
-def _leaderboard(dimension: Dimension) -> Rows:
-    ratings = dimension.board.ratings if dimension.board else ()
-    return [
-        {
-            "dimension": dimension.name,
-            "rank": row.rank,
-            "entrant": row.model,
-            "rating": row.rating,
-            "ci_low": row.ci_low,
-            "ci_high": row.ci_high,
-            "win_rate": dimension.win_rate.get(row.model),
-        }
-        for row in ratings
-    ]
-
-
-def _checks(dimension: Dimension) -> Rows:
-    columns = ("name", "state", "value", "low", "high", "n", "of")
-    return [
-        {"dimension": dimension.name} | {c: getattr(check, c) for c in columns}
-        for check in dimension.checks
-    ]
-
-
-# Verdicts
-
-
 def verdict_rows(
-    comparisons: Mapping[str, Sequence[Comparison]],
-    judgments: Mapping[str, Sequence[Judgment]],
+    comparisons: Comparisons, judgments: Judgments
 ) -> list[dict[str, Any]]:
     """Return a row for each judged comparison, with its texts, cut where they are long.
 
     winner  an entrant, tie, inconsistent (the two orders disagree) or invalid
     """
     rows = []
-    for dimension, some in judgments.items():
-        asked = {_pair(comparison): comparison for comparison in comparisons[dimension]}
-        for judgment in some:
-            comparison = asked[_pair(judgment)]
-            orders = {verdict.position_swap: verdict for verdict in judgment.orders}
-            ab, ba = orders.get(False), orders.get(True)
-            rows.append(
-                {
-                    "prompt_id": judgment.prompt_id,
-                    "stratum": comparison.source,
-                    "dimension": dimension,
-                    "entrant_a": judgment.entrant_a,
-                    "entrant_b": judgment.entrant_b,
-                    "winner": _winner(judgment),
-                    "verdict_ab": ab and ab.verdict,
-                    "verdict_ba": ba and ba.verdict,
-                    "question": _cut(comparison.prompt_text),
-                    "answer_a": _cut(comparison.response_a),
-                    "answer_b": _cut(comparison.response_b),
-                    "reason_ab": ab and _cut(ab.reasoning),
-                    "reason_ba": ba and _cut(ba.reasoning),
-                }
-            )
+    for comparison, judgment in joined(comparisons, judgments):
+        winner = "inconsistent" if judgment.inconsistent else judgment.winner or "tie"
+        orders = {verdict.position_swap: verdict for verdict in judgment.orders}
+        ab, ba = orders.get(False), orders.get(True)
+        rows.append(
+            {
+                "prompt_id": judgment.prompt_id,
+                "stratum": comparison.source,
+                "dimension": judgment.dimension,
+                "entrant_a": judgment.entrant_a,
+                "entrant_b": judgment.entrant_b,
+                "winner": "invalid" if judgment.invalid else winner,
+                "verdict_ab": ab and ab.verdict,
+                "verdict_ba": ba and ba.verdict,
+                "question": _cut(comparison.prompt_text),
+                "answer_a": _cut(comparison.response_a),
+                "answer_b": _cut(comparison.response_b),
+                "reason_ab": ab and _cut(ab.reasoning),
+                "reason_ba": ba and _cut(ba.reasoning),
+            }
+        )
     return rows
-
-
-def _pair(some: Comparison | Judgment) -> tuple[str, str, str]:
-    return some.prompt_id, some.entrant_a, some.entrant_b
-
-
-def _winner(judgment: Judgment) -> str:
-    if judgment.invalid:
-        return "invalid"
-    return "inconsistent" if judgment.inconsistent else judgment.winner or "tie"
 
 
 def _cut(text: str) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import base64
 import gzip
+import itertools
 import json
 import random
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from elo_exp.records import Comparison, Judgment, Verdict
 
 OUTCOMES = ("a", "b", "tie", "flipped", "invalid")
+_WORTH_READING = ("upset", "flipped", "invalid")
 MAX_CHARACTERS = 40_000_000  # of all texts in a page: some 20 MB
 _MAX_WORTH = 6
 _SEED = 20260425  # of the sample where not all texts fit
@@ -25,18 +27,16 @@ Judgments = Mapping[str, Sequence[Judgment]]
 class Judged:
     """A comparison and what was decided.
 
-    outcome  its number in OUTCOMES
+    outcome  one of OUTCOMES
     upset    how many points higher the loser is rated; 0 where the winner is
+    kind     upset, or the outcome
     """
 
     comparison: Comparison
     judgment: Judgment
-    outcome: int
+    outcome: str
     upset: float
-
-    @property
-    def kind(self) -> str:
-        return "upset" if self.upset else OUTCOMES[self.outcome]
+    kind: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +45,29 @@ class Texts:
 
     island   gzip + base64 of the JSON that the script reads
     n_kept   comparisons whose texts are in the page
-    notable  comparisons worth reading
+    notable  comparisons worth reading: of each dimension the widest upset, a flip, an invalid one
     """
 
     island: str
     n_comparisons: int
     n_kept: int
     notable: Sequence[Judged]
+
+
+def joined(
+    comparisons: Comparisons, judgments: Judgments
+) -> list[tuple[Comparison, Judgment]]:
+    """Return each judgment with its comparison."""
+    asked = {
+        (c.dimension, c.prompt_id, c.entrants): c
+        for some in comparisons.values()
+        for c in some
+    }
+    return [
+        (asked[j.dimension, j.prompt_id, (j.entrant_a, j.entrant_b)], j)
+        for some in judgments.values()
+        for j in some
+    ]
 
 
 def texts(
@@ -68,68 +84,68 @@ def texts(
 
     ratings  of each dimension by model, for the upsets
     """
-    asked = {
-        (c.dimension, c.prompt_id, c.entrants): c
-        for some in comparisons.values()
-        for c in some
-    }
     judged = []
-    for some in judgments.values():
-        for j in some:
-            c = asked[j.dimension, j.prompt_id, (j.entrant_a, j.entrant_b)]
-            outcome = _outcome(j)
-            points, upset = ratings.get(j.dimension, {}), 0.0
-            if outcome < 2 and points.keys() >= {*c.entrants}:
-                winner, loser = c.entrants if outcome == 0 else c.entrants[::-1]
+    for c, j in joined(comparisons, judgments):
+        outcome, upset = "flipped" if j.inconsistent else "tie", 0.0
+        points = ratings.get(j.dimension, {})
+        if j.invalid:
+            outcome = "invalid"
+        elif j.winner is not None:
+            is_first = j.winner == j.entrant_a
+            outcome = "a" if is_first else "b"
+            winner, loser = c.entrants if is_first else c.entrants[::-1]
+            if winner in points and loser in points:
                 upset = max(points[loser] - points[winner], 0.0)
-            judged.append(
-                Judged(comparison=c, judgment=j, outcome=outcome, upset=upset)
-            )
+        kind = "upset" if upset else outcome
+        judged.append(
+            Judged(comparison=c, judgment=j, outcome=outcome, upset=upset, kind=kind)
+        )
     if not judged:
         return None
     kept = _fitting(judged, max_characters)
     data = json.dumps(_data(judged, kept), ensure_ascii=False, separators=(",", ":"))
     packed = gzip.compress(data.encode(errors="replace"), mtime=0)
+    ranked = sorted(judged, key=lambda one: -one.upset)
     return Texts(
         island=base64.b64encode(packed).decode("ascii"),
         n_comparisons=len(judged),
         n_kept=len(kept),
-        notable=list(_notable(judged))[:_MAX_WORTH],
+        notable=[
+            one
+            for dimension in dict.fromkeys(one.comparison.dimension for one in judged)
+            for kind in _WORTH_READING
+            for one in [
+                one
+                for one in ranked
+                if (one.comparison.dimension, one.kind) == (dimension, kind)
+            ][:1]
+        ][:_MAX_WORTH],
     )
-
-
-def _outcome(judgment: Judgment) -> int:
-    if judgment.invalid:
-        return 4
-    if judgment.inconsistent:
-        return 3
-    return [judgment.entrant_a, judgment.entrant_b, None].index(judgment.winner)
 
 
 def _fitting(judged: Sequence[Judged], max_characters: int) -> set[int]:
     """The numbers of the comparisons whose texts fit, by order of their worth."""
     numbers = list(range(len(judged)))
     random.Random(_SEED).shuffle(numbers)
-    n_before: Counter[tuple[str, ...]] = Counter()
+    counters: dict[tuple[str, ...], Iterator[int]] = defaultdict(itertools.count)
     place = {}
     for i in numbers:
-        c, is_worth_reading = judged[i].comparison, judged[i].kind not in OUTCOMES[:3]
-        cell = c.dimension, *c.entrants
-        place[i] = -1 if is_worth_reading else n_before[cell]
-        n_before[cell] += not is_worth_reading
+        c = judged[i].comparison
+        is_worth_reading = judged[i].kind in _WORTH_READING
+        place[i] = -1 if is_worth_reading else next(counters[c.dimension, *c.entrants])
     kept: set[int] = set()
     known: set[tuple[str, str | None]] = set()
     total = 0
     for i in sorted(numbers, key=place.__getitem__):
         c = judged[i].comparison
+        own = {
+            (c.prompt_id, None): c.prompt_text,
+            (c.prompt_id, c.entrant_a): c.response_a,
+            (c.prompt_id, c.entrant_b): c.response_b,
+        }
         total += sum(len(verdict.reasoning) for verdict in judged[i].judgment.orders)
-        for key, text in (
-            ((c.prompt_id, None), c.prompt_text),
-            ((c.prompt_id, c.entrant_a), c.response_a),
-            ((c.prompt_id, c.entrant_b), c.response_b),
-        ):
-            total += 0 if key in known else len(text)
-            known.add(key)
+        total += sum(len(text) for key, text in own.items() if key not in known)
+        known |= own.keys()
         if total > max_characters:
             break
         kept.add(i)
@@ -139,14 +155,14 @@ def _fitting(judged: Sequence[Judged], max_characters: int) -> set[int]:
 def _data(judged: Sequence[Judged], kept: set[int]) -> dict[str, object]:
     """Rows of numbers that refer to lists of names and texts; a text that is absent is null."""
     prompts: dict[str, dict[str, object]] = {}
-    answers: dict[str, dict[int, str]] = {}
-    dimensions: dict[str, int] = {}
-    entrants: dict[str, int] = {}
-    reasons: dict[str, int] = {}
+    answers: dict[str, dict[int, str]] = defaultdict(dict)
+    dimensions, entrants, reasons = (
+        defaultdict[str, int](itertools.count().__next__) for _ in range(3)
+    )
     rows = []
     for i, one in enumerate(judged):
         c = one.comparison
-        a, b = (entrants.setdefault(name, len(entrants)) for name in c.entrants)
+        a, b = (entrants[name] for name in c.entrants)
         prompt = prompts.setdefault(
             c.prompt_id,
             {"number": len(prompts), "id": c.prompt_id, "stratum": c.source},
@@ -155,21 +171,19 @@ def _data(judged: Sequence[Judged], kept: set[int]) -> dict[str, object]:
             prompt["text"] = c.prompt_text
             if reference := c.gold_answer or c.expected_behavior:
                 prompt["reference"] = reference
-            own = answers.setdefault(c.prompt_id, {})
-            own |= {a: c.response_a, b: c.response_b}
-            prompt["answers"] = own
+            answers[c.prompt_id] |= {a: c.response_a, b: c.response_b}
+            prompt["answers"] = answers[c.prompt_id]
         orders = [
             (
                 int(verdict.position_swap),
                 _winner(verdict),
-                reasons.setdefault(verdict.reasoning, len(reasons))
-                if i in kept
-                else None,
+                reasons[verdict.reasoning] if i in kept else None,
             )
             for verdict in one.judgment.orders
         ]
-        dimension = dimensions.setdefault(c.dimension, len(dimensions))
-        rows.append((prompt["number"], dimension, a, b, one.outcome, orders))
+        outcome = OUTCOMES.index(one.outcome)
+        place = prompt["number"], dimensions[c.dimension]
+        rows.append((*place, a, b, outcome, orders))
     return {
         "dimensions": list(dimensions),
         "entrants": list(entrants),
@@ -184,12 +198,3 @@ def _winner(verdict: Verdict) -> int:
     if verdict.verdict in ("A", "B"):
         return int((verdict.verdict == "B") != verdict.position_swap)
     return 2 if verdict.verdict == "TIE" else 4
-
-
-def _notable(judged: Sequence[Judged]) -> Iterator[Judged]:
-    """Of each dimension the widest upset, a flip and an invalid verdict."""
-    for dimension in dict.fromkeys(one.comparison.dimension for one in judged):
-        own = [one for one in judged if one.comparison.dimension == dimension]
-        own.sort(key=lambda one: -one.upset)
-        for kind in ("upset", "flipped", "invalid"):
-            yield from [one for one in own if one.kind == kind][:1]
