@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from elo_exp.oracle.data import Dataset, Rows, Scale, changed
-from elo_exp.oracle.diagnostics import TransportAudit, diagnose
 from elo_exp.oracle.estimates import Analysis, PolicyEstimate
+from elo_exp.oracle.gates import TransportAudit, diagnose
 from tests.oracle_sample import POLICIES, STD_ERRORS, sample, truth
 from tests.oracle_simulation import analysed, draw, evidence_of
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from elo_exp.oracle.diagnostics import diagnose
-from elo_exp.oracle.gates import REFUSE, decide
+from elo_exp.oracle.gates import REFUSE, decide, diagnose
 from tests.data import shipped
 from tests.oracle_simulation import NAMES, ROBUST, World, evidence_of
 

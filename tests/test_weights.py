@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from elo_exp.oracle import cje, weights
-from elo_exp.oracle.diagnostics import weight_diagnostics
+from elo_exp.oracle.gates import weight_diagnostics
 from elo_exp.oracle.weights import calibrate_weights, minimum_variance_mixture
 from tests.oracle_sample import sample
 from tests.oracle_simulation import World, draw, evidence_of

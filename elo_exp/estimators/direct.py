@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from elo_exp.oracle.diagnostics import MIN_AUDIT
 from elo_exp.oracle.evidence import FRESH_DRAWS, Estimate, Evidence
+from elo_exp.oracle.gates import MIN_AUDIT
 
 
 @dataclass(kw_only=True)

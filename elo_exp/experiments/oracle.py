@@ -31,7 +31,15 @@ from elo_exp.experiments.judged import Judged, parse_shard, preflight
 from elo_exp.files import one_of, sha256, write_csv, write_json
 from elo_exp.judges import ApiJudge, Judge, PaidJudge
 from elo_exp.oracle import cje, simulated
-from elo_exp.oracle.collection import LoggedData, LoggedDataBuilder, Rater
+from elo_exp.oracle.collection import (
+    LoggedData,
+    LoggedDataBuilder,
+    Rater,
+    sample_arena,
+    sample_bank,
+    shuffled,
+    usable,
+)
 from elo_exp.oracle.data import (
     LENGTH,
     MIN_LABELS,
@@ -45,7 +53,6 @@ from elo_exp.oracle.data import (
 )
 from elo_exp.oracle.estimates import Analysis, Options, analyse
 from elo_exp.oracle.grid import ALL, GIVEN, Grid, GridSettings, score
-from elo_exp.oracle.prompts import sample_arena, sample_bank, shuffled, usable
 from elo_exp.records import Prompt, UserError, fingerprint
 from elo_exp.report import oracle as oracle_report
 from elo_exp.report.page import render

@@ -10,18 +10,31 @@ from functools import cached_property
 from typing import Any
 
 from elo_exp.oracle import cje
-from elo_exp.oracle.anchored import REQUIRES, Anchored, anchored
 from elo_exp.oracle.calibration import Calibration, calibrate
-from elo_exp.oracle.comparisons import PolicyComparison, compare
 from elo_exp.oracle.data import Dataset, Scale
-from elo_exp.oracle.diagnostics import PolicyDiagnostics, diagnose
 from elo_exp.oracle.evidence import (
     Estimate,
     Estimator,
     Evidence,
     NotEstimableError,
 )
-from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, STATUSES, Finding, decide
+from elo_exp.oracle.gates import (
+    CAUTION,
+    REFUSE,
+    REPORT,
+    STATUSES,
+    Finding,
+    PolicyDiagnostics,
+    decide,
+    diagnose,
+)
+from elo_exp.oracle.headlines import (
+    REQUIRES,
+    Anchored,
+    PolicyComparison,
+    anchored,
+    compare,
+)
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Record
 
