@@ -9,9 +9,9 @@ import pytest
 
 from elo_exp.oracle.data import Dataset, Rows, Scale, changed
 from elo_exp.oracle.estimates import Analysis, PolicyEstimate
-from elo_exp.oracle.gates import TransportAudit, diagnose
+from elo_exp.oracle.gates import TransportAudit
 from tests.oracle_sample import POLICIES, STD_ERRORS, sample, truth
-from tests.oracle_simulation import analysed, draw, evidence_of
+from tests.oracle_simulation import analysed, checks_of, draw
 
 
 def by_name(data: Dataset) -> dict[str, PolicyEstimate]:
@@ -226,13 +226,13 @@ def test_the_transport_audit_is_graded_by_its_interval(
     dislike: float, n_probe: int, status: str
 ):
     data = draw(dislike=dislike, style=1.0, n_probe=n_probe, labelled=1.0)
-    assert diagnose(evidence_of(data), max_residual=0.05).audit.status == status
+    assert checks_of(data).audit.status == status
 
 
 def test_the_labels_that_are_needed_show_that_transport_holds_in_four_of_five_runs():
     def audited(seed: int, n_probe: int, dislike: float) -> TransportAudit:
         data = draw(seed, labelled=1.0, n_probe=n_probe, dislike=dislike)
-        return diagnose(evidence_of(data), max_residual=0.05).audit
+        return checks_of(data).audit
 
     needed = audited(0, 200, 0.0).n_needed
     assert needed is not None

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from elo_exp.oracle.gates import REFUSE, decide, diagnose
+from elo_exp.oracle.gates import REFUSE, decide
 from tests.data import shipped
-from tests.oracle_simulation import NAMES, ROBUST, World, evidence_of
+from tests.oracle_simulation import NAMES, ROBUST, World, checks_of
 
 WORLDS = [  # a score means the same for both policies; for a hump no rising curve fits
     World(judge=judge, labelled=labelled, shift=shift, style=style)
@@ -50,7 +50,7 @@ def tallies(
     found: dict[str, list[tuple[bool, float, float]]] = {name: [] for name in names}
     for run in range(n_runs):
         data = world.draw(np.random.default_rng((run, world.n)))
-        checks = diagnose(evidence_of(data), max_residual=0.05)
+        checks = checks_of(data)
         for name, estimator in chosen.items():
             estimate = estimator.estimate(checks.evidence)
             status, _ = decide(checks, estimate, estimator.requires)

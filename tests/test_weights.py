@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from elo_exp.oracle import cje, weights
-from elo_exp.oracle.gates import weight_diagnostics
 from elo_exp.oracle.weights import calibrate_weights, minimum_variance_mixture
 from tests.oracle_sample import sample
-from tests.oracle_simulation import World, draw, evidence_of
+from tests.oracle_simulation import World, checks_of, draw, evidence_of
 
 
 def test_weights_are_scaled_to_mean_one_however_large_their_logarithms():
@@ -56,7 +55,7 @@ def test_nine_in_ten_of_its_own_answers_are_typical_of_a_policy():
 
 def test_diagnostics_of_the_sample_are_the_published_ones():
     data = sample()
-    found = {p: weight_diagnostics(evidence_of(data, p)) for p in data.policies}
+    found = {p: checks_of(data, p).weights for p in data.policies}
     assert [f.ess for f in found.values()] == pytest.approx([215, 3.4, 7.8], abs=0.5)
     affinities = [f.hellinger for f in found.values()]
     assert affinities == pytest.approx([0.928, 0.199, 0.116], abs=5e-4)

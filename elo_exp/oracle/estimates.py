@@ -26,7 +26,6 @@ from elo_exp.oracle.gates import (
     Finding,
     PolicyDiagnostics,
     decide,
-    diagnose,
 )
 from elo_exp.oracle.headlines import (
     REQUIRES,
@@ -118,7 +117,9 @@ def analyse(
     headlines: dict[str, Anchored] = {}
     for policy in data.policies:
         evidence = Evidence(data=data, policy=policy, calibration=calibration)
-        checked = diagnose(evidence, max_residual=options.max_residual)
+        checked = PolicyDiagnostics(
+            evidence=evidence, max_residual=options.max_residual
+        )
         checks[policy] = checked
         rows = []
         for name, estimator in used.items():

@@ -13,13 +13,11 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from elo_exp.arrays import Array
 from elo_exp.oracle import weights
-from elo_exp.oracle.calibration import Reading
-from elo_exp.oracle.data import Scale
 from elo_exp.oracle.evidence import (
     CALIBRATED_WEIGHTS,
     FRESH_DRAWS,
@@ -29,7 +27,6 @@ from elo_exp.oracle.evidence import (
     NotEstimableError,
     Term,
 )
-from elo_exp.oracle.weights import top_share
 from elo_exp.records import Record
 
 STATUSES = REPORT, CAUTION, REFUSE = "report", "caution", "refuse"  # the better first
@@ -119,182 +116,137 @@ class TransportAudit(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyDiagnostics:
-    """What the gates check, for one policy."""
-
-    evidence: Evidence
-    weights: WeightDiagnostics | None  # None without log-probabilities
-    overlap: ScoreOverlap
-    audit: TransportAudit
-
-
-def diagnose(evidence: Evidence, *, max_residual: float) -> PolicyDiagnostics:
-    """Compute all diagnostics of one policy.
+    """What the gates check, for one policy.
 
     max_residual  bias of the calibration that the transport audit tolerates
     """
-    return PolicyDiagnostics(
-        evidence=evidence,
-        weights=weight_diagnostics(evidence),
-        overlap=score_overlap(evidence),
-        audit=transport_audit(evidence, max_residual=max_residual),
-    )
 
+    evidence: Evidence
+    max_residual: float
 
-def weight_diagnostics(evidence: Evidence) -> WeightDiagnostics | None:
-    """Describe the weights w = exp(target - logging log-probability); None without any."""
-    if not len(evidence.logged):
-        return None
-    log_ratio, hajek = evidence.log_ratio, evidence.hajek
-    data, raw = evidence.data, weights.raw_weights(log_ratio)
-    target = data.target_logprob[evidence.policy]
-    length, coverage = evidence.logged.chars, None
-    if not np.isnan(length).any():
-        logging = data.logging_logprob[evidence.chosen]
-        coverage = weights.target_coverage(logging, target[evidence.chosen], length)
-    tail = weights.tail_index(hajek)
-    try:
-        ess_calibrated = weights.effective_sample_size(evidence.calibrated)
-    except NotEstimableError:
-        ess_calibrated = None
-    return WeightDiagnostics(
-        policy=evidence.policy,
-        n=len(log_ratio),
-        n_failed=len(data.logged) - len(log_ratio),
-        n_zero_logprob=int((target == 0).sum()),
-        n_exactly_one=int((log_ratio == 0).sum()),
-        n_extreme=int((np.abs(log_ratio) > math.log(weights.EXTREME)).sum()),
-        mean_weight=float(raw.mean())
-        if log_ratio.max() < weights.MAX_LOG_RATIO
-        else None,
-        max_abs_log_ratio=float(np.abs(log_ratio).max()),
-        ess=weights.effective_sample_size(hajek),
-        max_share=float(hajek.max() / hajek.sum()),
-        top_share=weights.top_share(hajek),
-        coefficient_of_variation=float(hajek.std()),
-        share_near_zero=float((raw < weights.NEAR_ZERO).mean()),
-        tail_index=tail if tail is not None and math.isfinite(tail) else None,
-        hellinger=weights.hellinger(hajek),
-        target_coverage=coverage,
-        ess_calibrated=ess_calibrated,
-    )
-
-
-def score_overlap(evidence: Evidence) -> ScoreOverlap:
-    """Compare a policy's scores (its draws', else the weighted logged ones) with the labelled.
-
-    Bhattacharyya affinity and boundary card of causal judge evaluation (arXiv:2512.11150).
-    """
-    if len(evidence.fresh):
-        rows, share, source = evidence.fresh, evidence.draw_weights, "fresh"
-    else:
-        rows, source = evidence.logged, "weights"
-        share = evidence.hajek / evidence.hajek.sum()
-    labelled, data = evidence.calibration.rows.score, evidence.data
-    others = data.logged if data.logging_policy else data.pool
-    outside = (rows.score < labelled.min()) | (rows.score > labelled.max())
-    curve = evidence.calibration.full
-    value = curve(curve.index(rows))
-    low, high = curve.levels[[0, -1]]
-    margin = _EDGE * (high - low)
-    saturated = (value <= low + margin) | (value >= high - margin)
-    out_of_range, saturation = float(share @ outside), float(share @ saturated)
-    card = "caution" if saturation >= MAX_SATURATION else "ok"
-    return ScoreOverlap(
-        policy=evidence.policy,
-        affinity=weights.score_affinity(others.score, rows.score, share),
-        source=source,
-        out_of_range=out_of_range,
-        saturation=saturation,
-        card="refuse" if out_of_range >= MAX_OUT_OF_RANGE else card,
-    )
-
-
-def target_labels(evidence: Evidence) -> tuple[str, Term | None]:
-    """Return the source of labels that represent a policy's answers, and their mean residual.
-
-    The probe's labels, else those of the fresh draws, else logged ones by their raw weights; None
-    without any, and where these weights come to fewer than 30 labels or 30 % of the rows.
-    """
-    (own, weight), labelled = evidence.own, evidence.logged.labelled
-    if len(own.rows):
-        return "probe", _mean_residual(own, weight)
-    if labelled.any():
-        raw, n = evidence.cut[labelled], len(labelled)
-        share = weights.effective_sample_size(evidence.hajek) / n
-        if weights.effective_sample_size(raw) >= MIN_LABELS and share >= MIN_ESS:
-            at = evidence.calibration(evidence.logged[labelled])
-            return "weights", _mean_residual(at, raw)
-    return "none", None
-
-
-def transport_audit(evidence: Evidence, *, max_residual: float) -> TransportAudit:
-    """Test whether the mean residual y - f(s) of labels of a policy's answers is equivalent to 0.
-
-    holds    its 90 % interval lies within +- max_residual: two one-sided tests (Schuirmann 1987)
-    fails    its 95 % interval lies outside +- max_residual
-    shifted  its 95 % interval excludes 0, neither of the above
-    unclear  else
-    not_checked  fewer than 20 labels
-    """
-    source, labels = target_labels(evidence)
-    n = 0 if labels is None else len(labels.at.rows)
-    if labels is None or n < MIN_AUDIT:
-        return TransportAudit(
-            policy=evidence.policy, source=source, status="not_checked", n=n
+    @cached_property
+    def weights(self) -> WeightDiagnostics | None:
+        """Describe the weights w = exp(target - logging log-probability); None without any."""
+        evidence = self.evidence
+        if not len(evidence.logged):
+            return None
+        log_ratio, hajek = evidence.log_ratio, evidence.hajek
+        data, raw = evidence.data, weights.raw_weights(log_ratio)
+        target = data.target_logprob[evidence.policy]
+        length, coverage = evidence.logged.chars, None
+        if not np.isnan(length).any():
+            logging = data.logging_logprob[evidence.chosen]
+            coverage = weights.target_coverage(logging, target[evidence.chosen], length)
+        tail, ess_calibrated = weights.tail_index(hajek), None
+        with suppress(NotEstimableError):
+            ess_calibrated = weights.effective_sample_size(evidence.calibrated)
+        size = np.abs(log_ratio)
+        is_finite = log_ratio.max() < weights.MAX_LOG_RATIO
+        return WeightDiagnostics(
+            policy=evidence.policy,
+            n=len(log_ratio),
+            n_failed=len(data.logged) - len(log_ratio),
+            n_zero_logprob=int((target == 0).sum()),
+            n_exactly_one=int((log_ratio == 0).sum()),
+            n_extreme=int((size > math.log(weights.EXTREME)).sum()),
+            mean_weight=float(raw.mean()) if is_finite else None,
+            max_abs_log_ratio=float(size.max()),
+            ess=weights.effective_sample_size(hajek),
+            max_share=float(hajek.max() / hajek.sum()),
+            top_share=weights.top_share(hajek),
+            coefficient_of_variation=float(hajek.std()),
+            share_near_zero=float((raw < weights.NEAR_ZERO).mean()),
+            tail_index=tail if tail is not None and math.isfinite(tail) else None,
+            hellinger=weights.hellinger(hajek),
+            target_coverage=coverage,
+            ess_calibrated=ess_calibrated,
         )
-    mean = evidence.linear([labels], centre=0.0)
-    size = abs(mean.value)
-    if size + mean.half_width_at(0.90) < max_residual:
-        status = "holds"
-    elif size - mean.half_width > max_residual:
-        status = "fails"
-    else:
-        status = "shifted" if size > mean.half_width else "unclear"
-    # For 80 % power of the two one-sided tests where the mean residual is 0.
-    deviation = mean.std_error * math.sqrt(n)
-    return TransportAudit(
-        policy=evidence.policy,
-        source=source,
-        status=status,
-        n=n,
-        residual=mean.value,
-        std_error=mean.std_error,
-        half_width=mean.half_width,
-        n_needed=math.ceil((Z_POWER * deviation / max_residual) ** 2),
-    )
 
+    @cached_property
+    def overlap(self) -> ScoreOverlap:
+        """Compare a policy's scores (its draws', else the weighted logged ones) with the labelled.
 
-def uncorrected_residual(evidence: Evidence, *, by_weights: bool) -> Estimate:
-    """Mean residual of a policy's labels minus the correction an estimate makes already.
+        Bhattacharyya affinity and boundary card of causal judge evaluation (arXiv:2512.11150).
+        """
+        evidence, data = self.evidence, self.evidence.data
+        rows, share, source = evidence.fresh, evidence.draw_weights, "fresh"
+        if not len(rows):
+            rows, source = evidence.logged, "weights"
+            share = evidence.hajek / evidence.hajek.sum()
+        labelled, curve = evidence.calibration.rows.score, evidence.calibration.full
+        others = data.logged if data.logging_policy else data.pool
+        outside = (rows.score < labelled.min()) | (rows.score > labelled.max())
+        value, (low, high) = curve(curve.index(rows)), curve.levels[[0, -1]]
+        margin = _EDGE * (high - low)
+        saturated = (value <= low + margin) | (value >= high - margin)
+        out_of_range, saturation = float(share @ outside), float(share @ saturated)
+        card = CAUTION if saturation >= MAX_SATURATION else "ok"
+        return ScoreOverlap(
+            policy=evidence.policy,
+            affinity=weights.score_affinity(others.score, rows.score, share),
+            source=source,
+            out_of_range=out_of_range,
+            saturation=saturation,
+            card=REFUSE if out_of_range >= MAX_OUT_OF_RANGE else card,
+        )
 
-    by_weights  the correction is that of doubly robust estimates, else that of the direct one
-    """
-    _, labels = target_labels(evidence)
-    assert labels is not None
-    at, weight = evidence.calibration.at_labels, evidence.balancing_weights
-    if by_weights:
-        at = evidence.at_logged
-        weight = evidence.residual_weights(evidence.calibrated)
-    return evidence.linear([labels, Term(at=at, on_residual=-weight)], centre=0.0)
+    @cached_property
+    def target_labels(self) -> tuple[str, Term | None]:
+        """Source of labels that represent the policy's answers, and their mean residual.
 
+        The probe's labels, else those of the fresh draws, else logged ones by their raw weights;
+        None without any, and where these weights come to fewer than 30 labels or 30 % of the rows.
+        """
+        evidence, source = self.evidence, "probe"
+        (at, weight), labelled = evidence.own, evidence.logged.labelled
+        if not len(at.rows):
+            source, weight = "weights", evidence.cut[labelled]
+            ess = weights.effective_sample_size
+            if (
+                not labelled.any()
+                or ess(weight) < MIN_LABELS
+                or ess(evidence.hajek) < MIN_ESS * len(labelled)
+            ):
+                return "none", None
+            at = evidence.calibration(evidence.logged[labelled])
+        return source, Term(at=at, on_residual=weight / weight.sum())
 
-def imbalance(evidence: Evidence) -> Estimate:
-    """Mean calibrated score of the logged rows by calibrated weights, minus that of the draws.
+    @cached_property
+    def audit(self) -> TransportAudit:
+        """Test whether the mean residual y - f(s) of labels of its answers is equivalent to 0.
 
-    Zero on average where the weights are right as a function of the score.
-    """
-    logged, fresh, share = evidence.at_logged, evidence.at_fresh, evidence.draw_weights
-    centre = float(share @ fresh.value)
-    u = evidence.calibrated / evidence.calibrated.sum()
-    return evidence.linear(
-        [Term(at=logged, on_score=u), Term(at=fresh, on_score=-share)],
-        centre=centre,
-        extra_influence=evidence.weight_influence(logged.value - centre),
-    )
-
-
-def _mean_residual(at: Reading, weight: Array) -> Term:
-    return Term(at=at, on_residual=weight / weight.sum())
+        holds    its 90 % interval lies within +- max_residual: two one-sided tests (Schuirmann 1987)
+        fails    its 95 % interval lies outside +- max_residual
+        shifted  its 95 % interval excludes 0, neither of the above
+        unclear  else
+        not_checked  fewer than 20 labels
+        """
+        (source, labels), policy = self.target_labels, self.evidence.policy
+        n = 0 if labels is None else len(labels.at.rows)
+        if labels is None or n < MIN_AUDIT:
+            return TransportAudit(
+                policy=policy, source=source, status="not_checked", n=n
+            )
+        mean, margin = self.evidence.linear([labels], centre=0.0), self.max_residual
+        size = abs(mean.value)
+        if size + mean.half_width_at(0.90) < margin:
+            status = "holds"
+        elif size - mean.half_width > margin:
+            status = "fails"
+        else:
+            status = "shifted" if size > mean.half_width else "unclear"
+        # For 80 % power of the two one-sided tests where the mean residual is 0.
+        deviation = mean.std_error * math.sqrt(n)
+        return TransportAudit(
+            policy=policy,
+            source=source,
+            status=status,
+            n=n,
+            residual=mean.value,
+            std_error=mean.std_error,
+            half_width=mean.half_width,
+            n_needed=math.ceil((Z_POWER * deviation / margin) ** 2),
+        )
 
 
 def decide(
@@ -311,9 +263,7 @@ def decide(
     """
     findings: list[Finding] = []
     if not estimate.n_own:
-        findings += _score_findings(checked, estimate, requires)
-        if checked.weights is not None:
-            findings += _weight_findings(checked, checked.weights, estimate, requires)
+        findings += _support_findings(checked, estimate, requires)
     if not compat:
         findings += _precision_findings(checked, estimate, requires)
     worst = max((status for status, _ in findings), key=STATUSES.index, default=REPORT)
@@ -321,11 +271,15 @@ def decide(
     return (CAUTION if compat and worst == REFUSE else worst), reason
 
 
-def _score_findings(
+def _support_findings(
     checked: PolicyDiagnostics, estimate: Estimate, requires: Sequence[str]
 ) -> Iterator[Finding]:
-    """Check the overlap of scores, and what is read from the curve: raw weights correct that."""
-    evidence, overlap = checked.evidence, checked.overlap
+    """Check overlap, transport and weights.
+
+    Raw weights correct what is read from the curve.
+    """
+    evidence, overlap, raw = checked.evidence, checked.overlap, checked.weights
+    by_raw, by_score = (kind in requires for kind in (RAW_WEIGHTS, CALIBRATED_WEIGHTS))
     if overlap.affinity < _GOOD_AFFINITY:
         others = "logged" if evidence.data.logging_policy else "labelled"
         yield (
@@ -338,41 +292,31 @@ def _score_findings(
             REFUSE,
             f"{outside} of its scores are beyond those of the labelled answers",
         )
-    if RAW_WEIGHTS in requires:
-        return
-    if overlap.card == CAUTION:
+    if by_raw and raw is not None:
+        yield from raw_weight_findings(raw)
+    if overlap.card == CAUTION and not by_raw:
         at_end = _percent(overlap.saturation)
         yield CAUTION, f"{at_end} of its calibrated scores are at an end of their range"
-    if checked.audit.n < MIN_AUDIT:
+    if checked.audit.n < MIN_AUDIT and not by_raw:
         yield REPORT, "transport not checked"
-        return
-    with suppress(NotEstimableError):
-        by_weights = CALIBRATED_WEIGHTS in requires
-        bias = uncorrected_residual(evidence, by_weights=by_weights)
+    elif not by_raw:
         reason = "labels of its answers are off the calibrated scores by"
-        yield from _bias(bias, estimate, reason, evidence.data.scale)
-
-
-def _weight_findings(
-    checked: PolicyDiagnostics,
-    raw: WeightDiagnostics,
-    estimate: Estimate,
-    requires: Sequence[str],
-) -> Iterator[Finding]:
-    if RAW_WEIGHTS in requires:
-        yield from raw_weight_findings(raw)
-    if FRESH_DRAWS in requires:
+        with suppress(NotEstimableError):
+            yield from _bias(
+                _uncorrected(checked, by_score), estimate, reason, evidence
+            )
+    if raw is None or FRESH_DRAWS in requires:
         return
     covered = raw.target_coverage
     if covered is not None and covered < _GOOD_COVERAGE:
         typical = f"only {_percent(covered)} of the logged answers are typical of it"
         yield REFUSE if covered < _MIN_COVERAGE else CAUTION, typical
-    if CALIBRATED_WEIGHTS in requires:
-        evidence, calibrated = checked.evidence, checked.evidence.calibrated
+    if by_score:
+        calibrated = evidence.calibrated
         share = (estimate.ess or 0.0) / len(calibrated)
         variation = float(calibrated.std() / calibrated.mean())
-        top, near_zero = top_share(calibrated), raw.share_near_zero
-        yield from _concentration(share, top, variation, near_zero)
+        top = weights.top_share(calibrated)
+        yield from _concentration(share, top, variation, raw.share_near_zero)
         if raw.ess < _MIN_EFFECTIVE_ROWS:
             needed = f"({_MIN_EFFECTIVE_ROWS} needed)"
             yield REFUSE, f"raw weights come to {raw.ess:.2g} rows {needed}"
@@ -381,8 +325,36 @@ def _weight_findings(
             yield CAUTION, f"raw weights without a mean {index}"
         if len(evidence.fresh):
             reason = "weights miss the scores of its fresh draws by"
-            bias = imbalance(evidence)
-            yield from _bias(bias, estimate, reason, evidence.data.scale)
+            yield from _bias(_imbalance(evidence), estimate, reason, evidence)
+
+
+def _uncorrected(checked: PolicyDiagnostics, by_weights: bool) -> Estimate:
+    """Mean residual of a policy's labels minus the correction an estimate makes already.
+
+    by_weights  the correction is that of doubly robust estimates, else that of the direct one
+    """
+    evidence, (_, labels) = checked.evidence, checked.target_labels
+    assert labels is not None
+    at, weight = evidence.calibration.at_labels, evidence.balancing_weights
+    if by_weights:
+        at = evidence.at_logged
+        weight = evidence.residual_weights(evidence.calibrated)
+    return evidence.linear([labels, Term(at=at, on_residual=-weight)], centre=0.0)
+
+
+def _imbalance(evidence: Evidence) -> Estimate:
+    """Mean calibrated score of the logged rows by calibrated weights, minus that of the draws.
+
+    Zero on average where the weights are right as a function of the score.
+    """
+    logged, fresh, share = evidence.at_logged, evidence.at_fresh, evidence.draw_weights
+    centre = float(share @ fresh.value)
+    u = evidence.calibrated / evidence.calibrated.sum()
+    return evidence.linear(
+        [Term(at=logged, on_score=u), Term(at=fresh, on_score=-share)],
+        centre=centre,
+        extra_influence=evidence.weight_influence(logged.value - centre),
+    )
 
 
 def raw_weight_findings(raw: WeightDiagnostics) -> Iterator[Finding]:
@@ -439,8 +411,9 @@ def _precision_findings(
 
 
 def _bias(
-    bias: Estimate, estimate: Estimate, reason: str, scale: Scale
+    bias: Estimate, estimate: Estimate, reason: str, evidence: Evidence
 ) -> Iterator[Finding]:
+    scale = evidence.data.scale
     half_width, digits = bias.half_width_at(0.99), scale.decimals + 1
     if abs(bias.value) > max(half_width, _ROUNDING * scale.width):
         status = REFUSE if abs(bias.value) > estimate.half_width / 2 else CAUTION
