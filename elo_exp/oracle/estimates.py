@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -117,40 +116,38 @@ def analyse(
     headlines: dict[str, Anchored] = {}
     for policy in data.policies:
         evidence = Evidence(data=data, policy=policy, calibration=calibration)
-        checked = PolicyDiagnostics(
+        checked = checks[policy] = PolicyDiagnostics(
             evidence=evidence, max_residual=options.max_residual
         )
-        checks[policy] = checked
-        rows = []
-        for name, estimator in used.items():
+        rows, has_headline = [], not compat and len(evidence.fresh) > 0
+        for name in [HEADLINE] * has_headline + list(used):
+            row = PolicyEstimate(policy=policy, estimator=name, status=REFUSE)
             try:
-                estimate = evidence.estimate(estimator)
+                if name == HEADLINE:
+                    lead = anchored(checked)
+                    estimate, requires = lead.estimate, REQUIRES[lead.rests_on]
+                    row = replace(row, rests_on=lead.rests_on)
+                else:
+                    estimate = evidence.estimate(used[name])
+                    requires = used[name].requires
             except NotEstimableError as error:
-                rows.append(_refused(policy, name, error))
+                rows.append(replace(row, reason=str(error)))
                 continue
             unfiltered[policy, name] = estimate
-            finding = decide(checked, estimate, estimator.requires, compat=compat)
-            rows.append(_row(policy, name, estimate, finding, scale))
-        if not compat and len(evidence.fresh):
-            try:
-                found = anchored(checked)
-            except NotEstimableError as error:
-                rows.insert(0, _refused(policy, HEADLINE, error))
-            else:
-                unfiltered[policy, HEADLINE] = found.estimate
-                status, reason = decide(
-                    checked, found.estimate, REQUIRES[found.rests_on]
+            status, reason = decide(checked, estimate, requires, compat=compat)
+            if status != REFUSE and name == HEADLINE:
+                headlines[policy] = lead
+                reason += f": {lead.why}" if lead.why else ""
+            elif status != REFUSE and policy in headlines:
+                status, reason = _agreement(
+                    estimate, lead.estimate, (status, reason), scale
                 )
-                if status != REFUSE:
-                    headlines[policy] = found
-                    reason += f": {found.why}" if found.why else ""
-                first = _row(policy, HEADLINE, found.estimate, (status, reason), scale)
-                first = dataclasses.replace(first, rests_on=found.rests_on)
-                rows = [first, *(_compared(row, first, scale) for row in rows)]
+            row = replace(row, status=status, reason=reason)
+            rows.append(_with_numbers(row, estimate, scale))
         if not compat:
             best = min(rows, key=lambda row: STATUSES.index(row.status))
-            lead = rows[0] if len(evidence.fresh) else best
-            rows = [dataclasses.replace(row, headline=row is lead) for row in rows]
+            first = rows[0] if has_headline else best
+            rows = [replace(row, headline=row is first) for row in rows]
         estimates += rows
     return Analysis(
         data=data,
@@ -163,33 +160,23 @@ def analyse(
     )
 
 
-def _refused(policy: str, name: str, error: NotEstimableError) -> PolicyEstimate:
-    return PolicyEstimate(
-        policy=policy, estimator=name, status=REFUSE, reason=str(error)
-    )
-
-
-def _row(
-    policy: str, name: str, estimate: Estimate, finding: Finding, scale: Scale
+def _with_numbers(
+    row: PolicyEstimate, estimate: Estimate, scale: Scale
 ) -> PolicyEstimate:
-    """Return an estimate with its numbers, unless it is refused, and its interval in the scale."""
-    status, reason = finding
-    row = PolicyEstimate(
-        policy=policy,
-        estimator=name,
-        status=status,
-        reason=reason,
+    """Add the numbers of an estimate, with its interval in the scale, unless it is refused."""
+    row = replace(
+        row,
         n=estimate.n,
         ess=estimate.ess,
         n_labels=estimate.n_labels,
         effective_labels=estimate.effective_labels,
     )
-    if status == REFUSE:
+    if row.status == REFUSE:
         return row
     low = estimate.value - estimate.half_width
     high = estimate.value + estimate.half_width
     df = estimate.degrees_of_freedom
-    return dataclasses.replace(
+    return replace(
         row,
         value=estimate.value,
         std_error=estimate.std_error,
@@ -201,25 +188,16 @@ def _row(
     )
 
 
-def _compared(
-    row: PolicyEstimate, headline: PolicyEstimate, scale: Scale
-) -> PolicyEstimate:
+def _agreement(
+    estimate: Estimate, headline: Estimate, finding: Finding, scale: Scale
+) -> Finding:
     """Call for caution where an estimate and the headline lie outside each other's intervals."""
-    if row.value is None or headline.value is None:
-        return row
-    if _holds(headline, row.value) and _holds(row, headline.value):
-        return row
-    reason = (
-        f"differs from the headline by {row.value - headline.value:+.{scale.decimals}f}"
-    )
-    reasons = [row.reason, reason] if row.status == CAUTION else [reason]
-    return dataclasses.replace(row, status=CAUTION, reason="; ".join(reasons))
-
-
-def _holds(estimate: PolicyEstimate, value: float) -> bool:
-    """Whether a value lies within an estimate's interval."""
-    assert estimate.ci_low is not None and estimate.ci_high is not None
-    return estimate.ci_low <= value <= estimate.ci_high
+    distance = estimate.value - headline.value
+    if abs(distance) <= min(estimate.half_width, headline.half_width):
+        return finding
+    differs = f"differs from the headline by {distance:+.{scale.decimals}f}"
+    status, reason = finding
+    return CAUTION, f"{reason}; {differs}" if status == CAUTION else differs
 
 
 def label_budget(

@@ -200,13 +200,12 @@ class PolicyDiagnostics:
         evidence, source = self.evidence, "probe"
         (at, weight), labelled = evidence.own, evidence.logged.labelled
         if not len(at.rows):
+            if not labelled.any():
+                return "none", None
             source, weight = "weights", evidence.cut[labelled]
-            ess = weights.effective_sample_size
-            if (
-                not labelled.any()
-                or ess(weight) < MIN_LABELS
-                or ess(evidence.hajek) < MIN_ESS * len(labelled)
-            ):
+            share = weights.effective_sample_size(evidence.hajek) / len(labelled)
+            effective = weights.effective_sample_size(weight)
+            if effective < MIN_LABELS or share < MIN_ESS:
                 return "none", None
             at = evidence.calibration(evidence.logged[labelled])
         return source, Term(at=at, on_residual=weight / weight.sum())
