@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -51,33 +51,28 @@ class Published(Evidence):
     """One policy as the library sees it."""
 
     @cached_property
-    def _known(self) -> Sequence[Mask]:
-        """Which logged rows have the log-probability of each policy."""
-        return [np.isfinite(self.data.log_ratio(p)) for p in self.data.target_logprob]
+    def known(self) -> Mask:
+        """(p, N) which logged rows have the log-probability of each policy."""
+        return np.isfinite([self.data.log_ratio(p) for p in self.data.target_logprob])
 
     @cached_property
     def chosen(self) -> Mask:
         """Which logged rows have the log-probability of every policy."""
-        return np.asarray(np.logical_and.reduce(self._known))
-
-    @property
-    def every_row(self) -> Rows:
-        """Rows with any policy's log-probability."""
-        return self.data.logged[np.logical_or.reduce(self._known)]
+        return np.asarray(self.known.all(axis=0))
 
     @property
     def is_complete(self) -> bool:
         """Whether every logged row has a label."""
         return bool(self.data.logged.labelled.all())
 
+    def reward(self, rows: Rows) -> Array:
+        """Calibrated scores by the curve that was fitted to all labels."""
+        return rows.label if self.is_complete else self.calibration.full(rows.score)
+
     @cached_property
     def rewards(self) -> Array:
         """(n,)"""
         return self.reward(self.logged)
-
-    def reward(self, rows: Rows) -> Array:
-        """Calibrated scores by the curve that was fitted to all labels."""
-        return rows.label if self.is_complete else self.calibration.full(rows.score)
 
     @cached_property
     def held_out(self) -> Array:
@@ -86,8 +81,7 @@ class Published(Evidence):
 
     def by_prompt(self, value: Array) -> Array:
         """(n,) mean of a value (r,) over the fresh draws on the prompt of each logged row."""
-        prompt, fresh = self.logged.prompt, self.fresh.prompt
-        g = self.n_prompts
+        prompt, fresh, g = self.logged.prompt, self.fresh.prompt, self.n_prompts
         n_draws = np.bincount(fresh, minlength=g)[prompt]
         if not n_draws.all():
             raise NotEstimableError(
@@ -255,8 +249,9 @@ def mrdr(p: Published) -> _Parts:
 def tmle(p: Published) -> _Parts:
     """tmle: the weight of a score is its mean in the fold, linear between scores."""
     rows, fresh_rows = p.logged, p.fresh
+    any_known = p.data.logged[np.asarray(p.known.any(axis=0))]
     logged, fresh = _outcome_model(
-        p, p.every_row, np.ones(len(p.every_row)), p.every_row.fold
+        p, any_known, np.ones(len(any_known)), any_known.fold
     )
     at_logged, at_fresh = np.empty(len(logged)), np.empty(len(fresh))
     for k in np.unique(rows.fold):
@@ -323,10 +318,8 @@ def _mrdr(p: Published, omega: Array) -> _Parts:
 
 def _shuffled_folds(n: int) -> Index:
     """(n,) folds of rows in a random order, as scikit-learn's KFold draws them."""
-    order = np.random.RandomState(SEED).permutation(n)
     folds = np.empty(n, dtype=np.intp)
-    for k, part in enumerate(np.array_split(order, N_FOLDS)):
-        folds[part] = k
+    folds[np.random.RandomState(SEED).permutation(n)] = np.sort(np.arange(n) % N_FOLDS)
     return folds
 
 

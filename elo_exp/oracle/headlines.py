@@ -90,10 +90,7 @@ def anchored(checked: PolicyDiagnostics) -> Anchored:
 
     rests_on = min(found, key=preference)
     anchor = found[rests_on]
-    paired, _ = clustered_error(
-        anchor.influence - base.influence,
-        (anchor.influence != 0) | (base.influence != 0),
-    )
+    paired, _ = _paired_error(np.stack([anchor.influence, base.influence]))
     distance = anchor.value - base.value
     share = distance**2 / (distance**2 + paired**2) if distance else 0.0
     kappa = (1 - share) / (2 if rests_on == OWN else 1)
@@ -198,28 +195,28 @@ def compare(
     Holm (1979) adjusts p values for all pairs; simultaneous intervals are by the largest |t| under
     normal multipliers of the influences.
     """
-    names = sorted(headlines, key=lambda name: -headlines[name].anchor.value)
-    if not names:
+    ranked = dict(sorted(headlines.items(), key=lambda item: -item[1].anchor.value))
+    if not ranked:
         advice = (
             f"No policy can be compared: label {MIN_AUDIT} or more answers of each."
         )
         step = NextStep(decision_ready=False, possible_best=(), advice=advice)
         return PolicyComparison(differences=(), ranking=(), next_step=step)
-    found, policy = [headlines[name] for name in names], np.array(names, dtype=object)
-    value = np.array([one.anchor.value for one in found])
-    influence = np.stack([one.anchor.influence for one in found])
-    i, j = np.triu_indices(len(names), k=1)
-    errors = [
-        clustered_error(
-            influence[a] - influence[b], (influence[[a, b]] != 0).any(axis=0)
-        )
-        for a, b in zip(i, j, strict=True)
-    ]
+    policy, n = np.array(list(ranked), dtype=object), len(ranked)
+    value = np.array([one.anchor.value for one in ranked.values()])
+    rests_on = np.array([one.rests_on for one in ranked.values()])
+    influence = np.stack([one.anchor.influence for one in ranked.values()])
+    i, j = np.triu_indices(n, k=1)
+    errors = [_paired_error(influence[pair]) for pair in np.column_stack([i, j])]
     std_error, df = np.reshape(errors, (-1, 2)).T
     std_error = np.where(std_error > 0, std_error, np.nan)
     difference = value[i] - value[j]
     p_value = 2 * stdtr(df, -np.abs(difference) / std_error)
-    level = _joint_level(influence, std_error)
+    between = np.full((n, n), np.nan)
+    between[i, j] = between[j, i] = std_error
+    rng = np.random.default_rng(0)
+    noise = influence @ rng.standard_normal((influence.shape[1], _N_DRAWS))
+    level = 1.0 - 2.0 * float(ndtr(-max_t_quantile(noise, between)))
     reach = np.nan_to_num(t_quantile(df, level=level) * std_error, nan=math.inf)
     differences = records(
         PolicyDifference,
@@ -232,44 +229,37 @@ def compare(
         p_holm=holm(p_value),
         low=difference - reach,
         high=difference + reach,
-        rests_on=[_weaker(found[a], found[b]) for a, b in zip(i, j, strict=True)],
+        rests_on=[
+            BORROWED if BORROWED in pair else ", ".join(dict.fromkeys(pair))
+            for pair in rests_on[np.column_stack([i, j])]
+        ],
     )
     is_above = difference > reach  # certainly, of the first over the second
-    rank_low = 1 + np.bincount(j[is_above], minlength=len(names))
+    rank_low = 1 + np.bincount(j[is_above], minlength=n)
     ranking = records(
         PolicyRank,
         policy=policy,
         value=value,
         rank_low=rank_low,
-        rank_high=len(names) - np.bincount(i[is_above], minlength=len(names)),
+        rank_high=n - np.bincount(i[is_above], minlength=n),
         possible_best=rank_low == 1,
     )
     best = tuple(policy[rank_low == 1])
     return PolicyComparison(
         differences=tuple(differences),
         ranking=tuple(ranking),
-        next_step=_next_step(headlines, best, refused),
+        next_step=_next_step(ranked, best, refused),
     )
 
 
-def _joint_level(influence: Array, std_error: Array) -> float:
-    """The level of each interval at which all differences hold at once with 95 %."""
-    p = len(influence)
-    between = np.full((p, p), np.nan)
-    i, j = np.triu_indices(p, k=1)
-    between[i, j] = between[j, i] = std_error
-    rng = np.random.default_rng(0)
-    noise = influence @ rng.standard_normal((influence.shape[1], _N_DRAWS))
-    return 1.0 - 2.0 * float(ndtr(-max_t_quantile(noise, between)))
-
-
-def _weaker(first: Anchored, second: Anchored) -> str:
-    rests_on = dict.fromkeys((first.rests_on, second.rests_on))
-    return BORROWED if BORROWED in rests_on else ", ".join(rests_on)
+def _paired_error(influence: Array) -> tuple[float, float]:
+    """Standard error and degrees of freedom of a difference, from both influences (2, g)."""
+    first, second = influence
+    return clustered_error(first - second, (influence != 0).any(axis=0))
 
 
 def _next_step(
-    headlines: Mapping[str, Anchored], best: tuple[str, ...], refused: Sequence[str]
+    ranked: Mapping[str, Anchored], best: tuple[str, ...], refused: Sequence[str]
 ) -> NextStep:
     """Advise labels of the leader and its closest rival, on the same prompts.
 
@@ -277,8 +267,7 @@ def _next_step(
     labels, which shrinks with their number.
     """
     step = partial(NextStep, decision_ready=False, possible_best=best)
-    ranked = sorted(headlines, key=lambda name: -headlines[name].anchor.value)
-    borrowed = [name for name in ranked if headlines[name].rests_on == BORROWED]
+    borrowed = [name for name, one in ranked.items() if one.rests_on == BORROWED]
     if unknown := (*borrowed, *refused):
         advice = (
             f"Label {MIN_AUDIT} or more answers of {', '.join(unknown)}: without labels of "
@@ -289,9 +278,10 @@ def _next_step(
         advice = f"{best[0]} is best; no more labels are needed to say so."
         return NextStep(decision_ready=True, possible_best=best, advice=advice)
     pair = best[:2]
-    first, second = (headlines[name].anchor for name in pair)
-    present = (first.influence != 0) | (second.influence != 0)
-    whole, _ = clustered_error(first.influence - second.influence, present)
+    first, second = (ranked[name].anchor for name in pair)
+    influence = np.stack([first.influence, second.influence])
+    present = (influence != 0).any(axis=0)
+    whole, _ = _paired_error(influence)
     by_label = first.influence_labels - second.influence_labels
     labels = clustered_error(by_label, present)[0] ** 2
     gap, both = first.value - second.value, " and ".join(pair)
