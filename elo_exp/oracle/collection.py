@@ -57,9 +57,14 @@ def sample_arena(arena: ArenaSource, n: int | None, *, seed: int) -> list[Prompt
     dropped: Counter[str] = Counter()
     for language, question in arenas.questions(arena):
         text = (question or "").strip()
-        reason = "repeated" if text in texts else _reason_to_drop(language, text, arena)
-        if reason:
-            dropped[reason] += 1
+        if text in texts:
+            dropped["repeated"] += 1
+        elif not text:
+            dropped["empty"] += 1
+        elif len(text) > arena.max_chars:
+            dropped[f"longer than {arena.max_chars} characters"] += 1
+        elif (language or "").casefold() not in _ENGLISH:
+            dropped["not in English"] += 1
         else:
             texts[text] = None
     reasons = (
@@ -96,14 +101,6 @@ def usable(prompts: Sequence[Prompt], rubrics: Sequence[ScoreRubric]) -> list[Pr
             "%d of %d prompts dropped: no reference answer", n_dropped, len(prompts)
         )
     return found
-
-
-def _reason_to_drop(language: str | None, text: str, arena: ArenaSource) -> str | None:
-    if not text:
-        return "empty"
-    if len(text) > arena.max_chars:
-        return f"longer than {arena.max_chars} characters"
-    return None if (language or "").casefold() in _ENGLISH else "not in English"
 
 
 logger = logging.getLogger(__name__)
@@ -338,45 +335,45 @@ class LoggedData:
         They have the answers with a score; those of the targets that have a label are the probe,
         or, without a logging policy, keep it.
         """
+        prompts = {prompt.prompt_id: prompt.text for prompt in self.prompts}
         found: dict[str, list[dict[str, Any]]] = {}
-        for policy in self.responses:
-            rows, fresh = self._rows(policy), f"fresh/{policy}.jsonl"
-            if policy == self.logging_policy:
-                found["logged.jsonl"] = [{**row, **self._logprobs(row)} for row in rows]
-            elif self.logging_policy is None:
+        for policy, responses in self.responses.items():
+            labels, fresh = self.labels[policy], f"fresh/{policy}.jsonl"
+            rows: list[dict[str, Any]] = [
+                {
+                    "prompt_id": name,
+                    "prompt": prompts[name],
+                    "response": responses[name].response_text,
+                    "policy": policy,
+                    "judge_score": score.judge_score,
+                    "draw_idx": 0,
+                    "judge_score_variance": score.judge_score_variance,
+                    "oracle_label": labels[name].judge_score
+                    if name in labels
+                    else None,
+                    "response_chars": len(responses[name].response_text),
+                }
+                for name, score in self.scores[policy].items()
+                if score.judge_score is not None
+            ]
+            if self.logging_policy is None:
                 found[fresh] = rows
-            else:
+            elif policy != self.logging_policy:
                 found[fresh] = [{**row, "oracle_label": None} for row in rows]
                 labelled = [row for row in rows if row["oracle_label"] is not None]
                 found[f"probe/{policy}.jsonl"] = labelled
+            else:
+                found["logged.jsonl"] = rows
+                for row in rows:
+                    # Rounding may leave a certain answer slightly above zero.
+                    known = {
+                        name: None
+                        if (v := by[row["prompt_id"]]) is None
+                        else min(v, 0.0)
+                        for name, by in self.logprobs.items()
+                    }
+                    row |= {"total_logprob": known.pop(policy), "target_logps": known}
         return {name: rows for name, rows in found.items() if rows}
-
-    def _rows(self, policy: str) -> list[dict[str, Any]]:
-        prompts = {prompt.prompt_id: prompt.text for prompt in self.prompts}
-        texts = {name: r.response_text for name, r in self.responses[policy].items()}
-        labels = {name: s.judge_score for name, s in self.labels[policy].items()}
-        return [
-            {
-                "prompt_id": name,
-                "prompt": prompts[name],
-                "response": texts[name],
-                "policy": policy,
-                "judge_score": score.judge_score,
-                "draw_idx": 0,
-                "judge_score_variance": score.judge_score_variance,
-                "oracle_label": labels.get(name),
-                "response_chars": len(texts[name]),
-            }
-            for name, score in self.scores[policy].items()
-            if score.judge_score is not None
-        ]
-
-    def _logprobs(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        known = {p: values[row["prompt_id"]] for p, values in self.logprobs.items()}
-        # Rounding may leave a certain answer slightly above zero.
-        values = {p: None if v is None else min(v, 0.0) for p, v in known.items()}
-        total = values.pop(row["policy"])
-        return {"total_logprob": total, "target_logps": values}
 
     @cached_property
     def info(self) -> dict[str, Any]:
@@ -413,16 +410,21 @@ class LoggedData:
         base = self.logprobs.get(self.logging_policy or "", {})
         forced = self.logprobs.get(policy, {})
         known = {name: value for name, value in forced.items() if value is not None}
-        zeros = [name for name, value in known.items() if value == 0]
-        pairs = [(value, base[name]) for name, value in known.items()]
-        ratios = [value - other for value, other in pairs if other is not None]
+        ratios = [
+            value - other
+            for name, value in known.items()
+            if (other := base[name]) is not None
+        ]
         return {
             "policy": policy,
             "n_responses": len(responses),
             "n_cut_off": sum(r.finish_reason == "length" for r in responses),
             "n_logprobs": len(known),
             "n_null": len(forced) - len(known),
-            "n_zero": sum(logged[name].response_text != "" for name in zeros),
+            "n_zero": sum(
+                value == 0 and logged[name].response_text != ""
+                for name, value in known.items()
+            ),
             "n_exactly_one": ratios.count(0.0),  # importance weights
             "n_extreme": sum(abs(ratio) > math.log(EXTREME) for ratio in ratios),
             "scores": _numbers(self.scores[policy].values()),

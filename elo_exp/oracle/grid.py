@@ -9,17 +9,16 @@ k estimators, f fields.
 
 from __future__ import annotations
 
-import dataclasses
 import io
-import itertools
 import logging
 import multiprocessing
 import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -30,7 +29,7 @@ from elo_exp.analysis.win_rates import share_interval
 from elo_exp.arrays import Array, Mask, one_row
 from elo_exp.files import write_whole
 from elo_exp.oracle.calibration import calibrate
-from elo_exp.oracle.data import Dataset, Rows, Truth, changed, sample
+from elo_exp.oracle.data import Dataset, Truth, changed, sample
 from elo_exp.oracle.estimates import HEADLINE, Options, analyse
 from elo_exp.oracle.evidence import Estimator
 from elo_exp.oracle.gates import CAUTION, REFUSE, STATUSES
@@ -75,18 +74,18 @@ class GridSettings:
             )
         if seeds is None:
             seeds = _SEEDS if n_prompts >= _SMALL else _SMALL_SEEDS
-        axes = itertools.product(sizes, self.label_shares, range(seeds))
+        axes = product(sizes, self.label_shares, range(seeds))
         return [Cell(size=n, label_share=s, seed=seed) for n, s, seed in axes]
 
     def estimators(self, chosen: Mapping[str, Estimator]) -> dict[str, Estimator]:
         """Return the estimators, those that correct by weights once by each kind of weights."""
         found: dict[str, Estimator] = {}
         for name, estimator in chosen.items():
-            kinds = self.weights if hasattr(estimator, "weights") else ()
-            for kind in kinds:
-                part = dataclasses.replace(estimator, weights=kind)  # type: ignore[type-var]
-                found[f"{name} {kind}"] = part
-            if not kinds:
+            if hasattr(estimator, "weights"):
+                for kind in self.weights:
+                    part = replace(estimator, weights=kind)  # type: ignore[type-var]
+                    found[f"{name} {kind}"] = part
+            else:
                 found[name] = estimator
         return found
 
@@ -161,8 +160,14 @@ class Grid:
         found = np.full(shape, np.nan)
         found[..., 0] = STATUSES.index(REFUSE)
         for i, calibration in enumerate(self.calibrations):
-            data = changed(drawn, partial(_calibrated_by, calibration))
-            least = STATUSES.index(CAUTION) if calibration == "judge" else 0
+            data, least = drawn, 0
+            if calibration != "two_stage":
+                data = changed(
+                    data, lambda r: replace(r, covariates=r.covariates[:, :0])
+                )
+            if calibration == JUDGE:
+                data = changed(data, lambda r: replace(r, label=r.score))
+                least = STATUSES.index(CAUTION)
             try:
                 analysis = analyse(data, self.estimators, self.options)
             except UserError:  # too few labels, or all in one fold
@@ -182,13 +187,6 @@ class Grid:
             at = cell.size, cell.label_share
             found.setdefault(at, []).append(np.load(self.folder / cell.file))
         return {at: np.stack(arrays) for at, arrays in found.items()}
-
-
-def _calibrated_by(calibration: Calibration, rows: Rows) -> Rows:
-    if calibration == "two_stage":
-        return rows
-    label = rows.score if calibration == "judge" else rows.label
-    return dataclasses.replace(rows, label=label, covariates=rows.covariates[:, :0])
 
 
 def _end_with_parent() -> None:
@@ -235,65 +233,57 @@ def score(grid: Grid) -> list[Row]:
         if JUDGE in grid.calibrations and "direct" in grid.names:
             i, j = grid.calibrations.index(JUDGE), grid.names.index("direct")
             judge = found[:, i, :, j, 1] - truth
-        for (i, calibration), (j, name), (policy, own) in itertools.product(
+        for (i, calibration), (j, name), (policy, own), (code, label) in product(
             enumerate(grid.calibrations),
             enumerate(grid.names),
             {ALL: slice(None), **by_policy}.items(),
+            enumerate((GIVEN, *STATUSES), start=-1),
         ):
             status, value, half_width = np.moveaxis(found[:, i, own, j], -1, 0)
+            is_given = label == GIVEN
+            chosen = status < STATUSES.index(REFUSE) if is_given else status == code
+            if not is_given and not chosen.any():
+                continue
             error = value - truth[own]
+            known = chosen & np.isfinite(error)
             estimator, _, weights = name.partition(" ")
-            for label in (GIVEN, *STATUSES):
-                chosen = status == (GIVEN, *STATUSES).index(label) - 1
-                if label == GIVEN:
-                    chosen = status < STATUSES.index(REFUSE)
-                elif not chosen.any():
-                    continue
-                row: Row = {
-                    "size": size,
-                    "label_share": label_share,
-                    "calibration": calibration,
-                    "estimator": estimator,
-                    "weights": weights,
-                    "policy": policy,
-                    "status": label,
-                    "n": chosen.sum(),
-                    "n_draws": chosen.any(axis=1).sum(),
-                    "share": chosen.mean(),
-                    **dict.fromkeys(_NUMBERS),
+            row: Row = {
+                "size": size,
+                "label_share": label_share,
+                "calibration": calibration,
+                "estimator": estimator,
+                "weights": weights,
+                "policy": policy,
+                "status": label,
+                "n": chosen.sum(),
+                "n_draws": chosen.any(axis=1).sum(),
+                "share": chosen.mean(),
+                **dict.fromkeys(_NUMBERS),
+            }
+            if known.any():
+                off = error[known]
+                row |= {
+                    "bias": off.mean(),
+                    "rmse": np.sqrt((off**2).mean()),
+                    "mae": np.abs(off).mean(),
+                    "rmse_judge": np.sqrt((judge[:, own][known] ** 2).mean()),
                 }
-                known = chosen & np.isfinite(error)
-                if known.any():
-                    row |= _errors(error[known], judge[:, own][known])
-                    if 2 * size <= len(grid.data.prompts):
-                        n_draws = int(known.any(axis=1).sum())
-                        row |= _intervals(error[known], half_width[known], n_draws)
-                if (policy, label) == (ALL, GIVEN):
-                    row |= _ranking(value, chosen, truth)
-                rows.append(one_row(**row))
+                if 2 * size <= len(grid.data.prompts):
+                    beyond = np.maximum(np.abs(off) - half_width[known], 0.0)
+                    score = 2 * half_width[known] + _MISS * beyond
+                    coverage = float((beyond == 0).mean())
+                    # Of as many draws, as policies share their prompts
+                    low, high = share_interval(coverage, int(known.any(axis=1).sum()))
+                    row |= {
+                        "interval_score": score.mean(),
+                        "coverage": coverage,
+                        "coverage_low": low,
+                        "coverage_high": high,
+                    }
+            if is_given and policy == ALL:
+                row |= _ranking(value, chosen, truth)
+            rows.append(one_row(**row))
     return rows
-
-
-def _errors(error: Array, judge: Array) -> Row:
-    return {
-        "bias": error.mean(),
-        "rmse": np.sqrt((error**2).mean()),
-        "mae": np.abs(error).mean(),
-        "rmse_judge": np.sqrt((judge**2).mean()),
-    }
-
-
-def _intervals(error: Array, half_width: Array, n_draws: int) -> Row:
-    """The Wilson interval of the coverage counts draws, as policies share their prompts."""
-    beyond = np.maximum(np.abs(error) - half_width, 0.0)
-    coverage = float((beyond == 0).mean())
-    low, high = share_interval(coverage, n_draws)
-    return {
-        "interval_score": (2 * half_width + _MISS * beyond).mean(),
-        "coverage": coverage,
-        "coverage_low": low,
-        "coverage_high": high,
-    }
 
 
 def _ranking(value: Array, given: Mask, truth: Array) -> Row:
