@@ -8,8 +8,6 @@
 Every choice is a file in conf/. What the experiment concluded goes to the run folder, the tracker and the console.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

@@ -1,7 +1,5 @@
 """Names for the arrays that travel through the package, and the records made of them."""
 
-from __future__ import annotations
-
 import math
 from itertools import repeat
 from typing import Any, TypeVar

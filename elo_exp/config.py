@@ -5,8 +5,6 @@ every run has. The fields of a dataclass are the schema of its node: pydantic ch
 what concerns several fields. Building reads no file and makes no call; files are for a part's `check()`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

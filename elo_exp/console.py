@@ -1,7 +1,5 @@
 """What is printed: plain text, and tables of it."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re

@@ -1,7 +1,5 @@
 """The user's mistakes in one line each: what was found, where, what was expected, what to do."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import re

@@ -1,7 +1,5 @@
 """Files that are read with their line numbers and written whole."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import hashlib

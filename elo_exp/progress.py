@@ -1,7 +1,5 @@
 """Progress on long work: a bar on a terminal, lines in a log, and calls to whoever listens."""
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import sys

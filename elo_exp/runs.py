@@ -4,8 +4,6 @@ manifest.json says what ran and on what. It is written at the start and complete
 What is read from a run folder is data: nothing in it is imported or resolved.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Checks before a run or a sweep, the finished jobs of a sweep, and its summary."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -4,8 +4,6 @@ Letters: b battles; c comparisons, which are a prompt and two models; 3 categori
 the first model wins, a tie, the second wins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations

@@ -4,8 +4,6 @@ A probe asks questions whose right answer is known, and gives one contrast a pro
 the forms, levels and orders in which it was asked. Prompts are the independent observations.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 Letters: m rated models; p of the pairs i < j that met; q of n prompts.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations

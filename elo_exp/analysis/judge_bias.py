@@ -4,8 +4,6 @@ Both are a column x in Bradley-Terry: logit P(i beats j) = theta_i - theta_j + e
 clustered by prompt. Letters: m models; g games; n clusters, which are prompts.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How far a judge can be trusted: flips between the two orders, position, invalid replies."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

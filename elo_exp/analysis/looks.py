@@ -5,8 +5,6 @@ entrants is tested at a boundary by alpha spending, with Holm's correction over 
 dimensions that are open, again until nothing new is resolved (Maurer and Bretz 2013).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Mean scores of entrants on the same items, with the covariance by which they are compared."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Which difference a run can find, and how many prompts a difference takes."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

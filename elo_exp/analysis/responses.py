@@ -3,8 +3,6 @@
 The limits lie above all but gamed systems among 227 that answered the 805 prompts of AlpacaEval.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

@@ -7,8 +7,6 @@ is that of independent runs where no prompt is shared, and zero where the battle
 Letters: m models; n prompts.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

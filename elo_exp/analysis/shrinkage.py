@@ -6,8 +6,6 @@ whose spread is estimated; the less certain a rating, the closer it moves to the
 is tested without shrinkage, in comparisons.py. Letters: m rated models, s draws.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

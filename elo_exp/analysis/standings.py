@@ -1,7 +1,5 @@
 """Ratings of battles by every method, and their analysis, as one plain object."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Letters: g games; p of the pairs i < j that met; n clusters, which are prompts.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

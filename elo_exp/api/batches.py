@@ -6,8 +6,6 @@ ledger knows of it. Where the server's answer is lost, the batch is looked for, 
 requests is submitted again until it is found or can no longer arrive.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 from collections import Counter, deque

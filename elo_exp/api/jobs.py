@@ -1,7 +1,5 @@
 """Requests to a model behind an API, their answers, and what both transports say of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

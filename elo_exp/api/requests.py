@@ -6,8 +6,6 @@ so that every loss is counted at the most that it may have cost, which also stay
 budget.
 """
 
-from __future__ import annotations
-
 import logging
 import signal
 import threading

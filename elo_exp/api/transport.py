@@ -1,7 +1,5 @@
 """What every API needs: clock, address, secret key, deadlines, and the ways in which calls fail."""
 
-from __future__ import annotations
-
 import io
 import math
 import os

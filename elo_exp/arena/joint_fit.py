@@ -13,8 +13,6 @@ Letters: m models, the parameters (theta, phi, b) in one vector of 2 m + 1, z = 
 log omega).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

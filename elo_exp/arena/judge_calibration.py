@@ -4,8 +4,6 @@ A judge that ties seldom and is sure of itself wins and loses more clearly than 
 tastes of its own. Both are measured on human battles that the judge has judged again.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ with that of one of the two models that met there. Anchors are the models with s
 that their ratings carry the scale.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ values the words of the reference and dislikes hedges; besides, all voters like 
 for reasons that no reader of the words can know.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The prompt bank: load it, check it, and draw the pilot's stratified subset."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Files of battles: the rows of any format become battles, checked and counted."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging

@@ -1,7 +1,5 @@
 """Pairs of answers whose better one is known: a file of our own columns, LLMBar's or JudgeBench's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

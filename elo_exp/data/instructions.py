@@ -1,7 +1,5 @@
 """The prompt of a judge: a header, a rubric, and the texts under judgment as data."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Pair up responses, and reconcile the two orders of a pair into one judgment."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice

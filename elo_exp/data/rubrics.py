@@ -1,7 +1,5 @@
 """A rubric for pairs: which prompts it takes, what it shows the judge, how its replies are read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Scores of items, such as of a benchmark's questions, from other programs' files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

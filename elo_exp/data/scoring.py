@@ -1,7 +1,5 @@
 """A rubric for one response by itself: what it shows the judge, and how it reads scores."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What an answer looks like, whatever it says: its length and its markdown."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

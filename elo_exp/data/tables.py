@@ -3,8 +3,6 @@
 A file's shape is told from its content, whatever its name.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import gzip

@@ -1,7 +1,5 @@
 """The thought that a model writes before its answer."""
 
-from __future__ import annotations
-
 import re
 
 # Of Qwen, DeepSeek and others, of Magistral, and the channels of gpt-oss

@@ -1,7 +1,5 @@
 """The direct estimate: calibrated scores of the policy's own fresh draws, corrected by labels."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -7,8 +7,6 @@ a score means something else for the policy; they need labels, see docs/oracle.m
 calibrated on the score (SIMCal) protect from a wrong curve, and from nothing else.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

@@ -8,8 +8,6 @@ of a row is
 which is unbiased for any f, as long as the labelled rows are a random slice.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 

@@ -3,8 +3,6 @@
 conf/experiment/NAME.yaml names the class as the root's `_target_`; the rest of the composed configuration are its fields.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

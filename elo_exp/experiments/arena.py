@@ -5,8 +5,6 @@ python -m elo_exp experiment=arena    # simulated voters, a known truth
 python -m elo_exp experiment=arena arena=lmarena_140k 'entrant=[mine]' judge=opus
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """How far can a judge be trusted? Ask what is known: python -m elo_exp experiment=audit judge=haiku"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property

@@ -3,8 +3,6 @@
 python -m elo_exp experiment=compare 'runs=[outputs/pilot_...,outputs/headline_...]'
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence

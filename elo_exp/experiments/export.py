@@ -1,7 +1,5 @@
 """A run's verdicts as files that other programs read: evalica's csv, scores for inspect_ai."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Only the candidate answers, and a judge compares its answers with those of the baseline's run.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What experiments with a judge share: their settings, conf/judged.yaml, and the stages of those that judge pairs."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Mapping, Sequence

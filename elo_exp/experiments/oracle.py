@@ -5,8 +5,6 @@ python -m elo_exp experiment=oracle oracle.fresh_dir=FILE    # scored answers, s
 python -m elo_exp experiment=oracle oracle.logged=FILE oracle.fresh_dir=DIR    # also log-probabilities
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import math

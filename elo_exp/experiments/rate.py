@@ -1,7 +1,5 @@
 """Ratings of any battles file, with no judge: what a tournament concludes, from battles made anywhere."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import logging

@@ -1,7 +1,5 @@
 """Battles rated by every method, and what is made of the ratings: files, metrics, figures, the table."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

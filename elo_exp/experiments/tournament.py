@@ -1,7 +1,5 @@
 """Who wins among our entrants: everyone answers, a judge compares the answers pair by pair, the battles are rated."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Figures of a placement: the leaderboard with the placed models, and how well it fits them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import matplotlib

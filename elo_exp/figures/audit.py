@@ -1,7 +1,5 @@
 """The figure of an audit: every bias with the band of what is ok."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import matplotlib

@@ -3,8 +3,6 @@
 None of them shows how certain a rating is: the outcomes are the same in every order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

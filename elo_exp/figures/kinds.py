@@ -1,7 +1,5 @@
 """What several figures draw in a panel: intervals, a matrix, Elo by K, shares, curves."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 

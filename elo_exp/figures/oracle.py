@@ -1,7 +1,5 @@
 """Figures of the oracle experiment: estimates, calibration and weights; errors on a grid."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import matplotlib

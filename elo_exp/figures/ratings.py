@@ -1,7 +1,5 @@
 """Figures of who is better, and of how far that holds: ratings, win rates, fit, power, length."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import matplotlib

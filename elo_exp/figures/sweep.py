@@ -3,8 +3,6 @@
 A row of a sweep is one of sweep_summary.csv, of a comparison one of compare.csv.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A judge that answers from files: verdicts of an earlier run, battles or scores."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -8,8 +8,6 @@ refused. No code of the library is used.
 Letters: n logged rows of one policy, r fresh draws, k folds, c candidate curves.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """From a data set to estimates: every estimator on every policy, its checks and its status."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ exceeds half the estimate's half-width.
 Letters: n logged rows of a policy, r rows in general.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

@@ -10,8 +10,6 @@ use through one curve cancel. So it is taken from their influences by prompt, pa
 two intervals side by side. Letters: p policies that are not refused, g prompts.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ compares answers with the reference. So cheap scores and labels rank the policie
 what calibration can mend and what it cannot is seen at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Letters: n logged rows; c candidate curves.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

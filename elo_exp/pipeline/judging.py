@@ -1,7 +1,5 @@
 """Judge pairs of responses in both orders, and score single responses."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging

@@ -3,8 +3,6 @@
 From `pay` to the wire a reader passes api/batches or api/requests, then the provider's module.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar

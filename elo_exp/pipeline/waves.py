@@ -1,7 +1,5 @@
 """Judge a tournament with planned looks in waves, each up to the next look."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from elo_exp.analysis.looks import Comparisons, Key, Wave, key_of, next_wave

@@ -3,8 +3,6 @@
 A probe knows nothing of judges or statistics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable

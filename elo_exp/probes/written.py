@@ -1,7 +1,5 @@
 """Questions as they stand in a yaml, about the answers to a prompt."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

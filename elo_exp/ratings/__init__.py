@@ -1,7 +1,5 @@
 """Rating methods: battles in, leaderboards out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 

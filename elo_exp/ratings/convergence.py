@@ -1,7 +1,5 @@
 """How far the mean Elo over permutations has come on its way to the ratings it converges to."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ logit P(i beats j) = theta_i - theta_j + sum of effect x, with errors clustered 
 games; m models; k columns.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ Letters: p permutation, l lane (one order of the matches), t match, m model, k v
 q of n prompts; b of n_bootstraps resamples of them.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a rating method returns: ratings as columns, the kind of their intervals, and rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ log-odds and one tie parameter that all pairs share. That parameter is fitted as
 what makes the likelihoods concave. Letters: i, j of m models; k kinds of games.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What a run concluded, as files, as metrics and as the table on the console."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import itertools

@@ -1,7 +1,5 @@
 """An audit of a judge: its plan, and its results on the console and as a page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

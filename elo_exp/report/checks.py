@@ -1,7 +1,5 @@
 """Checks of a judge's quality, by dimension: what was measured, and whether it passes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

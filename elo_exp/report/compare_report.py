@@ -1,7 +1,5 @@
 """A comparison of finished runs: its metrics, and what page and console show."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

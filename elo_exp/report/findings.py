@@ -1,7 +1,5 @@
 """What ratings allow to be said of the leader of a dimension."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Numbers and names as a reader wants them, on pages and on the console."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The results of an oracle experiment as files, as metrics and as tables on the console."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A placement as files and as metrics; console and page are the templates arena.txt and arena.html."""
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Mapping

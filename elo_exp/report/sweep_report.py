@@ -1,7 +1,5 @@
 """The jobs of a sweep together, also where some did not finish: files, page, figures, console."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations

@@ -1,8 +1,6 @@
 """What page and console show of a tournament, and of rated battles: who leads, how certain that is, and
 whether the judge can be trusted."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

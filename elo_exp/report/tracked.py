@@ -1,7 +1,5 @@
 """What trackers show of standings: charts, tables, and the results by which runs are compared."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any

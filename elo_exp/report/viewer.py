@@ -1,7 +1,5 @@
 """The verdicts of a run with all texts, for the viewer of its page."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import itertools

@@ -1,7 +1,5 @@
 """The answers in a store: counted, exported, brought in, merged, purged."""
 
-from __future__ import annotations
-
 import json
 import math
 import secrets

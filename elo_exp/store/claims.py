@@ -7,8 +7,6 @@ with. What a dead process has claimed, and the batches that it has left under wa
 that wants one of their answers; nothing is submitted again on the mere ground that somebody died.
 """
 
-from __future__ import annotations
-
 import logging
 import secrets
 import sqlite3

@@ -10,8 +10,6 @@ server's batches (api/batches.py): by its size, which is unlike that of every ot
 batch, and by the nonce in its custom ids.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import secrets

@@ -1,8 +1,6 @@
 """Which process is which, and whether it is still alive: claims and the jobs of a sweep depend on
 it."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

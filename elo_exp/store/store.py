@@ -8,8 +8,6 @@ batch ledger (ledger.py), so that an answer, the claim on it and its place in th
 one transaction.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -1,7 +1,5 @@
 """What a run asked for, found in the store, made and paid."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Trackers: where runs are logged and compared."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A module of this folder has FORMATS, a tuple of Format. The format with the most
 a file has is the file's. Sources of the field maps are named in the modules.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import logging

@@ -3,8 +3,6 @@
 github.com/tatsu-lab/alpaca_eval, src/alpaca_eval/metrics/helpers.py
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import Any

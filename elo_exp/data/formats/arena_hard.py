@@ -3,8 +3,6 @@
 github.com/lmarena/arena-hard-auto, gen_judgment.py and show_result.py
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

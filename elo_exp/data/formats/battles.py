@@ -1,7 +1,5 @@
 """Battles with model_a, model_b and winner: of our own runs, of LMArena in 2025, of any table."""
 
-from __future__ import annotations
-
 from elo_exp.data.formats import BattlesFormat
 
 _REQUIRED = ("model_a", "model_b", "winner")

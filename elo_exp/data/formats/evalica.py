@@ -1,7 +1,5 @@
 """evalica: left, right and a winner (github.com/dustalov/evalica, food.csv and llmfao.csv)."""
 
-from __future__ import annotations
-
 from elo_exp.data.formats import BattlesFormat
 
 FORMATS = (

@@ -3,8 +3,6 @@
 github.com/lm-sys/FastChat, fastchat/llm_judge/common.py and show_result.py
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

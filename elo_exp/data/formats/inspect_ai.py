@@ -1,7 +1,5 @@
 """inspect_ai: a log of one model on one task, .eval or .json (src/inspect_ai/scorer/_metric.py)."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 github.com/OpenEuroLLM/JudgeArena, judgearena/benchmarks/pairwise/runner.py, prompts/parsing.py
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

@@ -3,8 +3,6 @@
 github.com/EleutherAI/lm-evaluation-harness, lm_eval/loggers/evaluation_tracker.py
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """promptfoo: results of tests by provider and prompt (promptfoo/promptfoo, src/types/index.ts)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

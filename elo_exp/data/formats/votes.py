@@ -1,7 +1,5 @@
 """Votes of arenas: LMArena's of 2023 and 2024, and compar:IA's, as conf/arena describes them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
