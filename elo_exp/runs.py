@@ -266,10 +266,6 @@ class FinishedRun:
         rows = self.stored(method, dimension).get("ratings", ())
         return {row["model"]: Rating.from_dict(row) for row in rows}
 
-    def parameters(self, method: str, dimension: str) -> Mapping[str, float]:
-        """Return what the method says of the whole board."""
-        return self.stored(method, dimension).get("parameters") or {}
-
     def battles(self) -> dict[str, Battles]:
         """Return the battles by dimension; none where the run wrote no battles.jsonl.
 
@@ -306,17 +302,14 @@ class FinishedRun:
         return {row["prompt_id"]: row["response_text"] for _, row in rows}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundRuns:
-    runs: list[FinishedRun]
-    left_out: list[str]  # of a sweep or a pattern: which folder, and why
-
-
-def read(chosen: Sequence[str], *, with_oracle: bool = False) -> FoundRuns:
-    """Return the runs of these folders, each once; those of the oracle where asked.
+def read(
+    chosen: Sequence[str], *, with_oracle: bool = False
+) -> tuple[list[FinishedRun], list[str]]:
+    """Return the runs of these folders, each once, and why others were left out.
 
     A sweep stands for its jobs, a pattern (*, ?) for the folders that match; what is not a finished
-    run with ratings among them is left out. Raises UserError where such a folder is named.
+    run with ratings among them, or where asked one of the oracle, is left out. Raises UserError where
+    such a folder is named.
     """
     found: dict[Path, tuple[dict[str, Any], dict[str, Any]]] = {}
     left_out = []
@@ -334,7 +327,7 @@ def read(chosen: Sequence[str], *, with_oracle: bool = False) -> FoundRuns:
             _names(list(found)), found.items(), strict=True
         )
     ]
-    return FoundRuns(runs=runs, left_out=left_out)
+    return runs, left_out
 
 
 def _expanded(entry: str) -> list[Path]:

@@ -194,7 +194,7 @@ def test_the_method_that_was_chosen_leads_under_its_name(folder: Path):
 
 
 def names(*chosen: Path | str) -> list[str]:
-    return [r.name for r in runs.read([str(folder) for folder in chosen]).runs]
+    return [r.name for r in runs.read([str(folder) for folder in chosen])[0]]
 
 
 def test_patterns_and_sweeps_stand_for_their_finished_runs(
@@ -211,9 +211,8 @@ def test_patterns_and_sweeps_stand_for_their_finished_runs(
     stopped = json.dumps(manifest | {"finished_at": None})
     write_whole(tmp_path / "many/stopped/manifest.json", stopped)
     (tmp_path / "many/no_run").mkdir()
-    found = runs.read([f"{tmp_path}/many/*", str(tmp_path / "many/a")])
-    assert [r.name for r in found.runs] == ["a", "b"]
-    (left_out,) = found.left_out
+    found, (left_out,) = runs.read([f"{tmp_path}/many/*", str(tmp_path / "many/a")])
+    assert [r.name for r in found] == ["a", "b"]
     assert "stopped did not finish (it was stopped)" in left_out
     assert names(tmp_path / "sweep") == ["2", "10"]
     shutil.copytree(tmp_path / "sweep", tmp_path / "other")
@@ -269,7 +268,7 @@ def test_a_damaged_run_is_refused_in_one_line(
     else:
         write_whole(tmp_path / file, json.dumps(content))
     with pytest.raises(UserError) as refused:
-        runs.read([str(tmp_path)]).runs[0].battles()
+        runs.read([str(tmp_path)])[0][0].battles()
     assert said in str(refused.value)
 
 

@@ -1,4 +1,4 @@
-"""Whether any ranking can explain a judge's verdicts: pairs that do not fit, and cycles.
+"""Whether any ranking can explain a judge's verdicts: pairs that do not fit, cycles, strata that differ.
 
 Letters: m rated models; p of the pairs i < j that met; q of n prompts.
 """
@@ -29,6 +29,7 @@ from elo_exp.ratings.leaderboard import Leaderboard
 
 _MAX_PAIRS = 2_000  # of the test: 63 models, whose pairs take seconds
 _SINGULAR = 1e-10  # of the largest variance: what rounding leaves of zero
+_MAX_SCORES = 2_000  # models times strata: more take seconds
 
 
 def transitivity(
@@ -168,10 +169,7 @@ def _links(start: Index, end: Index, n: int) -> sparse.csr_array:
     return sparse.csr_array((np.ones(len(start)), (start, end)), shape=(n, n))
 
 
-# Whether entrants compare the same way on every stratum of the prompts, such as their source.
-
-
-_MAX_SCORES = 2_000  # models times strata: more take seconds
+# Strata of the prompts, such as their source
 
 
 def by_stratum(battles: Battles, strata: Mapping[str, str]) -> dict[str, Battles]:

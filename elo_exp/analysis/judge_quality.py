@@ -99,7 +99,7 @@ def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> JudgeQual
     )
 
 
-# Whether invalid verdicts fall on one entrant more than on others, and how far they could move it.
+# Invalid verdicts: whether they fall on one entrant more than on others, and how far they could move it
 
 
 def invalid_shares(

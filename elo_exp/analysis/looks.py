@@ -24,6 +24,8 @@ MIN_PROMPTS = 20  # of a look: one with fewer joins the next
 MISFIT = 0.10  # a p value of the test of fit, below which nothing is left out
 _RESERVE = 0.2  # of alpha, for a misfit that the test of fit does not see
 _SEED = 20260425  # of the order of the prompts
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
+_FAR = 9.0  # standard errors: no boundary is farther out
 
 Pair = frozenset[str]
 Key = tuple[str, Pair]  # a prompt, and two entrants
@@ -229,11 +231,7 @@ class _Dimension:
             )
 
 
-# Boundaries of repeated looks by alpha spending, and what may be said after stopping at one.
-
-
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
-_FAR = 9.0  # standard errors: no boundary is farther out
+# Boundaries by alpha spending, and what may be said after stopping at one
 
 
 def _stopped(

@@ -26,7 +26,7 @@ from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Plot, UserError
 from elo_exp.report import compare_report, page
 from elo_exp.report.compare_report import Found, Row
-from elo_exp.runs import FinishedRun, FoundRuns
+from elo_exp.runs import FinishedRun
 from elo_exp.store.usage import added_up, paid
 
 logger = logging.getLogger(__name__)
@@ -51,15 +51,15 @@ class Compare:
 
     @property
     def input_files(self) -> Mapping[str, Path]:
-        found = runs.read(self.runs, with_oracle=True).runs
+        found, _ = runs.read(self.runs, with_oracle=True)
         return {f"run {r.name}": r.folder / "manifest.json" for r in found}
 
     def dry_run(self, context: Context) -> None:
-        for reason in _read(self.runs).left_out:
+        for reason in _read(self.runs)[1]:
             logger.warning("warning: left out of the comparison: %s", reason)
 
     def run(self, context: Context) -> Report:
-        found = compare(_read(self.runs).runs)
+        found = compare(_read(self.runs)[0])
         shown = compare_report.context(found)
         metrics = compare_report.metrics(found)
         moved = [abs(value) for name, value in metrics.items() if name != "n_runs"]
@@ -88,27 +88,27 @@ def _figures(found: Found) -> Sequence[Plot]:
     return sweep.compare_plots(found["ratings"], names, found["method"])
 
 
-def _read(folders: Sequence[str]) -> FoundRuns:
+def _read(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
     """Raises UserError unless there are two runs, each of which can be compared with the first."""
     if not folders:
         raise UserError(
             "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]', a sweep, or "
             "'runs=[DIR/*]'."
         )
-    found = runs.read(folders, with_oracle=True)
-    if len(found.runs) < 2:
-        there = ", ".join(str(r.folder) for r in found.runs) or "none"
+    found, left_out = runs.read(folders, with_oracle=True)
+    if len(found) < 2:
+        there = ", ".join(str(r.folder) for r in found) or "none"
         raise UserError(
             f"runs: found {there}. Comparing takes two or more finished runs."
         )
-    first, *others = found.runs
+    first, *others = found
     for other in others:
         if not _entrants(first) & _entrants(other):
             raise UserError(
                 f"runs: {other.name} shares no entrant on any dimension with {first.name}, and no "
                 "policy. Compare runs that share some."
             )
-    return found
+    return found, left_out
 
 
 def _entrants(r: FinishedRun) -> set[tuple[str, str]]:
@@ -144,9 +144,9 @@ def compare(chosen: Sequence[FinishedRun]) -> Found:
             at = {"run": r.name, "dimension": dimension}
             measured = r.manifest.get("judge_quality", ())
             quality = {q["dimension"]: q for q in measured}.get(dimension, {})
-            convergence = r.parameters("elo", dimension).get("convergence")
+            elo = r.stored("elo", dimension).get("parameters") or {}
             rates = {name: quality.get(name) for name in _RATES}
-            judge.append({**at, **rates, "elo_convergence": convergence})
+            judge.append({**at, **rates, "elo_convergence": elo.get("convergence")})
             fits = None
             if r is not first and dimension in first.dimensions:
                 after = battles[r.name].get(dimension, _NO_BATTLES)

@@ -118,7 +118,7 @@ def _read(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
             "runs: names no run folder. Name a sweep, or some runs of the project: "
             "'runs=[DIR1,DIR2]'."
         )
-    chosen = runs.read(folders).runs
+    chosen, _ = runs.read(folders)
     for r in chosen:
         kind = r.manifest.get("experiment")
         if kind not in _KINDS:

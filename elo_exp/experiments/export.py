@@ -24,7 +24,7 @@ class Export:
     def run(self, context: Context) -> Report:
         """Write by dimension every verdict, and each entrant's share of those on a prompt."""
         written = []
-        for name, battles in runs.read([self.folder]).runs[0].battles().items():
+        for name, battles in runs.read([self.folder])[0][0].battles().items():
             to, rows = context.run_dir / safe_name(name), list(verdicts(battles))
             written.append(write_csv(to / "evalica.csv", rows))
             for model in battles.models:

@@ -218,7 +218,14 @@ class Oracle(Judged):
             if self.is_recorded:
                 rng = np.random.default_rng(chosen.seed)
                 data = sample(data, chosen.n_prompts, chosen.label_fraction, rng)
-            found = report(self._analyse(data), truth, run_dir, collected=collected)
+            logger.info(
+                "analysing %d logged answers and %d draws with %d labels",
+                len(data.logged),
+                sum(map(len, data.fresh.values())),
+                data.pool.labelled.sum(),
+            )
+            analysis = analyse(data, self.estimator, self._options)
+            found = report(analysis, truth, run_dir, collected=collected)
         return dataclasses.replace(
             found,
             artifacts=[*written, *found.artifacts],
@@ -239,15 +246,6 @@ class Oracle(Judged):
             half_widths=tuple(half_widths),
             compat=self.compat,
         )
-
-    def _analyse(self, data: Dataset) -> Analysis:
-        logger.info(
-            "analysing %d logged answers and %d draws with %d labels",
-            len(data.logged),
-            sum(len(draws) for draws in data.fresh.values()),
-            data.pool.labelled.sum(),
-        )
-        return analyse(data, self.estimator, self._options)
 
     def _grid(
         self,

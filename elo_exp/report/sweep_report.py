@@ -67,7 +67,7 @@ def write(folder: Path) -> SweepSummary | None:
         config = manifest["config"] if job["finished_at"] else config
     if all(job["overrides"] is None for job in jobs):
         return None
-    found = runs.read([str(folder)], with_oracle=True).runs
+    found, _ = runs.read([str(folder)], with_oracle=True)
     rows, estimates = _rows(found)
     judges = _judge_rows(found)
     elo_rows = [{**row, "rating": row["elo"]} for row in rows if row["elo"] is not None]
@@ -112,7 +112,7 @@ def _rows(
         for dimension in job.dimensions:
             method = job.primary(dimension) or "elo"
             leading = job.stored(method, dimension)
-            parameters = job.parameters("elo", dimension)
+            parameters = job.stored("elo", dimension).get("parameters") or {}
             board, elo = job.board(method, dimension), job.board("elo", dimension)
             for model in {**board, **elo}:
                 rating = board.get(model, Rating(model=model, rating=None))
