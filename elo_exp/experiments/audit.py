@@ -1,16 +1,18 @@
 """How far can a judge be trusted? Ask what is known: python -m elo_exp experiment=audit judge=haiku"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from elo_exp import pipeline
 from elo_exp.analysis import audit
 from elo_exp.analysis.agreement import gold_results
-from elo_exp.analysis.audit import GOLD, REPHRASED, Asked, measures, simulate
+from elo_exp.analysis.audit import GOLD, REPHRASED, Asked, Measure, measures, simulate
+from elo_exp.console import text_table
 from elo_exp.data import bank, gold
 from elo_exp.data.gold import GoldPair
 from elo_exp.data.pairing import reconcile, swaps
@@ -30,8 +32,7 @@ from elo_exp.records import (
     UserError,
     fingerprint,
 )
-from elo_exp.report import audit_report, page
-from elo_exp.report.audit_report import Audited
+from elo_exp.report import page
 from elo_exp.trackers import Rows
 from elo_exp.types import Count, Dollars, Integer, Positive, Share
 
@@ -49,6 +50,15 @@ class AuditSettings:
     paraphrases: dict[str, list[str]] | None
     gold: str | None
     families: dict[str, str] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audited:
+    """One dimension: what audit.json and verdicts.jsonl have of it, and what it rests on."""
+
+    audit: Mapping[str, Any]
+    verdicts: Sequence[Mapping[str, Any]]
+    measures: Sequence[Measure]
 
 
 @dataclass(kw_only=True)
@@ -79,17 +89,9 @@ class AuditJudge:
         plan = pipeline.plan_replies(
             self._queries, self.judge, context.store, what=_WHAT
         )
-        rng = np.random.default_rng(self.audit.seed)
-        found = {
-            rubric.dimension: measures(
-                simulate(self._asked[rubric.dimension], rng),
-                self.audit.delta,
-                self._paraphrases(rubric),
-            )
-            for rubric in self.rubric.values()
-        }
-        table = audit_report.plan_text(found)
-        return f"{pipeline.plan_table(plan)}\n{table}"
+        head = ["dimension", "probe", "prompts", "finds", "ok in reach"]
+        table = text_table(head, self._reach(), text=["probe"])
+        return f"{pipeline.plan_table(plan)}\n{page.text('audit_plan', table=table)}"
 
     def run(self, context: Context) -> Report:
         store, run_dir = context.store, context.run_dir
@@ -120,6 +122,26 @@ class AuditJudge:
             figures=lambda: _figures(rows, self.audit.delta),
             page=page.maker("audit", found=found, probes=self.probe),
         )
+
+    def _reach(self) -> list[list[str]]:
+        """What each probe can find, and whether it can be called ok, by a simulated judge."""
+        rng, delta, cells = np.random.default_rng(self.audit.seed), self.audit.delta, []
+        for rubric in self.rubric.values():
+            judged = simulate(self._asked[rubric.dimension], rng)
+            found = measures(judged, delta, self._paraphrases(rubric))
+            decided = [measure for measure in found if measure.kind != "reported"]
+            for one in decided:
+                n, sd = len(one.values), float(one.values.std())
+                effect = audit.smallest_effect(n, sd, len(decided))
+                # A judge without a fault varies in biases alone.
+                margin = abs(one.bound - (one.kind == "floor" and one.bound > 0))
+                need = audit.prompts_for_ok(
+                    sd * one.is_bias, margin, two_sided=one.is_bias
+                )
+                reach = "yes" if need <= n else f"from {need:,}"
+                row = [rubric.dimension, one.name, f"{n:,}", f"{effect:.2f}", reach]
+                cells.append(row)
+        return cells
 
     # Questions
 
