@@ -24,8 +24,7 @@ from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot, Response
 from elo_exp.report import artifacts, tournament_page
-from elo_exp.report.checks import Check, checks
-from elo_exp.report.findings import finding
+from elo_exp.report.checks import Check, checks, finding
 from elo_exp.report.formats import percent, percent_reached
 from elo_exp.report.page import maker
 from elo_exp.store.usage import Usage

@@ -27,7 +27,6 @@ N_DRAWS = 20_000
 _N_DRAWS_OF_MANY = 5_000
 _MANY_MODELS = 100
 _DRAWS_A_BLOCK = 500  # fit in a processor's cache: three times as fast with 300 models
-_NO_ERROR = 1e-3  # rating points: those of closer ratings need no error
 _ROUNDING = (
     1e-10  # of two variances: what rounding leaves of the zero variance of a difference
 )
@@ -201,11 +200,6 @@ class Rated:
     def df_of_differences(self) -> Array:
         """(m, m): of the model that met others on fewer prompts."""
         return np.minimum(self.df[:, None], self.df[None, :])
-
-    def has_joint_distribution(self) -> bool:
-        """Whether no two models differ without an error: a draw would be certain of those."""
-        apart = np.abs(self.rating[:, None] - self.rating[None, :]) > _NO_ERROR
-        return bool(np.isfinite(self.std_error[apart]).all())
 
 
 def rated(board: Leaderboard) -> Rated:

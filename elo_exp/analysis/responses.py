@@ -64,12 +64,17 @@ def check_responses(model: str, responses: Mapping[str, Response]) -> ResponseCh
     least = max(_MIN_ANSWERS, LIMITS["phrases"] * n)
     runs = Counter(run for some in words for run in _runs(some[:_BEGINNING]))
     n_common = sum(count for count in runs.values() if count >= least)
+    n_refused = sum(
+        r.finish_reason == "refusal"
+        or _REFUSAL.match(r.response_text.strip()) is not None
+        for r in responses.values()
+    )
     shares = {
         "one_text": n_one_text / n,
         "repeated": sum(count for count in texts.values() if count > 1) / n,
         "phrases": n_common / max(runs.total(), 1),
         "short": sum(len(some) < _SHORT for some in words) / n,
-        "refused": sum(map(_is_refusal, responses.values())) / n,
+        "refused": n_refused / n,
     }
     return ResponseCheck(
         model=model,
@@ -87,8 +92,3 @@ def check_responses(model: str, responses: Mapping[str, Response]) -> ResponseCh
 
 def _runs(words: list[str]) -> set[tuple[str, ...]]:
     return {tuple(words[i : i + _RUN]) for i in range(len(words) - _RUN + 1)}
-
-
-def _is_refusal(response: Response) -> bool:
-    is_reported = response.finish_reason == "refusal"
-    return is_reported or bool(_REFUSAL.match(response.response_text.strip()))

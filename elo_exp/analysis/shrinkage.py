@@ -21,6 +21,7 @@ _SPREADS = np.geomspace(1.0, 1000.0, 60)  # rating points
 _N_DRAWS = 20_000
 _N_DRAWS_OF_MANY = 5_000  # of more than 100 models
 _SEED = 20260425
+_NO_ERROR = 1e-3  # rating points: those of closer ratings need no error
 
 
 def with_p_best(board: Leaderboard) -> Leaderboard:
@@ -33,8 +34,10 @@ def with_p_best(board: Leaderboard) -> Leaderboard:
     models = rated(board)
     m = len(models.names)
     n_draws = _N_DRAWS if m <= 100 else _N_DRAWS_OF_MANY
-    is_known = np.isfinite(models.covariance).all() and models.has_joint_distribution()
-    if m < 2 or not is_known:
+    # Of two models that differ without an error, a draw would be certain.
+    apart = np.abs(models.rating[:, None] - models.rating) > _NO_ERROR
+    is_known = np.isfinite(models.std_error[apart]).all()
+    if m < 2 or not (is_known and np.isfinite(models.covariance).all()):
         return board
     n = models.df_of_all + 1.0  # prompts
     contrasts = linalg.helmert(m).T  # (m, m - 1) of sum zero

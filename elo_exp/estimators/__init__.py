@@ -1,5 +1,3 @@
 """Estimators: the mean label an oracle would give a policy's answers."""
 
-from elo_exp.oracle.evidence import Estimator
-
-__all__ = ["Estimator"]
+from elo_exp.oracle.evidence import Estimator as Estimator

@@ -14,8 +14,7 @@ from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report import page as pages
 from elo_exp.report import viewer
-from elo_exp.report.checks import Check, checks
-from elo_exp.report.findings import Finding, finding
+from elo_exp.report.checks import Check, Finding, checks, finding
 from elo_exp.report.formats import number
 from elo_exp.report.viewer import Comparisons, Judgments
 
