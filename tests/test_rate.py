@@ -7,6 +7,7 @@ import csv
 import dataclasses
 import math
 import re
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +252,20 @@ def test_the_console_shows_the_method_that_was_chosen_within_100_columns(
     line = next(line for line in out.splitlines() if "●" in line)
     assert "-name-9 " in line
     assert max(map(len, out.partition("files  ")[0].splitlines())) <= 100
+
+
+def test_of_many_entrants_the_console_shows_the_first_ten_and_the_last(
+    tmp_path: Path,
+) -> None:
+    """Each wins two of three battles against all those after it."""
+    names = [f"m{i:02}" for i in range(15)]
+    won = ("model_a", "model_a", "model_b")
+    rows = [row(*pair, winner) for pair in combinations(names, 2) for winner in won]
+    path = write_table(tmp_path / "battles.jsonl", rows)
+    out = run(*RATE, f"battles={path}", "elo.n_perms=2", folder=tmp_path).out
+    shown = [line.split()[1] for line in out.splitlines() if "●" in line]
+    assert shown == [*names[:10], "m14"]
+    assert "4 more in the report" in out
 
 
 def test_a_console_without_the_characters_of_a_table_gets_their_escapes(
