@@ -234,6 +234,26 @@ def hosted(server: OpenAiServer) -> tuple[str, str]:
 # Money
 
 
+def test_a_cap_is_stopped_at_before_it_is_passed_and_a_higher_one_goes_on(tmp_path):
+    """At most 1,000 tokens at $15 a million: 1.5 cents for each that is on its way; $0.0003 when it has come."""
+    path = tmp_path / "store.sqlite"
+    with OpenAiServer(answer=lambda model, text: "y" * 80) as server:
+
+        def capped(dollars: float) -> Any:
+            return entrant(server.url, max_tokens=1000, budget_usd=dollars, **PRICES)
+
+        words = (
+            r"^entrant\.openai_compatible\.budget_usd: \$0\.00.* of \$0\.0163 are spent, and the "
+            r"next request may cost \$0\.01.*the same command with a higher cap goes on"
+        )
+        with pytest.raises(UserError, match=words):
+            generated(capped(0.0163), 9, path)
+        assert 0 < len(stored(path)) < 9
+        generated(capped(1.0), 9, path)
+    assert set(server.billed.values()) == {1}
+    assert server.billed.total() == 9
+
+
 def test_an_answer_that_cannot_be_read_takes_no_other_along(tmp_path):
     """Ten come at the same moment."""
     all_there = threading.Barrier(10, timeout=60)

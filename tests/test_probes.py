@@ -14,10 +14,13 @@ from elo_exp.data.pairing import reconcile
 from elo_exp.files import write_jsonl
 from elo_exp.probes import Case, Question
 from elo_exp.records import Comparison, JudgeRequest, Verdict
-from tests.commands import Ran, attempt, run
+from tests.anthropic_server import AnthropicServer
+from tests.anthropic_verdicts import longer
+from tests.commands import Ran, attempt, run, start
 from tests.data import BANK, shipped
 from tests.pages import Reader
 from tests.simulated_audits import FAULTS
+from tests.test_end_to_end import kill_when
 
 AUDIT = ("experiment=audit", "tracker=local")
 LEVELS = ("Aspirin, at once. It thins blood.", "Aspirin, at once.", "Certainly. Rest.")
@@ -293,6 +296,24 @@ def test_a_probe_of_your_own_is_a_class_and_a_file_and_one_of_texts_a_file(
     results = ran.read("audit.json")["factuality"]["results"]
     bounds = {row["probe"]: row["bound"] for row in results}
     assert bounds == {"shouting": 0.05, "emoji": 0.1, "position": 0.05, "retest": 0.9}
+
+
+def test_killed_and_resumed_it_pays_nothing_twice(tmp_path):
+    with AnthropicServer(verdicts=longer, seconds_to_end=1.0) as server:
+        words = (
+            *AUDIT, "judge=haiku", f"judge.base_url={server.url}",
+            "judge.poll_initial_seconds=0.02", "judge.poll_max_seconds=0.1",
+            "judging.budget_usd=5", "audit.n_prompts=2", "probe=[ladder]", "figures=false",
+        )  # fmt: skip
+        key = {"ANTHROPIC_API_KEY": server.key}
+        process = start(*words, folder=tmp_path, **key)
+        kill_when(lambda: server.meter.count("GET", "/batches/") > 2, process)
+        ran = run(*words, folder=tmp_path, **key)
+        assert not server.meter.paid_twice
+        usage = ran.read("manifest.json")["usage"]
+        assert len(server.meter.billed) == usage["verdicts_distinct"] == 12
+        found = ran.read("audit.json")["factuality"]
+        assert found["dollars"] == pytest.approx(usage["dollars"], rel=1e-6)
 
 
 # Faults planted in the lexical judge's verdicts on real texts
