@@ -100,6 +100,7 @@ class Rate:
             "rating": {name: chosen[name] | ratings[name] for name in ratings},
         }
         arena = found.get("arena") or {}
+        arena.pop("split", None)  # that arenas of the hub once had
         is_inline = arena.get("inline_human", True)
         return config | taken | ({} if is_inline else {"arena": arena})
 
