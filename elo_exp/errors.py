@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import errno
 import re
 import sys
 import typing
@@ -33,6 +34,7 @@ RENAMED = {
     "oracle.calibration": "oracle.covariates=[response_length]",
     "oracle.ablation": "oracle.grid",
 }
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk, quota, largest file
 _LAUNCHERS = {
     "joblib": "joblib",
     "submitit": "slurm",
@@ -46,6 +48,11 @@ def format_user_error(error: BaseException) -> str | None:
         return _composition(error)
     if isinstance(error, UserError | yaml.YAMLError):
         return _one_line(error)
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return (
+            f"{error.strerror}. Free some space: what is in the store stays there, and the same "
+            "command goes on."
+        )
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}. Check the path."
     return _known(str(error), type(error).__name__)

@@ -10,6 +10,7 @@ import pytest
 from elo_exp import CONF, HOME, __version__
 from elo_exp.files import write_jsonl
 from tests.commands import QUICK, SCRIPTS, attempt, attempt_program, run
+from tests.data import full_disk
 
 # What is given -> what the line must say: the setting or the file, and what would have been right.
 MISTAKES = {
@@ -183,6 +184,15 @@ def test_run_folder_and_store_may_be_chosen_and_nothing_is_kept_elsewhere(
     rows = [line.split() for line in small.out.splitlines() if "●" in line]
     assert [row[1] for row in rows].count("probe_reference") == 1
     assert "verdicts: 80 queries" in small.err
+
+
+def test_a_full_disk_is_one_clear_line_and_costs_no_answer(tmp_path: Path):
+    run(*QUICK, folder=tmp_path)
+    with full_disk(60_000):
+        ran = attempt(*QUICK, folder=tmp_path)
+    assert ran.code == 2
+    assert "elo_exp: File too large. Free some space: what is in the store" in ran.err
+    assert "0 new from lexical, 54 stored" in run(*QUICK, folder=tmp_path).err
 
 
 def test_two_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path):

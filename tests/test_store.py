@@ -143,7 +143,7 @@ def test_an_error_of_the_database_is_one_clear_line_and_undoes_the_transaction(p
             with pytest.raises(UserError) as error, store.transaction() as db:
                 store.put({"a": reply("a")})
                 db.execute(statement)
-            words = f"{path}: cannot be used as the store ({problem}). Restore it"
+            words = f"{path}: cannot be used as the store ({problem}). Free some space"
             assert str(error.value).startswith(words)
     assert texts(path, "a") == {}
 

@@ -102,8 +102,8 @@ class Store:
             yield
         except (OSError, sqlite3.Error) as error:
             raise UserError(
-                f"{self.path}: cannot be used as the store ({error}). Restore it from a copy, or "
-                "choose another folder with cache_dir=DIR."
+                f"{self.path}: cannot be used as the store ({error}). Free some space, or restore it "
+                "from a copy; another folder (cache_dir=DIR) would have none of its answers."
             ) from error
 
     @contextmanager
