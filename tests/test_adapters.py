@@ -168,11 +168,11 @@ def test_the_digest_depends_on_contents_and_scale_and_not_on_the_place(tmp_path)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "{}/manifest.json: config: found "),
+        ("[]", "{}/manifest.json: found []. Input should be a dictionary"),
         ('{"config": {}}', "security_dir: found no manifest.json with num_shards in"),
         (
             '{"config": {"num_shards": 0}}',
-            "{}/manifest.json: config.num_shards: found '0'. Input should be",
+            "{}/manifest.json: config.num_shards: found 0. Input should be",
         ),
         (
             '{"config": {"num_shards": 3}}',

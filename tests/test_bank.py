@@ -76,11 +76,11 @@ def test_rows_become_prompts_in_file_order_and_unknown_keys_are_ignored(tmp_path
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ({"prompt_id": None}, "the row has no 'prompt_id'. Expected a non-empty text."),
-        ({"text": "  \n"}, "the row has '  \\n' as 'text'. Expected a non-empty text."),
-        ({"gold_answer": ["X"]}, "prompt 'p1' has an empty gold_answer. Write one, or remove"),
-        ({"expected_behavior": "refuse"}, "prompt 'p1' has expected_behavior 'refuse'. Expected"),
-        ({"tags": [1]}, "prompt 'p1' has tags [1]. Expected a list of texts."),
+        ({"prompt_id": None}, "prompt_id: found {{'source': 'medqa', "),
+        ({"text": "  \n"}, "text: found '  \\n'. String should have at least 1 character."),
+        ({"gold_answer": ""}, "gold_answer: found ''. String should have at least 1 "),
+        ({"expected_behavior": "refuse"}, "expected_behavior: found 'refuse'. Input should"),
+        ({"tags": [1]}, "tags.0: found 1. Input should be a valid string. Leave out an"),
         ({"prompt_id": "p0"}, "prompt_id 'p0' is already at {path}:1. Give each its own."),
     ],
 )  # fmt: skip

@@ -303,7 +303,7 @@ def test_a_row_without_usable_fields_is_refused(build, capsys, row, message):
         ("--medqa=nowhere.jsonl", "nowhere.jsonl: cannot be read (No such file or directory)."),
         ("--medqa=curated.txt", "curated.txt: is no data set. Expected a file ending in .jsonl,"),
         ("--medqa=bad.json", "bad.json: found no list of objects. Name a file with one object a"),
-        ("--curated=medqa.jsonl", "medqa.jsonl:1: the row has no 'prompt_id'."),
+        ("--curated=medqa.jsonl", "medqa.jsonl:1: prompt_id: found"),
         ("--curated=plain.jsonl", "plain.jsonl: holds no prompt of source 'curated'."),
         ("--out=curated.jsonl", "curated.jsonl: is the bank whose curated prompts are copied."),
     ],

@@ -197,7 +197,7 @@ def test_only_equal_responses_to_one_prompt_may_be_there_twice(file):
 
 def test_a_row_of_another_shape_is_refused(file):
     for name, wrong in (("prompt_id", None), ("prompt_id", 1), ("response_text", None)):
-        message = f"{file}:2: found {wrong!r} as {name!r}. Expected a text."
+        message = f"{file}:2: {name}: found {wrong!r}. Input should be a valid string."
         assert refused(file, ROW, {**ROW, name: wrong}) == message
 
 

@@ -317,12 +317,15 @@ NAMES = {
     "entrant_b": "b",
 }
 WRONG_ROWS = [
-    ({"left": "ann"}, "question_id is None. Expected text. Expected a verdict (prom"),
-    ({**BATTLE, "winner": "left"}, "winner: found 'left'. Expected one of model_a, m"),
-    ({**NAMES, "prompt_id": ["p1"], "raw": [VERDICT]}, "prompt_id is ['p1']. Expected"),
-    ({**NAMES, "raw": [{**VERDICT, "repeat": "1"}]}, "repeat is '1'. Expected a whole"),
-    (row("A", about={"position_swap": "false"}), "position_swap is 'false'. Expected"),
-    (row("left"), "verdict: found 'left'. Expected one of A, B, TIE"),
+    (
+        {"left": "ann"},
+        "question_id: found {'left': 'ann'}. Field required. Expected a v",
+    ),
+    ({**BATTLE, "winner": "left"}, "winner: found 'left'. Input should be 'model_a', "),
+    ({**NAMES, "prompt_id": ["p1"], "raw": [VERDICT]}, "prompt_id: found ['p1']. Inp"),
+    ({**NAMES, "raw": [{**VERDICT, "repeat": "1"}]}, "repeat: found '1'. Input should"),
+    (row("A", about={"position_swap": "false"}), "position_swap: found 'false'. In"),
+    (row("left"), "verdict: found 'left'. Input should be 'A', 'B', "),
 ]
 
 

@@ -5,17 +5,28 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import BaseModel, StringConstraints
 
-from elo_exp.files import read_texts
+from elo_exp.files import checked, read_texts
 from elo_exp.records import Prompt, UserError
 
 logger = logging.getLogger(__name__)
 
-BEHAVIORS = ("answer", "hedge", "abstain")
-_REQUIRED = ("prompt_id", "source", "subject", "text")
+_FIELDS = "Leave out an optional field that is empty; prompts/README.md has the fields."
+_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class _Row(BaseModel):
+    prompt_id: _Text
+    source: _Text
+    subject: _Text
+    text: _Text
+    gold_answer: _Text | None = None
+    expected_behavior: Literal["answer", "hedge", "abstain"] | None = None
+    tags: list[str] = []
 
 
 def load(path: Path) -> list[Prompt]:
@@ -27,7 +38,8 @@ def load(path: Path) -> list[Prompt]:
     places: dict[str, str] = {}
     texts: dict[str, str] = {}
     for place, row in read_texts(path):
-        prompt = _prompt(place, row)
+        checked(_Row, row, place, _FIELDS)
+        prompt = Prompt.from_dict(row)
         if (earlier := places.setdefault(prompt.prompt_id, place)) != place:
             raise UserError(
                 f"{place}: prompt_id {prompt.prompt_id!r} is already at {earlier}. Give each its "
@@ -52,32 +64,6 @@ def load(path: Path) -> list[Prompt]:
 def _warn_once(line: str) -> None:
     """Once in a command, in which several parts read the bank."""
     logger.warning("warning: %s", line)
-
-
-def _prompt(place: str, row: Mapping[str, Any]) -> Prompt:
-    for name in _REQUIRED:
-        if not isinstance(row.get(name), str) or not row[name].strip():
-            found = f"has {row[name]!r} as" if name in row else "has no"
-            raise UserError(
-                f"{place}: the row {found} {name!r}. Expected a non-empty text."
-            )
-    name = row["prompt_id"]
-    gold, behavior = row.get("gold_answer"), row.get("expected_behavior")
-    tags, wrong = row.get("tags", []), None
-    if gold is not None and (not isinstance(gold, str) or not gold.strip()):
-        wrong = (
-            "an empty gold_answer. Write one, or remove the key to leave the prompt out of the "
-            "dimensions that need a reference."
-        )
-    elif behavior is not None and behavior not in BEHAVIORS:
-        wrong = (
-            f"expected_behavior {behavior!r}. Expected one of {', '.join(BEHAVIORS)}."
-        )
-    elif not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        wrong = f"tags {tags!r}. Expected a list of texts."
-    if wrong:
-        raise UserError(f"{place}: prompt {row['prompt_id']!r} has {wrong}")
-    return Prompt.from_dict({**row, "tags": tuple(tags)})
 
 
 def strata(path: Path, column: str) -> dict[str, str]:

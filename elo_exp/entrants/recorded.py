@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from elo_exp.files import read_jsonl
+from elo_exp.files import checked, read_jsonl
 from elo_exp.records import Prompt, Response, UserError, canonical_json
 from elo_exp.types import CacheKey
 
@@ -34,18 +34,9 @@ class RecordedEntrant:
         for place, row in rows:
             if len(entrants) > 1 and row.get("entrant_id") != self.entrant_id:
                 continue
-            for name in ("prompt_id", "response_text"):
-                if not isinstance(row.get(name), str):
-                    raise UserError(
-                        f"{place}: found {row.get(name)!r} as {name!r}. Expected a text."
-                    )
-            response = Response.from_dict(
-                {
-                    **row,
-                    "entrant_id": self.entrant_id,
-                    "diagnostics": row.get("diagnostics") or {},
-                }
-            )
+            row["entrant_id"] = self.entrant_id
+            row["diagnostics"] = row.get("diagnostics") or {}
+            response = checked(Response, row, place)
             try:
                 canonical_json(response.to_dict())
             except ValueError:

@@ -8,18 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from elo_exp.files import one_of, read_jsonl, sha256, utc_now
-from elo_exp.records import (
-    VERDICTS,
-    WINNERS,
-    Item,
-    JudgeReply,
-    JudgeRequest,
-    UserError,
-)
+from pydantic import AliasChoices, BaseModel, Field
+
+from elo_exp.files import checked, read_jsonl, sha256, utc_now
+from elo_exp.records import Item, JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
+from elo_exp.types import Integer, Share
 
 logger = logging.getLogger(__name__)
 
@@ -28,17 +24,13 @@ _CHUNK = 256  # replies in one transaction
 # The original program's cache of verdicts: one file per dimension, one row per order.
 _ORIGINAL = re.compile(r"judgments_(.+)\.jsonl(\.gz)?")
 _VERDICT_LINE = re.compile(r"^[ \t]*VERDICT:[ \t]*(\w*)", re.IGNORECASE | re.MULTILINE)
-_KINDS = {
-    str: "text",
-    bool: "true or false",
-    int: "a whole number",
-    list: "a list",
-}
 _SHAPES = (
     "Expected a verdict (prompt_id, dimension, entrant_a, entrant_b, raw), a battle (model_a, "
     "model_b, winner, question_id), a score (prompt_id, policy, judge_score) or a row of the "
     "original's judgments_<dimension>.jsonl (cache_key, judge_model, verdict, reasoning, metadata)."
 )
+_LETTERS = {"model_a": ("A", "B"), "model_b": ("B", "A")}  # of a winner, by order
+_Winner = Literal["model_a", "model_b", "tie", "tie (bothbad)"]
 
 
 class _Answer(NamedTuple):
@@ -48,7 +40,6 @@ class _Answer(NamedTuple):
                 a score prompt, policy and draw
     value       A, B or TIE, or a score in [0, 1]; None where it is invalid
     mirrored    the other order was judged
-    taken       of several on one query, the first or the last
     note        what a warning counts
     """
 
@@ -56,8 +47,82 @@ class _Answer(NamedTuple):
     judge: Any
     value: str | float | None
     mirrored: bool = False
-    taken: str = "first"
     note: str | None = None
+
+
+class _Score(BaseModel):
+    prompt_id: str
+    policy: Annotated[str, Field(validation_alias=AliasChoices("policy", "entrant_id"))]
+    draw_idx: Integer = 0
+    judge_score: Share | None
+    judge_model: Any = None
+
+    def answers(self) -> Iterator[_Answer]:
+        query = (self.prompt_id, self.policy, self.draw_idx)
+        yield _Answer(query, self.judge_model, self.judge_score)
+
+
+class _Battle(BaseModel):
+    question_id: str
+    model_a: str
+    model_b: str
+    winner: _Winner
+    verdict_ab: _Winner | None = None
+    verdict_ba: _Winner | None = None
+    shown_first: Any = None
+    dimension: str | None = None
+    judge_model: Any = None
+
+    def answers(self) -> Iterator[_Answer]:
+        """Yield the verdict on each order; of a single verdict one is mirrored."""
+        verdicts, models = (
+            (self.verdict_ab, self.verdict_ba),
+            (self.model_a, self.model_b),
+        )
+        one_order = None in verdicts
+        for swapped, verdict in enumerate(verdicts):
+            winner = self.winner if one_order else str(verdict)
+            shown = models[::-1] if swapped else models
+            yield _Answer(
+                (self.question_id, *shown, self.dimension, 0),
+                self.judge_model,
+                _LETTERS.get(winner, ("TIE", "TIE"))[swapped],
+                mirrored=one_order and swapped != (self.shown_first == "b"),
+            )
+
+
+class _Verdict(BaseModel):
+    """The verdict on one order of a pair; `pair` and no `stop_reason`: as the original wrote it."""
+
+    prompt_id: str
+    entrant_a: str
+    entrant_b: str
+    dimension: str
+    judge_model: str
+    position_swap: Annotated[bool, Field(strict=True)]
+    verdict: Literal["A", "B", "TIE", "INVALID", "", None] = None
+    repeat: Integer | None = None
+    mirrored: bool = False
+    error: Any = None
+    reasoning: Any = None
+    stop_reason: Any = None
+    pair: Any = None
+
+    def answers(self) -> Iterator[_Answer]:
+        names, present = (self.entrant_a, self.entrant_b), self.model_fields_set
+        shown = names[::-1] if self.position_swap else names
+        value = self.verdict if self.verdict in ("A", "B", "TIE") else None
+        note = None
+        if "pair" in present and "stop_reason" not in present:
+            lines = _VERDICT_LINE.findall(str(self.reasoning))
+            is_unlike = [line.upper() for line in lines[-1:]] != [value]
+            if self.error or not value or ("reasoning" in present and is_unlike):
+                note = "verdicts are invalid: failed, or not those of the judge's reply"
+                value = None
+            elif value == "TIE" and "reasoning" not in present:
+                note = "TIEs may be failures, which the original wrote as TIE: no reply"
+        query = (self.prompt_id, *shown, self.dimension, self.repeat or 0)
+        yield _Answer(query, self.judge_model, value, self.mirrored, note)
 
 
 @dataclass(kw_only=True)
@@ -138,14 +203,13 @@ class ReplayJudge:
         found: dict[tuple[Any, ...], _Answer] = {}
         judges, notes = set[str](), Counter[str]()
         every = (
-            answer
+            (answer, "last" if "cache_key" in row else "first")
             for file in self._paths
             for place, row in read_jsonl(file)
             for answer in _read(place, row, _dimension(file))
+            if self.judge_model in (None, answer.judge)
         )
-        for answer in every:
-            if self.judge_model not in (None, answer.judge):
-                continue
+        for answer, taken in every:
             if answer.judge:
                 judges.add(str(answer.judge))
             if answer.note:
@@ -153,8 +217,8 @@ class ReplayJudge:
             known = found.get(answer.query)
             is_first = known is None or (known.mirrored and not answer.mirrored)
             if not is_first and not answer.mirrored:
-                notes[f"repeated answers; the {answer.taken} of each was taken"] += 1
-            if is_first or (not answer.mirrored and answer.taken == "last"):
+                notes[f"repeated answers; the {taken} of each was taken"] += 1
+            if is_first or (not answer.mirrored and taken == "last"):
                 found[answer.query] = answer
         if not found:
             raise UserError(
@@ -163,28 +227,21 @@ class ReplayJudge:
         for text, n in notes.items():
             logger.warning("%s: %d %s", self.path, n, text)
         if len(judges) > 1:
-            text = "%s: %d judges (%s); name one as judge.judge_model"
-            names = ", ".join(sorted(judges))
-            logger.warning(text, self.path, len(judges), names)
+            logger.warning(
+                "%s: %d judges (%s); name one as judge.judge_model",
+                self.path, len(judges), ", ".join(sorted(judges)),
+            )  # fmt: skip
         return found
 
     def _reply(self, request: JudgeRequest) -> JudgeReply | None:
         """The recorded answer as a judge gives it; None where there is none."""
         shown, answers = request.subject, self._answers
         if isinstance(shown, Item):
-            if not any(len(query) == 3 for query in answers):
-                raise UserError(
-                    f"{self.path}: holds verdicts and no scores. Expected rows with prompt_id, "
-                    "policy, draw_idx and judge_score in [0, 1]."
-                )
             found = answers.get((shown.prompt_id, shown.entrant_id, shown.draw_idx))
         else:
             names = (shown.prompt_id, shown.entrant_a, shown.entrant_b)
-            own, pooled = (
-                answers.get((*names, dimension, request.repeat))
-                for dimension in (shown.dimension, None)
-            )
-            found = own or pooled
+            pooled = answers.get((*names, None, request.repeat))
+            found = answers.get((*names, shown.dimension, request.repeat), pooled)
         if found is None:
             return None
         value = found.value
@@ -210,98 +267,22 @@ def _read(
 
     dimension  in the name of the file
     """
+    kind: Any = _Verdict
+    rows = [row]
     if "judge_score" in row:
-        yield _score(place, row)
+        kind = _Score
     elif "cache_key" in row:  # of the original
-        metadata = row.get("metadata")
-        pair = {"dimension": dimension}
-        pair |= metadata if isinstance(metadata, dict) else {}
-        verdict = {**row, "position_swap": pair.get("position_swap")}
-        yield _verdict(place, pair, verdict, is_original=True)._replace(taken="last")
+        pair = checked(dict[str, Any], row.get("metadata"), f"{place}: metadata")
+        rows = [{"dimension": dimension, "pair": pair, **row, **pair}]
     elif "raw" in row:
-        for verdict in _field(place, row, "raw", list):
-            if not isinstance(verdict, dict):
-                raise UserError(
-                    f"{place}: raw has {verdict!r}. Expected objects. {_SHAPES}"
-                )
-            # The original's verdicts/<dimension>.jsonl has our layout without a stop_reason
-            is_original = "pair" in verdict and "stop_reason" not in verdict
-            yield _verdict(place, row, verdict, is_original=is_original)
+        verdicts = checked(list[dict[str, Any]], row["raw"], f"{place}: raw")
+        rows = [{**row, **verdict} for verdict in verdicts]
     else:
-        yield from _battle(place, row)
-
-
-def _score(place: str, row: Mapping[str, Any]) -> _Answer:
-    query = (
-        _field(place, row, "prompt_id", str),
-        _field(place, row, "policy" if "policy" in row else "entrant_id", str),
-        _field(place, {"draw_idx": 0, **row}, "draw_idx", int),
-    )
-    score = row["judge_score"]
-    is_number = isinstance(score, int | float) and not isinstance(score, bool)
-    if score is not None and not (is_number and 0 <= score <= 1):
-        raise UserError(
-            f"{place}: judge_score is {score!r}. Expected a number in [0, 1], or null."
-        )
-    return _Answer(query, row.get("judge_model"), score)
-
-
-def _verdict(
-    place: str, pair: Mapping[str, Any], row: Mapping[str, Any], *, is_original: bool
-) -> _Answer:
-    """Read the verdict on one order of a pair."""
-    names = ("prompt_id", "entrant_a", "entrant_b", "dimension")
-    prompt_id, a, b, dimension = (_field(place, pair, name, str) for name in names)
-    first, second = (b, a) if _field(place, row, "position_swap", bool) else (a, b)
-    judge = _field(place, row, "judge_model", str)
-    repeat = _field(place, {"repeat": row.get("repeat") or 0}, "repeat", int)
-    value, note = row.get("verdict"), None
-    if is_original:
-        value = one_of(f"{place}: verdict", value or "INVALID", VERDICTS)
-        lines = _VERDICT_LINE.findall(str(row.get("reasoning")))
-        in_reply = lines[-1].upper() if lines else ""
-        is_unlike = "reasoning" in row and in_reply != value
-        if row.get("error") or value == "INVALID" or is_unlike:
-            note = "verdicts are invalid: failed, or not those of the judge's reply"
-            value = None
-        elif value == "TIE" and "reasoning" not in row:
-            note = "TIEs may be failures, which the original wrote as TIE: no reply"
-    return _Answer(
-        (prompt_id, first, second, dimension, repeat),
-        judge,
-        value if value in ("A", "B", "TIE") else None,
-        mirrored=bool(row.get("mirrored", False)),
-        note=note,
-    )
-
-
-def _battle(place: str, row: Mapping[str, Any]) -> Iterator[_Answer]:
-    """Read a battle as a verdict on each order; of a single verdict one is mirrored."""
-    names = ("question_id", "model_a", "model_b")
-    question, a, b = (_field(place, row, name, str) for name in names)
-    one_order = row.get("verdict_ab") is None or row.get("verdict_ba") is None
-    for swapped in (False, True):
-        name = "winner" if one_order else "verdict_ba" if swapped else "verdict_ab"
-        winner = one_of(f"{place}: {name}", str(row.get(name)), WINNERS)
-        letters = {"model_a": "AB"[swapped], "model_b": "BA"[swapped]}
-        shown = (b, a) if swapped else (a, b)
-        yield _Answer(
-            (question, *shown, row.get("dimension"), 0),
-            row.get("judge_model"),
-            letters.get(winner, "TIE"),
-            mirrored=one_order and swapped != (row.get("shown_first") == "b"),
-        )
+        kind = _Battle
+    for one in rows:
+        yield from checked(kind, one, place, _SHAPES).answers()
 
 
 def _dimension(path: Path) -> str | None:
     """The dimension in the name of a file of the original."""
     return match[1] if (match := _ORIGINAL.fullmatch(path.name)) else None
-
-
-def _field(place: str, row: Mapping[str, Any], name: str, kind: type) -> Any:
-    """A field of a row. Raises UserError where it is absent or of another type."""
-    if not isinstance(value := row.get(name), kind):
-        raise UserError(
-            f"{place}: {name} is {value!r}. Expected {_KINDS[kind]}. {_SHAPES}"
-        )
-    return value

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
-from elo_exp.files import read_json, sha256
+from elo_exp.files import checked, read_json, sha256
 from elo_exp.models import first_line
 from elo_exp.records import UserError, fingerprint
 from elo_exp.types import Count
@@ -251,11 +251,4 @@ def _manifest(folder: Path) -> Manifest:
     path = folder / "manifest.json"
     if not path.is_file():
         return Manifest()
-    try:
-        return TypeAdapter(_ManifestFile).validate_python(read_json(path)).config
-    except ValidationError as error:
-        fault = error.errors()[0]
-        place = ".".join(map(str, fault["loc"])) or "config"
-        found = str(fault["input"])[:80]
-        message = f"{path}: {place}: found {found!r}. {fault['msg']}."
-        raise UserError(message) from None
+    return checked(_ManifestFile, read_json(path), path).config
