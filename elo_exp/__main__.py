@@ -8,6 +8,7 @@
 Every choice is a file in conf/. What the experiment concluded goes to the run folder, the tracker and the console.
 """
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -43,7 +44,7 @@ def job(cfg: DictConfig) -> float:
     if not config.is_multirun():
         assert sweeps.Checks.ready is not None
         ready, context = sweeps.Checks.ready
-        with sweeps.refusing(), context.store:
+        with sweeps.refusing():
             info = config.run_info(ready)
             report, tracked_at = run(ready, info, context)
             show(report.text, "", *_places(report, info, tracked_at))
@@ -168,7 +169,7 @@ def main() -> None:
     sys.argv[1:] = _with_files([part for word in words for part in _each_arena(word)])
     lost = False
     try:
-        with sweeps.refusing():
+        with contextlib.ExitStack() as sweeps.Checks.opened, sweeps.refusing():
             job()
     except KeyboardInterrupt:
         show(

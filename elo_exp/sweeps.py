@@ -46,20 +46,21 @@ class Checks(Callback):
     folder: ClassVar[Path | None] = None  # of the multirun
     tracker: ClassVar[Tracker | None] = None  # of its last job
     ready: ClassVar[tuple[Job, Context] | None] = None  # the run that has passed
+    opened: ClassVar[contextlib.ExitStack]  # closes the store of that run
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse a run, or print what stands in its place, before Hydra makes its folder."""
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(LineFormatter("%(message)s"))
         logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-        with refusing(is_early=True), contextlib.ExitStack() as opened:
+        with refusing(is_early=True):
             overrides = _unresolved(config.hydra.overrides.task)
             job = prepare(config, overrides)
             if config.hydra.sweeper.params:
                 logger.warning(
                     "warning: a sweep is chosen, but one job runs. Add -m to sweep."
                 )
-            store = opened.enter_context(Store(job.store_path))
+            store = Checks.opened.enter_context(Store(job.store_path))
             context = Context(
                 run_dir=Path(config.hydra.run.dir).absolute(),
                 store=store,
@@ -69,7 +70,6 @@ class Checks(Callback):
             if (text := dry_run(job, context)) is not None:
                 show(text)
                 sys.exit(0)
-            opened.pop_all()  # the store stays open
             Checks.ready = job, context
 
     def on_multirun_start(
