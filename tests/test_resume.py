@@ -1,8 +1,8 @@
 """A sweep that was stopped goes on in its folder: its finished jobs are left as they are, the rest is run."""
 
 import json
+import os
 import shutil
-import signal
 import time
 from pathlib import Path
 
@@ -40,43 +40,47 @@ def sweeps(folder: Path) -> list[Path]:
     return sorted((folder / "outputs").glob("multirun_*"))
 
 
-def test_a_sweep_that_was_killed_goes_on_in_the_folder_that_is_named(tmp_path: Path):
-    """A job whose settings have changed since is run again."""
-    process = start(*SWEEP, "elo.k=4,8,16", folder=tmp_path)
-    give_up = time.monotonic() + 600
-    while not any(manifests(sweep) for sweep in sweeps(tmp_path)):
-        assert time.monotonic() < give_up
-        assert process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    (folder,) = sweeps(tmp_path)
-    before = manifests(folder)
-    assert 0 < len(before) < 3
-    again = run(*SWEEP, "elo.k=4,8,16", f"hydra.sweep.dir={folder}", folder=tmp_path)
-    assert sweeps(tmp_path) == [folder]
-    assert "sweep: 3 of 3 jobs finished" in again.out
-    after = manifests(folder)
-    assert sorted(after) == list("012")
-    for job, manifest in before.items():
-        assert after[job] == manifest
-        assert f"job {job}: it has finished before, and is not run again" in again.out
-    first = json.loads(after["0"])["usage"]
-    assert judge_calls(folder) == first["verdicts_distinct"] > 0
-    assert (folder / "figures/k_by_n_perms.png").is_file()
-
-    other = run(*SWEEP, "elo.k=4,8,32", f"hydra.sweep.dir={folder}", folder=tmp_path)
-    assert "job 1: it has finished before" in other.out
-    assert "job 2: it has finished before" not in other.out
-    assert json.loads(manifests(folder)["2"])["config"]["elo"]["k"] == 32
-
-
 def bank(folder: Path, name: str) -> Path:
     """A copy of the shipped prompts, made where there is none yet."""
     path = folder / f"{name}.jsonl"
     if not path.exists():
         shutil.copy(HOME / "prompts/bank.jsonl", path)
     return path
+
+
+def test_a_sweep_that_was_killed_goes_on_in_the_folder_that_is_named(tmp_path: Path):
+    """It is killed in its second job, which waits for its prompts. A job whose settings have changed
+    since is run again."""
+    for k in (4, 16, 32):
+        bank(tmp_path, f"bank{k}")
+    os.mkfifo(tmp_path / "bank8.jsonl")
+    sweep = (*SWEEP, "prompts.bank_path=bank${elo.k}.jsonl")
+    process = start(*sweep, "elo.k=4,8,16", folder=tmp_path)
+    while not any(manifests(sweep) for sweep in sweeps(tmp_path)):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    (tmp_path / "bank8.jsonl").unlink()
+    bank(tmp_path, "bank8")
+    (folder,) = sweeps(tmp_path)
+    before = manifests(folder)
+    assert list(before) == ["0"]
+    again = run(*sweep, "elo.k=4,8,16", f"hydra.sweep.dir={folder}", folder=tmp_path)
+    assert sweeps(tmp_path) == [folder]
+    assert "sweep: 3 of 3 jobs finished" in again.out
+    after = manifests(folder)
+    assert sorted(after) == list("012")
+    assert after["0"] == before["0"]
+    assert "job 0: it has finished before, and is not run again" in again.out
+    first = json.loads(after["0"])["usage"]
+    assert judge_calls(folder) == first["verdicts_distinct"] > 0
+    assert (folder / "figures/k_by_n_perms.png").is_file()
+
+    other = run(*sweep, "elo.k=4,8,32", f"hydra.sweep.dir={folder}", folder=tmp_path)
+    assert "job 1: it has finished before" in other.out
+    assert "job 2: it has finished before" not in other.out
+    assert json.loads(manifests(folder)["2"])["config"]["elo"]["k"] == 32
 
 
 def test_a_failed_job_is_tried_again_and_so_is_one_whose_prompts_changed(
