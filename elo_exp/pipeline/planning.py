@@ -6,6 +6,8 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from elo_exp.analysis.looks import (
@@ -250,28 +252,23 @@ def plan(
 # As text
 
 
+@cache
+def _sentences() -> Any:
+    """The macros of planning.j2."""
+    from jinja2 import Environment
+
+    text = Path(__file__).with_suffix(".j2").read_text(encoding="utf-8")
+    environment = Environment(trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(text).module
+
+
 def plan_table(plan: Plan) -> str:
     """Format a plan: a line for each dimension, their total, and notes."""
     head = ["dimension", "responses" if plan.what == "scores" else "pairs", "queries"]
     head += ["stored", "new", "tokens in", "out", "$ expected", "$ plain"]
     rows = [[row.dimension, *_cells([row])] for row in plan.rows]
-    notes = []
-    if n := sum(row.shared for row in plan.rows):
-        notes.append(f"{n:,} queries equal another, and share its reply.")
-    if n := sum(row.under_way for row in plan.rows):
-        notes.append(
-            f"{n:,} queries are in submitted batches: their replies are collected, not paid again."
-        )
-    if n := sum(row.left_out for row in plan.rows):
-        notes.append(
-            f"{n:,} queries have no stored reply and are left out: judging.stored_only=true."
-        )
     if plan.what == "verdicts":
         head.append("detects")
-        notes.append(
-            "detects: 80 % power to detect a gap of so many points, if verdicts vary as in "
-            "simulations."
-        )
         for cells, row in zip(rows, plan.rows, strict=True):
             sigma = assumed_sigma(
                 row.n_entrants, both_orders=row.both_orders, opponents=row.opponents
@@ -280,27 +277,7 @@ def plan_table(plan: Plan) -> str:
             cells.append(f"{points:.0f}" if math.isfinite(points) else "-")
     if len(rows) > 1:
         rows.append(["total", *_cells(plan.rows)])
-    cost = "which costs nothing"
-    if plan.budget_usd is not None:
-        counted = max((row.counted for row in plan.rows), default=0)
-        by = f"scaled from {counted} that the API counted"
-        cost = (
-            f"cap {money(plan.budget_usd)} ({plan.budget_setting}), tokens "
-            f"{by if counted else 'estimated from the length'}"
-        )
-        if plan.new:
-            notes.append(
-                "$ expected: by the chosen transport and prompt cache; $ plain: single messages, "
-                "no cache."
-            )
-        if not plan.fits:
-            notes.append(
-                f"The cap is too low: ${plan.dollars:.4f} of "
-                f"${plan.budget_usd - plan.spent_usd:.4f}. Such a run stops before its judge is "
-                "paid."
-            )
-    lines = [f"plan: judge {plan.judge_model}, {cost}", text_table(head, rows)]
-    return "\n".join([*lines, *(f"  {note}" for note in notes)])
+    return str(_sentences().plan(plan, text_table(head, rows), money)).rstrip()
 
 
 def _cells(rows: Sequence[PlanRow]) -> list[str]:
@@ -332,29 +309,9 @@ def looks_table(plan: Plan, n_looks: int, *, drop: bool) -> str:
             share, power = expected_share(times, bounds, drift)
             rows[-1].append(f"{share:.0%} {power:4.0%}")
     head = ["dimension", "prompts at each look", *map("gap {}".format, _GAPS)]
-    return (
-        "looks: above is the worst case, in which no pair is resolved; the cap must hold it\n"
-        f"{text_table(head, rows)}\n"
-        "  gap: if all differ by so many points, the share of the bill, and the power."
-    )
+    return str(_sentences().looks(text_table(head, rows))).rstrip()
 
 
 def spend(usage: Usage) -> str:
     """Format what judges were paid, and the most that lost answers may have cost beside it."""
-    if not usage.dollars and not usage.calls_lost:
-        return "nothing spent"
-    by_dimension = sorted(usage.dollars_by_dimension.items())
-    parts = ", ".join(f"{name} ${dollars:.4f}" for name, dollars in by_dimension)
-    written = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
-    line = (
-        f"spent ${usage.dollars:.4f}{f' ({parts})' if parts else ''}: "
-        f"{usage.input_tokens:,} tokens in, {written:,} written to the prompt cache, "
-        f"{usage.cache_read_tokens:,} read from it, {usage.output_tokens:,} out"
-    )
-    if n := usage.calls_lost:
-        answers = "1 answer was" if n == 1 else f"{n} answers were"
-        line += (
-            f"; {answers} lost on the way: judges and entrants cost at most "
-            f"${usage.dollars_at_most:.4f}"
-        )
-    return line
+    return str(_sentences().spend(usage)).rstrip()
