@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from elo_exp.data.instructions import Instructions, line_of, nonce, read_reply, tags_of
+from elo_exp.data.rubrics import Instructions, line_of, nonce, read_reply, tags_of
 from elo_exp.records import (
     Item,
     JudgeReply,
