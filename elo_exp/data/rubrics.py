@@ -29,12 +29,6 @@ _DECODER = json.JSONDecoder(object_pairs_hook=files.unique_keys)
 _VERSION = re.compile(r"#\s*version:\s*(v\d+)\s*$")
 
 
-def tags_of(*responses: str) -> re.Pattern[str]:
-    """Match what opens or closes a block of a message that shows these responses."""
-    names = "|".join(["question", "reference_answer", "expected_behavior", *responses])
-    return re.compile(rf"<(?=\s*/?\s*(?:{names})\b)", re.IGNORECASE)
-
-
 @dataclass(kw_only=True)
 class Instructions(ABC):
     """One dimension of quality, from a markdown file that starts with a line `# version: vN`.
@@ -50,9 +44,10 @@ class Instructions(ABC):
     needs_reference: bool = False
     shows_expected_behavior: bool = False
 
-    placeholders: ClassVar[tuple[str, ...]]  # of the template
-    # Texts under judgment may not close their own block or open another.
-    tags: ClassVar[re.Pattern[str]]
+    # The placeholder and tag of each response in the template, and its field of the subject
+    responses: ClassVar[Mapping[str, str]]
+    numbers: ClassVar[tuple[str, ...]] = ()  # settings that the template may show
+    scale: ClassVar[Any] = None  # of a JudgeRequest
 
     def __post_init__(self) -> None:
         usable = files.safe_name(self.dimension).strip(". ")
@@ -84,12 +79,14 @@ class Instructions(ABC):
     @cached_property
     def template(self) -> str:
         template = read(self.template_path)
+        known = ["question", "reference", "expected", "nonce"]
+        known += [*self.responses, *self.numbers]
         try:
-            template.format_map(dict.fromkeys(self.placeholders, ""))
+            template.format_map(dict.fromkeys(known, ""))
         except (KeyError, ValueError, IndexError, AttributeError) as error:
             raise UserError(
                 f"{self.template_path}: cannot be filled in ({error!r}). Known placeholders: "
-                f"{', '.join(self.placeholders)}."
+                f"{', '.join(known)}."
             ) from None
         return template
 
@@ -105,10 +102,6 @@ class Instructions(ABC):
     @abstractmethod
     def schema(self) -> str:
         """The form of the reply, as JSON."""
-
-    @abstractmethod
-    def _texts(self, shown: Any) -> Mapping[str, str]:
-        """Texts for the template, beside the blocks that all messages have."""
 
     @cached_property
     def system(self) -> str:
@@ -137,47 +130,63 @@ class Instructions(ABC):
             shown["expected_behavior"] = prompt.expected_behavior
         return shown
 
-    def _request(
+    def request(
         self,
-        subject: Comparison | Item,
+        subject: Any,
         *,
         judge: str,
-        repeat: int,
-        known: Sequence[Any],
-        **fields: Any,
+        position_swap: bool = False,
+        repeat: int = 0,
+        key_fields: Sequence[str] = (),
     ) -> JudgeRequest:
-        """One query, by a key of the judge, every byte that it sees, and what else it knows."""
-        user = self._user_text(subject)
+        """Build one query about a Comparison or an Item.
+
+        Its key hashes the judge's fingerprint, every byte that the judge sees, and the fields
+        that it reads of the subject itself.
+        """
+        shown = subject.swapped() if position_swap else subject
+        user = self._user_text(shown)
+        known = [getattr(shown, name) for name in key_fields]
         return JudgeRequest(
             key=fingerprint([judge, self._prefix, user, repeat, known]),
             system=self.system,
             render=self._user_text,
             n_chars=len(self.system) + len(user),
             schema=self.schema,
-            subject=subject,
+            subject=shown,
+            position_swap=position_swap,
+            scale=self.scale,
             repeat=repeat,
-            **fields,
         )
 
     def _user_text(self, shown: Comparison | Item) -> str:
-        common = {
-            "question": self._inert(shown.prompt_text),
-            "reference": self._block("reference_answer", shown.gold_answer),
-            "expected": self._block("expected_behavior", shown.expected_behavior),
-        }
-        return self.template.format_map({**common, **self._texts(shown)})
-
-    def _block(self, tag: str, text: str | None) -> str:
-        return f"<{tag}>\n{self._inert(text)}\n</{tag}>\n\n" if text is not None else ""
+        texts = {name: getattr(shown, field) for name, field in self.responses.items()}
+        # No text can contain it, and equal queries give equal bytes.
+        nonce = fingerprint([shown.prompt_text, *texts.values()])[:16]
+        blocks = [
+            f"<{tag}>\n{self._inert(text)}\n</{tag}>\n\n" if text is not None else ""
+            for tag, text in (
+                ("reference_answer", shown.gold_answer),
+                ("expected_behavior", shown.expected_behavior),
+            )
+        ]
+        return self.template.format(
+            question=self._inert(shown.prompt_text),
+            reference=blocks[0],
+            expected=blocks[1],
+            nonce=nonce,
+            **{name: self._inert(text) for name, text in texts.items()},
+            **{name: f"{getattr(self, name):g}" for name in self.numbers},
+        )
 
     def _inert(self, text: str) -> str:
-        """Put a backslash before every tag that could be taken for one of ours."""
-        return self.tags.sub(r"\\<", text)
+        """Put a backslash before every tag with which a text could close its block or open another."""
+        return self._tags.sub(r"\\<", text)
 
-
-def nonce(*texts: str) -> str:
-    """Derive a nonce from the texts: none can contain it, and equal queries give equal bytes."""
-    return fingerprint(texts)[:16]
+    @cached_property
+    def _tags(self) -> re.Pattern[str]:
+        names = ["question", "reference_answer", "expected_behavior", *self.responses]
+        return re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(names)})\b)", re.IGNORECASE)
 
 
 def line_of(name: str, value: str) -> re.Pattern[str]:
@@ -230,15 +239,10 @@ class Rubric(Instructions):
 
     schema_path: str
 
-    placeholders = (
-        "question",
-        "reference",
-        "expected",
-        "response_a",
-        "response_b",
-        "nonce",
-    )
-    tags = tags_of("response_a", "response_b")
+    responses: ClassVar[Mapping[str, str]] = {
+        "response_a": "response_a",
+        "response_b": "response_b",
+    }
 
     @property
     def input_files(self) -> Mapping[str, Path]:
@@ -262,33 +266,6 @@ class Rubric(Instructions):
         answers  entrant_a, entrant_b, response_a and response_b
         """
         return Comparison(**self._shown_of(prompt), **answers)
-
-    def request(
-        self,
-        comparison: Comparison,
-        *,
-        judge: str,
-        position_swap: bool,
-        repeat: int = 0,
-        key_fields: Sequence[str] = (),
-    ) -> JudgeRequest:
-        """Build one query.
-
-        Its key hashes the judge's fingerprint, every byte that the judge sees, and the fields
-        that it reads of the comparison itself.
-        """
-        shown = comparison.swapped() if position_swap else comparison
-        known = [getattr(shown, name) for name in key_fields]
-        return self._request(
-            shown, judge=judge, repeat=repeat, known=known, position_swap=position_swap
-        )
-
-    def _texts(self, shown: Comparison) -> Mapping[str, str]:
-        return {
-            "response_a": self._inert(shown.response_a),
-            "response_b": self._inert(shown.response_b),
-            "nonce": nonce(shown.prompt_text, shown.response_a, shown.response_b),
-        }
 
     def parse(
         self, request: JudgeRequest, reply: JudgeReply, *, judge_model: str

@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
-from elo_exp.data.rubrics import Instructions, line_of, nonce, read_reply, tags_of
+from elo_exp.data.rubrics import Instructions, line_of, read_reply
 from elo_exp.records import (
     Item,
     JudgeReply,
@@ -40,16 +40,8 @@ class ScoreRubric(Instructions):
     high: Number
     uncertainty: bool
 
-    placeholders = (
-        "question",
-        "reference",
-        "expected",
-        "response",
-        "nonce",
-        "low",
-        "high",
-    )
-    tags = tags_of("response")
+    responses: ClassVar[Mapping[str, str]] = {"response": "response_text"}
+    numbers = ("low", "high")
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
@@ -89,26 +81,16 @@ class ScoreRubric(Instructions):
             draw_idx=draw_idx,
         )
 
+    @property
+    def scale(self) -> tuple[float, float]:
+        return self.low, self.high
+
     def request(
-        self, item: Item, *, judge: str, repeat: int = 0, key_fields: Sequence[str] = ()
+        self, subject: Item, *, judge: str, key_fields: Sequence[str] = (), **how: Any
     ) -> JudgeRequest:
-        """Build one query.
-
-        Its key hashes the judge's fingerprint and every byte that the judge sees; and, for a judge
-        that reads more than the text, whose response it is.
-        """
-        whose = [item.prompt_id, item.entrant_id, item.draw_idx] if key_fields else []
-        return self._request(
-            item, judge=judge, repeat=repeat, known=whose, scale=(self.low, self.high)
-        )
-
-    def _texts(self, shown: Item) -> Mapping[str, str]:
-        return {
-            "response": self._inert(shown.response_text),
-            "nonce": nonce(shown.prompt_text, shown.response_text),
-            "low": f"{self.low:g}",
-            "high": f"{self.high:g}",
-        }
+        """Build one query; the key for a judge that reads more than the text: whose response it is."""
+        whose = ("prompt_id", "entrant_id", "draw_idx") if key_fields else ()
+        return super().request(subject, judge=judge, key_fields=whose, **how)
 
     def parse(
         self, request: JudgeRequest, reply: JudgeReply, *, judge_model: str
