@@ -36,6 +36,7 @@ SHARED = {
     *("ratings.games", "ratings.leaderboard", "ratings.bradley_terry"),
     *("ratings.convergence", "ratings.covariates"),
     *("experiments.judged", "experiments.standings", "experiments.placement_run"),
+    "experiments.collection",
     *("entrants.probe", "judges.lexical"),  # of which simulations are made
 }
 KNOW_HYDRA = {"config", "errors", "sweeps", "__main__"}

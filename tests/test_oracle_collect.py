@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from elo_exp.experiments.collection import LoggedData
 from elo_exp.files import write_jsonl
-from elo_exp.oracle.collection import LoggedData
 from elo_exp.records import Prompt, Response, Score, UserError
 from tests import openai_server
 from tests.oracle_demo import oracle_of, ran, said, small

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from elo_exp.data import bank
+from elo_exp.experiments.collection import sample_arena, sample_bank, shuffled
 from elo_exp.files import write_jsonl
-from elo_exp.oracle.collection import sample_arena, sample_bank, shuffled
 from elo_exp.records import Prompt, UserError
 from tests.data import BANK
 from tests.test_arenas import settings

@@ -25,11 +25,7 @@ from elo_exp.data.scoring import ScoreRubric
 from elo_exp.entrants import Policy
 from elo_exp.estimators import Estimator
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Judged, parse_shard, preflight
-from elo_exp.files import one_of, sha256, write_csv, write_json
-from elo_exp.judges import ApiJudge, Judge, PaidJudge
-from elo_exp.oracle import cje, simulated
-from elo_exp.oracle.collection import (
+from elo_exp.experiments.collection import (
     LoggedData,
     LoggedDataBuilder,
     Rater,
@@ -38,6 +34,10 @@ from elo_exp.oracle.collection import (
     shuffled,
     usable,
 )
+from elo_exp.experiments.judged import Judged, parse_shard, preflight
+from elo_exp.files import one_of, sha256, write_csv, write_json
+from elo_exp.judges import ApiJudge, Judge, PaidJudge
+from elo_exp.oracle import cje, simulated
 from elo_exp.oracle.data import (
     LENGTH,
     MIN_LABELS,

@@ -11,7 +11,6 @@ import numpy as np
 from elo_exp.analysis.win_rates import share_interval
 from elo_exp.console import text_table
 from elo_exp.files import write_csv, write_json
-from elo_exp.oracle.collection import LoggedData
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import HEADLINE, Analysis, PolicyEstimate, label_budget
 from elo_exp.oracle.gates import REFUSE, REPORT, STATUSES
@@ -157,7 +156,7 @@ def headline(analysis: Analysis, truth: Mapping[str, Truth]) -> float:
 
 
 def context(
-    analysis: Analysis, truth: Mapping[str, Truth], collected: LoggedData | None
+    analysis: Analysis, truth: Mapping[str, Truth], collected: Any
 ) -> dict[str, Any]:
     """Return what console and page show.
 
