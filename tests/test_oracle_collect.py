@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp.experiments.collection import LoggedData
+from elo_exp.experiments.collection import Collection, LoggedData
 from elo_exp.files import write_jsonl
 from elo_exp.records import Prompt, Response, Score, UserError
 from tests import openai_server
@@ -154,7 +154,7 @@ def test_mistakes_are_refused_before_anything_is_generated(
         pytest.raises(UserError) as refusal,
         oracle_of(tmp_path, *overrides) as (experiment, context),
     ):
-        experiment.builder(context.store)
+        Collection(experiment, context.store)
     assert str(refusal.value).startswith(words)
 
 

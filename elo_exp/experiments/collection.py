@@ -9,25 +9,31 @@ import logging
 import math
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elo_exp import pipeline
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSource
 from elo_exp.console import text_table
+from elo_exp.data import bank
 from elo_exp.data.pairing import Responses
 from elo_exp.data.scoring import ScoreRubric
-from elo_exp.entrants import Entrant, Policy
+from elo_exp.entrants import Entrant
+from elo_exp.experiments.judged import parse_shard
 from elo_exp.files import utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge, PaidJudge
+from elo_exp.oracle.data import MIN_LABELS
 from elo_exp.oracle.weights import EXTREME
 from elo_exp.pipeline import LogprobCheck, Plan
 from elo_exp.records import Item, Prompt, Score, UserError, fingerprint
 from elo_exp.store.store import Store
+
+if TYPE_CHECKING:
+    from elo_exp.experiments.oracle import Oracle
 
 logger = logging.getLogger(__name__)
 
@@ -83,35 +89,34 @@ def sample_arena(arena: ArenaSource, n: int | None, *, seed: int) -> list[Prompt
     ]
 
 
-def usable(prompts: Sequence[Prompt], rubrics: Sequence[ScoreRubric]) -> list[Prompt]:
-    """Keep the prompts that all rubrics apply to. Raises UserError where there is none."""
-    found = [
-        prompt
-        for prompt in prompts
-        if all(rubric.applies_to(prompt) for rubric in rubrics)
-    ]
-    if not found:
+def _prompts(experiment: Oracle, rubrics: Sequence[ScoreRubric]) -> list[Prompt]:
+    """Sample prompts that all rubrics apply to. Raises UserError where there is none."""
+    chosen = experiment.oracle
+    if is_arena := chosen.prompts == "arena":
+        found = sample_arena(experiment.arena, chosen.n_prompts, seed=chosen.seed)
+    else:
+        mode, whole = experiment.mode, bank.load(Path(experiment.prompts.bank_path))
+        found = bank.select(whole, mode.strata, seed=mode.pilot_seed)
+    usable = [p for p in found if all(rubric.applies_to(p) for rubric in rubrics)]
+    if not usable:
         raise UserError(
-            f"scoring: none of {len(prompts)} prompts has a reference answer, which the rubric "
+            f"scoring: none of {len(found)} prompts has a reference answer, which the rubric "
             "shows. Choose rubrics without one: scoring=score scoring@oracle_scoring=score."
         )
-    if len(found) < len(prompts):
-        n_dropped = len(prompts) - len(found)
+    if n_dropped := len(found) - len(usable):
         logger.info(
-            "%d of %d prompts dropped: no reference answer", n_dropped, len(prompts)
+            "%d of %d prompts dropped: no reference answer", n_dropped, len(found)
         )
-    return found
+    if is_arena:
+        return usable
+    return sample_bank(usable, chosen.n_prompts, seed=chosen.seed)
 
-
-logger = logging.getLogger(__name__)
 
 Logprobs = Mapping[str, Mapping[str, float | None]]
 Scores = Mapping[str, Mapping[str, Score]]
-_STEPS = ("answers", "log-probabilities", "scores", "labels")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rater:
+class Rater(NamedTuple):
     """The judge or the oracle, its rubric, and the prompts whose answers it rates, by policy."""
 
     judge: Judge
@@ -119,32 +124,44 @@ class Rater:
     prompt_ids: Mapping[str, Sequence[str]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoggedDataBuilder:
+class Collection:
     """The steps of the collection.
 
-    entrants       by name, the logging policy first
-    policies       of them, those that are weighted by log-probabilities, the logging policy first;
-                   none where every entrant is estimated from its own answers alone
-    raters         judge and oracle
-    check_nats     by how many nats a token teacher forcing may differ from the log-probabilities
-                   at generation; None: by what rounds in their arithmetic
-    check_answers  number of answers for which that is checked before the others are forced
+    entrants  by name, the logging policy first
+    policies  of them, those that are weighted by log-probabilities, the logging policy first; none
+              where every entrant is estimated from its own answers alone
+    raters    judge and oracle
     """
 
-    prompts: Sequence[Prompt]
-    entrants: Mapping[str, Entrant]
-    policies: Mapping[str, Policy]
-    raters: tuple[Rater, Rater]
-    store: Store
-    stored_only: bool
-    allow_missing: bool
-    check_nats: float | None
-    check_answers: int
-
-    @property
-    def logging_policy(self) -> str | None:
-        return next(iter(self.policies), None)
+    def __init__(self, experiment: Oracle, store: Store) -> None:
+        """Draw prompts and slices. Raises UserError where they would give too few labels."""
+        judge, oracle = experiment.judge, experiment.oracle_judge
+        rubric, oracle_rubric = experiment.scoring, experiment.oracle_scoring
+        assert judge and oracle and rubric and oracle_rubric
+        self.experiment, self.store = experiment, store
+        chosen, self.policies = experiment.oracle, experiment.policies
+        self.prompts = _prompts(experiment, [rubric, oracle_rubric])
+        ids = [prompt.prompt_id for prompt in self.prompts]
+        first = [*self.policies][:1]
+        names = dict.fromkeys([*first, *(chosen.policies or experiment.entrant)])
+        self.entrants = {name: experiment.entrant[name] for name in names}
+        labelled = {}
+        for name in names:
+            is_target = bool(first) and name not in first
+            share = chosen.validation_fraction if is_target else chosen.label_fraction
+            purpose = f"labels of {name if first else 'all'}"
+            order = shuffled(ids, seed=chosen.seed, purpose=purpose)
+            labelled[name] = order[: round(share * len(ids))]
+        if (n := len(next(iter(labelled.values())))) < MIN_LABELS:
+            raise UserError(
+                f"oracle.label_fraction: {chosen.label_fraction:g} of {len(ids)} answers are {n} "
+                f"labels. Expected {MIN_LABELS} or more: raise it, or oracle.n_prompts."
+            )
+        every = dict.fromkeys(names, ids)
+        self.raters = (
+            Rater(judge, rubric, every),
+            Rater(oracle, oracle_rubric, labelled),
+        )
 
     def build(self) -> LoggedData:
         """Run all steps.
@@ -171,7 +188,7 @@ class LoggedDataBuilder:
         judge, oracle = self.raters
         data = LoggedData(
             prompts=self.prompts,
-            logging_policy=self.logging_policy,
+            logging_policy=next(iter(self.policies), None),
             responses=responses,
             logprobs=logprobs,
             scores=scores,
@@ -186,7 +203,7 @@ class LoggedDataBuilder:
                 },
             },
         )
-        first = self.logging_policy
+        first = data.logging_policy
         if not data.files or (first and "logged.jsonl" not in data.files):
             raise UserError(
                 f"judge: no answer of {first or 'anybody'} has a readable score. See the store's "
@@ -196,44 +213,46 @@ class LoggedDataBuilder:
 
     def _preflight(self, raters: Sequence[Rater]) -> None:
         for rater in raters:
-            if isinstance(rater.judge, PaidJudge) and not self.stored_only:
+            stored_only = self.experiment.judging.stored_only
+            if isinstance(rater.judge, PaidJudge) and not stored_only:
                 rater.judge.preflight()
 
     def _answer(
         self, prompts: Sequence[Prompt]
     ) -> tuple[Responses, Logprobs, list[LogprobCheck]]:
         """Answer with the logging policy, force all, check, then answer with the others."""
+        chosen, store = self.experiment.oracle, self.store
 
-        def generate(names: Sequence[str]) -> Responses:
-            some = {name: self.entrants[name] for name in names}
+        def generate(entrants: Mapping[str, Entrant]) -> Responses:
+            allow_missing = self.experiment.allow_missing
             return pipeline.generate(
-                prompts, some, self.store, allow_missing=self.allow_missing
+                prompts, entrants, store, allow_missing=allow_missing
             )
 
-        first = self.logging_policy
-        if first is None:
-            return generate([*self.entrants]), {}, []
-        logged = generate([first])
+        if not self.policies:
+            return generate(self.entrants), {}, []
+        others = dict(self.entrants)
+        first = next(iter(others))
+        logged = generate({first: others.pop(first)})
         logprobs = pipeline.teacher_force(
             prompts,
             logged[first],
             self.policies,
-            self.store,
-            check_nats=self.check_nats,
-            check_answers=self.check_answers,
+            store,
+            check_nats=chosen.check_nats,
+            check_answers=chosen.check_answers,
         )
         check = pipeline.generation_check(
-            logged[first], logprobs[first], allowed=self.check_nats
+            logged[first], logprobs[first], allowed=chosen.check_nats
         )
-        others = generate([name for name in self.entrants if name != first])
-        return {**logged, **others}, logprobs, [check]
+        return {**logged, **generate(others)}, logprobs, [check]
 
     def _assumed(self, *, at_least: bool = False) -> Responses:
         return pipeline.assume_responses(
             self.prompts,
             self.entrants,
             self.store,
-            allow_missing=self.allow_missing,
+            allow_missing=self.experiment.allow_missing,
             at_least=at_least,
         )
 
@@ -251,28 +270,30 @@ class LoggedDataBuilder:
         return items, rater.rubric, rater.judge, self.store
 
     def _plan(self, rater: Rater, responses: Responses) -> Plan:
+        stored_only = self.experiment.judging.stored_only
         queries = self._queries(rater, responses)
-        return pipeline.plan_scores(*queries, stored_only=self.stored_only)
+        return pipeline.plan_scores(*queries, stored_only=stored_only)
 
     def _rate(self, rater: Rater, responses: Responses) -> Scores:
         scores = pipeline.score_responses(
             *self._queries(rater, responses),
-            stored_only=self.stored_only,
-            allow_missing=self.allow_missing,
+            stored_only=self.experiment.judging.stored_only,
+            allow_missing=self.experiment.allow_missing,
         )
         return {
             policy: {s.prompt_id: s for s in scores if s.policy == policy}
             for policy in responses
         }
 
-    def answer_shard(self, i: int, n: int) -> str:
+    def answer_shard(self, shard: str) -> str:
         """Answer and force the i-th of n shares of the prompts; return a summary."""
+        i, n = parse_shard(shard)
         self._answer(self.prompts[i::n])
         usage = self.store.usage
         n_stored = usage.responses_stored + usage.logprobs_stored
         stored = f", {n_stored} were in the store" if n_stored else ""
         return (
-            f"shard {i}/{n}: {usage.responses_generated} responses and {usage.logprobs_forced} "
+            f"shard {shard}: {usage.responses_generated} responses and {usage.logprobs_forced} "
             f"log-probabilities made{stored}; run without shard= to score them"
         )
 
@@ -287,24 +308,27 @@ class LoggedDataBuilder:
     def status(self) -> str:
         """A table of what the store holds, by policy and step; makes no call."""
         responses = pipeline.stored_responses(self.prompts, self.entrants, self.store)
-        logged, n = responses.get(self.logging_policy or "", {}), len(self.prompts)
+        logged, n = responses[next(iter(self.entrants))], len(self.prompts)
         n_forced = pipeline.n_forced(self.prompts, logged, self.policies, self.store)
-        rows, missing = [], dict.fromkeys(_STEPS, 0)
+        rows, missing = [], Counter[str]()
         for policy, answers in responses.items():
-            done = [
-                (len(answers), n),
-                (n_forced.get(policy, 0), n if policy in n_forced else 0),
-            ]
-            for rater in self.raters:
-                n_rated = pipeline.n_scored(*self._queries(rater, {policy: answers}))
-                done.append((n_rated, len(rater.prompt_ids[policy])))
-            rows.append([policy, *(f"{some:,} of {wanted:,}" for some, wanted in done)])
-            for step, (some, wanted) in zip(_STEPS, done, strict=True):
-                missing[step] += wanted - some
-        table = text_table(["policy", *_STEPS], rows)
-        listed = ", ".join(
-            f"{count:,} {step}" for step, count in missing.items() if count
-        )
+            n_scored, n_labelled = (
+                pipeline.n_scored(*self._queries(rater, {policy: answers}))
+                for rater in self.raters
+            )
+            done = {  # of how many
+                "answers": (len(answers), n),
+                "log-probabilities": (
+                    n_forced.get(policy, 0),
+                    n * (policy in n_forced),
+                ),
+                "scores": (n_scored, n),
+                "labels": (n_labelled, len(self.raters[1].prompt_ids[policy])),
+            }
+            rows.append([policy, *(f"{i:,} of {k:,}" for i, k in done.values())])
+            missing.update({step: k - i for step, (i, k) in done.items()})
+        table = text_table(["policy", *missing], rows)
+        listed = ", ".join(f"{k:,} {step}" for step, k in missing.items() if k)
         if not listed:
             return f"{table}\ncomplete"
         return f"{table}\nmissing: {listed}. Run without status=true to continue."
@@ -337,42 +361,42 @@ class LoggedData:
         """
         prompts = {prompt.prompt_id: prompt.text for prompt in self.prompts}
         found: dict[str, list[dict[str, Any]]] = {}
-        for policy, responses in self.responses.items():
-            labels, fresh = self.labels[policy], f"fresh/{policy}.jsonl"
-            rows: list[dict[str, Any]] = [
-                {
+        for policy, scores in self.scores.items():
+            rows = []
+            for name, score in scores.items():
+                text = self.responses[policy][name].response_text
+                label = self.labels[policy].get(name)
+                row: dict[str, Any] = {
                     "prompt_id": name,
                     "prompt": prompts[name],
-                    "response": responses[name].response_text,
+                    "response": text,
                     "policy": policy,
                     "judge_score": score.judge_score,
                     "draw_idx": 0,
                     "judge_score_variance": score.judge_score_variance,
-                    "oracle_label": labels[name].judge_score
-                    if name in labels
-                    else None,
-                    "response_chars": len(responses[name].response_text),
+                    "oracle_label": label and label.judge_score,
+                    "response_chars": len(text),
                 }
-                for name, score in self.scores[policy].items()
-                if score.judge_score is not None
-            ]
-            if self.logging_policy is None:
-                found[fresh] = rows
-            elif policy != self.logging_policy:
-                found[fresh] = [{**row, "oracle_label": None} for row in rows]
-                labelled = [row for row in rows if row["oracle_label"] is not None]
-                found[f"probe/{policy}.jsonl"] = labelled
-            else:
-                found["logged.jsonl"] = rows
-                for row in rows:
+                if policy == self.logging_policy:
                     # Rounding may leave a certain answer slightly above zero.
-                    known = {
-                        name: None
-                        if (v := by[row["prompt_id"]]) is None
-                        else min(v, 0.0)
-                        for name, by in self.logprobs.items()
+                    logps = {
+                        target: value
+                        if (value := by[name]) is None
+                        else min(value, 0.0)
+                        for target, by in self.logprobs.items()
                     }
-                    row |= {"total_logprob": known.pop(policy), "target_logps": known}
+                    row |= {"total_logprob": logps.pop(policy), "target_logps": logps}
+                if score.judge_score is not None:
+                    rows.append(row)
+            if policy == self.logging_policy:
+                found["logged.jsonl"] = rows
+            elif self.logging_policy is None:
+                found[f"fresh/{policy}.jsonl"] = rows
+            else:
+                hidden = [{**row, "oracle_label": None} for row in rows]
+                labelled = [row for row in rows if row["oracle_label"] is not None]
+                found[f"fresh/{policy}.jsonl"] = hidden
+                found[f"probe/{policy}.jsonl"] = labelled
         return {name: rows for name, rows in found.items() if rows}
 
     @cached_property
@@ -394,9 +418,8 @@ class LoggedData:
         )
         for name, rows in self.files.items():
             write_jsonl(run_dir / name, rows)
-        targets = [name for name in self.responses if name != self.logging_policy]
-        drawn = [name for name in targets if f"fresh/{name}.jsonl" in self.files]
-        for policy in set(targets).difference(drawn):
+        drawn = [name for name in self.responses if f"fresh/{name}.jsonl" in self.files]
+        for policy in self.responses.keys() - {*drawn, self.logging_policy}:
             logger.warning("warning: %s is left out: it has no readable score", policy)
         places = {"logged": "logged.jsonl", "fresh_dir": "fresh", "probe_dir": "probe"}
         found = {name: run_dir / place for name, place in places.items()}
@@ -427,13 +450,14 @@ class LoggedData:
             ),
             "n_exactly_one": ratios.count(0.0),  # importance weights
             "n_extreme": sum(abs(ratio) > math.log(EXTREME) for ratio in ratios),
-            "scores": _numbers(self.scores[policy].values()),
-            "labels": _numbers(self.labels[policy].values()),
+            "scores": _numbers(self.scores[policy]),
+            "labels": _numbers(self.labels[policy]),
         }
 
 
-def _numbers(scores: Collection[Score]) -> dict[str, Any]:
-    values = [score.judge_score for score in scores if score.judge_score is not None]
+def _numbers(scores: Mapping[str, Score]) -> dict[str, Any]:
+    given = [score.judge_score for score in scores.values()]
+    values = [value for value in given if value is not None]
     return {
         "n": len(values),
         "n_unreadable": len(scores) - len(values),

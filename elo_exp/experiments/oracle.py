@@ -8,7 +8,7 @@ python -m elo_exp experiment=oracle oracle.logged=FILE oracle.fresh_dir=DIR    #
 import dataclasses
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -20,27 +20,17 @@ from pydantic import Field
 from elo_exp import __version__, pipeline
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSource
-from elo_exp.data import bank
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.entrants import Policy
 from elo_exp.estimators import Estimator
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.collection import (
-    LoggedData,
-    LoggedDataBuilder,
-    Rater,
-    sample_arena,
-    sample_bank,
-    shuffled,
-    usable,
-)
-from elo_exp.experiments.judged import Judged, parse_shard, preflight
+from elo_exp.experiments.collection import Collection, LoggedData
+from elo_exp.experiments.judged import Judged, preflight
 from elo_exp.files import one_of, sha256, write_csv, write_json
 from elo_exp.judges import ApiJudge, Judge, PaidJudge
 from elo_exp.oracle import cje, simulated
 from elo_exp.oracle.data import (
     LENGTH,
-    MIN_LABELS,
     Dataset,
     Scale,
     Truth,
@@ -50,11 +40,11 @@ from elo_exp.oracle.data import (
     take_truth,
 )
 from elo_exp.oracle.estimates import Analysis, Options, analyse
+from elo_exp.oracle.gates import REFUSE
 from elo_exp.oracle.grid import ALL, GIVEN, Grid, GridSettings, score
-from elo_exp.records import Prompt, UserError, fingerprint
+from elo_exp.records import UserError, fingerprint
 from elo_exp.report import oracle as oracle_report
-from elo_exp.report.page import render
-from elo_exp.store.store import Store
+from elo_exp.report import page
 from elo_exp.types import (
     Count,
     Dollars,
@@ -67,7 +57,7 @@ from elo_exp.types import (
 
 logger = logging.getLogger(__name__)
 
-_SOURCES = ("logged", "fresh_dir", "probe_dir", "policies")
+_SOURCES = ("logged", "fresh_dir", "probe_dir", "policies", "truth")
 # Of the scale: the margin of transport, and half-widths whose labels are counted
 _MARGIN, _HALF_WIDTHS = 0.05, (0.05, 0.03, 0.02, 0.01)
 _COLLECTING = (  # settings without a meaning for recorded answers
@@ -139,18 +129,17 @@ class Oracle(Judged):
         Of recorded answers, all prompts and labels are used unless the command says otherwise.
         """
         config = Judged.prepare(config, overrides)
-        chosen = config["oracle"]
+        chosen, oracle_judge = config["oracle"], config["oracle_judge"]
         if chosen["logged"] or chosen["fresh_dir"]:
             unused = ("judge", "oracle_judge", "scoring", "oracle_scoring")
-            whole = {"n_prompts": None, "label_fraction": 1.0}
-            given = [key.removeprefix("oracle.") for key in _keys(overrides)]
-            whole = {name: v for name, v in whole.items() if name not in given}
-            config |= {**dict.fromkeys(unused), "oracle": {**chosen, **whole}}
-            config["entrant"] = {}
-        elif "budget_usd" in config["oracle_judge"]:
+            config |= {**dict.fromkeys(unused), "entrant": {}}
+            for name, whole in {"n_prompts": None, "label_fraction": 1.0}.items():
+                if not _given([f"oracle.{name}"], overrides):
+                    chosen[name] = whole
+        elif "budget_usd" in oracle_judge:
             words = "the oracle's cap is oracle.budget_usd"
             _refuse(["oracle_judge.budget_usd"], overrides, words)
-            config["oracle_judge"]["budget_usd"] = chosen["budget_usd"]
+            oracle_judge["budget_usd"] = chosen["budget_usd"]
         return config
 
     @property
@@ -173,45 +162,44 @@ class Oracle(Judged):
             source = "recorded answers" if self.is_recorded else "simulated policies"
             text = f"oracle: {source} are analysed; no call is made and nothing is paid"
             return text if self.plan or self.status else None
-        builder, store = self.builder(context.store), context.store
+        store = context.store
+        collection = Collection(self, store)
         if self.plan or self.status:
-            return builder.status() if self.status else builder.plan()
-        prompts, entrants = builder.prompts, builder.entrants
+            return collection.status() if self.status else collection.plan()
+        prompts, entrants = collection.prompts, collection.entrants
         stored_only = self.judging.stored_only
         preflight(prompts, entrants, None, store, stored_only=stored_only)
         pipeline.all_generated(prompts, entrants, store)
         return None  # every model was found
 
     def run(self, context: Context) -> Report:
-        if self.shard is not None and not self.is_recorded:
-            text = self.builder(context.store).answer_shard(*parse_shard(self.shard))
-            return Report(headline=0.0, text=text)
-        chosen, run_dir, scale = self.oracle, context.run_dir, self.scale
-        truth_path, collected = chosen.truth, None
-        if self.is_recorded:
-            sources = {name: getattr(chosen, name) for name in _SOURCES}
-        elif self.is_simulated:
+        """Read, simulate or collect the data; take the truth; estimate, and report."""
+        chosen, run_dir = self.oracle, context.run_dir
+        collected: LoggedData | None = None
+        sources: dict[str, Any] = {name: getattr(chosen, name) for name in _SOURCES}
+        if self.is_simulated:
             bank_path, every = Path(self.prompts.bank_path), chosen.grid
             sources = simulated.write(
                 run_dir, bank_path, seed=chosen.seed, all_labelled=every
             )
-            truth_path = sources.pop("truth")
-        else:
-            collected = self.builder(context.store).build()
+        elif not self.is_recorded:
+            collection = Collection(self, context.store)
+            if self.shard is not None:
+                text = collection.answer_shard(self.shard)
+                return Report(headline=0.0, text=text)
+            collected = collection.build()
             sources = collected.write(run_dir)
         folders = () if self.is_recorded else (".", "fresh", "probe")
         written = [p for name in folders for p in (run_dir / name).glob("*.json*")]
+        truth_path = sources.pop("truth", chosen.truth)
         data = read_dataset(
-            **sources,
-            scale=scale,
-            covariates=chosen.covariates,
-            seed=chosen.seed,
+            **sources, scale=self.scale, covariates=chosen.covariates, seed=chosen.seed
         )
         truth: Mapping[str, Truth] = {}
-        if chosen.grid or chosen.truth == _LABELS:
+        if self.needs_labels:
             data, truth = take_truth(data)
         elif truth_path is not None:
-            truth = read_truth(Path(truth_path), scale)
+            truth = read_truth(Path(truth_path), self.scale)
         if chosen.grid:
             found = self._grid(data, truth, sources, context)
         else:
@@ -300,8 +288,8 @@ class Oracle(Judged):
         }
         return Report(
             headline=[*found["headline"].values()][-1][GIVEN]["rmse"] or math.nan,
-            text=oracle_report.grid_text(found),
-            facts={"policies": list(data.policies), "is_simulated": self.is_simulated},
+            text=page.text("grid", found=found),
+            facts={"policies": list(data.policies)},
             artifacts=[
                 write_csv(context.run_dir / "grid.csv", rows),
                 write_json(context.run_dir / "grid.json", summary),
@@ -309,9 +297,7 @@ class Oracle(Judged):
             metrics=oracle_report.grid_metrics(found),
             tables={"grid": [row for row in rows if row["policy"] == ALL]},
             figures=lambda: _figures().grid_plots(rows, found["calibration"]),
-            page=lambda title, manifest, plots: render(
-                "grid", plots, title=title, manifest=manifest, truth=truth, found=found
-            ),
+            page=page.maker("grid", truth=truth, found=found),
         )
 
     @property
@@ -322,6 +308,11 @@ class Oracle(Judged):
     def is_simulated(self) -> bool:
         """Whether policies of known value take the place of entrants and recorded answers."""
         return not self.is_recorded and not self.entrant
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether the truth is made from labels of all answers."""
+        return self.oracle.grid or self.oracle.truth == _LABELS
 
     @property
     def policies(self) -> dict[str, Policy]:
@@ -342,55 +333,6 @@ class Oracle(Judged):
         chosen = [first, *(name for name in every if name in targets)]
         return pipeline.as_policies({name: self.entrant[name] for name in chosen})
 
-    def builder(self, store: Store) -> LoggedDataBuilder:
-        """Draw prompts and slices. Raises UserError where they would give too few labels."""
-        assert self.judge and self.oracle_judge and self.scoring and self.oracle_scoring
-        chosen, policies = self.oracle, self.policies
-        first = next(iter(policies), None)
-        prompts = self._prompts([self.scoring, self.oracle_scoring])
-        ids = [prompt.prompt_id for prompt in prompts]
-        names = dict.fromkeys([first or "", *(chosen.policies or self.entrant)])
-        names.pop("", None)
-        labelled: dict[str, list[str]] = {}
-        for name in names:
-            is_target = first is not None and name != first
-            share = chosen.validation_fraction if is_target else chosen.label_fraction
-            purpose = f"labels of {name if first else 'all'}"
-            order = shuffled(ids, seed=chosen.seed, purpose=purpose)
-            labelled[name] = order[: round(share * len(ids))]
-        if (n := len(next(iter(labelled.values())))) < MIN_LABELS:
-            raise UserError(
-                f"oracle.label_fraction: {chosen.label_fraction:g} of {len(ids)} answers are {n} "
-                f"labels. Expected {MIN_LABELS} or more: raise it, or oracle.n_prompts."
-            )
-        every = dict.fromkeys(names, ids)
-        return LoggedDataBuilder(
-            prompts=prompts,
-            entrants={name: self.entrant[name] for name in names},
-            policies={name: policies[name] for name in names if name in policies},
-            raters=(
-                Rater(judge=self.judge, rubric=self.scoring, prompt_ids=every),
-                Rater(
-                    judge=self.oracle_judge,
-                    rubric=self.oracle_scoring,
-                    prompt_ids=labelled,
-                ),
-            ),
-            store=store,
-            stored_only=self.judging.stored_only,
-            allow_missing=self.allow_missing,
-            check_nats=chosen.check_nats,
-            check_answers=chosen.check_answers,
-        )
-
-    def _prompts(self, rubrics: Sequence[ScoreRubric]) -> list[Prompt]:
-        n, seed = self.oracle.n_prompts, self.oracle.seed
-        if self.oracle.prompts == "arena":
-            return usable(sample_arena(self.arena, n, seed=seed), rubrics)
-        whole = bank.load(Path(self.prompts.bank_path))
-        some = bank.select(whole, self.mode.strata, seed=self.mode.pilot_seed)
-        return sample_bank(usable(some, rubrics), n, seed=seed)
-
     def check(self, overrides: Sequence[str]) -> None:
         """Raise UserError for mistakes that can be known before anything is asked."""
         if not self.estimator:
@@ -398,70 +340,43 @@ class Oracle(Judged):
                 "estimator: none is chosen. Choose at least one: 'estimator=[direct]'."
             )
         chosen = self.oracle
-        needs_logs = self.compat or chosen.grid or chosen.truth == _LABELS
-        has_logs = self.is_simulated or (
-            chosen.logged if self.is_recorded else self.policies
-        )
-        if needs_logs and not has_logs:
+        has_logs = chosen.logged if self.is_recorded else self.policies
+        if (
+            not has_logs
+            and not self.is_simulated
+            and (self.compat or self.needs_labels)
+        ):
             raise UserError(
                 "oracle.logged: found no log-probabilities, which compat=cje-0.3, oracle.grid=true "
                 "and oracle.truth=labels require. Name a file, or two entrants with logprobs=true."
             )
-        if self.compat is not None:
-            self._check_compat()
+        self._check_compat()
         self._check_truth(overrides)
         if self.is_recorded:
             lacking = () if chosen.logged else (_LABEL_SHARE,)
             words = "is about answers to be collected, and these are recorded"
             _refuse((*_COLLECTING, *lacking), overrides, words)
             return
-        for name, value, fixed in (
-            ("probe_dir", chosen.probe_dir, None),
-            ("scale", chosen.scale, [0, 1]),
-            ("covariates", [c for c in chosen.covariates if c != LENGTH], []),
-        ):
-            if value != fixed:
+        for name, is_set in {
+            "probe_dir": chosen.probe_dir,
+            "scale": chosen.scale != [0, 1],
+            "covariates": {*chosen.covariates} - {LENGTH},
+        }.items():
+            if is_set:
                 raise UserError(
                     f"oracle.{name}: is about recorded answers; collected ones have scores in "
                     f"[0, 1] and {LENGTH}. Leave it out, or name a file: oracle.fresh_dir=FILE."
                 )
-        if self.is_simulated:
-            self._check_simulated(overrides)
-            return
-        for policy in chosen.policies or ():
-            one_of("oracle.policies", policy, self.entrant)
-        if self.oracle.prompts == "arena":
-            arenas.check(self.arena)
-        self._check_judges()
-
-    def _check_truth(self, overrides: Sequence[str]) -> None:
-        """Check what a truth made from labels needs, and that the grid has its own settings."""
-        chosen = self.oracle
-        if not chosen.grid:
-            words = "is about a grid, which oracle.grid=true makes"
-            _refuse(["grid."], overrides, words)
-        elif self.compat is not None:
-            raise UserError(
-                "compat: refuses nothing, so that it has no grid. Leave it out."
-            )
-        elif "two_stage" in self.grid.calibrations and not chosen.covariates:
-            raise UserError(
-                "grid.calibrations: two_stage needs a column beside the score. Set "
-                "oracle.covariates=[response_length]."
-            )
-        is_labelled = min(chosen.label_fraction, chosen.validation_fraction) == 1
-        needs_labels = chosen.grid or chosen.truth == _LABELS
-        if needs_labels and self.entrant and not is_labelled:
-            raise UserError(
-                "oracle.label_fraction: found less than all answers labelled, from which no "
-                "truth can be made. Set oracle.label_fraction=1 oracle.validation_fraction=1."
-            )
-        if chosen.grid:
-            words = "the grid draws prompts and labels itself, by grid.sizes and grid.label_shares"
-            drawn = () if self.entrant else _SAMPLING
-            _refuse((_TRUTH, *drawn), overrides, words)
+        if not self.is_simulated:
+            for policy in chosen.policies or ():
+                one_of("oracle.policies", policy, self.entrant)
+            if chosen.prompts == "arena":
+                arenas.check(self.arena)
+        self._check_judges(overrides)
 
     def _check_compat(self) -> None:
+        if self.compat is None:
+            return
         for name in self.estimator:
             one_of("compat: estimator", name, cje.FORMULAS)
         fixed: dict[str, Any] = {"seed": cje.SEED}
@@ -472,15 +387,51 @@ class Oracle(Judged):
                     f"oracle.{name}: found {found}. compat=cje-0.3 requires {value}, as in that "
                     "library."
                 )
+        if self.oracle.grid:
+            raise UserError(
+                "compat: refuses nothing, so that it has no grid. Leave it out."
+            )
 
-    def _check_judges(self) -> None:
-        assert self.judge and self.oracle_judge
+    def _check_truth(self, overrides: Sequence[str]) -> None:
+        """Check what a truth made from labels needs, and that the grid has its own settings."""
+        chosen = self.oracle
+        share = min(chosen.label_fraction, chosen.validation_fraction)
+        if self.needs_labels and self.entrant and share < 1:
+            raise UserError(
+                "oracle.label_fraction: found less than all answers labelled, from which no "
+                "truth can be made. Set oracle.label_fraction=1 oracle.validation_fraction=1."
+            )
+        if not chosen.grid:
+            words = "is about a grid, which oracle.grid=true makes"
+            _refuse(["grid."], overrides, words)
+            return
+        if "two_stage" in self.grid.calibrations and not chosen.covariates:
+            raise UserError(
+                "grid.calibrations: two_stage needs a column beside the score. Set "
+                "oracle.covariates=[response_length]."
+            )
+        words = "the grid draws prompts and labels itself, by grid.sizes and grid.label_shares"
+        _refuse((_TRUTH, *(() if self.entrant else _SAMPLING)), overrides, words)
+
+    def _check_judges(self, overrides: Sequence[str]) -> None:
+        """Check that the oracle is better than the judge; the simulation has no use for either."""
         judge, oracle = self.judge, self.oracle_judge
-        is_same_model = (judge.model, judge.cache_key()) == (
-            oracle.model,
-            oracle.cache_key(),
-        )
-        if is_same_model and self.scoring == self.oracle_scoring:
+        assert judge and oracle
+        if self.is_simulated:
+            others = (_TRUTH, "judge", "oracle_judge", "scoring", "shard")
+            unused = _given((*_COLLECTING, *_SAMPLING, *others), overrides)
+            unused += [
+                one.model for one in (judge, oracle) if isinstance(one, PaidJudge)
+            ]
+            if unused:
+                raise UserError(
+                    f"entrant: none is chosen, and simulated policies have no use for {unused[0]}. "
+                    "Name your policies: 'entrant=[base,other]'. To try it on models of random "
+                    "weights: 'entrant=[tiny_base,tiny_clone]'."
+                )
+            return
+        keys = [(one.model, one.cache_key()) for one in (judge, oracle)]
+        if keys[0] == keys[1] and self.scoring == self.oracle_scoring:
             raise UserError(
                 "judge@oracle_judge: is the judge itself, and every label would be its score. "
                 "Choose another, or show it more: scoring@oracle_scoring=reference."
@@ -491,30 +442,14 @@ class Oracle(Judged):
                 f"{judge.model}. Choose a better judge than that: judge@oracle_judge=opus."
             )
 
-    def _check_simulated(self, overrides: Sequence[str]) -> None:
-        """Refuse what the simulation has no use for: its judge and its oracle compare words."""
-        others = (_TRUTH, "judge", "oracle_judge", "scoring", "shard")
-        unused = _given((*_COLLECTING, *_SAMPLING, *others), overrides)
-        judges = (self.judge, self.oracle_judge)
-        unused += [judge.model for judge in judges if isinstance(judge, PaidJudge)]
-        if unused:
-            raise UserError(
-                f"entrant: none is chosen, and simulated policies have no use for {unused[0]}. "
-                "Name your policies: 'entrant=[base,other]'. To try it on models of random "
-                "weights: 'entrant=[tiny_base,tiny_clone]'."
-            )
 
-
-def _keys(overrides: Sequence[str]) -> list[str]:
-    return [word.lstrip("+").partition("=")[0] for word in overrides]
-
-
-def _given(names: Sequence[str], overrides: Sequence[str]) -> list[str]:
+def _given(names: Iterable[str], overrides: Sequence[str]) -> list[str]:
     """Return the settings of a command that begin with one of these names."""
-    return [key for key in _keys(overrides) if key.startswith(tuple(names))]
+    keys = [word.lstrip("+").partition("=")[0] for word in overrides]
+    return [key for key in keys if key.startswith(tuple(names))]
 
 
-def _refuse(names: Sequence[str], overrides: Sequence[str], reason: str) -> None:
+def _refuse(names: Iterable[str], overrides: Sequence[str], reason: str) -> None:
     """Raise UserError where a command sets what has no meaning here."""
     for key in _given(names, overrides):
         raise UserError(f"{key}: {reason}. Leave it out.")
@@ -536,22 +471,28 @@ def report(
     collected: LoggedData | None = None,
 ) -> Report:
     """Write the artifacts of an analysis, and report it."""
-    data = analysis.data
-    facts: dict[str, Any] = {
-        "logging_policy": data.logging_policy,
-        "policies": list(data.policies),
-        "n_logged": len(data.logged),
-        "n_labels": len(analysis.calibration.rows),
-        "n_draws": {policy: len(draws) for policy, draws in data.fresh.items()},
-        "n_probe": {policy: len(draws) for policy, draws in data.probe.items()},
+    data, collection = analysis.data, collected and collected.info
+    given = {(e.policy, e.estimator) for e in analysis.estimates if e.status != REFUSE}
+    budgets = oracle_report.budgets(analysis)
+    shown = {
+        "analysis": analysis,
+        "data": data,
+        "truth": truth,
+        "collection": collection,
+        "budgets": [b for b in budgets if (b["policy"], b["estimator"]) in given],
     }
-    if collected:
-        facts["collection"] = collected.info
-    shown = oracle_report.context(analysis, truth, collected)
     return Report(
         headline=oracle_report.headline(analysis, truth),
-        text=oracle_report.text(shown),
-        facts=facts,
+        text=page.text("oracle", **shown),
+        facts={
+            "logging_policy": data.logging_policy,
+            "policies": list(data.policies),
+            "n_logged": len(data.logged),
+            "n_labels": len(analysis.calibration.rows),
+            "n_draws": {policy: len(draws) for policy, draws in data.fresh.items()},
+            "n_probe": {policy: len(draws) for policy, draws in data.probe.items()},
+            **({"collection": collection} if collection else {}),
+        },
         artifacts=oracle_report.write(run_dir, analysis),
         metrics=oracle_report.metrics(analysis, truth),
         tables={
@@ -559,9 +500,7 @@ def report(
             "differences": [d.to_dict() for d in analysis.comparison.differences],
         },
         figures=lambda: _figures().plots(analysis, truth),
-        page=lambda title, manifest, plots: render(
-            "oracle", plots, title=title, manifest=manifest, **shown
-        ),
+        page=page.maker("oracle", **shown),
     )
 
 

@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis.win_rates import share_interval
-from elo_exp.console import text_table
 from elo_exp.files import write_csv, write_json
 from elo_exp.oracle.data import Truth
-from elo_exp.oracle.estimates import HEADLINE, Analysis, PolicyEstimate, label_budget
-from elo_exp.oracle.gates import REFUSE, REPORT, STATUSES
+from elo_exp.oracle.estimates import HEADLINE, Analysis, label_budget
+from elo_exp.oracle.gates import REFUSE, REPORT
 from elo_exp.oracle.grid import ALL, GIVEN, JUDGE
 from elo_exp.oracle.weights import EXTREME
-from elo_exp.report.formats import number, percent
-from elo_exp.report.page import template
 
 _MAX_EXTREME = 50  # extreme weights listed for each policy
 _BUDGETED = ("direct", "dr_cpo")  # estimators whose label budget is reported
@@ -155,43 +152,6 @@ def headline(analysis: Analysis, truth: Mapping[str, Truth]) -> float:
     return statistics.fmean(std_errors) if std_errors else 0.0
 
 
-def context(
-    analysis: Analysis, truth: Mapping[str, Truth], collected: Any
-) -> dict[str, Any]:
-    """Return what console and page show.
-
-    collected  what the run itself has made of each policy
-    """
-    refused = {
-        (e.policy, e.estimator) for e in analysis.estimates if e.status == REFUSE
-    }
-    return {
-        "analysis": analysis,
-        "data": analysis.data,
-        "truth": truth,
-        "collected": collected,
-        "leading": [_leading(p, analysis.of(p)) for p in analysis.data.policies],
-        "budgets": [
-            budget
-            for budget in budgets(analysis)
-            if (budget["policy"], budget["estimator"]) not in refused
-        ],
-    }
-
-
-def text(shown: Mapping[str, Any]) -> str:
-    """Return the console's lines: headlines, then the estimates of each policy."""
-    return template("oracle.txt.j2").render(**shown, table=text_table).rstrip("\n")
-
-
-def _leading(
-    policy: str, rows: Sequence[PolicyEstimate]
-) -> tuple[str, PolicyEstimate, list[Any]]:
-    """The headline, with `compat` the first of the best status, and the values beside it."""
-    best = min(rows, key=lambda e: (not e.headline, STATUSES.index(e.status)))
-    return policy, best, [e.value for e in rows if e.value is not None]
-
-
 # The grid
 
 Row = Mapping[str, Any]  # of grid.csv
@@ -250,15 +210,3 @@ def grid_metrics(found: Mapping[str, Any]) -> dict[str, float]:
         for column in columns
         if rows[-1][column] is not None
     }
-
-
-def grid_text(found: Mapping[str, Any]) -> str:
-    """Return the console's lines."""
-    shares = [percent(share) for share in found["headline"]]
-    cells = [
-        [name, *(f"{number(r['rmse'], 3)} ({percent(1 - r['share'])})" for r in rows)]
-        for name, rows in found["estimators"].items()
-    ]
-    table = text_table(["RMSE (refused)", *shares], cells)
-    filled = template("grid.txt.j2").render(found=found, table=table)
-    return filled.replace("\N{NO-BREAK SPACE}", " ")
