@@ -145,10 +145,8 @@ def test_every_arena_is_read_into_one_schema(
     chosen = settings(name, path=str(path))
     found = arenas.read(chosen)
     assert found.battles.rows() == BATTLES
-    assert arenas.texts(chosen, found.at[1:]) == {
-        at: Texts(prompt=prompt, response_a=one, response_b=two)
-        for at, (*_, prompt, one, two, _) in zip(found.at[1:], ROWS[1:], strict=False)
-    }
+    texts = {at: Texts(*row[4:7]) for at, row in zip(found.at, ROWS, strict=False)}
+    assert arenas.texts(chosen, found.at[1:]) == (dict([*texts.items()][1:]), {})
     several = {} if name == "file" else {"of several turns": 1}
     assert (found.n_rows, found.dropped) == (len(rows()), several)
 
@@ -160,8 +158,8 @@ def test_a_folder_of_files_is_one_arena(tmp_path: Path) -> None:
     found = arenas.read(chosen)
     assert found.battles.rows() == BATTLES
     assert found.at == [(0, 0), (1, 0), (1, 1)]
-    (texts,) = arenas.texts(chosen, [(1, 1)]).values()
-    assert texts == Texts(prompt="One and one?", response_a="Two.", response_b="2")
+    texts = {(1, 1): Texts("One and one?", "Two.", "2")}
+    assert arenas.texts(chosen, [(1, 1)]) == (texts, {})
 
 
 def read(tmp_path: Path, *changed: dict[str, Any], **changes: Any) -> arenas.Arena:
@@ -277,7 +275,7 @@ def test_a_later_vote_of_a_conversation_reaches_no_prompt(
     later = [] if order else [("1", "bob")]
     assert found == [("1", "ann"), *later, ("3", "zoe")]
     without = "without the beginning of the conversation"
-    assert arenas.texts(chosen, [(0, 1)]) == {(0, 1): without}
+    assert arenas.texts(chosen, [(0, 1)]) == ({}, {(0, 1): without})
     assert ROWS[1][4] not in [prompt for _, prompt in arenas.questions(chosen)]
 
 
@@ -308,8 +306,8 @@ def test_a_union_has_the_battles_of_all_each_once(tmp_path: Path) -> None:
     assert (found.name, found.n_rows) == ("file + other1 + other2", 9)
     assert found.dropped == {"in an arena before": 4}
     assert found.at == [(0, 0), (0, 1), (0, 2), (1, 2), (1, 3)]
-    texts = arenas.texts(chosen, [(0, 1), (1, 2)])
-    prompts = [text.prompt for text in texts.values() if isinstance(text, Texts)]
+    texts, _ = arenas.texts(chosen, [(0, 1), (1, 2)])
+    prompts = [text.prompt for text in texts.values()]
     assert prompts == ["Three and three?", "Two and two is?"]
 
 
@@ -355,8 +353,8 @@ CONVERSATIONS = {"conversation_a": "c", "conversation_b": "c"}
         ({"winner": "left"}, {}, "arena.jsonl:1: winner is 'left'. Expected model_a, model_b, tie,"),
         ({"winner": None, "t": 2}, {"columns": {"tied": "t"}}, "arena.jsonl:1: t is 2. Expected true or"),
         ({"t": 1}, {"columns": {"tied": "t", "won_by_a": "t"}}, "arena.jsonl:1: t and t are true. Expected one"),
-        ({"prompt": "{"}, {"text_lists": True}, "arena.jsonl:1: prompt is not JSON"),
-        ({"c": ["Hello."]}, {"columns": CONVERSATIONS}, "arena.jsonl:1: c is no list of messages with"),
+        ({"prompt": "{"}, {"text_lists": True}, "arena.jsonl:1: prompt is no list, or JSON of a list, of"),
+        ({"c": ["Hello."]}, {"columns": CONVERSATIONS}, "arena.jsonl:1: c is no list, or JSON of a list, of messages with"),
         ({}, {"where": {"code": True}}, "arena.jsonl:1: has no column 'code' (found question_id, model_a"),
         (
             {"language": "en"},
@@ -407,7 +405,7 @@ def test_a_battle_without_texts_to_judge_says_so(
 ) -> None:
     path = write_table(tmp_path / "arena.jsonl", [own()[0] | change])
     chosen = settings(path=str(path), max_chars=100)
-    assert arenas.texts(chosen, [(0, 0)]) == {(0, 0): reason}
+    assert arenas.texts(chosen, [(0, 0)]) == ({}, {(0, 0): reason})
 
 
 def test_a_picture_cannot_be_judged_and_a_row_without_a_user_is_no_battle(
@@ -422,13 +420,13 @@ def test_a_picture_cannot_be_judged_and_a_row_without_a_user_is_no_battle(
     found = arenas.read(chosen)
     assert found.battles.rows() == BATTLES[:1]
     assert found.dropped == {"without a message of the user": 1}
-    assert arenas.texts(chosen, [(0, 0)]) == {(0, 0): NO_TEXT}
+    assert arenas.texts(chosen, [(0, 0)]) == ({}, {(0, 0): NO_TEXT})
 
 
 def test_a_text_is_found_among_many_rows_of_parquet(tmp_path: Path) -> None:
     rows = [{**row, "question_id": str(i)} for i in range(300) for row in own()[:1]]
     path = write_table(tmp_path / "many.parquet", rows)
-    assert list(arenas.texts(settings(path=str(path)), [(0, 299)])) == [(0, 299)]
+    assert list(arenas.texts(settings(path=str(path)), [(0, 299)])[0]) == [(0, 299)]
 
 
 def test_a_data_set_of_the_hub_is_read_as_files_are(tmp_path: Path) -> None:

@@ -42,12 +42,12 @@ class Draw:
         return self.models[self.side]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Placement:
     """Where the placed models stand, and by which battles.
 
     board     calibrated; with arena.placement=raw by the judge; of humans alone where refused
-    by_judge  the judge's verdicts taken as votes; None where all placements are refused
+    by_judge  beside a calibrated board, the judge's verdicts taken as votes
     refusal   why they are
     reliability  status and reason of each calibrated model
     agreement, temperature, fit  of the judge and the humans; None where it judged no human battle

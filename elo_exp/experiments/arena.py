@@ -8,15 +8,17 @@ python -m elo_exp experiment=arena arena=lmarena_140k 'entrant=[mine]' judge=opu
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from elo_exp import pipeline
 from elo_exp.analysis import agreement, standings
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.standings import Standings
+from elo_exp.api.costs import money
 from elo_exp.arena import joint_fit, sources
 from elo_exp.arena.judge_calibration import refusal, reliability, soft_elo, temperature
 from elo_exp.arena.placement import Placement
@@ -54,12 +56,16 @@ class Arena(Pairwise):
         self.check(context.overrides)
         if not self.plan:
             return None
-        return PlacementRun(self, context.store).plan_text()
+        run = PlacementRun(self, context.store)
+        entered = run.random(run.n_battles)
+        plan, n = run.plan(entered), len(run.to_recalibrate(entered))
+        table = pipeline.plan_table(plan)
+        return page.text("arena_plan", table=table, plan=plan, n=n, money=money)
 
     def run(self, context: Context) -> Report:
         run = PlacementRun(self, context.store)
         if self.shard is not None:
-            prompts = run.prompts(run.random(run.n_battles))
+            ((prompts, _),) = run.tasks(run.random(run.n_battles))
             return answer_share(self, prompts, context.store, self.shard)
         run.run()
         return report(run, place(run), context)
@@ -67,14 +73,11 @@ class Arena(Pairwise):
     def check(self, overrides: Sequence[str] = ()) -> None:
         """Raise UserError for settings that do not fit together."""
         chosen, n_placed = self.arena, len(self.entrant)
-        is_default = list(self.entrant) == ["newcomer"] and not any(
-            word.startswith("entrant=") for word in overrides
-        )
+        is_given = any(word.startswith("entrant=") for word in overrides)
+        is_default = list(self.entrant) == ["newcomer"] and not is_given
         if not self.entrant or (is_default and not chosen.simulated):
-            unread = chosen.path is None and chosen.dataset is None
             raise UserError(
-                "entrant: none is chosen. Choose the models to place: 'entrant=[mine]'"
-                + (", and their arena: arena.path=FILE." if unread else ".")
+                "entrant: none is chosen. Choose the models to place: 'entrant=[mine]'."
             )
         sources.check(chosen)
         rubrics = self._rubrics
@@ -84,13 +87,13 @@ class Arena(Pairwise):
                 f"rubric: found {names or 'none'}. Expected one, as humans vote on one question, "
                 "and without a reference answer: 'rubric=[preference]'."
             )
+        scores = isinstance(self.judge, PaidJudge) or self.judge.model == "lexical"
+        scores &= '"score_a"' in rubrics[0].schema
         soft = chosen.soft
         if soft != "calibrated" and (isinstance(soft, str) or (soft or 0.0) < 0.0):
             raise UserError(
                 f"arena.soft: found {soft}. Expected a temperature of 0 or more, calibrated, or null."
             )
-        scores = isinstance(self.judge, PaidJudge) or self.judge.model == "lexical"
-        scores &= '"score_a"' in rubrics[0].schema
         if soft is not None and not scores:
             raise UserError(
                 f"arena.soft: judge {self.judge.model} gives no scores by rubric "
@@ -149,48 +152,9 @@ def place(run: PlacementRun) -> Placement:
                 "missing, or look at the stored verdicts with experiment=store."
             )
     every = judged.concatenate(human)
-    agreed = at = fit = reason = soft = truth = None
-    if len(again):
-        voted = human.select(np.isin(human.questions, again.questions)[human.question])
-        names = "humans", judge_model
-        agreed = agreement.kappa(voted, again, names=names, dimension=dimension)
-        at = temperature(voted, again)
-        fit = joint_fit.fit(human, again, judged, placed)
-    by_judge: Leaderboard | None
-    board = by_judge = experiment.rate(every)
+    board = experiment.rate(every)
     flags = {model: board.row(model).flag for model in placed}
-    (method,) = experiment.rating.values()
-    level = float(experiment.elo.initial_rating)
-    baseline = getattr(method, "baseline_model", None)
-    reliable = {}
-    if chosen.placement == "calibrated":
-        reason = refusal(fit)
-        reliable = {m: reliability(fit, m, flags[m]) for m in placed}
-        place_of = every.models.index
-        if fit is None or reason is not None:
-            # Placed models keep their rows, without a rating.
-            board = experiment.rate(every.select(np.arange(len(judged), len(every))))
-            refused = {place_of(model): "refused" for model in placed}
-            by_judge, board = None, replace(board, flags={**board.flags, **refused})
-        else:
-            board = joint_fit.leaderboard(
-                fit,
-                every.n_battles(),
-                level=level,
-                baseline=baseline,
-                unrated={place_of(m): flag for m, flag in flags.items() if flag},
-            )
-    if chosen.soft is not None and by_judge is not None:
-        rated = [model for model in placed if not flags[model]]
-        soft = soft_elo(
-            run.judgments, human, rated, soft=chosen.soft, initial_rating=level
-        )
-    if chosen.simulated:
-        graded = [e for e in experiment.entrant.values() if isinstance(e, GradedProbe)]
-        truth = chosen.simulated.truth(graded, level=level, baseline=baseline)
-    votes = run.arena.battles.concatenate(run.arena.held_out)
-    by_humans = votes.among([*run.anchors, *placed])  # those that are held out
-    return Placement(
+    found = Placement(
         arena=run.arena.name,
         dimension=dimension,
         judge_model=judge_model,
@@ -199,16 +163,50 @@ def place(run: PlacementRun) -> Placement:
         human=human,
         battles=every,
         board=board,
-        by_judge=by_judge,
-        soft=soft,
-        refusal=reason,
-        reliability=reliable,
-        truth=truth,
-        agreement=agreed,
-        temperature=at,
-        fit=fit,
-        human_board=experiment.rate(by_humans),
+        human_board=experiment.rate(
+            run.arena.battles.concatenate(run.arena.held_out).among(
+                [*run.anchors, *placed]
+            )
+        ),
     )
+    (method,) = experiment.rating.values()
+    level = float(experiment.elo.initial_rating)
+    baseline = getattr(method, "baseline_model", None)
+    if len(again):
+        voted = human.select(np.isin(human.questions, again.questions)[human.question])
+        names = "humans", judge_model
+        found.agreement = agreement.kappa(
+            voted, again, names=names, dimension=dimension
+        )
+        found.temperature = temperature(voted, again)
+        found.fit = joint_fit.fit(human, again, judged, placed)
+    if chosen.placement == "calibrated":
+        fit, place_of = found.fit, every.models.index
+        found.refusal = refusal(fit)
+        found.reliability = {m: reliability(fit, m, flags[m]) for m in placed}
+        if fit is None or found.refusal:
+            # Placed models keep their rows, without a rating.
+            board = experiment.rate(every.select(np.arange(len(judged), len(every))))
+            refused = {place_of(model): "refused" for model in placed}
+            found.board = replace(board, flags={**board.flags, **refused})
+        else:
+            found.by_judge = replace(board, label="Judge's scale")
+            found.board = joint_fit.leaderboard(
+                fit,
+                every.n_battles(),
+                level=level,
+                baseline=baseline,
+                unrated={place_of(m): flag for m, flag in flags.items() if flag},
+            )
+    if chosen.soft is not None and not found.refusal:
+        rated = [model for model in placed if not flags[model]]
+        found.soft = soft_elo(
+            run.judgments, human, rated, soft=chosen.soft, initial_rating=level
+        )
+    if chosen.simulated:
+        graded = [e for e in experiment.entrant.values() if isinstance(e, GradedProbe)]
+        found.truth = chosen.simulated.truth(graded, level=level, baseline=baseline)
+    return found
 
 
 def report(run: PlacementRun, found: Placement, context: Context) -> Report:
@@ -218,12 +216,14 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
     comparisons, judgments = {dimension: run.comparisons}, {dimension: run.judgments}
     quality = judge_quality(run.judgments, dimension=dimension)
     ((name, method),) = experiment.rating.items()
-    boards: dict[str, Leaderboard | None] = {name: found.board}
-    if found.reliability and found.by_judge:
-        on_its_scale = replace(found.by_judge, label="Judge's scale")
-        boards = {"calibrated": found.board, "by_judge": on_its_scale}
     by_humans = replace(found.human_board, label=f"{found.votes.title()} votes alone")
-    boards |= {"soft": found.soft, "truth": found.truth, "by_humans": by_humans}
+    boards = {
+        "calibrated" if found.by_judge else name: found.board,
+        "by_judge": found.by_judge,
+        "soft": found.soft,
+        "truth": found.truth,
+        "by_humans": by_humans,
+    }
     rated = Standings(
         models=found.placed,
         battles={dimension: found.judged},
@@ -235,9 +235,8 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         by_arena = {q: q.partition(":")[0] for q in found.human.questions}
         strata = standings.of_strata({dimension: found.human}, by_arena, method.rate)
         rated = standings.with_diagnoses(rated, strata)
-    settings: dict[str, Any] = asdict(method) if is_dataclass(method) else {}
-    ratings = placement_report.elo_ratings(found, {"method": name, **settings})
-    of_placed = {m: found.reliability.get(m, {}) for m in found.placed}
+    ratings = placement_report.elo_ratings(found, {"method": name, **vars(method)})
+    shown_ratings = artifacts.ratings_json(rated) | {"placement": found.reliability}
     written = [
         *artifacts.write_judging(
             run_dir,
@@ -251,10 +250,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
             chosen.battles_format,
         ),
         write_json(run_dir / "elo_ratings.json", ratings),
-        write_json(
-            run_dir / "ratings.json",
-            artifacts.ratings_json(rated) | {"placement": of_placed},
-        ),
+        write_json(run_dir / "ratings.json", shown_ratings),
         *placement_report.write_bootstraps(
             run_dir, {dimension: found.by_judge or found.board}
         ),
@@ -262,9 +258,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
     if chosen.simulated:
         path = run_dir / "arena.jsonl"
         written.append(write_jsonl(path, chosen.simulated.votes))
-    drawn = {name: run.usable(draws) for name, draws in run.drawn.items()}
-    every = [draw for draws in drawn.values() for draw in draws]
-    rows = arena.battles.rows()
+    every = [draw for draws in run.drawn.values() for draw in run.usable(draws)]
     facts: dict[str, Any] = {
         "judge_model": found.judge_model,
         "entrants": list(found.placed),
@@ -276,11 +270,11 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
             "dropped": dict(arena.dropped),
             "n_battles": len(arena.battles),
             "fingerprint": fingerprint(
-                [[b.question_id, b.model_a, b.model_b, b.winner] for b in rows]
+                [
+                    [b.question_id, b.model_a, b.model_b, b.winner]
+                    for b in arena.battles.rows()
+                ]
             ),
-            "n_anchors": len(run.anchors),
-            "n_human_battles": len(run.human),
-            "n_drawn": {name: len(draws) for name, draws in drawn.items()},
             "draw_fingerprint": fingerprint(
                 [[d.question_id, d.opponent, "ab"[d.side]] for d in every]
             ),
@@ -288,10 +282,10 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         },
         "judge_quality": [quality.to_dict()],
     }
-    headline = found.board.row(found.placed[0]).rating
     texts = (comparisons, judgments) if context.with_texts else ()
     shown = tournament_page.context(rated, [quality], *texts)
     shown["limits"] = {"rows": len(found.board.models), "matrix": 20}
+    headline = found.board.row(found.placed[0]).rating
 
     def figures() -> Sequence[Plot]:
         from elo_exp.figures import arena
@@ -305,7 +299,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         ),
         facts=facts,
         artifacts=written,
-        metrics=placement_report.metrics(found, quality),
+        metrics=placement_report.metrics(found, ratings, quality),
         tables={
             "judge": facts["judge_quality"],
             "verdicts": tracked.verdict_rows(comparisons, judgments),

@@ -15,7 +15,11 @@ from elo_exp.files import safe_name, write_csv, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard
 
 _OF_FIT = ("s", "s_std_error", "taste", "position", "design_effects", "n_anchors")
-_METRICS = ("rating", "std_error", "ci_low", "ci_high", "rank", "rank_low", "rank_high")
+_OF_HUMANS = ("agreement", "kappa", "temperature", *_OF_FIT[:4])
+_METRICS = (
+    *("rating", "std_error", "ci_low", "ci_high", "rank", "rank_low", "rank_high"),
+    *("status", "reason"),
+)
 
 
 def write_battles(run_dir: Path, battles: Battles, kind: str) -> Path:
@@ -52,19 +56,17 @@ def elo_ratings(
 ) -> dict[str, Any]:
     """Return the leaderboard, best first, with what it takes to rate the battles again."""
     agreement, soft = placement.agreement, placement.soft
-    by_judge = placement.by_judge if placement.reliability else None
     samples = (placement.by_judge or placement.board).samples
     return {
         "arena": placement.arena,
         "model": placement.placed[0],
         "models": list(placement.placed),
         "judge_model": placement.judge_model,
-        "dimension": placement.dimension,
+        "n_judged_battles": len(placement.judged),
+        "n_human_battles": len(placement.human),
         "n_bootstraps": 0 if samples is None else len(samples),
         "seed": rating_settings.get("seed"),
         "rating_settings": dict(rating_settings),
-        "n_judged_battles": len(placement.judged),
-        "n_human_battles": len(placement.human),
         "ratings": [
             {
                 **row,
@@ -73,7 +75,7 @@ def elo_ratings(
             }
             for row in _rows(placement.board)
         ],
-        "by_judge": _rows(by_judge),
+        "by_judge": _rows(placement.by_judge),
         "soft": soft and {**soft.parameters, "ratings": _rows(soft)},
         "by_humans": _rows(placement.human_board),
         "mae": placement.mae,
@@ -90,27 +92,29 @@ def _rows(board: Leaderboard | None) -> list[dict[str, Any]]:
     return [row.to_dict() for row in board.ratings] if board else []
 
 
-def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float | str]:
-    """Return <model>/rating, /rank ..., judge/<dimension>/<rate>, human/agreement ..."""
-    found: dict[str, float | str | None] = {"human/mae": placement.mae}
+def metrics(
+    placement: Placement, ratings: Mapping[str, Any], quality: JudgeQuality
+) -> dict[str, float | str]:
+    """Return <model>/rating, /rank ..., judge/<dimension>/<rate>, human/agreement ...
+
+    ratings  of `elo_ratings`
+    """
+    calibration = ratings["calibration"] or {}
+    found = {f"human/{name}": calibration.get(name) for name in _OF_HUMANS}
+    found["human/mae"] = placement.mae
     others = {"by_judge": placement.by_judge, "soft": placement.soft}
-    for model in placement.placed:
-        rating, truth = placement.board.row(model), placement.truth
-        own = {name: getattr(rating, name) for name in _METRICS}
+    for row in ratings["ratings"]:
+        model, truth = row["model"], placement.truth
+        if model not in placement.placed:
+            continue
+        own = {name: row.get(name) for name in _METRICS}
         own |= {"n_judged": placement.n_judged(model)}
-        own |= placement.reliability.get(model, {})
         for name, board in others.items():
             if board and model in board.models:
                 own[name] = board.row(model).rating
-        if truth and model in truth.models and rating.rating is not None:
-            own["error"] = rating.rating - (truth.row(model).rating or math.nan)
+        if truth and model in truth.models and row["rating"] is not None:
+            own["error"] = row["rating"] - (truth.row(model).rating or math.nan)
         found |= {f"{model}/{name}": value for name, value in own.items()}
     for name in quality.RATES:
         found[f"judge/{quality.dimension}/{name}"] = getattr(quality, name)
-    if placement.agreement is not None:
-        found["human/agreement"] = placement.agreement.agreement
-        found["human/kappa"] = placement.agreement.kappa
-        found["human/temperature"] = placement.temperature
-        for name in _OF_FIT[:4]:
-            found[f"human/{name}"] = getattr(placement.fit, name)
     return {name: value for name, value in found.items() if value is not None}
