@@ -1,6 +1,7 @@
 """An audit: questions of probes, what verdicts on them tell, and the command with all that it leaves."""
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,16 +9,16 @@ import pytest
 from numpy.random import Generator
 
 from elo_exp import CONF, HOME
-from elo_exp.analysis.audit import Asked, Measure, decide, measures
+from elo_exp.analysis.audit import Asked, Judged, Measure, decide, measures
 from elo_exp.data import bank
 from elo_exp.data.pairing import reconcile
 from elo_exp.files import write_jsonl
 from elo_exp.probes import Case, Question
-from elo_exp.records import Comparison, JudgeRequest, Verdict
+from elo_exp.records import Judgment, Verdict
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, attempt, run, start
-from tests.data import BANK, shipped
+from tests.data import BANK, COMPARISON, shipped
 from tests.pages import Reader
 from tests.simulated_audits import FAULTS
 from tests.test_end_to_end import kill_when
@@ -32,43 +33,36 @@ def case(n_ranked: int = 3) -> Case:
 
 
 def asked(
-    *verdicts: str,
+    *letters: str,
     probe: str = "style",
-    kind: str = "bias",
+    kind: Any = "bias",
     prompt: str = "p1",
     control: bool = False,
     form: str = "bold",
     both: bool = True,
     bound: float = 0.05,
-) -> Asked:
+) -> tuple[Asked, Judgment]:
     """A judged question, x first, then y first; then again, and a third time under a paraphrase."""
     question = Question(form=form, x="x", y="y", is_control=control, both_orders=both)
-    comparison = Comparison(
-        prompt_id=prompt, dimension="d", source="s", prompt_text="?",
-        entrant_a="x", entrant_b="y", response_a="x", response_b="y",
-    )  # fmt: skip
+    comparison = replace(COMPARISON, prompt_id=prompt)
     n = 2 if both else 1
-    places = [(i // n, i % n == 1) for i in range(len(verdicts))]
-    return Asked(
+    verdicts = [
+        Verdict(cache_key="", rubric_version="v1", judge_model="j", verdict=letter,
+                position_swap=i % n == 1, repeat=i // n)
+        for i, letter in enumerate(letters)
+    ]  # fmt: skip
+    one = Asked(
         probe=probe, kind=kind, bound=bound, question=question, comparison=comparison,
-        queries=[
-            JudgeRequest(key="", system="", render=str, n_chars=0, schema="", subject=comparison,
-                         position_swap=swap, repeat=repeat)
-            for repeat, swap in places
-        ],
-        judgment=reconcile(comparison, [
-            Verdict(cache_key="", rubric_version="v1", judge_model="j", position_swap=swap,
-                    verdict=verdict, repeat=repeat)
-            for verdict, (repeat, swap) in zip(verdicts, places, strict=True)
-        ]),
+        queries=(),
     )  # fmt: skip
+    return one, reconcile(comparison, verdicts)
 
 
-def measured(*questions: Asked) -> dict[str, Measure]:
+def measured(*questions: tuple[Asked, Judgment]) -> dict[str, Measure]:
     return {measure.name: measure for measure in measures(questions, 0.05)}
 
 
-def values(*questions: Asked, name: str = "style") -> list[float]:
+def values(*questions: tuple[Asked, Judgment], name: str = "style") -> list[float]:
     return measured(*questions)[name].values.tolist()
 
 
@@ -147,13 +141,11 @@ def test_a_paraphrase_is_ok_where_kappa_is_not_much_lower_than_that_of_a_repeat(
     paraphrase on three of four: 1 / (6 / 16) less on the half of one question."""
     steady = asked("A", "B", "A", "B", "A", "B", kind="floor")
     moved = asked("A", "A", "A", "A", "A", "B", kind="floor", prompt="p2")
-    (found,) = [
-        m for m in measures([steady, moved], 0.05, ["r.md"]) if "r.md" in m.name
-    ]
+    found = measures([steady, moved], 0.05, ["r.md"])[2]
     assert (found.name, found.bound) == ("rubric: r.md", -0.1)
     assert found.values.tolist() == [0.0, pytest.approx(-0.5 / (6 / 16))]
     same = asked("A", "A", "A", "A", "A", "A", kind="floor")
-    assert not len(measures([same], 0.05, ["r.md"])[-1].values)
+    assert not len(measures([same], 0.05, ["r.md"])[2].values)
 
 
 def test_in_one_order_the_first_shown_tells_nothing_about_position():
@@ -337,7 +329,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return ran.rows("verdicts.jsonl")
 
 
-def planted(rows: list[Any], fault: str, share: float, rng: Generator) -> list[Asked]:
+def planted(rows: list[Any], fault: str, share: float, rng: Generator) -> Judged:
     """The questions of verdicts.jsonl; on a share of them, or of the queries, a fault decides."""
     found = []
     for row in rows:
@@ -395,9 +387,8 @@ def test_a_planted_fault_of_four_margins_is_found_and_one_of_two_is_never_ok(
     for margins, some in found.items():
         for _ in range(20):
             questions = planted(verdicts, fault, share_of(fault, margins), rng)
-            results = {
-                r.probe: r.verdict for r in decide(measures(questions, 0.05), 0.05)
-            }
+            rows = decide(measures(questions, 0.05), 0.05)
+            results = {row["probe"]: row["verdict"] for row in rows}
             some.append(results[probe])
             family = probe.partition(":")[0]
             n_wrong += any(

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis.audit import Result
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.responses import check_responses
@@ -31,7 +30,6 @@ from elo_exp.store.usage import Usage
 from tests.data import DIMENSIONS, PROBES, by_dimension, shipped
 from tests.pages import Reader
 from tests.simulation import Tournament
-from tests.test_audit import audit_of_judge
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -179,8 +177,8 @@ def test_names_are_text_whatever_they_hold():
     some = rated(simulated(HOSTILE, HOSTILE[:2], n_prompts=25), HOSTILE, *METHODS)
     empty = Response(entrant_id="", prompt_id="", response_text="")
     odd = [check_responses(name, dict.fromkeys("abc", empty)) for name in HOSTILE]
-    audited = {"audit": audit_of_judge()}
-    some = with_diagnoses(some, dict.fromkeys(HOSTILE, audited), responses=odd)
+    found = {"audit": {**AUDIT, "results": []}}
+    some = with_diagnoses(some, dict.fromkeys(HOSTILE, found), responses=odd)
     reader = page(
         some,
         [*ratings.plots(some), *elo.plots(some)],
@@ -269,6 +267,9 @@ def test_odd_answers_are_named_and_need_caution_where_they_are_the_leaders(
     assert f"answers       one text: {model} 100 %" in console(found)
 
 
+AUDIT = {"n_prompts": 93, "date": "2026-11-22T10:00:00Z"}
+
+
 @pytest.mark.parametrize(
     ("probe", "estimate", "words"),
     [
@@ -279,14 +280,11 @@ def test_odd_answers_are_named_and_need_caution_where_they_are_the_leaders(
 def test_an_audit_is_quoted_and_one_that_found_the_judge_obedient_needs_caution(
     probe: str, estimate: float, words: str
 ):
-    results = [
-        Result(probe=probe, kind="bias", bound=0.05, n=93, verdict="biased", estimate=estimate),
-        *(Result(probe=str(i), kind="share", bound=0.05, n=93, verdict="ok") for i in range(13)),
-        Result(probe="twin", kind="reported", bound=0.05, n=93, verdict="reported"),
-    ]  # fmt: skip
-    audited = audit_of_judge(*results)
+    biased = {"probe": probe, "kind": "bias", "verdict": "biased", "estimate": estimate}
+    ok, twin = {"verdict": "ok"}, {"probe": "twin", "verdict": "reported"}
+    audit = {**AUDIT, "results": [biased, *[ok] * 13, twin]}
     standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
-    found = with_diagnoses(standings, {"d": {"audit": audited}})
+    found = with_diagnoses(standings, {"d": {"audit": audit}})
     points = round(400 * np.log10((0.5 + estimate) / (0.5 - estimate)))
     line = (
         f"Judge audited 2026-11-22 for d: 13 ok, 1 biased ({probe} +{estimate:.2f}, about {points} "

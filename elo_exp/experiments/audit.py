@@ -1,8 +1,10 @@
 """How far can a judge be trusted? Ask what is known: python -m elo_exp experiment=audit judge=haiku"""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,7 @@ import numpy as np
 from elo_exp import pipeline
 from elo_exp.analysis import audit
 from elo_exp.analysis.agreement import gold_results
-from elo_exp.analysis.audit import GOLD, REPHRASED, Asked, Measure, measures, simulate
-from elo_exp.console import text_table
+from elo_exp.analysis.audit import GOLD, REPHRASED, Asked, Judged, Measure, measures
 from elo_exp.data import bank, gold
 from elo_exp.data.gold import GoldPair
 from elo_exp.data.pairing import reconcile, swaps
@@ -22,7 +23,7 @@ from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Prompts
 from elo_exp.files import sha256, utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge
-from elo_exp.probes import VERSION, Case, Kind, Probe, Question
+from elo_exp.probes import VERSION, Case, Probe, Question
 from elo_exp.records import (
     JudgeIdentity,
     JudgeReply,
@@ -37,7 +38,6 @@ from elo_exp.trackers import Rows
 from elo_exp.types import Count, Dollars, Integer, Positive, Share
 
 _WHAT = "audit verdicts"
-_WORST_FIRST = ("biased", "cannot tell", "ok", "reported")
 _RANKED = {"answer": 3, "hedge": 2, "abstain": 3}  # levels, by expected behaviour
 
 
@@ -50,15 +50,6 @@ class AuditSettings:
     paraphrases: dict[str, list[str]] | None
     gold: str | None
     families: dict[str, str] | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Audited:
-    """One dimension: what audit.json and verdicts.jsonl have of it, and what it rests on."""
-
-    audit: Mapping[str, Any]
-    verdicts: Sequence[Mapping[str, Any]]
-    measures: Sequence[Measure]
 
 
 @dataclass(kw_only=True)
@@ -89,59 +80,45 @@ class AuditJudge:
         plan = pipeline.plan_replies(
             self._queries, self.judge, context.store, what=_WHAT
         )
-        head = ["dimension", "probe", "prompts", "finds", "ok in reach"]
-        table = text_table(head, self._reach(), text=["probe"])
-        return f"{pipeline.plan_table(plan)}\n{page.text('audit_plan', table=table)}"
+        rng, rows = np.random.default_rng(self.audit.seed), []
+        for rubric in self.rubric.values():
+            replies = _simulated(self._asked[rubric.dimension], rng)
+            measured = self._measures(rubric, self._judged(rubric, replies))
+            for name, n, effect, need in audit.in_reach(measured):
+                reach = "yes" if need <= n else f"from {need:,}"
+                cells = [rubric.dimension, name, f"{n:,}", f"{effect:.2f}", reach]
+                rows.append(cells)
+        return f"{pipeline.plan_table(plan)}\n{page.text('audit_plan', rows=rows)}"
 
     def run(self, context: Context) -> Report:
         store, run_dir = context.store, context.run_dir
         store.usage.flips = None
         replies = pipeline.ask(self._queries, self.judge, store, what=_WHAT)
-        found = [self._audited(rubric, replies) for rubric in self.rubric.values()]
-        audits = {one.audit["dimension"]: one.audit for one in found}
-        for one in audits.values():
-            place = one["judge_key"], one["rubric_key"]
-            write_json(audit.path(store.path.parent, *place), one)
-        rows = [
-            {"dimension": dimension} | row
-            for dimension, one in audits.items()
-            for row in one["results"]
-        ]
+        audits, verdicts, found, rows = {}, [], [], []
+        for rubric in self.rubric.values():
+            judged = self._judged(rubric, replies)
+            measured = self._measures(rubric, judged)
+            results = audit.decide(measured, self.audit.delta)
+            one = self._certificate(rubric, judged, replies, results)
+            write_json(
+                audit.path(store.path.parent, one["judge_key"], one["rubric_key"]), one
+            )
+            audits[rubric.dimension] = one
+            found.append({"audit": one, "measures": measured})
+            rows += [{"dimension": rubric.dimension} | row for row in results]
+            verdicts += [a.comparison.to_dict() | j.to_dict() for a, j in judged]
         return Report(
             headline=float(sum(row["verdict"] == "biased" for row in rows)),
             text=page.text("audit", found=found, probes=self.probe),
             facts={"judge_model": self.judge.model},
             artifacts=[
                 write_json(run_dir / "audit.json", audits),
-                write_jsonl(
-                    run_dir / "verdicts.jsonl",
-                    (v for one in found for v in one.verdicts),
-                ),
+                write_jsonl(run_dir / "verdicts.jsonl", verdicts),
             ],
             tables={"audit": rows},
             figures=lambda: _figures(rows, self.audit.delta),
             page=page.maker("audit", found=found, probes=self.probe),
         )
-
-    def _reach(self) -> list[list[str]]:
-        """What each probe can find, and whether it can be called ok, by a simulated judge."""
-        rng, delta, cells = np.random.default_rng(self.audit.seed), self.audit.delta, []
-        for rubric in self.rubric.values():
-            judged = simulate(self._asked[rubric.dimension], rng)
-            found = measures(judged, delta, self._paraphrases(rubric))
-            decided = [measure for measure in found if measure.kind != "reported"]
-            for one in decided:
-                n, sd = len(one.values), float(one.values.std())
-                effect = audit.smallest_effect(n, sd, len(decided))
-                # A judge without a fault varies in biases alone.
-                margin = abs(one.bound - (one.kind == "floor" and one.bound > 0))
-                need = audit.prompts_for_ok(
-                    sd * one.is_bias, margin, two_sided=one.is_bias
-                )
-                reach = "yes" if need <= n else f"from {need:,}"
-                row = [rubric.dimension, one.name, f"{n:,}", f"{effect:.2f}", reach]
-                cells.append(row)
-        return cells
 
     # Questions
 
@@ -173,28 +150,32 @@ class AuditJudge:
     def _of_probes(self, rubric: Rubric) -> Iterator[Asked]:
         """Yield the questions of the probes, on a share of the prompts twice; those of a ladder
         under paraphrases, too."""
-        settings, cases = self.audit, self._cases(rubric)
+        cases = self._cases(rubric)
+        n_again = self.audit.retest_share * len(cases)
         paths = enumerate(self._paraphrases(rubric), start=REPHRASED)
         paraphrases = [(replace(rubric, path=path), repeat) for repeat, path in paths]
-        for i, (prompt, case) in enumerate(cases):
-            is_again = i < settings.retest_share * len(cases)
-            for name, probe in self.probe.items():
-                if rubric.dimension in probe.not_for:
-                    continue
-                bound = settings.delta if probe.bound is None else probe.bound
-                others = paraphrases if probe.kind == "floor" else []
-                again = [(rubric, 1)] if is_again or others else []
-                for n, question in enumerate(probe.questions(case)):
-                    about = prompt, question, f"{name}: {question.form} {n}"
-                    yield self._ask(
-                        name, probe.kind, bound, *about, (rubric, 0), *again, *others
-                    )
+        for (i, (prompt, case)), name in product(enumerate(cases), self.probe):
+            probe = self.probe[name]
+            if rubric.dimension in probe.not_for:
+                continue
+            others = paraphrases if probe.kind == "floor" else []
+            again = [(rubric, 1)] if i < n_again or others else []
+            for n, question in enumerate(probe.questions(case)):
+                yield self._ask(
+                    prompt,
+                    f"{name}: {question.form} {n}",
+                    [(rubric, 0), *again, *others],
+                    probe=name,
+                    kind=probe.kind,
+                    bound=self.audit.delta if probe.bound is None else probe.bound,
+                    question=question,
+                )
 
     def _of_gold(self, rubric: Rubric) -> Iterator[Asked]:
         """Yield labelled pairs; those of equals with one author of the judge's family measure
         whether it prefers its own, which is x."""
-        families = self.audit.families or {}
-        own = families.get(self.judge.model)
+        family = (self.audit.families or {}).get
+        own = family(self.judge.model)
         for pair in self._gold:
             subset, name = pair.subset or "all", GOLD
             prompt = Prompt(
@@ -207,25 +188,29 @@ class AuditJudge:
             if not rubric.applies_to(prompt):
                 continue
             x, y = pair.response_a, pair.response_b
-            authors = (pair.author_a or "", pair.author_b or "")
-            is_own = [own == families.get(author, "") for author in authors]
+            authors = pair.author_a or "", pair.author_b or ""
+            is_own = [own == family(author, "") for author in authors]
             if pair.label == "tie" and sum(is_own) == 1:
                 name, (x, y) = f"self: {subset}", (y, x) if is_own[1] else (x, y)
-            question = Question(form=name, x=x, y=y)
-            about = prompt, question, name, (rubric, 0)
-            yield self._ask(name, "bias", 2 * self.audit.delta, *about)
+            yield self._ask(
+                prompt,
+                name,
+                [(rubric, 0)],
+                probe=name,
+                kind="bias",
+                bound=2 * self.audit.delta,
+                question=Question(form=name, x=x, y=y),
+            )
 
     def _ask(
         self,
-        probe: str,
-        kind: Kind,
-        bound: float,
         prompt: Prompt,
-        question: Question,
         name: str,
-        *wordings: tuple[Rubric, int],
+        wordings: Sequence[tuple[Rubric, int]],
+        **about: Any,
     ) -> Asked:
         """Put a question under each wording of the rubric, which is one of its repeats."""
+        question: Question = about["question"]
         comparison = wordings[0][0].compare(
             prompt,
             entrant_a=name,
@@ -233,24 +218,18 @@ class AuditJudge:
             response_a=question.x,
             response_b=question.y,
         )
-        return Asked(
-            probe=probe,
-            kind=kind,
-            bound=bound,
-            question=question,
-            comparison=comparison,
-            queries=[
-                rubric.request(
-                    comparison,
-                    judge=self._identity.key,
-                    position_swap=swap,
-                    repeat=repeat,
-                    key_fields=self._identity.key_fields,
-                )
-                for rubric, repeat in wordings
-                for swap in swaps(comparison, float(question.both_orders))
-            ],
-        )
+        queries = [
+            rubric.request(
+                comparison,
+                judge=self._identity.key,
+                position_swap=swap,
+                repeat=repeat,
+                key_fields=self._identity.key_fields,
+            )
+            for rubric, repeat in wordings
+            for swap in swaps(comparison, float(question.both_orders))
+        ]
+        return Asked(comparison=comparison, queries=queries, **about)
 
     def _cases(self, rubric: Rubric) -> list[tuple[Prompt, Case]]:
         """Return prompts with answers of three qualities, made of references or of behaviours.
@@ -262,10 +241,12 @@ class AuditJudge:
         prompts = filter(rubric.applies_to, bank.load(Path(self.prompts.bank_path)))
         for prompt in sorted(prompts, key=lambda p: fingerprint([seed, p.prompt_id])):
             levels = tuple(level.answer(prompt) for level in self.levels.values())
-            n_ranked = 3 if prompt.gold_answer else 0
-            if rubric.shows_expected_behavior:
-                known = _RANKED.get(prompt.expected_behavior or "", 0)
-                n_ranked = 0 if prompt.gold_answer else known
+            by_reference = bool(prompt.gold_answer)
+            n_ranked = (
+                3 if by_reference else _RANKED.get(prompt.expected_behavior or "", 0)
+            )
+            if by_reference == rubric.shows_expected_behavior:
+                n_ranked = 0
             name = prompt.prompt_id
             case = Case(prompt_id=name, levels=levels, n_ranked=n_ranked, seed=seed)
             if len(set(levels)) == len(levels):
@@ -274,47 +255,67 @@ class AuditJudge:
 
     # Answers
 
-    def _audited(self, rubric: Rubric, replies: Mapping[str, JudgeReply]) -> Audited:
-        """Decide on all that was measured on one dimension; `audit` is as audit.json has it."""
-        settings, dimension = self.audit, rubric.dimension
-        asked, judgments = [], []
-        for one in self._asked[dimension]:
+    def _judged(self, rubric: Rubric, replies: Mapping[str, JudgeReply]) -> Judged:
+        judged, model = [], self.judge.model
+        for one in self._asked[rubric.dimension]:
             verdicts = [
-                rubric.parse(query, replies[query.key], judge_model=self.judge.model)
+                rubric.parse(query, replies[query.key], judge_model=model)
                 for query in one.queries
             ]
-            judgments.append(reconcile(one.comparison, verdicts))
-            asked.append(replace(one, judgment=judgments[-1]))
-        found = measures(asked, settings.delta, self._paraphrases(rubric))
-        results = audit.decide(found, settings.delta)
-        results.sort(key=lambda result: _WORST_FIRST.index(result.verdict))
-        keys = {query.key for one in asked for query in one.queries}
-        return Audited(
-            measures=found,
-            verdicts=[
-                one.comparison.to_dict() | judgment.to_dict()
-                for one, judgment in zip(asked, judgments, strict=True)
-            ],
-            audit={
-                "schema": 1,
-                "date": utc_now(),
-                "judge_key": self._identity.key,
-                "judge_model": self.judge.model,
-                "dimension": dimension,
-                "rubric_version": rubric.version,
-                "rubric_key": rubric.key,
-                "bank": sha256(Path(self.prompts.bank_path)),
-                "probes_version": VERSION,
-                "settings": asdict(settings),
-                "n_prompts": len(self._cases(rubric)),
-                "n_questions": len(asked),
-                "n_queries": len(keys),
-                "n_invalid": sum(judgment.invalid for judgment in judgments),
-                "dollars": sum(replies[key].dollars for key in keys),
-                "results": [result.to_dict() for result in results],
-                "gold": gold_results(self._gold, judgments),
-            },
-        )
+            judged.append((one, reconcile(one.comparison, verdicts)))
+        return judged
+
+    def _measures(self, rubric: Rubric, judged: Judged) -> list[Measure]:
+        return measures(judged, self.audit.delta, self._paraphrases(rubric))
+
+    def _certificate(
+        self,
+        rubric: Rubric,
+        judged: Judged,
+        replies: Mapping[str, JudgeReply],
+        results: Rows,
+    ) -> dict[str, Any]:
+        """What audit.json has of one dimension."""
+        judgments = [judgment for _, judgment in judged]
+        keys = {query.key for one, _ in judged for query in one.queries}
+        return {
+            "schema": 1,
+            "date": utc_now(),
+            "judge_key": self._identity.key,
+            "judge_model": self.judge.model,
+            "dimension": rubric.dimension,
+            "rubric_version": rubric.version,
+            "rubric_key": rubric.key,
+            "bank": sha256(Path(self.prompts.bank_path)),
+            "probes_version": VERSION,
+            "settings": asdict(self.audit),
+            "n_prompts": len(self._cases(rubric)),
+            "n_questions": len(judged),
+            "n_queries": len(keys),
+            "n_invalid": sum(judgment.invalid for judgment in judgments),
+            "dollars": sum(replies[key].dollars for key in keys),
+            "results": results,
+            "gold": gold_results(self._gold, judgments),
+        }
+
+
+def _simulated(
+    asked: Sequence[Asked], rng: np.random.Generator
+) -> dict[str, JudgeReply]:
+    """Judge all answers as equals, without ties: a judge whose audit takes the most prompts.
+
+    It goes by a taste that all questions of a probe on a prompt share, one for the question, and
+    chance, in equal parts, so that every fourth pair of orders disagrees.
+    """
+    taste: dict[tuple[str, str], float] = defaultdict(rng.standard_normal)
+    replies = {}
+    for one in asked:
+        liking = taste[one.comparison.prompt_id, one.probe] + rng.standard_normal()
+        for query in one.queries:
+            is_x = liking + rng.standard_normal() > 0
+            letter = "AB"[is_x == query.position_swap]
+            replies[query.key] = JudgeReply(key=query.key, text=f"VERDICT: {letter}")
+    return replies
 
 
 def _figures(rows: Rows, delta: float) -> list[Plot]:
