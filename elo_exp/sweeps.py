@@ -166,28 +166,30 @@ def summarize() -> bool:
     if (
         folder is None
         or not folder.is_dir()
-        or not (summary := sweep_report.write(folder))
+        or not (written := sweep_report.write(folder))
     ):
         return False
-    show(summary.text)
-    if not summary.is_whole:
+    text, config, metrics = written
+    is_whole = metrics["sweep/finished"] == metrics["sweep/jobs"]
+    show(text)
+    if not is_whole:
         words = [
             word for word in sys.argv[1:] if not word.startswith("hydra.sweep.dir=")
         ]
         again = shlex.join([*words, f"hydra.sweep.dir={folder}"])
         show(f"To run what did not finish: python -m elo_exp {again}")
     show(folder.resolve())
-    if Checks.tracker is not None and summary.config:
+    if Checks.tracker is not None and config:
         info = RunInfo(  # one more run in the group of the jobs
             run_dir=folder,
             name="sweep-summary",
             group=os.environ[GROUP],
             job_type="sweep-summary",
-            config=summary.config,
+            config=config,
         )
         with tracking(Checks.tracker, info) as tracked:
-            tracked.log(summary.metrics)
-    return not summary.is_whole
+            tracked.log(metrics)
+    return not is_whole
 
 
 def finished(info: RunInfo) -> float | None:

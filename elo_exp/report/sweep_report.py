@@ -1,9 +1,7 @@
 """The jobs of a sweep together, also where some did not finish: files, page, figures, console."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +10,11 @@ import numpy as np
 from elo_exp import runs
 from elo_exp.analysis import agreement
 from elo_exp.data.battles import Battles
-from elo_exp.figures.style import best_first, grouped
+from elo_exp.figures.style import grouped
 from elo_exp.files import write_csv, write_json, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.artifacts import write_plots
-from elo_exp.report.page import cost, render, template
+from elo_exp.report.page import cost, render, text
 from elo_exp.runs import FinishedRun
 from elo_exp.store.usage import added_up, paid
 from elo_exp.trackers import Lines, Value
@@ -31,26 +29,12 @@ _OF_A_JOB = (
 _NO_BATTLES = Battles.from_rows([])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepSummary:
-    """What the jobs of a sweep came to.
-
-    config     of the last job that finished; empty where none did
-    metrics    for the tracker
-    text       for the console
-    is_whole   whether every job finished
-    """
-
-    config: Mapping[str, Any]
-    metrics: Mapping[str, Value]
-    text: str
-    is_whole: bool
-
-
-def write(folder: Path) -> SweepSummary | None:
+def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | None:
     """Write report.html, sweep_summary.csv, sweep_judges.csv, sweep_jobs.json and figures/.
 
-    Returns None where no job ran, as where all of them only planned.
+    Returns the text for the console, the configuration of the last job that finished, empty where
+    none did, and the metrics for the tracker; None where no job ran, as where all of them only
+    planned.
     """
     from elo_exp.figures import sweep
 
@@ -80,18 +64,26 @@ def write(folder: Path) -> SweepSummary | None:
         if table:
             write_csv(folder / f"{name}.csv", table)
     write_plots(folder, plots)
-    shown = context(jobs, rows, judges, estimates)
-    page = render("sweep", plots, title=folder.name, **shown)
-    write_whole(folder / "report.html", page)
-    n_finished = sum(job["finished"] for job in jobs)
-    counts = {"sweep/jobs": len(jobs), "sweep/finished": n_finished}
-    figures = {f"figures/{plot.name}": plot for plot in plots}
-    return SweepSummary(
-        config=config,
-        metrics={**counts, "sweep": summary, **_charts(rows), **figures},
-        text=template("sweep.txt.j2").render(**shown, unknown=unknown),
-        is_whole=n_finished == len(jobs),
-    )
+    shown = {
+        "title": folder.name,
+        "jobs": jobs,
+        "rows": rows,
+        "judges": judges,
+        "estimates": estimates,
+        **cost(
+            added_up(job["usage"] for job in jobs),
+            added_up(job["paid_before"] for job in jobs),
+        ),
+    }
+    write_whole(folder / "report.html", render("sweep", plots, **shown))
+    metrics: dict[str, Value] = {
+        "sweep/jobs": len(jobs),
+        "sweep/finished": sum(job["finished"] for job in jobs),
+        "sweep": summary,
+        **_charts(elo_rows),
+        **{f"figures/{plot.name}": plot for plot in plots},
+    }
+    return text("sweep", **shown, unknown=unknown), config, metrics
 
 
 def _rows(
@@ -169,12 +161,11 @@ def _board(job: FinishedRun, dimension: str) -> Leaderboard:
 def _charts(rows: Sequence[Row]) -> dict[str, Lines]:
     """Return Elo by K for each dimension, where several K were swept."""
     found = {}
-    rated = [row for row in rows if row["elo"] is not None]
-    for dimension, some in grouped(rated, "dimension").items():
+    for dimension, some in grouped(rows, "dimension").items():
         by_line = grouped(some, "model", "n_perms", "setting")
         lines = {
             f"{model} {n_perms:,} {setting}".rstrip(): sorted(
-                (row["k"], row["elo"]) for row in own
+                (row["k"], row["rating"]) for row in own
             )
             for (model, n_perms, setting), own in by_line.items()
         }
@@ -184,77 +175,3 @@ def _charts(rows: Sequence[Row]) -> dict[str, Lines]:
                 title=title, x_label="K", lines=lines
             )
     return found
-
-
-def context(
-    jobs: Sequence[Row],
-    rows: Sequence[Row],
-    judges: Sequence[Row],
-    estimates: Sequence[Row],
-) -> dict[str, Any]:
-    """Return what page and console show.
-
-    jobs  entries of sweep_jobs.json
-    """
-    choices = {
-        job["job"]: dict(
-            word.split("=", 1) for word in job["overrides"] or () if "=" in word
-        )
-        for job in jobs
-    }
-    known = [chosen for chosen in choices.values() if chosen]
-    values = {
-        name: list(dict.fromkeys(chosen.get(name) for chosen in known))
-        for name in dict.fromkeys(name for chosen in known for name in chosen)
-    }
-    return {
-        "jobs": jobs,
-        "judges": judges,
-        "estimates": grouped(estimates, "job"),
-        "policies": list(grouped(estimates, "policy")),
-        "choices": choices,
-        "swept": {name: some for name, some in values.items() if len(some) > 1},
-        "fixed": [f"{name}={some[0]}" for name, some in values.items() if not some[1:]],
-        "by_job": grouped(rows, "job"),
-        "dimensions": [
-            _dimension(name, some) for name, some in grouped(rows, "dimension").items()
-        ],
-        "methods": list(grouped(rows, "method")),
-        "intervals": list(filter(None, grouped(rows, "interval"))),
-        **cost(
-            added_up(job["usage"] for job in jobs),
-            added_up(job["paid_before"] for job in jobs),
-        ),
-    }
-
-
-def _dimension(name: str, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return who leads in each job, and the ratings by job and model.
-
-    leads  of each job that rates somebody; the gap to the second is None where there is none
-    same   jobs with the same ratings
-    """
-    by_job, leads = {}, {}
-    same: dict[Any, list[str]] = {}
-    for job, own in grouped(rows, "job").items():
-        by_job[job] = {row["model"]: row for row in own}
-        key = tuple(map(itemgetter("model", "rating", "ci_low", "ci_high"), own))
-        same.setdefault(key, []).append(job)
-        rated = [row for row in own if row["rating"] is not None]
-        ratings = sorted((row["rating"] for row in rated), reverse=True)
-        if ratings:
-            leads[job] = {
-                "job": job,
-                "models": tuple(
-                    row["model"] for row in rated if row["rating"] == ratings[0]
-                ),
-                "rating": ratings[0],
-                "gap": ratings[0] - ratings[1] if ratings[1:] else None,
-            }
-    return {
-        "name": name,
-        "models": best_first(rows),
-        "by_job": by_job,
-        "leads": leads,
-        "same": same.values(),
-    }
