@@ -10,17 +10,14 @@ from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.power import Precision
 from elo_exp.analysis.standings import Standings
-from elo_exp.ratings.convergence import Convergence
+from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report import page as pages
 from elo_exp.report import viewer
 from elo_exp.report.checks import Check, Finding, checks, finding
-from elo_exp.report.formats import number
 from elo_exp.report.viewer import Comparisons, Judgments
 
 _COLUMNS = 100  # of the console
-_NAME = 18, 34  # characters of a name there, at least and at most
-_PLOT = 34  # characters of its scale of intervals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +25,7 @@ class Dimension:
     """What one dimension contributes to the page; `board` is of the primary method."""
 
     name: str
-    n_battles: int
-    n_decisive: int
+    battles: Battles
     n_prompts: int | None
     board: Leaderboard | None
     # The rows of `board`, then those of each group of entrants that nothing links to it.
@@ -44,7 +40,6 @@ class Dimension:
     win_rate: Mapping[str, float]  # mean over opponents
     precision: Precision | None
     elo: Mapping[float, Leaderboard]  # by K
-    convergence: Convergence  # of Elo
     diagnosis: Mapping[str, Any]
 
 
@@ -120,8 +115,7 @@ def dimension(
     precisions = standings.precision.get(method or "", ())
     return Dimension(
         name=name,
-        n_battles=len(battles),
-        n_decisive=int((~battles.is_tie()).sum()),
+        battles=battles,
         n_prompts=n_prompts,
         board=board,
         groups=groups,
@@ -133,7 +127,6 @@ def dimension(
         win_rate={model: sum(own) / len(own) for model, own in against.items()},
         precision=next((p for p in precisions if p.dimension == name), None),
         elo=standings.elo.get(name, {}),
-        convergence=standings.convergence.get(name, Convergence(limit={})),
         diagnosis=diagnosis,
     )
 
@@ -152,42 +145,10 @@ def text(shown: Mapping[str, Any]) -> str:
 
     shown  the `context` of the page
     """
-    groups = [rows for d in shown["dimensions"] for rows in d.groups]
-    rated = [row for rows in groups for row in rows if row.rating is not None]
-    ends = [x for r in rated for x in (r.rating, r.ci_low, r.ci_high) if x is not None]
-    width = max([_NAME[0], *(min(_NAME[1], len(row.model) + 1) for row in rated)])
-    digits = 3 if shown["scored"] else 0
-
-    def line(rating: Rating) -> str:
-        return _line(rating, width, min(ends), max(ends), digits)
-
-    lines = []
-    for part in pages.text("tournament", **shown, width=width, row=line).splitlines():
-        wrapped = textwrap.wrap(
-            part, _COLUMNS, subsequent_indent=" " * 14, replace_whitespace=False
-        )
-        lines += [part.rstrip()] if len(part) <= _COLUMNS else wrapped
-    return "\n".join(lines)
-
-
-def _line(rating: Rating, width: int, low: float, high: float, digits: int) -> str:
-    """A line of the leaderboard: the rating as a dot on its interval, from low to high."""
-
-    def place(value: float) -> int:
-        return round((value - low) / max(high - low, 1e-9) * (_PLOT - 1))
-
-    rank, interval = str(rating.rank_low or rating.rank), ""
-    if rating.rank_high not in (None, rating.rank_low):
-        rank = f"{rating.rank_low}-{rating.rank_high}"
-    cells = [" "] * _PLOT
-    if rating.ci_low is not None and rating.ci_high is not None:
-        ends = number(rating.ci_low, digits), number(rating.ci_high, digits)
-        interval = f"[{', '.join(ends)}]"
-        for cell in range(place(rating.ci_low), place(rating.ci_high) + 1):
-            cells[cell] = "─"
-    cells[place(rating.rating or 0.0)] = "●"
-    name = rating.model
-    if len(name) >= width:
-        name = f"{name[: width // 2]}…{name[len(name) - width // 2 + 3 :]}"
-    value = number(rating.rating, digits)
-    return f"{rank:>6}  {name:<{width}}{value:>6}  {interval:>14}  {''.join(cells)}"
+    wrapper = textwrap.TextWrapper(
+        _COLUMNS, subsequent_indent=" " * 14, replace_whitespace=False
+    )
+    return "\n".join(
+        line if len(line) <= _COLUMNS else wrapper.fill(line)
+        for line in pages.text("tournament", **shown).splitlines()
+    )
