@@ -88,18 +88,18 @@ def unpacked(found: Any) -> dict[str, Any]:
 def test_every_comparison_can_be_read_back():
     data = unpacked(texts())
     for row, (c, judgment) in zip(data["rows"], PAIRS, strict=True):
-        number, dimension, a, b, _, orders = row
-        prompt = data["prompts"][number]
-        assert (prompt["id"], prompt["text"]) == (c.prompt_id, c.prompt_text)
-        assert data["dimensions"][dimension] == "d"
-        assert [data["entrants"][i] for i in (a, b)] == ["ann", "bob"]
-        assert prompt["answers"] == {"0": c.response_a, "1": c.response_b}
+        prompt_id, dimension, *entrants, _, orders = row
+        assert (prompt_id, dimension, entrants) == (c.prompt_id, "d", ["ann", "bob"])
+        prompt = data["prompts"][prompt_id]
+        assert (prompt["text"], prompt["reference"]) == (c.prompt_text, None)
+        assert prompt["answers"] == {"ann": c.response_a, "bob": c.response_b}
         for order, verdict in zip(orders, judgment.raw, strict=True):
             swapped, winner, reason = order
             named = named_by(verdict.verdict, bool(swapped), c.entrants)
-            assert ["ann", "bob", "tie", "flipped", None][winner] == named
-            assert data["reasons"][reason] == verdict.reasoning
-    outcomes = [viewer.OUTCOMES[row[4]] for row in data["rows"]]
+            names = {"a": "ann", "b": "bob", "tie": "tie", "invalid": None}
+            assert names[winner] == named
+            assert reason == verdict.reasoning
+    outcomes = [row[4] for row in data["rows"]]
     assert outcomes == ["a", "b", "tie", "flipped", "invalid"]
 
 
@@ -117,7 +117,7 @@ def test_of_more_texts_than_fit_those_worth_reading_come_first_then_some_of_each
     ]
     found = texts([*others, *PAIRS], max_characters=3000)
     data = unpacked(found)
-    kept = [p["id"] for p in data["prompts"] if "text" in p]
+    kept = [name for name, prompt in data["prompts"].items() if "text" in prompt]
     assert len(kept) == found.n_kept < found.n_comparisons == 405
     assert {"q2", "q4", "q5"} <= set(kept)  # upset, flipped, invalid
     n_of = {pair: sum(name[0] == pair for name in kept) for pair in "xy"}
@@ -125,7 +125,7 @@ def test_of_more_texts_than_fit_those_worth_reading_come_first_then_some_of_each
     sample = [int(name[1:]) for name in kept if name[0] == "x"]
     assert 50 < sum(sample) / len(sample) < 150  # and not the first of the bank
     whole = {row[0] for row in data["rows"] if row[5][0][2] is not None}
-    assert {data["prompts"][number]["id"] for number in whole} == set(kept)
+    assert whole == set(kept)
     assert viewer.texts({}, {}, {}) is None
 
 

@@ -8,10 +8,11 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from elo_exp.records import Comparison, Judgment, Verdict
+from elo_exp.data import pairing
+from elo_exp.records import Comparison, Judgment
 
-OUTCOMES = ("a", "b", "tie", "flipped", "invalid")
 _WORTH_READING = ("upset", "flipped", "invalid")
 MAX_CHARACTERS = 40_000_000  # of all texts in a page: some 20 MB
 _MAX_WORTH = 6
@@ -25,7 +26,7 @@ Judgments = Mapping[str, Sequence[Judgment]]
 class Judged:
     """A comparison and what was decided.
 
-    outcome  one of OUTCOMES
+    outcome  a, b, tie, flipped or invalid
     upset    how many points higher the loser is rated; 0 where the winner is
     kind     upset, or the outcome
     """
@@ -89,11 +90,10 @@ def texts(
         if j.invalid:
             outcome = "invalid"
         elif j.winner is not None:
-            is_first = j.winner == j.entrant_a
-            outcome = "a" if is_first else "b"
-            winner, loser = c.entrants if is_first else c.entrants[::-1]
-            if winner in points and loser in points:
-                upset = max(points[loser] - points[winner], 0.0)
+            outcome = "a" if j.winner == j.entrant_a else "b"
+            if points.keys() >= {*c.entrants}:
+                best = max(points[entrant] for entrant in c.entrants)
+                upset = best - points[j.winner]
         kind = "upset" if upset else outcome
         judged.append(
             Judged(comparison=c, judgment=j, outcome=outcome, upset=upset, kind=kind)
@@ -104,19 +104,16 @@ def texts(
     data = json.dumps(_data(judged, kept), ensure_ascii=False, separators=(",", ":"))
     packed = gzip.compress(data.encode(errors="replace"), mtime=0)
     ranked = sorted(judged, key=lambda one: -one.upset)
+    widest = {(one.comparison.dimension, one.kind): one for one in ranked[::-1]}
     return Texts(
         island=base64.b64encode(packed).decode("ascii"),
         n_comparisons=len(judged),
         n_kept=len(kept),
         notable=[
-            one
+            widest[dimension, kind]
             for dimension in dict.fromkeys(one.comparison.dimension for one in judged)
             for kind in _WORTH_READING
-            for one in [
-                one
-                for one in ranked
-                if (one.comparison.dimension, one.kind) == (dimension, kind)
-            ][:1]
+            if (dimension, kind) in widest
         ][:_MAX_WORTH],
     )
 
@@ -151,48 +148,23 @@ def _fitting(judged: Sequence[Judged], max_characters: int) -> set[int]:
 
 
 def _data(judged: Sequence[Judged], kept: set[int]) -> dict[str, object]:
-    """Rows of numbers that refer to lists of names and texts; a text that is absent is null."""
-    prompts: dict[str, dict[str, object]] = {}
-    answers: dict[str, dict[int, str]] = defaultdict(dict)
-    dimensions, entrants, reasons = (
-        defaultdict[str, int](itertools.count().__next__) for _ in range(3)
-    )
+    """Prompts by id with their answers, and a row for each comparison; a text that is absent is null."""
+    prompts: dict[str, dict[str, Any]] = {}
     rows = []
     for i, one in enumerate(judged):
         c = one.comparison
-        a, b = (entrants[name] for name in c.entrants)
-        prompt = prompts.setdefault(
-            c.prompt_id,
-            {"number": len(prompts), "id": c.prompt_id, "stratum": c.source},
-        )
+        prompt = prompts.setdefault(c.prompt_id, {"stratum": c.source, "answers": {}})
         if i in kept:
-            prompt["text"] = c.prompt_text
-            if reference := c.gold_answer or c.expected_behavior:
-                prompt["reference"] = reference
-            answers[c.prompt_id] |= {a: c.response_a, b: c.response_b}
-            prompt["answers"] = answers[c.prompt_id]
+            reference = c.gold_answer or c.expected_behavior
+            prompt |= {"text": c.prompt_text, "reference": reference}
+            prompt["answers"] |= {c.entrant_a: c.response_a, c.entrant_b: c.response_b}
         orders = [
             (
                 int(verdict.position_swap),
-                _winner(verdict),
-                reasons[verdict.reasoning] if i in kept else None,
+                pairing.outcome(verdict) or "invalid",
+                verdict.reasoning if i in kept else None,
             )
             for verdict in one.judgment.orders
         ]
-        outcome = OUTCOMES.index(one.outcome)
-        place = prompt["number"], dimensions[c.dimension]
-        rows.append((*place, a, b, outcome, orders))
-    return {
-        "dimensions": list(dimensions),
-        "entrants": list(entrants),
-        "prompts": list(prompts.values()),
-        "reasons": list(reasons),
-        "rows": rows,
-    }
-
-
-def _winner(verdict: Verdict) -> int:
-    """The number of the outcome in one order: the letters are of the order shown."""
-    if verdict.verdict in ("A", "B"):
-        return int((verdict.verdict == "B") != verdict.position_swap)
-    return 2 if verdict.verdict == "TIE" else 4
+        rows.append((c.prompt_id, c.dimension, *c.entrants, one.outcome, orders))
+    return {"prompts": prompts, "rows": rows}

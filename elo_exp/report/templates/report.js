@@ -62,25 +62,24 @@ async function unpack() {
   const bytes = Uint8Array.from(atob(island.textContent), (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   const packed = JSON.parse(await new Response(stream).text());
-  const name = (entrants, outcome) => (outcome < 2 ? `${entrants[outcome]} wins` : OUTCOMES[outcome]);
-  return packed.rows.map(([number, dimension, a, b, outcome, orders]) => {
-    const prompt = packed.prompts[number];
-    const entrants = [packed.entrants[a], packed.entrants[b]];
+  const name = (entrants, number) => (number < 2 ? `${entrants[number]} wins` : OUTCOMES[number]);
+  return packed.rows.map(([id, dimension, a, b, outcome, orders]) => {
+    const prompt = Object.assign(packed.prompts[id], { id });
+    const entrants = [a, b];
+    const winner = OUTCOMES.indexOf(outcome);
     return {
       prompt,
       entrants,
-      dimension: packed.dimensions[dimension],
+      dimension,
       stratum: prompt.stratum,
       pair: entrants.toSorted().join("~"),
-      answers: [a, b].map((entrant) => prompt.answers?.[entrant]),
-      winner: outcome,
-      outcome: name(entrants, outcome),
-      orders: orders.map(([swapped, winner, reason]) => ({
-        first: entrants[swapped],
-        winner,
-        outcome: name(entrants, winner),
-        reason: packed.reasons[reason],
-      })),
+      answers: entrants.map((entrant) => prompt.answers[entrant]),
+      winner,
+      outcome: name(entrants, winner),
+      orders: orders.map(([swapped, outcome, reason]) => {
+        const winner = OUTCOMES.indexOf(outcome);
+        return { first: entrants[swapped], winner, outcome: name(entrants, winner), reason };
+      }),
     };
   });
 }
