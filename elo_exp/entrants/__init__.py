@@ -10,8 +10,7 @@ from elo_exp.api.costs import Prices, entrant_budget
 from elo_exp.api.jobs import ApiSettings, Model
 from elo_exp.data.thoughts import OPEN_AT_END, split_thought
 from elo_exp.files import utc_now
-from elo_exp.models import LanguageModel, Weights
-from elo_exp.models.checkpoints import ModelSettings, TemplateSettings
+from elo_exp.models.checkpoints import CausalLM, ModelSettings, TemplateSettings
 from elo_exp.models.generation import Answer, prompt_seed, too_small
 from elo_exp.records import Prompt, Response, UserError, fingerprint
 from elo_exp.types import CacheKey, Count, Dollars, Positive, TopP
@@ -172,7 +171,7 @@ class WeightsEntrant(TemplateSettings):
     max_new_tokens: Count
 
     @property
-    def weights(self) -> Weights:
+    def weights(self) -> Any:
         raise NotImplementedError
 
     def _answers(self, lm: Any, ids: Tokenised) -> Iterator[tuple[Prompt, Answer]]:
@@ -209,7 +208,7 @@ class WeightsEntrant(TemplateSettings):
         """Answer prompts. Raises UserError for one that leaves no room for its answer."""
         if not prompts:
             return
-        lm: LanguageModel = models.load(self.weights)
+        lm: CausalLM = models.load(self.weights)
         ids = {p: self.chat_ids(lm, p.text, self.system_prompt) for p in prompts}
         for prompt, row in ids.items():
             if len(row) + self.max_new_tokens > (lm.context_length or math.inf):
@@ -269,7 +268,7 @@ class WeightsEntrant(TemplateSettings):
         if not responses:
             return
         assert self.temperature is not None
-        lm: LanguageModel = models.load(self.weights)
+        lm: CausalLM = models.load(self.weights)
         tokenizer = _fingerprint(lm)
         rows: dict[str, tuple[list[int], list[int]]] = {}
         for r in responses:
@@ -291,7 +290,7 @@ class WeightsEntrant(TemplateSettings):
             yield name, total
 
 
-def _fingerprint(lm: LanguageModel) -> str:
+def _fingerprint(lm: CausalLM) -> str:
     """Identify a tokenizer: equal where each id is the same text and the same ids end an answer."""
     return fingerprint([lm.vocabulary, sorted(lm.end_ids)])
 

@@ -1,19 +1,116 @@
-"""A model in a GGUF file, through llama.cpp."""
+"""A model in a GGUF file, through llama.cpp, with logits of all positions."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.special import log_softmax
 
 from elo_exp.entrants import Tokenised, WeightsEntrant
-from elo_exp.models import checkpoints
+from elo_exp.models import (
+    TokenRows,
+    check_variables,
+    checkpoints,
+    require_packages,
+)
 from elo_exp.models.generation import Answer, prompt_seed
-from elo_exp.models.gguf import GgufFile, GgufModel
 from elo_exp.records import Prompt, UserError
 from elo_exp.types import CacheKey, Count, Integer, Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class GgufFile:
+    """What to load. The numbers are those of llama_cpp.yaml."""
+
+    path: Path
+    n_ctx: int
+    n_threads: int | None
+    n_gpu_layers: int
+
+    def load(self) -> GgufModel:
+        """Raises UserError where llama.cpp is not installed, or the file is no model."""
+        require_packages(str(self.path), "llama_cpp", extra="llama_cpp")
+        return GgufModel(self)
+
+
+class GgufModel:
+    """A loaded model and its tokenizer, with what CausalLM has."""
+
+    environment: Mapping[str, str] = {}
+
+    def __init__(self, file: GgufFile) -> None:
+        import llama_cpp
+
+        try:
+            self._lm = llama_cpp.Llama(
+                str(file.path),
+                n_ctx=file.n_ctx,
+                n_threads=file.n_threads,
+                n_gpu_layers=file.n_gpu_layers,
+                logits_all=True,
+                verbose=False,
+            )
+        except ValueError as error:
+            raise UserError(
+                f"{file.path}: cannot be loaded ({error}). Check that it is a complete .gguf file."
+            ) from None
+        self.name, self.context_length = str(file.path), file.n_ctx
+        known = llama_cpp.llama_model_get_vocab(self._lm.model)
+        ids = range(self._lm.n_vocab())
+        texts = [
+            llama_cpp.llama_vocab_get_text(known, i).decode("latin-1") for i in ids
+        ]
+        self.vocabulary = dict(zip(texts, ids, strict=True))
+        self.end_ids = [i for i in ids if llama_cpp.llama_vocab_is_eog(known, i)]
+        self._eos, self._bos = texts[self._lm.token_eos()], texts[self._lm.token_bos()]
+
+    def bare_ids(self, text: str) -> list[int]:
+        return list(self._lm.tokenize(text.encode(), add_bos=True, special=False))
+
+    def chat_ids(
+        self,
+        messages: Sequence[Any],
+        template: str | None,
+        variables: Mapping[str, Any],
+    ) -> list[int]:
+        from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+
+        template = template or self._lm.metadata.get("tokenizer.chat_template")
+        if not template:
+            raise ValueError("the file has none")
+        check_variables(template, variables)
+        formatter = Jinja2ChatFormatter(
+            template=template, eos_token=self._eos, bos_token=self._bos
+        )
+        prompt = formatter(messages=list(messages), **variables).prompt
+        return list(self._lm.tokenize(prompt.encode(), add_bos=False, special=True))
+
+    def text(self, ids: Sequence[int], *, special: bool = False) -> str:
+        return str(self._lm.detokenize(list(ids), special=special), errors="ignore")
+
+    def logits(self, ids: Sequence[int], *, reset: bool) -> np.ndarray:
+        """Read tokens and return the logits (position, vocabulary) after each of them.
+
+        reset  start a new text; else the tokens follow those read before
+        """
+        if reset:
+            self._lm.reset()
+        self._lm.eval(ids)
+        end = self._lm.n_tokens
+        return np.asarray(self._lm.scores[end - len(ids) : end])
+
+    def total_logprobs(self, rows: TokenRows, *, temperature: float) -> Iterator[float]:
+        for prompt_ids, ids in rows:
+            logits = self.logits([*prompt_ids, *ids], reset=True)
+            scaled = logits[len(prompt_ids) - 1 : -1].astype(float) / temperature
+            logprobs = log_softmax(scaled, axis=-1)
+            yield math.fsum(logprobs[np.arange(len(ids)), ids].tolist())
 
 
 @dataclass(kw_only=True)

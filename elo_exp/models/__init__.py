@@ -7,23 +7,20 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from elo_exp.records import UserError
 
-if TYPE_CHECKING:
-    from elo_exp.models.checkpoints import CausalLM, Checkpoint
-    from elo_exp.models.gguf import GgufFile, GgufModel
-
-Weights: TypeAlias = "Checkpoint | GgufFile"  # equal ones share one load
-LanguageModel: TypeAlias = "CausalLM | GgufModel"
 TokenRows = Sequence[Sequence[Sequence[int]]]  # token ids of prompt and answer, by row
 
-_loaded: dict[Weights, Any] = {}  # none or one
+_loaded: dict[Any, Any] = {}  # none or one
 
 
-def load(weights: Weights) -> Any:
-    """Load a model in place of the one that is loaded; equal weights are not loaded again."""
+def load(weights: Any) -> Any:
+    """Load a model in place of the one that is loaded; equal weights are not loaded again.
+
+    weights  hashable, with a method `load`, such as a Checkpoint
+    """
     if weights not in _loaded:
         release()
         _loaded[weights] = weights.load()

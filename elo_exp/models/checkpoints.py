@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from elo_exp.files import open_text, sha256, write_json
 from elo_exp.models import (
-    LanguageModel,
     TokenRows,
     check_variables,
     first_line,
@@ -101,9 +100,7 @@ class TemplateSettings:
         """Raise UserError for a template's file that is absent."""
         _ = self.template
 
-    def chat_ids(
-        self, lm: LanguageModel, text: str, system_prompt: str | None
-    ) -> list[int]:
+    def chat_ids(self, lm: CausalLM, text: str, system_prompt: str | None) -> list[int]:
         """Tokenise a prompt: system message, the prompt as user message, the assistant's opening.
 
         Raises UserError where there is no chat template, or one that cannot take these messages or
