@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from elo_exp.models import adapters
-from elo_exp.models.adapters import AdapterFile, Geometry, HeadFiles, Manifest
-from elo_exp.records import UserError
+from elo_exp.entrants import poe
+from elo_exp.models.multihead import Geometry
+from elo_exp.records import Prompt, UserError
+from tests.data import shipped
 from tests.tiny_heads import Tensors, Touch, manifest, save, tensors, tiny_heads
 
 SIZES = {"gate_proj": (3, 4), "up_proj": (3, 4), "down_proj": (4, 3)}
@@ -24,15 +25,28 @@ def pair(name: str = "blocks.0.feed_forward.w1", rank: int = 1) -> Tensors:
 
 def read(*paths: Path, **config: Any) -> dict[Any, torch.Tensor]:
     """What the files add to the weights, by head layer and projection."""
-    files = [AdapterFile(path, Manifest(**config)) for path in paths]
-    update = adapters.read(files, SMALL)
+    files = [poe.AdapterFile(path, poe.Manifest(**config)) for path in paths]
+    update = poe.read(files, SMALL)
     return {place: up.T @ down for place, (down, up) in update.items()}
 
 
-def find(folder: Path, **changes: Any) -> HeadFiles:
-    names = ("robustness_dir", "rob_checkpoint", "uncertainty_path")
-    settings = {"security_dir": str(folder), **dict.fromkeys(names), **changes}
-    return adapters.find(**settings)
+def entrant(folder: Path, **changes: Any) -> Any:
+    plain = {"rob_checkpoint": None, "needs_uncertainty": "uncertainty_path" in changes}
+    settings = {"security_dir": str(folder), **plain, "cache_dir": "absent", **changes}
+    return shipped("entrant", "full_poe", **settings)
+
+
+def find(folder: Path, **changes: Any) -> poe.HeadFiles:
+    found = entrant(folder, **changes).head_files
+    assert isinstance(found, poe.HeadFiles)
+    return found
+
+
+def digest(folder: Path) -> str:
+    """What identifies the heads in the key of an answer."""
+    (folder / "config.json").write_text("{}")
+    prompt = Prompt(prompt_id="p", text="?", source="", subject="")
+    return str(entrant(folder, model=str(folder)).cache_key(prompt)["heads"])
 
 
 # What an update is
@@ -111,7 +125,7 @@ def trained(tmp_path) -> dict[str, str]:
     ],
 )
 def test_a_robustness_checkpoint_follows_the_security_file(trained, step, second):
-    files = find(**trained, folder=Path(), rob_checkpoint=step)
+    files = find(Path(), **trained, rob_checkpoint=step)
     assert (files.depth, files.n_heads, files.groups[-1]) == (2, 2, [])
     assert [file.path.name for file in files.groups[1]] == ["shard_1_lora.pt", *second]
 
@@ -135,7 +149,7 @@ def test_a_git_lfs_pointer_is_refused_with_what_to_run(trained):
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
     Path(trained["security_dir"], "shard_1_lora.pt").write_text(pointer)
     with pytest.raises(UserError, match=r"shard_1_lora.pt: is a git-LFS pointer. Run"):
-        find(Path(), **trained).digest()
+        digest(Path(trained["security_dir"]))
 
 
 def test_a_folder_has_its_manifest_and_of_two_formats_safetensors(trained, tmp_path):
@@ -144,22 +158,21 @@ def test_a_folder_has_its_manifest_and_of_two_formats_safetensors(trained, tmp_p
     security = Path(trained["security_dir"])
     save(security / "shard_1_lora.safetensors", pair())
     files = find(security, uncertainty_path=str(path))
-    expected = AdapterFile(path, Manifest(lora_r=1, lora_alpha=7))
+    expected = poe.AdapterFile(path, poe.Manifest(lora_r=1, lora_alpha=7))
     assert files.groups[-1] == [expected]
     assert files.groups[1][0].path.suffix == ".safetensors"
 
 
 def test_the_digest_depends_on_contents_and_scale_and_not_on_the_place(tmp_path):
     folders = [tiny_heads(tmp_path / name, SMALL, n_heads=2) for name in "ab"]
-    before = find(folders[0]).digest()
-    assert find(folders[1]).digest() == before
+    before = digest(folders[0])
+    assert digest(folders[1]) == before
     manifest(folders[1], num_shards=2, heads_depth=2, lora_alpha=1)
-    scaled = find(folders[1])
-    assert scaled.digest() != before
-    alpha = scaled.groups[0][0].manifest.lora_alpha
+    assert digest(folders[1]) != before
+    alpha = find(folders[1]).groups[0][0].manifest.lora_alpha
     assert json.dumps(alpha) == "1"  # no 1.0, which has another digest
     save(folders[0] / "shard_1_lora.pt", pair())
-    assert find(folders[0]).digest() != before
+    assert digest(folders[0]) != before
 
 
 # What is refused

@@ -15,9 +15,8 @@ from transformers import AutoModelForCausalLM
 
 from elo_exp import models
 from elo_exp.data import bank
+from elo_exp.entrants import poe
 from elo_exp.files import write_jsonl
-from elo_exp.models import adapters
-from elo_exp.models.adapters import AdapterFile, Manifest
 from elo_exp.models.multihead import (
     Decoded,
     MultiHead,
@@ -67,8 +66,8 @@ def updates(model: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """Of four heads."""
     sizes, folder = geometry(model, DEPTH), tmp_path_factory.mktemp("updates")
     paths = [save(folder / f"{i}.pt", tensors(sizes, seed=i)) for i in range(4)]
-    files = [AdapterFile(path, Manifest()) for path in paths]
-    return [adapters.read([file], sizes) for file in files]
+    files = [poe.AdapterFile(path, poe.Manifest()) for path in paths]
+    return [poe.read([file], sizes) for file in files]
 
 
 @pytest.fixture(scope="module")
@@ -237,8 +236,8 @@ def test_a_bypassed_jury_leaves_the_drafting_heads_own_answer(folder):
         found = answer.diagnostics
         name = f"shard_{found['draft_head_idx']}_lora.pt"
         paths = [folder / kind / name for kind in ("security", "robustness")]
-        files = [AdapterFile(path, Manifest()) for path in paths]
-        whole = merged(lm.model, adapters.read(files, geometry(lm.model, DEPTH)), DEPTH)
+        files = [poe.AdapterFile(path, poe.Manifest()) for path in paths]
+        whole = merged(lm.model, poe.read(files, geometry(lm.model, DEPTH)), DEPTH)
         ids, mask = lm.padded([greedy.chat_ids(lm, prompt.text, None)])
         made = whole.generate(ids, attention_mask=mask, max_new_tokens=12)
         tokens = made[0, ids.shape[1] :].tolist()
@@ -287,7 +286,7 @@ def test_adapters_that_do_not_do_are_refused(folder, tmp_path):
     unsure = {"needs_uncertainty": True, "uncertainty_path": None}
     for change, message in (
         ({"security_dir": None}, "security_dir: has no value. Expected the folder"),
-        (unsure, "uncertainty_path: has no value with needs_uncertainty=true."),
+        (unsure, "uncertainty_path: found no file None. Expected the"),
         (one, "security_dir: found one head, which leaves no jury"),
     ):
         with pytest.raises(UserError, match=message):

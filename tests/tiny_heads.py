@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from elo_exp.files import write_json
-from elo_exp.models.adapters import PROJECTIONS, Geometry, Update
+from elo_exp.models.multihead import PROJECTIONS, Geometry, Update
 
 Tensors = dict[str, torch.Tensor]
 

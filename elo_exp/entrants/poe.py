@@ -1,30 +1,56 @@
-"""Several heads on the trunk of one causal language model, which answer as a product of experts."""
+"""Several heads on the trunk of one causal language model, which answer as a product of experts.
+
+The LoRA updates of the heads, which docs/poe.md describes:
+
+    security_dir/manifest.json                 {"config": {"num_shards": 9, "heads_depth": 3, ...}}
+    security_dir/shard_0_lora.pt ... shard_8_lora.pt          one file per head
+    robustness_dir/shard_0_lora.pt ...                        the final checkpoint (-1), or
+    robustness_dir/shard_0/**/checkpoint_final[_slim].pt ...
+    robustness_dir/shard_0/**/checkpoint_step_200[_slim].pt ...   that of step 200
+    uncertainty_path                                          one file
+
+A file is `.safetensors`, or `.pt`, `.pth` or `.bin` with a state dict of tensors, possibly under
+`head_state_dict`. It is read without running code from it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import pickle
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from elo_exp.data.thoughts import split_thought
 from elo_exp.entrants import Tokenised, WeightsEntrant
-from elo_exp.models import adapters
+from elo_exp.files import checked, read_json, sha256
+from elo_exp.models import first_line
 from elo_exp.models.checkpoints import CausalLM, ModelSettings
 from elo_exp.models.generation import Answer, in_batches, prompt_seed
-from elo_exp.records import Prompt, UserError
+from elo_exp.records import Prompt, UserError, fingerprint
 from elo_exp.types import CacheKey, Count, Integer, Positive
 
 if TYPE_CHECKING:
-    from elo_exp.models.multihead import Decoded, MultiHead
+    from torch import Tensor
+
+    from elo_exp.models.multihead import Decoded, Geometry, MultiHead, Update
 
 # What the uncertainty head was trained on, word for word, with nothing before "Answer".
 _IS_IT_CORRECT = "{prompt}Answer: {answer}\nTask: Reply A (correct) or B (wrong): "
 _DIGITS = 6  # of the diagnostics by token
+FINAL = -1  # the last checkpoint of a training run
+_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
+_TENSOR = re.compile(
+    r"(?:^|\.)(blocks|layers)\.(\d+)\.(?:.+\.)?(\w+)\.lora_([AB])(?:\.\w+)?\.weight$"
+)
+_Positive = Annotated[int | float, Field(gt=0)]  # an int stays one, for the digest
 
 
 @dataclass(kw_only=True)
@@ -55,48 +81,74 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
 
     @property
     def weight_files(self) -> list[Path]:
-        heads = [file.path for files in self._files.groups for file in files]
+        heads = [file.path for files in self.head_files.groups for file in files]
         return super().weight_files + heads
 
     def check(self) -> None:
         """Raise UserError for adapters or a template's file that are absent."""
         super().check()
-        _ = self._files
+        _ = self.head_files
 
     @cached_property
-    def _files(self) -> adapters.HeadFiles:
+    def head_files(self) -> HeadFiles:
+        """Find the files of every head. Raises UserError, naming the setting, where one is absent."""
         if self.security_dir is None:
             raise UserError(
                 "security_dir: has no value. Expected the folder of the heads' adapters: train "
                 "them as docs/poe.md says, and set ELO_EXP_SECURITY_DIR. Without adapters: "
                 "recorded_dir=DIR takes recorded answers, 'entrant=[...]' your own entrants."
             )
-        if self.needs_uncertainty and self.uncertainty_path is None:
+        folder = Path(self.security_dir).expanduser()
+        manifest = _manifest(folder)
+        n_heads = manifest.num_shards
+        if n_heads is None:
             raise UserError(
-                "uncertainty_path: has no value with needs_uncertainty=true. Expected the "
-                "uncertainty head's file."
+                f"security_dir: found no manifest.json with num_shards in {folder}. Expected one "
+                "that counts the heads."
             )
-        files = adapters.find(
-            security_dir=self.security_dir,
-            robustness_dir=self.robustness_dir,
-            rob_checkpoint=self.rob_checkpoint,
-            uncertainty_path=self.uncertainty_path if self.needs_uncertainty else None,
-        )
-        if files.n_heads == 1 and not self.bypass_jury:
+        if n_heads == 1 and not self.bypass_jury:
             raise UserError(
                 "security_dir: found one head, which leaves no jury. Expected two or more "
                 "heads, or bypass_jury=true."
             )
-        return files
+        groups = [
+            [AdapterFile(_file("security_dir", folder, shard), manifest)]
+            for shard in range(n_heads)
+        ]
+        if self.rob_checkpoint is not None:
+            if self.robustness_dir is None:
+                raise UserError(
+                    f"robustness_dir: has no value with rob_checkpoint={self.rob_checkpoint}. "
+                    "Expected the folder of the robustness adapters (ELO_EXP_ROBUSTNESS_DIR), or "
+                    "rob_checkpoint=null."
+                )
+            later = Path(self.robustness_dir).expanduser()
+            for shard, files in enumerate(groups):
+                path = _file("rob_checkpoint", later, shard, self.rob_checkpoint)
+                files.append(AdapterFile(path, _manifest(later)))
+        groups.append([])
+        if self.needs_uncertainty:
+            path = Path(self.uncertainty_path or "").expanduser()
+            if not path.is_file():
+                raise UserError(
+                    f"uncertainty_path: found no file {self.uncertainty_path}. Expected the "
+                    "uncertainty head's, with needs_uncertainty=true."
+                )
+            groups[-1].append(AdapterFile(path, _manifest(path.parent)))
+        return HeadFiles(manifest.heads_depth, n_heads, groups)
 
     @cached_property
     def _drawing_key(self) -> CacheKey:
         sampling: dict[str, Any] = {"temperature": self.temperature}
         if not self.bypass_jury:
             sampling |= {"decode": self.decode, "beta": self.beta}
+        contents = [
+            [[sha256(file.path), file.manifest.lora_alpha] for file in files]
+            for files in self.head_files.groups
+        ]
         return {
             "loader": self.loader,
-            "heads": self._files.digest(),
+            "heads": fingerprint([self.head_files.depth, contents]),
             "sampling": sampling,
             "needs_uncertainty": self.needs_uncertainty,
         }
@@ -104,8 +156,8 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
     def _answers(self, lm: CausalLM, ids: Tokenised) -> Iterator[tuple[Prompt, Answer]]:
         from elo_exp.models.multihead import MultiHead, geometry
 
-        sizes = geometry(lm.model, self._files.depth)
-        updates = [adapters.read(files, sizes) for files in self._files.groups]
+        sizes = geometry(lm.model, self.head_files.depth)
+        updates = [read(files, sizes) for files in self.head_files.groups]
         model = MultiHead(lm.model, sizes, updates)
         return in_batches(
             ids,
@@ -122,13 +174,13 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         from elo_exp.models.multihead import Sampling, decode
 
         sources = [np.random.default_rng(prompt_seed(prompt)) for prompt in ids]
-        drafters = [int(source.integers(self._files.n_heads)) for source in sources]
+        drafters = [int(source.integers(self.head_files.n_heads)) for source in sources]
         numbers = np.stack([s.random((self.max_new_tokens, 3)) for s in sources])
         with torch.inference_mode():
             answers = decode(
                 model,
                 *lm.padded(list(ids.values())),
-                n_heads=self._files.n_heads,
+                n_heads=self.head_files.n_heads,
                 drafters=drafters,
                 uniforms=torch.from_numpy(numbers),
                 sampling=Sampling(
@@ -179,7 +231,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         return p_correct(
             model,
             *lm.padded([self.chat_ids(lm, q, self.system_prompt) for q in questions]),
-            head=self._files.n_heads,
+            head=self.head_files.n_heads,
             witnesses=torch.stack([answer.witness for answer in answers]),
             yes=yes[0],
             no=no[0],
@@ -197,3 +249,154 @@ def _diagnostics(decoded: Decoded) -> dict[str, Any]:
         if name != "rejected_at":
             found[f"mean_{name}"] = fmean(values) if values else None
     return found
+
+
+# The files of the heads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a manifest.json has under `config`.
+
+    heads_depth  last layers that each head has to itself
+    lora_alpha   where it is absent, twice the rank
+    """
+
+    num_shards: Count | None = None
+    heads_depth: Count = 3
+    lora_r: _Positive | None = None
+    lora_alpha: _Positive | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ManifestFile:
+    config: Manifest
+
+
+class AdapterFile(NamedTuple):
+    path: Path
+    manifest: Manifest
+
+
+class HeadFiles(NamedTuple):
+    """The files of each language head, in the order of training, and last of the uncertainty head.
+
+    Without an uncertainty head the last list is empty.
+    """
+
+    depth: int
+    n_heads: int
+    groups: Sequence[Sequence[AdapterFile]]
+
+
+def read(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
+    """Read the sum of the files' updates, by head layer (0 is the head's first) and projection.
+
+    An update of a matrix (size out, size in) is up.T @ down with down (rank, size in) and up
+    (rank, size out), scaled by alpha / rank. Updates are added by concatenating their ranks.
+    Raises UserError for a file that does not fit the model.
+    """
+    import torch
+
+    downs, ups = defaultdict(list), defaultdict(list)
+    for file in files:
+        halves: dict[tuple[int, str], dict[str, Tensor]] = defaultdict(dict)
+        for name, tensor in _tensors(file.path).items():
+            layer, projection, half = _place(file.path, name, geometry)
+            halves[layer, projection][half] = tensor
+        if not halves:
+            raise UserError(
+                f"{file.path}: holds no tensor named ...lora_A.weight. Expected the LoRA update "
+                "of a head."
+            )
+        for (layer, projection), pair in sorted(halves.items()):
+            found = {half: tuple(pair[half].shape) for half in sorted(pair)}
+            rank = file.manifest.lora_r or len(pair.get("A", "?"))
+            size_in, size_out = geometry.sizes[projection]
+            expected = {"A": (rank, size_in), "B": (size_out, rank)}
+            if found != expected:
+                raise UserError(
+                    f"{file.path}: head layer {layer}, {projection}: found lora_ {found}. Expected "
+                    f"{expected}, by the model and the lora_r of manifest.json. Is it another "
+                    "model's adapter?"
+                )
+            scale = (file.manifest.lora_alpha or 2 * rank) / rank
+            downs[layer, projection].append(pair["A"])
+            ups[layer, projection].append(pair["B"].T * scale)
+    return {place: (torch.cat(downs[place]), torch.cat(ups[place])) for place in downs}
+
+
+def _place(path: Path, name: str, geometry: Geometry) -> tuple[int, str, str]:
+    """Parse a tensor's name into head layer, projection and half (A or B).
+
+    `blocks` are counted from the head's first layer, `layers` from the model's.
+    """
+    from elo_exp.models.multihead import PROJECTIONS
+
+    depth, first = geometry.depth, geometry.n_layers - geometry.depth
+    if match := _TENSOR.search(name):
+        layer = int(match[2]) - (0 if match[1] == "blocks" else first)
+        projection = PROJECTIONS.get(match[3], match[3])
+        if projection in geometry.sizes and 0 <= layer < depth:
+            return layer, projection, match[4]
+    raise UserError(
+        f"{path}: found an update {name!r}. Expected updates of {', '.join(PROJECTIONS)} (or "
+        f"{', '.join(PROJECTIONS.values())}) alone, in blocks 0 to {depth - 1} or layers {first} "
+        f"to {first + depth - 1}, which are the heads'."
+    )
+
+
+def _tensors(path: Path) -> Mapping[str, Tensor]:
+    """Read the updates of a state dict; of torch files only tensors and containers are unpickled.
+
+    Training checkpoints hold the frozen weights as well.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    try:
+        if path.suffix == ".safetensors":
+            state: Any = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        state = state.get("head_state_dict", state)
+        return {name: state[name].float() for name in state if "lora_" in name}
+    except pickle.UnpicklingError:
+        raise UserError(
+            f"{path}: refused, because it holds more than tensors, and reading that would run its "
+            "code. Save its state dict alone, as .safetensors or with torch.save."
+        ) from None
+    except Exception as error:
+        raise UserError(
+            f"{path}: cannot be read ({first_line(error)}). Expected a state dict of tensors."
+        ) from None
+
+
+def _file(setting: str, folder: Path, shard: int, step: int = FINAL) -> Path:
+    """The file of a head's final update, or of a step; of a training run the slim one."""
+    final = folder / f"shard_{shard}_lora"
+    for suffix in _SUFFIXES:
+        if step == FINAL and (path := final.with_suffix(suffix)).is_file():
+            return path
+    where = folder / f"shard_{shard}"
+    name = f"checkpoint_{'final' if step == FINAL else f'step_{step}'}"
+    paths = [p for p in sorted(where.rglob("checkpoint_*")) if p.suffix in _SUFFIXES]
+    by_run = {p.parent: p for p in paths if p.stem in (name, f"{name}_slim")}
+    if len(by_run) != 1:
+        known = ", ".join(str(path.relative_to(where)) for path in paths) or "none"
+        expected = f"{name} in one training run"
+        if step == FINAL:
+            expected = f"{final.name}{{{','.join(_SUFFIXES)}}}, or {expected}"
+        raise UserError(
+            f"{setting}: found {len(by_run)} files for head {shard} in {folder} (in {where.name}: "
+            f"{known}). Expected {expected}."
+        )
+    return by_run.popitem()[1]
+
+
+def _manifest(folder: Path) -> Manifest:
+    """Read a folder's manifest.json; an empty manifest where there is none."""
+    path = folder / "manifest.json"
+    if not path.is_file():
+        return Manifest()
+    return checked(_ManifestFile, read_json(path), path).config

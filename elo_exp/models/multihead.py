@@ -26,7 +26,7 @@ vocabulary. Probabilities are float64. Importing this module imports torch.
 import copy
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -39,11 +39,12 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
-from elo_exp.models.adapters import PROJECTIONS, Geometry, Update
 from elo_exp.models.checkpoints import positions_of
 from elo_exp.models.generation import token_at
 from elo_exp.records import UserError
 
+# OLMo's names of the projections, and those of transformers.
+PROJECTIONS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 _ATTENTION = {"full_attention", "sliding_attention"}
 _ROOM = 64  # tokens by which a buffer grows
 GAMMA = 4  # drafts of the original's rounds, which `n_rounds` counts
@@ -51,6 +52,18 @@ DIAGNOSTICS = (
     "entropy_nats", "margin", "stability_radius", "plurality_lead",  # by token
     "rejected_at", "suppression_score", "validity_radius",  # by rejected draft
 )  # fmt: skip
+
+
+class Geometry(NamedTuple):
+    """Sizes of a model: its layers, the heads' depth, and (size in, size out) by projection."""
+
+    n_layers: int
+    depth: int
+    sizes: Mapping[str, tuple[int, int]]
+
+
+# Of one head, by head layer (0 is the head's first) and projection: (down, up), whose product is added
+Update = Mapping[tuple[int, str], tuple[Tensor, Tensor]]
 
 
 class Buffer(DynamicLayer):  # type: ignore[no-untyped-call]
