@@ -233,7 +233,6 @@ def test_the_first_case_that_applies_is_claimed(
     given = {"pairs": differences({"d": board}), "n_prompts": 60, **changes}
     found = finding(board, **given)
     assert found.case == case
-    assert found.is_decided == (case in ("supported", "caution"))
 
 
 def test_a_leader_is_named_with_the_evidence():

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from scipy.special import expit
+
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.responses import ResponseCheck
@@ -57,177 +59,150 @@ def checks(
     leaders    the two best entrants, if their difference is significant: it is to hold at equal length
     """
     return [
-        *_flips(battles, quality),
-        *_position(diagnosis.get("position")),
-        *_length(diagnosis.get("length"), leaders),
-        *(_of_judgments(quality) if quality and quality.n_judgments else ()),
-        *_invalid_by_entrant(diagnosis.get("invalid") or ()),
-        *_responses(responses, leaders[:1]),
-        *_audit(diagnosis.get("audit")),
-        *_model_fit(diagnosis),
+        *_of_verdicts(battles, diagnosis, quality),
+        *_of_answers(diagnosis, leaders, responses),
+        *_of_model(diagnosis),
     ]
 
 
-def _flips(battles: Battles, quality: JudgeQuality | None) -> Iterator[Check]:
-    """Judged in one order alone, flips cannot be measured: the result needs care."""
-    if quality is not None:
-        n, of, n_one = quality.n_flips, quality.n_two_order, quality.n_one_order
-    else:
-        both = battles.select(battles.both_orders())
-        n, of = int(both.is_inconsistent().sum()), len(both)
-        n_one = int(battles.one_order().sum())
-    if of:
-        yield Check(
-            name="flips", state=_state(n / of <= MAX_FLIPS), value=n / of, n=n, of=of
-        )
-    elif n_one or quality is not None:
-        yield Check(name="flips", state="caution" if n_one else "unchecked", n=n, of=of)
-
-
-def _of_judgments(quality: JudgeQuality) -> Iterator[Check]:
-    invalid = quality.invalid_rate
-    yield Check(
-        name="invalid",
-        state=_state(invalid is not None and invalid <= MAX_INVALID),
-        value=invalid,
-        n=quality.n_invalid,
-        of=quality.n_judgments,
-        about={"refused": quality.n_refused, "cut off": quality.n_cut_off},
-    )
-    yield Check(
-        name="ties",
-        state="pass" if quality.tie_rate is not None else "unchecked",
-        value=quality.tie_rate,
-        n=quality.n_equal_answers,
-    )
-
-
-def _invalid_by_entrant(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
-    """Failures that fall on one entrant move its rating."""
-    if not any(row["n_invalid"] for row in rows):
-        return
-    worst = max(rows, key=lambda row: row["share"] or 0.0)
-    differing = [row for row in rows if row["differs"]]
-    yield Check(
-        name="invalid_by_entrant",
-        state=_state(not differing),
-        value=worst["share"],
-        about={"worst": worst, "differing": differing},
-    )
-
-
-def _responses(
-    found: Sequence[ResponseCheck], leader: Sequence[str]
+def _of_verdicts(
+    battles: Battles, diagnosis: Mapping[str, Any], quality: JudgeQuality | None
 ) -> Iterator[Check]:
-    """One answer to many prompts is no answer to any of them, however the judge ranks it."""
-    if not found:
-        return
-    flagged = {
-        row.model: {name: getattr(row, name) for name in row.flags}
-        for row in found
-        if row.flags
-    }
-    state = "caution" if flagged.keys() & set(leader) else "note"
-    yield Check(
-        name="responses",
-        state=state if flagged else "pass",
-        value=len(flagged) / len(found),
-        about={"flagged": flagged, "cut off": sum(row.n_cut_off for row in found)},
-    )
+    """Flips, position, invalid verdicts and ties.
 
-
-def _audit(found: Mapping[str, Any] | None) -> Iterator[Check]:
-    """A judge that obeys an answer, or does not tell good from bad, decides nothing."""
-    if found is None:
-        return
-    results = found.get("results")
-    biased = [row["probe"] for row in results or () if row["verdict"] == "biased"]
-    is_fatal = any(probe.partition(":")[0] in _FATAL for probe in biased)
-    state = "caution" if is_fatal else "note" if biased else "pass"
-    yield Check(
-        name="audit",
-        state="unchecked" if results is None else state,
-        value=None if results is None else float(len(biased)),
-        about=found,
-    )
-
-
-def _state(is_passed: bool, otherwise: str = "caution") -> str:
-    return "pass" if is_passed else otherwise
-
-
-def _position(effect: Mapping[str, Any] | None) -> Iterator[Check]:
-    """The interval is to meet the accepted range; without one, the share itself."""
-    if not effect or effect["p_first"] is None:
-        return
-    value, low, high = effect["p_first"], effect["ci_low"], effect["ci_high"]
-    least, most = (value, value) if low is None else (low, high)
-    yield Check(
-        name="first_shown",
-        state=_state(least <= FIRST_SHOWN[1] and most >= FIRST_SHOWN[0]),
-        value=value,
-        low=low,
-        high=high,
-        n=effect["n_decisive"],
-    )
-
-
-def _length(
-    control: Mapping[str, Any] | None, leaders: Sequence[str]
-) -> Iterator[Check]:
-    """Length fails where it takes away the lead's significance or more than half of its size.
-
-    Better entrants may also write more, so a preference for length alone is no failure.
+    Judged in one order alone, flips cannot be measured: the result needs care.
     """
-    effect = control["effect"] if control else {}
-    if control is None or effect.get("effect") is None:
-        return
-    value, low, high = (
-        _longer_wins(effect[name]) for name in ("effect", "ci_low", "ci_high")
-    )
-    lead, gap, at_equal_length = control.get("lead") or {}, None, None
-    if leaders and [lead.get("first"), lead.get("second")] == [*leaders]:
-        rating = {row["model"]: row["rating"] for row in control["ratings"]}
-        at_equal_length = lead["difference"]
-        gap = rating[leaders[0]] - rating[leaders[1]]
-    state = "pass"
-    if low is not None and high is not None and not low <= 0.5 <= high:
-        is_significant = (lead.get("ci_low") or 0.0) > 0.0
-        holds = gap is None or (is_significant and at_equal_length >= gap / 2)
-        state = "note" if holds else "caution"
-    yield Check(
-        name="length",
-        state=state,
-        value=value,
-        low=low,
-        high=high,
-        about={
-            "scale": effect["scale"],
-            "gap": gap,
-            "gap_at_equal_length": at_equal_length,
-        },
-    )
+    both = battles.select(battles.both_orders())
+    n, of = int(both.is_inconsistent().sum()), len(both)
+    n_one = int(battles.one_order().sum())
+    if quality:
+        n, of, n_one = quality.n_flips, quality.n_two_order, quality.n_one_order
+    if of:
+        state = "pass" if n / of <= MAX_FLIPS else "caution"
+        yield Check(name="flips", state=state, value=n / of, n=n, of=of)
+    elif n_one or quality:
+        yield Check(name="flips", state="caution" if n_one else "unchecked", n=n, of=of)
+    effect = diagnosis.get("position") or {}
+    if (value := effect.get("p_first")) is not None:
+        low, high = effect["ci_low"], effect["ci_high"]
+        # The interval is to meet the accepted range; without one, the share itself.
+        least, most = (value, value) if low is None else (low, high)
+        is_fair = least <= FIRST_SHOWN[1] and most >= FIRST_SHOWN[0]
+        yield Check(
+            name="first_shown",
+            state="pass" if is_fair else "caution",
+            value=value,
+            low=low,
+            high=high,
+            n=effect["n_decisive"],
+        )
+    if quality and quality.n_judgments:
+        share = quality.n_invalid / quality.n_judgments
+        yield Check(
+            name="invalid",
+            state="pass" if share <= MAX_INVALID else "caution",
+            value=share,
+            n=quality.n_invalid,
+            of=quality.n_judgments,
+            about={"refused": quality.n_refused, "cut off": quality.n_cut_off},
+        )
+        yield Check(
+            name="ties",
+            state="unchecked" if quality.tie_rate is None else "pass",
+            value=quality.tie_rate,
+            n=quality.n_equal_answers,
+        )
+    rows = diagnosis.get("invalid") or ()
+    if any(row["n_invalid"] for row in rows):  # on one entrant, they move its rating
+        worst = max(rows, key=lambda row: row["share"] or 0.0)
+        differing = [row for row in rows if row["differs"]]
+        yield Check(
+            name="invalid_by_entrant",
+            state="caution" if differing else "pass",
+            value=worst["share"],
+            about={"worst": worst, "differing": differing},
+        )
 
 
-def _longer_wins(effect: float | None) -> float | None:
-    """Win rate of the longer of two equally rated answers, where lengths differ by the scale."""
-    return None if effect is None else (1 + math.tanh(effect * math.tanh(1) / 2)) / 2
+def _of_answers(
+    diagnosis: Mapping[str, Any],
+    leaders: Sequence[str],
+    responses: Sequence[ResponseCheck],
+) -> Iterator[Check]:
+    """What in an answer moves the judge besides its quality: length, odd texts, what an audit tried.
+
+    Better entrants may also write more, so a preference for length alone is no failure: it is one
+    where length takes away the lead's significance or more than half of its size. One answer to
+    many prompts is no answer to any of them, however the judge ranks it. A judge that obeys an
+    answer, or does not tell good from bad, decides nothing.
+    """
+    control = diagnosis.get("length") or {"effect": {}}
+    effect = control["effect"]
+    if effect.get("effect") is not None:
+        # The win rate of the longer of two equals whose lengths differ by the scale
+        value, low, high = (
+            None if end is None else float(expit(end * math.tanh(1)))
+            for end in (effect["effect"], effect["ci_low"], effect["ci_high"])
+        )
+        lead, gap, at_equal_length = control.get("lead") or {}, None, None
+        if leaders and [lead.get("first"), lead.get("second")] == [*leaders]:
+            rating = {row["model"]: row["rating"] for row in control["ratings"]}
+            at_equal_length = lead["difference"]
+            gap = rating[leaders[0]] - rating[leaders[1]]
+        state = "pass"
+        if low is not None and high is not None and not low <= 0.5 <= high:
+            is_significant = (lead.get("ci_low") or 0.0) > 0.0
+            holds = gap is None or (is_significant and at_equal_length >= gap / 2)
+            state = "note" if holds else "caution"
+        about = {"scale": effect["scale"], "gap": gap}
+        about["gap_at_equal_length"] = at_equal_length
+        yield Check(
+            name="length", state=state, value=value, low=low, high=high, about=about
+        )
+    if responses:
+        flagged = {
+            row.model: {name: getattr(row, name) for name in row.flags}
+            for row in responses
+            if row.flags
+        }
+        state = "caution" if flagged.keys() & set(leaders[:1]) else "note"
+        yield Check(
+            name="responses",
+            state=state if flagged else "pass",
+            value=len(flagged) / len(responses),
+            about={
+                "flagged": flagged,
+                "cut off": sum(row.n_cut_off for row in responses),
+            },
+        )
+    audit = diagnosis.get("audit")
+    if audit is not None:
+        results = audit.get("results", ())
+        biased = [row["probe"] for row in results if row["verdict"] == "biased"]
+        is_fatal = any(probe.partition(":")[0] in _FATAL for probe in biased)
+        state = "caution" if is_fatal else "note" if biased else "pass"
+        yield Check(
+            name="audit",
+            state=state if audit else "unchecked",
+            value=float(len(biased)) if audit else None,
+            about=audit,
+        )
 
 
-def _model_fit(diagnosis: Mapping[str, Any]) -> Iterator[Check]:
+def _of_model(diagnosis: Mapping[str, Any]) -> Iterator[Check]:
     if residuals := diagnosis.get("pair_residuals"):
         worst = max(residuals, key=lambda row: abs(row["observed"] - row["expected"]))
         value = worst["observed"] - worst["expected"]
         yield Check(
             name="fit",
-            state=_state(abs(value) <= MISFIT, "note"),
+            state="pass" if abs(value) <= MISFIT else "note",
             value=value,
             about={"first": worst["model_a"], "second": worst["model_b"]},
         )
     test, cycles = diagnosis.get("transitivity"), diagnosis.get("cycles")
     if test and test["df"] > 0:
         p = test["p_value"]
-        state = "unchecked" if p is None else _state(p > ALPHA, "note")
+        state = "unchecked" if p is None else "pass" if p > ALPHA else "note"
         yield Check(name="transitivity", state=state, value=p, about=test)
     if cycles and cycles["n_triples"]:
         n, of = cycles["n_cyclic_prompts"], cycles["n_prompts"]
@@ -262,15 +237,6 @@ class Finding:
     evidence: Difference | None = None  # of leader and second
     others: Sequence[str] = ()
     reasons: Sequence[Check] = ()
-
-    @property
-    def is_decided(self) -> bool:
-        return self.case in ("supported", "caution")
-
-    @property
-    def win_rate(self) -> float:
-        """Expected of the leader against the second, ties counting half."""
-        return float(1.0 / (1.0 + 10.0 ** (-self.gap / 400.0)))
 
 
 def finding(
@@ -333,15 +299,14 @@ def finding(
 
 def _undone(reasons: Sequence[Check], first: Rating, second: Rating) -> bool:
     """Whether the bounds of what invalid verdicts hide let another entrant be as good."""
-    for check in reasons:
-        if check.name != "invalid_by_entrant":
-            continue
-        for row in (check.about or {})["differing"]:
-            low, high = row["bound_low"], row["bound_high"]
-            if row["model"] == first.model:
-                is_undone = low is not None and low <= (second.rating or 0.0)
-            else:
-                is_undone = high is not None and high >= (first.rating or 0.0)
-            if is_undone:
-                return True
-    return False
+    about = [
+        check.about or {} for check in reasons if check.name == "invalid_by_entrant"
+    ]
+    rows = [row for one in about for row in one["differing"]]
+    low, high = "bound_low", "bound_high"
+    return any(
+        row[low] is not None and row[low] <= (second.rating or 0.0)
+        if row["model"] == first.model
+        else row[high] is not None and row[high] >= (first.rating or 0.0)
+        for row in rows
+    )
