@@ -30,8 +30,7 @@ from elo_exp.files import write_jsonl
 from elo_exp.oracle.calibration import calibrate
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.oracle.estimates import Analysis, Options, analyse
-from elo_exp.oracle.evidence import Evidence
-from elo_exp.oracle.gates import PolicyDiagnostics
+from elo_exp.oracle.gates import Checked
 from tests.data import shipped
 
 WEIGHTED = ("ips", "snips", "calibrated_ips")
@@ -186,14 +185,9 @@ def write(data: Dataset, folder: Path) -> Path:
     return folder
 
 
-def evidence_of(data: Dataset, policy: str = "target") -> Evidence:
+def checks_of(data: Dataset, policy: str = "target") -> Checked:
     calibration = calibrate(data.pool)
-    return Evidence(data=data, policy=policy, calibration=calibration)
-
-
-def checks_of(data: Dataset, policy: str = "target") -> PolicyDiagnostics:
-    evidence = evidence_of(data, policy)
-    return PolicyDiagnostics(evidence=evidence, max_residual=0.05)
+    return Checked(data=data, policy=policy, calibration=calibration, max_residual=0.05)
 
 
 def estimators(names: Sequence[str] = NAMES) -> dict[str, Estimator]:

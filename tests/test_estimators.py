@@ -13,11 +13,11 @@ from elo_exp.oracle.data import N_FOLDS, Dataset, Rows
 from elo_exp.oracle.estimates import label_budget
 from elo_exp.oracle.evidence import Estimate, NotEstimableError, clustered_error
 from tests.data import shipped
-from tests.oracle_simulation import NAMES, ROBUST, WEIGHTED, World, draw, evidence_of
+from tests.oracle_simulation import NAMES, ROBUST, WEIGHTED, World, checks_of, draw
 
 
 def estimate(name: str, data: Dataset, **settings: object) -> Estimate:
-    found: Estimate = shipped("estimator", name, **settings).estimate(evidence_of(data))
+    found: Estimate = shipped("estimator", name, **settings).estimate(checks_of(data))
     return found
 
 
@@ -94,7 +94,7 @@ def test_with_many_prompts_each_finds_the_truth(
     found = estimate(name, data, **settings)
     assert found.value == pytest.approx(drawn.truth, abs=4 * found.std_error)
     assert found.std_error < 0.01
-    bias = abs(evidence_of(data).at_fresh.value.mean() - drawn.truth)
+    bias = abs(checks_of(data).at_fresh.value.mean() - drawn.truth)
     assert (bias > 0.04) == ("judge" in world)
 
 
@@ -106,7 +106,7 @@ def test_rows_without_a_log_probability_are_left_out_for_that_policy_alone():
     fewer = dataclasses.replace(data, target_logprob=both)
     sizes = [estimate(name, fewer).n for name in ("snips", "dr_cpo", "direct")]
     assert sizes == [900, 900, 1000]
-    assert len(evidence_of(fewer, "other").logged) == 1000
+    assert len(checks_of(fewer, "other").logged) == 1000
 
 
 def test_too_few_labels_among_the_rows_of_a_policy_are_refused():

@@ -52,7 +52,7 @@ def tallies(
         data = world.draw(np.random.default_rng((run, world.n)))
         checks = checks_of(data)
         for name, estimator in chosen.items():
-            estimate = estimator.estimate(checks.evidence)
+            estimate = estimator.estimate(checks)
             status, _ = decide(checks, estimate, estimator.requires)
             error = estimate.value - world.truth
             found[name].append((status == REFUSE, error, estimate.half_width))

@@ -76,7 +76,7 @@ def test_as_many_labels_as_advised_tell_two_policies_apart():
 def test_without_a_headline_nothing_is_compared():
     data = World(shift=3.2).draw(0, n_labels=100)
     found = analysed(dataclasses.replace(data, target_logprob={})).comparison
-    assert (found.differences, found.ranking) == ((), ())
+    assert (found.differences, found.ranking) == ([], [])
     assert "No policy can be compared" in found.next_step.advice
 
 

@@ -25,7 +25,7 @@ from elo_exp.oracle.evidence import (
     RAW_WEIGHTS,
     Estimate,
     Evidence,
-    Term,
+    centred_residual,
     clustered_error,
 )
 from elo_exp.oracle.weights import effective_sample_size, minimum_variance_mixture
@@ -51,32 +51,28 @@ class DrCpo:
         used = RAW_WEIGHTS if self.weights == "raw" else CALIBRATED_WEIGHTS
         return (used, FRESH_DRAWS)
 
-    def estimate(self, evidence: Evidence) -> Estimate:
-        return self.corrected(evidence, evidence.at_logged, evidence.at_fresh)
-
     def weight(self, evidence: Evidence) -> Array:
         return evidence.cut if self.weights == "raw" else evidence.calibrated
 
-    def corrected(
-        self, evidence: Evidence, logged: Reading, fresh: Reading
-    ) -> Estimate:
-        """Return the model's mean over fresh draws, corrected by residuals of logged labels.
+    def model(self, evidence: Evidence) -> tuple[Reading, Reading]:
+        """Return the outcome model's values (n,) of the logged rows and (r,) of the draws."""
+        return evidence.at_logged, evidence.at_fresh
 
-        logged, fresh  the model's values (n,) and (r,)
-        """
+    def estimate(self, evidence: Evidence) -> Estimate:
+        logged, fresh = self.model(evidence)
         weight = self.weight(evidence)
         on_residual = evidence.residual_weights(weight)
-        correction = Term(at=logged, on_residual=on_residual)
         influence: Array | float = 0.0
         if self.weights == "simcal":
             # Of estimating the weights: zero on average where the model fits at each score.
             scale = weight.sum() / weight[evidence.labelled].sum()
-            residual = correction.centred_residual * scale
+            residual = centred_residual(logged, on_residual) * scale
             influence = evidence.weight_influence(
                 np.where(evidence.labelled, residual, 0.0)
             )
         return evidence.linear(
-            [correction, Term(at=fresh, on_score=evidence.draw_weights)],
+            (logged, 0.0, on_residual),
+            (fresh, evidence.draw_weights, 0.0),
             extra_influence=influence,
             ess=effective_sample_size(weight),
         )
@@ -88,12 +84,12 @@ class Mrdr(DrCpo):
 
     omega: Omega
 
-    def estimate(self, evidence: Evidence) -> Estimate:
+    def model(self, evidence: Evidence) -> tuple[Reading, Reading]:
         labelled, w = evidence.labelled, self.weight(evidence)[evidence.labelled]
         omega = {"w": w, "w2": w**2, "snips": (w - 1.0) ** 2}[self.omega]
         rows = evidence.logged[labelled]
         model = fit_calibration(rows, np.maximum(omega, _MIN_OMEGA))
-        return self.corrected(evidence, model(evidence.logged), model(evidence.fresh))
+        return model(evidence.logged), model(evidence.fresh)
 
 
 @dataclass(kw_only=True)
@@ -104,10 +100,9 @@ class Tmle(DrCpo):
     draws have one too; what remains is corrected by `weights`.
     """
 
-    def estimate(self, evidence: Evidence) -> Estimate:
+    def model(self, evidence: Evidence) -> tuple[Reading, Reading]:
         labelled, scale = evidence.labelled, evidence.data.scale
-        logged, fresh = evidence.at_logged, evidence.at_fresh
-        w = evidence.at_weights
+        logged, w = evidence.at_logged, evidence.at_weights
         values, label = (
             (values[labelled] - scale.low) / scale.width
             for values in (logged.value, evidence.logged.label)
@@ -119,10 +114,8 @@ class Tmle(DrCpo):
             value = tmle_update(share, epsilon * weight, edge=_EDGE)
             return replace(at, value=scale.low + scale.width * value)
 
-        fresh_weights = w.fit(evidence.fresh).value
-        return self.corrected(
-            evidence, updated(logged, w.value), updated(fresh, fresh_weights)
-        )
+        fresh = updated(evidence.at_fresh, w.fit(evidence.fresh).value)
+        return updated(logged, w.value), fresh
 
 
 @dataclass(kw_only=True)

@@ -21,7 +21,6 @@ from elo_exp.oracle.evidence import (
     RAW_WEIGHTS,
     Estimate,
     Evidence,
-    Term,
 )
 
 
@@ -81,7 +80,7 @@ def weighted_mean(
     labelled = evidence.labelled
     on_residual = np.where(labelled, u / labelled.mean(), 0.0)
     return evidence.linear(
-        [Term(at=evidence.at_logged, on_score=u, on_residual=on_residual)],
+        (evidence.at_logged, u, on_residual),
         extra_influence=extra_influence,
         centre=centre,
         ess=weights.effective_sample_size(u),

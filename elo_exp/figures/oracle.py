@@ -86,8 +86,7 @@ def calibration(analysis: Analysis) -> Plot:
     rows: list[Row] = []
     ylabel = "oracle label; share of scores"
     figure, shown = panels(analysis.checks, "judge score", ylabel)
-    for ax, checks in shown:
-        found = checks.evidence
+    for ax, found in shown:
         scores, counts = found.fresh.score, found.draw_weights
         if not len(scores):
             scores, counts = found.logged.score, found.hajek
@@ -130,10 +129,9 @@ def calibration(analysis: Analysis) -> Plot:
 def weights(analysis: Analysis) -> Plot | None:
     """Draw the share of all weight that the largest weights hold, raw and calibrated."""
     rows: list[Row] = []
-    for policy, checks in analysis.checks.items():
-        if checks.weights is None or checks.weights.ess_calibrated is None:
+    for policy, found in analysis.checks.items():
+        if found.weights is None or found.weights.ess_calibrated is None:
             continue
-        found = checks.evidence
         lines = {"raw": found.hajek, "calibrated on the score": found.calibrated}
         for kind, values in lines.items():
             held = np.append(0.0, np.cumsum(np.sort(values)[::-1])) / values.sum()

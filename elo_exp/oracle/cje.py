@@ -8,11 +8,11 @@ refused. No code of the library is used.
 Letters: n logged rows of one policy, r fresh draws, k folds, c candidate curves.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from elo_exp.oracle.evidence import (
 SEED = 42
 _OUTER_SEED = 1042  # of the folds that calibrate the weights of calibrated-ips
 _MAX_WEIGHT = 100.0
-_MAX_VARIANCE = 1.0  # of calibrated weights of mean one
+_MAX_SD = 1.0  # of calibrated weights of mean one
 _MIN_WEIGHT = 1e-9
 _MIN_OMEGA = 1e-8
 _EDGE = 1e-7  # probabilities are clipped to [edge, 1 - edge] before their logit
@@ -72,10 +72,9 @@ class Published(Evidence):
         """(n,)"""
         return self.reward(self.logged)
 
-    @cached_property
-    def held_out(self) -> Array:
-        """(k, n) calibrated scores by the curves fitted without each fold."""
-        return np.stack([f(self.logged.score) for _, f in self.calibration.curves])
+    def held_out(self, rows: Rows) -> Array:
+        """(k, r) calibrated scores by the curves fitted without each fold."""
+        return np.stack([curve(rows.score) for _, curve in self.calibration.curves])
 
     def by_prompt(self, value: Array) -> Array:
         """(n,) mean of a value (r,) over the fresh draws on the prompt of each logged row."""
@@ -89,8 +88,8 @@ class Published(Evidence):
 
     def held_out_means(self) -> Array:
         """(k,) mean calibrated score of the fresh draws by the curves fitted without each fold."""
-        curves, score = self.calibration.curves, self.fresh.score
-        return np.array([self.by_prompt(curve(score)).mean() for _, curve in curves])
+        every = self.held_out(self.fresh)
+        return np.array([self.by_prompt(value).mean() for value in every])
 
     @cached_property
     def dr_weights(self) -> Array:
@@ -109,13 +108,10 @@ class Published(Evidence):
             covariance = np.cov(_influences(candidates, index[train], inner[train]))
             ridge = weights.RIDGE * float(np.trace(covariance)) / len(curves)
             mixture = weights.minimum_variance_mixture(covariance, ridge=ridge)
-            mixed = mixture @ _candidates(curves, index[test])
-            variance = float(np.var(mixture @ candidates))
-            if variance > _MAX_VARIANCE:  # shrink the weights towards one
-                size = math.sqrt(_MAX_VARIANCE / variance)
-                mixed = np.maximum(1.0 + size * (mixed - 1.0), _MIN_WEIGHT)
-                mixed /= mixed.mean()
-            found[test] = mixed
+            mixed = mixture @ _candidates(curves, index[test]) - 1.0
+            mixed *= _MAX_SD / max(_MAX_SD, float(np.std(mixture @ candidates)))
+            mixed = np.maximum(1.0 + mixed, _MIN_WEIGHT)
+            found[test] = mixed / mixed.mean()
         return np.asarray(found / found.mean())
 
 
@@ -137,20 +133,20 @@ def _influences(candidates: Array, rewards: Array, inner: Index) -> Array:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
+class _Parts(NamedTuple):
     """An estimate before its error.
 
-    clusters  (n,) in which influences are summed; None for independent rows and a normal interval
-    held_out  (k,) the value by the calibration without each fold's labels
-    used      (n,) weights
+    influence  (n,)
+    clusters   (n,) in which influences are summed; None for independent rows and a normal interval
+    held_out   (k,) the values by curves fitted without each fold
+    weights    (n,) for the effective sample size
     """
 
     value: float
-    influence: Array  # (n,)
+    influence: Array
+    weights: Array | None
     clusters: Index | None = None
-    held_out: Array = field(default_factory=lambda: np.zeros(1))
-    used: Array | None = None
+    held_out: Array | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,45 +167,42 @@ class Formula:
             policy=evidence.policy,
             calibration=evidence.calibration,
         )
-        parts = FORMULAS[self.name](p)
-        n = len(parts.influence)
-        clusters = np.arange(n) if parts.clusters is None else parts.clusters
-        _, cluster = np.unique(clusters, return_inverse=True)
-        total = np.bincount(cluster, parts.influence - parts.influence.mean())
-        g = len(total)
-        variance = g / (g - 1) * float(np.var(total)) * g / n**2
-        from_labels, degrees_of_freedom = 0.0, g - 1.0
-        if parts.clusters is None:
-            degrees_of_freedom = math.inf
-        elif not p.is_complete:
-            from_labels = (N_FOLDS - 1) * float(np.var(parts.held_out))
+        value, influence, used, clusters, held_out = FORMULAS[self.name](p)
+        n = len(influence)
+        _, cluster = np.unique(
+            np.arange(n) if clusters is None else clusters, return_inverse=True
+        )
+        total = np.bincount(cluster, influence - influence.mean())
+        g, from_labels = len(total), 0.0
+        degrees_of_freedom = math.inf if clusters is None else g - 1.0
+        if held_out is not None and not p.is_complete:
+            from_labels = (N_FOLDS - 1) * float(np.var(held_out))
             degrees_of_freedom = min(g, N_FOLDS) - 1.0
+        variance = g / (g - 1) * float(np.var(total)) * g / n**2
         return Estimate(
-            value=parts.value,
+            value=value,
             std_error=math.sqrt(variance + from_labels),
             degrees_of_freedom=degrees_of_freedom,
             n=n,
-            influence=parts.influence,
+            influence=influence,
             influence_labels=np.zeros(n),
             std_error_labels=math.sqrt(from_labels),
             n_labels=len(p.calibration.rows),
-            ess=None
-            if parts.used is None
-            else weights.effective_sample_size(parts.used),
+            ess=None if used is None else weights.effective_sample_size(used),
         )
 
 
 def ips(p: Published) -> _Parts:
     """Plain importance sampling of the rewards, which version 0.3 no longer offers."""
     product = weights.raw_weights(p.log_ratio) * p.rewards
-    return _Parts(value=float(product.mean()), influence=product, used=p.hajek)
+    return _Parts(float(product.mean()), product, p.hajek)
 
 
 def snips(p: Published) -> _Parts:
     """raw-ips: self-normalised, with clipped weights."""
     cut = weights.clipped(p.hajek, _MAX_WEIGHT)
     value = float(cut @ p.rewards / cut.sum())
-    return _Parts(value=value, influence=cut * (p.rewards - value), used=cut)
+    return _Parts(value, cut * (p.rewards - value), cut)
 
 
 def calibrated_ips(p: Published) -> _Parts:
@@ -224,13 +217,9 @@ def calibrated_ips(p: Published) -> _Parts:
         raw = p.hajek[train]
         value = raw @ index[train] / raw.sum()
         influence[test] = calibrated[test] * (outcome[test] - value) / raw.mean()
-    return _Parts(
-        value=float(calibrated @ p.rewards / calibrated.sum()),
-        influence=influence,
-        clusters=outer,
-        held_out=p.held_out @ calibrated / len(calibrated),
-        used=calibrated,
-    )
+    value = float(calibrated @ p.rewards / calibrated.sum())
+    held_out = p.held_out(p.logged) @ calibrated / len(calibrated)
+    return _Parts(value, influence, calibrated, outer, held_out)
 
 
 def dr_cpo(p: Published) -> _Parts:
@@ -240,57 +229,49 @@ def dr_cpo(p: Published) -> _Parts:
 
 def mrdr(p: Published) -> _Parts:
     """mrdr with rows weighted by (w - 1)^2, as the library's factory sets it."""
-    parts = _mrdr(p, (p.dr_weights - 1.0) ** 2)
-    return dataclasses.replace(parts, clusters=_shuffled_folds(len(p.logged)))
+    return _mrdr(p, (p.dr_weights - 1.0) ** 2)._replace(
+        clusters=_shuffled_folds(len(p.logged))
+    )
 
 
 def tmle(p: Published) -> _Parts:
     """tmle: the weight of a score is its mean in the fold, linear between scores."""
-    rows, fresh_rows = p.logged, p.fresh
-    any_known = p.data.logged[np.asarray(p.known.any(axis=0))]
-    logged, fresh = _outcome_model(
-        p, any_known, np.ones(len(any_known)), any_known.fold
+    known, rows = p.data.logged[np.any(p.known, axis=0)], (p.logged, p.fresh)
+    model = _outcome_model(p, known, np.ones(len(known)), known.fold)
+    by_score = [np.empty(len(some)) for some in rows]
+    for k in np.unique(p.logged.fold):
+        in_fold = p.logged.fold == k
+        score, row = np.unique(p.logged.score[in_fold], return_inverse=True)
+        mean = np.bincount(row, p.dr_weights[in_fold]) / np.bincount(row)
+        for weight, some in zip(by_score, rows, strict=True):
+            weight[some.fold == k] = np.interp(some.score[some.fold == k], score, mean)
+    epsilon = fit_epsilon(model[0], p.rewards, by_score[0], edge=_EDGE)
+    logged, fresh = (
+        tmle_update(value, epsilon * weight, edge=_EDGE)
+        for value, weight in zip(model, by_score, strict=True)
     )
-    at_logged, at_fresh = np.empty(len(logged)), np.empty(len(fresh))
-    for k in np.unique(rows.fold):
-        of_logged, of_fresh = rows.fold == k, fresh_rows.fold == k
-        score, row = np.unique(rows.score[of_logged], return_inverse=True)
-        mean = np.bincount(row, p.dr_weights[of_logged]) / np.bincount(row)
-        at_logged[of_logged] = np.interp(rows.score[of_logged], score, mean)
-        at_fresh[of_fresh] = np.interp(fresh_rows.score[of_fresh], score, mean)
-    epsilon = fit_epsilon(logged, p.rewards, at_logged, edge=_EDGE)
-    return _corrected(
-        p,
-        tmle_update(logged, epsilon * at_logged, edge=_EDGE),
-        tmle_update(fresh, epsilon * at_fresh, edge=_EDGE),
-        initial=logged,
-    )
+    return _corrected(p, logged, fresh, initial=model[0])
 
 
 def stacked_dr(p: Published) -> _Parts:
     """stacked-dr: the mixture of the three with the smallest variance; its mrdr weights by w."""
     three = [dr_cpo(p), tmle(p), _mrdr(p, p.dr_weights)]
-    influences = np.stack([parts.influence for parts in three])
+    values, influences, _, _, held_out = zip(*three, strict=True)
     mixture = weights.minimum_variance_mixture(
         np.cov(influences), ridge=_STACKING_RIDGE
     )
-    return dataclasses.replace(
-        three[0],
-        value=float(mixture @ [parts.value for parts in three]),
+    return three[0]._replace(
+        value=float(mixture @ values),
         influence=mixture @ influences,
-        held_out=mixture @ [parts.held_out for parts in three],
+        held_out=mixture @ held_out,
     )
 
 
 def direct(p: Published) -> _Parts:
     """direct: the mean calibrated score of the fresh draws, with its cluster_robust error."""
-    value = p.by_prompt(p.calibration.full(p.fresh.score))
-    return _Parts(
-        value=float(value.mean()),
-        influence=value - value.mean(),
-        clusters=p.logged.prompt,
-        held_out=p.held_out_means(),
-    )
+    by_row = p.by_prompt(p.calibration.full(p.fresh.score))
+    value = float(by_row.mean())
+    return _Parts(value, by_row - value, None, p.logged.prompt, p.held_out_means())
 
 
 _REQUIRES = {
@@ -331,15 +312,12 @@ def _outcome_model(
     """
     fold_of_prompt = np.full(p.n_prompts, -1)
     fold_of_prompt[rows.prompt] = folds
-    rewarded = dataclasses.replace(rows, fold=folds, label=p.reward(rows))
-    model = fit_calibration(rewarded, omega)
-
-    def values(there: Rows) -> Array:
-        return model(
-            dataclasses.replace(there, fold=fold_of_prompt[there.prompt])
-        ).value
-
-    return values(p.logged), values(p.fresh)
+    model = fit_calibration(replace(rows, fold=folds, label=p.reward(rows)), omega)
+    logged, fresh = (
+        model(replace(some, fold=fold_of_prompt[some.prompt])).value
+        for some in (p.logged, p.fresh)
+    )
+    return logged, fresh
 
 
 def _corrected(
@@ -347,11 +325,7 @@ def _corrected(
 ) -> _Parts:
     """Mean over fresh draws plus weighted residual of the rewards; `initial`: before targeting."""
     total = p.by_prompt(fresh) + p.dr_weights * (p.rewards - logged)
-    off = p.held_out - (logged if initial is None else initial)
-    return _Parts(
-        value=float(total.mean()),
-        influence=total - total.mean(),
-        clusters=p.logged.fold,
-        held_out=p.held_out_means() + off @ p.dr_weights / len(logged),
-        used=p.dr_weights,
-    )
+    off = p.held_out(p.logged) - (logged if initial is None else initial)
+    held_out = p.held_out_means() + off @ p.dr_weights / len(logged)
+    value = float(total.mean())
+    return _Parts(value, total - value, p.dr_weights, p.logged.fold, held_out)

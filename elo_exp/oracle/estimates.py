@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,6 @@ from elo_exp.oracle.data import Dataset, Scale
 from elo_exp.oracle.evidence import (
     Estimate,
     Estimator,
-    Evidence,
     NotEstimableError,
 )
 from elo_exp.oracle.gates import (
@@ -20,8 +19,7 @@ from elo_exp.oracle.gates import (
     REFUSE,
     REPORT,
     STATUSES,
-    Finding,
-    PolicyDiagnostics,
+    Checked,
     decide,
 )
 from elo_exp.oracle.headlines import (
@@ -73,18 +71,19 @@ class Options:
     compat: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Analysis:
-    """All results."""
+    """All results, the dictionaries by policy."""
 
     data: Dataset
     options: Options
     calibration: Calibration
-    checks: Mapping[str, PolicyDiagnostics]  # by policy
-    estimates: tuple[PolicyEstimate, ...]
+    checks: dict[str, Checked] = field(default_factory=dict)
+    estimates: list[PolicyEstimate] = field(default_factory=list)
     # By policy and estimator, whatever the status.
-    unfiltered: Mapping[tuple[str, str], Estimate]
-    headlines: Mapping[str, Anchored]  # by policy, of those that are not refused
+    unfiltered: dict[tuple[str, str], Estimate] = field(default_factory=dict)
+    # Of those that are not refused
+    headlines: dict[str, Anchored] = field(default_factory=dict)
 
     def of(self, policy: str) -> list[PolicyEstimate]:
         return [estimate for estimate in self.estimates if estimate.policy == policy]
@@ -99,26 +98,22 @@ def analyse(
     data: Dataset, estimators: Mapping[str, Estimator], options: Options
 ) -> Analysis:
     """Apply every estimator to every policy; with `compat`, that library's formulas instead."""
-    compat = options.compat is not None
-    calibration = calibrate(
-        data.logged if compat else data.pool,
-        by_variance=options.by_variance,
-    )
-    scale = Scale(-math.inf, math.inf) if compat else data.scale
-    used = (
-        {name: cje.Formula(name=name) for name in estimators} if compat else estimators
-    )
-    checks: dict[str, PolicyDiagnostics] = {}
-    estimates: list[PolicyEstimate] = []
-    unfiltered: dict[tuple[str, str], Estimate] = {}
-    headlines: dict[str, Anchored] = {}
+    compat, scale = options.compat is not None, data.scale
+    labels = data.logged if compat else data.pool
+    calibration = calibrate(labels, by_variance=options.by_variance)
+    if compat:
+        estimators = {name: cje.Formula(name=name) for name in estimators}
+        scale = Scale(-math.inf, math.inf)
+    found = Analysis(data=data, options=options, calibration=calibration)
     for policy in data.policies:
-        evidence = Evidence(data=data, policy=policy, calibration=calibration)
-        checked = checks[policy] = PolicyDiagnostics(
-            evidence=evidence, max_residual=options.max_residual
+        checked = found.checks[policy] = Checked(
+            data=data,
+            policy=policy,
+            calibration=calibration,
+            max_residual=options.max_residual,
         )
-        rows, has_headline = [], not compat and len(evidence.fresh) > 0
-        for name in [HEADLINE] * has_headline + list(used):
+        rows, has_headline = [], not compat and len(checked.fresh) > 0
+        for name in [HEADLINE] * has_headline + list(estimators):
             row = PolicyEstimate(policy=policy, estimator=name, status=REFUSE)
             try:
                 if name == HEADLINE:
@@ -126,36 +121,31 @@ def analyse(
                     estimate, requires = lead.estimate, REQUIRES[lead.rests_on]
                     row = replace(row, rests_on=lead.rests_on)
                 else:
-                    estimate = evidence.estimate(used[name])
-                    requires = used[name].requires
+                    estimate = checked.estimate(estimators[name])
+                    requires = estimators[name].requires
             except NotEstimableError as error:
                 rows.append(replace(row, reason=str(error)))
                 continue
-            unfiltered[policy, name] = estimate
+            found.unfiltered[policy, name] = estimate
             status, reason = decide(checked, estimate, requires, compat=compat)
             if status != REFUSE and name == HEADLINE:
-                headlines[policy] = lead
+                found.headlines[policy] = lead
                 reason += f": {lead.why}" if lead.why else ""
-            elif status != REFUSE and policy in headlines:
-                status, reason = _agreement(
-                    estimate, lead.estimate, (status, reason), scale
-                )
+            elif status != REFUSE and policy in found.headlines:
+                # Agreement: each lies within the other's interval
+                off = estimate.value - lead.estimate.value
+                if abs(off) > min(estimate.half_width, lead.estimate.half_width):
+                    reasons = [reason] if status == CAUTION else []
+                    differs = f"differs from the headline by {off:+.{scale.decimals}f}"
+                    status, reason = CAUTION, "; ".join([*reasons, differs])
             row = replace(row, status=status, reason=reason)
             rows.append(_with_numbers(row, estimate, scale))
         if not compat:
             best = min(rows, key=lambda row: STATUSES.index(row.status))
             first = rows[0] if has_headline else best
             rows = [replace(row, headline=row is first) for row in rows]
-        estimates += rows
-    return Analysis(
-        data=data,
-        options=options,
-        calibration=calibration,
-        checks=checks,
-        estimates=tuple(estimates),
-        unfiltered=unfiltered,
-        headlines=headlines,
-    )
+        found.estimates += rows
+    return found
 
 
 def _with_numbers(
@@ -186,39 +176,23 @@ def _with_numbers(
     )
 
 
-def _agreement(
-    estimate: Estimate, headline: Estimate, finding: Finding, scale: Scale
-) -> Finding:
-    """Call for caution where an estimate and the headline lie outside each other's intervals."""
-    distance = estimate.value - headline.value
-    if abs(distance) <= min(estimate.half_width, headline.half_width):
-        return finding
-    differs = f"differs from the headline by {distance:+.{scale.decimals}f}"
-    status, reason = finding
-    return CAUTION, f"{reason}; {differs}" if status == CAUTION else differs
-
-
 def label_budget(
     estimate: Estimate, half_widths: Sequence[float], *, max_labels: int
 ) -> dict[str, Any]:
     """Count the labels that 95 % intervals of these half-widths take, all else being equal.
 
-    The labels' part of the variance is extrapolated as 1 / n_labels; the rest stays as it is.
     Returns the half-width now, that with infinitely many labels, and `labels_for` each half-width,
     None for more than max_labels.
     """
-    from_labels = estimate.std_error_labels**2
-    rest = max(estimate.std_error**2 - from_labels, 0.0)
-    z = float(t_quantile(math.inf))
     labels_for: dict[str, int | None] = {}
     for half_width in half_widths:
-        allowed = (half_width / z) ** 2 - rest
-        needed = estimate.n_labels * from_labels / allowed if allowed > 0 else math.inf
+        needed = estimate.labels_needed(half_width)
         is_possible = needed <= max_labels
         labels_for[f"{half_width:g}"] = math.ceil(needed) if is_possible else None
+    at_best = float(t_quantile(math.inf)) * math.sqrt(estimate.variance_of_prompts)
     return {
         "n_labels": estimate.n_labels,
         "half_width": estimate.half_width,
-        "half_width_at_best": z * math.sqrt(rest),
+        "half_width_at_best": at_best,
         "labels_for": labels_for,
     }

@@ -20,10 +20,9 @@ rows that the calibration is fitted to, g prompts.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -40,6 +39,8 @@ from elo_exp.oracle.weights import (
 from elo_exp.ratings.leaderboard import t_quantile
 
 _MAX_BINS, _LABELS_PER_BIN = 20, 5
+# A part of an estimate: sum_r u_r f(s_r) + w_r (y_r - f(s_r)) as (readings of f, u (r,), w (r,)).
+Term = tuple[Reading, Array | float, Array | float]
 # What an estimator may require.
 RAW_WEIGHTS = "raw_weights"
 CALIBRATED_WEIGHTS = "calibrated_weights"
@@ -67,6 +68,27 @@ class Estimate:
     effective_labels: float | None = None
     ess: float | None = None
 
+    @classmethod
+    def by_prompt(
+        cls,
+        value: float,
+        influence: Array,
+        influence_labels: Array,
+        present: Mask,
+        **numbers: Any,
+    ) -> Self:
+        """Add the errors that these influences (g,) of prompts come to, `present` ones taking part."""
+        std_error, degrees_of_freedom = clustered_error(influence, present)
+        return cls(
+            value=value,
+            std_error=std_error,
+            degrees_of_freedom=degrees_of_freedom,
+            influence=influence,
+            influence_labels=influence_labels,
+            std_error_labels=clustered_error(influence_labels, present)[0],
+            **numbers,
+        )
+
     @property
     def half_width(self) -> float:
         """Of the 95 % interval."""
@@ -74,6 +96,21 @@ class Estimate:
 
     def half_width_at(self, level: float) -> float:
         return float(t_quantile(self.degrees_of_freedom, level=level) * self.std_error)
+
+    @property
+    def variance_of_prompts(self) -> float:
+        """What infinitely many labels would leave."""
+        return max(self.std_error**2 - self.std_error_labels**2, 0.0)
+
+    def labels_needed(self, half_width: float) -> float:
+        """Count the labels that a 95 % interval of this half-width takes, all else being equal.
+
+        The labels' part of the variance is extrapolated as 1 / n_labels; the rest stays as it is.
+        """
+        allowed = (half_width / float(t_quantile(math.inf))) ** 2
+        allowed -= self.variance_of_prompts
+        from_labels = self.n_labels * self.std_error_labels**2
+        return from_labels / allowed if allowed > 0 else math.inf
 
 
 @runtime_checkable
@@ -87,28 +124,6 @@ class Estimator(Protocol):
 
     def estimate(self, evidence: Evidence) -> Estimate:
         """Raises NotEstimableError where the evidence is not enough."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Term:
-    """sum_r on_score_r f(s_r) + on_residual_r (y_r - f(s_r)); no weight on a missing residual."""
-
-    at: Reading  # of the calibrated scores f(s)
-    on_score: Array | float = 0.0  # (r,)
-    on_residual: Array | float = 0.0  # (r,)
-
-    @property
-    def centred_residual(self) -> Array:
-        """(r,) residuals minus their weighted mean, as for label weights that sum to a constant."""
-        total, residual = np.sum(self.on_residual), self.at.residual
-        return residual - (
-            np.sum(self.on_residual * residual) / total if total else 0.0
-        )
-
-    @property
-    def total(self) -> float:
-        parts = self.on_score * self.at.value + self.on_residual * self.at.residual
-        return float(np.sum(parts))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,11 +275,13 @@ class Evidence:
         """
         if not len(self.fresh):
             raise NotEstimableError("no fresh draws")
-        draws = Term(at=self.at_fresh, on_score=self.draw_weights)
-        correction = Term(at=at, on_residual=weight / weight.sum())
         is_probe = at is not self.at_fresh and self.policy in self.data.probe
-        n_probe = n_own if is_probe else 0
-        return self.linear([draws, correction], n_own=n_own, n_probe=n_probe)
+        return self.linear(
+            (self.at_fresh, self.draw_weights, 0.0),
+            (at, 0.0, weight / weight.sum()),
+            n_own=n_own,
+            n_probe=n_own if is_probe else 0,
+        )
 
     @cached_property
     def borrowed(self) -> Estimate:
@@ -273,8 +290,7 @@ class Evidence:
 
     def linear(
         self,
-        terms: Sequence[Term],
-        *,
+        *terms: Term,
         extra_influence: Array | float = 0.0,
         centre: float | None = None,
         n_own: int = 0,
@@ -289,38 +305,41 @@ class Evidence:
         n_own            labels of the policy's own draws that take part
         n_probe          of them, those that the calibration was not fitted to
         """
-        value = sum(term.total for term in terms)
-        g, at_labels = self.n_prompts, terms[0].at.fit.at_labels
+        value = float(sum(np.sum(u * at.value + w * at.residual) for at, u, w in terms))
+        g, at_labels = self.n_prompts, terms[0][0].fit.at_labels
         by_score, by_label = np.zeros(g) + extra_influence, np.zeros(g)
         gradient = np.zeros(len(at_labels.rows))
         present = np.zeros(g, dtype=bool)
         present[at_labels.rows.prompt] = True
         weights = []
-        for term in terms:
-            at, prompt = term.at, term.at.rows.prompt
+        for at, on_score, on_residual in terms:
+            prompt = at.rows.prompt
             deviation = at.value - (value if centre is None else centre)
-            by_score += np.bincount(prompt, term.on_score * deviation, g)
-            on_residual = np.broadcast_to(term.on_residual, len(prompt))
-            by_label += np.bincount(prompt, on_residual * term.centred_residual, g)
-            gradient += at.gradient(term.on_score - on_residual)
+            by_score += np.bincount(prompt, on_score * deviation, g)
+            residual = on_residual * centred_residual(at, on_residual)
+            by_label += np.bincount(prompt, residual, g)
+            gradient += at.gradient(np.subtract(on_score, on_residual))
             present[prompt] = True
-            weights.append(on_residual)
+            weights.append(np.broadcast_to(on_residual, len(prompt)))
         by_label += np.bincount(at_labels.rows.prompt, gradient * at_labels.residual, g)
-        std_error, degrees_of_freedom = clustered_error(by_score + by_label, present)
         used = np.concatenate(weights)
-        return Estimate(
-            value=float(value),
-            std_error=std_error,
-            degrees_of_freedom=degrees_of_freedom,
-            n=len(terms[0].at.rows),
-            influence=by_score + by_label,
-            influence_labels=by_label,
-            std_error_labels=clustered_error(by_label, present)[0],
+        return Estimate.by_prompt(
+            value,
+            by_score + by_label,
+            by_label,
+            present,
+            n=len(terms[0][0].rows),
             n_labels=len(at_labels.rows) + n_probe,
             n_own=n_own,
             effective_labels=effective_sample_size(used) if used.any() else None,
             ess=ess,
         )
+
+
+def centred_residual(at: Reading, weight: Array | float) -> Array:
+    """(r,) residuals minus their weighted mean, as for label weights that sum to a constant."""
+    total = np.sum(weight)
+    return at.residual - (np.sum(weight * at.residual) / total if total else 0.0)
 
 
 def _normalized(weight: Array) -> Array:

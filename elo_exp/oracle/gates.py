@@ -8,14 +8,15 @@ Letters: n logged rows of a policy, r rows in general.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from elo_exp.oracle import weights
+from elo_exp.oracle.data import Scale
 from elo_exp.oracle.evidence import (
     CALIBRATED_WEIGHTS,
     FRESH_DRAWS,
@@ -28,30 +29,15 @@ from elo_exp.oracle.evidence import (
 from elo_exp.records import Record
 
 STATUSES = REPORT, CAUTION, REFUSE = "report", "caution", "refuse"  # the better first
-Finding = tuple[str, str]  # status, reason
+Gate = tuple[
+    bool, bool, str
+]  # whether it calls for caution, and for refusal; the reason
 
-_GOOD_AFFINITY = 0.85
-_MIN_COVERAGE, _GOOD_COVERAGE = 0.30, 0.70
-_NO_MEAN, _NO_VARIANCE = 1.0, 2.0  # tail indices
-_MAX_NEAR_ZERO = 0.85
-_MAX_TOP, _MAX_VARIATION = 0.30, 2.0
-# Of raw weights: with fewer, intervals of calibrated ones undercover
-_MIN_EFFECTIVE_ROWS = 30
-_MAX_HALF_WIDTH, _GOOD_HALF_WIDTH = 0.25, 0.125  # of the scale
-_ROUNDING = 1e-9  # of the scale: a bias below has none
-_MIN_LABELS, _GOOD_LABELS = 15, 30  # that the correction comes to
-# Labels of 0 and 1: with fewer, only draws that happen to vary little have a good half-width,
-# 1.96 sd / sqrt(n) with an sd of at most 1/2, and their intervals undercover
-_GOOD_BINARY_LABELS = 62
 MIN_AUDIT = 20  # labels of a policy's own answers, to check or correct its calibration
 MIN_LABELS = 30  # that raw weights must come to, to do the same
 MIN_ESS = 0.30  # share of the rows: below, an estimate rests on few of them
 MIN_AFFINITY = 0.50
 Z_POWER = 2.927  # normal quantiles at .95 and, for 80 % power of both tests, at .90
-MAX_OUT_OF_RANGE = 0.05
-MAX_SATURATION = 0.20
-# Of the range of calibrated scores: closer to an end than this is saturated
-_EDGE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +59,8 @@ class WeightDiagnostics(Record):
     share_near_zero: float  # below 1e-10
     tail_index: float | None  # Hill; None where the tail is flat or unknown
     hellinger: float  # E sqrt(w): overlap of the two policies' responses
-    target_coverage: (
-        float | None
-    )  # share of logged rows typical of the target; None without lengths
+    # Share of logged rows typical of the target; None without lengths
+    target_coverage: float | None
     ess_calibrated: float | None  # rows, of the weights calibrated on the judge's score
 
 
@@ -87,15 +72,14 @@ class ScoreOverlap(Record):
     affinity: float  # A_B, sum over 20 bins of sqrt(p q): 1 for equal distributions
     source: str  # fresh: its own draws; weights: the logged scores, weighted
     out_of_range: float  # share of its scores outside those of the labelled rows
-    saturation: (
-        float  # share of its calibrated scores within 5 % of an end of their range
-    )
+    # Share of its calibrated scores within 5 % of an end of their range
+    saturation: float
     card: str  # ok, caution, refuse: the boundary card, from the two shares
 
     @property
     def refuses(self) -> bool:
         """Whether the scores are too far from the labelled ones to be calibrated."""
-        return self.card == "refuse" or self.affinity < MIN_AFFINITY
+        return self.card == REFUSE or self.affinity < MIN_AFFINITY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +88,7 @@ class TransportAudit(Record):
 
     policy: str
     source: str  # probe: labels of its own responses; weights: logged labels, weighted; none
-    status: str  # holds, fails, shifted, unclear, not_checked: see transport_audit
+    status: str  # holds, fails, shifted, unclear, not_checked: see Checked.audit
     n: int = 0  # labels
     residual: float | None = None  # mean of label - calibrated score
     std_error: float | None = None
@@ -113,39 +97,35 @@ class TransportAudit(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyDiagnostics:
-    """What the gates check, for one policy.
+class Checked(Evidence):
+    """One policy's part of the data, and what the gates check of it.
 
     max_residual  bias of the calibration that the transport audit tolerates
     """
 
-    evidence: Evidence
     max_residual: float
 
     @cached_property
     def weights(self) -> WeightDiagnostics | None:
         """Describe the weights w = exp(target - logging log-probability); None without any."""
-        evidence = self.evidence
-        if not len(evidence.logged):
+        if not len(self.logged):
             return None
-        log_ratio, hajek = evidence.log_ratio, evidence.hajek
-        data, raw = evidence.data, weights.raw_weights(log_ratio)
-        target = data.target_logprob[evidence.policy]
-        length, coverage = evidence.logged.chars, None
+        hajek, target = self.hajek, self.data.target_logprob[self.policy]
+        length, size = self.logged.chars, np.abs(self.log_ratio)
+        raw = weights.raw_weights(self.log_ratio)
+        is_finite = self.log_ratio.max() < weights.MAX_LOG_RATIO
+        coverage, ess_calibrated = None, None
         if not np.isnan(length).any():
-            logging = data.logging_logprob[evidence.chosen]
-            coverage = weights.target_coverage(logging, target[evidence.chosen], length)
-        tail, ess_calibrated = weights.tail_index(hajek), None
+            logprobs = self.data.logging_logprob[self.chosen], target[self.chosen]
+            coverage = weights.target_coverage(*logprobs, length)
         with suppress(NotEstimableError):
-            ess_calibrated = weights.effective_sample_size(evidence.calibrated)
-        size = np.abs(log_ratio)
-        is_finite = log_ratio.max() < weights.MAX_LOG_RATIO
+            ess_calibrated = weights.effective_sample_size(self.calibrated)
         return WeightDiagnostics(
-            policy=evidence.policy,
-            n=len(log_ratio),
-            n_failed=len(data.logged) - len(log_ratio),
+            policy=self.policy,
+            n=len(hajek),
+            n_failed=len(self.chosen) - len(hajek),
             n_zero_logprob=int((target == 0).sum()),
-            n_exactly_one=int((log_ratio == 0).sum()),
+            n_exactly_one=int((size == 0).sum()),
             n_extreme=int((size > math.log(weights.EXTREME)).sum()),
             mean_weight=float(raw.mean()) if is_finite else None,
             max_abs_log_ratio=float(size.max()),
@@ -153,39 +133,38 @@ class PolicyDiagnostics:
             max_share=float(hajek.max() / hajek.sum()),
             top_share=weights.top_share(hajek),
             coefficient_of_variation=float(hajek.std()),
-            share_near_zero=float((raw < weights.NEAR_ZERO).mean()),
-            tail_index=tail if tail is not None and math.isfinite(tail) else None,
-            hellinger=weights.hellinger(hajek),
+            share_near_zero=float((raw < 1e-10).mean()),
+            tail_index=weights.tail_index(hajek),
+            hellinger=float(np.sqrt(hajek).mean()),
             target_coverage=coverage,
             ess_calibrated=ess_calibrated,
         )
 
     @cached_property
     def overlap(self) -> ScoreOverlap:
-        """Compare a policy's scores (its draws', else the weighted logged ones) with the labelled.
+        """Compare the scores of a policy with the labelled ones.
 
         Bhattacharyya affinity and boundary card of causal judge evaluation (arXiv:2512.11150).
         """
-        evidence, data = self.evidence, self.evidence.data
-        rows, share, source = evidence.fresh, evidence.draw_weights, "fresh"
+        rows, share, source = self.fresh, self.draw_weights, "fresh"
         if not len(rows):
-            rows, source = evidence.logged, "weights"
-            share = evidence.hajek / evidence.hajek.sum()
-        labelled, curve = evidence.calibration.rows.score, evidence.calibration.full
-        others = data.logged if data.logging_policy else data.pool
+            rows, source = self.logged, "weights"
+            share = self.hajek / self.hajek.sum()
+        labelled, curve = self.calibration.rows.score, self.calibration.full
+        others = self.data.logged if self.data.logging_policy else self.data.pool
         outside = (rows.score < labelled.min()) | (rows.score > labelled.max())
         value, (low, high) = curve(curve.index(rows)), curve.levels[[0, -1]]
-        margin = _EDGE * (high - low)
+        margin = 0.05 * (high - low)
         saturated = (value <= low + margin) | (value >= high - margin)
         out_of_range, saturation = float(share @ outside), float(share @ saturated)
-        card = CAUTION if saturation >= MAX_SATURATION else "ok"
+        card = CAUTION if saturation >= 0.20 else "ok"
         return ScoreOverlap(
-            policy=evidence.policy,
+            policy=self.policy,
             affinity=weights.score_affinity(others.score, rows.score, share),
             source=source,
             out_of_range=out_of_range,
             saturation=saturation,
-            card=REFUSE if out_of_range >= MAX_OUT_OF_RANGE else card,
+            card=REFUSE if out_of_range >= 0.05 else card,
         )
 
     @cached_property
@@ -195,18 +174,16 @@ class PolicyDiagnostics:
         The probe's labels, else those of the fresh draws, else logged ones by their raw weights;
         None without any, and where these weights come to fewer than 30 labels or 30 % of the rows.
         """
-        evidence, source = self.evidence, "probe"
-        (at, weight), labelled = evidence.own, evidence.logged.labelled
-        if not len(at.rows):
-            if not labelled.any():
-                return "none", None
-            source, weight = "weights", evidence.cut[labelled]
-            share = weights.effective_sample_size(evidence.hajek) / len(labelled)
-            effective = weights.effective_sample_size(weight)
-            if effective < MIN_LABELS or share < MIN_ESS:
-                return "none", None
-            at = evidence.calibration(evidence.logged[labelled])
-        return source, Term(at=at, on_residual=weight / weight.sum())
+        (at, weight), labelled = self.own, self.logged.labelled
+        if len(at.rows):
+            return "probe", (at, 0.0, weight / weight.sum())
+        if labelled.any():
+            weight = self.cut[labelled]
+            share = weights.effective_sample_size(self.hajek) / len(labelled)
+            if weights.effective_sample_size(weight) >= MIN_LABELS and share >= MIN_ESS:
+                at = self.calibration(self.logged[labelled])
+                return "weights", (at, 0.0, weight / weight.sum())
+        return "none", None
 
     @cached_property
     def audit(self) -> TransportAudit:
@@ -218,13 +195,14 @@ class PolicyDiagnostics:
         unclear  else
         not_checked  fewer than 20 labels
         """
-        (source, labels), policy = self.target_labels, self.evidence.policy
-        n = 0 if labels is None else len(labels.at.rows)
+        (source, labels), margin = self.target_labels, self.max_residual
+        n = len(labels[0].rows) if labels else 0
+        audit = TransportAudit(
+            policy=self.policy, source=source, status="not_checked", n=n
+        )
         if labels is None or n < MIN_AUDIT:
-            return TransportAudit(
-                policy=policy, source=source, status="not_checked", n=n
-            )
-        mean, margin = self.evidence.linear([labels], centre=0.0), self.max_residual
+            return audit
+        mean = self.linear(labels, centre=0.0)
         size = abs(mean.value)
         if size + mean.half_width_at(0.90) < margin:
             status = "holds"
@@ -234,11 +212,9 @@ class PolicyDiagnostics:
             status = "shifted" if size > mean.half_width else "unclear"
         # For 80 % power of the two one-sided tests where the mean residual is 0.
         deviation = mean.std_error * math.sqrt(n)
-        return TransportAudit(
-            policy=policy,
-            source=source,
+        return replace(
+            audit,
             status=status,
-            n=n,
             residual=mean.value,
             std_error=mean.std_error,
             half_width=mean.half_width,
@@ -247,96 +223,94 @@ class PolicyDiagnostics:
 
 
 def decide(
-    checked: PolicyDiagnostics,
+    checked: Checked,
     estimate: Estimate,
     requires: Sequence[str],
     *,
     compat: bool = False,
-) -> Finding:
+) -> tuple[str, str]:
     """Return the worst status of an estimate, and all reasons for it.
 
     compat  refuse nothing, and leave out what cje-eval 0.3 does not know: borrowed calibration,
             labels and scale
     """
-    findings: list[Finding] = []
-    if not estimate.n_own:
-        findings += _support_findings(checked, estimate, requires)
+    gates = [] if estimate.n_own else _support_gates(checked, estimate, requires)
     if not compat:
-        findings += _precision_findings(checked, estimate, requires)
-    worst = max((status for status, _ in findings), key=STATUSES.index, default=REPORT)
-    reason = "; ".join(reason for status, reason in findings if status == worst)
-    return (CAUTION if compat and worst == REFUSE else worst), reason
+        gates += _precision_gates(checked, estimate, requires)
+    if refused := [reason for _, is_refused, reason in gates if is_refused]:
+        return CAUTION if compat else REFUSE, "; ".join(refused)
+    if cautions := [reason for is_caution, _, reason in gates if is_caution]:
+        return CAUTION, "; ".join(cautions)
+    is_checked = estimate.n_own or RAW_WEIGHTS in requires
+    is_checked = is_checked or checked.audit.n >= MIN_AUDIT
+    return REPORT, "" if is_checked else "transport not checked"
 
 
-def _support_findings(
-    checked: PolicyDiagnostics, estimate: Estimate, requires: Sequence[str]
-) -> Iterator[Finding]:
+def _support_gates(
+    checked: Checked, estimate: Estimate, requires: Sequence[str]
+) -> list[Gate]:
     """Check overlap, transport and weights.
 
     Raw weights correct what is read from the curve.
     """
-    evidence, overlap, raw = checked.evidence, checked.overlap, checked.weights
+    overlap, raw = checked.overlap, checked.weights
     by_raw, by_score = (kind in requires for kind in (RAW_WEIGHTS, CALIBRATED_WEIGHTS))
-    if overlap.affinity < _GOOD_AFFINITY:
-        others = "logged" if evidence.data.logging_policy else "labelled"
-        yield (
-            REFUSE if overlap.affinity < MIN_AFFINITY else CAUTION,
-            f"scores overlap too little with the {others} ones (A_B {overlap.affinity:.2f})",
-        )
-    if overlap.card == REFUSE:
-        outside = _percent(overlap.out_of_range)
-        yield (
-            REFUSE,
-            f"{outside} of its scores are beyond those of the labelled answers",
-        )
-    if by_raw and raw is not None:
-        yield from raw_weight_findings(raw)
-    if overlap.card == CAUTION and not by_raw:
-        at_end = _percent(overlap.saturation)
-        yield CAUTION, f"{at_end} of its calibrated scores are at an end of their range"
-    if checked.audit.n < MIN_AUDIT and not by_raw:
-        yield REPORT, "transport not checked"
-    elif not by_raw:
-        reason = "labels of its answers are off the calibrated scores by"
+    affinity, outside = overlap.affinity, _percent(overlap.out_of_range)
+    others = "logged" if checked.data.logging_policy else "labelled"
+    words = f"scores overlap too little with the {others} ones (A_B {affinity:.2f})"
+    beyond = f"{outside} of its scores are beyond those of the labelled answers"
+    at_end = f"{_percent(overlap.saturation)} of its calibrated scores are at an end of their range"
+    gates = [
+        (affinity < 0.85, affinity < MIN_AFFINITY, words),
+        (False, overlap.card == REFUSE, beyond),
+        (overlap.card == CAUTION and not by_raw, False, at_end),
+    ]
+    if by_raw and raw:
+        gates += raw_weight_gates(raw)
+    elif checked.audit.n >= MIN_AUDIT:
+        words = "labels of its answers are off the calibrated scores by"
         with suppress(NotEstimableError):
-            yield from _bias(
-                _uncorrected(checked, by_score), estimate, reason, evidence
-            )
+            bias = _uncorrected(checked, by_score)
+            gates.append(_bias_gate(bias, estimate, words, checked.data.scale))
     if raw is None or FRESH_DRAWS in requires:
-        return
-    covered = raw.target_coverage
-    if covered is not None and covered < _GOOD_COVERAGE:
-        typical = f"only {_percent(covered)} of the logged answers are typical of it"
-        yield REFUSE if covered < _MIN_COVERAGE else CAUTION, typical
+        return gates
+    if (typical := raw.target_coverage) is not None:
+        words = f"only {_percent(typical)} of the logged answers are typical of it"
+        gates.append((typical < 0.70, typical < 0.30, words))
     if by_score:
-        calibrated = evidence.calibrated
-        share = (estimate.ess or 0.0) / len(calibrated)
-        variation = float(calibrated.std() / calibrated.mean())
-        top = weights.top_share(calibrated)
-        yield from _concentration(share, top, variation, raw.share_near_zero)
-        if raw.ess < _MIN_EFFECTIVE_ROWS:
-            needed = f"({_MIN_EFFECTIVE_ROWS} needed)"
-            yield REFUSE, f"raw weights come to {raw.ess:.2g} rows {needed}"
-        if raw.tail_index is not None and raw.tail_index < _NO_MEAN:
-            index = f"(tail index {raw.tail_index:.2f})"
-            yield CAUTION, f"raw weights without a mean {index}"
-        if len(evidence.fresh):
-            reason = "weights miss the scores of its fresh draws by"
-            yield from _bias(_imbalance(evidence), estimate, reason, evidence)
+        calibrated, tail = checked.calibrated, raw.tail_index
+        gates += _concentration_gates(
+            (estimate.ess or 0.0) / len(calibrated),
+            weights.top_share(calibrated),
+            float(calibrated.std() / calibrated.mean()),
+            raw.share_near_zero,
+        )
+        # With fewer rows, intervals of calibrated weights undercover
+        words = f"raw weights come to {raw.ess:.2g} rows (30 needed)"
+        gates.append((False, raw.ess < 30, words))
+        if tail is not None:
+            words = f"raw weights without a mean (tail index {tail:.2f})"
+            gates.append((tail < 1, False, words))
+        if len(checked.fresh):
+            words = "weights miss the scores of its fresh draws by"
+            gates.append(
+                _bias_gate(_imbalance(checked), estimate, words, checked.data.scale)
+            )
+    return gates
 
 
-def _uncorrected(checked: PolicyDiagnostics, by_weights: bool) -> Estimate:
+def _uncorrected(checked: Checked, by_weights: bool) -> Estimate:
     """Mean residual of a policy's labels minus the correction an estimate makes already.
 
     by_weights  the correction is that of doubly robust estimates, else that of the direct one
     """
-    evidence, (_, labels) = checked.evidence, checked.target_labels
+    _, labels = checked.target_labels
     assert labels is not None
-    at, weight = evidence.calibration.at_labels, evidence.balancing_weights
     if by_weights:
-        at = evidence.at_logged
-        weight = evidence.residual_weights(evidence.calibrated)
-    return evidence.linear([labels, Term(at=at, on_residual=-weight)], centre=0.0)
+        at, weight = checked.at_logged, checked.residual_weights(checked.calibrated)
+    else:
+        at, weight = checked.calibration.at_labels, checked.balancing_weights
+    return checked.linear(labels, (at, 0.0, -weight), centre=0.0)
 
 
 def _imbalance(evidence: Evidence) -> Estimate:
@@ -348,74 +322,88 @@ def _imbalance(evidence: Evidence) -> Estimate:
     centre = float(share @ fresh.value)
     u = evidence.calibrated / evidence.calibrated.sum()
     return evidence.linear(
-        [Term(at=logged, on_score=u), Term(at=fresh, on_score=-share)],
+        (logged, u, 0.0),
+        (fresh, -share, 0.0),
         centre=centre,
         extra_influence=evidence.weight_influence(logged.value - centre),
     )
 
 
-def raw_weight_findings(raw: WeightDiagnostics) -> Iterator[Finding]:
-    """Return what speaks against estimates by raw weights."""
+def raw_weight_gates(raw: WeightDiagnostics) -> list[Gate]:
+    """Return the gates of estimates by raw weights."""
     share, variation = raw.ess / raw.n, raw.coefficient_of_variation
-    yield from _concentration(share, raw.top_share, variation, raw.share_near_zero)
-    if raw.tail_index is not None and raw.tail_index < _NO_VARIANCE:
-        has_mean = raw.tail_index >= _NO_MEAN
-        lacks = "variance" if has_mean else "mean"
-        reason = f"weights without a {lacks} (tail index {raw.tail_index:.2f})"
-        yield CAUTION if has_mean else REFUSE, reason
+    gates = _concentration_gates(share, raw.top_share, variation, raw.share_near_zero)
+    if (tail := raw.tail_index) is not None:
+        lacks = "variance" if tail >= 1 else "mean"
+        words = f"weights without a {lacks} (tail index {tail:.2f})"
+        gates.append((tail < 2, tail < 1, words))
+    return gates
 
 
-def _concentration(
+def _concentration_gates(
     effective_share: float, top: float, variation: float, near_zero: float
-) -> Iterator[Finding]:
-    if effective_share < MIN_ESS:
-        found, needed = _percent(effective_share), _percent(MIN_ESS)
-        yield REFUSE, f"effective sample {found} of the rows ({needed} needed)"
-    if near_zero > _MAX_NEAR_ZERO:
-        yield REFUSE, f"{_percent(near_zero)} of the raw weights are nearly zero"
-    if top > _MAX_TOP and variation > _MAX_VARIATION:
-        yield REFUSE, f"5 % of the rows hold {_percent(top)} of the weight"
+) -> list[Gate]:
+    effective, needed = _percent(effective_share), _percent(MIN_ESS)
+    few = f"effective sample {effective} of the rows ({needed} needed)"
+    return [
+        (False, effective_share < MIN_ESS, few),
+        (
+            False,
+            near_zero > 0.85,
+            f"{_percent(near_zero)} of the raw weights are nearly zero",
+        ),
+        (
+            False,
+            top > 0.30 and variation > 2,
+            f"5 % of the rows hold {_percent(top)} of the weight",
+        ),
+    ]
 
 
-def _precision_findings(
-    checked: PolicyDiagnostics, estimate: Estimate, requires: Sequence[str]
-) -> Iterator[Finding]:
+def _precision_gates(
+    checked: Checked, estimate: Estimate, requires: Sequence[str]
+) -> list[Gate]:
     """Check value, interval and labels, and whether the calibration is borrowed.
 
-    An estimate by the score alone takes a score to mean the same for every policy.
+    An estimate by the score alone takes a score to mean the same for every policy. With fewer than
+    62 labels of 0 and 1, only draws that happen to vary little have a good half-width, 1.96 sd /
+    sqrt(n) with an sd of at most 1/2, and their intervals undercover.
     """
-    evidence, data = checked.evidence, checked.evidence.data
-    scale, half_width = data.scale, estimate.half_width
-    is_own = evidence.is_logging_policy or RAW_WEIGHTS in requires
-    if not (is_own or estimate.n_own):
-        transport = checked.audit.status.replace("_", " ")
-        lenders = f"{', '.join(data.lenders)} (transport {transport})"
-        yield CAUTION, f"borrows its calibration from {lenders}"
-    if not scale.low <= estimate.value <= scale.high:
-        yield REFUSE, "its value is off the scale"
-    largest = _MAX_HALF_WIDTH * scale.width
-    if not half_width <= largest:  # NaN included
-        yield REFUSE, f"its interval is wider than ± {largest:g}"
-    elif half_width > _GOOD_HALF_WIDTH * scale.width:
-        yield CAUTION, f"its interval is wide (± {half_width:.{scale.decimals}f})"
+    data, half_width = checked.data, estimate.half_width
+    scale, largest = data.scale, 0.25 * data.scale.width
+    is_own = checked.is_logging_policy or RAW_WEIGHTS in requires
+    transport = checked.audit.status.replace("_", " ")
+    borrows = f"borrows its calibration from {', '.join(data.lenders)} (transport {transport})"
+    wide = f"its interval is wide (± {half_width:.{scale.decimals}f})"
     known = data.pool.label[data.pool.labelled]
-    is_binary = np.isin(known, (scale.low, scale.high)).all()
-    needed = _GOOD_BINARY_LABELS if is_binary else _GOOD_LABELS
-    labels = estimate.effective_labels
-    if not estimate.n_own and labels is not None and labels < needed:
-        status = CAUTION if labels >= _MIN_LABELS else REFUSE
-        yield status, f"its labels come to {labels:.0f} ({needed} needed)"
+    needed = 62 if np.isin(known, (scale.low, scale.high)).all() else 30
+    labels = (not estimate.n_own and estimate.effective_labels) or math.inf
+    few = f"its labels come to {labels:.0f} ({needed} needed)"
+    return [
+        (not (is_own or estimate.n_own), False, borrows),
+        (
+            False,
+            not scale.low <= estimate.value <= scale.high,
+            "its value is off the scale",
+        ),
+        (
+            False,
+            not half_width <= largest,
+            f"its interval is wider than ± {largest:g}",
+        ),  # or NaN
+        (half_width > largest / 2, False, wide),
+        (labels < needed, labels < 15, few),
+    ]
 
 
-def _bias(
-    bias: Estimate, estimate: Estimate, reason: str, evidence: Evidence
-) -> Iterator[Finding]:
-    scale = evidence.data.scale
+def _bias_gate(bias: Estimate, estimate: Estimate, words: str, scale: Scale) -> Gate:
+    """Check whether a bias is significant, and more than half of the half-width."""
+    size = abs(bias.value)
     half_width, digits = bias.half_width_at(0.99), scale.decimals + 1
-    if abs(bias.value) > max(half_width, _ROUNDING * scale.width):
-        status = REFUSE if abs(bias.value) > estimate.half_width / 2 else CAUTION
-        size = f"{bias.value:+.{digits}f} ± {half_width:.{digits}f} (99 %)"
-        yield status, f"{reason} {size}"
+    # below a billionth of the scale there is none
+    is_significant = size > max(half_width, 1e-9 * scale.width)
+    words += f" {bias.value:+.{digits}f} ± {half_width:.{digits}f} (99 %)"
+    return is_significant, is_significant and size > estimate.half_width / 2, words
 
 
 def _percent(share: float) -> str:

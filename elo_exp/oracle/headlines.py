@@ -14,27 +14,27 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, stdtr
 
 from elo_exp.analysis.comparisons import holm, max_t_quantile
-from elo_exp.arrays import Array, records
+from elo_exp.arrays import records
 from elo_exp.oracle import weights
 from elo_exp.oracle.evidence import (
     FRESH_DRAWS,
     RAW_WEIGHTS,
     Estimate,
-    clustered_error,
 )
 from elo_exp.oracle.gates import (
     MIN_AUDIT,
     MIN_LABELS,
-    REFUSE,
     STATUSES,
-    PolicyDiagnostics,
+    Checked,
     decide,
-    raw_weight_findings,
+    raw_weight_gates,
 )
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Record
@@ -47,8 +47,7 @@ REQUIRES = {  # what a headline that rests on this requires, as an estimator doe
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Anchored:
+class Anchored(NamedTuple):
     """The headline's estimate.
 
     anchor    what it rests on alone, for differences between policies
@@ -62,7 +61,7 @@ class Anchored:
     why: str = ""
 
 
-def anchored(checked: PolicyDiagnostics) -> Anchored:
+def anchored(checked: Checked) -> Anchored:
     """Move the borrowed estimate d towards the anchor a: d + share (a - d).
 
     The share is D^2 / (D^2 + s^2) for D = a - d of paired standard error s. The squared half-width
@@ -71,66 +70,64 @@ def anchored(checked: PolicyDiagnostics) -> Anchored:
     stand alone, and so they do without logged answers, where the curve is through them, too. Raises
     NotEstimableError without fresh draws or labels at their scores.
     """
-    evidence = checked.evidence
-    found, why = _anchors(checked)
-    is_alone = checked.overlap.refuses or evidence.data.logging_policy is None
-    if is_alone and OWN in found:
-        return Anchored(estimate=found[OWN], anchor=found[OWN], rests_on=OWN)
-    base = evidence.borrowed
-    if evidence.is_logging_policy:
-        return Anchored(estimate=base, anchor=base, rests_on=OWN)
-    if not found:
-        return Anchored(estimate=base, anchor=base, rests_on=BORROWED, why=why)
+    (own, weight), labelled = checked.own, checked.logged.labelled
+    n_own, anchors = len(own.rows), {}
+    if n_own >= MIN_AUDIT:
+        anchors[OWN] = checked.corrected_mean(own, weight, n_own=n_own)
+    why = "there are no weights"
+    if checked.weights and labelled.any():
+        raw, at = checked.cut[labelled], checked.calibration(checked.logged[labelled])
+        n_effective = weights.effective_sample_size(raw)
+        few = f"weights come to {n_effective:.0f} of {len(raw)} labels, {MIN_LABELS} needed"
+        gates = [
+            *raw_weight_gates(checked.weights),
+            (False, n_effective < MIN_LABELS, few),
+        ]
+        if refused := [reason for _, is_refused, reason in gates if is_refused]:
+            why = f"the logs tell too little ({refused[0]})"
+        else:
+            anchors[WEIGHTS] = checked.corrected_mean(at, raw)
+    is_alone = checked.overlap.refuses or checked.data.logging_policy is None
+    if is_alone and OWN in anchors:
+        return Anchored(anchors[OWN], anchors[OWN], OWN)
+    base = checked.borrowed
+    if checked.is_logging_policy:
+        return Anchored(base, base, OWN)
+    if not anchors:
+        why = f"{n_own} of its own answers are labelled ({MIN_AUDIT} needed), and {why}"
+        return Anchored(base, base, BORROWED, why)
 
     def preference(name: str) -> tuple[int, float]:
-        status, _ = decide(checked, found[name], REQUIRES[name])
-        return STATUSES.index(status), found[name].std_error
+        status, _ = decide(checked, anchors[name], REQUIRES[name])
+        return STATUSES.index(status), anchors[name].std_error
 
-    rests_on = min(found, key=preference)
-    anchor = found[rests_on]
-    paired, _ = _paired_error(np.stack([anchor.influence, base.influence]))
-    distance = anchor.value - base.value
-    share = distance**2 / (distance**2 + paired**2) if distance else 0.0
+    rests_on = min(anchors, key=preference)
+    anchor = anchors[rests_on]
+    off = difference(anchor, base)
+    share = off.value**2 / (off.value**2 + off.std_error**2) if off.value else 0.0
     kappa = (1 - share) / (2 if rests_on == OWN else 1)
     squared = kappa * base.half_width**2 + (1 - kappa) * anchor.half_width**2
     std_error = squared**0.5 / float(t_quantile(anchor.degrees_of_freedom))
-    from_labels = anchor.std_error_labels * std_error / anchor.std_error
     estimate = replace(
         anchor,
-        value=base.value + share * distance,
+        value=base.value + share * off.value,
         std_error=std_error,
-        std_error_labels=from_labels,
+        std_error_labels=anchor.std_error_labels * std_error / anchor.std_error,
     )
-    return Anchored(estimate=estimate, anchor=anchor, rests_on=rests_on)
+    return Anchored(estimate, anchor, rests_on)
 
 
-def _anchors(checked: PolicyDiagnostics) -> tuple[dict[str, Estimate], str]:
-    """The estimates that do not borrow, by what they rest on, and why others are missing."""
-    evidence, found = checked.evidence, {}
-    (own, weight), labelled = evidence.own, evidence.logged.labelled
-    if (n_own := len(own.rows)) >= MIN_AUDIT:
-        found[OWN] = evidence.corrected_mean(own, weight, n_own=n_own)
-    why = f"{n_own} of its own answers are labelled ({MIN_AUDIT} needed)"
-    if checked.weights is None or not labelled.any():
-        return found, f"{why}, and there are no weights"
-    raw = evidence.cut[labelled]
-    effective = weights.effective_sample_size(raw)
-    refused = [
-        reason
-        for status, reason in raw_weight_findings(checked.weights)
-        if status == REFUSE
-    ]
-    if effective >= MIN_LABELS and not refused:
-        at = evidence.calibration(evidence.logged[labelled])
-        found[WEIGHTS] = evidence.corrected_mean(at, raw)
-    elif refused:
-        why += f", and the logs tell too little ({refused[0]})"
-    else:
-        why += (
-            f", and the logs tell too little (weights come to {effective:.0f} of "
-            f"{len(raw)} labels, {MIN_LABELS} needed)"
-        )
-    return found, why
+def difference(a: Estimate, b: Estimate) -> Estimate:
+    """Subtract one estimate from another, paired by prompt."""
+    present = (a.influence != 0) | (b.influence != 0)
+    return Estimate.by_prompt(
+        a.value - b.value,
+        a.influence - b.influence,
+        a.influence_labels - b.influence_labels,
+        present,
+        n=int(present.sum()),
+        n_labels=min(a.n_own, b.n_own) or min(a.n_labels, b.n_labels),
+    )
 
 
 _N_DRAWS = 5_000  # of the largest |t| of all pairs
@@ -177,10 +174,9 @@ class NextStep(Record):
     n_labels: int | None = None  # of each, on the same prompts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyComparison:
-    differences: tuple[PolicyDifference, ...]
-    ranking: tuple[PolicyRank, ...]  # best first
+class PolicyComparison(NamedTuple):
+    differences: list[PolicyDifference]
+    ranking: list[PolicyRank]  # best first
     next_step: NextStep
 
 
@@ -199,19 +195,19 @@ def compare(
             f"No policy can be compared: label {MIN_AUDIT} or more answers of each."
         )
         step = NextStep(decision_ready=False, possible_best=(), advice=advice)
-        return PolicyComparison(differences=(), ranking=(), next_step=step)
+        return PolicyComparison([], [], step)
     policy, n = np.array(list(ranked), dtype=object), len(ranked)
-    value = np.array([one.anchor.value for one in ranked.values()])
+    anchors = [one.anchor for one in ranked.values()]
     rests_on = np.array([one.rests_on for one in ranked.values()])
-    influence = np.stack([one.anchor.influence for one in ranked.values()])
     i, j = np.triu_indices(n, k=1)
-    errors = [_paired_error(influence[pair]) for pair in np.column_stack([i, j])]
-    std_error, df = np.reshape(errors, (-1, 2)).T
+    found = [difference(a, b) for a, b in combinations(anchors, 2)]
+    numbers = [(d.value, d.std_error, d.degrees_of_freedom) for d in found]
+    value, std_error, df = np.reshape(numbers, (-1, 3)).T
     std_error = np.where(std_error > 0, std_error, np.nan)
-    difference = value[i] - value[j]
-    p_value = 2 * stdtr(df, -np.abs(difference) / std_error)
+    p_value = 2 * stdtr(df, -np.abs(value) / std_error)
     between = np.full((n, n), np.nan)
     between[i, j] = between[j, i] = std_error
+    influence = np.stack([anchor.influence for anchor in anchors])
     rng = np.random.default_rng(0)
     noise = influence @ rng.standard_normal((influence.shape[1], _N_DRAWS))
     level = 1.0 - 2.0 * float(ndtr(-max_t_quantile(noise, between)))
@@ -220,50 +216,36 @@ def compare(
         PolicyDifference,
         a=policy[i],
         b=policy[j],
-        value=difference,
+        value=value,
         std_error=std_error,
         half_width=t_quantile(df) * std_error,
         p_value=p_value,
         p_holm=holm(p_value),
-        low=difference - reach,
-        high=difference + reach,
+        low=value - reach,
+        high=value + reach,
         rests_on=[
             BORROWED if BORROWED in pair else ", ".join(dict.fromkeys(pair))
             for pair in rests_on[np.column_stack([i, j])]
         ],
     )
-    is_above = difference > reach  # certainly, of the first over the second
+    is_above = value > reach  # certainly, of the first over the second
     rank_low = 1 + np.bincount(j[is_above], minlength=n)
     ranking = records(
         PolicyRank,
         policy=policy,
-        value=value,
+        value=np.array([anchor.value for anchor in anchors]),
         rank_low=rank_low,
         rank_high=n - np.bincount(i[is_above], minlength=n),
         possible_best=rank_low == 1,
     )
     best = tuple(policy[rank_low == 1])
-    return PolicyComparison(
-        differences=tuple(differences),
-        ranking=tuple(ranking),
-        next_step=_next_step(ranked, best, refused),
-    )
-
-
-def _paired_error(influence: Array) -> tuple[float, float]:
-    """Standard error and degrees of freedom of a difference, from both influences (2, g)."""
-    first, second = influence
-    return clustered_error(first - second, (influence != 0).any(axis=0))
+    return PolicyComparison(differences, ranking, _next_step(ranked, best, refused))
 
 
 def _next_step(
     ranked: Mapping[str, Anchored], best: tuple[str, ...], refused: Sequence[str]
 ) -> NextStep:
-    """Advise labels of the leader and its closest rival, on the same prompts.
-
-    The variance of their difference is that of prompts, which labels do not change, and that of
-    labels, which shrinks with their number.
-    """
+    """Advise labels of the leader and its closest rival, on the same prompts."""
     step = partial(NextStep, decision_ready=False, possible_best=best)
     borrowed = [name for name, one in ranked.items() if one.rests_on == BORROWED]
     if unknown := (*borrowed, *refused):
@@ -274,26 +256,18 @@ def _next_step(
         return step(policies=unknown, n_labels=MIN_AUDIT, advice=advice)
     if len(best) == 1:
         advice = f"{best[0]} is best; no more labels are needed to say so."
-        return NextStep(decision_ready=True, possible_best=best, advice=advice)
-    pair = best[:2]
-    first, second = (ranked[name].anchor for name in pair)
-    influence = np.stack([first.influence, second.influence])
-    present = (influence != 0).any(axis=0)
-    whole, _ = _paired_error(influence)
-    by_label = first.influence_labels - second.influence_labels
-    labels = clustered_error(by_label, present)[0] ** 2
-    gap, both = first.value - second.value, " and ".join(pair)
-    allowed = (gap / float(t_quantile(math.inf))) ** 2 - max(whole**2 - labels, 0.0)
-    n_now = min(first.n_own, second.n_own) or min(first.n_labels, second.n_labels)
-    needed = n_now * labels / allowed if allowed > 0 else math.inf
-    if needed > present.sum():
+        return step(decision_ready=True, advice=advice)
+    pair, both = best[:2], " and ".join(best[:2])
+    gap = difference(*(ranked[name].anchor for name in pair))
+    needed = gap.labels_needed(gap.value)
+    if needed > gap.n:
         advice = (
-            f"A difference of {gap:.2g} between {both} takes more than these "
-            f"{present.sum():,} prompts, even with every answer labelled."
+            f"A difference of {gap.value:.2g} between {both} takes more than these "
+            f"{gap.n:,} prompts, even with every answer labelled."
         )
         return step(policies=pair, advice=advice)
     advice = (
         f"Label about {math.ceil(needed):,} answers each of {both} to the same prompts "
-        f"({n_now:,} now), to tell a difference of {gap:.2g}."
+        f"({gap.n_labels:,} now), to tell a difference of {gap.value:.2g}."
     )
     return step(policies=pair, n_labels=math.ceil(needed), advice=advice)

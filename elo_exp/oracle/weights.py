@@ -3,7 +3,6 @@
 Letters: n logged rows; c candidate curves.
 """
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +14,6 @@ from elo_exp.oracle.data import N_FOLDS, Rows
 MAX_WEIGHT = 100.0  # of raw weights of mean one that correct an estimate
 MAX_LOG_RATIO = 300.0  # nats: larger weights, squared, are no finite number
 TOP = 0.05  # share of the rows whose weights are called the largest
-NEAR_ZERO = 1e-10
 EXTREME = 5.0  # a weight above this, or below its inverse
 RIDGE = 1e-8  # relative to the trace: candidate curves may be equal
 _BINS = 20
@@ -53,21 +51,16 @@ def top_share(weights: Array) -> float:
 def tail_index(weights: Array) -> float | None:
     """Hill's (1975) estimate of the tail index: below 2 there is no variance, below 1 no mean.
 
-    From the largest 5 % of the weights, at least 10 of them and at most 10 %. Infinite for a flat
-    tail, None where too few weights are above zero.
+    From the largest 5 % of the weights, at least 10 of them and at most 10 %. None for a flat tail,
+    and where too few weights are above zero.
     """
     n = len(weights)
     k = min(max(10, int(0.05 * n)), int(0.1 * n))
     top = np.sort(weights)[::-1][: k + 1]
-    if k < 1 or n < 10 or top[k] <= 0:
+    if k < 1 or top[k] <= 0:
         return None
     total = float(np.sum(np.log(top[:k] / top[k])))
-    return math.inf if total < 1e-10 else k / total
-
-
-def hellinger(weights: Array) -> float:
-    """Hellinger affinity of the two policies, E sqrt(w) for w of mean one; 1 for equal policies."""
-    return float(np.mean(np.sqrt(weights / weights.mean())))
+    return k / total if total > 1e-10 else None
 
 
 def score_affinity(logged: Array, target: Array, weights: Array | None = None) -> float:
