@@ -30,9 +30,9 @@ from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import UserError
 from elo_exp.types import Orders, RatingPoints
 
-# The log-likelihood (k,) of one game of each kind, its derivatives by the gap and by the logarithm of the
-# tie parameter, and the second ones: by the gap, by both, by the parameter
-Curves = tuple[Array, Array, Array, Array, Array, Array]
+# The log-likelihood (k,) of one game of each kind, its derivatives (2, k) by the gap and by the logarithm of
+# the tie parameter, and the second ones (2, 2, k)
+Curves = tuple[Array, Array, Array]
 
 
 @dataclass(kw_only=True)
@@ -60,8 +60,8 @@ class TieModel(ABC):
     orders: Orders
 
     @abstractmethod
-    def curves(self, gap: Array, tie: float, is_tie: Mask) -> Curves | None:
-        """Of a tie, or of a win across a gap (k,); by the logarithm of the tie parameter."""
+    def curves(self, at: Array, is_tie: Mask) -> Curves:
+        """Of a tie, or of a win, at (2, k): the gap and the logarithm of the tie parameter."""
 
     def rate(self, battles: Mapping[str, Battles]) -> dict[str, Leaderboard]:
         return {
@@ -107,42 +107,32 @@ class TieModel(ABC):
             found = {self.symbol: self.never, "p_tie_equal": 0.0}
             return replace(start, parameters=found)
         first, second, score, kind = kinds(played)
-        count, tied = np.bincount(kind), score == 0.5
-        rows, ones, level = (
-            np.arange(len(count)),
-            np.ones(len(count)),
-            mean_zero(m, m + 1),
-        )
-        design = differences(rows, first, second, ones, shape=(len(count), m))
+        count, tied, k = np.bincount(kind), score == 0.5, len(score)
+        ones, level = np.ones(k), mean_zero(m, m + 1)
+        gaps = differences(np.arange(k), first, second, ones, shape=(k, m))
+        design = sparse.block_diag([gaps, ones[:, None]], format="csr")
 
-        def evaluate(parameters: Array) -> tuple[float, Array, Array]:
-            there = self.curves(design @ parameters[:m], float(parameters[m]), tied)
-            if there is None:
-                return -np.inf, parameters, level
-            value, by_gap, by_tie, by_gap_twice, by_both, by_tie_twice = there
-            gradient = np.append(design.T @ (count * by_gap), count @ by_tie)
-            bend = np.zeros((m + 1, m + 1))
-            weight = sparse.diags_array(count * by_gap_twice)
-            bend[:m, :m] = (design.T @ weight @ design).toarray()
-            bend[:m, m] = bend[m, :m] = design.T @ (count * by_both)
-            bend[m, m] = count @ by_tie_twice
-            return float(count @ value), gradient, level - bend
+        def evaluate(x: Array) -> tuple[float, Array, Array]:
+            if math.exp(x[m]) <= self.never:
+                return -np.inf, x, level
+            value, slope, bend = self.curves((design @ x).reshape(2, k), tied)
+            weight = sparse.block_array(
+                [[sparse.diags_array(count * column) for column in row] for row in bend]
+            )
+            curvature = level - (design.T @ weight @ design).toarray()
+            return float(count @ value), design.T @ (count * slope).ravel(), curvature
 
-        parameters, information = newton(np.append(start.theta, 1.0), evaluate)
-        theta, tie = parameters[:m] - parameters[:m].mean(), float(parameters[m])
-        there, equals = (
-            self.curves(gap, tie, is_tie)
-            for gap, is_tie in ((design @ theta, tied), (np.zeros(1), np.ones(1, bool)))
-        )
-        assert there is not None and equals is not None
+        x, information = newton(np.append(start.theta, 1.0), evaluate)
+        _, slope, _ = self.curves((design @ x).reshape(2, k), tied)
+        equals, _, _ = self.curves(np.array([[0.0], x[m:]]), np.ones(1, np.bool_))
         by_kind = replace(played, first=first[kind], second=second[kind])
-        by_cluster = by_kind.by_cluster(there[1][kind], there[2][kind])
+        by_cluster = by_kind.by_cluster(*slope[:, kind])
         covariance = sandwich(np.linalg.inv(information) - level, by_cluster, m)
-        value = math.exp(tie)
-        found = {self.symbol: value, "p_tie_equal": math.exp(equals[0][0])}
+        value = math.exp(x[m])
+        found = {self.symbol: value, "p_tie_equal": math.exp(equals[0])}
         if math.isfinite(covariance[m, m]):  # by the delta method
             found[f"{self.symbol}_std_error"] = value * math.sqrt(covariance[m, m])
-        covariance = covariance[:m, :m]
+        theta, covariance = x[:m] - x[:m].mean(), covariance[:m, :m]
         return replace(start, theta=theta, covariance=covariance, parameters=found)
 
 
@@ -178,19 +168,18 @@ class Davidson(TieModel):
     symbol = "nu"
     never = 0.0
 
-    def curves(self, gap: Array, tie: float, is_tie: Mask) -> Curves:
+    def curves(self, at: Array, is_tie: Mask) -> Curves:
         """Log-linear: second derivatives are minus covariances of what multiplies gap and nu."""
-        exponents = np.stack([gap / 2.0, np.full_like(gap, tie), -gap / 2.0])
-        total = np.logaddexp.reduce(exponents)
-        won, tied, lost = np.exp(exponents - total)
-        lead = (won - lost) / 2.0
+        of_outcome = np.array([[0.5, 0.0, -0.5], [0.0, 1.0, 0.0]])  # win, tie, defeat
+        log_odds, seen = of_outcome.T @ at, is_tie.astype(np.intp)
+        total = special.logsumexp(log_odds, axis=0)
+        p = np.exp(log_odds - total)
+        mean = of_outcome @ p
         return (
-            np.where(is_tie, tie, gap / 2.0) - total,
-            np.where(is_tie, 0.0, 0.5) - lead,
-            is_tie - tied,
-            lead**2 - (won + lost) / 4.0,
-            lead * tied,
-            tied**2 - tied,
+            np.choose(seen, log_odds) - total,
+            of_outcome[:, seen] - mean,
+            mean[:, None] * mean
+            - np.einsum("ao,bo,ok->abk", of_outcome, of_outcome, p),
         )
 
 
@@ -206,20 +195,15 @@ class RaoKupper(TieModel):
     symbol = "eta"
     never = 1.0
 
-    def curves(self, gap: Array, tie: float, is_tie: Mask) -> Curves | None:
-        if tie <= 0.0:
-            return None
-        won, lost = special.log_expit(gap - tie), special.log_expit(-gap - tie)
-        not_won, not_lost = -np.expm1(won), -np.expm1(lost)
-        won_bend, lost_bend = -np.exp(won) * not_won, -np.exp(lost) * not_lost
-        share = -math.expm1(-2.0 * tie)  # 1 - 1 / eta^2
-        both = 2.0 * tie + math.log(share)  # log(eta^2 - 1), and its derivatives
-        both_slope, both_bend = 2.0 / share, -4.0 * (1.0 - share) / share**2
-        return (
-            won + is_tie * (lost + both),
-            not_won - is_tie * not_lost,
-            is_tie * (both_slope - not_lost) - not_won,
-            won_bend + is_tie * lost_bend,
-            is_tie * lost_bend - won_bend,
-            won_bend + is_tie * (lost_bend + both_bend),
-        )
+    def curves(self, at: Array, is_tie: Mask) -> Curves:
+        """Of a win, and where they tied of a defeat and of eta^2 - 1, too: their logarithms."""
+        signs = np.array([[1.0, -1.0], [-1.0, -1.0]])  # of gap and tie parameter
+        log_odds, weight = signs @ at, np.stack([np.ones_like(at[1]), is_tie])
+        log_p, not_p = special.log_expit(log_odds), special.expit(-log_odds)
+        share = -np.expm1(-2.0 * at[1])  # 1 - 1 / eta^2
+        slope = signs @ (weight * not_p)
+        slope[1] += is_tie * 2.0 / share
+        bend = np.einsum("oa,ob,ok->abk", signs, signs, weight * not_p * (not_p - 1.0))
+        bend[1, 1] -= is_tie * 4.0 * (1.0 - share) / share**2
+        value = (weight * log_p).sum(axis=0) + is_tie * (2.0 * at[1] + np.log(share))
+        return value, slope, bend
