@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from elo_exp.arena import joint_fit
-from elo_exp.files import write_jsonl, write_whole
+from elo_exp.files import write_json, write_jsonl, write_whole
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Comparison, UserError, fingerprint
@@ -151,10 +151,14 @@ def test_a_limit_is_of_all_pairs_and_shared_by_the_models(
     with arena_of(world, folder, *limited, "plan=true", judge=judge) as (job, context):
         plan = job.dry_run(context)
     assert re.search(rf"preference +{n_pairs} +{2 * n_pairs} ", plan or ""), plan
+    share = f"{of_humans} of the {n_pairs} pairs are human battles that calibrate"
+    assert (share in str(plan)) == (of_humans > 0)
     assert judge.seen == []
     found = placed(world, folder, *limited, judge=judge)
     assert len(judge.seen) == 2 * n_pairs
     assert (found.placement.agreement is not None) == (of_humans > 0)
+    refusal = "the judge has judged no human battle again"
+    assert (refusal in found.report.text) == (of_humans == 0)
     entered = Counter(c.entrant_a for c in found.run.comparisons)
     assert {name: entered[name] for name in world.placed} == dict.fromkeys(
         world.placed, of_each
@@ -490,11 +494,15 @@ def test_nothing_of_a_refused_placement_is_shown_anywhere(
     ("name", "file"), [("ran", "battles.jsonl"), ("shared", "battles.parquet")]
 )
 def test_the_battles_of_a_run_give_its_ratings_again(
-    name: str, file: str, request: pytest.FixtureRequest
+    name: str, file: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """With the resamples and so the intervals; also where humans are read from the arena again."""
+    """With the resamples and so the intervals; also where humans are read from the arena again, and
+    by the settings of a run from when an arena had the setting split."""
     first: Ran = request.getfixturevalue(name)
-    given = (f"battles={first.run_dir / file}", f"ratings_from={first.run_dir}")
+    manifest = first.read("manifest.json")
+    manifest["config"]["arena"]["split"] = "train"
+    write_json(tmp_path / "manifest.json", manifest)
+    given = (f"battles={first.run_dir / file}", f"ratings_from={tmp_path}")
     again = run(
         "experiment=rate", *given, "tracker=local", "figures=false", folder=first.folder
     )
