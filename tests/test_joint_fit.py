@@ -18,7 +18,6 @@ from scipy import optimize
 from scipy.special import expit
 
 from elo_exp.arena.joint_fit import JointFit, fit, leaderboard
-from elo_exp.arena.judge_calibration import refusal, reliability
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.files import read_jsonl
@@ -251,18 +250,16 @@ def test_a_judge_that_is_not_known_to_follow_the_humans_is_refused(
     changes: dict[str, float], words: str | None
 ) -> None:
     """t(.975, 18) = 2.101, so that a judge at chance passes in 2.5 %; of a correlation, .444."""
-    reason = refusal(replace(BASE, **changes))
+    reason = replace(BASE, **changes).refusal
     assert (reason is None) if words is None else words in str(reason)
-    assert "arena.placement=raw" in str(refusal(None))
-    assert reliability(None, PLACED)["status"] == "refuse"
-    assert reliability(BASE, PLACED, "unbeaten")["status"] == "refuse"
+    assert BASE.reliability(PLACED, "unbeaten")["status"] == "refuse"
 
 
 def test_a_judge_that_always_prefers_the_same_models_is_refused() -> None:
     """s is 3.7 standard errors above 0, and at the end of its range."""
     found = JudgedWorld(s=0.0, taste=20.0, noise=0.0).draw(29).fit()
     assert found.s > found.t * found.s_std_error
-    assert "correlate with theirs at 0.42" in str(refusal(found))
+    assert "correlate with theirs at 0.42" in str(found.refusal)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +272,7 @@ def test_a_judge_that_always_prefers_the_same_models_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_what_calls_for_caution(changes: dict[str, float], words: str | None) -> None:
-    found = reliability(replace(BASE, **changes), PLACED)
+    found = replace(BASE, **changes).reliability(PLACED)
     assert found["status"] == ("report" if words is None else "caution")
     assert (found["reason"] is None) == (words is None)
     assert str(words or None) in str(found["reason"])
@@ -323,7 +320,7 @@ def judged_in(world: JudgedWorld, n: int) -> Array:
         found, i = some.fit(), -1
         error = found.theta[i] - some.truth
         half_width = found.t * math.sqrt(found.covariance[i, i])
-        rows.append((refusal(found) is None, abs(error), half_width))
+        rows.append((found.refusal is None, abs(error), half_width))
     return np.array(rows)
 
 
@@ -430,7 +427,7 @@ def test_models_held_out_are_placed_where_the_crowd_has_them(
             for some, is_own in ((crowd, False), (verdicts, False), (verdicts, True))
         ]
         made = fit(*parts, [model])
-        assert refusal(made) is None
+        assert made.refusal is None
         at, error = estimate(made, model)
         truth = board.rating[i] - np.delete(board.rating, i).mean()
         both = math.hypot(made.t * error, 1.96 * board.std_error[i])

@@ -11,8 +11,7 @@ import pytest
 from scipy.special import expit
 
 from elo_exp.arena import placement
-from elo_exp.arena.judge_calibration import temperature
-from elo_exp.arena.placement import Draw
+from elo_exp.arena.placement import Draw, temperature
 from elo_exp.arena.sources import Arena
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import BradleyTerry

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from elo_exp.arena.judge_calibration import soft_elo
+from elo_exp.arena.placement import soft_elo
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import reconcile
 from elo_exp.ratings.bradley_terry import POINTS

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import optimize, special
+from scipy.linalg import block_diag
 
 from elo_exp.analysis.comparisons import N_DRAWS, with_ranks
 from elo_exp.arrays import Array, Index, Mask
@@ -36,6 +37,8 @@ _LOWEST = (-6.0, math.log(0.03), math.log(0.05))
 _HIGHEST = (10.0, math.log(4.0), math.log(4.0))
 _STEPS = np.array([0.05, 0.1, 0.1])  # of second derivatives by z
 _SEED = 20260425  # of the draws behind rank sets
+MIN_ANCHORS = 4  # from which a judge can be calibrated
+_MIN_PROMPTS = 20  # from here on intervals cover the truth as often as they should
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,13 +70,13 @@ class JointFit:
     n_prompts: Mapping[str, int]
 
     @property
-    def n_anchors(self) -> int:
-        return int(self.is_anchor.sum())
-
-    @property
     def df(self) -> int:
         """Degrees of freedom: the anchors are the sample here, not the battles."""
         return max(self.n_anchors - 2, 1)
+
+    @property
+    def n_anchors(self) -> int:
+        return int(self.is_anchor.sum())
 
     @property
     def t(self) -> float:
@@ -84,6 +87,52 @@ class JointFit:
     def taste(self) -> float | None:
         """The judge's taste in rating points of the humans."""
         return POINTS * self.tau / self.s if self.s > 0.0 else None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why a judge so calibrated places no model; None where it may.
+
+        Fieller's interval of phi / s is then unbounded: a judge at chance passes in 2.5 %.
+        """
+        if self.n_anchors < MIN_ANCHORS:
+            return f"{self.n_anchors} anchors, and {MIN_ANCHORS} are needed to calibrate the judge"
+        z = self.s / self.s_std_error
+        # Where a judge always prefers the same models, s is at its bounds and its error means nothing.
+        least = self.t / math.sqrt(self.df + self.t**2)
+        if z <= self.t:
+            why = (
+                f"sees {self.s:.2f} ± {self.s_std_error:.2f} of their distances, {z:.1f} standard "
+                f"errors from 0 where more than {self.t:.1f} are needed"
+            )
+        elif self.correlation <= least:
+            why = (
+                f"has abilities of the anchors that correlate with theirs at {self.correlation:.2f}, "
+                f"where more than {least:.2f} is needed"
+            )
+        else:
+            return None
+        return f"the judge is not known to follow the humans: it {why}"
+
+    def reliability(self, model: str, flag: str | None = None) -> dict[str, str | None]:
+        """Return the status of a placed model, report, caution or refuse, and the reason.
+
+        flag  why the judge's verdicts give the model no rating
+        """
+        place, anchors = self.models.index(model), self.theta[self.is_anchor]
+        half_width = self.t * self.covariance[place, place] ** 0.5
+        n_prompts = min(self.n_prompts["calibration"], self.n_prompts[model])
+        is_within = anchors.min() <= self.theta[place] <= anchors.max()
+        cautions = {
+            "the interval says no more than that it is one of these models": half_width
+            >= 1.96 * self.omega,
+            "it is beyond all anchors, where nothing calibrates the judge": not is_within,
+            f"its verdicts are on {n_prompts} prompts, fewer than {_MIN_PROMPTS}": n_prompts
+            < _MIN_PROMPTS,
+        }
+        caution = "; ".join(reason for reason, holds in cautions.items() if holds)
+        reason = self.refusal or (flag and f"{flag} by the judge's verdicts")
+        status = "refuse" if reason else "caution" if caution else "report"
+        return {"status": status, "reason": reason or caution or None}
 
 
 def fit(
@@ -100,7 +149,6 @@ def fit(
     every = votes.concatenate(calibrating).concatenate(judged)
     models, m = np.array(every.models), len(every.models)
     is_anchor, n = ~np.isin(models, placed), 2 * m + 1
-    kinds = ("votes", "calibration", *placed)
     kind = np.repeat([0, 1, 2], [len(votes), len(calibrating), len(judged)])
     for number, name in enumerate(placed, start=2):
         kind[(kind >= 2) & (models[every.model_a] == name)] = number
@@ -125,20 +173,18 @@ def fit(
     separate, _, _ = mode(np.ones(len(row)), _RIDGE * np.eye(n), np.zeros(n))
     residual = played.score - special.expit((entry * separate[place]).sum(axis=1))[row]
     effects, n_prompts = dict[str, float](), dict[str, int]()
-    for number, name in enumerate(kinds):
+    for number, name in enumerate(("votes", "calibration", *placed)):
         own, part = kind == number, played.select(kind == number)
-        chosen = models == name if number >= 2 else np.ones(m, np.bool_)
+        chosen = models == name if number >= 2 else models != ""
         effects[name] = _design_effect(part, residual[own], chosen)
         n_prompts[name] = part.n_clusters
-    weight = 1.0 / np.array(list(effects.values()))[kind]
+    weight = 1.0 / np.array([*effects.values()])[kind]
 
     def laplace(z: Array) -> tuple[Array, Array, float]:
         s, tau, omega = z[0], *np.exp(z[1:])
-        eye, precision = np.eye(m) / tau**2, _RIDGE_OF_POSITION * np.eye(n)
-        own = np.where(is_anchor, 1.0 / omega**2, 1.0 / _FLAT**2)
-        precision[:m, :m] = np.diag(own) + s**2 * eye
-        precision[m:-1, m:-1] = eye
-        precision[:m, m:-1] = precision[m:-1, :m] = -s * eye
+        of_taste = np.outer([-s, 1.0], [-s, 1.0]) / tau**2
+        precision = block_diag(np.kron(of_taste, np.eye(m)), _RIDGE_OF_POSITION)
+        precision[:m, :m] += np.diag(np.where(is_anchor, omega, _FLAT) ** -2.0)
         x, curvature, value = mode(weight, precision, separate)
         determinants = np.linalg.slogdet(np.stack([precision, curvature]))[1]
         value += determinants @ [0.5, -0.5] + z[1] - (tau**2 + omega**2) / 8.0

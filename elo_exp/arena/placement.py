@@ -5,27 +5,31 @@ with that of one of the two models that met there. Anchors are the models with s
 that their ratings carry the scale.
 """
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy import special
+from scipy import optimize, special
 
-from elo_exp.analysis.agreement import Agreement
-from elo_exp.analysis.win_rates import shares
+from elo_exp.analysis.agreement import Agreement, comparison_codes
+from elo_exp.analysis.win_rates import in_name_order, shares
 from elo_exp.arena.joint_fit import JointFit
 from elo_exp.arena.sources import Arena, At
-from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS, Fit
+from elo_exp.arrays import Array
+from elo_exp.data.battles import SCORES, Battles
+from elo_exp.ratings.bradley_terry import POINTS, Fit, leaderboard
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import UserError
+from elo_exp.records import Battle, Judgment, UserError
 
 # Rating points apart within which a battle has 95 % of the information of one between equals:
 # sech²(.225) = .95.
 _NEAR = 78.0
+_MIN_BATTLES = 10  # from which a temperature is estimated
+_MAX_TEMPERATURE = 10.0  # chances are then within .00005 of 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +104,8 @@ class Placement:
 
 def anchors(arena: Arena, min_battles: int, *, n_least: int = 2) -> list[str]:
     """List the models with so many human battles, sorted. Raises UserError for too few."""
-    models, counts = arena.battles.models, arena.battles.n_battles()
-    found = [
-        m for m, n in zip(models, counts.tolist(), strict=True) if n >= min_battles
-    ]
+    models, counts = np.array(arena.battles.models), arena.battles.n_battles()
+    found: list[str] = models[counts >= min_battles].tolist()
     if len(found) < n_least:
         most = int(counts.argmax())
         raise UserError(
@@ -200,24 +202,106 @@ def opponents(
 ) -> list[dict[str, Any]]:
     """Compare each placed model with each opponent, over both orders; a tie is half a win.
 
-    predicted  share of wins by the ratings; None where one of the two has none
+    predicted  share of wins by the ratings; pairs of which one has none are left out
     """
-    rating = {row.model: row.rating for row in board.ratings}
+    rating = dict(zip(board.models, board.rating.tolist(), strict=True))
     rows = []
     for pair, won in shares(judged).items():
         is_first = pair[0] in placed
         model, opponent = pair if is_first else pair[::-1]
-        mine, theirs, predicted = rating[model], rating[opponent], None
-        if mine is not None and theirs is not None:
-            predicted = float(special.expit((mine - theirs) / POINTS))
-        rows.append(
-            {
-                "model": model,
-                "opponent": opponent,
-                "n_battles": won.n_prompts,
-                "n_games": won.n_games,
-                "observed": won.share if is_first else 1.0 - won.share,
-                "predicted": predicted,
-            }
-        )
+        predicted = float(special.expit((rating[model] - rating[opponent]) / POINTS))
+        row = {
+            "model": model,
+            "opponent": opponent,
+            "n_battles": won.n_prompts,
+            "n_games": won.n_games,
+            "observed": won.share if is_first else 1.0 - won.share,
+            "predicted": predicted,
+        }
+        if not math.isnan(predicted):
+            rows.append(row)
     return rows
+
+
+# Judge and humans on the same battles
+
+
+def temperature(
+    human: Battles, judged: Battles, margins: Array | None = None
+) -> float | None:
+    """Estimate T in [0, 10]: a human prefers model_a with probability 1 / (1 + exp(-T margin)).
+
+    By maximum likelihood, from battles with a winner by both; None for too few. 0 where the judge's
+    verdicts say nothing of what humans prefer, or the contrary.
+
+    margins  (n,) of the model of each judged battle that is the first by name; None: 1 where both
+             orders of the judge name it, -1 where both name the other
+    """
+    human, judged = in_name_order(human), in_name_order(judged)
+    if margins is None:
+        twice = (judged.verdict_ab >= 0) & (judged.verdict_ba >= 0)
+        both = SCORES[judged.verdict_ab] + SCORES[judged.verdict_ba]
+        margins = np.where(twice, both, 2.0 * judged.scores()) - 1.0
+    (voted, answered), _ = comparison_codes([human, judged])
+    vote, verdict = np.nonzero(voted[:, None] == answered)
+    agreed = (2.0 * human.scores()[vote] - 1.0) * margins[verdict]
+    agreed = agreed[agreed != 0.0]
+    if len(agreed) < _MIN_BATTLES:
+        return None
+    found = optimize.minimize_scalar(
+        lambda t: np.logaddexp(0.0, -t * agreed).sum(),
+        bounds=(0.0, _MAX_TEMPERATURE),
+        options={"xatol": 1e-9},
+    )
+    return round(float(found.x), 6)  # to the ends of the range, which are not tried
+
+
+def soft_elo(
+    judgments: Sequence[Judgment],
+    human: Battles,
+    placed: Collection[str],
+    *,
+    soft: float | str,
+    initial_rating: float,
+) -> Leaderboard | None:
+    """Rate models by preferences 1 / (1 + exp(-T (s_a - s_b))) from the judge's scores s, 0 to 10.
+
+    Each order is a game, but for those without scores; human votes are games, too.
+
+    judgments  of placed models, and of the human battles that calibrate T
+    soft       T; or calibrated: by the likelihood of untied human battles
+    Returns the leaderboard on the judge's scale; None where too few battles calibrate T.
+    """
+    judged, gaps = _scored([j for j in judgments if j.entrant_a in placed])
+    t: float | None = None if isinstance(soft, str) else soft
+    if t is None:
+        again = [j for j in judgments if j.entrant_a not in placed]
+        t = temperature(human, *_scored(again))
+    if t is None or not len(judged):
+        return None
+    every = replace(judged, score=special.expit(t * gaps)).concatenate(human)
+    fit = Fit.of(games(every, orders="reconciled"))
+    return leaderboard(
+        replace(fit, parameters={"temperature": t}),
+        every,
+        label="Soft Elo",
+        interval="prompt-clustered",
+        initial_rating=initial_rating,
+    )
+
+
+def _scored(judgments: Sequence[Judgment]) -> tuple[Battles, Array]:
+    """Each order with scores as a battle, and how much more model_a, the first by name, has."""
+    rows, gaps = [], []
+    for judgment in judgments:
+        a, b = sorted((judgment.entrant_a, judgment.entrant_b))
+        battle = Battle(
+            model_a=a, model_b=b, winner="tie", question_id=judgment.prompt_id
+        )
+        for verdict in judgment.orders:
+            if verdict.scores is not None:
+                first, second = verdict.scores
+                is_turned = verdict.position_swap != (a != judgment.entrant_a)
+                gaps.append(second - first if is_turned else first - second)
+                rows.append(battle)
+    return Battles.from_rows(rows), np.array(gaps)

@@ -16,12 +16,11 @@ import numpy as np
 
 from elo_exp import pipeline
 from elo_exp.analysis import agreement, standings
-from elo_exp.analysis.judge_quality import judge_quality
+from elo_exp.analysis.judge_quality import JudgeQuality, judge_quality
 from elo_exp.analysis.standings import Standings
 from elo_exp.api.costs import money
 from elo_exp.arena import joint_fit, sources
-from elo_exp.arena.judge_calibration import refusal, reliability, soft_elo, temperature
-from elo_exp.arena.placement import Placement
+from elo_exp.arena.placement import Placement, soft_elo, temperature
 from elo_exp.arena.sources import ArenaSettings
 from elo_exp.data.battles import Battles
 from elo_exp.entrants.probe import GradedProbe
@@ -34,7 +33,17 @@ from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError, fingerprint
 from elo_exp.report import artifacts, page, tournament_page, tracked
-from elo_exp.report import placement as placement_report
+
+_OF_FIT = ("s", "s_std_error", "taste", "position", "design_effects", "n_anchors")
+_OF_HUMANS = ("agreement", "kappa", "temperature", *_OF_FIT[:4])
+_METRICS = (
+    *("rating", "std_error", "ci_low", "ci_high", "rank", "rank_low", "rank_high"),
+    *("status", "reason"),
+)
+_UNCALIBRATED = (
+    "the judge has judged no human battle again, so nothing calibrates it: give it more pairs, or "
+    "take its own scale with arena.placement=raw"
+)
 
 
 @dataclass(kw_only=True)
@@ -182,8 +191,13 @@ def place(run: PlacementRun) -> Placement:
         found.fit = joint_fit.fit(human, again, judged, placed)
     if chosen.placement == "calibrated":
         fit, place_of = found.fit, every.models.index
-        found.refusal = refusal(fit)
-        found.reliability = {m: reliability(fit, m, flags[m]) for m in placed}
+        found.refusal = fit.refusal if fit else _UNCALIBRATED
+        found.reliability = {
+            model: fit.reliability(model, flag)
+            if fit
+            else {"status": "refuse", "reason": _UNCALIBRATED}
+            for model, flag in flags.items()
+        }
         if fit is None or found.refusal:
             # Placed models keep their rows, without a rating.
             board = experiment.rate(every.select(np.arange(len(judged), len(every))))
@@ -235,8 +249,9 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         by_arena = {q: q.partition(":")[0] for q in found.human.questions}
         strata = standings.of_strata({dimension: found.human}, by_arena, method.rate)
         rated = standings.with_diagnoses(rated, strata)
-    ratings = placement_report.elo_ratings(found, {"method": name, **vars(method)})
-    shown_ratings = artifacts.ratings_json(rated) | {"placement": found.reliability}
+    every_board = artifacts.ratings_json(rated) | {"placement": found.reliability}
+    of_dimension = every_board["dimensions"][dimension]
+    ratings = elo_ratings(found, of_dimension, {"method": name, **vars(method)})
     written = [
         *artifacts.write_judging(
             run_dir,
@@ -244,14 +259,14 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
             comparisons=comparisons,
             judgments=judgments,
         ),
-        placement_report.write_battles(
+        artifacts.write_battles(
             run_dir,
             found.battles if chosen.inline_human else found.judged,
             chosen.battles_format,
         ),
         write_json(run_dir / "elo_ratings.json", ratings),
-        write_json(run_dir / "ratings.json", shown_ratings),
-        *placement_report.write_bootstraps(
+        write_json(run_dir / "ratings.json", every_board),
+        *artifacts.write_bootstraps(
             run_dir, {dimension: found.by_judge or found.board}
         ),
     ]
@@ -299,7 +314,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         ),
         facts=facts,
         artifacts=written,
-        metrics=placement_report.metrics(found, ratings, quality),
+        metrics=metrics(found, ratings, quality),
         tables={
             "judge": facts["judge_quality"],
             "verdicts": tracked.verdict_rows(comparisons, judgments),
@@ -307,3 +322,72 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         figures=figures,
         page=page.maker("arena", placement=found, **shown),
     )
+
+
+def elo_ratings(
+    found: Placement, boards: Mapping[str, Any], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the leaderboard, best first, with what it takes to rate the battles again.
+
+    boards    leaderboards as in ratings.json, the placement's first
+    settings  of the rating method
+    """
+    of_board = {name: board["ratings"] for name, board in boards.items()}
+    samples = (found.by_judge or found.board).samples
+    return {
+        "arena": found.arena,
+        "model": found.placed[0],
+        "models": list(found.placed),
+        "judge_model": found.judge_model,
+        "n_judged_battles": len(found.judged),
+        "n_human_battles": len(found.human),
+        "n_bootstraps": 0 if samples is None else len(samples),
+        "seed": settings.get("seed"),
+        "rating_settings": settings,
+        "ratings": [
+            {
+                **row,
+                "source": found.source(row["model"]),
+                **found.reliability.get(row["model"], {}),
+            }
+            for row in next(iter(of_board.values()))
+        ],
+        "by_judge": of_board.get("by_judge", []),
+        "soft": found.soft and {**found.soft.parameters, "ratings": of_board["soft"]},
+        "by_humans": of_board["by_humans"],
+        "mae": found.mae,
+        "calibration": found.agreement
+        and {
+            **found.agreement.to_dict(),
+            "temperature": found.temperature,
+            **{name: getattr(found.fit, name) for name in _OF_FIT},
+        },
+    }
+
+
+def metrics(
+    placement: Placement, ratings: Mapping[str, Any], quality: JudgeQuality
+) -> dict[str, float | str]:
+    """Return <model>/rating, /rank ..., judge/<dimension>/<rate>, human/agreement ...
+
+    ratings  of `elo_ratings`
+    """
+    calibration = ratings["calibration"] or {}
+    found = {f"human/{name}": calibration.get(name) for name in _OF_HUMANS}
+    found["human/mae"] = placement.mae
+    others = {"by_judge": placement.by_judge, "soft": placement.soft}
+    for row in ratings["ratings"]:
+        model, truth = row["model"], placement.truth
+        if model not in placement.placed:
+            continue
+        own = {name: row.get(name) for name in _METRICS}
+        own |= {"n_judged": placement.n_judged(model)}
+        for name, board in others.items():
+            if board and model in board.models:
+                own[name] = board.row(model).rating
+        if truth and model in truth.models and row["rating"] is not None:
+            own["error"] = row["rating"] - (truth.row(model).rating or math.nan)
+        found |= {f"{model}/{name}": value for name, value in own.items()}
+    for name in quality.RATES:
+        found[f"judge/{quality.dimension}/{name}"] = getattr(quality, name)
+    return {name: value for name, value in found.items() if value is not None}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from elo_exp import pipeline
 from elo_exp.arena import placement, sources
-from elo_exp.arena.judge_calibration import MIN_ANCHORS
+from elo_exp.arena.joint_fit import MIN_ANCHORS
 from elo_exp.arena.placement import Draw
 from elo_exp.arena.sources import At, Texts
 from elo_exp.data.battles import Battles, from_judgments

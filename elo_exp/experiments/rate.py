@@ -21,7 +21,7 @@ from elo_exp.experiments import Context, Report
 from elo_exp.experiments.standings import report
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import UserError
-from elo_exp.report import placement as placement_report
+from elo_exp.report import artifacts
 from elo_exp.types import Orders
 
 logger = logging.getLogger(__name__)
@@ -174,5 +174,5 @@ class Rate:
                 "n_battles": len(rated),
                 "battles_files": [file.facts for file in files],
             },
-            written=placement_report.write_bootstraps(context.run_dir, boards),
+            written=artifacts.write_bootstraps(context.run_dir, boards),
         )

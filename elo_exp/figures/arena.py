@@ -19,11 +19,10 @@ _MAX_GROUPS = 8  # of opponents, by the share of wins that is predicted
 def plots(placement: Placement) -> list[Plot]:
     """Draw the leaderboard, if somebody has a rating, and the fit of those placed who have one."""
     drawn = []
-    if any(rating.rating is not None for rating in placement.board.ratings):
+    if np.isfinite(placement.board.rating).any():
         drawn.append(leaderboard(placement))
     board = placement.by_judge or placement.board
-    rows = opponents(placement.judged, placement.placed, board)
-    if any(row["predicted"] is not None for row in rows):
+    if rows := opponents(placement.judged, placement.placed, board):
         drawn.append(predicted_and_observed(rows))
     return drawn
 
@@ -56,18 +55,15 @@ def leaderboard(placement: Placement) -> Plot:
 
 def predicted_and_observed(rows: Sequence[Row]) -> Plot:
     """Draw a placed model's share of wins against its opponents, by the share that is predicted."""
-    by = grouped((row for row in rows if row["predicted"] is not None), "model")
-    figure, shown = panels(by, "wins, predicted", "wins, observed")
-    names = "predicted", "observed", "n_games", "n_battles"
+    figure, shown = panels(grouped(rows, "model"), "wins, predicted", "wins, observed")
+    names = ("predicted", "observed", "ci_low", "ci_high")
     for ax, some in shown:
-        ordered = np.array(sorted(some, key=lambda row: row["predicted"]))
-        points = []
-        for group in np.array_split(ordered, min(len(some), _MAX_GROUPS)):
-            predicted, observed, n_games, n_battles = columns(group.tolist(), *names)
-            mean = np.average([predicted, observed], axis=1, weights=n_games).tolist()
-            low, high = share_interval(mean[1], n_battles.sum())
-            ends = {"ci_low": low, "ci_high": high}
-            points.append({"predicted": mean[0], "observed": mean[1], **ends})
+        data = columns(some, *names[:2], "n_games", "n_battles")
+        data, points = data[:, data[0].argsort(kind="stable")], []
+        for group in np.array_split(data, min(len(some), _MAX_GROUPS), axis=1):
+            mean = np.average(group[:2], axis=1, weights=group[2]).tolist()
+            values = *mean, *share_interval(mean[1], group[3].sum())
+            points.append(dict(zip(names, values, strict=True)))
         kinds.observed(ax, points)
     return plot(
         "predicted_and_observed",

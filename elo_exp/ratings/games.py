@@ -70,17 +70,10 @@ class Games:
 
     def select(self, kept: Mask) -> Games:
         """Return the games at a mask (g,), clusters numbered anew."""
-        present, cluster = numbered(self.cluster[kept])
-        return replace(
-            self,
-            first=self.first[kept],
-            second=self.second[kept],
-            score=self.score[kept],
-            cluster=cluster,
-            prompts=self.prompts[present],
-            shown=self.shown[kept],
-            battle=self.battle[kept],
-        )
+        names = "first", "second", "score", "shown", "battle"
+        columns: dict[str, Any] = {name: getattr(self, name)[kept] for name in names}
+        present, columns["cluster"] = numbered(self.cluster[kept])
+        return replace(self, prompts=self.prompts[present], **columns)
 
 
 def differences(

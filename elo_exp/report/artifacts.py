@@ -11,8 +11,9 @@ import numpy as np
 
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.standings import Standings
+from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
-from elo_exp.files import write_csv, write_json, write_jsonl, write_whole
+from elo_exp.files import safe_name, write_csv, write_json, write_jsonl, write_whole
 from elo_exp.ratings.convergence import Progress
 from elo_exp.ratings.leaderboard import Z95, Leaderboard
 from elo_exp.records import Comparison, Judgment, Plot, Record
@@ -95,6 +96,35 @@ def write_judging(
     for dimension, of_dimension in judgments.items():
         path = run_dir / f"verdicts/{dimension}.jsonl"
         written.append(write_jsonl(path, map(_judgment_row, of_dimension)))
+    return written
+
+
+def write_battles(run_dir: Path, battles: Battles, kind: str) -> Path:
+    if kind == "jsonl":
+        return write_whole(run_dir / "battles.jsonl", battles.jsonl())
+    from pyarrow import Table, parquet
+
+    data = io.BytesIO()
+    rows = [battle.to_dict() for battle in battles.rows()]
+    parquet.write_table(Table.from_pylist(rows), data)
+    return write_whole(run_dir / "battles.parquet", data.getvalue())
+
+
+def write_bootstraps(run_dir: Path, boards: Mapping[str, Leaderboard]) -> list[Path]:
+    """Write a row for each resample and a column for each rated model.
+
+    One dimension goes to bootstrap_ratings.csv, several to a file each.
+    """
+    written = []
+    for dimension, board in boards.items():
+        if board.samples is None:
+            continue
+        rated = np.isfinite(board.rating)
+        names = np.array(board.models)[rated].tolist()
+        samples = board.samples[:, rated].tolist()
+        rows = [dict(zip(names, sample, strict=True)) for sample in samples]
+        suffix = f"_{safe_name(dimension)}" if len(boards) > 1 else ""
+        written.append(write_csv(run_dir / f"bootstrap_ratings{suffix}.csv", rows))
     return written
 
 
