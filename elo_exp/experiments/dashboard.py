@@ -3,22 +3,17 @@
 python -m elo_exp experiment=dashboard 'runs=[outputs/multirun_...]'
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from elo_exp import runs
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.experiments import Context, Report
 from elo_exp.records import UserError
 from elo_exp.runs import FinishedRun
-
-if TYPE_CHECKING:
-    from wandb_workspaces.reports.v2.interface import CustomChart
 
 _KINDS = ("tournament", "rate")  # whose metrics have the same names
 _SETTINGS = (
@@ -148,115 +143,87 @@ def _panels(
     """
     from wandb_workspaces.reports.v2 import interface as wr
 
+    def overlay(key: str, title: str, x_label: str) -> wr.CustomChart:
+        """The line charts that all runs have logged under a key, in one."""
+        return wr.CustomChart(
+            query={"summaryTable": {"tableKey": f"{key}_table"}},
+            chart_name="wandb/lineseries/v0",
+            chart_fields={"step": "step", "lineKey": "lineKey", "lineVal": "lineVal"},
+            chart_strings={"title": title, "xname": x_label},
+        )
+
     first, places = chosen[0], list(product(chosen, dimensions))
-    methods = [
-        method
-        for method in first.methods(dimensions[0])
-        if all(method in r.methods(dimension) for r, dimension in places)
-    ]
-    fitted = [method for method in methods if method != "elo"]
-    method = "bradley_terry" if "bradley_terry" in fitted else (*fitted, "elo")[0]
+    method = first.primary(dimensions[0]) or "elo"
     label = first.stored(method, dimensions[0]).get("label", method)
     boards = [r.board(method, dimension) for r, dimension in places]
     models = [
         model
-        for model in first.board(method, dimensions[0])
+        for model in boards[0]
         if all(model in board and board[model].ci_low is not None for board in boards)
     ][:_MAX_MODELS]
-    files = [set(r.manifest.get("files", ())) for r in chosen]
-    pictures = [f for f in sorted(set.intersection(*files)) if f.endswith(".png")]
-    rates = (
-        JudgeQuality.RATES
-        if all(r.manifest.get("judge_quality") for r in chosen)
-        else ()
-    )
-    result: list[Any] = [
-        _overlay(f"ratings/{dimension}", f"{dimension}: {label}", "rating")
-        for dimension in dimensions
+    lines = list(product(dimensions, models))
+    is_judged = all(r.manifest.get("judge_quality") for r in chosen)
+    has_elo = all(r.board("elo", dimension) for r, dimension in places)
+    files = set.intersection(*(set(r.manifest.get("files", ())) for r in chosen))
+    pictures = sorted(f.removesuffix(".png") for f in files if f.endswith(".png"))
+    result = [
+        *(overlay(f"ratings/{d}", f"{d}: {label}", "rating") for d in dimensions),
+        *(
+            wr.BarPlot(
+                title=f"{d}: {model}, {label}",
+                metrics=[
+                    f"{method}{end}/{d}/{model}" for end in ("_ci_low", "", "_ci_high")
+                ],
+            )
+            for d, model in lines
+        ),
     ]
-    for dimension, model in product(dimensions, models):
-        ends = [
-            f"{method}{end}/{dimension}/{model}" for end in ("_ci_low", "", "_ci_high")
-        ]
-        result.append(
-            wr.BarPlot(title=f"{dimension}: {model}, {label}", metrics=[*ends])
-        )
     judge = [
         wr.BarPlot(
             title=rate.replace("_", " "),
             metrics=[f"judge/{dimension}/{rate}" for dimension in dimensions],
         )
-        for rate in rates
+        for rate in JudgeQuality.RATES
     ]
-    tables = ("leaderboard", *(("judge", "verdicts") if rates else ()))
-    spend = [
+    order = [
+        *(overlay(f"k_sensitivity/{d}", f"{d}: Elo by K", "K") for d in dimensions),
         *(
-            wr.BarPlot(title=n.replace("_", " "), metrics=[f"usage/{n}"])
-            for n in _SPEND
+            wr.ScatterPlot(
+                title=f"{d}: {model}",
+                x=wr.Config("elo.k"),
+                y=wr.SummaryMetric(f"elo/{d}/{model}"),
+                log_x=True,
+            )
+            for d, model in lines
         ),
-        *(wr.LinePlot(title=n, x="progress/seconds", y=[n]) for n in _PROGRESS),
+        *(
+            wr.LinePlot(
+                title=f"{d}: running mean of Elo",
+                x="n_perms",
+                y=[f"trace/{d}/{model}" for model in models],
+                log_x=True,
+                title_x="permutations",
+            )
+            for d in dimensions
+        ),
     ]
-    shown = [
-        wr.MediaBrowser(
-            title=path[len("figures/") : -len(".png")].replace("_", " "),
-            media_keys=[path.removesuffix(".png")],
-            num_columns=1,
-        )
-        for path in pictures
+    tables = ("leaderboard", "judge", "verdicts") if is_judged else ("leaderboard",)
+    spend = [
+        *(wr.BarPlot(title=n, metrics=[f"usage/{n}"]) for n in _SPEND),
+        *(wr.LinePlot(title=n, x="progress/seconds", y=[n]) for n in _PROGRESS),
     ]
     return {
         "Result, with 95 % intervals": (3, result),
-        "Judge quality": (4, judge),
-        "Order experiment": (
-            3,
-            _elo_panels(dimensions, models) if "elo" in methods else [],
-        ),
+        "Judge quality": (4, judge if is_judged else []),
+        "Order experiment": (3, order if has_elo else []),
         "Verdicts": (
             1,
             [wr.WeavePanelSummaryTable(table_name=name) for name in tables],
         ),
         "Cost and progress": (3, spend),
-        "Figures of each run": (2, shown),
+        "Figures of each run": (
+            2,
+            [wr.MediaBrowser(media_keys=[name], num_columns=1) for name in pictures],
+        ),
         "Settings": (1, [wr.RunComparer(diff_only="split")]),
     }
-
-
-def _elo_panels(dimensions: Sequence[str], models: Sequence[str]) -> list[Any]:
-    """Return the K sweeps of all runs in one chart, Elo by the K of each run, and running means."""
-    from wandb_workspaces.reports.v2 import interface as wr
-
-    panels: list[Any] = []
-    for dimension in dimensions:
-        title = f"{dimension}: Elo by K"
-        panels.append(_overlay(f"k_sensitivity/{dimension}", title, "K"))
-        panels += [
-            wr.ScatterPlot(
-                title=f"{dimension}: {model}",
-                x=wr.Config("elo.k"),
-                y=wr.SummaryMetric(f"elo/{dimension}/{model}"),
-                log_x=True,
-            )
-            for model in models
-        ]
-        panels.append(
-            wr.LinePlot(
-                title=f"{dimension}: running mean of Elo",
-                x="n_perms",
-                y=[f"trace/{dimension}/{model}" for model in models],
-                log_x=True,
-                title_x="permutations",
-            )
-        )
-    return panels
-
-
-def _overlay(key: str, title: str, x_label: str) -> CustomChart:
-    """The line charts that all runs have logged under a key, in one."""
-    from wandb_workspaces.reports.v2.interface import CustomChart
-
-    return CustomChart(
-        query={"summaryTable": {"tableKey": f"{key}_table"}},
-        chart_name="wandb/lineseries/v0",
-        chart_fields={"step": "step", "lineKey": "lineKey", "lineVal": "lineVal"},
-        chart_strings={"title": title, "xname": x_label},
-    )
