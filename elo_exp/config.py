@@ -224,15 +224,12 @@ def _import(target: str, where: str) -> type:
     place = f"{where}._target_".lstrip(".")
     try:
         found = pkgutil.resolve_name(target)
-    except ModuleNotFoundError as error:
-        if error.name and not target.startswith(error.name):
+    except (ModuleNotFoundError, AttributeError, ValueError) as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name
+        if missing and not target.startswith(missing):
             raise UserError(
-                f"{where}: needs the package {error.name!r}, which is not installed: pip install it."
+                f"{where}: needs the package {missing!r}, which is not installed: pip install it."
             ) from None
-        raise UserError(
-            f"{place}: found no {target!r}. Expected the path of a class."
-        ) from None
-    except (AttributeError, ValueError):
         raise UserError(
             f"{place}: found no {target!r}. Expected the path of a class."
         ) from None

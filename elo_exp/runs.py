@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 
 from elo_exp import HOME, __version__
 from elo_exp.data.battles import Battles
-from elo_exp.files import read_jsonl, sha256, utc_now, write_json
+from elo_exp.files import read_json, read_jsonl, sha256, utc_now, write_json
 from elo_exp.models import checkpoints
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Battle, UserError
@@ -189,13 +189,14 @@ class _Checked(BaseModel):
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return manifest.json as data. Raises UserError where no run wrote it."""
     path = folder / "manifest.json"
-    found = _json(path)
+    found: dict[str, Any] = read_json(path)
     try:
         _Checked.model_validate(found)
     except ValidationError as error:
-        where = error.errors()[0]["loc"][0]
+        first = error.errors()[0]
+        where = "".join(f" as {key}" for key in first["loc"][:1])
         raise UserError(
-            f"{path}: found {found[str(where)]!r} as {where}. Expected what a run wrote."
+            f"{path}: found {first['input']!r}{where}. Expected what a run wrote."
         ) from None
     return found
 
@@ -213,15 +214,11 @@ def settings(folder: Path) -> dict[str, Any]:
     found = read_manifest(folder).get("config")
     if not found:
         raise UserError(f"found no settings in {folder}. Expected the folder of a run.")
-    return {str(name): _without_targets(value) for name, value in found.items()}
-
-
-def _without_targets(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _without_targets(v) for k, v in value.items() if k != "_target_"}
-    if isinstance(value, list):
-        return [_without_targets(item) for item in value]
-    return value
+    plain: dict[str, Any] = json.loads(
+        json.dumps(found),
+        object_hook=lambda node: {k: v for k, v in node.items() if k != "_target_"},
+    )
+    return plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,13 +284,14 @@ class FinishedRun:
     def headlines(self) -> dict[str, Mapping[str, Any]]:
         """Return the headline's row of estimates.json by policy; none where the run has no such."""
         path = self.folder / "estimates.json"
-        rows = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+        rows = read_json(path) if path.is_file() else []
         return {row["policy"]: row for row in rows if row.get("headline")}
 
     def influences(self) -> Mapping[str, Any]:
         """Return influences.json: by policy, the value compared and its influence by prompt."""
         path = self.folder / "influences.json"
-        return _json(path) if path.is_file() else {}
+        found: Mapping[str, Any] = read_json(path) if path.is_file() else {}
+        return found
 
     def responses(self, entrant: str) -> dict[str, str]:
         """Return the texts by prompt; none of an entrant that did not answer in this run."""
@@ -371,7 +369,7 @@ def _content(folder: Path, with_oracle: bool) -> tuple[dict[str, Any], dict[str,
             f"{folder} has no ratings to compare, being of experiment={kind}. Expected tournament, "
             "rate, arena or oracle."
         )
-    ratings = _json(path)
+    ratings = read_json(path)
     try:
         for boards in ratings["dimensions"].values():
             for board in boards.values():
@@ -382,18 +380,6 @@ def _content(folder: Path, with_oracle: bool) -> tuple[dict[str, Any], dict[str,
             f"{path} has no ratings by dimension. Expected what a run wrote."
         ) from None
     return manifest, ratings
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path} cannot be read ({error}). Expected what a run wrote."
-        ) from None
-    if not isinstance(found, dict):
-        raise UserError(f"{path} is no JSON object. Expected what a run wrote.")
-    return found
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

@@ -89,12 +89,10 @@ def parts_of(experiment: object) -> dict[str, Any]:
     """The values of an experiment's fields by their names in the configuration: `judge`, `entrant.NAME`."""
     found: dict[str, Any] = {}
     for name, value in vars(experiment).items():
-        inner = (
-            {f"{name}.{key}": part for key, part in value.items()}
-            if isinstance(value, dict)
-            else {name: value}
-        )
-        found |= inner
+        if isinstance(value, dict):
+            found |= {f"{name}.{key}": part for key, part in value.items()}
+        else:
+            found[name] = value
     return found
 
 

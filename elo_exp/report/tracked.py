@@ -44,10 +44,7 @@ def results(
                 for name in _METRICS:
                     place = f"{method}_{name}/{d.name}/{row.model}"
                     found[place] = getattr(row, name)
-        position = d.diagnosis.get("position", {})
-        found[f"judge/{d.name}/p_first"] = position.get("p_first")
         elo = by_method.get("elo")
-        found[f"n_matches/{d.name}"] = elo.n_matches if elo else 0
         found |= _charts(d)
         if elo and elo.samples is not None:
             for model, samples in zip(elo.models, elo.samples.T, strict=True):
