@@ -7,7 +7,6 @@ what concerns several fields. Building reads no file and makes no call; files ar
 
 import contextlib
 import dataclasses
-import functools
 import math
 import os
 import pkgutil
@@ -192,20 +191,15 @@ def build(node: Any, where: str = "") -> Any:
     errors.refuse_unknown(values, cls, where)
     with _naming(where, cls):
         try:
-            return _adapter(cls).validate_python({where: values})[where]
+            # A mapping with the object, so that the rules hold for a dataclass and those in it
+            adapter = TypeAdapter(dict[str, cls], config=RULES)  # type: ignore[valid-type]
+            return adapter.validate_python({where: values})[where]
         except ValidationError as error:
             raise UserError(errors.format_validation(error)) from None
-
-
-@functools.cache
-def _adapter(cls: type) -> TypeAdapter[dict[str, Any]]:
-    """Of a mapping with the object, so that the rules hold for a dataclass and those in it."""
-    try:
-        return TypeAdapter(dict[str, cls], config=RULES)  # type: ignore[valid-type]
-    except (PydanticUserError, SchemaError) as error:
-        raise UserError(
-            f"{cls.__qualname__} has a field that pydantic cannot check: {error}"
-        ) from None
+        except (PydanticUserError, SchemaError) as error:
+            raise UserError(
+                f"{cls.__qualname__} has a field that pydantic cannot check: {error}"
+            ) from None
 
 
 @contextlib.contextmanager

@@ -58,6 +58,10 @@ def manifest(
     for name, path in inputs.items():
         names.setdefault(str(path), name)
     input_paths = {name: path for path, name in names.items()}
+    versions = {"elo_exp": __version__, "python": sys.version.split()[0]}
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
     config, earlier = info.config, manifest_if_any(info.run_dir)
     total = added_up([earlier.get("paid_before"), earlier.get("usage")])
     paid_before = {name: total[name] for name in DOLLARS if name in total}
@@ -76,7 +80,7 @@ def manifest(
         "overrides": list(info.overrides),
         "config_path": ".hydra/config.yaml",
         "git_commit": _git_commit(),
-        "versions": _versions(),
+        "versions": versions,
         "input_paths": input_paths,
         "input_hashes": input_hashes(input_paths),
         "weights": {
@@ -137,15 +141,6 @@ def input_hashes(paths: Mapping[str, str]) -> dict[str, str]:
             inside = sorted(p.name for p in Path(path).iterdir() if p.name[0] != ".")
             names = "\0".join(inside).encode(errors="surrogateescape")
             found[name] = hashlib.sha256(names).hexdigest()
-    return found
-
-
-@functools.cache
-def _versions() -> dict[str, str]:
-    found = {"elo_exp": __version__, "python": sys.version.split()[0]}
-    for package in _PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
     return found
 
 

@@ -24,7 +24,7 @@ from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judged, Pairwise, audits
 from elo_exp.files import write_json, write_whole
 from elo_exp.ratings.bradley_terry import POINTS
-from elo_exp.records import Judgment, Record, UserError
+from elo_exp.records import Record, UserError
 from elo_exp.report import page, viewer
 from elo_exp.report.artifacts import write_judging
 from elo_exp.report.tracked import verdict_rows
@@ -156,7 +156,14 @@ class Gate(Pairwise):
         store, candidate = context.store, next(iter(self.entrant))
         judgments = self.judge_pairs(comparisons, store)
         quality = [judge_quality(some, dimension=d) for d, some in judgments.items()]
-        points = {name: _points(some) for name, some in judgments.items()}
+        points = {  # the mean of its valid verdicts on each prompt
+            name: {
+                one.prompt_id: fmean(_SCORES[outcome(v) or ""] for v in one.orders)
+                for one in some
+                if not one.invalid
+            }
+            for name, some in judgments.items()
+        }
         shares = [
             share_of_points(
                 np.array(list(by_prompt.values())),
@@ -238,15 +245,6 @@ class Gate(Pairwise):
                 "the same prompts by the same rubrics, or run the baseline again."
             )
         super()._check(store)
-
-
-def _points(judgments: Sequence[Judgment]) -> dict[str, float]:
-    """The candidate's points by prompt, the mean of its verdicts; none without valid ones."""
-    return {
-        one.prompt_id: fmean(_SCORES[outcome(verdict) or ""] for verdict in one.orders)
-        for one in judgments
-        if not one.invalid
-    }
 
 
 def _worst(

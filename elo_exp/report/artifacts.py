@@ -209,7 +209,16 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
             method: _dicts(_few(standings, method)) for method in standings.differences
         },
         "n_differences": {
-            method: {name: _counts(pairs, name) for name in standings.dimensions}
+            method: {
+                name: {
+                    "pairs": sum(pair.dimension == name for pair in pairs),
+                    "significant": sum(
+                        pair.dimension == name and bool(pair.significant)
+                        for pair in pairs
+                    ),
+                }
+                for name in standings.dimensions
+            }
             for method, pairs in standings.differences.items()
         },
         "precision": {
@@ -256,11 +265,6 @@ def _progress(found: Progress | None) -> dict[str, Any]:
     row = {field.name: None for field in dataclasses.fields(Progress)}
     row |= found.to_dict() if found else {}
     return {**row, "converged": found.is_converged if found else None}
-
-
-def _counts(pairs: Sequence[Difference], dimension: str) -> dict[str, int]:
-    significant = [bool(d.significant) for d in pairs if d.dimension == dimension]
-    return {"pairs": len(significant), "significant": sum(significant)}
 
 
 def _few(standings: Standings, method: str) -> list[Difference]:

@@ -129,13 +129,9 @@ def inline_svg(plot: Plot) -> str:
     element = re.sub(r"\n\s*", "\n", _NEEDLESS.sub("", element))
     element = _COORDINATE.sub(lambda number: f"{float(number.group()):.1f}", element)
     element = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{plot.name}-", element)
-    return re.sub(
-        r"(?<=: )#[0-9a-f]{6}", lambda color: _variable(color.group()), element
-    )
-
-
-def _variable(color: str) -> str:
-    return f"var({_VARIABLES[color]})" if color in _VARIABLES else color
+    for color, variable in _VARIABLES.items():
+        element = element.replace(f": {color}", f": var({variable})")
+    return element
 
 
 def cost(
