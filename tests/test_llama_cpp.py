@@ -104,6 +104,13 @@ def test_special_tokens_of_the_template_are_tokens_and_not_text(model):
         entrant(model, chat_template="{% if %}").chat_ids(lm, "Why?", None)
 
 
+def test_neither_order_nor_threads_nor_another_load_changes_a_bit(model):
+    made = answers(entrant(model), PROMPTS)
+    expected = forced(entrant(model), made)
+    assert forced(entrant(model), dict(reversed(made.items()))) == expected
+    assert forced(entrant(model, n_threads=2), made) == expected
+
+
 def test_what_does_not_fit_is_refused_or_has_no_log_probability(model, tmp_path):
     name, response = next(iter(answers(entrant(model), PROMPTS).items()))
     diagnostics = {**response.diagnostics, "token_ids": [70] * 1000}
