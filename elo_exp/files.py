@@ -9,21 +9,19 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import IO, Any, TextIO, TypeVar, cast
+from typing import IO, Any, TextIO, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from elo_exp.records import UserError
 
-T = TypeVar("T")
-
-_adapter: Callable[[Any], Any] = cache(TypeAdapter)  # of a type, made once
+_adapter = cache(TypeAdapter)  # of a type, made once
 _NOT_IN_NAMES = re.compile(
     r'[\x00-\x1f/\\:*?"<>|%]'
 )  # of files, on the systems that there are
@@ -175,17 +173,15 @@ def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def checked(kind: type[T], value: Any, place: object, hint: str = "") -> T:
+def checked(kind: Any, value: Any, place: object, hint: str = "") -> Any:
     """Read a value as pydantic reads this type. Raises UserError for the first field at fault."""
-    adapter: TypeAdapter[T] = _adapter(kind)
     try:
-        return adapter.validate_python(value)
+        return _adapter(kind).validate_python(value)
     except ValidationError as error:
         fault = error.errors()[0]
-        name = ".".join(map(str, fault["loc"]))
-        where = ": ".join(filter(None, [str(place), name]))
-        line = f"{where}: found {fault['input']!r:.80}. {fault['msg']}. {hint}"
-        raise UserError(line.rstrip()) from None
+        name = ".".join(map(str, fault["loc"])) or "value"
+        found = f"{place}: {name}: found {fault['input']!r:.80}. {fault['msg']}."
+        raise UserError(found + hint) from None
 
 
 def read_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

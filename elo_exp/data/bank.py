@@ -15,7 +15,9 @@ from elo_exp.records import Prompt, UserError
 
 logger = logging.getLogger(__name__)
 
-_FIELDS = "Leave out an optional field that is empty; prompts/README.md has the fields."
+_FIELDS = (
+    " Leave out an optional field that is empty; prompts/README.md has the fields."
+)
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 

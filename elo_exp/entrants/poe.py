@@ -399,4 +399,5 @@ def _manifest(folder: Path) -> Manifest:
     path = folder / "manifest.json"
     if not path.is_file():
         return Manifest()
-    return checked(_ManifestFile, read_json(path), path).config
+    file: _ManifestFile = checked(_ManifestFile, read_json(path), path)
+    return file.config

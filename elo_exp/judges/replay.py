@@ -25,7 +25,7 @@ _CHUNK = 256  # replies in one transaction
 _ORIGINAL = re.compile(r"judgments_(.+)\.jsonl(\.gz)?")
 _VERDICT_LINE = re.compile(r"^[ \t]*VERDICT:[ \t]*(\w*)", re.IGNORECASE | re.MULTILINE)
 _SHAPES = (
-    "Expected a verdict (prompt_id, dimension, entrant_a, entrant_b, raw), a battle (model_a, "
+    " Expected a verdict (prompt_id, dimension, entrant_a, entrant_b, raw), a battle (model_a, "
     "model_b, winner, question_id), a score (prompt_id, policy, judge_score) or a row of the "
     "original's judgments_<dimension>.jsonl (cache_key, judge_model, verdict, reasoning, metadata)."
 )

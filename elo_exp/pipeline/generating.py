@@ -451,12 +451,11 @@ def n_forced(
     store: Store,
 ) -> dict[str, int]:
     """Count the responses with a stored log-probability, by policy."""
-
-    def n_stored(policy: Policy) -> int:
-        keys = _logprob_keys(policy, prompts, responses)
-        return len(store.get(ForcedLogprob, list(keys.values())))
-
-    return {name: n_stored(policy) for name, policy in policies.items()}
+    keys = {
+        name: list(_logprob_keys(policy, prompts, responses).values())
+        for name, policy in policies.items()
+    }
+    return {name: len(store.get(ForcedLogprob, some)) for name, some in keys.items()}
 
 
 def _logprob_keys(

@@ -26,7 +26,7 @@ from elo_exp.store.usage import Usage, paid
 
 logger = logging.getLogger(__name__)
 
-_COUNTED = 3  # requests of each prefix whose tokens the API is asked to count
+_COUNTED = 3  # requests of each dimension whose tokens the API is asked to count
 _GAPS = (0, 60, 100, 200)  # rating points
 _FEWER = {  # by what is asked for
     "verdicts": "judging.limit_pairs=N",
@@ -37,19 +37,14 @@ _CACHES = {"5m": "the 5-minute cache", "1h": "the 1-hour cache"}
 
 
 def estimate(requests: Sequence[JudgeRequest], judge: PaidJudge) -> dict[str, Any]:
-    """Estimate what requests cost, in the last fields of a PlanRow.
+    """Estimate what requests of one dimension cost, in the last fields of a PlanRow.
 
     Where the API counts tokens free of charge, it counts a sample, and the others are scaled.
     """
     prices, estimator = judge.prices_of(judge.model), judge.estimator
     assert prices is not None
     if requests and (count := judge.token_counter()):
-        by_prefix = defaultdict(list)
-        for request in requests:
-            by_prefix[request.system].append(request)
-        sample: list[JudgeRequest] = []
-        for some in by_prefix.values():
-            sample += some[:: max(1, len(some) // _COUNTED)][:_COUNTED]
+        sample = requests[:: max(1, len(requests) // _COUNTED)][:_COUNTED]
         try:
             n_tokens = sum(count(judge.params(request, None)) for request in sample)
             estimator.fit(sample, n_tokens)
