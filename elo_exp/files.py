@@ -155,10 +155,8 @@ def json_object(place: str, line: str) -> dict[str, Any]:
 
 def read_json(path: Path) -> Any:
     """Read one JSON document. Raises UserError for anything else, or a key that stands twice."""
-    with open_text(path) as file:
-        text = file.read()
     try:
-        return json.loads(text, object_pairs_hook=unique_keys)
+        return json.loads(read_text(path), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON ({error}).") from None
 
@@ -197,6 +195,11 @@ def read_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 f"{place}: holds half a surrogate pair, a \\ud... alone. Write the whole character."
             ) from None
         yield place, row
+
+
+def read_text(path: str | Path) -> str:
+    with open_text(Path(path)) as file:
+        return file.read()
 
 
 @contextmanager

@@ -63,7 +63,7 @@ class Instructions(ABC):
 
     @cached_property
     def text(self) -> str:
-        return read(self.path)
+        return files.read_text(self.path)
 
     @cached_property
     def version(self) -> str:
@@ -78,7 +78,7 @@ class Instructions(ABC):
 
     @cached_property
     def template(self) -> str:
-        template = read(self.template_path)
+        template = files.read_text(self.template_path)
         known = ["question", "reference", "expected", "nonce"]
         known += [*self.responses, *self.numbers]
         try:
@@ -106,7 +106,7 @@ class Instructions(ABC):
     @cached_property
     def system(self) -> str:
         """The cacheable prefix: every request of this rubric starts with it, byte for byte."""
-        return f"{read(self.system_path).strip()}\n\n{self.text.strip()}\n"
+        return f"{files.read_text(self.system_path).strip()}\n\n{self.text.strip()}\n"
 
     @cached_property
     def _prefix(self) -> str:
@@ -223,11 +223,6 @@ def _as_json(line: re.Match[str]) -> str:
     return json.dumps({name: x if x.isalpha() else float(x) for name, x in groups})
 
 
-def read(path: str) -> str:
-    with files.open_text(Path(path)) as file:
-        return file.read()
-
-
 # Of pairs
 
 _LINE = line_of("VERDICT", "(?P<verdict>A|B|TIE)")
@@ -255,10 +250,7 @@ class Rubric(Instructions):
 
     @cached_property
     def schema(self) -> str:
-        try:
-            return json.dumps(json.loads(read(self.schema_path)))
-        except json.JSONDecodeError as error:
-            raise UserError(f"{self.schema_path}: not JSON ({error}).") from None
+        return json.dumps(files.read_json(Path(self.schema_path)))
 
     def compare(self, prompt: Prompt, **answers: str) -> Comparison:
         """Compare two responses, with only what this rubric shows of the prompt.

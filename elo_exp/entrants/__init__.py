@@ -211,7 +211,7 @@ class WeightsEntrant(TemplateSettings):
         lm: CausalLM = models.load(self.weights)
         ids = {p: self.chat_ids(lm, p.text, self.system_prompt) for p in prompts}
         for prompt, row in ids.items():
-            if len(row) + self.max_new_tokens > (lm.context_length or math.inf):
+            if len(row) + self.max_new_tokens > lm.context_length:
                 raise UserError(
                     f"{self.entrant_id}: {prompt.prompt_id} has {len(row)} tokens and "
                     f"max_new_tokens is {self.max_new_tokens}, more than the model's context of "
@@ -274,7 +274,7 @@ class WeightsEntrant(TemplateSettings):
         for r in responses:
             ids = recorded_ids(r, self.entrant_id, tokenizer)
             start = self.chat_ids(lm, prompts[r.prompt_id].text, self.system_prompt)
-            if len(start) + len(ids) <= (lm.context_length or math.inf):
+            if len(start) + len(ids) <= lm.context_length:
                 rows[r.prompt_id] = (start, ids)
         totals = lm.total_logprobs(list(rows.values()), temperature=self.temperature)
         for response in responses:

@@ -78,7 +78,7 @@ class LocalJudge(ModelSettings):
                     for r in requests
                     if r.scale == scale
                 }
-                longest = (lm.context_length or math.inf) - labels.width
+                longest = lm.context_length - labels.width
                 for key in [key for key, row in rows.items() if len(row) > longest]:
                     text = f"{len(rows.pop(key))} tokens exceed the judge's context"
                     reason = "model_context_window_exceeded"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import math
 import re
 import sys
 import warnings
@@ -21,7 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elo_exp.files import open_text, sha256, write_json
+from elo_exp.files import read_text, sha256, write_json
 from elo_exp.models import (
     TokenRows,
     check_variables,
@@ -85,8 +86,7 @@ class TemplateSettings:
     def template(self) -> str | None:
         """The text of the chat template. Raises UserError for a file that is absent."""
         for path in self.input_files.values():
-            with open_text(path) as file:
-                return file.read()
+            return read_text(path)
         return self.chat_template
 
     @property
@@ -410,10 +410,10 @@ class CausalLM:
     name: str
 
     @property
-    def context_length(self) -> int | None:
-        """Most tokens of a prompt and its answer; None where the configuration has none."""
+    def context_length(self) -> float:
+        """Most tokens of a prompt and its answer; infinite where the configuration has none."""
         config = self.model.config.get_text_config()
-        return getattr(config, "max_position_embeddings", None)
+        return getattr(config, "max_position_embeddings", None) or math.inf
 
     @property
     def end_ids(self) -> list[int]:
