@@ -41,15 +41,17 @@ def test_a_flat_tail_and_one_of_zeros_have_no_index():
 def test_the_affinity_of_scores_is_the_share_of_bins_in_common():
     """Half of each distribution in a bin of its own: sqrt(1/2 * 1/2) from the common one."""
     low, high = np.array([0.0, 0.5]), np.array([0.5, 1.0])
-    assert weights.score_affinity(low, high) == pytest.approx(0.5)
-    assert weights.score_affinity(low, low) == weights.score_affinity(low[:1], low[:1])
-    one_end = weights.score_affinity(low, low, np.array([1.0, 0.0]))
-    assert one_end == pytest.approx(math.sqrt(0.5))
+    even, one_end = np.ones(2), np.array([1.0, 0.0])
+    assert weights.score_affinity(low, high, even) == pytest.approx(0.5)
+    assert weights.score_affinity(low, low, even) == pytest.approx(1.0)
+    assert weights.score_affinity(low[:1], low[:1], even[:1]) == 1.0
+    found = weights.score_affinity(low, low, one_end)
+    assert found == pytest.approx(math.sqrt(0.5))
 
 
 def test_nine_in_ten_of_its_own_answers_are_typical_of_a_policy():
     logprob = -np.random.default_rng(2).gamma(20.0, 2.0, 4000)
-    found = weights.target_coverage(logprob, logprob, np.full(4000, 30.0))
+    found = weights.target_coverage(logprob, np.full(4000, 30.0), np.ones(4000))
     assert found == pytest.approx(0.9, abs=1e-3)
 
 

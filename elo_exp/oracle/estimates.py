@@ -15,7 +15,6 @@ from elo_exp.oracle.evidence import (
     NotEstimableError,
 )
 from elo_exp.oracle.gates import (
-    CAUTION,
     REFUSE,
     REPORT,
     STATUSES,
@@ -127,53 +126,38 @@ def analyse(
                 rows.append(replace(row, reason=str(error)))
                 continue
             found.unfiltered[policy, name] = estimate
-            status, reason = decide(checked, estimate, requires, compat=compat)
+            headline = lead.estimate if policy in found.headlines else None
+            status, reason = decide(
+                checked, estimate, requires, headline, compat=compat
+            )
             if status != REFUSE and name == HEADLINE:
                 found.headlines[policy] = lead
                 reason += f": {lead.why}" if lead.why else ""
-            elif status != REFUSE and policy in found.headlines:
-                # Agreement: each lies within the other's interval
-                off = estimate.value - lead.estimate.value
-                if abs(off) > min(estimate.half_width, lead.estimate.half_width):
-                    reasons = [reason] if status == CAUTION else []
-                    differs = f"differs from the headline by {off:+.{scale.decimals}f}"
-                    status, reason = CAUTION, "; ".join([*reasons, differs])
-            row = replace(row, status=status, reason=reason)
-            rows.append(_with_numbers(row, estimate, scale))
+            numbers: dict[str, Any] = {
+                "n": estimate.n,
+                "ess": estimate.ess,
+                "n_labels": estimate.n_labels,
+                "effective_labels": estimate.effective_labels,
+            }
+            if status != REFUSE:
+                half, df = estimate.half_width, estimate.degrees_of_freedom
+                low, high = estimate.value - half, estimate.value + half
+                numbers |= {
+                    "value": estimate.value,
+                    "std_error": estimate.std_error,
+                    "ci_low": max(low, scale.low),
+                    "ci_high": min(high, scale.high),
+                    "ci_clipped": low < scale.low or high > scale.high,
+                    "std_error_labels": estimate.std_error_labels,
+                    "degrees_of_freedom": df if math.isfinite(df) else None,
+                }
+            rows.append(replace(row, status=status, reason=reason, **numbers))
         if not compat:
             best = min(rows, key=lambda row: STATUSES.index(row.status))
             first = rows[0] if has_headline else best
             rows = [replace(row, headline=row is first) for row in rows]
         found.estimates += rows
     return found
-
-
-def _with_numbers(
-    row: PolicyEstimate, estimate: Estimate, scale: Scale
-) -> PolicyEstimate:
-    """Add the numbers of an estimate, with its interval in the scale, unless it is refused."""
-    row = replace(
-        row,
-        n=estimate.n,
-        ess=estimate.ess,
-        n_labels=estimate.n_labels,
-        effective_labels=estimate.effective_labels,
-    )
-    if row.status == REFUSE:
-        return row
-    low = estimate.value - estimate.half_width
-    high = estimate.value + estimate.half_width
-    df = estimate.degrees_of_freedom
-    return replace(
-        row,
-        value=estimate.value,
-        std_error=estimate.std_error,
-        ci_low=max(low, scale.low),
-        ci_high=min(high, scale.high),
-        ci_clipped=low < scale.low or high > scale.high,
-        std_error_labels=estimate.std_error_labels,
-        degrees_of_freedom=df if math.isfinite(df) else None,
-    )
 
 
 def label_budget(

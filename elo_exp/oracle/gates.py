@@ -116,8 +116,7 @@ class Checked(Evidence):
         is_finite = self.log_ratio.max() < weights.MAX_LOG_RATIO
         coverage, ess_calibrated = None, None
         if not np.isnan(length).any():
-            logprobs = self.data.logging_logprob[self.chosen], target[self.chosen]
-            coverage = weights.target_coverage(*logprobs, length)
+            coverage = weights.target_coverage(target[self.chosen], length, hajek)
         with suppress(NotEstimableError):
             ess_calibrated = weights.effective_sample_size(self.calibrated)
         return WeightDiagnostics(
@@ -226,17 +225,26 @@ def decide(
     checked: Checked,
     estimate: Estimate,
     requires: Sequence[str],
+    headline: Estimate | None = None,
     *,
     compat: bool = False,
 ) -> tuple[str, str]:
     """Return the worst status of an estimate, and all reasons for it.
 
+    headline  of the policy, unless it is refused, within whose interval the estimate has to lie,
+              and the other way round
     compat  refuse nothing, and leave out what cje-eval 0.3 does not know: borrowed calibration,
             labels and scale
     """
     gates = [] if estimate.n_own else _support_gates(checked, estimate, requires)
     if not compat:
         gates += _precision_gates(checked, estimate, requires)
+    if headline:
+        off, decimals = estimate.value - headline.value, checked.data.scale.decimals
+        is_apart = abs(off) > min(estimate.half_width, headline.half_width)
+        gates.append(
+            (is_apart, False, f"differs from the headline by {off:+.{decimals}f}")
+        )
     if refused := [reason for _, is_refused, reason in gates if is_refused]:
         return CAUTION if compat else REFUSE, "; ".join(refused)
     if cautions := [reason for is_caution, _, reason in gates if is_caution]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import multiprocessing
 import os
 import threading
@@ -18,7 +19,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
+from itertools import groupby, product
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -43,9 +45,7 @@ logger = logging.getLogger(__name__)
 Calibration = Literal["monotone", "two_stage", "judge"]
 FIELDS = ("status", "value", "half_width")
 _SIZES = (250, 500, 1000, 2000, 3000, 5000)  # prompts
-_SEEDS = 50
-_SMALL = 250  # prompts: of fewer, an eighth, a quarter, a half and all are drawn
-_SMALL_SEEDS = 10
+_SEEDS, _SMALL_SEEDS = 50, 10  # the latter for files of fewer prompts
 _CHUNK = 8  # cells that a process is handed at once
 
 
@@ -63,8 +63,7 @@ class GridSettings:
 
     def cells(self, n_prompts: int) -> list[Cell]:
         """Return the cells of a file. Raises UserError for a sample larger than that."""
-        sizes, seeds = self.sizes, self.seeds
-        if sizes is None:
+        if (sizes := self.sizes) is None:
             sizes = [size for size in _SIZES if size <= n_prompts]
             sizes = sizes or [n_prompts // n for n in (8, 4, 2, 1)]
         if max(sizes) > n_prompts:
@@ -72,8 +71,7 @@ class GridSettings:
                 f"grid.sizes: found {max(sizes):,}, but the file has {n_prompts:,} prompts. "
                 "Expected sizes up to that."
             )
-        if seeds is None:
-            seeds = _SEEDS if n_prompts >= _SMALL else _SMALL_SEEDS
+        seeds = self.seeds or (_SEEDS if n_prompts >= _SIZES[0] else _SMALL_SEEDS)
         axes = product(sizes, self.label_shares, range(seeds))
         return [Cell(size=n, label_share=s, seed=seed) for n, s, seed in axes]
 
@@ -180,14 +178,6 @@ class Grid:
                     found[at][1:] = known.value, known.half_width
         return found
 
-    def read(self) -> dict[tuple[int, float], Array]:
-        """Return (s, c, p, k, f) by size and label share."""
-        found: dict[tuple[int, float], list[Array]] = {}
-        for cell in self.cells:
-            at = cell.size, cell.label_share
-            found.setdefault(at, []).append(np.load(self.folder / cell.file))
-        return {at: np.stack(arrays) for at, arrays in found.items()}
-
 
 def _end_with_parent() -> None:
     """End this process when the one that started it is killed."""
@@ -208,11 +198,6 @@ Row = dict[str, Any]  # of grid.csv
 GIVEN, ALL = "given", "all policies"  # not refused; of the column `policy`
 JUDGE = "judge"  # the calibration that takes scores for labels
 _MISS = 40.0  # 2 / .05, of a 95 % interval
-_NUMBERS = (
-    *("bias", "rmse", "mae", "rmse_judge", "interval_score"),
-    *("coverage", "coverage_low", "coverage_high"),
-    *("pairwise_accuracy", "kendall_tau", "top_1"),
-)
 
 
 def score(grid: Grid) -> list[Row]:
@@ -227,82 +212,86 @@ def score(grid: Grid) -> list[Row]:
     """
     rows = []
     truth = np.array([grid.truth[policy].mean for policy in grid.data.policies])
-    by_policy = {policy: slice(p, p + 1) for p, policy in enumerate(grid.truth)}
-    for (size, label_share), found in grid.read().items():
+    groups = {ALL: slice(None)}
+    groups |= {policy: slice(p, p + 1) for p, policy in enumerate(grid.truth)}
+    of_cell = attrgetter("size", "label_share")
+    for (size, label_share), cells in groupby(grid.cells, of_cell):
+        found = np.stack([np.load(grid.folder / cell.file) for cell in cells])
         judge = np.full((len(found), len(truth)), np.nan)
         if JUDGE in grid.calibrations and "direct" in grid.names:
             i, j = grid.calibrations.index(JUDGE), grid.names.index("direct")
             judge = found[:, i, :, j, 1] - truth
-        for (i, calibration), (j, name), (policy, own), (code, label) in product(
+        for (i, calibration), (j, name), (policy, own), label in product(
             enumerate(grid.calibrations),
             enumerate(grid.names),
-            {ALL: slice(None), **by_policy}.items(),
-            enumerate((GIVEN, *STATUSES), start=-1),
+            groups.items(),
+            (GIVEN, *STATUSES),
         ):
             status, value, half_width = np.moveaxis(found[:, i, own, j], -1, 0)
-            is_given = label == GIVEN
-            chosen = status < STATUSES.index(REFUSE) if is_given else status == code
-            if not is_given and not chosen.any():
+            if label == GIVEN:
+                chosen = status < STATUSES.index(REFUSE)
+            elif not (chosen := status == STATUSES.index(label)).any():
                 continue
             error = value - truth[own]
             known = chosen & np.isfinite(error)
+            scored = known & (2 * size <= len(grid.data.prompts))
+            wide, off = half_width[scored], error[known]
+            beyond = np.maximum(np.abs(error[scored]) - wide, 0.0)
+            coverage = _mean(beyond == 0)
+            # Of as many draws, as policies share their prompts
+            n_draws = max(1, int(scored.any(axis=1).sum()))
+            low, high = share_interval(coverage, n_draws)
+            accuracy, tau, top_1 = math.nan, math.nan, math.nan
+            if (policy, label) == (ALL, GIVEN):
+                accuracy, tau, top_1 = _ranking(value, chosen, truth)
             estimator, _, weights = name.partition(" ")
-            row: Row = {
-                "size": size,
-                "label_share": label_share,
-                "calibration": calibration,
-                "estimator": estimator,
-                "weights": weights,
-                "policy": policy,
-                "status": label,
-                "n": chosen.sum(),
-                "n_draws": chosen.any(axis=1).sum(),
-                "share": chosen.mean(),
-                **dict.fromkeys(_NUMBERS),
-            }
-            if known.any():
-                off = error[known]
-                row |= {
-                    "bias": off.mean(),
-                    "rmse": np.sqrt((off**2).mean()),
-                    "mae": np.abs(off).mean(),
-                    "rmse_judge": np.sqrt((judge[:, own][known] ** 2).mean()),
-                }
-                if 2 * size <= len(grid.data.prompts):
-                    beyond = np.maximum(np.abs(off) - half_width[known], 0.0)
-                    score = 2 * half_width[known] + _MISS * beyond
-                    coverage = float((beyond == 0).mean())
-                    # Of as many draws, as policies share their prompts
-                    low, high = share_interval(coverage, int(known.any(axis=1).sum()))
-                    row |= {
-                        "interval_score": score.mean(),
-                        "coverage": coverage,
-                        "coverage_low": low,
-                        "coverage_high": high,
-                    }
-            if is_given and policy == ALL:
-                row |= _ranking(value, chosen, truth)
-            rows.append(one_row(**row))
+            row = one_row(
+                size=size,
+                label_share=label_share,
+                calibration=calibration,
+                estimator=estimator,
+                weights=weights,
+                policy=policy,
+                status=label,
+                n=chosen.sum(),
+                n_draws=chosen.any(axis=1).sum(),
+                share=chosen.mean(),
+                bias=_mean(off),
+                rmse=np.sqrt(_mean(off**2)),
+                mae=_mean(np.abs(off)),
+                rmse_judge=np.sqrt(_mean(judge[:, own][known] ** 2)),
+                interval_score=_mean(2 * wide + _MISS * beyond),
+                coverage=coverage,
+                coverage_low=low,
+                coverage_high=high,
+                pairwise_accuracy=accuracy,
+                kendall_tau=tau,
+                top_1=top_1,
+            )
+            rows.append(row)
     return rows
 
 
-def _ranking(value: Array, given: Mask, truth: Array) -> Row:
+def _mean(values: Array | Mask) -> float:
+    return float(values.mean()) if values.size else math.nan
+
+
+def _ranking(value: Array, given: Mask, truth: Array) -> tuple[float, float, float]:
     """Compare the order of the policies that are given in a draw with the true one.
 
-    Pairwise accuracy and Kendall's tau-b are means over the draws that have a pair; a refused best
-    policy is missed.
+    Pairwise accuracy and Kendall's tau-b are means over the draws that have a pair; the best policy
+    is top 1 where its value is the highest, and missed where it is refused.
     """
     a, b = np.triu_indices(len(truth), k=1)
     known = given[:, a] & given[:, b] & (truth[a] != truth[b])
     found = np.where(known, np.sign(value[:, a] - value[:, b]), 0.0)
-    agrees = found * np.sign(truth[a] - truth[b])
-    n_pairs, n_untied = known.sum(axis=1), (found != 0).sum(axis=1)
-    has_pair = n_untied > 0
+    has_pair = (found != 0).any(axis=1)
+    agrees = (found * np.sign(truth[a] - truth[b]))[has_pair]
+    n_pairs, n_untied = (some[has_pair].sum(axis=1) for some in (known, found != 0))
     best = np.where(given, value, -np.inf).argmax(axis=1)
     is_best = given[np.arange(len(given)), best] & (truth[best] == truth.max())
-    numbers = {"top_1": is_best.mean()}
-    if has_pair.any():
-        accuracy = (agrees > 0).sum(axis=1)[has_pair] / n_pairs[has_pair]
-        tau = agrees.sum(axis=1)[has_pair] / np.sqrt(n_pairs * n_untied)[has_pair]
-        numbers |= {"pairwise_accuracy": accuracy.mean(), "kendall_tau": tau.mean()}
-    return numbers
+    return (
+        _mean((agrees > 0).sum(axis=1) / n_pairs),
+        _mean(agrees.sum(axis=1) / np.sqrt(n_pairs * n_untied)),
+        _mean(is_best),
+    )

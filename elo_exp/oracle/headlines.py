@@ -191,11 +191,7 @@ def compare(
     """
     ranked = dict(sorted(headlines.items(), key=lambda item: -item[1].anchor.value))
     if not ranked:
-        advice = (
-            f"No policy can be compared: label {MIN_AUDIT} or more answers of each."
-        )
-        step = NextStep(decision_ready=False, possible_best=(), advice=advice)
-        return PolicyComparison([], [], step)
+        return PolicyComparison([], [], _next_step(ranked, (), refused))
     policy, n = np.array(list(ranked), dtype=object), len(ranked)
     anchors = [one.anchor for one in ranked.values()]
     rests_on = np.array([one.rests_on for one in ranked.values()])

@@ -63,12 +63,10 @@ def tail_index(weights: Array) -> float | None:
     return k / total if total > 1e-10 else None
 
 
-def score_affinity(logged: Array, target: Array, weights: Array | None = None) -> float:
+def score_affinity(logged: Array, target: Array, weights: Array) -> float:
     """Bhattacharyya (1943) affinity A_B: sum of sqrt(p q) over 20 bins of the judge's scores.
 
-    1 for equal distributions, 0 for disjoint ones.
-
-    weights  of `target`, by default equal
+    1 for equal distributions, 0 for disjoint ones. weights  of `target`
     """
     both = np.concatenate([logged, target])
     edges = np.linspace(both.min(), both.max(), _BINS + 1)
@@ -79,17 +77,15 @@ def score_affinity(logged: Array, target: Array, weights: Array | None = None) -
     return float(np.sum(np.sqrt(p / p.sum() * q / q.sum())))
 
 
-def target_coverage(
-    logging_logprob: Array, target_logprob: Array, length: Array
-) -> float:
+def target_coverage(logprob: Array, length: Array, weights: Array) -> float:
     """Share of logged rows that are as typical of the target as 90 % of its own responses.
 
     Typical: few nats per unit of length (characters or tokens); the limit is the weighted .9
-    quantile over the logged rows.
+    quantile over the logged rows. logprob  of the target
     """
-    surprisal = -target_logprob / np.maximum(length, 1.0)
+    surprisal = -logprob / np.maximum(length, 1.0)
     order = np.argsort(surprisal, kind="stable")
-    mass = np.cumsum(hajek_weights(target_logprob - logging_logprob)[order])
+    mass = np.cumsum(weights[order])
     limit = surprisal[order][min(np.searchsorted(mass, 0.9 * mass[-1]), len(order) - 1)]
     return float(np.mean(surprisal <= limit))
 
