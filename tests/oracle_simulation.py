@@ -93,17 +93,12 @@ class World:
         order, others = rng.permutation(self.n), rng.permutation(self.n)
         logged = self._rows(_score(q), z, shared, folds, rng)
         draws = self._rows(_score(q_fresh), z_fresh + self.style, shared, folds, rng)
-        return Dataset(
-            logging_policy="base",
-            policies=("target",),
-            prompts=tuple(f"q{i}" for i in range(self.n)),
-            logged=_labelled(logged, order[: round(self.labelled * self.n)]),
-            logging_logprob=np.full(self.n, -1000.0),
-            target_logprob={"target": ratio - 1000.0},
-            fresh={"target": _labelled(draws, others[: self.n_own])},
-            probe={"target": draws[others[self.n - self.n_probe :]]}
-            if self.n_probe
-            else {},
+        probe = draws[others[self.n - self.n_probe :]]
+        return dataset(
+            with_labels(logged, order[: round(self.labelled * self.n)]),
+            {"target": ratio},
+            fresh={"target": with_labels(draws, others[: self.n_own])},
+            probe={"target": probe} if self.n_probe else {},
         )
 
     def _rows(
@@ -132,6 +127,29 @@ def answers(score: Array, label: Array, fold: Index, *covariates: Array) -> Rows
         label=label,
         chars=np.full(n, 100.0),
         covariates=np.array(covariates).reshape(len(covariates), n).T,
+    )
+
+
+def with_labels(rows: Rows, kept: Index) -> Rows:
+    """The same rows, of which only these keep their labels."""
+    label = np.full(len(rows), np.nan)
+    label[kept] = rows.label[kept]
+    return dataclasses.replace(rows, label=label)
+
+
+def dataset(
+    logged: Rows, log_ratio: Mapping[str, Array], **draws: Mapping[str, Rows]
+) -> Dataset:
+    """One logged answer to each prompt, log ratios (n,) by policy; fresh draws and probes."""
+    n = len(logged)
+    return Dataset(
+        logging_policy="base",
+        policies=tuple(log_ratio),
+        prompts=tuple(f"q{i}" for i in range(n)),
+        logged=logged,
+        logging_logprob=np.full(n, -1000.0),
+        target_logprob={p: ratio - 1000.0 for p, ratio in log_ratio.items()},
+        **draws,
     )
 
 
@@ -201,10 +219,3 @@ def analysed(data: Dataset, **options: Any) -> Analysis:
 
 def _score(quality: Array) -> Array:
     return np.asarray(np.round(_LEVELS / (1 + np.exp(-1.4 * quality))) / _LEVELS)
-
-
-def _labelled(rows: Rows, kept: Index) -> Rows:
-    """The same rows, only some keeping their label."""
-    label = np.full(len(rows), np.nan)
-    label[kept] = rows.label[kept]
-    return dataclasses.replace(rows, label=label)

@@ -9,7 +9,6 @@ where the quality shifts: among answers of one score, the better policy's are be
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +18,7 @@ from scipy.special import expit
 
 from elo_exp.arrays import Array, Index
 from elo_exp.oracle.data import Dataset, Rows
-from tests.oracle_simulation import answers
+from tests.oracle_simulation import answers, dataset, with_labels
 
 N_FOLDS = 5
 _EVEN = np.arange(21) / 20
@@ -132,23 +131,13 @@ def study(
         name: world.rows(rng, *world.answers(rng, difficulty), fold)
         for name, world in worlds.items()
     }
-    label = np.full(n, np.nan)
-    label[some] = logged.label[some]
-    unlabelled = np.full(n, np.nan)
-    return Dataset(
-        logging_policy="base",
-        policies=tuple(worlds),
-        prompts=tuple(map(str, range(n))),
-        logged=dataclasses.replace(logged, label=label),
-        logging_logprob=np.full(n, -1000.0),
-        target_logprob={
-            name: world.log_ratio(rng, quality - difficulty, style) - 1000.0
+    return dataset(
+        with_labels(logged, some),
+        {
+            name: world.log_ratio(rng, quality - difficulty, style)
             for name, world in worlds.items()
         },
-        fresh={
-            name: dataclasses.replace(rows, label=unlabelled)
-            for name, rows in draws.items()
-        },
+        fresh={name: with_labels(rows, own[:0]) for name, rows in draws.items()},
         probe={name: rows[own] for name, rows in draws.items()} if n_own else {},
     )
 

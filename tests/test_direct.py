@@ -18,7 +18,7 @@ from elo_exp.oracle.estimates import Analysis, PolicyEstimate, analyse
 from elo_exp.records import UserError
 from tests.experiments import printed
 from tests.oracle_demo import ran
-from tests.oracle_simulation import NAMES, OPTIONS, estimators
+from tests.oracle_simulation import NAMES, OPTIONS, estimators, with_labels
 from tests.oracle_worlds import WORLDS, World, study
 
 CHOSEN = {
@@ -47,9 +47,7 @@ def drawn(
         rows = data.probe[policy]
         rows = rows[np.argsort(rows.prompt)]
         n_labels = labels if isinstance(labels, int) else labels.get(policy, 0)
-        label = np.full(n, np.nan)
-        label[order[:n_labels]] = rows.label[order[:n_labels]]
-        return dataclasses.replace(rows, label=label)
+        return with_labels(rows, order[:n_labels])
 
     return dataclasses.replace(
         data,
