@@ -320,4 +320,4 @@ def test_an_arena_controls_for_style_on_the_judges_scale(tmp_path: Path):
     assert board.row("mine").rating is not None
     alone = found.placement.human_board.parameters
     assert "style_length_votes" in alone and "style_length_verdicts" not in alone
-    assert all(b.style_a and b.style_b for b in found.placement.battles.rows())
+    assert all(b.style_a and b.style_b for b in found.placement.judged.concatenate(found.placement.human).rows())

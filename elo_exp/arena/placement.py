@@ -58,12 +58,10 @@ class Placement:
     """
 
     arena: str
-    dimension: str
     judge_model: str
     placed: tuple[str, ...]
     judged: Battles  # a placed model is model_a of each
     human: Battles  # between anchors
-    battles: Battles  # all of them
     board: Leaderboard
     human_board: Leaderboard  # by humans alone, of anchors and placed models held out
     by_judge: Leaderboard | None = None

@@ -144,12 +144,7 @@ class _Row(NamedTuple):
 
 def check(arena: ArenaSource) -> None:
     """Raise UserError where the settings name no source, no texts, or missing files."""
-    members = arena.members
-    if len({one.name for one in members.values()}) < len(members):
-        raise UserError(
-            f"arena: found {arena.title}. Expected each once, with a name of its own."
-        )
-    for where, one in members.items():
+    for where, one in arena.members.items():
         has_source = one.path is not None or one.dataset is not None
         if one.simulated and (has_source or arena.union):
             raise UserError(
@@ -192,9 +187,10 @@ def read(
     Of a union, a battle with the same models and texts as one of an arena before is left out.
     Raises UserError for a missing column, for a winner that is none, and where nothing is left.
     """
-    members = arena.members.values()
-    with_languages = with_languages or any(one.languages for one in members)
-    hold_out = {model for one in members for model in one.hold_out}
+    hold_out = set[str]()
+    for one in arena.members.values():
+        with_languages |= one.languages is not None
+        hold_out |= {*one.hold_out}
     battles, held_out = list[Battle](), list[Battle]()
     at, languages = list[At](), list[str | None]()
     dropped, every_language = Counter[str](), Counter[str]()

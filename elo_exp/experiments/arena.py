@@ -130,10 +130,6 @@ class Arena(Pairwise):
             raise UserError(
                 f"rating: found {len(self.rating)}. Expected one method: 'rating=[bradley_terry]'."
             )
-        if self.shard is not None and chosen.opponents == "adaptive":
-            raise UserError(
-                "shard: adaptive opponents are chosen as verdicts come in. Leave shard out."
-            )
 
     def rate(self, battles: Battles) -> Leaderboard:
         """Rate battles by the one method that was chosen, with rank sets."""
@@ -144,33 +140,29 @@ class Arena(Pairwise):
 
 def place(run: PlacementRun) -> Placement:
     """Rate what was judged together with the human battles, and compare judge and humans."""
-    experiment, human, dimension = run.experiment, run.human, run.rubric.dimension
+    experiment, human, placed = run.experiment, run.human, tuple(run.drawn)
     chosen, judge_model = experiment.arena, experiment.judge.model
-    placed = tuple(experiment.entrant)
     battles = run.battles()
     judged = Battles.from_rows([b for b in battles if b.model_a in placed])
     again = Battles.from_rows([b for b in battles if b.model_a not in placed])
-    for name in placed:
-        if name not in judged.models:
-            n_drawn, n_answered = len(run.usable(run.drawn[name])), run.responses[name]
-            n_judged = sum(judgment.entrant_a == name for judgment in run.judgments)
-            raise UserError(
-                f"{name}: found no valid verdict, so it cannot be placed: it has drawn {n_drawn} "
-                f"battles with texts, answered {len(n_answered)} prompts and been judged on "
-                f"{n_judged}. Draw more (arena.n_battles, judging.limit_pairs), supply what is "
-                "missing, or look at the stored verdicts with experiment=store."
-            )
+    for name in sorted({*placed}.difference(judged.models)):
+        n_drawn, n_answered = len(run.usable(run.drawn[name])), len(run.responses[name])
+        n_judged = sum(judgment.entrant_a == name for judgment in run.judgments)
+        raise UserError(
+            f"{name}: found no valid verdict, so it cannot be placed: it has drawn {n_drawn} "
+            f"battles with texts, answered {n_answered} prompts and been judged on {n_judged}. "
+            "Draw more (arena.n_battles, judging.limit_pairs), supply what is missing, or look at "
+            "the stored verdicts with experiment=store."
+        )
     every = judged.concatenate(human)
     board = experiment.rate(every)
     flags = {model: board.row(model).flag for model in placed}
     found = Placement(
         arena=run.arena.name,
-        dimension=dimension,
         judge_model=judge_model,
         placed=placed,
         judged=judged,
         human=human,
-        battles=every,
         board=board,
         human_board=experiment.rate(
             run.arena.battles.concatenate(run.arena.held_out).among(
@@ -183,9 +175,11 @@ def place(run: PlacementRun) -> Placement:
     baseline = getattr(method, "baseline_model", None)
     if len(again):
         voted = human.select(np.isin(human.questions, again.questions)[human.question])
-        names = "humans", judge_model
         found.agreement = agreement.kappa(
-            voted, again, names=names, dimension=dimension
+            voted,
+            again,
+            names=("humans", judge_model),
+            dimension=run.rubric.dimension,
         )
         found.temperature = temperature(voted, again)
         found.fit = joint_fit.fit(human, again, judged, placed)
@@ -261,7 +255,9 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         ),
         artifacts.write_battles(
             run_dir,
-            found.battles if chosen.inline_human else found.judged,
+            found.judged.concatenate(found.human)
+            if chosen.inline_human
+            else found.judged,
             chosen.battles_format,
         ),
         write_json(run_dir / "elo_ratings.json", ratings),
