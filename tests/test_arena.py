@@ -6,7 +6,6 @@ Tests that name a defect are of those that a public pipeline for the same purpos
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import re
 from collections import Counter
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 
 from elo_exp.arena import joint_fit
-from elo_exp.files import write_json, write_jsonl, write_whole
+from elo_exp.files import read_jsonl, write_json, write_jsonl, write_whole
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Comparison, UserError, fingerprint
@@ -229,13 +228,6 @@ def test_adaptive_opponents_are_nearer_and_the_same_each_time(folder: Path) -> N
     assert judge.seen == []
 
 
-def by_davidson(world: World, folder: Path, *overrides: str) -> Any:
-    with arena_of(world, folder, *overrides, "figures=false") as (experiment, context):
-        experiment.rating = {"davidson": Davidson(initial_rating=1000.0, orders="both")}
-        found = experiment.run(context)
-    return found, json.loads((context.run_dir / "elo_ratings.json").read_text())
-
-
 @pytest.mark.parametrize("anchors", [RATINGS, {"high": 50_000.0, "low": 0.0}])
 def test_a_model_that_wins_everything_is_flagged_and_gets_no_number(
     anchors: dict[str, float], tmp_path: Path
@@ -243,9 +235,11 @@ def test_a_model_that_wins_everything_is_flagged_and_gets_no_number(
     """Nor do the others by Davidson where the best has won or tied each of its battles: gaps and
     ties would grow for ever."""
     world = World(anchors=anchors, placed={"mine": 99_000.0}, n_battles=400)
-    report, found = by_davidson(
-        world, world.write(tmp_path), "arena.n_battles=20", *ALONE
-    )
+    few = (world.write(tmp_path), "arena.n_battles=20", *ALONE)
+    with arena_of(world, *few) as (experiment, context):
+        experiment.rating = {"davidson": Davidson(initial_rating=1000.0, orders="both")}
+        report = experiment.run(context)
+    found = json.loads((context.run_dir / "elo_ratings.json").read_text())
     assert found["rating_settings"]["method"] == "davidson"
     assert found["n_bootstraps"] == 0
     rated = {r["model"]: r["rating"] for r in found["ratings"]}
@@ -564,8 +558,7 @@ def llmfao(folder: Path, model: str) -> Path:
 
     def rows(name: str) -> list[dict[str, Any]]:
         path = shared_data("llmfao") / f"{name}.jsonl.gz"
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
+        return [dict(row) for _, row in read_jsonl(path)]
 
     prompts = {row["prompt_id"]: row["prompt"] for row in rows("prompts")}
     answers = rows("responses")

@@ -16,6 +16,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import optimize
 from scipy.special import expit
+from statsmodels.tools.numdiff import approx_fprime
 
 from elo_exp.arena.joint_fit import JointFit, fit, leaderboard
 from elo_exp.arrays import Array
@@ -59,21 +60,19 @@ def by_hand(some: Drawn, effects: Mapping[str, float]) -> Array:
     names = sorted({*some.votes.models, PLACED})
     m, is_placed = len(names), np.array(names) == PLACED
     design, score, weight = [], [], []
-    for kind, battles in (
-        ("votes", some.votes),
-        ("calibration", some.calibrating),
-        (PLACED, some.judged),
-    ):
+    parts = {"votes": some.votes, "calibration": some.calibrating, PLACED: some.judged}
+    for kind, battles in parts.items():
         for b in battles.rows():
-            orders = [(b.verdict_ab, 1), (b.verdict_ba, -1)]
-            for winner, x in [(b.winner, 0)] if kind == "votes" else orders:
-                row, shift = np.zeros(2 * m + 1), 0 if kind == "votes" else m
-                row[names.index(b.model_a) + shift] = 1
-                row[names.index(b.model_b) + shift] = -1
-                row[-1] = x
-                design.append(row)
-                score.append({"model_a": 1.0, "model_b": 0.0}.get(winner or "", 0.5))
-                weight.append(1 / effects[kind])
+            for winner, x in ((b.verdict_ab or b.winner, 1), (b.verdict_ba, -1)):
+                if winner is not None:
+                    row, is_verdict = np.zeros(2 * m + 1), b.verdict_ab is not None
+                    shift = m * is_verdict
+                    row[names.index(b.model_a) + shift] = 1
+                    row[names.index(b.model_b) + shift] = -1
+                    row[-1] = x * is_verdict
+                    design.append(row)
+                    score.append({"model_a": 1.0, "model_b": 0.0}.get(winner, 0.5))
+                    weight.append(1 / effects[kind])
     rows, won, w = np.array(design), np.array(score), np.array(weight)
 
     def loss(x: Array, s: float, tau: float, omega: float) -> tuple[float, Array]:
@@ -85,20 +84,17 @@ def by_hand(some: Drawn, effects: Mapping[str, float]) -> Array:
         of_prior = theta / sd**2 - s * off / tau**2, off / tau**2, 1e-3 * x[-1:]
         return value, np.concatenate(of_prior) - rows.T @ (w * (won - p))
 
-    x, steps = np.zeros(2 * m + 1), 1e-4 * np.eye(2 * m + 1)
+    x = np.zeros(2 * m + 1)
 
     def laplace(z: Array) -> float:
         at = z[0], *np.exp(z[1:])
         x[:] = optimize.minimize(loss, x, at, jac=True, tol=1e-10).x
-        ends = [loss(x + e, *at)[1] - loss(x - e, *at)[1] for e in steps]
-        value = -loss(x, *at)[0] - np.linalg.slogdet(np.array(ends) / 2e-4)[1] / 2
-        return float(value + z[1] - at[1] ** 2 / 8 - at[2] ** 2 / 8)
+        bend = approx_fprime(x, lambda x: loss(x, *at)[1], centered=True)
+        value = -loss(x, *at)[0] - np.linalg.slogdet(bend)[1] / 2
+        return float(-value - z[1] + at[1] ** 2 / 8 + at[2] ** 2 / 8)
 
-    start = [1.0, math.log(0.4), math.log(0.5)]
-    options = {"xatol": 1e-4, "fatol": 1e-7}
-    z = optimize.minimize(
-        lambda z: -laplace(z), start, method="Nelder-Mead", options=options
-    ).x
+    start, exact = [1.0, math.log(0.4), math.log(0.5)], {"xatol": 1e-4, "fatol": 1e-7}
+    z = optimize.minimize(laplace, start, method="Nelder-Mead", options=exact).x
     laplace(z)
     return np.array([*z, x[:m][is_placed][0] - x[:m][~is_placed].mean()])
 
@@ -142,19 +138,25 @@ def renamed(some: Battles) -> Battles:
     )
 
 
-def swapped(some: Battles) -> Battles:
-    """Every second battle told from the other side, but for those of placed models."""
+def turned(row: Battle) -> Battle:
+    """A battle told from the other side."""
     other = {"model_a": "model_b", "model_b": "model_a"}
+    words = (row.winner, row.verdict_ba, row.verdict_ab)
+    winner, ab, ba = (other.get(str(word), word) for word in words)
+    told = {"winner": winner, "verdict_ab": ab, "verdict_ba": ba}
+    return replace(row, model_a=row.model_b, model_b=row.model_a, **told)
+
+
+def swapped(some: Battles) -> Battles:
+    """Every second battle turned, but for those of placed models."""
     rows = some.rows()
-    for i, row in enumerate(rows):
-        if i % 2 and row.model_a != PLACED:
-            winner, ab, ba = (
-                other.get(str(word), word)
-                for word in (row.winner, row.verdict_ba, row.verdict_ab)
-            )
-            told = {"winner": winner, "verdict_ab": ab, "verdict_ba": ba}
-            rows[i] = replace(row, model_a=row.model_b, model_b=row.model_a, **told)
-    return Battles.from_rows(rows)
+    turn = [i % 2 > 0 and row.model_a != PLACED for i, row in enumerate(rows)]
+    return Battles.from_rows(
+        [
+            turned(row) if is_turned else row
+            for row, is_turned in zip(rows, turn, strict=True)
+        ]
+    )
 
 
 @pytest.mark.parametrize("change", [doubled, renamed, swapped])
@@ -382,19 +384,6 @@ def test_the_interval_covers_the_truth(
 # Real battles
 
 
-def told_by(row: dict[str, str], model: str) -> Battle:
-    """A battle with the model, if it takes part, as model_a; verdicts were given in one order."""
-    sides, winner = ["model_a", "model_b"], row["winner"]
-    if row["model_b"] == model:
-        sides.reverse()
-    words = dict(zip(sides, ["model_a", "model_b"], strict=True))
-    winner = words.get(winner, winner)
-    names = {"model_a": row[sides[0]], "model_b": row[sides[1]]}
-    order = "verdict_ab" if sides[0] == "model_a" else "verdict_ba"
-    shown = {} if row["source"] == "human" else {order: winner}
-    return Battle(**names, winner=winner, question_id=row["question_id"], **shown)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("judge", ["gpt-4", "gpt-3.5-turbo-instruct"])
 def test_models_held_out_are_placed_where_the_crowd_has_them(
@@ -402,31 +391,26 @@ def test_models_held_out_are_placed_where_the_crowd_has_them(
 ) -> None:
     """The 59 models of llmfao, each in turn. The crowd's rating, which they are compared with, has an
     error of its own, that only its interval allows for. The mean of the others is 68 points off."""
-    rows = [row for _, row in read_jsonl(shared_data("llmfao/battles.jsonl.gz"))]
-    crowd = [row for row in rows if row["source"] == "human"]
-    models = {row[side] for row in crowd for side in ("model_a", "model_b")}
-    verdicts = [
-        row
+    path = shared_data("llmfao/battles.jsonl.gz")
+    rows = [Battle.from_dict(row) for _, row in read_jsonl(path)]
+    crowd = [row for row in rows if row.source == "human"]
+    models = {model for row in crowd for model in row.models}
+    verdicts = [  # which were given in one order
+        replace(row, verdict_ab=row.winner)
         for row in rows
-        if row["judge_model"] == judge and {row["model_a"], row["model_b"]} <= models
+        if row.judge_model == judge and {*row.models} <= models
     ]
-    (board,) = BRADLEY_TERRY.rate(
-        {"": Battles.from_rows([told_by(row, "") for row in crowd])}
-    ).values()
+    (board,) = BRADLEY_TERRY.rate({"": Battles.from_rows(crowd)}).values()
     assert board.std_error is not None
     found = []
     for i, model in enumerate(board.models):
-        parts = [
-            Battles.from_rows(
-                [
-                    told_by(row, model)
-                    for row in some
-                    if (model in (row["model_a"], row["model_b"])) == is_own
-                ]
-            )
-            for some, is_own in ((crowd, False), (verdicts, False), (verdicts, True))
-        ]
-        made = fit(*parts, [model])
+        votes, calibrating = (
+            Battles.from_rows([row for row in some if model not in row.models])
+            for some in (crowd, verdicts)
+        )
+        own = [row for row in verdicts if model in row.models]
+        own = [row if row.model_a == model else turned(row) for row in own]
+        made = fit(votes, calibrating, Battles.from_rows(own), [model])
         assert made.refusal is None
         at, error = estimate(made, model)
         truth = board.rating[i] - np.delete(board.rating, i).mean()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from scipy.special import expit
 from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.data.style import FEATURES, Feature, counts, with_style
-from elo_exp.files import write_jsonl
+from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, UserError
@@ -193,18 +192,12 @@ def test_battles_without_texts_are_left_out_or_refused(
 
 def of_judge(judge: str, *, in_words: bool) -> list[Battle]:
     """The battles of llmfao as one judge sees them, with the style of the answers."""
-    battles = shared_data("llmfao/battles.jsonl.gz")
-    texts = {}
-    with gzip.open(
-        battles.parent / "responses.jsonl.gz", "rt", encoding="utf-8"
-    ) as file:
-        for row in map(json.loads, file):
-            text = row["response"]
-            _, *markdown = counts(text)
-            n = len(text.split()) if in_words else len(text)
-            texts[row["prompt_id"], row["model"]] = (n, *markdown)
-    with gzip.open(battles, "rt", encoding="utf-8") as file:
-        rows = [Battle.from_dict(row) for row in map(json.loads, file)]
+    folder, texts = shared_data("llmfao"), {}
+    for _, row in read_jsonl(folder / "responses.jsonl.gz"):
+        n, *markdown = counts(row["response"])
+        n = len(row["response"].split()) if in_words else n
+        texts[row["prompt_id"], row["model"]] = (n, *markdown)
+    rows = [Battle.from_dict(row) for _, row in read_jsonl(folder / "battles.jsonl.gz")]
     return [
         dataclasses.replace(
             b,
@@ -320,4 +313,7 @@ def test_an_arena_controls_for_style_on_the_judges_scale(tmp_path: Path):
     assert board.row("mine").rating is not None
     alone = found.placement.human_board.parameters
     assert "style_length_votes" in alone and "style_length_verdicts" not in alone
-    assert all(b.style_a and b.style_b for b in found.placement.judged.concatenate(found.placement.human).rows())
+    assert all(
+        b.style_a and b.style_b
+        for b in found.placement.judged.concatenate(found.placement.human).rows()
+    )
