@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from types import SimpleNamespace as Row
 
 import numpy as np
 import pytest
@@ -14,8 +15,6 @@ from scipy import stats
 from statsmodels.stats.inter_rater import cohens_kappa
 
 from elo_exp.analysis.agreement import (
-    Agreement,
-    RankCorrelation,
     kappa,
     pairwise_kappa,
     rank_correlation,
@@ -29,7 +28,7 @@ from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Judgment
 from tests.data import battle, shared_data
 from tests.simulation import BRADLEY_TERRY
-from tests.test_judge_quality import judgment
+from tests.test_judge_quality import EQUAL, judgment
 
 WINNER = {"a": "model_a", "b": "model_b", "t": "tie"}
 TURNED = {"model_a": "model_b", "model_b": "model_a", "tie": "tie"}
@@ -45,9 +44,9 @@ def said(
     ]
 
 
-def agree(first: list[Battle], second: list[Battle]) -> Agreement:
+def agree(first: list[Battle], second: list[Battle]) -> Row:
     sides = Battles.from_rows(first), Battles.from_rows(second)
-    return kappa(*sides, names=("one", "other"), dimension="d")
+    return Row(**kappa(*sides, names=("one", "other"), dimension="d"))
 
 
 # Kappa
@@ -161,7 +160,7 @@ def test_law_names_and_sides_do_not_matter(one: str, other: str):
         for some in (first, second)
     ]
     found = agree(first, second)
-    json.dumps(found.to_dict(), allow_nan=False)
+    json.dumps(vars(found), allow_nan=False)
     for same in (agree(turned, second), agree(second, first), agree(*mirrored)):
         for name in ("agreement", "kappa", "std_error"):
             assert getattr(same, name) == pytest.approx(
@@ -179,14 +178,18 @@ def judged(letters: str, prompt: str = "p1", mirrored: bool = False) -> Judgment
     return dataclasses.replace(found, prompt_id=prompt)
 
 
+def repeats(*judgments: Judgment) -> Row:
+    return Row(**repeat_agreement(judgments, dimension="d"))
+
+
 def test_a_repeat_is_compared_with_the_first_answer_to_the_same_order():
     """Of eight repeats on two prompts six agree; the table of letters is kappa's.
 
     first answer  A B A B T B A B
     repeat        A B B B T B A T
     """
-    some = [judged("ABAB"), judged("ABBB"), judged("TBTB", "p2"), judged("ABAT", "p2")]
-    found = repeat_agreement(some, dimension="d")
+    others = judged("TBTB", "p2"), judged("ABAT", "p2")
+    found = repeats(judged("ABAB"), judged("ABBB"), *others)
     assert (found.n_comparisons, found.n_prompts, found.agreement) == (8, 2, 0.75)
     letters = list(zip("ABABTBAB", "ABBBTBAT", strict=True))
     table = np.array([[letters.count((i, j)) for j in "ATB"] for i in "ATB"])
@@ -195,13 +198,13 @@ def test_a_repeat_is_compared_with_the_first_answer_to_the_same_order():
 
 
 def test_repeats_that_tell_nothing():
-    """Always the first shown agrees by chance; invalid and mirrored answers are no repeats."""
-    always = repeat_agreement([judged("AAAA"), judged("AAAA", "p2")], dimension="d")
+    """Always the first shown agrees by chance; invalid, mirrored and equal answers are no repeats."""
+    always = repeats(judged("AAAA"), judged("AAAA", "p2"))
     assert (always.agreement, always.kappa) == (1.0, None)
-    some = [judged("-BA-"), judged("ABAB", mirrored=True), judged("AB")]
-    found = repeat_agreement(some, dimension="d")
-    assert (found.n_comparisons, found.agreement) == (1, 1.0)  # ann first, twice
-    assert repeat_agreement([], dimension="d").agreement is None
+    equal = judgment("A", "A", "B", "B", of=EQUAL)
+    found = repeats(judged("-BA-"), judged("ABAB", mirrored=True), judged("AB"), equal)
+    assert (found.n_comparisons, found.agreement) == (2, 0.5)  # ann first, twice
+    assert repeats().agreement is None
 
 
 # Rank correlation
@@ -213,8 +216,9 @@ def board(**ratings: float) -> Leaderboard:
     return Leaderboard(label="m", interval=None, models=models, rating=rating)
 
 
-def rho(first: Leaderboard, second: Leaderboard) -> RankCorrelation:
-    return rank_correlation(first, second, names=("one", "other"), dimension="d")
+def rho(first: Leaderboard, second: Leaderboard) -> Row:
+    names = ("one", "other")
+    return Row(**rank_correlation(first, second, names=names, dimension="d"))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -246,7 +250,7 @@ def test_judges_are_rated_by_what_both_judged():
     ]
     judges = {"x": Battles.from_rows(both), "y": Battles.from_rows(both + elsewhere)}
     (found,) = ranks_between_judges(judges, BRADLEY_TERRY.rate, dimension="d")
-    assert (found.n_models, found.rho) == (3, pytest.approx(1))
+    assert (found["n_models"], found["rho"]) == (3, pytest.approx(1))
     apart = {"x": judges["x"], "z": Battles.from_rows(elsewhere)}
     assert ranks_between_judges(apart, BRADLEY_TERRY.rate, dimension="d") == []
 
@@ -262,8 +266,8 @@ def test_real_people_and_gpt_4():
         for judge in ("crowd", "gpt-4")
     }
     (found,) = pairwise_kappa(some, dimension="d")
-    assert (found.n_comparisons, found.n_prompts) == (2139, 13)
-    assert (found.agreement, found.kappa) == pytest.approx((0.4136, 0.1532), abs=1e-4)
+    numbers = [found[n] for n in ("n_comparisons", "n_prompts", "agreement", "kappa")]
+    assert numbers == pytest.approx([2139, 13, 0.4136, 0.1532], abs=1e-4)
     boards = BRADLEY_TERRY.rate(some)
     correlation = rho(boards["crowd"], boards["gpt-4"])
     assert (correlation.n_models, correlation.rho) == (

@@ -264,7 +264,7 @@ def test_the_judge_is_asked_about_human_battles_as_about_its_own(folder: Path) -
     assert len(of_humans) == 50
     assert len({(r.system, r.schema) for r in judge.seen}) == 1
     assert found.agreement is not None
-    assert found.agreement.n_comparisons == 25
+    assert found.agreement["n_comparisons"] == 25
     assert found.temperature is not None
     assert {b.model_a for b in found.judged.rows()} == {"mine"}
 

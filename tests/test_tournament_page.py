@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from elo_exp.analysis.comparisons import differences
-from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.standings import Standings, rate, with_diagnoses
 from elo_exp.figures import elo, ratings
@@ -43,10 +42,11 @@ METHODS = {
     ),
     "davidson": Davidson(initial_rating=1400, orders="both"),
 }
-QUALITY = JudgeQuality(
-    dimension="factuality", n_judgments=105, n_invalid=5, n_two_order=100, n_flips=21, n_decisive_verdicts=180,
-    n_first_shown_wins=108, n_ties=10, n_refused=3, n_cut_off=1,
-)  # fmt: skip
+QUALITY = {
+    "dimension": "factuality", "n_judgments": 105, "n_invalid": 5, "n_refused": 3, "n_cut_off": 1,
+    "n_two_order": 100, "n_one_order": 0, "n_flips": 21, "n_equal_answers": 0,
+    "flip_rate": 0.21, "first_shown_rate": 0.6, "tie_rate": 0.1, "invalid_rate": 5 / 105,
+}  # fmt: skip
 USAGE = Usage(
     verdicts_wanted=1300,
     judge_calls=1200,
@@ -113,7 +113,7 @@ def rated(
 def page(
     standings: Standings,
     plots: Sequence[Plot] = (),
-    quality: Sequence[JudgeQuality] = (),
+    quality: Sequence[Any] = (),
     *texts: Any,
     title: str = "run",
     manifest: Mapping[str, Any] = MANIFEST,
@@ -182,7 +182,7 @@ def test_names_are_text_whatever_they_hold():
     reader = page(
         some,
         [*ratings.plots(some), *elo.plots(some)],
-        [dataclasses.replace(QUALITY, dimension=HOSTILE[1])],
+        [{**QUALITY, "dimension": HOSTILE[1]}],
         title=HOSTILE[1],
         judge_model=HOSTILE[0],
         overrides=HOSTILE,
@@ -355,7 +355,7 @@ def test_the_headline_covers_all_dimensions():
         dataclasses.replace(b, dimension="z") for b in simulated("ba", gap=9.0)["d"]
     ]
     some = rated(battles, "ab", "bradley_terry")
-    doubted = [dataclasses.replace(QUALITY, dimension=name) for name in names]
+    doubted = [{**QUALITY, "dimension": name} for name in names]
     prefers = "The judge prefers a in x and y and b in z, but fails a check"
     for flipping, words in (
         ([], "a leads in x and y; b leads in z"),
@@ -473,9 +473,21 @@ def length(difference: float, ci_low: float | None) -> dict[str, Any]:
         (length(49.0, 1.0), {}, {"length": "caution"}),
         (length(90.0, -1.0), {}, {"length": "caution"}),
         (length(90.0, None), {}, {"length": "caution"}),
-        ({}, {"n_flips": 10, "n_invalid": 2}, {"flips": "pass", "invalid": "pass"}),
-        ({}, {"n_flips": 11, "n_invalid": 2}, {"flips": "caution", "invalid": "pass"}),
-        ({}, {"n_flips": 10, "n_invalid": 3}, {"flips": "pass", "invalid": "caution"}),
+        (
+            {},
+            {"n_flips": 10, "invalid_rate": 0.02},
+            {"flips": "pass", "invalid": "pass"},
+        ),
+        (
+            {},
+            {"n_flips": 11, "invalid_rate": 0.02},
+            {"flips": "caution", "invalid": "pass"},
+        ),
+        (
+            {},
+            {"n_flips": 10, "invalid_rate": 0.021},
+            {"flips": "pass", "invalid": "caution"},
+        ),
     ],
 )
 def test_a_judge_is_checked_at_the_limits(
@@ -483,7 +495,7 @@ def test_a_judge_is_checked_at_the_limits(
 ):
     """Position bias fails where its interval misses the accepted range; length fails
     where the lead needs it."""
-    quality = dataclasses.replace(QUALITY, **counts) if counts else None
+    quality = {**QUALITY, **counts} if counts else None
     found = checks(NOTHING, diagnosis, quality, ("ann", "bob"))
     assert states.items() <= {check.name: check.state for check in found}.items()
 

@@ -6,7 +6,6 @@ the first model wins, a tie, the second wins.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 from typing import Any
@@ -19,51 +18,21 @@ from elo_exp.data.battles import Battles
 from elo_exp.data.gold import GoldPair
 from elo_exp.data.pairing import outcome, repeated
 from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
-from elo_exp.records import Judgment, Record
+from elo_exp.records import Judgment
 
 _LETTERS = ("A", "TIE", "B")
 _NO_CHANCE = 1e-12  # what rounding leaves of a chance of 1 to disagree
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement(Record):
-    """How often two agree on the same comparisons, and Cohen's kappa.
-
-    None where there is nothing to compare, or where both always give the same verdict, as chance would.
-    """
-
-    first: str
-    second: str
-    dimension: str | None  # None: the two are dimensions
-    n_comparisons: int
-    n_prompts: int
-    agreement: float | None = None
-    kappa: float | None = None
-    std_error: float | None = None  # of kappa, clustered by prompt
-    ci_low: float | None = None
-    ci_high: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankCorrelation(Record):
-    """Spearman's rank correlation of the models that both leaderboards rate.
-
-    None for fewer than three models, or where one leaderboard has no order.
-    """
-
-    first: str
-    second: str
-    dimension: str
-    n_models: int
-    rho: float | None = None
-
-
-# Kappa
+# Kappa, as rows of ratings.json:
+#
+# n_comparisons, n_prompts, agreement; kappa, with its std_error clustered by prompt, ci_low and ci_high;
+# None where there is nothing to compare, or where both always give the same verdict, as chance would.
 
 
 def kappa(
     first: Battles, second: Battles, *, names: tuple[str, str], dimension: str | None
-) -> Agreement:
+) -> dict[str, Any]:
     """Compute Cohen's kappa of the winners of the same two models on the same prompt.
 
     Two orders that disagree are a tie. Which model is called a is arbitrary, so every comparison
@@ -79,7 +48,7 @@ def kappa(
 
 def pairwise_kappa(
     battles: Mapping[str, Battles], *, dimension: str | None = None
-) -> list[Agreement]:
+) -> list[dict[str, Any]]:
     """Compute kappa of every two judges on one dimension; None: of every two dimensions."""
     return [
         kappa(battles[a], battles[b], names=(a, b), dimension=dimension)
@@ -87,7 +56,9 @@ def pairwise_kappa(
     ]
 
 
-def repeat_agreement(judgments: Sequence[Judgment], *, dimension: str) -> Agreement:
+def repeat_agreement(
+    judgments: Sequence[Judgment], *, dimension: str
+) -> dict[str, Any]:
     """Compare each repeated verdict with the first one of its order, in the letters the judge saw.
 
     A judge that always names the first shown agrees with itself by chance alone: no kappa.
@@ -107,7 +78,7 @@ def verdict_agreement(
     *,
     names: tuple[str, str],
     dimension: str | None = None,
-) -> Agreement:
+) -> dict[str, Any]:
     """Compute kappa of pairs of verdicts: the prompt, and what each side says, A, TIE or B."""
     prompts, *letters = zip(*pairs, strict=True) if pairs else ((), (), ())
     first, second = (np.eye(3)[[_LETTERS.index(v) for v in side]] for side in letters)
@@ -123,7 +94,7 @@ def _agreement(
     names: tuple[str, str],
     dimension: str | None,
     is_symmetric: bool = False,
-) -> Agreement:
+) -> dict[str, Any]:
     """From the shares (c, 3) of each side's verdicts on each comparison.
 
     kappa = (p_o - p_e) / (1 - p_e), Cohen (1960); its error by the delta method, from what each
@@ -146,7 +117,7 @@ def _agreement(
             std_error = mean_error(parts, prompt)
     if std_error is not None:
         half = float(t_quantile(n_prompts - 1.0)) * std_error
-    row = one_row(
+    return one_row(
         first=names[0],
         second=names[1],
         dimension=dimension,
@@ -158,7 +129,6 @@ def _agreement(
         ci_low=max(value - half, -1.0),
         ci_high=min(value + half, 1.0),
     )
-    return Agreement(**row)
 
 
 def _shared_votes(*sides: Battles) -> tuple[list[Array], Index, list[Mask]]:
@@ -203,8 +173,12 @@ def comparison_codes(sides: Sequence[Battles]) -> tuple[list[Index], int]:
 
 def rank_correlation(
     first: Leaderboard, second: Leaderboard, *, names: tuple[str, str], dimension: str
-) -> RankCorrelation:
-    """Compute Spearman's rank correlation; equal ratings share the mean of their ranks."""
+) -> dict[str, Any]:
+    """Compute Spearman's rank correlation of the models that both leaderboards rate.
+
+    Equal ratings share the mean of their ranks. `rho` is None for fewer than three models, or where
+    one leaderboard has no order.
+    """
     from scipy.stats import spearmanr  # a third of a second
 
     ratings = dict(zip(second.models, second.rating.tolist(), strict=True))
@@ -212,13 +186,13 @@ def rank_correlation(
     shared = np.isfinite(first.rating + other)
     sides = first.rating[shared], other[shared]
     has_order = len(sides[0]) > 2 and all(np.ptp(side) > 0 for side in sides)
-    return RankCorrelation(
-        first=names[0],
-        second=names[1],
-        dimension=dimension,
-        n_models=int(shared.sum()),
-        rho=float(spearmanr(*sides).statistic) if has_order else None,
-    )
+    return {
+        "first": names[0],
+        "second": names[1],
+        "dimension": dimension,
+        "n_models": int(shared.sum()),
+        "rho": float(spearmanr(*sides).statistic) if has_order else None,
+    }
 
 
 def ranks_between_judges(
@@ -226,7 +200,7 @@ def ranks_between_judges(
     rate: Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]],
     *,
     dimension: str,
-) -> list[RankCorrelation]:
+) -> list[dict[str, Any]]:
     """Correlate the ratings by every two judges, from the comparisons that both judged."""
     found = []
     for names in combinations(battles, 2):
@@ -290,9 +264,9 @@ def gold_results(
             low=low,
             high=high,
             strict=right.count(1.0) / n,
-            kappa=agreement.kappa,
-            kappa_low=agreement.ci_low,
-            kappa_high=agreement.ci_high,
+            kappa=agreement["kappa"],
+            kappa_low=agreement["ci_low"],
+            kappa_high=agreement["ci_high"],
         )
         rows.append(row)
     return rows if len(rows) > 2 else rows[:1]

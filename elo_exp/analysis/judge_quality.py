@@ -1,9 +1,7 @@
 """How far a judge can be trusted: flips between the two orders, position, invalid replies."""
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -11,92 +9,53 @@ from scipy import special
 from elo_exp.analysis.comparisons import ALPHA, holm
 from elo_exp.arrays import rows
 from elo_exp.data.battles import Battles
-from elo_exp.data.pairing import repeated
 from elo_exp.data.style import with_style
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Battle, Comparison, Judgment, Record
+from elo_exp.records import Battle, Comparison, Judgment
 
 _CUT_OFF = ("max_tokens", "model_context_window_exceeded")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeQuality(Record):
-    """How a judge behaved on one dimension; a rate is None where nothing was observed."""
-
-    RATES: ClassVar = ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
-
-    dimension: str
-    n_judgments: int
-    n_invalid: int
-    # valid judgments, of different answers, whose two orders were both asked
-    n_two_order: int
-    n_flips: int  # of these, those whose orders disagree
-    n_decisive_verdicts: int
-    n_first_shown_wins: int
-    # valid judgments in which both orders are ties, or both answers are equal
-    n_ties: int
-    n_one_order: int = 0  # the same as n_two_order, of those asked in one order
-    n_refused: int = 0  # judgments that are invalid because the judge refused
-    n_cut_off: int = 0  # judgments that are invalid because its reply ran into a limit
-    # judgments of two answers that are the same, word for word
-    n_equal_answers: int = 0
-    n_repeated: int = 0  # valid verdicts that repeat an earlier query
-    n_repeats_agree: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        counts = dataclasses.asdict(self)
-        return counts | {name: getattr(self, name) for name in self.RATES}
-
-    @property
-    def flip_rate(self) -> float | None:
-        return self.n_flips / self.n_two_order if self.n_two_order else None
-
-    @property
-    def first_shown_rate(self) -> float | None:
-        n = self.n_decisive_verdicts
-        return self.n_first_shown_wins / n if n else None
-
-    @property
-    def tie_rate(self) -> float | None:
-        """Of single verdicts, before the two orders are reconciled."""
-        n = 2 * self.n_two_order + self.n_one_order
-        return 1 - self.n_decisive_verdicts / n if n else None
-
-    @property
-    def invalid_rate(self) -> float | None:
-        return self.n_invalid / self.n_judgments if self.n_judgments else None
+RATES = ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
 
 
-def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> JudgeQuality:
-    """Count over the judgments of one dimension.
+def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> dict[str, Any]:
+    """Count over the judgments of one dimension; a rate is None where nothing was observed.
 
     A mirrored verdict and one on equal answers say nothing about order, and enter no order
     statistic.
+
+    Returns a row of `judge_quality` of manifest.json.
     """
     valid = [j for j in judgments if not j.invalid]
     invalid = [{v.stop_reason for v in j.orders} for j in judgments if j.invalid]
     shown = [
         j for j in valid if not (j.equal_answers or any(v.mirrored for v in j.orders))
     ]
-    two_order = [j for j in shown if len(j.orders) == 2]
-    decisive = [v for j in shown for v in j.orders if v.verdict != "TIE"]
-    repeats = [pair for j in judgments for pair in repeated(j)]
-    return JudgeQuality(
-        dimension=dimension,
-        n_judgments=len(judgments),
-        n_invalid=len(invalid),
-        n_two_order=len(two_order),
-        n_flips=sum(bool(j.inconsistent) for j in two_order),
-        n_one_order=len(shown) - len(two_order),
-        n_decisive_verdicts=len(decisive),
-        n_first_shown_wins=sum(v.verdict == "A" for v in decisive),
-        n_ties=sum(j.winner is None and not j.inconsistent for j in valid),
-        n_refused=sum("refusal" in reasons for reasons in invalid),
-        n_cut_off=sum(not reasons.isdisjoint(_CUT_OFF) for reasons in invalid),
-        n_equal_answers=sum(j.equal_answers for j in judgments),
-        n_repeated=len(repeats),
-        n_repeats_agree=sum(first.verdict == again.verdict for first, again in repeats),
-    )
+    n, n_two = len(judgments), sum(len(j.orders) == 2 for j in shown)
+    n_flips = sum(bool(j.inconsistent) for j in shown)
+    letters = [verdict.verdict for j in shown for verdict in j.orders]
+    n_first, n_ties = letters.count("A"), letters.count("TIE")
+    n_decisive = len(letters) - n_ties
+    return {
+        "dimension": dimension,
+        "n_judgments": n,
+        "n_invalid": len(invalid),
+        # of different answers, whose two orders were both asked; of these, those that disagree
+        "n_two_order": n_two,
+        "n_flips": n_flips,
+        "n_one_order": len(shown) - n_two,
+        "n_decisive_verdicts": n_decisive,
+        "n_first_shown_wins": n_first,
+        "n_refused": sum("refusal" in reasons for reasons in invalid),
+        "n_cut_off": sum(not reasons.isdisjoint(_CUT_OFF) for reasons in invalid),
+        "n_equal_answers": sum(j.equal_answers for j in judgments),
+        "flip_rate": n_flips / n_two if n_two else None,
+        "first_shown_rate": n_first / n_decisive if n_decisive else None,
+        # of single verdicts, before the two orders are reconciled
+        "tie_rate": n_ties / len(letters) if letters else None,
+        "invalid_rate": len(invalid) / n if n else None,
+    }
 
 
 # Invalid verdicts: whether they fall on one entrant more than on others, and how far they could move it

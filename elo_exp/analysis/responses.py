@@ -6,9 +6,9 @@ The limits lie above all but gamed systems among 227 that answered the 805 promp
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any
 
-from elo_exp.records import Record, Response
+from elo_exp.records import Response
 
 # The share of answers from which on a check is flagged; that of three, where they are few.
 LIMITS: Mapping[str, float] = {
@@ -30,9 +30,12 @@ _REFUSAL = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponseCheck(Record):
-    """What one entrant's answers have in common; texts are compared without case and punctuation.
+def check_responses(model: str, responses: Mapping[str, Response]) -> dict[str, Any]:
+    """Check what an entrant's answers have in common; texts are compared without case and punctuation.
+
+    responses  by prompt
+
+    Returns a row of `responses` of ratings.json.
 
     one_text   share of the answers that are its most frequent text, which begins with `text`
     repeated   share of the answers whose text occurs twice or more
@@ -42,21 +45,6 @@ class ResponseCheck(Record):
     n_cut_off  answers at the limit of their length
     flags      the checks whose limit is reached
     """
-
-    model: str
-    n_responses: int
-    one_text: float
-    repeated: float
-    phrases: float
-    short: float
-    refused: float
-    n_cut_off: int
-    text: str | None
-    flags: tuple[str, ...]
-
-
-def check_responses(model: str, responses: Mapping[str, Response]) -> ResponseCheck:
-    """Check an entrant's answers, by prompt."""
     words = [re.findall(r"\w+", r.response_text.lower()) for r in responses.values()]
     texts = Counter(" ".join(some) for some in words if some)
     ((text, n_one_text),) = texts.most_common(1) or [("", 0)]
@@ -76,18 +64,18 @@ def check_responses(model: str, responses: Mapping[str, Response]) -> ResponseCh
         "short": sum(len(some) < _SHORT for some in words) / n,
         "refused": n_refused / n,
     }
-    return ResponseCheck(
-        model=model,
-        n_responses=len(responses),
-        n_cut_off=sum(r.finish_reason == "length" for r in responses.values()),
-        text=text[:80] if n_one_text > 1 else None,
-        flags=tuple(
+    return {
+        "model": model,
+        "n_responses": len(responses),
+        **shares,
+        "n_cut_off": sum(r.finish_reason == "length" for r in responses.values()),
+        "text": text[:80] if n_one_text > 1 else None,
+        "flags": [
             name
             for name, limit in LIMITS.items()
             if shares[name] >= max(limit, _MIN_ANSWERS / n)
-        ),
-        **shares,
-    )
+        ],
+    }
 
 
 def _runs(words: list[str]) -> set[tuple[str, ...]]:

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis.agreement import (
-    Agreement,
-    RankCorrelation,
     pairwise_kappa,
     ranks_between_judges,
     repeat_agreement,
@@ -28,7 +26,6 @@ from elo_exp.analysis.judge_quality import bounds, invalid_shares
 from elo_exp.analysis.looks import Wave
 from elo_exp.analysis.mean_scores import mean_scores
 from elo_exp.analysis.power import Precision, precision
-from elo_exp.analysis.responses import ResponseCheck
 from elo_exp.analysis.shrinkage import with_p_best
 from elo_exp.analysis.win_rates import WinRate, win_rates
 from elo_exp.arrays import rows
@@ -39,6 +36,7 @@ from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, running_means
 from elo_exp.records import Comparison, Judgment, UserError
+from elo_exp.trackers import Rows
 
 _OF_A_STRATUM = ("model", "rating", "ci_low", "ci_high", "n_battles")  # of a Rating
 _SCORES = "mean_score"
@@ -68,14 +66,10 @@ class Standings:
     precision: Mapping[str, Sequence[Precision]] = field(default_factory=dict)
     # by dimension, JSON
     diagnoses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    agreement: Sequence[Agreement] = ()  # of dimensions with each other
-    responses: Sequence[ResponseCheck] = ()
-    judges_agreement: Sequence[
-        Agreement
-    ] = ()  # of every two judges in the store, by dimension
-    judges_ranks: Sequence[
-        RankCorrelation
-    ] = ()  # of the ratings by what both of them judged
+    agreement: Rows = ()  # of dimensions with each other
+    responses: Rows = ()
+    judges_agreement: Rows = ()  # of every two judges in the store, by dimension
+    judges_ranks: Rows = ()  # of the ratings by what both of them judged
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -243,7 +237,7 @@ def of_texts(
                 dimension=dimension,
                 initial_rating=initial_rating,
             ),
-            "repeats": repeat_agreement(mine, dimension=dimension).to_dict(),
+            "repeats": repeat_agreement(mine, dimension=dimension),
             "invalid": invalid,
         }
     return found
@@ -349,8 +343,8 @@ def with_judges(
     others  battles of other judges, by judge and dimension
     rate    the method whose ratings are correlated
     """
-    kappas: list[Agreement] = []
-    ranks: list[RankCorrelation] = []
+    kappas: list[dict[str, Any]] = []
+    ranks: list[dict[str, Any]] = []
     for dimension, own in standings.battles.items():
         by_judge = {judge: own}
         by_judge |= {n: by[dimension] for n, by in others.items() if len(by[dimension])}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize, special
 
-from elo_exp.analysis.agreement import Agreement, comparison_codes
+from elo_exp.analysis.agreement import comparison_codes
 from elo_exp.analysis.win_rates import in_name_order, shares
 from elo_exp.arena.joint_fit import JointFit
 from elo_exp.arena.sources import Arena, At
@@ -68,7 +68,7 @@ class Placement:
     soft: Leaderboard | None = None  # by the judge's scores
     refusal: str | None = None
     reliability: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
-    agreement: Agreement | None = None
+    agreement: Mapping[str, Any] | None = None
     temperature: float | None = None
     fit: JointFit | None = None
     truth: Leaderboard | None = None  # of simulated voters

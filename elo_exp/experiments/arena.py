@@ -16,7 +16,7 @@ import numpy as np
 
 from elo_exp import pipeline
 from elo_exp.analysis import agreement, standings
-from elo_exp.analysis.judge_quality import JudgeQuality, judge_quality
+from elo_exp.analysis.judge_quality import RATES, judge_quality
 from elo_exp.analysis.standings import Standings
 from elo_exp.api.costs import money
 from elo_exp.arena import joint_fit, sources
@@ -291,7 +291,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
             ),
             "not_judged": dict(Counter(run.unusable.values())),
         },
-        "judge_quality": [quality.to_dict()],
+        "judge_quality": [quality],
     }
     texts = (comparisons, judgments) if context.with_texts else ()
     shown = tournament_page.context(rated, [quality], *texts)
@@ -354,7 +354,7 @@ def elo_ratings(
         "mae": found.mae,
         "calibration": found.agreement
         and {
-            **found.agreement.to_dict(),
+            **found.agreement,
             "temperature": found.temperature,
             **{name: getattr(found.fit, name) for name in _OF_FIT},
         },
@@ -362,7 +362,7 @@ def elo_ratings(
 
 
 def metrics(
-    placement: Placement, ratings: Mapping[str, Any], quality: JudgeQuality
+    placement: Placement, ratings: Mapping[str, Any], quality: Mapping[str, Any]
 ) -> dict[str, float | str]:
     """Return <model>/rating, /rank ..., judge/<dimension>/<rate>, human/agreement ...
 
@@ -384,6 +384,6 @@ def metrics(
         if truth and model in truth.models and row["rating"] is not None:
             own["error"] = row["rating"] - (truth.row(model).rating or math.nan)
         found |= {f"{model}/{name}": value for name, value in own.items()}
-    for name in quality.RATES:
-        found[f"judge/{quality.dimension}/{name}"] = getattr(quality, name)
+    for name in RATES:
+        found[f"judge/{quality['dimension']}/{name}"] = quality[name]
     return {name: value for name, value in found.items() if value is not None}

@@ -293,7 +293,7 @@ def _overlap(
         "n_prompts": len(set(after.questions)),
         "n_shared_prompts": len({*before.questions} & {*after.questions}),
         "verdicts": relation,
-        "agreement": shared.to_dict(),
+        "agreement": shared,
         "no_interval": reason,
     }
     return found, None if reason else (fits[0], fits[1])

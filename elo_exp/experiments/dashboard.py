@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any, Protocol, runtime_checkable
 
 from elo_exp import runs
-from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.judge_quality import RATES
 from elo_exp.experiments import Context, Report
 from elo_exp.records import UserError
 from elo_exp.runs import FinishedRun
@@ -183,7 +183,7 @@ def _panels(
             title=rate.replace("_", " "),
             metrics=[f"judge/{dimension}/{rate}" for dimension in dimensions],
         )
-        for rate in JudgeQuality.RATES
+        for rate in RATES
     ]
     order = [
         *(overlay(f"k_sensitivity/{d}", f"{d}: Elo by K", "K") for d in dimensions),

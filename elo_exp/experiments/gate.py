@@ -183,7 +183,7 @@ class Gate(Pairwise):
             **dataclasses.asdict(self.gate),
             "dimensions": rows,
             "audits": audits(self.judge, self._rubrics, store),
-            "n_invalid": sum(q.n_invalid for q in quality),
+            "n_invalid": sum(row["n_invalid"] for row in quality),
             "dollars": paid(dataclasses.asdict(store.usage)),
             "worst": _worst(points, comparisons),
         }

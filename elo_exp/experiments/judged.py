@@ -9,7 +9,6 @@ from typing import Any
 
 from elo_exp import pipeline
 from elo_exp.analysis import audit
-from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.data import bank, pairing
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
@@ -249,7 +248,7 @@ class Pairwise(Judged):
         self,
         responses: Responses,
         judgments: Judgments,
-        quality: Sequence[JudgeQuality],
+        quality: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
         """What the manifest says of prompts, answers and judge."""
         judged = {one.prompt_id for some in judgments.values() for one in some}
@@ -267,7 +266,7 @@ class Pairwise(Judged):
                 )
                 for name, some in responses.items()
             },
-            "judge_quality": [q.to_dict() for q in quality],
+            "judge_quality": quality,
         }
 
 

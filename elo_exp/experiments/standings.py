@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.experiments import Context, Report
 from elo_exp.records import Plot
@@ -17,7 +16,7 @@ def report(
     context: Context,
     *,
     facts: Mapping[str, Any],
-    quality: Sequence[JudgeQuality] = (),
+    quality: Sequence[Mapping[str, Any]] = (),
     written: Sequence[Path] = (),
     comparisons: Comparisons | None = None,
     judgments: Judgments | None = None,

@@ -201,10 +201,10 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
             name: {**found, "pair_residuals": _residuals(standings, name)}
             for name, found in standings.diagnoses.items()
         },
-        "responses": _dicts(standings.responses),
-        "agreement_between_dimensions": _dicts(standings.agreement),
-        "agreement_between_judges": _dicts(standings.judges_agreement),
-        "rank_correlation_between_judges": _dicts(standings.judges_ranks),
+        "responses": standings.responses,
+        "agreement_between_dimensions": standings.agreement,
+        "agreement_between_judges": standings.judges_agreement,
+        "rank_correlation_between_judges": standings.judges_ranks,
         "differences": {
             method: _dicts(_few(standings, method)) for method in standings.differences
         },

@@ -8,10 +8,9 @@ from typing import Any
 from scipy.special import expit
 
 from elo_exp.analysis.comparisons import Difference
-from elo_exp.analysis.judge_quality import JudgeQuality
-from elo_exp.analysis.responses import ResponseCheck
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
+from elo_exp.trackers import Rows
 
 MAX_FLIPS = 0.10
 FIRST_SHOWN = 0.45, 0.55
@@ -47,9 +46,9 @@ class Check:
 def checks(
     battles: Battles,
     diagnosis: Mapping[str, Any],
-    quality: JudgeQuality | None = None,
+    quality: Mapping[str, Any] | None = None,
     leaders: Sequence[str] = (),
-    responses: Sequence[ResponseCheck] = (),
+    responses: Rows = (),
 ) -> list[Check]:
     """Check a judge on one dimension.
 
@@ -66,7 +65,7 @@ def checks(
 
 
 def _of_verdicts(
-    battles: Battles, diagnosis: Mapping[str, Any], quality: JudgeQuality | None
+    battles: Battles, diagnosis: Mapping[str, Any], quality: Mapping[str, Any] | None
 ) -> Iterator[Check]:
     """Flips, position, invalid verdicts and ties.
 
@@ -76,7 +75,9 @@ def _of_verdicts(
     n, of = int(both.is_inconsistent().sum()), len(both)
     n_one = int(battles.one_order().sum())
     if quality:
-        n, of, n_one = quality.n_flips, quality.n_two_order, quality.n_one_order
+        n, of, n_one = (
+            quality[name] for name in ("n_flips", "n_two_order", "n_one_order")
+        )
     if of:
         state = "pass" if n / of <= MAX_FLIPS else "caution"
         yield Check(name="flips", state=state, value=n / of, n=n, of=of)
@@ -96,21 +97,21 @@ def _of_verdicts(
             high=high,
             n=effect["n_decisive"],
         )
-    if quality and quality.n_judgments:
-        share = quality.n_invalid / quality.n_judgments
+    if quality and quality["n_judgments"]:
+        share = quality["invalid_rate"]
         yield Check(
             name="invalid",
             state="pass" if share <= MAX_INVALID else "caution",
             value=share,
-            n=quality.n_invalid,
-            of=quality.n_judgments,
-            about={"refused": quality.n_refused, "cut off": quality.n_cut_off},
+            n=quality["n_invalid"],
+            of=quality["n_judgments"],
+            about={"refused": quality["n_refused"], "cut off": quality["n_cut_off"]},
         )
         yield Check(
             name="ties",
-            state="unchecked" if quality.tie_rate is None else "pass",
-            value=quality.tie_rate,
-            n=quality.n_equal_answers,
+            state="unchecked" if quality["tie_rate"] is None else "pass",
+            value=quality["tie_rate"],
+            n=quality["n_equal_answers"],
         )
     rows = diagnosis.get("invalid") or ()
     if any(row["n_invalid"] for row in rows):  # on one entrant, they move its rating
@@ -127,7 +128,7 @@ def _of_verdicts(
 def _of_answers(
     diagnosis: Mapping[str, Any],
     leaders: Sequence[str],
-    responses: Sequence[ResponseCheck],
+    responses: Rows,
 ) -> Iterator[Check]:
     """What in an answer moves the judge besides its quality: length, odd texts, what an audit tried.
 
@@ -161,9 +162,9 @@ def _of_answers(
         )
     if responses:
         flagged = {
-            row.model: {name: getattr(row, name) for name in row.flags}
+            row["model"]: {name: row[name] for name in row["flags"]}
             for row in responses
-            if row.flags
+            if row["flags"]
         }
         state = "caution" if flagged.keys() & set(leaders[:1]) else "note"
         yield Check(
@@ -172,7 +173,7 @@ def _of_answers(
             value=len(flagged) / len(responses),
             about={
                 "flagged": flagged,
-                "cut off": sum(row.n_cut_off for row in responses),
+                "cut off": sum(row["n_cut_off"] for row in responses),
             },
         )
     audit = diagnosis.get("audit")

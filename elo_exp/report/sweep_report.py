@@ -147,8 +147,7 @@ def _judge_rows(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
             boards = [_board(first[judge], dimension) for judge in pair]
             kappa = agreement.kappa(*sides, names=pair, dimension=dimension)
             ranks = agreement.rank_correlation(*boards, names=pair, dimension=dimension)
-            numbers = {"n_models": ranks.n_models, "rho": ranks.rho}
-            found.append({**kappa.to_dict(), **numbers})
+            found.append({**kappa, **ranks})
     return found
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.analysis.comparisons import Difference
-from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.power import Precision
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.battles import Battles
@@ -45,7 +44,7 @@ class Dimension:
 
 def context(
     standings: Standings,
-    quality: Sequence[JudgeQuality] = (),
+    quality: Sequence[Mapping[str, Any]] = (),
     comparisons: Comparisons | None = None,
     judgments: Judgments | None = None,
 ) -> dict[str, Any]:
@@ -53,7 +52,7 @@ def context(
 
     comparisons, judgments  with all texts; None where the page is to have none
     """
-    by_dimension = {q.dimension: q for q in quality}
+    by_dimension = {row["dimension"]: row for row in quality}
     dimensions = [
         dimension(standings, name, by_dimension.get(name))
         for name in standings.dimensions
@@ -85,7 +84,7 @@ def points(standings: Standings) -> dict[str, dict[str, float]]:
 
 
 def dimension(
-    standings: Standings, name: str, quality: JudgeQuality | None
+    standings: Standings, name: str, quality: Mapping[str, Any] | None
 ) -> Dimension:
     method, battles = standings.primary_method, standings.battles[name]
     boards = {key: by.get(name) for key, by in standings.companions.items()}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.judge_quality import RATES
 from elo_exp.analysis.standings import Standings, trace_rows
 from elo_exp.report.artifacts import boards, strata_rows
 from elo_exp.report.tournament_page import Dimension
@@ -19,7 +19,7 @@ _MAX_TEXT = 400  # characters of a text in a table
 def results(
     standings: Standings,
     dimensions: Sequence[Dimension],
-    quality: Sequence[JudgeQuality] = (),
+    quality: Rows = (),
 ) -> dict[str, Value]:
     """Return final values and charts, under names that every run shares."""
     leaders = [d.finding.leader for d in dimensions if d.finding.leader]
@@ -51,7 +51,7 @@ def results(
                 place = f"permutations/{d.name}/{model}"
                 found[place] = Histogram(samples.tolist())
     for q in quality:
-        found |= {f"judge/{q.dimension}/{name}": getattr(q, name) for name in q.RATES}
+        found |= {f"judge/{q['dimension']}/{name}": q[name] for name in RATES}
     return {name: value for name, value in found.items() if value is not None}
 
 
