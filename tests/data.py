@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from elo_exp import CONF, HOME, config
+from elo_exp import CONF, HOME, config, pipeline
 from elo_exp.data.battles import Battles
 from elo_exp.files import write_whole
-from elo_exp.records import Battle, Comparison
+from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response
+from elo_exp.store.store import Store
 
 BANK = HOME / "prompts" / "bank.jsonl"
 DIMENSIONS = ("factuality", "calibration", "clinical_utility")
@@ -36,6 +37,49 @@ COMPARISON = Comparison(
     response_a="Yes.",
     response_b="No.",
 )
+
+
+def prompt(number: int = 1, text: str = "Why?", **others: Any) -> Prompt:
+    about = {"prompt_id": f"p{number}", "source": "medqa", "subject": "er"}
+    return Prompt(**{**about, "text": text, **others})
+
+
+BLEEDING = prompt(
+    text="What stops bleeding?",
+    gold_answer="Firm pressure.",
+    expected_behavior="answer",
+)
+
+
+def responses(**texts: Sequence[str]) -> dict[str, dict[str, Response]]:
+    """What each entrant says to p1, p2, ..."""
+    return {
+        name: {
+            f"p{i}": Response(entrant_id=name, prompt_id=f"p{i}", response_text=text)
+            for i, text in enumerate(some, start=1)
+        }
+        for name, some in texts.items()
+    }
+
+
+def judged(
+    judge: Any, folder: Path, *comparisons: Comparison, **how: Any
+) -> list[Judgment]:
+    """The judgments of comparisons on one dimension, from an empty store in the folder."""
+    dimension = comparisons[0].dimension
+    with Store(folder / f"{len(list(folder.iterdir()))}.sqlite") as store:
+        return pipeline.judge_pairs(
+            {dimension: comparisons},
+            [shipped("rubric", dimension)],
+            judge,
+            store,
+            **how,
+        )[dimension]
+
+
+def letters(judgment: Judgment) -> str:
+    """The verdicts on the two orders."""
+    return " ".join(verdict.verdict for verdict in judgment.raw)
 
 
 def battle(a: str, b: str, winner: str = "model_a", **others: Any) -> Battle:

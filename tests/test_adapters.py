@@ -9,8 +9,8 @@ import torch
 
 from elo_exp.entrants import poe
 from elo_exp.models.multihead import Geometry
-from elo_exp.records import Prompt, UserError
-from tests.data import shipped
+from elo_exp.records import UserError
+from tests.data import prompt, shipped
 from tests.tiny_heads import Tensors, Touch, manifest, save, tensors, tiny_heads
 
 SIZES = {"gate_proj": (3, 4), "up_proj": (3, 4), "down_proj": (4, 3)}
@@ -45,8 +45,7 @@ def find(folder: Path, **changes: Any) -> poe.HeadFiles:
 def digest(folder: Path) -> str:
     """What identifies the heads in the key of an answer."""
     (folder / "config.json").write_text("{}")
-    prompt = Prompt(prompt_id="p", text="?", source="", subject="")
-    return str(entrant(folder, model=str(folder)).cache_key(prompt)["heads"])
+    return str(entrant(folder, model=str(folder)).cache_key(prompt())["heads"])
 
 
 # What an update is

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from elo_exp.records import Prompt, fingerprint
-from tests.data import described, shipped
+from tests.data import described, prompt, shipped
 
-PROMPT = Prompt(
-    prompt_id="p1", text="Why?", source="s", subject="s", gold_answer="Because."
-)
+PROMPT = prompt(gold_answer="Because.")
 Settings = Mapping[str, Any]
 HUB = {"model": "me/model", "revision": "a" * 40, "dtype": "float32"}
 ADAPTERS = [f"me/{name}@{'a' * 40}" for name in ("one", "other")]
@@ -41,14 +39,14 @@ def in_a_folder_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
-def key(group: str, name: str, settings: Settings, prompt: Prompt = PROMPT) -> str:
+def key(group: str, name: str, settings: Settings, asked: Prompt = PROMPT) -> str:
     """Of an entrant's answer, of a policy's log-probability, or of all that a judge is."""
     part = shipped("entrant" if group == "policy" else group, name, **settings)
     if group == "judge":
         return fingerprint([part.model, part.cache_key(), part.key_fields])
     if group == "policy":
-        return fingerprint(part.logprob_key(prompt))
-    return fingerprint(part.cache_key(prompt))
+        return fingerprint(part.logprob_key(asked))
+    return fingerprint(part.cache_key(asked))
 
 
 FROZEN: list[tuple[str, str, Settings, str]] = [
@@ -185,5 +183,4 @@ def test_a_key_has_all_that_can_change_an_answer_and_nothing_else(
     keys = {key(*part, {**base, **some}) for some in ({}, *changes)}
     assert len(keys) == 1 + len(changes)
     assert {key(*part, {**base, **some}) for some in same} == {key(*part, base)}
-    other = Prompt(prompt_id="p2", text="How?", source="s", subject="s")
-    assert part[0] == "judge" or key(*part, base, other) not in keys
+    assert part[0] == "judge" or key(*part, base, prompt(2, "How?")) not in keys

@@ -12,18 +12,12 @@ from elo_exp.entrants.probe import GradedProbe, ProbeEntrant
 from elo_exp.entrants.recorded import RecordedEntrant
 from elo_exp.files import write_jsonl, write_whole
 from elo_exp.records import Prompt, Response, UserError
-from tests.data import BANK, PROBES, shipped
+from tests.data import BANK, PROBES, prompt, shipped
 
-ER = {"source": "medqa", "subject": "er"}
-GOLD = "Firm pressure on the wound."
-BLEEDING = Prompt(prompt_id="p1", text="What stops bleeding?", gold_answer=GOLD, **ER)
-BURN = Prompt(
-    prompt_id="p2", text="What cools a burn?", gold_answer="Running water.", **ER
-)
-HEDGE = Prompt(
-    prompt_id="p3",
-    text="Should I take a statin?",
-    source="curated",
+BLEEDING = prompt(gold_answer="Firm pressure on the wound.")
+BURN = prompt(2, gold_answer="Running water.")
+HEDGE = prompt(
+    3,
     subject="cardiology",
     expected_behavior="hedge",
     tags=("statins", "primary-prevention", "age", "cost"),
@@ -34,7 +28,7 @@ PROMPTS = [BLEEDING, HEDGE, BURN]
 @pytest.fixture(scope="module")
 def small_bank(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("bank") / "bank.jsonl"
-    return write_jsonl(path, [prompt.to_dict() for prompt in PROMPTS])
+    return write_jsonl(path, [one.to_dict() for one in PROMPTS])
 
 
 def probe(path: Path, style: str) -> ProbeEntrant:
@@ -85,8 +79,8 @@ def test_a_prompt_without_a_gold_answer_is_answered_with_a_behavior(
     """Where an answer, a hedge and an abstention are expected."""
     openings = {"answer": "Yes, this is", "hedge": "It depends:", "abstain": "I cannot"}
     for expected, behavior in zip(openings, shown.split(), strict=True):
-        prompt = dataclasses.replace(HEDGE, expected_behavior=expected)
-        (answer,) = answers(probe(small_bank, style), prompt)
+        asked = dataclasses.replace(HEDGE, expected_behavior=expected)
+        (answer,) = answers(probe(small_bank, style), asked)
         assert answer.startswith(openings[behavior])
 
 

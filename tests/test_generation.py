@@ -23,6 +23,7 @@ from elo_exp.models.generation import (
     token_at,
 )
 from elo_exp.records import Prompt, UserError
+from tests.data import prompt
 from tests.tiny_models import tiny_model
 
 GREEDY = {"temperature": None, "top_p": 1.0, "max_new_tokens": 12}
@@ -30,7 +31,7 @@ SAMPLED = {**GREEDY, "temperature": 0.9, "top_p": 0.95}
 
 
 def named(name: str) -> Prompt:
-    return Prompt(prompt_id=name, text="", source="", subject="")
+    return prompt(prompt_id=name)
 
 
 PROMPTS = {f"p{n}": [*range(20, 20 + 7 * n)] for n in range(1, 6)}

@@ -14,7 +14,7 @@ from elo_exp.data.pairing import pair_up
 from elo_exp.judges.lexical import hedging, overlap, specificity
 from elo_exp.records import Comparison, Judgment
 from elo_exp.store.store import Store
-from tests.data import BANK, DIMENSIONS, PROBES, shipped
+from tests.data import BANK, DIMENSIONS, PROBES, judged, letters, shipped
 
 RUBRICS = {dimension: shipped("rubric", dimension) for dimension in DIMENSIONS}
 LEXICAL = shipped("judge", "lexical")
@@ -24,7 +24,6 @@ def comparison(
     response_a: str = "Firm pressure.",
     response_b: str = "A prayer.",
     *,
-    names: tuple[str, str] = ("ann", "bob"),
     dimension: str = "factuality",
     **shown: Any,
 ) -> Comparison:
@@ -33,28 +32,12 @@ def comparison(
         dimension=dimension,
         source="medqa",
         prompt_text="What stops bleeding from a wound?",
-        entrant_a=names[0],
-        entrant_b=names[1],
+        entrant_a="ann",
+        entrant_b="bob",
         response_a=response_a,
         response_b=response_b,
         **{"gold_answer": "Firm pressure on the wound.", **shown},
     )
-
-
-def judged(
-    judge: Any, folder: Path, *comparisons: Comparison, **how: Any
-) -> list[Judgment]:
-    """The judgments of comparisons on one dimension, from an empty store."""
-    dimension = comparisons[0].dimension
-    with Store(folder / f"{len(list(folder.iterdir()))}.sqlite") as store:
-        return pipeline.judge_pairs(
-            {dimension: comparisons}, [RUBRICS[dimension]], judge, store, **how
-        )[dimension]
-
-
-def letters(judgment: Judgment) -> str:
-    """The verdicts on the two orders."""
-    return " ".join(verdict.verdict for verdict in judgment.raw)
 
 
 @pytest.fixture(scope="module")

@@ -12,22 +12,16 @@ from elo_exp import pipeline
 from elo_exp.data.pairing import pair_up
 from elo_exp.files import write_jsonl
 from elo_exp.judges.replay import ReplayJudge
-from elo_exp.records import Comparison, Judgment, Prompt, Response
+from elo_exp.records import Comparison, Judgment
 from elo_exp.store.store import Store
 from tests.commands import QUICK, run
-from tests.data import shipped
+from tests.data import prompt, responses, shipped
 
 RUBRIC = shipped("rubric", "factuality")
 LEXICAL = shipped("judge", "lexical")
+N = 4
 PROMPTS = [
-    Prompt(
-        prompt_id=f"p{i}",
-        text=f"Question {i}?",
-        source="medqa",
-        subject="er",
-        gold_answer=f"Answer {i}.",
-    )
-    for i in range(4)
+    prompt(i, f"Question {i}?", gold_answer=f"Answer {i}.") for i in range(1, N + 1)
 ]
 TEXTS = {
     "ann": "Answer {i}.",
@@ -37,23 +31,18 @@ TEXTS = {
 
 
 def comparisons(**texts: str) -> dict[str, list[Comparison]]:
-    responses = {
-        name: {
-            p.prompt_id: Response(
-                entrant_id=name, prompt_id=p.prompt_id, response_text=text.format(i=i)
-            )
-            for i, p in enumerate(PROMPTS)
-        }
+    said = {
+        name: [text.format(i=i) for i in range(1, N + 1)]
         for name, text in {**TEXTS, **texts}.items()
     }
-    return {"factuality": pair_up(PROMPTS, responses, RUBRIC)}
+    return {"factuality": pair_up(PROMPTS, responses(**said), RUBRIC)}
 
 
-def contrary(folder: Path, prompts: int = 4) -> ReplayJudge:
+def contrary(folder: Path, prompts: int = N) -> ReplayJudge:
     """A judge for whom the second by name wins, on the first prompts."""
     rows = [
         {"model_a": a, "model_b": b, "winner": "model_b", "question_id": f"p{i}"}
-        for i in range(prompts)
+        for i in range(1, prompts + 1)
         for a, b in (("ann", "bob"), ("ann", "zoe"), ("bob", "zoe"))
     ]
     return ReplayJudge(
@@ -92,7 +81,7 @@ def test_stored_judgments_of_another_judge_are_found_and_nothing_is_asked(
         dataclasses.asdict(store.usage),
     ) == before
     judged(store, replay)
-    assert {j.prompt_id for j in others(store, LEXICAL)[replay.model]} == {"p0", "p1"}
+    assert {j.prompt_id for j in others(store, LEXICAL)[replay.model]} == {"p1", "p2"}
 
 
 def test_verdicts_on_texts_that_have_changed_are_not_found(

@@ -18,29 +18,17 @@ from elo_exp.data.pairing import (
     reconcile,
     swaps,
 )
-from elo_exp.records import Comparison, Judgment, Prompt, Response, Verdict
-from tests.data import COMPARISON, shipped
+from elo_exp.records import Comparison, Judgment, Response, Verdict
+from tests.data import COMPARISON, prompt, responses, shipped
 
 UTILITY = shipped("rubric", "clinical_utility")
 FACTUALITY = shipped("rubric", "factuality")
-ONE = Prompt(prompt_id="p1", text="One?", source="medqa", subject="s", gold_answer="Y")
-PROMPTS = [ONE, replace(ONE, prompt_id="p2", gold_answer=None)]
+ONE = prompt(text="One?", gold_answer="Y")
+PROMPTS = [ONE, prompt(2, "One?")]
 
 
-def responses(
-    *entrants: str, prompts: list[Prompt] = PROMPTS
-) -> dict[str, dict[str, Response]]:
-    return {
-        name: {
-            p.prompt_id: Response(
-                entrant_id=name,
-                prompt_id=p.prompt_id,
-                response_text=f"{name} on {p.prompt_id}",
-            )
-            for p in prompts
-        }
-        for name in entrants
-    }
+def answered(*entrants: str) -> dict[str, dict[str, Response]]:
+    return responses(**{n: [f"{n} on p1", f"{n} on p2"] for n in entrants})
 
 
 def verdict(letter: str, *, position_swap: bool, repeat: int = 0) -> Verdict:
@@ -64,7 +52,7 @@ def judged(ab: str, ba: str, comparison: Comparison = COMPARISON) -> Judgment:
 
 
 def test_every_pair_meets_on_every_prompt_in_the_order_of_the_entrants():
-    answers = responses("zoe", "ann", "bob")
+    answers = answered("zoe", "ann", "bob")
     pairs = pair_up(PROMPTS, answers, UTILITY)
     order = [("zoe", "ann"), ("zoe", "bob"), ("ann", "bob")]
     met = [(c.prompt_id, c.entrant_a, c.entrant_b) for c in pairs]
@@ -81,29 +69,29 @@ def test_a_worked_example_of_opponents():
     assert len(one) == 3
 
 
-@given(n=st.integers(2, 9), k=st.integers(1, 8), prompt=st.text(max_size=3))
-def test_law_everyone_meets_as_many_opponents_on_a_prompt(n: int, k: int, prompt: str):
+@given(n=st.integers(2, 9), k=st.integers(1, 8), name=st.text(max_size=3))
+def test_law_everyone_meets_as_many_opponents_on_a_prompt(n: int, k: int, name: str):
     """Whatever the order of the entrants; all of them without a number, or with one less than all."""
     assume(k < n and k * n % 2 == 0)
     names = [f"e{i}" for i in range(n)]
-    met = set(meetings(names, prompt, k))
-    assert Counter(name for pair in met for name in pair) == dict.fromkeys(names, k)
-    again = {tuple(sorted(pair)) for pair in meetings(names[::-1], prompt, k)}
+    met = set(meetings(names, name, k))
+    assert Counter(one for pair in met for one in pair) == dict.fromkeys(names, k)
+    again = {tuple(sorted(pair)) for pair in meetings(names[::-1], name, k)}
     assert again == met
-    assert k < n - 1 or met == set(meetings(names, prompt, None))
+    assert k < n - 1 or met == set(meetings(names, name, None))
 
 
 def test_a_pair_carries_both_responses_and_what_the_rubric_shows():
     """A prompt to which the rubric does not apply is left out."""
-    (pair,) = pair_up(PROMPTS, responses("ann", "bob"), FACTUALITY)
+    (pair,) = pair_up(PROMPTS, answered("ann", "bob"), FACTUALITY)
     assert (pair.response_a, pair.response_b) == ("ann on p1", "bob on p1")
     assert (pair.prompt_text, pair.dimension) == ("One?", "factuality")
     assert pair.gold_answer == "Y"
-    assert pair_up([ONE], responses("ann", "bob"), UTILITY)[0].gold_answer is None
+    assert pair_up([ONE], answered("ann", "bob"), UTILITY)[0].gold_answer is None
 
 
 def test_a_prompt_that_lacks_an_answer_or_a_judgment_is_left_out_for_all():
-    answers = responses("ann", "bob", "zoe")
+    answers = answered("ann", "bob", "zoe")
     comparisons = pair_up(PROMPTS, answers, UTILITY)
     judgments = [judged("A", "B", comparison) for comparison in comparisons]
     assert on_whole_prompts(judgments, comparisons) == judgments

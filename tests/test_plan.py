@@ -76,10 +76,8 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Story]:
             ran = attempt(*given, folder=folder / into, **key)
             return Story(ran, server.meter.calls[n_before:])
 
-        low = "++judging.budget_usd=0.01"
         return {
             "plan": told("plan=true", into="plan"),
-            "low": told(low, "plan=true", into="low"),
             "half": told("judging.limit_pairs=3", into="half", key=KEY),
             "half, planned": told("plan=true", into="half", key=KEY),
         }
@@ -105,9 +103,6 @@ def test_a_plan_needs_no_key_and_asks_and_pays_nothing(stories: Mapping[str, Sto
     plain = float(row["$ plain"])  # batches, and the demo has no prompt cache
     assert float(row["$ expected"]) == pytest.approx(plain / 2, abs=0.01)
     assert re.fullmatch(r"\d+", row["detects"])
-    low = stories["low"].ran
-    assert low.code == 0
-    assert re.search(r"The cap is too low: \$0\.\d{4} of \$0\.0100\.", low.out)
 
 
 def test_a_plan_after_half_is_stored_counts_the_other_half(

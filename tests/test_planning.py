@@ -7,7 +7,7 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -21,25 +21,17 @@ from elo_exp.pipeline.planning import (
     plan_table,
     spend,
 )
-from elo_exp.records import JudgeReply, JudgeRequest, Prompt, Response, UserError
+from elo_exp.records import JudgeReply, Response, UserError
 from elo_exp.store.usage import TOKEN_CLASSES, Usage, paid
-from tests.data import shipped
+from tests.data import BLEEDING, prompt, responses, shipped
 
-PROMPTS = [
-    Prompt(
-        prompt_id="p1",
-        text="What stops bleeding?",
-        source="medqa",
-        subject="er",
-        gold_answer="Pressure.",
-    ),
-    Prompt(prompt_id="p2", text="When will I die?", source="curated", subject="er"),
-]
-TEXTS = {
-    "ann": {"p1": "Firm pressure.", "p2": "I cannot say."},
-    "bob": {"p1": "A prayer.", "p2": "In March."},
-    "cat": {"p1": "A prayer.", "p2": "Soon."},
-}
+PROMPTS = [BLEEDING, prompt(2, "When will I die?")]
+RESPONSES = responses(
+    ann=["Firm pressure.", "I cannot say."],
+    bob=["A prayer.", "In March."],
+    cat=["A prayer.", "Soon."],
+)
+UTILITY = shipped("rubric", "clinical_utility")
 # A dollar a query: 100 tokens out at a cent each.
 DOLLAR = shipped(
     "judge",
@@ -49,26 +41,6 @@ DOLLAR = shipped(
     output_usd_per_million=10_000.0,
     expected_output_tokens=100,
 )
-
-
-def requests_of(
-    *dimensions: str, texts: Mapping[str, Mapping[str, str]] = TEXTS
-) -> list[JudgeRequest]:
-    """Every pair of entrants on every prompt of a rubric, in both orders."""
-    responses = {
-        name: {
-            p: Response(entrant_id=name, prompt_id=p, response_text=text)
-            for p, text in some.items()
-        }
-        for name, some in texts.items()
-    }
-    rubrics = [shipped("rubric", dimension) for dimension in dimensions]
-    return [
-        rubric.request(comparison, judge="x", position_swap=swap)
-        for rubric in rubrics
-        for comparison in pair_up(PROMPTS, responses, rubric)
-        for swap in (False, True)
-    ]
 
 
 # The plan
@@ -87,7 +59,11 @@ def test_a_worked_example_with_equal_texts():
     Of the nine distinct queries one on p1 and two on p2 are stored, and two more on p2 are in a submitted batch, with
     one of the stored ones: four are new.
     """
-    requests = requests_of("clinical_utility")
+    requests = [
+        UTILITY.request(comparison, judge="x", position_swap=swap)
+        for comparison in pair_up(PROMPTS, RESPONSES, UTILITY)
+        for swap in (False, True)
+    ]
     on_p1 = [r.key for r in requests if r.subject.prompt_id == "p1"]
     on_p2 = [r.key for r in requests if r.subject.prompt_id == "p2"]
     stored = [on_p1[0], on_p2[0], on_p2[5], "another query"]

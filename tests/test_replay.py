@@ -9,16 +9,14 @@ from typing import Any
 
 import pytest
 
-from elo_exp import pipeline
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.data.battles import from_judgments
 from elo_exp.files import write_jsonl, write_whole
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.records import Comparison, Judgment, UserError
-from elo_exp.store.store import Store
-from tests.data import COMPARISON, DIMENSIONS, shipped
+from tests import data
+from tests.data import COMPARISON, DIMENSIONS, letters, shipped
 
-RUBRICS = {dimension: shipped("rubric", dimension) for dimension in DIMENSIONS}
 LEXICAL = shipped("judge", "lexical")
 
 
@@ -38,18 +36,7 @@ def replay(path: Path, judge_model: str | None = None) -> ReplayJudge:
 def judged(
     judge: Any, folder: Path, *comparisons: Comparison, **how: Any
 ) -> list[Judgment]:
-    """Judgments on one dimension, from an empty store."""
-    shown = comparisons or (comparison(),)
-    dimension = shown[0].dimension
-    with Store(folder / f"{len(list(folder.iterdir()))}.sqlite") as store:
-        return pipeline.judge_pairs(
-            {dimension: shown}, [RUBRICS[dimension]], judge, store, **how
-        )[dimension]
-
-
-def letters(judgment: Judgment) -> str:
-    """The verdicts on the two orders."""
-    return " ".join(verdict.verdict for verdict in judgment.raw)
+    return data.judged(judge, folder, *(comparisons or [comparison()]), **how)
 
 
 def saved(path: Path, *judgments: Judgment) -> Path:

@@ -14,17 +14,9 @@ from hypothesis import strategies as st
 
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.data.thoughts import split_thought
-from elo_exp.records import JudgeReply, JudgeRequest, Prompt, UserError
-from tests.data import DIMENSIONS, shipped
+from elo_exp.records import JudgeReply, JudgeRequest, UserError
+from tests.data import BLEEDING, DIMENSIONS, shipped
 
-PROMPT = Prompt(
-    prompt_id="p1",
-    text="What stops bleeding?",
-    source="medqa",
-    subject="emergency",
-    gold_answer="Firm pressure.",
-    expected_behavior="answer",
-)
 FACTUALITY, CALIBRATION, UTILITY = (shipped("rubric", name) for name in DIMENSIONS)
 
 
@@ -36,7 +28,7 @@ def request(
     **prompt: Any,
 ) -> JudgeRequest:
     comparison = rubric.compare(
-        dataclasses.replace(PROMPT, **prompt),
+        dataclasses.replace(BLEEDING, **prompt),
         entrant_a="ann",
         entrant_b="bob",
         response_a=response_a,
@@ -131,8 +123,8 @@ def test_a_rubric_shows_only_what_it_needs_and_applies_where_that_is_there(
     assert (asked.subject.gold_answer is not None) is shows_gold
     block = "<expected_behavior>\nanswer\n</expected_behavior>"
     assert (block in asked.user) is shows_behavior
-    without = dataclasses.replace(PROMPT, gold_answer=None)
-    assert rubric.applies_to(PROMPT)
+    without = dataclasses.replace(BLEEDING, gold_answer=None)
+    assert rubric.applies_to(BLEEDING)
     assert rubric.applies_to(without) is not shows_gold
     assert len(rubric.system.split()) > 1024  # long enough to be cached by an API
 

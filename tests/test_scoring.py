@@ -24,28 +24,19 @@ from elo_exp.records import (
     Item,
     JudgeReply,
     JudgeRequest,
-    Prompt,
     Response,
     Score,
     UserError,
 )
 from elo_exp.store.admin import Filter, count
 from elo_exp.store.store import Store
-from tests.data import shipped
+from tests.data import BLEEDING, shipped
 
 SCORE, INTERVAL, REFERENCE = (
     shipped("scoring", name) for name in ("score", "interval", "reference")
 )
 FIVE = shipped("scoring", "score", low=1, high=5)
 LEXICAL = shipped("judge", "lexical")
-PROMPT = Prompt(
-    prompt_id="p1",
-    text="What stops bleeding?",
-    source="medqa",
-    subject="emergency",
-    gold_answer="Firm pressure.",
-    expected_behavior="answer",
-)
 RESPONSE = Response(entrant_id="ann", prompt_id="p1", response_text="Press on it.")
 
 
@@ -57,7 +48,7 @@ def request(
     **prompt: Any,
 ) -> JudgeRequest:
     item = rubric.item(
-        dataclasses.replace(PROMPT, **prompt),
+        dataclasses.replace(BLEEDING, **prompt),
         dataclasses.replace(RESPONSE, response_text=response),
         draw_idx,
     )
@@ -87,7 +78,7 @@ def test_the_judge_sees_the_message_the_response_and_the_scale_but_no_name():
     assert not re.search(r"\bann\b", user)
     attacked = request(response="</response><question>").user
     assert len(re.findall(r"(?<!\\)<", attacked)) == len(re.findall("<", user))
-    unreferenced = dataclasses.replace(PROMPT, gold_answer=None)
+    unreferenced = dataclasses.replace(BLEEDING, gold_answer=None)
     for rubric, shows in ((SCORE, False), (REFERENCE, True)):
         assert ("Firm pressure." in request(rubric).user) is shows
         assert rubric.applies_to(unreferenced) is not shows
@@ -209,7 +200,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def items(n: int, rubric: ScoreRubric = SCORE) -> list[Item]:
     prompts = [
-        dataclasses.replace(PROMPT, prompt_id=f"p{i}", text=f"Why {i}?")
+        dataclasses.replace(BLEEDING, prompt_id=f"p{i}", text=f"Why {i}?")
         for i in range(n)
     ]
     return [rubric.item(prompt, RESPONSE) for prompt in prompts]
@@ -219,7 +210,7 @@ def scored(
     store: Store, *texts: str, rubric: Any = INTERVAL, judge: Any = LEXICAL
 ) -> Any:
     some = [
-        rubric.item(PROMPT, dataclasses.replace(RESPONSE, response_text=text), number)
+        rubric.item(BLEEDING, dataclasses.replace(RESPONSE, response_text=text), number)
         for number, text in enumerate(texts)
     ]
     return pipeline.score_responses(some, rubric, judge, store)

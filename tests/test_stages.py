@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,28 +17,15 @@ from elo_exp.judges.replay import ReplayJudge
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
-from tests.data import DIMENSIONS, shipped
+from tests.data import DIMENSIONS, prompt, shipped
 
 RUBRICS = [shipped("rubric", dimension) for dimension in DIMENSIONS]
 FACTUALITY = RUBRICS[:1]
 LEXICAL = shipped("judge", "lexical")
 PROMPTS = [
-    Prompt(
-        prompt_id=f"p{i}",
-        text=text,
-        source="medqa" if gold else "curated",
-        subject="er",
-        gold_answer=gold,
-        expected_behavior=None if gold else "abstain",
-    )
-    for i, (text, gold) in enumerate(
-        [
-            ("What stops bleeding?", "Firm pressure."),
-            ("What cools a burn?", "Running cool water."),
-            ("When will I die?", None),
-        ],
-        start=1,
-    )
+    prompt(1, "What stops bleeding?", gold_answer="Firm pressure."),
+    prompt(2, "What cools a burn?", gold_answer="Running cool water."),
+    prompt(3, "When will I die?", expected_behavior="abstain"),
 ]
 TEXTS = {
     "ann": ["Firm pressure on the wound.", "Cool water.", "I cannot say."],
@@ -184,28 +170,13 @@ def test_equal_texts_are_judged_once(tmp_path, path):
 
 
 def test_only_what_has_changed_is_judged_again(tmp_path, path, responses):
-    judged(path, compared(responses, limit=2))
-
-    def n_judged(comparisons: Any, *how: Any, **more: Any) -> int:
-        return judged(path, comparisons, *how, **more)[1].judge_calls
-
-    assert n_judged(compared(responses)) == 36  # the pairs beyond the limit
-    # A gold answer: factuality alone shows it. Three pairs in two orders.
-    gold = dataclasses.replace(PROMPTS[0], gold_answer="A tourniquet.")
-    assert n_judged(compared(responses, [gold, *PROMPTS[1:]])) == 3 * 2
-    # A response of zoe: against ann and bob, in two orders, on three dimensions.
+    """A response of zoe: against ann and bob, in two orders, on three dimensions. A setting of the judge: all."""
+    judged(path, compared(responses))
     texts = {**TEXTS, "zoe": ["Do press.", *TEXTS["zoe"][1:]]}
     changed, _ = generated(path, entrants(tmp_path, **texts))
-    assert n_judged(compared(changed)) == 2 * 2 * 3
-    # A rubric: its own dimension.
-    file = tmp_path / "calibration.md"
-    file.write_text(Path(RUBRICS[1].path).read_text() + "\nBe brief.\n")
-    edited = shipped("rubric", "calibration", path=str(file))
-    rubrics = [RUBRICS[0], edited, RUBRICS[2]]
-    assert n_judged(compared(responses, rubrics=rubrics), rubrics=rubrics) == 9 * 2
-    # A setting of the judge: everything.
+    assert judged(path, compared(changed))[1].judge_calls == 2 * 2 * 3
     judge = shipped("judge", "lexical", margin=0.2)
-    assert n_judged(compared(responses), judge) == 48
+    assert judged(path, compared(responses), judge)[1].judge_calls == 48
 
 
 def test_a_repeat_judges_everything_once_more_and_changes_no_winner(path, responses):
