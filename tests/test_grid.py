@@ -82,7 +82,7 @@ def test_a_cell_has_the_numbers_of_an_ordinary_run(folder: Path, tmp_path: Path)
     grid = grid_of(folder, tmp_path)
     cell = Cell(size=200, label_share=0.5, seed=1)
     again = read(write(cell.draw(grid.data), tmp_path / "drawn"))
-    assert (len(again.prompts), again.n_labels) == (200, 100)
+    assert (len(again.prompts), again.logged.labelled.sum()) == (200, 100)
     found, by_judge = grid.estimate(cell)
     n_compared = 0
     for kind in AXES.weights:

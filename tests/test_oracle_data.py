@@ -167,7 +167,7 @@ def test_missing_values_are_not_a_number_and_prompts_are_the_same_in_every_table
     draws = data.fresh["premium"]
     assert [data.prompts[i] for i in draws.prompt] == ["p3", "p1", "new"]
     assert draws.fold[:2].tolist() == data.logged.fold[[3, 1]].tolist()
-    assert data.n_labels == 12
+    assert data.logged.labelled.sum() == 12
 
 
 @pytest.mark.parametrize(

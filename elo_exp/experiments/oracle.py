@@ -178,9 +178,11 @@ class Oracle(Judged):
         collected: LoggedData | None = None
         sources: dict[str, Any] = {name: getattr(chosen, name) for name in _SOURCES}
         if self.is_simulated:
-            bank_path, every = Path(self.prompts.bank_path), chosen.grid
             sources = simulated.write(
-                run_dir, bank_path, seed=chosen.seed, all_labelled=every
+                run_dir,
+                self.prompts.bank_path,
+                seed=chosen.seed,
+                all_labelled=chosen.grid,
             )
         elif not self.is_recorded:
             collection = Collection(self, context.store)

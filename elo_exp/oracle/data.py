@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import logging
 import math
 import re
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import AfterValidator, AliasChoices, Field, TypeAdapter, ValidationError
@@ -119,7 +120,6 @@ class Truth(Record):
     ] = None
 
 
-Sample = TypeVar("Sample", FreshDraw, LoggedSample)
 Lines = Iterable[tuple[str, dict[str, Any]]]  # rows with their places
 
 
@@ -164,8 +164,7 @@ class Rows:
         return len(self.prompt)
 
     def __getitem__(self, chosen: Mask | Index | slice) -> Rows:
-        names = [column.name for column in dataclasses.fields(self)]
-        return Rows(**{name: getattr(self, name)[chosen] for name in names})
+        return Rows(**{name: getattr(self, name)[chosen] for name in _COLUMNS})
 
     @cached_property
     def labelled(self) -> Mask:
@@ -179,13 +178,11 @@ class Rows:
 
     @staticmethod
     def join(parts: Sequence[Rows]) -> Rows:
-        names = [column.name for column in dataclasses.fields(Rows)]
-        return Rows(
-            **{
-                name: np.concatenate([getattr(p, name) for p in parts])
-                for name in names
-            }
-        )
+        columns = {name: [getattr(part, name) for part in parts] for name in _COLUMNS}
+        return Rows(**{name: np.concatenate(some) for name, some in columns.items()})
+
+
+_COLUMNS = [column.name for column in dataclasses.fields(Rows)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,24 +204,17 @@ class Dataset:
     # labelled draws for the audit alone
     probe: Mapping[str, Rows] = field(default_factory=dict)
 
-    @cached_property
-    def _labelled_draws(self) -> dict[str, Rows]:
-        return {p: rows for p, rows in self.fresh.items() if rows.labelled.any()}
-
     @property
     def lenders(self) -> list[str]:
         """Policies whose labels the calibration is fitted to, the logging policy first."""
         first = [self.logging_policy] if self.logging_policy else []
-        return [*first, *self._labelled_draws]
+        return [*first, *(p for p, rows in self.fresh.items() if rows.labelled.any())]
 
     @cached_property
     def pool(self) -> Rows:
         """All answers of sets that have labels: the logged ones, and draws of a policy."""
-        return Rows.join([self.logged, *self._labelled_draws.values()])
-
-    @property
-    def n_labels(self) -> int:
-        return int(self.logged.labelled.sum())
+        drawn = [rows for rows in self.fresh.values() if rows.labelled.any()]
+        return Rows.join([self.logged, *drawn])
 
     def log_ratio(self, policy: str) -> Array:
         """(n,) target minus logging log-probability in nats; NaN where either is not known."""
@@ -255,33 +245,33 @@ def read_dataset(
     draws, for too few labels, and for files that have no prompt in common.
     """
     read = partial(_read, scale=scale, covariates=covariates)
-    rows = [] if logged is None else read(_lines(Path(logged)), LoggedSample)
+    rows: list[LoggedSample] = []
+    if logged is not None:
+        rows = read(_lines(Path(logged)), LoggedSample)
     with_logprobs = dict.fromkeys(policy for row in rows for policy in row.target_logps)
-    found = {source: _draws(source) for source in (fresh_dir, probe_dir)}
-    fresh = found[fresh_dir]
-    chosen = list(dict.fromkeys(policies or with_logprobs or fresh))
+    fresh_lines, probe_lines = _draws(fresh_dir), _draws(probe_dir)
+    chosen = list(dict.fromkeys(policies or with_logprobs or fresh_lines))
     for policy in chosen:
-        files.one_of("oracle.policies", policy, {**with_logprobs, **fresh})
-        if fresh_dir is not None and policy not in fresh:
-            kept = ",".join(name for name in chosen if name in fresh)
+        files.one_of("oracle.policies", policy, {**with_logprobs, **fresh_lines})
+        if fresh_dir is not None and policy not in fresh_lines:
+            kept = ",".join(name for name in chosen if name in fresh_lines)
             raise UserError(
                 f"{fresh_dir}: found no draws of {policy!r}, but of "
-                f"{', '.join(fresh) or 'nobody'}. Add {policy}.jsonl, or leave the policy out: "
-                f"oracle.policies=[{kept}]."
+                f"{', '.join(fresh_lines) or 'nobody'}. Add {policy}.jsonl, or leave the policy "
+                f"out: oracle.policies=[{kept}]."
             )
-    draws = {
-        source: {
+    fresh, probe = (
+        {
             policy: read(lines, FreshDraw, policy)
             for policy, lines in by_policy.items()
             if policy in chosen or not rows  # all draws may have labels
         }
-        for source, by_policy in found.items()
-    }
-    every: list[Sequence[FreshDraw]]
-    every = [rows, *(answers for some in draws.values() for answers in some.values())]
-    prompts = list(dict.fromkeys(row.prompt_id for answers in every for row in answers))
-    number = {prompt: i for i, prompt in enumerate(prompts)}
-    folds = np.array([fold(prompt, seed=seed) for prompt in prompts])
+        for by_policy in (fresh_lines, probe_lines)
+    )
+    number: dict[str, int] = {}
+    for row in itertools.chain(rows, *fresh.values(), *probe.values()):
+        number.setdefault(row.prompt_id, len(number))
+    folds = np.array([fold(prompt, seed=seed) for prompt in number])
 
     def columns(answers: Sequence[FreshDraw]) -> Rows:
         prompt = np.array([number[row.prompt_id] for row in answers], dtype=np.intp)
@@ -301,15 +291,15 @@ def read_dataset(
         policies=tuple(chosen),
         scale=scale,
         covariates=tuple(covariates),
-        prompts=tuple(prompts),
+        prompts=tuple(number),
         logged=columns(rows),
         logging_logprob=_column(row.total_logprob for row in rows),
         target_logprob={
             policy: _column(row.target_logps.get(policy) for row in rows)
             for policy in with_logprobs
         },
-        fresh={policy: columns(rows) for policy, rows in draws[fresh_dir].items()},
-        probe={policy: columns(rows) for policy, rows in draws[probe_dir].items()},
+        fresh={policy: columns(answers) for policy, answers in fresh.items()},
+        probe={policy: columns(answers) for policy, answers in probe.items()},
     )
     _check(data)
     return data
@@ -388,34 +378,35 @@ def _lines(path: Path) -> Lines:
         raise UserError(f"{path}: is empty. Expected one answer a line.")
 
 
-def _draws(source: str | Path | None) -> Mapping[str, Lines]:
+def _draws(source: str | Path | None) -> dict[str, Lines]:
     """Rows by policy: of one file that names it in every row, or of the files of a folder, sorted;
     where a policy has several, of that with the shortest name."""
     found: dict[str, Any] = {}
-    if source is not None and not Path(source).is_dir():
-        for place, row in _lines(Path(source)):
-            if not row.get("policy"):
-                raise UserError(f"{place}: names no policy. Expected one in every row.")
-            found.setdefault(str(row["policy"]), []).append((place, row))
+    if source is None:
         return found
-    paths = () if source is None else Path(source).glob("*.jsonl*")
-    for path in sorted(paths, reverse=True):
-        if name := re.fullmatch(r"(.+?)(_responses)?\.jsonl(\.gz)?", path.name):
-            found[name[1]] = _lines(path)
-    return dict(sorted(found.items()))
+    if (folder := Path(source)).is_dir():
+        for path in sorted(folder.glob("*.jsonl*"), reverse=True):
+            if name := re.fullmatch(r"(.+?)(_responses)?\.jsonl(\.gz)?", path.name):
+                found[name[1]] = _lines(path)
+        return dict(sorted(found.items()))
+    for place, row in _lines(folder):
+        if not row.get("policy"):
+            raise UserError(f"{place}: names no policy. Expected one in every row.")
+        found.setdefault(str(row["policy"]), []).append((place, row))
+    return found
 
 
 def _read(
     lines: Lines,
-    kind: type[Sample],
+    kind: type[FreshDraw],
     policy: str | None = None,
     *,
     scale: Scale,
     covariates: Sequence[str],
-) -> list[Sample]:
+) -> list[Any]:
     """Read the answers of one policy, by default that of the first row."""
     adapter = TypeAdapter(kind)
-    samples: list[Sample] = []
+    samples = []
     seen: dict[tuple[str, int], str] = {}
     for place, row in lines:
         found = str(row.get("policy") or policy or "base")

@@ -7,11 +7,13 @@ what calibration can mend and what it cannot is seen at once.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from elo_exp import arrays
 from elo_exp.arrays import Array
@@ -38,30 +40,31 @@ _SCORE_STEP = 0.02
 
 
 def write(
-    folder: Path, bank_path: Path, *, seed: int, all_labelled: bool = False
+    folder: Path, bank_path: str, *, seed: int, all_labelled: bool = False
 ) -> dict[str, Any]:
     """Draw answers of all policies, and write them with the policies' true values.
 
     all_labelled  also those that are no part of the logged slice
     Returns the arguments of `read_dataset` and the path of the true values, `truth`.
     """
-    prompts = [prompt for prompt in bank.load(bank_path) if prompt.gold_answer]
-    answers = _answers(prompts, bank_path)
-    score = _values(prompts, answers, shows_reference=False)
-    label = _values(prompts, answers, shows_reference=True)
+    prompts = [prompt for prompt in bank.load(Path(bank_path)) if prompt.gold_answer]
+    answer, score, label = _answers(prompts, bank_path)
     rng = np.random.default_rng(seed)
     tilt = rng.normal(0.0, _TILT, label.shape)
-    logp = {name: _log_shares(shares, tilt) for name, shares in _SHARES.items()}
+    logp = {  # (prompts, answers); a policy of one answer alone is never tilted
+        name: log_softmax(np.log(shares) + tilt * (max(shares) < 0.9), axis=1)
+        for name, shares in _SHARES.items()
+    }
     prompt = np.repeat(np.arange(len(prompts)), _N_DRAWS)
     logging_policy, *targets = _SHARES
     for name in _SHARES:
         chances = np.exp(logp[name][prompt]).cumsum(axis=1)
         chosen = (chances < rng.random((len(prompt), 1))).sum(axis=1)
-        at = prompt, np.minimum(chosen, len(_STYLES) + 1)
-        is_logging = name == logging_policy
-        logprobs: dict[str, Any] = {}
+        at = prompt, np.minimum(chosen, label.shape[1] - 1)
+        file, logprobs = f"fresh/{name}.jsonl", {}
         labelled = np.full(len(prompt), all_labelled)
-        if is_logging:
+        if name == logging_policy:
+            file = "logged.jsonl"
             labelled |= rng.random(len(prompt)) < _LABELLED
             by_policy = {target: logp[target][at] for target in targets}
             logprobs["total_logprob"] = logp[name][at]
@@ -69,14 +72,13 @@ def write(
         rows = arrays.rows(
             prompt_id=[prompts[i].prompt_id for i in prompt],
             prompt=[prompts[i].text for i in prompt],
-            response=answers[at],
+            response=answer[at],
             policy=name,
             judge_score=np.round(np.round(score[at] / _SCORE_STEP) * _SCORE_STEP, 2),
             draw_idx=np.arange(len(prompt)) % _N_DRAWS,
             oracle_label=np.where(labelled, label[at], np.nan),
             **logprobs,
         )
-        file = "logged.jsonl" if is_logging else f"fresh/{name}.jsonl"
         write_jsonl(folder / file, rows)
     value = {name: (np.exp(lp) * label).sum(axis=1).mean() for name, lp in logp.items()}
     truth = {name: {"mean": float(v), "std_error": 0.0} for name, v in value.items()}
@@ -87,54 +89,44 @@ def write(
     }
 
 
-def _answers(prompts: Sequence[Prompt], bank_path: Path) -> NDArray[np.object_]:
-    """(prompts, answers) texts: those of the probes, the question and a refusal."""
+def _answers(
+    prompts: Sequence[Prompt], bank_path: str
+) -> tuple[NDArray[np.object_], Array, Array]:
+    """(prompts, answers) texts, scores and labels in [0, 1].
+
+    The answers are those of the probes, the question and a refusal; judge and oracle compare words,
+    as `lexical` does.
+    """
     probes = [
         ProbeEntrant(
             entrant_id=style,
             style=style,
             lapse_style=style,
             lapse_rate=0.0,
-            bank_path=str(bank_path),
+            bank_path=bank_path,
         )
         for style in _STYLES
     ]
-    columns = [[r.response_text for r in probe.generate(prompts)] for probe in probes]
-    columns.append([f"Certainly. {prompt.text}" for prompt in prompts])
-    columns.append(["I cannot say."] * len(prompts))
-    return np.array(columns, dtype=object).T
-
-
-def _values(
-    prompts: Sequence[Prompt],
-    answers: NDArray[np.object_],
-    *,
-    shows_reference: bool,
-) -> Array:
-    """(prompts, answers) scores in [0, 1] of a judge that compares words, as `lexical` gives them."""
-    signal = overlap if shows_reference else specificity
-
-    def value(prompt: Prompt, text: str) -> float:
-        item = Item(
+    rows = []
+    for prompt in prompts:
+        texts = [probe.answer(prompt) for probe in probes]
+        seen = Item(
             prompt_id=prompt.prompt_id,
             dimension="factuality",
             source=prompt.source,
             prompt_text=prompt.text,
             entrant_id="",
-            response_text=text,
-            gold_answer=prompt.gold_answer if shows_reference else None,
+            response_text="",
         )
-        return (signal(item, text) + letter_similarity(item, text)) / 2
-
-    return np.array(
-        [
-            [value(prompt, text) for text in texts]
-            for prompt, texts in zip(prompts, answers, strict=True)
+        known = replace(seen, gold_answer=prompt.gold_answer)
+        rows += [
+            (
+                text,
+                (specificity(seen, text) + letter_similarity(seen, text)) / 2,
+                (overlap(known, text) + letter_similarity(known, text)) / 2,
+            )
+            for text in (*texts, f"Certainly. {prompt.text}", "I cannot say.")
         ]
-    )
-
-
-def _log_shares(shares: Sequence[float], tilt: Array) -> Array:
-    """(prompts, answers) log-probabilities; a policy of one answer alone is never tilted."""
-    logits = np.log(shares) + (tilt if max(shares) < 0.9 else 0.0 * tilt)
-    return np.asarray(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
+    table = np.array(rows, dtype=object).reshape(len(prompts), -1, 3)
+    text, score, label = np.moveaxis(table, -1, 0)
+    return text, score.astype(float), label.astype(float)

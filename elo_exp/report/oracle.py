@@ -2,13 +2,15 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from elo_exp import arrays
 from elo_exp.analysis.win_rates import share_interval
+from elo_exp.figures.style import grouped
 from elo_exp.files import write_csv, write_json
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import HEADLINE, Analysis, label_budget
@@ -29,28 +31,24 @@ def write(run_dir: Path, analysis: Analysis) -> list[Path]:
     }
     if not analysis.options.compat:
         found = analysis.comparison
-        documents["influences.json"] = influences(analysis)
-        documents["differences.json"] = [d.to_dict() for d in found.differences]
-        documents["ranking.json"] = [rank.to_dict() for rank in found.ranking]
-        documents["next.json"] = found.next_step.to_dict()
+        documents |= {
+            "influences.json": influences(analysis),
+            "differences.json": [d.to_dict() for d in found.differences],
+            "ranking.json": [rank.to_dict() for rank in found.ranking],
+            "next.json": found.next_step.to_dict(),
+        }
     return [
         *(write_json(run_dir / name, document) for name, document in documents.items()),
-        write_csv(run_dir / "extreme_weights.csv", list(extreme_weights(analysis))),
+        write_csv(run_dir / "extreme_weights.csv", extreme_weights(analysis)),
     ]
 
 
 def budgets(analysis: Analysis) -> list[dict[str, Any]]:
     """Return the labels that intervals of the chosen half-widths take."""
+    widths, n = analysis.options.half_widths, len(analysis.data.pool)
     return [
-        {
-            "policy": policy,
-            "estimator": name,
-            **label_budget(
-                estimate,
-                analysis.options.half_widths,
-                max_labels=len(analysis.data.pool),
-            ),
-        }
+        {"policy": policy, "estimator": name}
+        | label_budget(estimate, widths, max_labels=n)
         for (policy, name), estimate in analysis.unfiltered.items()
         if name in _BUDGETED
     ]
@@ -99,22 +97,23 @@ def diagnostics(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def extreme_weights(analysis: Analysis) -> Iterator[dict[str, Any]]:
+def extreme_weights(analysis: Analysis) -> list[dict[str, Any]]:
     """Logged answers with weights above 5 or below 1/5, the most extreme first."""
-    data = analysis.data
+    data, found = analysis.data, []
     for policy in data.policies:
         ratio = data.log_ratio(policy)
-        size = np.where(np.isfinite(ratio), np.abs(ratio), 0.0)
-        for i in np.argsort(-size, kind="stable")[:_MAX_EXTREME]:
-            if size[i] > math.log(EXTREME):
-                yield {
-                    "policy": policy,
-                    "prompt_id": data.prompts[data.logged.prompt[i]],
-                    "log_ratio": float(ratio[i]),
-                    "logging_logprob": float(data.logging_logprob[i]),
-                    "target_logprob": float(data.target_logprob[policy][i]),
-                    "judge_score": float(data.logged.score[i]),
-                }
+        size = np.nan_to_num(np.abs(ratio))
+        at = np.argsort(-size, kind="stable")[:_MAX_EXTREME]
+        at = at[size[at] > math.log(EXTREME)]
+        found += arrays.rows(
+            policy=policy,
+            prompt_id=[data.prompts[i] for i in data.logged.prompt[at]],
+            log_ratio=ratio[at],
+            logging_logprob=data.logging_logprob[at],
+            target_logprob=data.target_logprob.get(policy, ratio)[at],
+            judge_score=data.logged.score[at],
+        )
+    return found
 
 
 def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float]:
@@ -158,44 +157,40 @@ Row = Mapping[str, Any]  # of grid.csv
 
 
 def grid_summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return what page and console show: the largest size whose intervals are scored.
+    """Return what page and console show: the largest samples with scored intervals, one calibration.
 
-    size, calibration  the first calibration that uses labels
-    headline           its rows over all policies, by label share and status
-    estimators         rows of what is given, over all policies, by name and label share
-    policies           the headline's rows of each
-    coverage           of reported headlines at all label shares, with its interval over draws
+    headline    by label share, and by status, over all policies
+    estimators  by name, what each gives, a row for each label share
+    policies    the headline's rows of each label share and status
+    reported    of the headlines, by label share
+    coverage    of all reported intervals, with its interval over draws
     """
-    scored = [row["size"] for row in rows if row["coverage"] is not None]
-    size = max(scored or [row["size"] for row in rows])
-    calibrations = dict.fromkeys(row["calibration"] for row in rows)
-    calibration = next((name for name in calibrations if name != JUDGE), JUDGE)
-    at = {"size": size, "calibration": calibration}
-    headline: dict[float, dict[str, Row]] = {}
-    estimators: dict[str, list[Row]] = {}
-    policies: dict[str, list[Row]] = {}
-    for row in rows:
-        if not at.items() <= row.items():
-            continue
-        if (row["policy"], row["status"]) == (ALL, GIVEN):
-            name = f"{row['estimator']} {row['weights']}".rstrip()
-            estimators.setdefault(name, []).append(row)
-        if row["estimator"] == HEADLINE and row["policy"] == ALL:
-            headline.setdefault(row["label_share"], {})[row["status"]] = row
-        elif row["estimator"] == HEADLINE and row["status"] != GIVEN:
-            policies.setdefault(row["policy"], []).append(row)
+    scored = [row for row in rows if row["coverage"] is not None] or rows
+    size = max(row["size"] for row in scored)
+    calibrations = [row["calibration"] for row in rows if row["calibration"] != JUDGE]
+    at = {"size": size, "calibration": [*calibrations, JUDGE][0]}
+    rows = [
+        {**row, "name": f"{row['estimator']} {row['weights']}".rstrip()}
+        for row in rows
+        if at.items() <= row.items()
+    ]
+    leading = grouped((row for row in rows if row["name"] == HEADLINE), "policy")
+    headline = {
+        label_share: {row["status"]: row for row in some}
+        for label_share, some in grouped(leading.pop(ALL), "label_share").items()
+    }
     reported = [found[REPORT] for found in headline.values() if REPORT in found]
-    covered = [row for row in reported if row["coverage"] is not None]
-    coverage = None
+    covered, coverage = [row for row in reported if row["coverage"] is not None], None
     if n := sum(row["n"] for row in covered):
         share = sum(row["n"] * row["coverage"] for row in covered) / n
         n_draws = sum(row["n_draws"] for row in covered)
         coverage = (share, *share_interval(share, n_draws))
+    given = (row for row in rows if (row["policy"], row["status"]) == (ALL, GIVEN))
     return {
         **at,
         "headline": headline,
-        "estimators": estimators,
-        "policies": policies,
+        "estimators": grouped(given, "name"),
+        "policies": leading,
         "reported": reported,
         "coverage": coverage,
     }
