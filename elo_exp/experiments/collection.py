@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from elo_exp import pipeline
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSource
-from elo_exp.console import text_table
 from elo_exp.data import bank
 from elo_exp.data.pairing import Responses
 from elo_exp.data.scoring import ScoreRubric
@@ -30,6 +29,7 @@ from elo_exp.oracle.data import MIN_LABELS
 from elo_exp.oracle.weights import EXTREME
 from elo_exp.pipeline import LogprobCheck, Plan
 from elo_exp.records import Item, Prompt, Score, UserError, fingerprint
+from elo_exp.report import page
 from elo_exp.store.store import Store
 
 if TYPE_CHECKING:
@@ -310,13 +310,13 @@ class Collection:
         responses = pipeline.stored_responses(self.prompts, self.entrants, self.store)
         logged, n = responses[next(iter(self.entrants))], len(self.prompts)
         n_forced = pipeline.n_forced(self.prompts, logged, self.policies, self.store)
-        rows, missing = [], Counter[str]()
+        done = {}  # by policy: by step, how many of how many
         for policy, answers in responses.items():
             n_scored, n_labelled = (
                 pipeline.n_scored(*self._queries(rater, {policy: answers}))
                 for rater in self.raters
             )
-            done = {  # of how many
+            done[policy] = {
                 "answers": (len(answers), n),
                 "log-probabilities": (
                     n_forced.get(policy, 0),
@@ -325,13 +325,7 @@ class Collection:
                 "scores": (n_scored, n),
                 "labels": (n_labelled, len(self.raters[1].prompt_ids[policy])),
             }
-            rows.append([policy, *(f"{i:,} of {k:,}" for i, k in done.values())])
-            missing.update({step: k - i for step, (i, k) in done.items()})
-        table = text_table(["policy", *missing], rows)
-        listed = ", ".join(f"{k:,} {step}" for step, k in missing.items() if k)
-        if not listed:
-            return f"{table}\ncomplete"
-        return f"{table}\nmissing: {listed}. Run without status=true to continue."
+        return page.text("oracle_status", done=done)
 
 
 @dataclass(frozen=True, kw_only=True)

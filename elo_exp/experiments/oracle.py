@@ -24,7 +24,7 @@ from elo_exp.data.scoring import ScoreRubric
 from elo_exp.entrants import Policy
 from elo_exp.estimators import Estimator
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.collection import Collection, LoggedData
+from elo_exp.experiments.collection import Collection
 from elo_exp.experiments.judged import Judged, preflight
 from elo_exp.files import one_of, sha256, write_csv, write_json
 from elo_exp.judges import ApiJudge, Judge, PaidJudge
@@ -40,7 +40,6 @@ from elo_exp.oracle.data import (
     take_truth,
 )
 from elo_exp.oracle.estimates import Analysis, Options, analyse
-from elo_exp.oracle.gates import REFUSE
 from elo_exp.oracle.grid import ALL, GIVEN, Grid, GridSettings, score
 from elo_exp.records import UserError, fingerprint
 from elo_exp.report import oracle as oracle_report
@@ -58,18 +57,12 @@ from elo_exp.types import (
 logger = logging.getLogger(__name__)
 
 _SOURCES = ("logged", "fresh_dir", "probe_dir", "policies", "truth")
-# Of the scale: the margin of transport, and half-widths whose labels are counted
-_MARGIN, _HALF_WIDTHS = 0.05, (0.05, 0.03, 0.02, 0.01)
 _COLLECTING = (  # settings without a meaning for recorded answers
     *("oracle.prompts", "oracle.logging_policy", "oracle.validation_fraction"),
     *("oracle.budget_usd", "oracle.check_nats", "oracle.check_answers"),
 )
-_TRUTH, _LABEL_SHARE = "oracle.truth", "oracle.label_fraction"
-_SAMPLING = (
-    "oracle.n_prompts",
-    _LABEL_SHARE,
-)  # of answers to collect, or recorded ones
-_LABELS = "labels"  # of oracle.truth: made from them
+# Of answers to collect, or of recorded ones
+_SAMPLING = ("oracle.n_prompts", "oracle.label_fraction")
 
 
 @dataclass(kw_only=True)
@@ -145,7 +138,7 @@ class Oracle(Judged):
     @property
     def input_files(self) -> Mapping[str, Path]:
         chosen = self.oracle
-        truth = None if chosen.truth == _LABELS else chosen.truth
+        truth = None if chosen.truth == "labels" else chosen.truth
         given = {"logged": chosen.logged, "truth": truth}
         given |= {"fresh": chosen.fresh_dir, "probe": chosen.probe_dir}
         paths = _files(given)
@@ -175,7 +168,7 @@ class Oracle(Judged):
     def run(self, context: Context) -> Report:
         """Read, simulate or collect the data; take the truth; estimate, and report."""
         chosen, run_dir = self.oracle, context.run_dir
-        collected: LoggedData | None = None
+        facts: dict[str, Any] = {"is_simulated": self.is_simulated}
         sources: dict[str, Any] = {name: getattr(chosen, name) for name in _SOURCES}
         if self.is_simulated:
             sources = simulated.write(
@@ -190,7 +183,7 @@ class Oracle(Judged):
                 text = collection.answer_shard(self.shard)
                 return Report(headline=0.0, text=text)
             collected = collection.build()
-            sources = collected.write(run_dir)
+            sources, facts["collection"] = collected.write(run_dir), collected.info
         folders = () if self.is_recorded else (".", "fresh", "probe")
         written = [p for name in folders for p in (run_dir / name).glob("*.json*")]
         truth_path = sources.pop("truth", chosen.truth)
@@ -215,11 +208,10 @@ class Oracle(Judged):
                 data.pool.labelled.sum(),
             )
             analysis = analyse(data, self.estimator, self._options)
-            found = report(analysis, truth, run_dir, collected=collected)
+            found = report(analysis, truth, run_dir, **facts)
+        artifacts = [*written, *found.artifacts]
         return dataclasses.replace(
-            found,
-            artifacts=[*written, *found.artifacts],
-            facts={**found.facts, "is_simulated": self.is_simulated},
+            found, artifacts=artifacts, facts={**found.facts, **facts}
         )
 
     @property
@@ -229,11 +221,11 @@ class Oracle(Judged):
     @property
     def _options(self) -> Options:
         chosen, width = self.oracle, self.scale.width
-        half_widths = chosen.half_widths or [share * width for share in _HALF_WIDTHS]
+        half_widths = [share * width for share in (0.05, 0.03, 0.02, 0.01)]
         return Options(
             by_variance=chosen.by_variance,
-            max_residual=chosen.max_residual or _MARGIN * width,
-            half_widths=tuple(half_widths),
+            max_residual=chosen.max_residual or 0.05 * width,
+            half_widths=tuple(chosen.half_widths or half_widths),
             compat=self.compat,
         )
 
@@ -314,7 +306,7 @@ class Oracle(Judged):
     @property
     def needs_labels(self) -> bool:
         """Whether the truth is made from labels of all answers."""
-        return self.oracle.grid or self.oracle.truth == _LABELS
+        return self.oracle.grid or self.oracle.truth == "labels"
 
     @property
     def policies(self) -> dict[str, Policy]:
@@ -355,7 +347,7 @@ class Oracle(Judged):
         self._check_compat()
         self._check_truth(overrides)
         if self.is_recorded:
-            lacking = () if chosen.logged else (_LABEL_SHARE,)
+            lacking = () if chosen.logged else ("oracle.label_fraction",)
             words = "is about answers to be collected, and these are recorded"
             _refuse((*_COLLECTING, *lacking), overrides, words)
             return
@@ -413,14 +405,16 @@ class Oracle(Judged):
                 "oracle.covariates=[response_length]."
             )
         words = "the grid draws prompts and labels itself, by grid.sizes and grid.label_shares"
-        _refuse((_TRUTH, *(() if self.entrant else _SAMPLING)), overrides, words)
+        _refuse(
+            ("oracle.truth", *(() if self.entrant else _SAMPLING)), overrides, words
+        )
 
     def _check_judges(self, overrides: Sequence[str]) -> None:
         """Check that the oracle is better than the judge; the simulation has no use for either."""
         judge, oracle = self.judge, self.oracle_judge
         assert judge and oracle
         if self.is_simulated:
-            others = (_TRUTH, "judge", "oracle_judge", "scoring", "shard")
+            others = ("oracle.truth", "judge", "oracle_judge", "scoring", "shard")
             unused = _given((*_COLLECTING, *_SAMPLING, *others), overrides)
             unused += [
                 one.model for one in (judge, oracle) if isinstance(one, PaidJudge)
@@ -469,22 +463,19 @@ def report(
     analysis: Analysis,
     truth: Mapping[str, Truth],
     run_dir: Path,
-    *,
-    collected: LoggedData | None = None,
+    **more: Any,
 ) -> Report:
-    """Write the artifacts of an analysis, and report it."""
-    data, collection = analysis.data, collected and collected.info
-    given = {(e.policy, e.estimator) for e in analysis.estimates if e.status != REFUSE}
-    budgets = oracle_report.budgets(analysis)
-    shown = {
-        "analysis": analysis,
-        "data": data,
-        "truth": truth,
-        "collection": collection,
-        "budgets": [b for b in budgets if (b["policy"], b["estimator"]) in given],
-    }
+    """Write the artifacts of an analysis, and report it.
+
+    more  facts that the page shows: `collection`, what the run itself has made
+    """
+    data, documents = analysis.data, oracle_report.documents(analysis)
+    metrics = oracle_report.metrics(analysis, truth)
+    shown = {"analysis": analysis, "data": data, "truth": truth, **more}
+    written = [write_json(run_dir / name, one) for name, one in documents.items()]
+    extreme = oracle_report.extreme_weights(analysis)
     return Report(
-        headline=oracle_report.headline(analysis, truth),
+        headline=oracle_report.headline(analysis, metrics),
         text=page.text("oracle", **shown),
         facts={
             "logging_policy": data.logging_policy,
@@ -493,16 +484,15 @@ def report(
             "n_labels": len(analysis.calibration.rows),
             "n_draws": {policy: len(draws) for policy, draws in data.fresh.items()},
             "n_probe": {policy: len(draws) for policy, draws in data.probe.items()},
-            **({"collection": collection} if collection else {}),
         },
-        artifacts=oracle_report.write(run_dir, analysis),
-        metrics=oracle_report.metrics(analysis, truth),
+        artifacts=[*written, write_csv(run_dir / "extreme_weights.csv", extreme)],
+        metrics=metrics,
         tables={
-            "estimates": [estimate.to_dict() for estimate in analysis.estimates],
-            "differences": [d.to_dict() for d in analysis.comparison.differences],
+            "estimates": documents["estimates.json"],
+            "differences": documents.get("differences.json", []),
         },
         figures=lambda: _figures().plots(analysis, truth),
-        page=page.maker("oracle", **shown),
+        page=page.maker("oracle", budgets=documents["label_budget.json"], **shown),
     )
 
 

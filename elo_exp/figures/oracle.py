@@ -19,7 +19,7 @@ from elo_exp.figures.style import (
 )
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import HEADLINE, Analysis
-from elo_exp.oracle.gates import STATUSES
+from elo_exp.oracle.gates import STATUSES, PolicyDiagnostics
 from elo_exp.oracle.grid import ALL, GIVEN
 from elo_exp.records import Plot
 
@@ -30,23 +30,21 @@ _POINTS = 200  # of a curve of weights
 @matplotlib.rc_context(style.STYLE)
 def plots(analysis: Analysis, truth: Mapping[str, Truth]) -> list[Plot]:
     """Draw what this analysis allows."""
-    drawn = [
-        estimates(analysis, truth),
-        calibration(analysis),
-        weights(analysis),
+    drawn = [estimates(analysis, truth), calibration(analysis)]
+    weighted = [
+        found
+        for found in analysis.checks.values()
+        if found.weights is not None and found.weights.ess_calibrated is not None
     ]
-    return [plot for plot in drawn if plot is not None]
+    return [*drawn, weights(weighted)] if weighted else drawn
 
 
 def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
     """Draw every estimate with its interval, and the truth where it is known."""
+    known = {policy: value.mean for policy, value in truth.items()}
     rows = [
-        {
-            **estimate.to_dict(),
-            "truth": truth[estimate.policy].mean if estimate.policy in truth else None,
-            "flag": "refused",
-        }
-        for estimate in analysis.estimates
+        {**row.to_dict(), "truth": known.get(row.policy), "flag": "refused"}
+        for row in analysis.estimates
     ]
     names = {row["estimator"]: row["estimator"] for row in rows}
     by, size = grouped(rows, "policy"), kinds.lines(len(names))
@@ -70,19 +68,21 @@ def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
 
 def calibration(analysis: Analysis) -> Plot:
     """Draw the curve from score to label, and where the scores are that it is used on."""
-    logged, labelled = analysis.data.pool, analysis.calibration.rows
-    scale = analysis.data.scale
+    data, labelled = analysis.data, analysis.calibration.rows
+    scale, curve = data.scale, analysis.calibration.full
     edges = np.linspace(scale.low, scale.high, _BINS + 1)
-    n_labels = np.histogram(labelled.score, edges)[0]
-    known = n_labels > 0
-    curve = analysis.calibration.full
-    fitted = curve(curve.index(labelled))
-    score, mean_label, calibrated = (
+    n_labels, *sums = (
         np.histogram(labelled.score, edges, weights=values)[0]
-        / np.where(known, n_labels, np.nan)
-        for values in (labelled.score, labelled.label, fitted)
+        for values in (
+            None,
+            labelled.score,
+            labelled.label,
+            curve(curve.index(labelled)),
+        )
     )
-    share_logged = np.histogram(logged.score, edges)[0] / len(logged)
+    known = n_labels > 0
+    score, mean_label, calibrated = sums / np.where(known, n_labels, np.nan)
+    share_logged = np.histogram(data.pool.score, edges)[0] / len(data.pool)
     rows: list[Row] = []
     ylabel = "oracle label; share of scores"
     figure, shown = panels(analysis.checks, "judge score", ylabel)
@@ -91,17 +91,17 @@ def calibration(analysis: Analysis) -> Plot:
         if not len(scores):
             scores, counts = found.logged.score, found.hajek
         share = np.histogram(scores, edges, weights=counts)[0] / counts.sum()
+        at_logged, at = scale.low + scale.width * np.stack([share_logged, share])
         ax.stairs(
-            scale.low + scale.width * share_logged,
+            at_logged,
             edges,
             baseline=scale.low,
             fill=True,
             color=SOFT,
             alpha=0.4,
-            label=f"scores of {', '.join(analysis.data.lenders)}",
+            label=f"scores of {', '.join(data.lenders)}",
         )
-        height = scale.low + scale.width * share
-        ax.stairs(height, edges, baseline=scale.low, label="scores of the policy")
+        ax.stairs(at, edges, baseline=scale.low, label="scores of the policy")
         ax.plot(score[known], calibrated[known], label="calibration")
         ax.plot(score, mean_label, "o", ms=3, color=INK, label="mean label")
         rows += arrays.rows(
@@ -126,20 +126,16 @@ def calibration(analysis: Analysis) -> Plot:
     )
 
 
-def weights(analysis: Analysis) -> Plot | None:
+def weights(checks: Sequence[PolicyDiagnostics]) -> Plot:
     """Draw the share of all weight that the largest weights hold, raw and calibrated."""
     rows: list[Row] = []
-    for policy, found in analysis.checks.items():
-        if found.weights is None or found.weights.ess_calibrated is None:
-            continue
+    for found in checks:
         lines = {"raw": found.hajek, "calibrated on the score": found.calibrated}
         for kind, values in lines.items():
             held = np.append(0.0, np.cumsum(np.sort(values)[::-1])) / values.sum()
             at = np.linspace(0, len(values), _POINTS).astype(int)
             share = {"share_of_rows": at / len(values), "share_of_weight": held[at]}
-            rows += arrays.rows(policy=policy, weights=kind, **share)
-    if not rows:
-        return None
+            rows += arrays.rows(policy=found.policy, weights=kind, **share)
     by, xlabel = grouped(rows, "policy"), "logged answers, largest weight first"
     figure, shown = panels(by, xlabel, "share of all weight")
     for ax, some in shown:
@@ -199,21 +195,22 @@ _GRID = {  # by column: heading, label of the axis, caption
 def grid_plots(rows: Sequence[Row], calibration: str) -> list[Plot]:
     """Draw rows of grid.csv over all policies, of what is given by one calibration."""
     at = {"calibration": calibration, "policy": ALL, "status": GIVEN}
-    chosen = [row for row in rows if at.items() <= row.items()]
-    rows = [{**row, "refused": 1.0 - row["share"]} for row in chosen]
-    return [_lines(rows, column) for column in _GRID if _known(rows, column)]
-
-
-def _known(rows: Sequence[Row], column: str) -> list[Row]:
-    return [row for row in rows if row[column] is not None]
-
-
-def _lines(rows: Sequence[Row], column: str) -> Plot:
-    shown = _known(rows, column)
-    heading, ylabel, caption = _GRID[column]
-    by = {f"{size:,} prompts": some for size, some in grouped(shown, "size").items()}
+    rows = [
+        {**row, "refused": 1.0 - row["share"]}
+        for row in rows
+        if at.items() <= row.items()
+    ]
     names = [name for name in grouped(rows, "estimator") if name != HEADLINE]
     color = {HEADLINE: INK, **dict(zip(names, PALETTE * 2, strict=False))}
+    known = {
+        column: [row for row in rows if row[column] is not None] for column in _GRID
+    }
+    return [_lines(some, column, color) for column, some in known.items() if some]
+
+
+def _lines(rows: Sequence[Row], column: str, color: Mapping[str, str]) -> Plot:
+    heading, ylabel, caption = _GRID[column]
+    by = {f"{size:,} prompts": some for size, some in grouped(rows, "size").items()}
     figure, axes = panels(by, "share of logged answers labelled", ylabel)
     for ax, some in axes:
         if column == "coverage":
@@ -222,9 +219,16 @@ def _lines(rows: Sequence[Row], column: str) -> Plot:
             x, y, low, high = columns(
                 line, "label_share", column, "coverage_low", "coverage_high"
             )
-            look = {"color": color[name], "lw": 2 if name == HEADLINE else 1}
-            look["ls"] = "--" if weights == "simcal" else "-"
-            ax.plot(x, y, marker="o", ms=3, label=f"{name} {weights}".rstrip(), **look)
+            ax.plot(
+                x,
+                y,
+                marker="o",
+                ms=3,
+                color=color[name],
+                lw=2 if name == HEADLINE else 1,
+                ls="--" if weights == "simcal" else "-",
+                label=f"{name} {weights}".rstrip(),
+            )
             if column == "coverage" and name == HEADLINE:
                 ax.fill_between(x, low, high, color=INK, alpha=0.12, lw=0)
         ax.set_xscale("log")
@@ -235,4 +239,4 @@ def _lines(rows: Sequence[Row], column: str) -> Plot:
             kinds.plain_ticks(ax.yaxis)
         else:
             ax.yaxis.set_major_formatter(kinds.SHARES)
-    return plot(f"grid_{column}", figure, shown, heading, caption)
+    return plot(f"grid_{column}", figure, rows, heading, caption)

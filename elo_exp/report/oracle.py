@@ -1,9 +1,7 @@
 """The results of an oracle experiment as files, as metrics and as tables on the console."""
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,6 @@ import numpy as np
 from elo_exp import arrays
 from elo_exp.analysis.win_rates import share_interval
 from elo_exp.figures.style import grouped
-from elo_exp.files import write_csv, write_json
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import HEADLINE, Analysis, label_budget
 from elo_exp.oracle.gates import REFUSE, REPORT
@@ -22,25 +19,22 @@ _MAX_EXTREME = 50  # extreme weights listed for each policy
 _BUDGETED = ("direct", "dr_cpo")  # estimators whose label budget is reported
 
 
-def write(run_dir: Path, analysis: Analysis) -> list[Path]:
-    """Write the files that docs/oracle.md describes."""
-    documents: dict[str, Any] = {
+def documents(analysis: Analysis) -> dict[str, Any]:
+    """Return the JSON files that docs/oracle.md describes, by name."""
+    found: dict[str, Any] = {
         "estimates.json": [estimate.to_dict() for estimate in analysis.estimates],
         "weight_diagnostics.json": diagnostics(analysis),
         "label_budget.json": budgets(analysis),
     }
     if not analysis.options.compat:
-        found = analysis.comparison
-        documents |= {
+        compared = analysis.comparison
+        found |= {
             "influences.json": influences(analysis),
-            "differences.json": [d.to_dict() for d in found.differences],
-            "ranking.json": [rank.to_dict() for rank in found.ranking],
-            "next.json": found.next_step.to_dict(),
+            "differences.json": [d.to_dict() for d in compared.differences],
+            "ranking.json": [rank.to_dict() for rank in compared.ranking],
+            "next.json": compared.next_step.to_dict(),
         }
-    return [
-        *(write_json(run_dir / name, document) for name, document in documents.items()),
-        write_csv(run_dir / "extreme_weights.csv", extreme_weights(analysis)),
-    ]
+    return found
 
 
 def budgets(analysis: Analysis) -> list[dict[str, Any]]:
@@ -70,30 +64,26 @@ def influences(analysis: Analysis) -> dict[str, Any]:
 
 def diagnostics(analysis: Analysis) -> dict[str, Any]:
     """All diagnostics that the statuses were decided by."""
-    calibration = analysis.calibration
-    labelled, curve = calibration.rows, calibration.full
-    residual = calibration.at_labels.residual
+    labelled, curve = analysis.calibration.rows, analysis.calibration.full
+    residual = analysis.calibration.at_labels.residual
     return {
         "policies": {
             policy: {
-                "weights": None if checks.weights is None else checks.weights.to_dict(),
+                "weights": checks.weights and checks.weights.to_dict(),
                 "score_overlap": checks.overlap.to_dict(),
                 "transport": checks.audit.to_dict(),
             }
             for policy, checks in analysis.checks.items()
         },
-        "calibration": {
-            "mode": "two_stage" if analysis.data.covariates else "monotone",
-            "n_labels": len(labelled),
-            "label_share": len(labelled) / len(analysis.data.pool),
-            "rmse_cross_fitted": float(np.sqrt((residual**2).mean())),
-            "lowest_score": float(labelled.score.min()),
-            "highest_score": float(labelled.score.max()),
-            "curve": [
-                {"index": float(index), "value": float(value)}
-                for index, value in zip(curve.knots, curve.levels, strict=True)
-            ],
-        },
+        "calibration": arrays.one_row(
+            mode="two_stage" if analysis.data.covariates else "monotone",
+            n_labels=len(labelled),
+            label_share=len(labelled) / len(analysis.data.pool),
+            rmse_cross_fitted=np.sqrt((residual**2).mean()),
+            lowest_score=labelled.score.min(),
+            highest_score=labelled.score.max(),
+            curve=arrays.rows(index=curve.knots, value=curve.levels),
+        ),
     }
 
 
@@ -134,21 +124,19 @@ def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
-def headline(analysis: Analysis, truth: Mapping[str, Truth]) -> float:
+def headline(analysis: Analysis, found: Mapping[str, float]) -> float:
     """RMSE of the policies' headlines if a truth is known, else their mean standard error.
 
     Of those that are not refused; with `compat`, of all estimates.
+
+    found  the metrics
     """
     chosen = [e for e in analysis.estimates if e.headline] or analysis.estimates
-    errors = [
-        e.value - truth[e.policy].mean
-        for e in chosen
-        if e.value is not None and e.policy in truth
-    ]
+    names = [f"{e.policy}/{e.estimator}" for e in chosen if e.value is not None]
+    errors = [found[f"error/{name}"] for name in names if f"error/{name}" in found]
     if errors:
-        return math.sqrt(statistics.fmean(error**2 for error in errors))
-    std_errors = [e.std_error for e in chosen if e.std_error is not None]
-    return statistics.fmean(std_errors) if std_errors else 0.0
+        return math.hypot(*errors) / math.sqrt(len(errors))
+    return float(np.mean([found[f"std_error/{name}"] for name in names] or 0.0))
 
 
 # The grid
