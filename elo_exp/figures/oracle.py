@@ -19,7 +19,7 @@ from elo_exp.figures.style import (
 )
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import HEADLINE, Analysis
-from elo_exp.oracle.gates import STATUSES, PolicyDiagnostics
+from elo_exp.oracle.gates import STATUSES, Checked
 from elo_exp.oracle.grid import ALL, GIVEN
 from elo_exp.records import Plot
 
@@ -126,7 +126,7 @@ def calibration(analysis: Analysis) -> Plot:
     )
 
 
-def weights(checks: Sequence[PolicyDiagnostics]) -> Plot:
+def weights(checks: Sequence[Checked]) -> Plot:
     """Draw the share of all weight that the largest weights hold, raw and calibrated."""
     rows: list[Row] = []
     for found in checks:
