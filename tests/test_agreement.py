@@ -260,9 +260,9 @@ def test_real_people_and_gpt_4():
     columns = {name: name for name in battle_files.NAMES}
     path = shared_data("llmfao/battles.jsonl.gz")
     some = {
-        judge: battle_files.read(
-            path, columns=columns, filters={"judge_model": judge}
-        ).battles
+        judge: battle_files.read(path, columns=columns, filters={"judge_model": judge})[
+            0
+        ]
         for judge in ("crowd", "gpt-4")
     }
     (found,) = pairwise_kappa(some, dimension="d")

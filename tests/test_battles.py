@@ -15,7 +15,6 @@ from omegaconf import OmegaConf
 
 from elo_exp import CONF
 from elo_exp.data import battle_files
-from elo_exp.data.battle_files import BattlesFile
 from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.pairing import reconcile
 from elo_exp.files import write_whole
@@ -35,12 +34,12 @@ BATTLES = [Battle(**row) for row in ROWS]
 WRITTEN = [battle.to_dict() for battle in BATTLES]
 
 
-def read_file(path: Path, **how: Any) -> BattlesFile:
+def read_file(path: Path, **how: Any) -> tuple[Battles, dict[str, Any]]:
     return battle_files.read(path, **{"columns": COLUMNS, "filters": {}, **how})
 
 
 def read(path: Path, **how: Any) -> list[Battle]:
-    return read_file(path, **how).battles.rows()
+    return read_file(path, **how)[0].rows()
 
 
 def refused(path: Path, **how: Any) -> str:
@@ -236,10 +235,10 @@ def test_real_battles_of_people_and_models_are_read():
     """The judges of one file are told apart by a filter; nothing is dropped."""
     path = shared_data("llmfao/battles.jsonl.gz")
     for judge, n in ((None, 15_403), ("crowd", 8_931), ("gpt-4", 3_236)):
-        found = read_file(path, filters={"judge_model": judge})
-        assert len(found.battles) == n
-        assert found.facts["rows"].get("filtered out", 0) == 15_403 - n
-        assert "dropped" not in found.facts["rows"]
+        battles, facts = read_file(path, filters={"judge_model": judge})
+        assert len(battles) == n
+        assert facts["rows"].get("filtered out", 0) == 15_403 - n
+        assert "dropped" not in facts["rows"]
 
 
 # What is refused
@@ -315,9 +314,9 @@ def test_a_winner_that_its_two_orders_do_not_name_is_refused(
 def test_malformed_rows_may_be_dropped_and_are_counted(tmp_path, caplog):
     rows = [GOOD, *({**GOOD, **change} for change, _ in MALFORMED), GOOD]
     path = write_table(tmp_path / "battles.jsonl", rows)
-    found = read_file(path, on_error="drop")
-    assert found.facts["rows"]["used"] == len(found.battles) == 2
-    assert found.facts["rows"]["dropped"] == len(MALFORMED)
+    battles, facts = read_file(path, on_error="drop")
+    assert facts["rows"]["used"] == len(battles) == 2
+    assert facts["rows"]["dropped"] == len(MALFORMED)
     n = len(MALFORMED)
     said = (
         f"{path}: dropped {n} malformed rows; the first: {path}:2: winner {NO_RESULT}"
@@ -334,9 +333,10 @@ def test_a_column_that_is_chosen_by_name_must_be_there(tmp_path):
 
 def test_a_filter_keeps_what_it_names_and_counts_the_rest(tmp_path):
     path = write_table(tmp_path / "battles.jsonl", WRITTEN)
-    found = read_file(path, filters={"judge_model": "opus", "source": None})
-    assert found.battles.rows() == BATTLES[:2]
-    assert found.facts["rows"]["filtered out"] == 2
+    filters = {"judge_model": "opus", "source": None}
+    battles, facts = read_file(path, filters=filters)
+    assert battles.rows() == BATTLES[:2]
+    assert facts["rows"]["filtered out"] == 2
     said = refused(path, filters={"judge_model": "gpt", "source": "human"})
     words = (
         ": no battle is left with judge_model=gpt and source=human (4 filtered out)."

@@ -20,7 +20,6 @@ from omegaconf import OmegaConf
 
 from elo_exp import CONF
 from elo_exp.data import battle_files, formats
-from elo_exp.data.battle_files import BattlesFile
 from elo_exp.data.battles import Battles
 from elo_exp.files import write_whole
 from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry
@@ -33,7 +32,7 @@ RNG = np.random.default_rng(5)
 N = 24
 
 
-def read(path: Path, **how: Any) -> BattlesFile:
+def read(path: Path, **how: Any) -> tuple[Battles, dict[str, Any]]:
     return battle_files.read(path, **{"columns": COLUMNS, "filters": {}, **how})
 
 
@@ -186,23 +185,19 @@ def write(folder: Path, name: str, rows: Sequence[Any] | None = None) -> Path:
 def test_a_file_is_recognised_and_every_row_counted(tmp_path, name, caplog):
     caplog.set_level(logging.INFO)
     path = write(tmp_path, name)
-    found = read(path)
-    facts = found.facts
+    battles, facts = read(path)
     assert (facts["file"], facts["format"]) == (str(path), name)
-    assert (
-        facts["rows"]["used"]
-        == len(found.battles)
-        == found.battles.n_prompts() * (2 if name == "fastchat" else 1)
-    )
-    assert facts["rows"]["tied"] == found.battles.is_tie().sum()
+    n_turns = 2 if name == "fastchat" else 1
+    assert facts["rows"]["used"] == len(battles) == battles.n_prompts() * n_turns
+    assert facts["rows"]["tied"] == battles.is_tie().sum()
     (line,) = caplog.messages
-    assert line.startswith(f"{path}: read as {name}: {len(found.battles)} used, ")
+    assert line.startswith(f"{path}: read as {name}: {len(battles)} used, ")
     assert facts["assumed"] in line
 
 
 def test_every_format_has_rows_here():
-    known = [f for f in formats.formats() if isinstance(f, formats.BattlesFormat)]
-    assert {one.name for one in known} == {*ROWS, "arena_hard_weighted"}
+    known = {f.name for f in formats.formats() if not (f.scores or f.instead)}
+    assert known == {*ROWS, "arena_hard_weighted"}
 
 
 def base(**changes: Any) -> Battle:
@@ -252,20 +247,19 @@ def test_the_first_row_is_read_as_its_program_reads_it(
     first, *rest = copy.deepcopy(ROWS[name])
     path = write(tmp_path, name, [first | changes, *rest])
     if isinstance(expected, dict):
-        row = read(path).battles.rows()[0].to_dict()
+        row = read(path)[0].rows()[0].to_dict()
         assert {key: row[key] for key in expected} == expected
     elif expected == "invalid":
-        found = read(path)
-        assert found.facts["rows"]["invalid"] == 1
-        whole = read(write(tmp_path, name)).battles
-        assert len(whole) - len(found.battles) == 1
+        battles, facts = read(path)
+        assert facts["rows"]["invalid"] == 1
+        assert len(read(write(tmp_path, name))[0]) - len(battles) == 1
     else:
         with pytest.raises(
             UserError, match=r"(:\d|: row \d).*battles_on_error=drop"
         ) as error:
             read(path)
         assert f": {expected}" in str(error.value)
-        assert read(path, on_error="drop").facts["rows"]["dropped"] == 1
+        assert read(path, on_error="drop")[1]["rows"]["dropped"] == 1
 
 
 def test_both_orders_of_judge_arena_are_one_battle_of_their_mean_share(tmp_path):
@@ -275,7 +269,7 @@ def test_both_orders_of_judge_arena_are_one_battle_of_their_mean_share(tmp_path)
     rows = [
         {**row, "judge_completion": text} for row, text in zip(pair, texts, strict=True)
     ]
-    (battle,) = read(write(tmp_path, "judge_arena", rows)).battles.rows()
+    (battle,) = read(write(tmp_path, "judge_arena", rows))[0].rows()
     ab, ba = (1 / (1 + math.exp(-0.3 * gap)) for gap in (4, 3))
     assert battle.score == pytest.approx((ab + ba) / 2)
     assert (battle.verdict_ab, battle.verdict_ba) == ("model_a", "model_a")
@@ -287,9 +281,9 @@ def test_both_orders_of_judge_arena_are_one_battle_of_their_mean_share(tmp_path)
 def test_a_run_may_have_judged_a_comparison_in_several_dimensions(tmp_path):
     rows = [row | {"dimension": d} for d in "xy" for row in ROWS["elo_exp"]]
     path = write(tmp_path, "elo_exp", rows)
-    assert read(path).facts["rows"]["used"] == 2 * N
-    apart = read(path, columns={**COLUMNS, "dimension": "dimension"})
-    assert list(apart.battles.by_dimension()) == ["x", "y"]
+    assert read(path)[1]["rows"]["used"] == 2 * N
+    apart, _ = read(path, columns={**COLUMNS, "dimension": "dimension"})
+    assert list(apart.by_dimension()) == ["x", "y"]
 
 
 def test_most_rows_must_have_a_verdict(tmp_path):
@@ -306,13 +300,13 @@ def test_most_rows_must_have_a_verdict(tmp_path):
 def test_a_real_file_of_alpaca_eval_has_the_win_rate_of_its_leaderboard():
     """llama-2-13b-chat: 652 of 804, one annotation without a preference; the gap is its logit."""
     path = shared_data("formats/alpaca_eval_1_annotations.json.gz")
-    found = read(path)
-    assert found.facts["rows"] == {"used": 804, "tied": 0, "invalid": 1}
-    share = 1.0 - found.battles.scores()
+    battles, facts = read(path)
+    assert facts["rows"] == {"used": 804, "tied": 0, "invalid": 1}
+    share = 1.0 - battles.scores()
     assert share.mean() == pytest.approx(0.8109452736318408, abs=1e-12)
     error = share.std(ddof=1) / math.sqrt(len(share))
     assert error == pytest.approx(0.013817573087734824, abs=1e-9)
-    board = rated(found.battles)
+    board = rated(battles)
     gap = POINTS * math.log(share.mean() / (1 - share.mean()))
     assert board.rating[0] - board.rating[1] == pytest.approx(gap)
     slope = POINTS / (share.mean() * (1 - share.mean()))
@@ -322,7 +316,7 @@ def test_a_real_file_of_alpaca_eval_has_the_win_rate_of_its_leaderboard():
 def test_fastchat_counts_as_its_show_result_does(tmp_path):
     """A win takes both games, whatever else is a tie; a row with an error does not count."""
     error = {**ROWS["fastchat"][0], "question_id": 1, "g1_winner": "error"}
-    found = read(write(tmp_path, "fastchat", [*ROWS["fastchat"], error])).battles
+    found, _ = read(write(tmp_path, "fastchat", [*ROWS["fastchat"], error]))
     games = [(row["g1_winner"], row["g2_winner"]) for row in ROWS["fastchat"]]
     won = [g1 if g1 == g2 else "tie" for g1, g2 in games]
     ours = {"model_a": "model_1", "model_b": "model_2"}
@@ -340,7 +334,7 @@ def test_arena_hard_scores_as_its_show_result_does(tmp_path, name, weight):
         theirs[row["model"]] += [1 - score[second]] * (weight if ">>" in second else 1)
     path = write(tmp_path, "arena_hard")
     chosen = formats.recognise(path, f"arena_hard{name}")
-    board = rated(read(path, chosen=chosen).battles)
+    board = rated(read(path, chosen=chosen)[0])
     assert board.models == (*theirs, "o3")
     for rating, scores in zip(board.rating, theirs.values(), strict=False):
         share = np.mean(scores)
@@ -366,7 +360,7 @@ def refused(path: Path, **how: Any) -> str:
         ({"generator_1": "a", "generator_2": "b", "instruction": "?", "pref": 1},
          "Not alpaca_eval: it lacks 'preference'."),
         ({"x": 1}, "none of the formats that are read. The file (lines) has 'x'. Name its columns"),
-        ({"question_id": 1, "model": "a", "judgment": "", "score": 7}, "FastChat's single scores, which"),
+        ({"question_id": 1, "model": "a", "judgment": "", "score": 7}, "has no column 'model_a'"),
     ],
 )  # fmt: skip
 def test_a_file_of_no_format_is_refused_with_what_the_nearest_lacks(
@@ -378,7 +372,7 @@ def test_a_file_of_no_format_is_refused_with_what_the_nearest_lacks(
 def test_a_format_may_be_forced_and_only_on_a_file_that_has_its_keys(tmp_path):
     path = write(tmp_path, "elo_exp")
     plain = formats.recognise(path, "battles")
-    assert read(path, chosen=plain).facts["format"] == "battles"
+    assert read(path, chosen=plain)[1]["format"] == "battles"
     with pytest.raises(
         UserError, match="Not evalica: it lacks 'left', lacks 'right', has 'model_a'"
     ):
@@ -398,8 +392,8 @@ CORE = (
 )
 
 
-def core(found: BattlesFile) -> list[tuple[Any, ...]]:
-    return [tuple(getattr(b, name) for name in CORE) for b in found.battles.rows()]
+def core(battles: Battles) -> list[tuple[Any, ...]]:
+    return [tuple(getattr(b, name) for name in CORE) for b in battles.rows()]
 
 
 def texts(name: str, folder: Path) -> list[tuple[str, bytes]]:
@@ -423,7 +417,7 @@ def texts(name: str, folder: Path) -> list[tuple[str, bytes]]:
 @pytest.mark.parametrize("name", ROWS)
 def test_a_mutant_is_refused_or_equal_or_spoken_of(tmp_path, name, caplog):
     """Never a traceback, and never another number in silence. A question's name may change."""
-    whole = read(write(tmp_path, name))
+    whole, facts = read(write(tmp_path, name))
     fates: Counter[str] = Counter()
 
     def check(what: str, path: Path) -> None:
@@ -432,7 +426,7 @@ def test_a_mutant_is_refused_or_equal_or_spoken_of(tmp_path, name, caplog):
         try:
             if name == "arena_hard":
                 read(path, chosen=formats.recognise(path, "arena_hard_weighted"))
-            found = read(path)
+            found, now = read(path)
         except UserError as error:
             assert "\n" not in str(error)
             fates["refused"] += 1
@@ -440,7 +434,7 @@ def test_a_mutant_is_refused_or_equal_or_spoken_of(tmp_path, name, caplog):
         if core(found) == core(whole):
             fates["equal"] += 1
         else:
-            assert caplog.messages or found.facts["rows"] != whole.facts["rows"], what
+            assert caplog.messages or now["rows"] != facts["rows"], what
             fates["spoken of"] += 1
 
     for what, rows in mutants(ROWS[name], 30, seed=3):

@@ -37,7 +37,9 @@ def test_ratings_equal_the_golden_scores() -> None:
         initial_rating=1000, n_bootstraps=0,
     )  # fmt: skip
     for name in ("simple", "food", "llmfao"):
-        read = battle_files.read(folder / f"{name}.csv", columns=COLUMNS, filters={})
+        battles, _ = battle_files.read(
+            folder / f"{name}.csv", columns=COLUMNS, filters={}
+        )
         scores: dict[str, dict[str, float]] = {}
         with (folder / f"{name}-golden.csv").open(encoding="utf-8") as file:
             for row in csv.DictReader(file):
@@ -54,7 +56,7 @@ def test_ratings_equal_the_golden_scores() -> None:
             (in_file_order, scores["elo"], 1e-9),
             (bradley_terry(), expected, 1e-4),
         ):
-            board = method.rate({"overall": read.battles})["overall"]
+            board = method.rate({"overall": battles})["overall"]
             found = dict(zip(board.models, board.rating.tolist(), strict=True))
             assert found == pytest.approx(answer, abs=error)
 
@@ -67,9 +69,9 @@ GPT_3 = "gpt-3.5-turbo-instruct"
 def test_real_errors_are_larger_over_prompts_than_over_rows() -> None:
     """Rows on one prompt are not independent; counted as if they were, they make errors too small. The intervals differ
     more, as 13 prompts tell an error less well than 8,931 rows."""
-    every = battle_files.read(
+    every, _ = battle_files.read(
         shared_data("llmfao/battles.jsonl.gz"), columns=COLUMNS, filters={}
-    ).battles
+    )
     judge_of = np.array(every.judges)[every.judge]
     for judge, interval, ratio, margin in (
         ("crowd", "bootstrap", 1.75, 0.08),

@@ -278,8 +278,8 @@ def test_a_file_keeps_the_counts(tmp_path: Path):
     columns = {
         name: name for name in ("model_a", "model_b", "winner", "question_id", "source")
     }
-    read = battle_files.read(path, columns=columns, filters={})
-    assert read.battles.rows() == battles
+    read, _ = battle_files.read(path, columns=columns, filters={})
+    assert read.rows() == battles
     path.write_text(path.read_text().replace(", 0]", "]"), encoding="utf-8")
     with pytest.raises(
         UserError,

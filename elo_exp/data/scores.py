@@ -9,7 +9,7 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from elo_exp.data import formats
-from elo_exp.data.formats import Format, ScoresFormat
+from elo_exp.data.formats import Format
 from elo_exp.records import UserError
 
 
@@ -38,9 +38,9 @@ def read(
     found: list[Score] = []
     facts, entrants = [], set[tuple[str, str]]()
     for path, one in files.items():
-        assert isinstance(one, ScoresFormat)
+        assert one.scores is not None
         try:
-            own = list(one.read(path, metric))
+            own = list(one.scores(path, metric))
             for row in own if cluster else ():
                 row.cluster = str(row.columns[cluster])
                 row.item += f" in {row.cluster}"

@@ -1,6 +1,5 @@
 """Ratings of any battles file, with no judge: what a tournament concludes, from battles made anywhere."""
 
-import dataclasses
 import functools
 import logging
 import re
@@ -16,7 +15,7 @@ from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSettings
 from elo_exp.data import battle_files, scores
 from elo_exp.data.battles import Battles
-from elo_exp.data.formats import Format, ScoresFormat, UnreadFormat
+from elo_exp.data.formats import Format
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.standings import report
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
@@ -28,38 +27,10 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
-class Columns:
-    """Name of each column of a battles file; None for one that is not to be read."""
-
-    model_a: str
-    model_b: str
-    winner: str
-    source: str | None
-    question_id: str | None
-    judge_model: str | None
-    dimension: str | None
-    verdict_ab: str | None
-    verdict_ba: str | None
-    score: str | None
-    cluster: str | None
-
-
-@dataclass(kw_only=True)
-class Filter:
-    judge_model: str | None
-    source: str | None
-
-
-@dataclass(kw_only=True)
-class Games:
-    orders: Orders
-
-
-@dataclass(kw_only=True)
 class Rate:
     elo: EloMethod
     rating: dict[str, RatingMethod]
-    judging: Games
+    judging: dict[str, Orders]
     sweep_pair: list[str] | None  # whose difference a sweep draws; None: the two best
     ratings_from: str | None
     battles: str | list[str]
@@ -67,11 +38,10 @@ class Rate:
     battles_metric: str | None
     allow_missing: bool
     battles_on_error: Literal["stop", "drop"]
-    battles_columns: Columns
-    battles_filter: Filter
-    arena: ArenaSettings | None = (
-        None  # whose human battles an arena run left out of its file
-    )
+    battles_columns: dict[str, str | None]  # None: not to be read
+    battles_filter: dict[str, str | None]
+    # whose human battles an arena run left out of its file
+    arena: ArenaSettings | None = None
 
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -116,22 +86,22 @@ class Rate:
     def _files(self) -> dict[Path, Format]:
         """The files to read, with their formats; of a folder all in it."""
         found, unread = dict[Path, Format](), list[str]()
-        columns = dataclasses.asdict(self.battles_columns)
         for name in [self.battles] if isinstance(self.battles, str) else self.battles:
             inside = sorted(filter(Path.is_file, Path(name).rglob("[!.]*")))
             for path in inside or [Path(name)]:
                 if not path.is_file():
                     raise UserError(f"battles: found no file {path}. Check the path.")
-                one = battle_files.recognise(path, columns, self.battles_format)
-                if isinstance(one, UnreadFormat):
-                    unread.append(f"{path}: is {one.name}. {one.lead}")
+                columns, chosen = self.battles_columns, self.battles_format
+                one = battle_files.recognise(path, columns, chosen)
+                if one.instead:
+                    unread.append(f"{path}: is {one.name}. {one.instead}")
                 else:
                     found[path] = one
         if unread and not found:
             raise UserError(unread[0])
         for line in unread:
             logger.warning("%s It is left out.", line)
-        if len({type(one) for one in found.values()}) > 1:
+        if len({one.scores is None for one in found.values()}) > 1:
             kinds = ", ".join(f"{path} ({one.name})" for path, one in found.items())
             raise UserError(
                 f"battles: found battles and scores: {kinds}. Give one kind."
@@ -142,22 +112,22 @@ class Rate:
         _ = self._files
 
     def run(self, context: Context) -> Report:
-        if any(isinstance(one, ScoresFormat) for one in self._files.values()):
-            metric, cluster = self.battles_metric, self.battles_columns.cluster
-            rows, facts = scores.read(self._files, metric=metric, cluster=cluster)
-            compared = standings.of_scores(rows, allow_missing=self.allow_missing)
+        if any(one.scores for one in self._files.values()):
+            metric, cluster = self.battles_metric, self.battles_columns["cluster"]
+            scored, facts = scores.read(self._files, metric=metric, cluster=cluster)
+            compared = standings.of_scores(scored, allow_missing=self.allow_missing)
             return report(compared, context, facts={"battles_files": facts})
-        files = [
+        read = [
             battle_files.read(
                 path,
-                columns=dataclasses.asdict(self.battles_columns),
-                filters=dataclasses.asdict(self.battles_filter),
+                columns=self.battles_columns,
+                filters=self.battles_filter,
                 on_error=self.battles_on_error,
                 chosen=chosen,
             )
             for path, chosen in self._files.items()
         ]
-        rated = functools.reduce(Battles.concatenate, [file.battles for file in files])
+        rated = functools.reduce(Battles.concatenate, [battles for battles, _ in read])
         if self.arena is not None:
             arena = arenas.read(self.arena, with_style=needs_style(self.rating))
             anchors = placement.anchors(arena, self.arena.min_battles)
@@ -170,9 +140,6 @@ class Rate:
         return report(
             found,
             context,
-            facts={
-                "n_battles": len(rated),
-                "battles_files": [file.facts for file in files],
-            },
+            facts={"n_battles": len(rated), "battles_files": [row for _, row in read]},
             written=artifacts.write_bootstraps(context.run_dir, boards),
         )

@@ -21,12 +21,11 @@ from elo_exp.records import WINNERS, UserError
 logger = logging.getLogger(__name__)
 
 Rows = Iterable[tuple[str, Row]]  # each with its place
-INVALID = object()  # the winner of a row whose judge gave no verdict
 WORDS = {word: word for word in WINNERS} | {"both_bad": "tie (bothbad)"}  # of a winner
 _MAX_KEYS = 20  # that a message names
 
 
-class MalformedError(ValueError):
+class MalformedError(Exception):
     """Says what is wrong with a row."""
 
 
@@ -40,6 +39,20 @@ class Format:
     forbidden  keys that no row has
     shapes     of tables.shape
     assumes    what is taken for granted, in words
+    instead    of a file that is not read: which one to give
+
+    Of one whose rows are battles:
+
+    columns    our field -> the column that holds it, where it has another name
+    fields     gives the fields of battles.jsonl that are no column of the file; without a winner
+               that is by model_a's `score`, or by the verdicts of both orders: None where the judge
+               gave none. Raises MalformedError, or as Python does for what is not there
+    join       makes one row of all that are one battle
+    judged     by a language model, each comparison once
+
+    Of one whose rows are scores of items:
+
+    scores     yields each data.scores.Score of a file, of one metric where it is chosen
     """
 
     name: str
@@ -47,65 +60,21 @@ class Format:
     forbidden: Sequence[str] = ()
     shapes: Sequence[str] = tables.SHAPES
     assumes: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BattlesFormat(Format):
-    """A format whose rows are battles.
-
-    columns  our field -> the column that holds it, where it has another name
-    optional other keys that `row` reads
-    row      gives the fields of battles.jsonl that are no column of the file; in place of the
-             winner model_a's `score`, or the verdicts of both orders: None where the judge gave
-             none. Raises MalformedError, or as Python does for what is not there
-    join     makes one row of all that are one battle
-    judged   by a language model, each comparison once
-    """
-
+    instead: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
-    optional: Sequence[str] = ()
-    row: Callable[[Row], Mapping[str, Any]] | None = None
+    fields: Callable[[Row], Mapping[str, Any]] | None = None
     join: Callable[[Rows], Rows] | None = None
     judged: bool = False
+    scores: Callable[[Path, str | None], Iterable[Any]] | None = None
 
-    def read(self, row: Row) -> dict[Any, Any]:
-        """Add the fields that `row` makes to a row; by MalformedError what is wrong with it.
-
-        The winner is INVALID without a verdict.
-        """
-        made: dict[Any, Any] = {"source": "llm-judge"} if self.judged else {}
-        assert self.row is not None
+    def complete(self, row: Row) -> Row:
+        """Add to a row what `fields` gives. Raises MalformedError."""
+        assert self.fields is not None
+        source = {"source": "llm-judge"} if self.judged else {}
         try:
-            made |= self.row(row)
-        except MalformedError as error:
-            made[MalformedError] = str(error)
+            return {**row, "winner": None, **source, **self.fields(row)}
         except (LookupError, TypeError, ValueError) as error:
-            made[MalformedError] = f"is no row of {self.name}: {error!r}."
-        verdicts = (made.get("verdict_ab"), made.get("verdict_ba"))
-        if made.get("score") is not None:
-            made["winner"] = winner_of(made["score"])
-        elif "score" in made or ("verdict_ab" in made and None in verdicts):
-            made.setdefault("winner", INVALID)
-        elif "verdict_ab" in made:
-            made["winner"] = verdicts[0] if verdicts[0] == verdicts[1] else "tie"
-        return {**row, **made}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoresFormat(Format):
-    """A format whose rows are scores of items.
-
-    read  yields each data.scores.Score of a file, of one metric where it is chosen
-    """
-
-    read: Callable[[Path, str | None], Iterable[Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnreadFormat(Format):
-    """A format that is known and not read; `lead` says which file to give instead."""
-
-    lead: str
+            raise MalformedError(f"is no row of {self.name}: {error!r}.") from None
 
 
 @functools.cache
@@ -127,22 +96,21 @@ def recognise(path: Path, name: str | None = None) -> Format:
     if name is not None:
         one_of("battles_format", name, [one.name for one in formats()])
     shape, keys = tables.shape(path), tables.keys(path)
-    others: dict[tuple[str, ...], tuple[float, str]] = {}
+    others: dict[Sequence[str], tuple[float, str]] = {}
     for one in formats():
         if name not in (None, one.name):
             continue
-        wrong = [
-            *(f"lacks {key!r}" for key in one.required if key not in keys),
-            *(f"has {key!r}" for key in one.forbidden if key in keys),
-        ]
+        wrong = [f"lacks {key!r}" for key in one.required if key not in keys]
+        share = 1 - len(wrong) / len(one.required)
+        wrong += [f"has {key!r}" for key in one.forbidden if key in keys]
         is_object = shape == "lines" and "object" in one.shapes  # of one line, perhaps
         if not is_object and shape not in one.shapes:
             wrong.append(f"is no {' or '.join(one.shapes)}")
         if not wrong:
             return one
-        share = len(keys & set(one.required)) / len(one.required)
-        lacking = f" Not {one.name}: it {', '.join(wrong)}."
-        others.setdefault(tuple(one.required), (share, lacking))
+        others.setdefault(
+            one.required, (share, f" Not {one.name}: it {', '.join(wrong)}.")
+        )
     nearest = "".join(line for share, line in sorted(others.values())[:-3:-1] if share)
     found = ", ".join(sorted(map(repr, keys))[:_MAX_KEYS]) or "nothing"
     raise UserError(

@@ -7,12 +7,12 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.data.formats import BattlesFormat, MalformedError, UnreadFormat
+from elo_exp.data.formats import Format, MalformedError
 from elo_exp.data.style import counts
 from elo_exp.data.tables import Row
 
 
-def row(given: Row) -> Mapping[str, Any]:
+def fields(given: Row) -> Mapping[str, Any]:
     """The preference is 1 for generator_1, 2 for generator_2; 1.5, and 0 in old files, are draws."""
     preference = given["preference"]
     if preference and not (type(preference) in (int, float) and 1 <= preference <= 2):
@@ -28,7 +28,7 @@ def row(given: Row) -> Mapping[str, Any]:
 
 
 FORMATS = (
-    BattlesFormat(
+    Format(
         name="alpaca_eval",
         required=("generator_1", "generator_2", "preference", "instruction"),
         columns={
@@ -37,13 +37,13 @@ FORMATS = (
             "judge_model": "annotator",
             "score": "score",
         },
-        row=row,
+        fields=fields,
         judged=True,
         assumes="generator_1 is the baseline; the order of the outputs is not known",
     ),
-    UnreadFormat(
+    Format(
         name="alpaca_eval's leaderboard",
         required=("win_rate", "standard_error", "n_wins", "n_total"),
-        lead="It holds totals. Give the annotations.json of each model.",
+        instead="It holds totals. Give the annotations.json of each model.",
     ),
 )

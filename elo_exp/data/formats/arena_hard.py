@@ -3,28 +3,28 @@
 github.com/lmarena/arena-hard-auto, gen_judgment.py and show_result.py
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from elo_exp.data.formats import BattlesFormat, MalformedError, Rows
+from elo_exp.data.formats import Format, MalformedError, Rows
 from elo_exp.data.tables import Row
 
 _BASELINE = "gpt-4-0314"  # of version 0.1, which names none
 _STRONG = ("A>>B", "B<<A", "B>>A", "A<<B")
 
 
-def row(given: Row) -> Mapping[str, Any]:
+def fields(given: Row) -> Mapping[str, Any]:
     first, second = given["games"]
     ab, ba = _winner(first, "model_a", "model_b"), _winner(second, "model_b", "model_a")
-    verdicts = {"verdict_ab": ab, "verdict_ba": ba}
-    if "game" in given and ab and ba:
-        verdicts = {"winner": (ab, ba)[given["game"]]}
+    is_one = "game" in given and ab and ba
     return {
         "model_a": given.get("baseline") or _BASELINE,
         "question_id": given["uid"] if "uid" in given else given["question_id"],
         "source": "llm-judge",
-        **verdicts,
+        "winner": (ab, ba)[given["game"]] if is_one else None,
+        **({} if is_one else {"verdict_ab": ab, "verdict_ba": ba}),
     }
 
 
@@ -40,18 +40,28 @@ def weighted(rows: Rows) -> Rows:
 
 def _winner(game: Any, a: str, b: str) -> str | None:
     label = game["score"] if game else None
-    won = {"A>>B": a, "A>B": a, "B<A": a, "B<<A": a, "A=B": "tie", "B=A": "tie"}
-    won |= {"B>>A": b, "B>A": b, "A<B": b, "A<<B": b}
-    if label is None or label in won:
-        return won.get(label or "")
-    raise MalformedError(f"score is {label!r}. Expected A>>B, A>B, A=B, B>A or B>>A.")
+    won = {
+        None: None,
+        "A>B": a,
+        "B<A": a,
+        "A=B": "tie",
+        "B=A": "tie",
+        "B>A": b,
+        "A<B": b,
+    }
+    weak = label and re.sub(r"([<>])\1", r"\1", label)
+    if weak not in won:
+        raise MalformedError(
+            f"score is {label!r}. Expected A>>B, A>B, A=B, B>A or B>>A."
+        )
+    return won[weak]
 
 
-_FORMAT = BattlesFormat(
+_FORMAT = Format(
     name="arena_hard",
     required=("model", "judge", "games"),
     columns={"model_b": "model", "judge_model": "judge"},
-    row=row,
+    fields=fields,
     judged=True,
     assumes=f"A>>B counts as A>B; a baseline that is not named is {_BASELINE}",
 )

@@ -1,18 +1,18 @@
 """Battles with model_a, model_b and winner: of our own runs, of LMArena in 2025, of any table."""
 
-from elo_exp.data.formats import BattlesFormat
+from elo_exp.data.formats import Format
 
 _REQUIRED = ("model_a", "model_b", "winner")
 
-FLAT = BattlesFormat(name="battles", required=_REQUIRED)
+FLAT = Format(name="battles", required=_REQUIRED)
 FORMATS = (
     FLAT,
-    BattlesFormat(
+    Format(
         name="elo_exp",
         required=(*_REQUIRED, "verdict_ab", "verdict_ba"),
         columns={"score": "score"},
     ),
-    BattlesFormat(
+    Format(
         name="lmarena",
         required=(*_REQUIRED, "evaluation_session_id"),
         columns={"question_id": "evaluation_session_id"},

@@ -1,9 +1,9 @@
 """evalica: left, right and a winner (github.com/dustalov/evalica, food.csv and llmfao.csv)."""
 
-from elo_exp.data.formats import BattlesFormat
+from elo_exp.data.formats import Format
 
 FORMATS = (
-    BattlesFormat(
+    Format(
         name="evalica",
         required=("left", "right", "winner"),
         forbidden=("model_a", "model_b"),

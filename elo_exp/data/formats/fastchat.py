@@ -6,26 +6,25 @@ github.com/lm-sys/FastChat, fastchat/llm_judge/common.py and show_result.py
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.data.formats import BattlesFormat, UnreadFormat
+from elo_exp.data.formats import Format
 from elo_exp.data.tables import Row
 
-_WORDS = {"model_1": "model_a", "model_2": "model_b", "error": None}
 
-
-def row(given: Row) -> Mapping[str, Any]:
-    """Both winners name the model, whatever its place."""
-    ab, ba = (
-        _WORDS.get(word, word) for word in (given["g1_winner"], given["g2_winner"])
-    )
-    fields = {"verdict_ab": ab, "verdict_ba": ba}
-    if "m1_score" in given and ab and ba:
-        fields = {"winner": ab}
+def fields(given: Row) -> Mapping[str, Any]:
+    """Both winners name the column of the model, whatever its place."""
+    words = given["g1_winner"], given["g2_winner"]
+    ab, ba = (None if word == "error" else word for word in words)
+    is_one = "m1_score" in given and ab and ba
     judge, *_ = given["judge"]  # then a template
-    return fields | {"judge": judge, "dimension": f"turn {given['turn']:d}"}
+    return {
+        **({"winner": ab} if is_one else {"verdict_ab": ab, "verdict_ba": ba}),
+        "judge": judge,
+        "dimension": f"turn {given['turn']:d}",
+    }
 
 
 FORMATS = (
-    BattlesFormat(
+    Format(
         name="fastchat",
         required=(
             "question_id",
@@ -41,13 +40,13 @@ FORMATS = (
             "judge_model": "judge",
             "dimension": "dimension",
         },
-        row=row,
+        fields=fields,
         judged=True,
         assumes="turns are dimensions, a judge's templates one judge; m1_score is one verdict",
     ),
-    UnreadFormat(
+    Format(
         name="FastChat's single scores",
         required=("question_id", "model", "judgment", "score"),
-        lead="Give the judge's *_pair.jsonl.",
+        instead="Give the judge's *_pair.jsonl.",
     ),
 )

@@ -9,7 +9,7 @@ from zipfile import ZipFile
 
 from elo_exp import files
 from elo_exp.data import tables
-from elo_exp.data.formats import ScoresFormat
+from elo_exp.data.formats import Format
 from elo_exp.data.scores import Score
 
 logger = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 _WORDS = {"C": 1, "P": 0.5, "I": 0, "N": 0, "YES": 1, "TRUE": 1, "NO": 0, "FALSE": 0}
 
 
-def rows(path: Path, metric: str | None) -> Iterator[Score]:
+def scores(path: Path, metric: str | None) -> Iterator[Score]:
     """Yield each scorer's value of each sample, missing where it was not scored or had an error.
 
     A scorer of several values has each of them as a scorer.
@@ -56,11 +56,11 @@ def rows(path: Path, metric: str | None) -> Iterator[Score]:
 
 
 FORMATS = (
-    ScoresFormat(
+    Format(
         name="inspect_ai",
         shapes=("zip", "object"),
         required=("samples",),
-        read=rows,
+        scores=scores,
         assumes="epochs of a sample are averaged",
     ),
 )

@@ -11,8 +11,7 @@ from typing import Any
 
 from scipy.special import expit
 
-from elo_exp.arrays import known
-from elo_exp.data.formats import BattlesFormat, MalformedError, Rows, winner_of
+from elo_exp.data.formats import Format, MalformedError, Rows, winner_of
 from elo_exp.data.tables import Row
 
 _SCORE = r'score.*?%s[": *\n]*(-?\d+)'
@@ -30,14 +29,16 @@ def join(rows: Rows) -> Rows:
         yield place, {**row, "orders": [order for _, order in same]}
 
 
-def row(given: Row) -> Mapping[str, Any]:
+def fields(given: Row) -> Mapping[str, Any]:
     orders = given["orders"]
     if len({order["model_A"] for order in orders}) < len(orders):
         raise MalformedError("is judged twice in one order. Remove the second row.")
     ab, *ba = (_share(str(order["judge_completion"])) for order in orders)
     shares = [ab, *(1.0 - share for share in ba)]
+    if math.isnan(mean := sum(shares) / len(shares)):
+        return {}
     verdicts = zip(("verdict_ab", "verdict_ba"), map(winner_of, shares), strict=False)
-    return {"score": known(sum(shares) / len(shares)), **dict(verdicts)}
+    return {"score": mean, **dict(verdicts)}
 
 
 def _share(reply: str) -> float:
@@ -48,10 +49,9 @@ def _share(reply: str) -> float:
 
 
 FORMATS = (
-    BattlesFormat(
+    Format(
         name="judge_arena",
         required=("model_A", "model_B", "instruction_index", "judge_completion"),
-        optional=("judge",),
         columns={
             "model_a": "model_A",
             "model_b": "model_B",
@@ -59,7 +59,7 @@ FORMATS = (
             "judge_model": "judge",
             "score": "score",
         },
-        row=row,
+        fields=fields,
         join=join,
         judged=True,
         assumes="scores are read as those of JudgeArena's default prompt, temperature 0.3",

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from elo_exp.data import tables
-from elo_exp.data.formats import ScoresFormat, UnreadFormat
+from elo_exp.data.formats import Format
 from elo_exp.data.scores import Score
 
 _NAME = re.compile(r"samples_(.+?)(_\d{4}-\d\d-\d\dT.*)?\.jsonl(\.gz)?")
 
 
-def rows(path: Path, metric: str | None) -> Iterator[Score]:
+def scores(path: Path, metric: str | None) -> Iterator[Score]:
     """Yield one metric: acc, else exact_match, else the first of `metrics`; a filter is a dimension.
 
     A metric of a whole corpus has parts in each row, which are no score.
@@ -34,17 +34,17 @@ def rows(path: Path, metric: str | None) -> Iterator[Score]:
 
 
 FORMATS = (
-    ScoresFormat(
+    Format(
         name="lm_eval",
         shapes=("lines",),
         required=("doc_id", "doc", "target", "filtered_resps"),
-        read=rows,
+        scores=scores,
         assumes="model and task by the path; one doc_id and doc_hash is one item",
     ),
-    UnreadFormat(
+    Format(
         name="lm_eval's totals",
         shapes=("object",),
         required=("results", "versions", "n-shot"),
-        lead="Give the samples_*.jsonl that lm_eval writes with --log_samples.",
+        instead="Give the samples_*.jsonl that lm_eval writes with --log_samples.",
     ),
 )

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from elo_exp import files
-from elo_exp.data.formats import ScoresFormat, UnreadFormat
+from elo_exp.data.formats import Format
 from elo_exp.data.scores import Score
 
 _ERROR = 2  # the failureReason of a result without a score
 _KEYS = ("results.version", "results.results")
 
 
-def rows(path: Path, metric: str | None) -> Iterator[Score]:
+def scores(path: Path, metric: str | None) -> Iterator[Score]:
     """Yield the score of each result, or one of its named scores. An item is a test's variables."""
     found = files.read_json(path)["results"]["results"]
     prompts = {row["prompt"]["label"] for row in found}
@@ -37,17 +37,17 @@ def rows(path: Path, metric: str | None) -> Iterator[Score]:
 
 
 FORMATS = (
-    ScoresFormat(
+    Format(
         name="promptfoo",
         shapes=("object",),
         required=_KEYS,
-        read=rows,
+        scores=scores,
         assumes="a score averages a test's assertions; battles_metric=NAME takes one of them",
     ),
-    UnreadFormat(
+    Format(
         name="promptfoo 2",
         shapes=("object",),
         required=(*_KEYS, "results.table"),
-        lead="Export it with a newer promptfoo: versions 3 and 4 are read.",
+        instead="Export it with a newer promptfoo: versions 3 and 4 are read.",
     ),
 )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elo_exp.data import tables
-from elo_exp.data.formats import INVALID, BattlesFormat, MalformedError
+from elo_exp.data.formats import Format, MalformedError
 from elo_exp.data.tables import Row
 
 _TRUE = ("1", "1.0", "true", "True", "TRUE")
@@ -43,18 +43,18 @@ def comparia(given: Row) -> Mapping[str, Any]:
     tie = flagged(given, {"tie": "both_equal"})
     if chosen and tie:
         raise MalformedError("names a chosen model, and both_equal is true.")
-    return {"winner": tie or chosen or INVALID}
+    return {"winner": tie or chosen}
 
 
 FORMATS = (
-    BattlesFormat(
+    Format(
         name="lmarena_votes",
         required=("model_a", "model_b", *_FLAGS.values()),
         forbidden=("winner",),
         columns={"question_id": "id"},
-        row=lmarena,
+        fields=lmarena,
     ),
-    BattlesFormat(
+    Format(
         name="comparia",
         required=("model_a_name", "model_b_name", "chosen_model_name", "both_equal"),
         columns={
@@ -62,7 +62,7 @@ FORMATS = (
             "model_b": "model_b_name",
             "question_id": "id",
         },
-        row=comparia,
+        fields=comparia,
         assumes="conversations of several turns count as one battle",
     ),
 )
