@@ -130,6 +130,10 @@ class Arena(Pairwise):
             raise UserError(
                 f"rating: found {len(self.rating)}. Expected one method: 'rating=[bradley_terry]'."
             )
+        if self.shard is not None and chosen.opponents == "adaptive":
+            raise UserError(
+                "shard: adaptive opponents are chosen as verdicts come in. Leave shard out."
+            )
 
     def rate(self, battles: Battles) -> Leaderboard:
         """Rate battles by the one method that was chosen, with rank sets."""
