@@ -32,7 +32,7 @@ from elo_exp.judges import PaidJudge
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError, fingerprint
-from elo_exp.report import artifacts, page, tournament_page, tracked
+from elo_exp.report import artifacts, page, tournament_page
 
 _OF_FIT = ("s", "s_std_error", "taste", "position", "design_effects", "n_anchors")
 _OF_HUMANS = ("agreement", "kappa", "temperature", *_OF_FIT[:4])
@@ -317,7 +317,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         metrics=metrics(found, ratings, quality),
         tables={
             "judge": facts["judge_quality"],
-            "verdicts": tracked.verdict_rows(comparisons, judgments),
+            "verdicts": artifacts.verdict_rows(comparisons, judgments),
         },
         figures=figures,
         page=page.maker("arena", placement=found, **shown),

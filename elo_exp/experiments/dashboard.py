@@ -139,7 +139,7 @@ def _panels(
 ) -> dict[str, tuple[int, list[Any]]]:
     """Return by section the number of columns and the panels of what all runs have logged.
 
-    Its names are those of `report.tracked`.
+    Its names are those of `report.artifacts`.
     """
     from wandb_workspaces.reports.v2 import interface as wr
 

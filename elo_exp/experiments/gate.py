@@ -26,8 +26,7 @@ from elo_exp.files import write_json, write_whole
 from elo_exp.ratings.bradley_terry import POINTS
 from elo_exp.records import Record, UserError
 from elo_exp.report import page, viewer
-from elo_exp.report.artifacts import write_judging
-from elo_exp.report.tracked import verdict_rows
+from elo_exp.report.artifacts import verdict_rows, write_judging
 from elo_exp.report.viewer import Comparisons
 from elo_exp.store.store import Store
 from elo_exp.store.usage import paid

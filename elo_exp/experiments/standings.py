@@ -7,7 +7,7 @@ from typing import Any
 from elo_exp.analysis.standings import Standings
 from elo_exp.experiments import Context, Report
 from elo_exp.records import Plot
-from elo_exp.report import artifacts, page, tournament_page, tracked
+from elo_exp.report import artifacts, page, tournament_page
 from elo_exp.report.viewer import Comparisons, Judgments
 
 
@@ -29,19 +29,19 @@ def report(
     texts = (comparisons, judgments) if context.with_texts else ()
     shown = tournament_page.context(standings, quality, *texts)
     dimensions = shown["dimensions"]
-    gap, std_error = tracked.headline(dimensions)
-    tables = tracked.tables(standings, dimensions)
+    gap, std_error = artifacts.headline(dimensions)
+    tables = artifacts.tables(standings, dimensions)
     if comparisons and judgments:
-        tables["verdicts"] = tracked.verdict_rows(comparisons, judgments)
+        tables["verdicts"] = artifacts.verdict_rows(comparisons, judgments)
     return Report(
         headline=gap,
         text=tournament_page.text(shown),
         follow_up=follow_up,
         facts={**facts, "headline_std_error": std_error},
         artifacts=[*written, *artifacts.write_standings(context.run_dir, standings)],
-        metrics=tracked.results(standings, dimensions, quality),
+        metrics=artifacts.results(standings, dimensions, quality),
         tables=tables,
-        traces=tracked.traces(standings),
+        traces=artifacts.traces(standings),
         figures=lambda: _figures(standings),
         page=page.maker("tournament", **shown),
     )
