@@ -6,6 +6,7 @@ tests about processes and what they import, and for Weights & Biases, which keep
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import logging
@@ -30,6 +31,8 @@ from unittest.mock import patch
 import matplotlib
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+
+from tests.pages import Reader
 
 SCRIPTS = Path(sys.executable).parent
 SMALL = (
@@ -64,10 +67,21 @@ class Ran:
         """A JSON file of the run folder."""
         return json.loads((self.run_dir / name).read_text(encoding="utf-8"))
 
+    @property
+    def page(self) -> Reader:
+        """The report of the run."""
+        return Reader((self.run_dir / "report.html").read_text(encoding="utf-8"))
+
     def rows(self, name: str) -> list[dict[str, Any]]:
         """A JSON lines file of the run folder."""
         text = (self.run_dir / name).read_text(encoding="utf-8")
         return [json.loads(line) for line in text.splitlines()]
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def environment(folder: Path) -> dict[str, str]:

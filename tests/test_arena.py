@@ -378,7 +378,7 @@ def test_a_run_leaves_its_ratings_and_battles(ran: Ran) -> None:
 
 
 def test_page_console_and_tracker_agree(ran: Ran) -> None:
-    page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
+    page = ran.page
     ratings = ran.read("elo_ratings.json")
     mine, by_judge = (
         next(row for row in ratings[name] if row["model"] == "mine")
@@ -415,7 +415,7 @@ def test_soft_elo_stands_below_the_raw_line_and_scores_are_asked_for(
         f"mine: soft Elo {mine['rating']:.0f} ({mine['ci_low']:.0f} to {mine['ci_high']:.0f}) on "
         f"the judge's scale, temperature {at:.2f}."
     )
-    page = Reader((soft.run_dir / "report.html").read_text(encoding="utf-8"))
+    page = soft.page
     assert words in soft.out and words in page.said
     assert "flips not measured: one order" in soft.out
     (verdict, *_) = soft.rows("verdicts/preference.jsonl")[0]["raw"]
@@ -468,7 +468,7 @@ def test_nothing_of_a_refused_placement_is_shown_anywhere(
             assert not [text for text in shown if str(number)[:9] in text]
             assert f"{number:.1f}" not in page.said + report.text
     assert "Verdict: refused." in page.said
-    rows = json.loads((made.run_dir / "elo_ratings.json").read_text())["ratings"]
+    rows = made.read("elo_ratings.json")["ratings"]
     (mine,) = (row for row in rows if row["model"] == "mine")
     assert (mine["status"], mine["flag"]) == ("refuse", "refused")
     shown_of_mine = {name for name, value in mine.items() if value is not None}
@@ -680,5 +680,5 @@ def test_a_union_of_arenas_says_whether_their_votes_differ(tmp_path: Path) -> No
     found = ran.read("ratings.json")["judge"]["preference"]["strata"]
     assert sorted(found["strata"]) == ["file", "turned"]
     assert found["p_value"] < 1e-6
-    page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
+    page = ran.page
     assert "Ratings differ between arenas (χ² =" in page.said

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from elo_exp import models
+from elo_exp.files import read_json
 from elo_exp.models.checkpoints import CausalLM, Checkpoint
 from elo_exp.models.tiny import TEMPLATE, tokenizer
 from elo_exp.records import UserError
@@ -56,7 +57,7 @@ def load(model: Path, *adapters: Path, **settings: Any) -> CausalLM:
 
 def edit(file: Path, **changes: Any) -> None:
     """Change settings of a JSON file."""
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    file.write_text(json.dumps({**read_json(file), **changes}))
 
 
 def test_one_model_is_loaded_at_a_time_and_an_equal_checkpoint_once(base, lora):

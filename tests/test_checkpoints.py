@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from elo_exp import HOME
-from elo_exp.files import sha256
+from elo_exp.files import read_json, sha256
 from elo_exp.records import UserError
 from tests.data import shipped
 from tests.hub_server import Hub, serving
@@ -102,9 +102,7 @@ def test_the_hash_of_a_large_file_is_cached_until_its_time_changes(
     assert known(model, cache=tmp_path) == anew != first
     (tmp_path / "file_hashes.json").write_text("{")
     assert known(model, cache=tmp_path) == anew  # an unreadable cache is written anew
-    assert list(json.loads((tmp_path / "file_hashes.json").read_text())) == [
-        str(weights)
-    ]
+    assert list(read_json(tmp_path / "file_hashes.json")) == [str(weights)]
 
 
 @pytest.mark.parametrize("name", ["{}/absent", "./absent", "~/absent", "my/own/absent"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import math
@@ -13,12 +12,11 @@ from typing import Any
 import pytest
 
 from elo_exp import runs
-from elo_exp.files import write_whole
+from elo_exp.files import read_json, write_whole
 from elo_exp.records import UserError
-from tests.commands import QUICK, Ran, attempt, run
+from tests.commands import QUICK, Ran, attempt, run, table
 from tests.data import write_table
 from tests.oracle_simulation import World, several, write
-from tests.pages import Reader
 
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
 RATE = ("experiment=rate", "figures=false", "tracker=local", "elo.n_perms=5")
@@ -76,7 +74,7 @@ def test_a_shift_is_the_difference_of_the_runs_ratings_with_one_level(
 ):
     ratings = {}
     for name in ("pilot", "whole", "again"):
-        found = json.loads((folder / name / "ratings.json").read_text())
+        found = read_json(folder / name / "ratings.json")
         for method, board in found["dimensions"]["factuality"].items():
             there = [
                 {f: row[f] for f in board["ratings"][0]}
@@ -108,7 +106,7 @@ def test_only_other_verdicts_on_the_same_prompts_can_move_a_rating(
     first: str, other: str, headline: str, verdicts: str, folder: Path
 ):
     ran = compare(folder, first, other)
-    page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
+    page = ran.page
     assert headline in ran.out
     assert headline in page.said
     (overlap,) = ran.read("compare.json")["overlaps"]
@@ -157,15 +155,14 @@ def test_console_page_csv_and_tracker_agree(ran: Ran, folder: Path):
     lines = [line.split() for line in ran.out.splitlines()]
     best = next(i for i, line in enumerate(lines) if line[:1] == ["probe_reference"])
     assert [line[0] for line in lines[best + 1 : best + 3]] == ["2", "3"]
-    page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
+    page = ran.page
     assert "probe_reference has the highest rating in every run." in page.said
     shared = "Run 2 shares 10 of its 20 prompts with the 10 of run 1"
     assert shared in page.said
     assert shared in ran.out
     assert ["elo.k", "8", "16", "16"] in page.cells
     assert "elo.k: 8 | 16 | 16" in ran.out
-    with (ran.run_dir / "compare.csv").open(encoding="utf-8", newline="") as file:
-        kept = [row["model"] for row in csv.DictReader(file)]
+    kept = [row["model"] for row in table(ran.run_dir / "compare.csv")]
     assert kept == [row["model"] for row in ran.read("compare.json")["ratings"]]
     logged = {row["kind"]: row["value"] for row in ran.rows("tracker/log.jsonl")}
     whole = {row["model"]: row["shift"] for row in rows(ran, "whole")}
@@ -183,7 +180,7 @@ def test_the_method_that_was_chosen_leads_under_its_name(folder: Path):
         run(*RATE, *given, folder=folder)
     ran = compare(folder, "by_whole", "by_turned")
     found = ran.read("compare.json")
-    page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
+    page = ran.page
     assert found["label"] == "Davidson"
     assert "Rating: Davidson, " in page.said
     assert found["interval"] in page.said
@@ -207,7 +204,7 @@ def test_patterns_and_sweeps_stand_for_their_finished_runs(
     ):
         for copy in copies:
             shutil.copytree(folder / name, tmp_path / copy)
-    manifest = json.loads((folder / "whole/manifest.json").read_text())
+    manifest = read_json(folder / "whole/manifest.json")
     stopped = json.dumps(manifest | {"finished_at": None})
     write_whole(tmp_path / "many/stopped/manifest.json", stopped)
     (tmp_path / "many/no_run").mkdir()
@@ -304,7 +301,7 @@ def test_a_rating_without_a_number_shows_why_and_earlier_attempts_are_paid(
         run(*RATE, *given, folder=tmp_path)
     path = tmp_path / "k8/manifest.json"
     paid = {"dollars": 1.25, "dollars_by_entrant": {"a": 2.0}}
-    manifest = json.loads(path.read_text(encoding="utf-8")) | {"paid_before": paid}
+    manifest = read_json(path) | {"paid_before": paid}
     write_whole(path, json.dumps(manifest))
     out = compare(tmp_path, "k8", "k16").out
     (top,) = (line.split() for line in out.splitlines() if line.split()[:1] == ["top"])
@@ -351,7 +348,7 @@ def test_a_difference_between_runs_is_that_within_one_run(estimated: Path):
     found = compare(estimated, "run_one", "run_other")
     first, second = found.read("compare.json")["estimates"]
     path = estimated / "run_both" / "differences.json"
-    (within,) = json.loads(path.read_text(encoding="utf-8"))
+    (within,) = read_json(path)
     assert (first["difference"], second["n_shared_prompts"]) == (None, 300)
     assert abs(second["difference"]) == pytest.approx(within["value"], abs=1e-9)
     assert second["difference_std_error"] == pytest.approx(
@@ -359,9 +356,7 @@ def test_a_difference_between_runs_is_that_within_one_run(estimated: Path):
     )
     assert second["difference_p_holm"] == pytest.approx(within["p_value"], rel=1e-4)
     assert "x differs significantly between runs." in found.out
-    assert "x differs significantly between runs" in (
-        found.run_dir / "report.html"
-    ).read_text(encoding="utf-8")
+    assert "x differs significantly between runs" in found.page.text
 
 
 def test_without_influences_the_errors_of_two_runs_are_independent(
@@ -373,9 +368,7 @@ def test_without_influences_the_errors_of_two_runs_are_independent(
     found = compare(tmp_path, "run_one", "run_other")
     _, row = found.read("compare.json")["estimates"]
     errors = [
-        json.loads((tmp_path / name / "estimates.json").read_text(encoding="utf-8"))[0][
-            "std_error"
-        ]
+        read_json(tmp_path / name / "estimates.json")[0]["std_error"]
         for name in ("run_one", "run_other")
     ]
     assert row["difference_std_error"] == pytest.approx(math.hypot(*errors))

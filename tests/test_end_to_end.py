@@ -3,7 +3,6 @@
 `python -m elo_exp` runs as a user runs it. Where a test needs less than the whole demo it takes the first 40 pairs.
 """
 
-import csv
 import json
 import re
 import signal
@@ -21,7 +20,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tests.commands import LOCAL, QUICK, Ran, attempt, run, start
+from tests.commands import LOCAL, QUICK, Ran, attempt, run, start, table
 
 N_PROMPTS = 143  # 93 of them with a reference answer
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
@@ -86,11 +85,6 @@ def facts(ran: Ran) -> dict[str, Any]:
 
 def usage(ran: Ran) -> dict[str, int]:
     return dict(ran.read("manifest.json")["usage"])
-
-
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def numbers(value: Any) -> Any:
@@ -295,11 +289,11 @@ def test_in_one_order_everything_says_so_and_nothing_gives_a_number_of_flips(
     assert usage["judge_calls"] < 0.6 * plain["usage"]["judge_calls"]
     assert "CAUTION: flips not measured: one order, first shown wins" in one.out
     assert "Bradley-Terry with position, prompt-clustered" in one.out
-    page = (one.run_dir / "report.html").read_text(encoding="utf-8")
+    page = one.page.text
     assert "Each comparison was judged in one order, so flips are not measured." in page
     assert "<b>not measured: one order" in page and "orders used: one" in page
-    with (one.run_dir / "pairwise_winrates.csv").open() as file:
-        assert {row["inconsistent"] for row in csv.DictReader(file)} == {""}
+    rates = table(one.run_dir / "pairwise_winrates.csv")
+    assert {row["inconsistent"] for row in rates} == {""}
     given = (
         f"battles={one.run_dir / 'battles.jsonl'}",
         "battles_columns.dimension=dimension",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ QUICK = ("tracker=local", "figures=false", "elo.n_perms=2")
 
 
 def ratings(ran: Ran, *names: str) -> list[Any]:
-    found = json.loads((ran.run_dir / "ratings.json").read_text())["dimensions"]
+    found = ran.read("ratings.json")["dimensions"]
     rows = found["overall"]["bradley_terry"]["ratings"]
     return [row[name] for row in rows for name in names]
 

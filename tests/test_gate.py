@@ -125,7 +125,7 @@ def test_the_exit_code_is_the_verdict(
     assert "Judge not audited" in comment
     assert ("at least 20 prompts" in comment) == (code == 3)
     assert ran.read("gate.json")["verdict"] == verdict
-    page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
+    page = ran.page.text
     assert f"<h1>Gate: {verdict}</h1>" in page
 
 

@@ -17,7 +17,6 @@ from elo_exp.oracle.grid import ALL, FIELDS, Cell, Grid, GridSettings, score
 from elo_exp.records import UserError
 from tests.commands import Ran, attempt, run, start
 from tests.oracle_simulation import OPTIONS, World, estimators, several, write
-from tests.pages import Reader
 
 SHIFTS = {"near": 0.2, "far": -1.0}
 AXES = GridSettings(
@@ -178,7 +177,7 @@ def ran(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def test_a_grid_answers_its_question_and_draws_its_figures(ran: Ran):
-    page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
+    page = ran.page
     sentence = ran.out.splitlines()[1]
     assert sentence.startswith(
         "In samples of 200 prompts with 25 % to 100 % of the logged"

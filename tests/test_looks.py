@@ -172,7 +172,7 @@ def test_a_run_shows_what_was_resolved_when_and_what_was_saved(ran):
     n_worse = sum(row["rank_low"] - 1 for row in board)
     assert n_worse == sum(4 - row["rank_high"] for row in board) == n_resolved
     assert re.search(r"looks +calibration: .* pairs resolved at 48, 95", ran.out)
-    page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
+    page = ran.page.text
     assert "planned comparisons were judged" in page
     assert "Pairs judged on" in page
 
@@ -185,7 +185,7 @@ def test_again_it_asks_nothing_and_another_design_is_exploratory(ran):
     for other in ("judging.looks=1", "judging.looks=4"):
         changed = run(*RUN, other, folder=ran.folder)
         assert "warning: exploratory: " in changed.err + changed.out
-        page = (changed.run_dir / "report.html").read_text(encoding="utf-8")
+        page = changed.page.text
         assert "looked at under another design" in page
 
 

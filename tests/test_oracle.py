@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import itertools
 import json
@@ -18,7 +17,7 @@ from elo_exp.experiments import oracle
 from elo_exp.files import read_jsonl, write_json
 from elo_exp.oracle.data import Truth, read_truth
 from elo_exp.records import UserError
-from tests.commands import Ran, attempt, run
+from tests.commands import Ran, attempt, run, table
 from tests.experiments import printed
 from tests.oracle_simulation import (
     NAMES,
@@ -78,7 +77,7 @@ def test_the_run_folder_holds_these_files(ran: Ran):
     names += [f"figures/{name}.{end}" for name in FIGURES for end in ("png", "csv")]
     for name in names:
         assert (ran.run_dir / name).stat().st_size > 0, name
-    reader = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
+    reader = ran.page
     assert reader.headings[:3] == ["Result", "Differences", "Estimates"]
 
 
@@ -116,8 +115,8 @@ def test_the_diagnostics_are_those_that_the_statuses_were_decided_by(ran: Ran):
     assert found["policies"]["unhelpful"]["score_overlap"]["affinity"] < 0.5
     values = [point["value"] for point in found["calibration"]["curve"]]
     assert values == sorted(values)
-    with (ran.run_dir / "extreme_weights.csv").open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["policy"] == "unhelpful"]
+    weights = table(ran.run_dir / "extreme_weights.csv")
+    rows = [row for row in weights if row["policy"] == "unhelpful"]
     ratios = [abs(float(row["log_ratio"])) for row in rows]
     assert ratios == sorted(ratios, reverse=True)
     assert min(ratios) > math.log(5)
@@ -159,7 +158,7 @@ def test_without_entrants_policies_of_known_value_are_simulated(tmp_path: Path):
     off = max(abs(rows[policy]["value"] - true[policy]) for policy in status)
     ending = f"3 reported, at most {off:.3f} off it, 3 of their intervals hold it; 2 refused."
     assert f"Truth known: {ending}" in ran.out
-    said = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8")).said
+    said = ran.page.said
     assert "tuned is best of the 3 policies with an estimate: 0." in said
     paid = attempt("experiment=oracle", "judge=haiku", folder=tmp_path)
     assert paid.code == 2

@@ -135,7 +135,7 @@ def test_what_entrants_were_paid_is_in_every_bill_and_recorded_answers_are_not_p
     usage = ran.read("manifest.json")["usage"]
     assert (usage["dollars"], usage["responses_unpriced"]) == (0, 0)
     assert usage["dollars_by_entrant"] == {"openai_compatible": pytest.approx(bill)}
-    page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
+    page = ran.page.text
     assert f"openai_compatible ${bill:,.2f}" in page
 
     def held(cache: str, *words: str) -> str:

@@ -19,7 +19,6 @@ from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, attempt, run, start
 from tests.data import BANK, COMPARISON, shipped
-from tests.pages import Reader
 from tests.simulated_audits import FAULTS
 from tests.test_end_to_end import kill_when
 
@@ -202,7 +201,7 @@ def test_every_question_is_on_file_with_its_verdicts(audited):
 
 
 def test_the_page_shows_results_examples_and_what_is_left_out(audited):
-    page = Reader((audited.run_dir / "report.html").read_text(encoding="utf-8"))
+    page = audited.page
     assert "How far can lexical be trusted?" in page.said
     assert ["position", "biased", "+0.50", "0.41 to 0.59"] in [
         row[:4] for row in page.cells

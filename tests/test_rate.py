@@ -18,7 +18,6 @@ from elo_exp.data import battle_files
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from tests.commands import Ran, attempt, run
 from tests.data import shared_data, shipped, write_table
-from tests.pages import Reader
 
 COLUMNS = {name: name for name in battle_files.NAMES if name != "dimension"}
 
@@ -199,7 +198,7 @@ def test_no_file_holds_a_number_that_is_none(rated: Ran) -> None:
 def test_those_without_a_rating_are_named_on_the_console_and_in_the_report(
     rated: Ran,
 ) -> None:
-    page = Reader((rated.run_dir / "report.html").read_text(encoding="utf-8"))
+    page = rated.page
     for where in (rated.out, page.said):
         assert (
             "Not rated: W (winless: no finite rating, below all that have one)."
@@ -218,7 +217,7 @@ def test_entrants_that_nothing_links_to_the_first_have_a_board_of_their_own(
         ("C", pytest.approx(1400), 1),
         ("D", pytest.approx(1400), 1),
     ]
-    page = Reader((rated.run_dir / "report.html").read_text(encoding="utf-8"))
+    page = rated.page
     for where in (" ".join(rated.out.split()), page.said):
         assert "A group of its own: C and D (no chain of wins" in where
         assert "Not rated: C" not in where

@@ -10,6 +10,7 @@ import pytest
 
 from elo_exp import HOME
 from elo_exp import sweeps as sweeping
+from elo_exp.files import read_json
 from elo_exp.models import checkpoints
 from elo_exp.trackers import RunInfo
 from tests.commands import QUICK, attempt, run, start
@@ -136,7 +137,7 @@ def in_the_folder_of_the_sweep(
 
 
 def is_finished(job: Path) -> bool:
-    config = json.loads((job / "manifest.json").read_text(encoding="utf-8"))["config"]
+    config = read_json(job / "manifest.json")["config"]
     info = RunInfo(
         run_dir=job, name="", group="sweep", job_type="tournament", config=config
     )
@@ -175,7 +176,7 @@ def test_weights_that_have_changed_are_noticed(on_file: Path, tmp_path: Path):
     (model / "config.json").write_text("{}", encoding="utf-8")
     weights.write_bytes(bytes(3 << 20))  # the hash of a file of this size is stored
     job = Path(shutil.copytree(on_file, tmp_path / "job"))
-    manifest = json.loads((job / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_json(job / "manifest.json")
     cache_dir = Path(manifest["config"]["cache_dir"])
     files = checkpoints.loaded_from(model)
     manifest["weights"] = {"entrant mine": checkpoints.hashes(files, cache_dir)}

@@ -19,7 +19,6 @@ from elo_exp.ratings.bradley_terry import POINTS, abilities
 from tests.commands import Ran, attempt, run
 from tests.data import BANK, shipped
 from tests.experiments import opened
-from tests.pages import Reader
 
 TRUTH = {
     **{"plain_100": 1155, "plain_80": 1100, "plain_60": 1041, "plain_45": 992},
@@ -111,7 +110,7 @@ def test_it_ends_with_how_near_the_truth_it_came(ran: Ran):
     *_, last, audited = ran.out.split("\n\nfiles")[0].splitlines()
     assert last == line
     assert audited == "Judge not audited (experiment=audit, its price with plan=true)."
-    page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
+    page = ran.page
     assert line in page.said
     assert "Simulated voters: " in page.said
     assert " by humans" not in page.said

@@ -21,7 +21,6 @@ from elo_exp.records import Battle, UserError
 from tests.arena_files import World, placed
 from tests.commands import QUICK, Ran, run
 from tests.data import COMPARISON, shared_data
-from tests.pages import Reader
 
 ALL = list(FEATURES)
 
@@ -250,7 +249,7 @@ def test_a_tournament_controls_for_style_and_its_battles_can_be_rated_again(ran:
     found = ran.read("ratings.json")["dimensions"]["factuality"]["bradley_terry"]
     assert "style_length_verdicts" in found["parameters"]
     assert found["parameters"]["style_bold_verdicts"] is None
-    page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
+    page = ran.page
     points = round(found["parameters"]["style_length_verdicts"])
     assert "Style in factuality, in points for a difference of one root" in page.said
     assert f"length in verdicts {points:+}".replace("-", "−") in page.said

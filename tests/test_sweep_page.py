@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from elo_exp.files import read_json
 from elo_exp.report import page
 from elo_exp.store.usage import Usage, added_up
-from tests.commands import run
+from tests.commands import run, table
 from tests.pages import Reader
 
 HOSTILE = "</table><script>alert(1)</script> !a_b"
@@ -156,16 +155,14 @@ def test_a_sweep_of_oracle_runs_shows_estimates(tmp_path: Path):
     """Value, half-width and status by policy, as each job's estimates.json has them."""
     settings = ("experiment=oracle", "tracker=local", "oracle.seed=1,2")
     ran = run("-m", *settings, "hydra.sweep.dir=swept", folder=tmp_path)
-    with (tmp_path / "swept" / "sweep_summary.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    path = tmp_path / "swept" / "0" / "estimates.json"
-    expected = [row for row in json.loads(path.read_text("utf-8")) if row["headline"]]
+    rows = table(ran.run_dir / "sweep_summary.csv")
+    estimates = read_json(ran.run_dir / "0" / "estimates.json")
+    expected = [row for row in estimates if row["headline"]]
     own = [row for row in rows if row["job"] == "0"]
     assert [row["policy"] for row in own] == [row["policy"] for row in expected]
     assert [row["status"] for row in own] == [row["status"] for row in expected]
     assert float(own[0]["value"]) == expected[0]["value"]
     half_width = (expected[0]["ci_high"] - expected[0]["ci_low"]) / 2
     shown = f"{expected[0]['value']:.3f} ± {half_width:.3f} report"
-    page = Reader((tmp_path / "swept" / "report.html").read_text(encoding="utf-8"))
-    assert shown in page.said
+    assert shown in ran.page.said
     assert f"of {len(rows)} estimates of 2 jobs may be reported." in ran.out

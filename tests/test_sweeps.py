@@ -3,7 +3,6 @@
 python -m elo_exp -m elo.k=8,16 elo.n_perms=10,20
 """
 
-import csv
 import json
 import re
 from itertools import product
@@ -12,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.commands import QUICK, Ran, attempt, run
+from elo_exp.files import read_json as read
+from tests.commands import QUICK, Ran, attempt, run, table
 from tests.data import BANK
 from tests.openai_server import OpenAiServer
 from tests.pages import Reader
@@ -25,19 +25,10 @@ PAIR = ("probe_hedged", "probe_swapped")
 JOBS = [(k, n_perms) for k in (8, 16) for n_perms in (10, 20)]
 
 
-def read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
 def log(folder: Path) -> list[tuple[str, Any]]:
     """What tracker=local has logged in a run folder."""
     lines = (folder / "tracker/log.jsonl").read_text(encoding="utf-8").splitlines()
     return [(row["kind"], row["value"]) for row in map(json.loads, lines)]
-
-
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +125,7 @@ def test_the_summary_has_the_ratings_of_each_job(swept: Ran):
 
 def test_the_summary_is_a_page_figures_and_one_more_run_in_the_group(swept: Ran):
     folder, figures = swept.run_dir, ["k_by_n_perms", "pair_by_k_and_n_perms"]
-    page = Reader((folder / "report.html").read_text(encoding="utf-8"))
+    page = swept.page
     assert page.links == [f"{job}/report.html" for job in range(4)]
     assert all((folder / link).is_file() for link in page.links)
     for name in figures:
@@ -175,9 +166,8 @@ def test_a_failing_job_is_named_with_its_reason_and_the_others_finish(tmp_path: 
     assert [job["finished"] for job in jobs] == [False, True]
     assert reason in jobs[0]["error"]
     assert "prompts.bank_path=missing.jsonl" in jobs[0]["overrides"]
-    page = Reader((folder / "report.html").read_text(encoding="utf-8"))
-    assert page.links == ["1/report.html"]
-    assert reason in page.said
+    assert broken.page.links == ["1/report.html"]
+    assert reason in broken.page.said
 
 
 def test_a_setting_may_be_what_only_the_job_knows(tmp_path: Path):
@@ -217,15 +207,14 @@ def test_judges_of_the_same_responses_are_compared_with_each_other(tmp_path: Pat
         text = path.read_text(encoding="utf-8")
         path.write_text(text.replace('"lexical"', '"echo"'), encoding="utf-8")
     chosen = ("--config-dir", "mine", "-m", "sweep=judges", "judge=lexical,echo")
-    folder = run(*chosen, *QUICK, folder=tmp_path).run_dir
-    (row,) = table(folder / "sweep_judges.csv")
+    ran = run(*chosen, *QUICK, folder=tmp_path)
+    (row,) = table(ran.run_dir / "sweep_judges.csv")
     assert (row["first"], row["second"]) == ("lexical", "echo")
     assert (row["n_comparisons"], row["n_models"]) == ("40", "4")
     assert (float(row["kappa"]), float(row["rho"])) == (1, 1)
-    page = Reader((folder / "report.html").read_text(encoding="utf-8"))
     found = ["lexical", "echo", "factuality", "40", "100 %", "1.00", "1.00"]
-    assert found in page.cells
-    usages = [job["usage"] for job in read(folder / "sweep_jobs.json")]
+    assert found in ran.page.cells
+    usages = [job["usage"] for job in read(ran.run_dir / "sweep_jobs.json")]
     assert [usage["responses_generated"] for usage in usages] == [0, 0]
 
 

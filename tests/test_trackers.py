@@ -5,7 +5,6 @@ Runs are made offline and read back with `wandb leet inspect`, W&B's own reader 
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 import sys
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp.files import write_jsonl
+from elo_exp.files import read_json, write_jsonl
 from elo_exp.trackers import RunInfo, tracking
 from elo_exp.trackers.wandb import WandbTracker
 from tests.anthropic_server import AnthropicServer
@@ -28,6 +27,7 @@ from tests.commands import (
     attempt_program,
     command,
     run,
+    table,
 )
 from tests.wandb_server import KEY, WandbServer
 
@@ -95,7 +95,7 @@ class Logged:
         return [row for row in self.history if axis in row]
 
     def read(self, name: str) -> Any:
-        return json.loads((self.run_dir / name).read_text(encoding="utf-8"))
+        return read_json(self.run_dir / name)
 
 
 @pytest.fixture(scope="module")
@@ -180,8 +180,7 @@ def test_permutations_are_histograms_and_traces_end_at_the_mean(logged: Logged):
 
 
 def test_tables_have_the_numbers_of_the_run_folder(logged: Logged):
-    with (logged.run_dir / "pairwise_winrates.csv").open(encoding="utf-8") as file:
-        rates = list(csv.DictReader(file))
+    rates = table(logged.run_dir / "pairwise_winrates.csv")
     found = logged.table("win_rates")
     assert [{k: str(v) for k, v in row.items()} for row in found] == rates
     states = {row["name"]: row["state"] for row in logged.table("judge")}

@@ -1,6 +1,5 @@
 """The wheel alone is enough: configuration, rubrics and prompts come with it, into any folder on any machine."""
 
-import json
 import sys
 import sysconfig
 import venv
@@ -86,9 +85,7 @@ def test_the_demo_runs_from_the_wheel_in_an_unrelated_folder(
     manifest = ran.read("manifest.json")
     assert manifest["config"]["prompts"]["bank_path"] == f"{home}/prompts/bank.jsonl"
     assert manifest["git_commit"] is None
-    assert json.loads((ran.run_dir / "elo_results.json").read_text(encoding="utf-8"))[
-        "primary"
-    ]["factuality"]
+    assert ran.read("elo_results.json")["primary"]["factuality"]
 
 
 def test_the_wheel_brings_the_command_elo_exp(python: Path, tmp_path: Path):
