@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import gzip
 import json
 import re
@@ -91,7 +92,7 @@ def test_every_comparison_can_be_read_back():
         prompt_id, dimension, *entrants, _, orders = row
         assert (prompt_id, dimension, entrants) == (c.prompt_id, "d", ["ann", "bob"])
         prompt = data["prompts"][prompt_id]
-        assert (prompt["text"], prompt["reference"]) == (c.prompt_text, None)
+        assert prompt["text"] == c.prompt_text
         assert prompt["answers"] == {"ann": c.response_a, "bob": c.response_b}
         for order, verdict in zip(orders, judgment.raw, strict=True):
             swapped, winner, reason = order
@@ -101,6 +102,14 @@ def test_every_comparison_can_be_read_back():
             assert reason == verdict.reasoning
     outcomes = [row[4] for row in data["rows"]]
     assert outcomes == ["a", "b", "tie", "flipped", "invalid"]
+
+
+def test_the_reference_of_a_prompt_stays_where_another_rubric_does_not_show_it():
+    comparison, judgment = judged("q1", "A", "B")
+    shown = dataclasses.replace(comparison, gold_answer="the nerve"), judgment
+    other = judged("q1", "A", "B", entrants=("ann", "cid"))
+    (prompt,) = unpacked(texts([shown, other]))["prompts"].values()
+    assert prompt["reference"] == "the nerve"
 
 
 def test_an_upset_a_flip_and_an_invalid_verdict_are_worth_reading():

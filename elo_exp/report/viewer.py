@@ -155,8 +155,9 @@ def _data(judged: Sequence[Judged], kept: set[int]) -> dict[str, object]:
         c = one.comparison
         prompt = prompts.setdefault(c.prompt_id, {"stratum": c.source, "answers": {}})
         if i in kept:
-            reference = c.gold_answer or c.expected_behavior
-            prompt |= {"text": c.prompt_text, "reference": reference}
+            prompt["text"] = c.prompt_text
+            if reference := c.gold_answer or c.expected_behavior:
+                prompt["reference"] = reference  # which some rubrics leave out
             prompt["answers"] |= {c.entrant_a: c.response_a, c.entrant_b: c.response_b}
         orders = [
             (
