@@ -3,23 +3,16 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from elo_exp import pipeline
-from elo_exp.console import text_table
 from elo_exp.experiments import Context, Report
 from elo_exp.judges import BatchJudge, Judge
 from elo_exp.records import UserError
+from elo_exp.report import page
 from elo_exp.store import admin
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
-
-_KINDS = {
-    "Response": "responses",
-    "JudgeReply": "verdicts",
-    "Score": "scores",
-    "ForcedLogprob": "log-probabilities",
-}
 
 
 @dataclass(kw_only=True)
@@ -68,7 +61,12 @@ class ManageStore:
             case "repay":
                 text = _repay(store, chosen.batch)
             case "list":
-                text = _list(store, some)
+                text = _under_way(
+                    store,
+                    path=store.path,
+                    answers=admin.count(store, some),
+                    losses=admin.losses(store),
+                )
             case _ if not isinstance(self.judge, BatchJudge):
                 raise UserError(
                     "judge: has no batches. Choose the judge whose batches are meant, such as "
@@ -94,26 +92,13 @@ class ManageStore:
         raise NotImplementedError("experiment=store only manages the store")
 
 
-def _list(store: Store, some: admin.Filter) -> str:
-    rows = [
-        [
-            _KINDS.get(found.kind, found.kind),
-            found.source or "-",
-            found.dimension or "",
-            f"{found.n:,}",
-            f"{found.dollars:,.2f}",
-        ]
-        for found in admin.count(store, some)
-    ]
-    head = ["answers", "by", "on", "number", "paid $"]
-    parts = [f"{store.path}, {store.path.stat().st_size / 1e6:.1f} MB"]
-    parts.append(text_table(head, rows, text=("by", "on")))
-    n_lost, most = admin.losses(store)
-    if n_lost:
-        parts.append(
-            f"{n_lost:,} calls got no answer, and may have cost ${most:.4f} on top"
-        )
-    return "\n".join([*parts, _under_way(store)])
+def _under_way(store: Store, **held: Any) -> str:
+    """The batches under way, after what the store holds."""
+    return page.text("store", ledger=Ledger(store), local_time=_local_time, **held)
+
+
+def _local_time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def _repay(store: Store, name: str | None) -> str:
@@ -153,20 +138,3 @@ def _purge(store: Store, some: admin.Filter, *, confirmed: bool) -> str:
         f"{n:,} answers, ${dollars:.2f} worth, taken out, into {path}; store.action=import brings "
         "them back"
     )
-
-
-def _under_way(store: Store) -> str:
-    ledger = Ledger(store)
-    lines = []
-    for batch in ledger.batches():
-        if not batch.is_open:
-            continue
-        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(batch.created_at))
-        where = batch.batch_id or "not known yet to have arrived"
-        noted = f"; {batch.note}" if batch.note else ""
-        lines.append(
-            f"under way: {batch.nonce}  {batch.size:,} requests to {batch.judge_model} since "
-            f"{since}, {ledger.n_pending(batch):,} open, at most ${batch.reserve:.2f}; {where} "
-            f"at {batch.endpoint}{noted}"
-        )
-    return "\n".join(lines) or "nothing under way"
