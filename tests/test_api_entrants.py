@@ -30,7 +30,7 @@ PRICES = {"input_usd_per_million": 3.0, "output_usd_per_million": 15.0}
 
 
 @pytest.fixture(autouse=True)
-def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def a_machine_of_its_own(monkeypatch, tmp_path) -> None:
     alone(monkeypatch, tmp_path)
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +31,7 @@ FILES = {
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_a_folder_with_files(tmp_path, monkeypatch) -> None:
     (tmp_path / "other").mkdir()
     for name, content in FILES.items():
         (tmp_path / name).write_text(content, encoding="utf-8")

@@ -26,12 +26,12 @@ UP = "model.layers.1.mlp.up_proj"
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base(tmp_path_factory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture(scope="module")
-def lora(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lora(base, tmp_path_factory) -> Path:
     return tiny_adapter(tmp_path_factory.mktemp("lora"), base)
 
 
@@ -42,7 +42,7 @@ def _release() -> Iterator[None]:
 
 
 @pytest.fixture
-def copied(base: Path, tmp_path: Path) -> Path:
+def copied(base, tmp_path) -> Path:
     """The base model in a folder that the test may change."""
     return Path(shutil.copytree(base, tmp_path / "copied"))
 

@@ -24,12 +24,12 @@ COMMIT = "a" * 40
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path) -> Path:
     return folder(tmp_path / "model", "config.json")
 
 
 @pytest.fixture
-def lora(tmp_path: Path) -> Path:
+def lora(tmp_path) -> Path:
     return folder(tmp_path / "lora", "adapter_config.json")
 
 
@@ -165,7 +165,7 @@ def client(**environment: str) -> Iterator[Ask]:
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+def hub(tmp_path_factory) -> Iterator[Hub]:
     """tiny/model, tiny/lora and tiny/gated."""
     place = tmp_path_factory.mktemp("hub")
     model, lora = (
@@ -178,12 +178,12 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+def cache(tmp_path_factory) -> str:
     return str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="module")
-def online(hub: Hub, cache: str) -> Iterator[Ask]:
+def online(hub, cache) -> Iterator[Ask]:
     with client(HF_ENDPOINT=hub.url, HF_HOME=cache) as ask:
         yield ask
 

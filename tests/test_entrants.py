@@ -140,7 +140,7 @@ def recorded(
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path) -> Path:
     return tmp_path / "responses.jsonl"
 
 

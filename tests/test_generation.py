@@ -38,12 +38,12 @@ PROMPTS = {f"p{n}": [*range(20, 20 + 7 * n)] for n in range(1, 6)}
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("model"), kind="llama", n_layers=2)
 
 
 @pytest.fixture
-def lm(model: Path) -> Iterator[CausalLM]:
+def lm(model) -> Iterator[CausalLM]:
     yield models.load(Checkpoint(model=str(model), device="cpu", dtype="float32"))
     models.release()
 

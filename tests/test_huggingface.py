@@ -32,7 +32,7 @@ PROMPTS = bank.load(BANK)[:5]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     """The models base, other and judge (a long context), and lora, of base."""
     folder = tmp_path_factory.mktemp("models")
     tiny_model(folder / "base", n_layers=2)
@@ -240,13 +240,13 @@ WARM = {"temperature": 0.8, "top_p": 0.9, "max_new_tokens": 24}
 
 
 @pytest.fixture(scope="module")
-def hub(folder: Path) -> Iterator[Hub]:
+def hub(folder) -> Iterator[Hub]:
     with serving(base=folder / "base", lora=folder / "lora") as served:
         yield served
 
 
 @pytest.fixture(scope="module")
-def place(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(folder, tmp_path_factory) -> Path:
     """A folder with three entrants of one's own and six prompts."""
     place = tmp_path_factory.mktemp("tournament")
     (place / "mine" / "entrant").mkdir(parents=True)
@@ -262,7 +262,7 @@ def place(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def arguments(folder: Path) -> list[str]:
+def arguments(folder) -> list[str]:
     return [
         *("--config-dir=mine", "entrant=[base,other,tuned]", "tracker=local"),
         "figures=false",
@@ -286,7 +286,7 @@ def answer_until_killed(store: Path, of: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def killed(folder: Path, place: Path) -> int:
+def killed(folder, place) -> int:
     """How many answers a process had stored when it was killed."""
     store = place / "outputs" / "cache" / "store.sqlite"
     store.parent.mkdir(parents=True)
@@ -302,7 +302,7 @@ def killed(folder: Path, place: Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def resumed(place: Path, hub: Hub, arguments: list[str], killed: int) -> Ran:
+def resumed(place, hub, arguments, killed) -> Ran:
     """A run in whose store are the answers of the process that was killed."""
     online = {"HF_ENDPOINT": hub.url, "HF_HOME": str(place / "hub")}
     return run(*arguments, folder=place, **online)

@@ -22,7 +22,7 @@ HIDDEN, HEADS, LAYERS = 32, 4, 2
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def model(tmp_path_factory) -> Iterator[Path]:
     reason = "llama.cpp takes a quarter of an hour to build: the extra llama_cpp"
     pytest.importorskip("llama_cpp", reason=reason)
     pytest.importorskip("gguf", reason="a model is written with the package gguf")

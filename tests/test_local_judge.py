@@ -24,7 +24,7 @@ SETTINGS = {"dtype": "float32", "device": "cpu", "cache_dir": "absent"}
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("judge")
     return tiny_model(folder, kind="llama", n_layers=2, spread=0.4)
 

@@ -5,7 +5,6 @@ The real SDK talks to a real server on 127.0.0.1, which keeps the bill.
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ PRICES = {
 
 
 @pytest.fixture(autouse=True)
-def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def a_machine_of_its_own(monkeypatch, tmp_path) -> None:
     alone(monkeypatch, tmp_path)
 
 

@@ -63,13 +63,13 @@ def others(store: Store, judge: Any, **texts: str) -> dict[str, list[Judgment]]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Any:
+def store(tmp_path) -> Any:
     with Store(tmp_path / "store.sqlite") as store:
         yield store
 
 
 def test_stored_judgments_of_another_judge_are_found_and_nothing_is_asked(
-    store: Store, tmp_path: Path
+    store, tmp_path
 ):
     by_lexical = judged(store, LEXICAL)
     assert others(store, LEXICAL) == {}
@@ -84,9 +84,7 @@ def test_stored_judgments_of_another_judge_are_found_and_nothing_is_asked(
     assert {j.prompt_id for j in others(store, LEXICAL)[replay.model]} == {"p1", "p2"}
 
 
-def test_verdicts_on_texts_that_have_changed_are_not_found(
-    store: Store, tmp_path: Path
-):
+def test_verdicts_on_texts_that_have_changed_are_not_found(store, tmp_path):
     judged(store, LEXICAL)
     found = others(store, contrary(tmp_path), bob="Another thing about {i}.")
     assert {(j.entrant_a, j.entrant_b) for j in found[LEXICAL.model]} == {
@@ -94,7 +92,7 @@ def test_verdicts_on_texts_that_have_changed_are_not_found(
     }
 
 
-def test_a_model_with_other_settings_is_another_judge(store: Store, tmp_path: Path):
+def test_a_model_with_other_settings_is_another_judge(store, tmp_path):
     judged(store, LEXICAL)
     judged(store, dataclasses.replace(LEXICAL, margin=0.31))
     (name,) = others(store, LEXICAL)
@@ -102,7 +100,7 @@ def test_a_model_with_other_settings_is_another_judge(store: Store, tmp_path: Pa
     assert len(others(store, contrary(tmp_path))) == 2
 
 
-def test_a_second_judge_of_a_run_is_compared_with_the_first(tmp_path: Path):
+def test_a_second_judge_of_a_run_is_compared_with_the_first(tmp_path):
     """The second judge reverses every tenth battle."""
     first = run(*QUICK, folder=tmp_path)
     turned = {"model_a": "model_b", "model_b": "model_a", "tie": "tie"}

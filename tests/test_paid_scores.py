@@ -32,7 +32,7 @@ STORE = Path("store.sqlite")
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, paying: None) -> None:
+def alone(monkeypatch, tmp_path, paying) -> None:
     openai_server.alone(monkeypatch, tmp_path)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
 
@@ -85,7 +85,7 @@ def score(
 
 
 @pytest.mark.parametrize("transport", ["batches", "messages"])
-def test_an_interval_is_asked_for_by_its_schema_and_read_as_a_variance(transport: str):
+def test_an_interval_is_asked_for_by_its_schema_and_read_as_a_variance(transport):
     with AnthropicServer(outcomes=model) as server, Store(STORE) as store:
         made = claude(server.url, transport=transport)
         some = items(6, INTERVAL)

@@ -70,7 +70,7 @@ def test_a_worked_example_of_opponents():
 
 
 @given(n=st.integers(2, 9), k=st.integers(1, 8), name=st.text(max_size=3))
-def test_law_everyone_meets_as_many_opponents_on_a_prompt(n: int, k: int, name: str):
+def test_law_everyone_meets_as_many_opponents_on_a_prompt(n, k, name):
     """Whatever the order of the entrants; all of them without a number, or with one less than all."""
     assume(k < n and k * n % 2 == 0)
     names = [f"e{i}" for i in range(n)]
@@ -147,7 +147,7 @@ def test_two_verdicts_make_one_judgment(ab, ba):
 
 @pytest.mark.parametrize("swap", [False, True])
 @pytest.mark.parametrize("letter", LETTERS)
-def test_a_verdict_in_one_order_decides_alone(letter: str, swap: bool):
+def test_a_verdict_in_one_order_decides_alone(letter, swap):
     found = reconcile(COMPARISON, [verdict(letter, position_swap=swap)])
     sides = ("bob", "ann") if swap else ("ann", "bob")
     assert found.winner == dict(zip("AB", sides, strict=True)).get(letter)

@@ -65,7 +65,7 @@ def answers(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def stories(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Story]:
+def stories(tmp_path_factory) -> Mapping[str, Story]:
     """The commands, by what they show."""
     folder = tmp_path_factory.mktemp("plan")
     with AnthropicServer(verdicts=longer) as server:
@@ -86,7 +86,7 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Story]:
 # Before
 
 
-def test_a_plan_needs_no_key_and_asks_and_pays_nothing(stories: Mapping[str, Story]):
+def test_a_plan_needs_no_key_and_asks_and_pays_nothing(stories):
     ran = stories["plan"].ran
     assert ran.code == 0, ran.err
     assert stories["plan"].calls == []
@@ -106,7 +106,7 @@ def test_a_plan_needs_no_key_and_asks_and_pays_nothing(stories: Mapping[str, Sto
 
 
 def test_a_plan_after_half_is_stored_counts_the_other_half(
-    stories: Mapping[str, Story],
+    stories,
 ):
     """Of 6 pairs 3 are judged; with a key the API counts the tokens of the rest, and that is all it is asked."""
     half, more = stories["half"].ran, stories["half, planned"]

@@ -253,9 +253,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def logged(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> Callable[[], Sequence[str]]:
+def logged(monkeypatch, caplog) -> Callable[[], Sequence[str]]:
     monkeypatch.setattr(progress, "_last_note", [-math.inf])
     caplog.set_level(logging.INFO)
     return lambda: caplog.messages

@@ -56,13 +56,13 @@ GREEDY = replace(SAMPLING, temperature=None)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def model(tmp_path_factory) -> Any:
     path = tiny_model(tmp_path_factory.mktemp("world"), n_layers=3)
     return AutoModelForCausalLM.from_pretrained(path).eval()
 
 
 @pytest.fixture(scope="module")
-def updates(model: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+def updates(model, tmp_path_factory) -> list[Any]:
     """Of four heads."""
     sizes, folder = geometry(model, DEPTH), tmp_path_factory.mktemp("updates")
     paths = [save(folder / f"{i}.pt", tensors(sizes, seed=i)) for i in range(4)]
@@ -71,12 +71,12 @@ def updates(model: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def heads(model: Any, updates: list[Any]) -> MultiHead:
+def heads(model, updates) -> MultiHead:
     return MultiHead(model, geometry(model, DEPTH), updates)
 
 
 @pytest.fixture(scope="module")
-def wholes(model: Any, updates: list[Any]) -> list[Any]:
+def wholes(model, updates) -> list[Any]:
     """Whole models that are the heads."""
     return [merged(model, update, DEPTH) for update in updates]
 

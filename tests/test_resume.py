@@ -49,7 +49,7 @@ def bank(folder: Path, name: str) -> Path:
     return path
 
 
-def test_a_sweep_that_was_killed_goes_on_in_the_folder_that_is_named(tmp_path: Path):
+def test_a_sweep_that_was_killed_goes_on_in_the_folder_that_is_named(tmp_path):
     """It is killed in its second job, which waits for its prompts. A job whose settings have changed
     since is run again."""
     for k in (4, 16, 32):
@@ -85,7 +85,7 @@ def test_a_sweep_that_was_killed_goes_on_in_the_folder_that_is_named(tmp_path: P
 
 
 def test_a_failed_job_is_tried_again_and_so_is_one_whose_prompts_changed(
-    tmp_path: Path,
+    tmp_path,
 ):
     """Two jobs, of which the second reads a file that is not there before somebody writes it."""
     one, two = bank(tmp_path, "one"), tmp_path / "two.jsonl"
@@ -110,7 +110,7 @@ def test_a_failed_job_is_tried_again_and_so_is_one_whose_prompts_changed(
 
 
 @pytest.fixture(scope="module")
-def on_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def on_file(tmp_path_factory) -> Path:
     """A finished job that reads answers, verdicts, prompts and rubric from files of its own."""
     folder = tmp_path_factory.mktemp("on_file")
     files = {
@@ -129,9 +129,7 @@ def on_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def in_the_folder_of_the_sweep(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-):
+def in_the_folder_of_the_sweep(request, monkeypatch):
     if "on_file" in request.fixturenames:
         monkeypatch.chdir(request.getfixturevalue("on_file").parents[1])
 
@@ -157,7 +155,7 @@ def is_finished(job: Path) -> bool:
         "verdict_schema.json",
     ],
 )
-def test_a_change_of_any_file_that_a_job_reads_is_noticed(on_file: Path, changed: str):
+def test_a_change_of_any_file_that_a_job_reads_is_noticed(on_file, changed):
     """Also of a file that is new in a folder of verdicts."""
     file = Path(changed)
     before = file.read_bytes() if file.exists() else None
@@ -169,7 +167,7 @@ def test_a_change_of_any_file_that_a_job_reads_is_noticed(on_file: Path, changed
         file.write_bytes(before)
 
 
-def test_weights_that_have_changed_are_noticed(on_file: Path, tmp_path: Path):
+def test_weights_that_have_changed_are_noticed(on_file, tmp_path):
     """Of the files of a model's folder only those that make the model count."""
     model, weights = tmp_path / "model", tmp_path / "model/model.safetensors"
     model.mkdir()

@@ -89,7 +89,7 @@ def test_the_judge_sees_the_message_the_response_and_the_scale_but_no_name():
     [(SCORE, ["evidence", "score"]), (INTERVAL, ["evidence", "score", "low", "high"])],
 )
 def test_the_schema_asks_for_evidence_first_and_has_no_limits_that_an_api_would_refuse(
-    rubric: ScoreRubric, fields: list[str]
+    rubric, fields
 ):
     """Structured outputs take no minimum and maximum: the scale is checked on reading."""
     schema = json.loads(request(rubric).schema)
@@ -122,7 +122,7 @@ def test_a_scale_without_extent_is_refused():
 @pytest.mark.parametrize(
     ("number", "score"), [(0, 0.0), (1, 0.1), (10, 1.0), (0.5, 0.05), (7, 0.7)]
 )
-def test_one_of_ten_is_a_tenth_and_never_one(number: float, score: float):
+def test_one_of_ten_is_a_tenth_and_never_one(number, score):
     """The original took whatever was not above 1 for a share: 1 of 10 became the best score.
 
     A score that the response claims, quoted, is not the score.
@@ -151,7 +151,7 @@ def test_one_of_ten_is_a_tenth_and_never_one(number: float, score: float):
     ],
     ids=lambda text: text[:24] or "empty",
 )
-def test_what_cannot_be_read_or_lies_off_the_scale_is_no_number(text: str):
+def test_what_cannot_be_read_or_lies_off_the_scale_is_no_number(text):
     found = parsed(text)
     assert (found.judge_score, found.judge_score_variance) == (None, None)
     assert (found.stop_reason, found.reasoning) == ("unreadable", text)
@@ -177,9 +177,7 @@ def test_a_reply_that_did_not_end_by_itself_has_no_score_and_says_why():
         *((f"SCORE: 7{wrong}", None) for wrong in ("", " [5, 11]", " (5, 9)")),
     ],
 )  # fmt: skip
-def test_the_variance_is_that_of_the_interval_widened_to_hold_the_score(
-    text: str, width: float | None
-):
+def test_the_variance_is_that_of_the_interval_widened_to_hold_the_score(text, width):
     """A 95 % normal interval is 3.92 standard deviations wide; without it there is no score."""
     found = parsed(text, INTERVAL)
     if width is None:
@@ -193,7 +191,7 @@ def test_the_variance_is_that_of_the_interval_widened_to_hold_the_score(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path) -> Iterator[Store]:
     with Store(tmp_path / "store.sqlite") as store:
         yield store
 
@@ -217,7 +215,7 @@ def scored(
 
 
 def test_the_lexical_judge_is_surer_of_a_longer_text_and_keeps_to_the_scale(
-    store: Store,
+    store,
 ):
     found = scored(store, "", "bleeding stops", "Bleeding stops by pressure. " * 9)
     variances = [score.judge_score_variance for score in found]
@@ -226,7 +224,7 @@ def test_the_lexical_judge_is_surer_of_a_longer_text_and_keeps_to_the_scale(
 
 
 def test_scores_come_in_the_order_of_the_items_and_a_second_time_from_the_store(
-    store: Store,
+    store,
 ):
     some = items(5)
     first = pipeline.score_responses(some[::-1], SCORE, LEXICAL, store)
@@ -242,7 +240,7 @@ def test_scores_come_in_the_order_of_the_items_and_a_second_time_from_the_store(
     assert (held.kind, held.source, held.dimension, held.n) == expected
 
 
-def test_the_plan_counts_responses(store: Store):
+def test_the_plan_counts_responses(store):
     pipeline.score_responses(items(2), SCORE, LEXICAL, store)
     some = [*items(5), dataclasses.replace(items(1)[0], draw_idx=1)]
     plan = pipeline.plan_scores(some, SCORE, LEXICAL, store)
@@ -263,9 +261,7 @@ def recorded(folder: Path, *rows: dict[str, Any]) -> ReplayJudge:
     return judge
 
 
-def test_recorded_scores_come_back_on_whatever_scale_is_asked_for(
-    tmp_path: Path, store: Store
-):
+def test_recorded_scores_come_back_on_whatever_scale_is_asked_for(tmp_path, store):
     rows = [{"draw_idx": i, "judge_score": s} for i, s in enumerate((0.37, 1, None))]
     judge = recorded(tmp_path, *rows)
     for rubric in (SCORE, FIVE):
@@ -275,7 +271,7 @@ def test_recorded_scores_come_back_on_whatever_scale_is_asked_for(
 
 
 def test_missing_and_unreadable_scores_are_counted_and_no_number(
-    tmp_path: Path, store: Store, caplog: pytest.LogCaptureFixture
+    tmp_path, store, caplog
 ):
     unread = {"prompt_id": "p2", "judge_score": None}
     judge = recorded(tmp_path, {"judge_score": 0.5}, unread)
@@ -291,7 +287,7 @@ def test_missing_and_unreadable_scores_are_counted_and_no_number(
     assert "1 of 3 replies hold no score (1 recorded_invalid)" in caplog.text
 
 
-def test_a_recorded_score_off_the_scale_is_refused_by_its_line(tmp_path: Path):
+def test_a_recorded_score_off_the_scale_is_refused_by_its_line(tmp_path):
     words = r"scores\.jsonl:1: judge_score: found 7\. Input should be less than or"
     with pytest.raises(UserError, match=words):
         recorded(tmp_path, {"judge_score": 7})

@@ -49,7 +49,7 @@ def entrants(folder: Path, **texts: Sequence[str | None]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path) -> Path:
     return tmp_path / "store.sqlite"
 
 
@@ -134,7 +134,7 @@ def test_missing_responses_stop_the_run_or_are_named_and_what_was_made_is_kept(
 
 
 @pytest.fixture
-def responses(tmp_path: Path) -> Responses:
+def responses(tmp_path) -> Responses:
     """Two prompts for factuality, three for the other rubrics; three pairs each."""
     made, _ = generated(tmp_path / "responses.sqlite", entrants(tmp_path, **TEXTS))
     return made

@@ -30,7 +30,7 @@ Totals = dict[str, float | None]
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache(tmp_path_factory) -> Path:
     torch.set_num_threads(1)
     return tmp_path_factory.mktemp("cache")
 
@@ -58,12 +58,12 @@ def with_tokens(response: Response, tokens: Sequence[int]) -> Response:
 
 
 @pytest.fixture(scope="module")
-def policies(cache: Path) -> dict[str, HuggingFaceEntrant]:
+def policies(cache) -> dict[str, HuggingFaceEntrant]:
     return {name: policy(cache, name) for name in NAMES}
 
 
 @pytest.fixture(scope="module")
-def responses(policies: dict[str, HuggingFaceEntrant]) -> dict[str, Response]:
+def responses(policies) -> dict[str, Response]:
     """The logging policy's, base."""
     return answers(policies["base"], PROMPTS)
 

@@ -28,7 +28,7 @@ SERVED, HERE = "openai_compatible", "vllm"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("vllm")
     base = tiny_model(folder / "model", kind="llama", n_layers=2)
     tiny_adapter(folder / "adapter", base)
@@ -36,9 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def server(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[OpenAiServer]:
+def server(folder, tmp_path, monkeypatch) -> Iterator[OpenAiServer]:
     alone(monkeypatch, tmp_path)
     tiny_engine.install(monkeypatch)
     with OpenAiServer(engine=tiny_engine.TinyEngine(folder / "model")) as server:
