@@ -9,7 +9,7 @@ which is unbiased for any f, as long as the labelled rows are a random slice.
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -69,19 +69,12 @@ class CalibratedIps:
         return weighted_mean(evidence, u, extra_influence=influence)
 
 
-def weighted_mean(
-    evidence: Evidence,
-    u: Array,
-    *,
-    extra_influence: Array | float = 0.0,
-    centre: float | None = None,
-) -> Estimate:
-    """Estimate sum_i u_i (f(s_i) + residual_i / share labelled) for weights u (n,)."""
+def weighted_mean(evidence: Evidence, u: Array, **options: Any) -> Estimate:
+    """Estimate sum_i u_i (f(s_i) + residual_i / share labelled) for weights u (n,).
+
+    options  of Evidence.linear
+    """
     labelled = evidence.labelled
     on_residual = np.where(labelled, u / labelled.mean(), 0.0)
-    return evidence.linear(
-        (evidence.at_logged, u, on_residual),
-        extra_influence=extra_influence,
-        centre=centre,
-        ess=weights.effective_sample_size(u),
-    )
+    ess = weights.effective_sample_size(u)
+    return evidence.linear((evidence.at_logged, u, on_residual), ess=ess, **options)

@@ -273,8 +273,6 @@ class Evidence:
         weight  (r,) of rows with a label, zero of others; scaled to sum to one
         n_own   labels among them of the policy's own answers
         """
-        if not len(self.fresh):
-            raise NotEstimableError("no fresh draws")
         is_probe = at is not self.at_fresh and self.policy in self.data.probe
         return self.linear(
             (self.at_fresh, self.draw_weights, 0.0),
@@ -293,17 +291,16 @@ class Evidence:
         *terms: Term,
         extra_influence: Array | float = 0.0,
         centre: float | None = None,
-        n_own: int = 0,
         n_probe: int = 0,
-        ess: float | None = None,
+        **numbers: Any,
     ) -> Estimate:
         """Return the sum of terms of one calibration with its standard error over prompts.
 
         extra_influence  (g,) of the prompts by other ways, such as estimated weights
         centre           subtracted from calibrated scores, by default the value: for weights scaled
                          to sum to one. Zero for weights that are not scaled
-        n_own            labels of the policy's own draws that take part
-        n_probe          of them, those that the calibration was not fitted to
+        n_probe          labels that take part, and that the calibration was not fitted to
+        numbers          n_own and ess, of the Estimate
         """
         value = float(sum(np.sum(u * at.value + w * at.residual) for at, u, w in terms))
         g, at_labels = self.n_prompts, terms[0][0].fit.at_labels
@@ -330,9 +327,8 @@ class Evidence:
             present,
             n=len(terms[0][0].rows),
             n_labels=len(at_labels.rows) + n_probe,
-            n_own=n_own,
             effective_labels=effective_sample_size(used) if used.any() else None,
-            ess=ess,
+            **numbers,
         )
 
 
@@ -366,6 +362,4 @@ def clustered_error(influence: Array, present: Mask) -> tuple[float, float]:
     squares = (deviation / largest) ** 2
     std_error = largest * math.sqrt(g / (g - 1) * float(squares.sum()))
     kurtosis = g * float((squares**2).sum() / squares.sum() ** 2)
-    if kurtosis <= 1:
-        return std_error, g - 1.0
-    return std_error, float(np.clip(2 * g / (kurtosis - 1), 1.0, g - 1.0))
+    return std_error, float(np.clip(2 * g / max(kurtosis - 1, 1e-9), 1.0, g - 1.0))

@@ -261,17 +261,27 @@ def _support_gates(
 
     Raw weights correct what is read from the curve.
     """
-    overlap, raw = checked.overlap, checked.weights
+    overlap, raw, scale = checked.overlap, checked.weights, checked.data.scale
     by_raw, by_score = (kind in requires for kind in (RAW_WEIGHTS, CALIBRATED_WEIGHTS))
     affinity, outside = overlap.affinity, _percent(overlap.out_of_range)
     others = "logged" if checked.data.logging_policy else "labelled"
-    words = f"scores overlap too little with the {others} ones (A_B {affinity:.2f})"
-    beyond = f"{outside} of its scores are beyond those of the labelled answers"
-    at_end = f"{_percent(overlap.saturation)} of its calibrated scores are at an end of their range"
+    at_end = _percent(overlap.saturation)
     gates = [
-        (affinity < 0.85, affinity < MIN_AFFINITY, words),
-        (False, overlap.card == REFUSE, beyond),
-        (overlap.card == CAUTION and not by_raw, False, at_end),
+        (
+            affinity < 0.85,
+            affinity < MIN_AFFINITY,
+            f"scores overlap too little with the {others} ones (A_B {affinity:.2f})",
+        ),
+        (
+            False,
+            overlap.card == REFUSE,
+            f"{outside} of its scores are beyond those of the labelled answers",
+        ),
+        (
+            overlap.card == CAUTION and not by_raw,
+            False,
+            f"{at_end} of its calibrated scores are at an end of their range",
+        ),
     ]
     if by_raw and raw:
         gates += raw_weight_gates(raw)
@@ -279,14 +289,14 @@ def _support_gates(
         words = "labels of its answers are off the calibrated scores by"
         with suppress(NotEstimableError):
             bias = _uncorrected(checked, by_score)
-            gates.append(_bias_gate(bias, estimate, words, checked.data.scale))
+            gates.append(_bias_gate(bias, estimate, words, scale))
     if raw is None or FRESH_DRAWS in requires:
         return gates
-    if (typical := raw.target_coverage) is not None:
-        words = f"only {_percent(typical)} of the logged answers are typical of it"
-        gates.append((typical < 0.70, typical < 0.30, words))
+    if (covered := raw.target_coverage) is not None:
+        typical = f"only {_percent(covered)} of the logged answers are typical of it"
+        gates.append((covered < 0.70, covered < 0.30, typical))
     if by_score:
-        calibrated, tail = checked.calibrated, raw.tail_index
+        calibrated = checked.calibrated
         gates += _concentration_gates(
             (estimate.ess or 0.0) / len(calibrated),
             weights.top_share(calibrated),
@@ -294,16 +304,14 @@ def _support_gates(
             raw.share_near_zero,
         )
         # With fewer rows, intervals of calibrated weights undercover
-        words = f"raw weights come to {raw.ess:.2g} rows (30 needed)"
-        gates.append((False, raw.ess < 30, words))
-        if tail is not None:
-            words = f"raw weights without a mean (tail index {tail:.2f})"
-            gates.append((tail < 1, False, words))
+        few = f"raw weights come to {raw.ess:.2g} rows (30 needed)"
+        gates.append((False, raw.ess < 30, few))
+        if (tail := raw.tail_index) is not None:
+            heavy = f"raw weights without a mean (tail index {tail:.2f})"
+            gates.append((tail < 1, False, heavy))
         if len(checked.fresh):
             words = "weights miss the scores of its fresh draws by"
-            gates.append(
-                _bias_gate(_imbalance(checked), estimate, words, checked.data.scale)
-            )
+            gates.append(_bias_gate(_imbalance(checked), estimate, words, scale))
     return gates
 
 
@@ -381,14 +389,15 @@ def _precision_gates(
     scale, largest = data.scale, 0.25 * data.scale.width
     is_own = checked.is_logging_policy or RAW_WEIGHTS in requires
     transport = checked.audit.status.replace("_", " ")
-    borrows = f"borrows its calibration from {', '.join(data.lenders)} (transport {transport})"
-    wide = f"its interval is wide (± {half_width:.{scale.decimals}f})"
     known = data.pool.label[data.pool.labelled]
     needed = 62 if np.isin(known, (scale.low, scale.high)).all() else 30
     labels = (not estimate.n_own and estimate.effective_labels) or math.inf
-    few = f"its labels come to {labels:.0f} ({needed} needed)"
     return [
-        (not (is_own or estimate.n_own), False, borrows),
+        (
+            not (is_own or estimate.n_own),
+            False,
+            f"borrows its calibration from {', '.join(data.lenders)} (transport {transport})",
+        ),
         (
             False,
             not scale.low <= estimate.value <= scale.high,
@@ -396,11 +405,19 @@ def _precision_gates(
         ),
         (
             False,
-            not half_width <= largest,
+            not half_width <= largest,  # or NaN
             f"its interval is wider than ± {largest:g}",
-        ),  # or NaN
-        (half_width > largest / 2, False, wide),
-        (labels < needed, labels < 15, few),
+        ),
+        (
+            half_width > largest / 2,
+            False,
+            f"its interval is wide (± {half_width:.{scale.decimals}f})",
+        ),
+        (
+            labels < needed,
+            labels < 15,
+            f"its labels come to {labels:.0f} ({needed} needed)",
+        ),
     ]
 
 
