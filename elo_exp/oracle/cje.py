@@ -9,10 +9,10 @@ Letters: n logged rows of one policy, r fresh draws, k folds, c candidate curves
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -123,14 +123,15 @@ def _candidates(curves: tuple[Curve, ...], index: Array) -> Array:
 
 def _influences(candidates: Array, rewards: Array, inner: Index) -> Array:
     """(c, n) w (r - v) - v (w - mean w), v being the value of the other folds."""
-    found = np.zeros(candidates.shape)
-    for k in np.unique(inner):
-        test, train = inner == k, inner != k
-        mean = candidates[:, train].mean(axis=1, keepdims=True)
-        value = (candidates[:, train] @ rewards[train])[:, None] / train.sum() / mean
-        w = candidates[:, test]
-        found[:, test] = (w * (rewards[test] - value) - value * (w - mean)) / mean
-    return found
+    folds, fold_of = np.unique(inner, return_inverse=True)
+    outside = fold_of[:, None] != np.arange(len(folds))
+
+    def mean_outside(value: Array) -> Array:
+        return np.asarray((value @ outside / outside.sum(axis=0))[:, fold_of])
+
+    mean = mean_outside(candidates)
+    value = mean_outside(candidates * rewards) / mean
+    return (candidates * (rewards - value) - value * (candidates - mean)) / mean
 
 
 class _Parts(NamedTuple):
@@ -157,8 +158,7 @@ class Formula:
 
     @property
     def requires(self) -> tuple[str, ...]:
-        """The doubly robust ones use weights by the score, and draws."""
-        return _REQUIRES.get(self.name, (CALIBRATED_WEIGHTS, FRESH_DRAWS))
+        return FORMULAS[self.name][1:]
 
     def estimate(self, evidence: Evidence) -> Estimate:
         """Apply the formula; its error is CRV1 over clusters and the jackknife over folds."""
@@ -167,7 +167,7 @@ class Formula:
             policy=evidence.policy,
             calibration=evidence.calibration,
         )
-        value, influence, used, clusters, held_out = FORMULAS[self.name](p)
+        value, influence, used, clusters, held_out = FORMULAS[self.name][0](p)
         n = len(influence)
         _, cluster = np.unique(
             np.arange(n) if clusters is None else clusters, return_inverse=True
@@ -229,9 +229,7 @@ def dr_cpo(p: Published) -> _Parts:
 
 def mrdr(p: Published) -> _Parts:
     """mrdr with rows weighted by (w - 1)^2, as the library's factory sets it."""
-    return _mrdr(p, (p.dr_weights - 1.0) ** 2)._replace(
-        clusters=_shuffled_folds(len(p.logged))
-    )
+    return _mrdr(p, (p.dr_weights - 1.0) ** 2)
 
 
 def tmle(p: Published) -> _Parts:
@@ -274,32 +272,25 @@ def direct(p: Published) -> _Parts:
     return _Parts(value, by_row - value, None, p.logged.prompt, p.held_out_means())
 
 
-_REQUIRES = {
-    "ips": (RAW_WEIGHTS,),
-    "snips": (RAW_WEIGHTS,),
-    "calibrated_ips": (CALIBRATED_WEIGHTS,),
-    "direct": (FRESH_DRAWS,),
-}
-
-
-FORMULAS: Mapping[str, Callable[[Published], _Parts]] = {
-    formula.__name__: formula
-    for formula in (ips, snips, calibrated_ips, dr_cpo, mrdr, tmle, stacked_dr, direct)
+# And what each requires; the doubly robust ones use weights by the score
+FORMULAS: Mapping[str, tuple[Any, ...]] = {
+    "ips": (ips, RAW_WEIGHTS),
+    "snips": (snips, RAW_WEIGHTS),
+    "calibrated_ips": (calibrated_ips, CALIBRATED_WEIGHTS),
+    "dr_cpo": (dr_cpo, CALIBRATED_WEIGHTS, FRESH_DRAWS),
+    "mrdr": (mrdr, CALIBRATED_WEIGHTS, FRESH_DRAWS),
+    "tmle": (tmle, CALIBRATED_WEIGHTS, FRESH_DRAWS),
+    "stacked_dr": (stacked_dr, CALIBRATED_WEIGHTS, FRESH_DRAWS),
+    "direct": (direct, FRESH_DRAWS),
 }
 
 
 def _mrdr(p: Published, omega: Array) -> _Parts:
-    folds = _shuffled_folds(len(p.logged))
-    return _corrected(
-        p, *_outcome_model(p, p.logged, np.maximum(omega, _MIN_OMEGA), folds)
-    )
-
-
-def _shuffled_folds(n: int) -> Index:
-    """(n,) folds of rows in a random order, as scikit-learn's KFold draws them."""
-    folds = np.empty(n, dtype=np.intp)
-    folds[np.random.RandomState(SEED).permutation(n)] = np.sort(np.arange(n) % N_FOLDS)
-    return folds
+    folds = np.empty(len(omega), dtype=np.intp)  # as scikit-learn's KFold draws them
+    order = np.random.RandomState(SEED).permutation(len(omega))
+    folds[order] = np.sort(np.arange(len(omega)) % N_FOLDS)
+    model = _outcome_model(p, p.logged, np.maximum(omega, _MIN_OMEGA), folds)
+    return _corrected(p, *model)._replace(clusters=folds)
 
 
 def _outcome_model(

@@ -194,7 +194,6 @@ def compare(
         return PolicyComparison([], [], _next_step(ranked, (), refused))
     policy, n = np.array(list(ranked), dtype=object), len(ranked)
     anchors = [one.anchor for one in ranked.values()]
-    rests_on = np.array([one.rests_on for one in ranked.values()])
     i, j = np.triu_indices(n, k=1)
     found = [difference(a, b) for a, b in combinations(anchors, 2)]
     numbers = [(d.value, d.std_error, d.degrees_of_freedom) for d in found]
@@ -221,7 +220,7 @@ def compare(
         high=value + reach,
         rests_on=[
             BORROWED if BORROWED in pair else ", ".join(dict.fromkeys(pair))
-            for pair in rests_on[np.column_stack([i, j])]
+            for pair in combinations([one.rests_on for one in ranked.values()], 2)
         ],
     )
     is_above = value > reach  # certainly, of the first over the second
