@@ -7,8 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from elo_exp.oracle.estimates import analyse
-from elo_exp.oracle.headlines import NextStep, PolicyComparison
+from elo_exp.oracle.estimates import NextStep, PolicyComparison, analyse
 from tests.oracle_simulation import OPTIONS, analysed, estimators
 from tests.oracle_worlds import World, study
 
