@@ -25,7 +25,7 @@ from elo_exp.analysis.comparisons import N_DRAWS, with_ranks
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import POINTS, logistic
-from elo_exp.ratings.games import Games, games
+from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import Z95, Leaderboard, t_quantile, with_intervals
 
 _FLAT = 10.0  # log-odds: the prior's standard deviation of a placed model
@@ -148,7 +148,7 @@ def fit(
     """
     every = votes.concatenate(calibrating).concatenate(judged)
     models, m = np.array(every.models), len(every.models)
-    is_anchor, n = ~np.isin(models, placed), 2 * m + 1
+    is_anchor, n_parameters = ~np.isin(models, placed), 2 * m + 1
     kind = np.repeat([0, 1, 2], [len(votes), len(calibrating), len(judged)])
     for number, name in enumerate(placed, start=2):
         kind[(kind >= 2) & (models[every.model_a] == name)] = number
@@ -170,14 +170,19 @@ def fit(
         wins = np.bincount(row, weight * played.score).astype(np.float64)
         return logistic(place, entry, count, wins, precision, start)
 
-    separate, _, _ = mode(np.ones(len(row)), _RIDGE * np.eye(n), np.zeros(n))
-    residual = played.score - special.expit((entry * separate[place]).sum(axis=1))[row]
+    separate, _, _ = mode(
+        np.ones(len(row)), _RIDGE * np.eye(n_parameters), np.zeros(n_parameters)
+    )
+    p = special.expit((entry * separate[place]).sum(axis=1))[row]
     effects, n_prompts = dict[str, float](), dict[str, int]()
     for number, name in enumerate(("votes", "calibration", *placed)):
-        own, part = kind == number, played.select(kind == number)
-        chosen = models == name if number >= 2 else models != ""
-        effects[name] = _design_effect(part, residual[own], chosen)
-        n_prompts[name] = part.n_clusters
+        own, chosen = kind == number, models == name if number > 1 else models != ""
+        n = n_prompts[name] = len(np.unique(played.cluster[own]))
+        scores = played.by_cluster(own * (played.score - p))
+        clustered = scores.power(2).sum(axis=0)[chosen].sum() * n / max(n - 1, 1)
+        variance = played.sums(own * p * (1.0 - p))
+        independent = (variance + variance.T).sum(axis=0)[chosen].sum()
+        effects[name] = max(float(clustered / independent), _LEAST_DESIGN_EFFECT)
     weight = 1.0 / np.array([*effects.values()])[kind]
 
     def laplace(z: Array) -> tuple[Array, Array, float]:
@@ -258,20 +263,6 @@ def leaderboard(
     std_error = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     board = with_intervals(board, std_error, np.full(m, found.df + 1.0))
     return with_ranks(board, rng)
-
-
-def _design_effect(played: Games, residual: Array, models: Mask) -> float:
-    """Divide the clustered variance of the scores of models by that of independent games.
-
-    residual  (g,) scores less their expected values
-    """
-    n = played.n_clusters
-    clustered = played.by_cluster(residual).power(2).sum(axis=0)
-    p = played.score - residual
-    variance = played.sums(p * (1.0 - p))
-    independent = variance.sum(axis=0) + variance.sum(axis=1)
-    found = clustered[models].sum() / independent[models].sum() * n / max(n - 1, 1)
-    return max(float(found), _LEAST_DESIGN_EFFECT)
 
 
 def _covariance(value: Callable[[Array], float], z: Array) -> Array:

@@ -18,8 +18,7 @@ from elo_exp.analysis.agreement import comparison_codes
 from elo_exp.analysis.win_rates import in_name_order, shares
 from elo_exp.arena.joint_fit import JointFit
 from elo_exp.arena.sources import Arena, At
-from elo_exp.arrays import Array
-from elo_exp.data.battles import SCORES, Battles
+from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import POINTS, Fit, leaderboard
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import Leaderboard
@@ -224,25 +223,19 @@ def opponents(
 # Judge and humans on the same battles
 
 
-def temperature(
-    human: Battles, judged: Battles, margins: Array | None = None
-) -> float | None:
+def temperature(human: Battles, judged: Battles) -> float | None:
     """Estimate T in [0, 10]: a human prefers model_a with probability 1 / (1 + exp(-T margin)).
 
     By maximum likelihood, from battles with a winner by both; None for too few. 0 where the judge's
-    verdicts say nothing of what humans prefer, or the contrary.
-
-    margins  (n,) of the model of each judged battle that is the first by name; None: 1 where both
-             orders of the judge name it, -1 where both name the other
+    verdicts say nothing of what humans prefer, or the contrary. The margin is 1 where both orders of
+    the judge name model_a, -1 where both name the other: 2 score - 1, the mean over the orders.
     """
     human, judged = in_name_order(human), in_name_order(judged)
-    if margins is None:
-        twice = (judged.verdict_ab >= 0) & (judged.verdict_ba >= 0)
-        both = SCORES[judged.verdict_ab] + SCORES[judged.verdict_ba]
-        margins = np.where(twice, both, 2.0 * judged.scores()) - 1.0
+    played = games(judged, orders="both")
+    score = np.bincount(played.battle, played.score) / np.bincount(played.battle)
     (voted, answered), _ = comparison_codes([human, judged])
     vote, verdict = np.nonzero(voted[:, None] == answered)
-    agreed = (2.0 * human.scores()[vote] - 1.0) * margins[verdict]
+    agreed = (2.0 * human.scores()[vote] - 1.0) * (2.0 * score[verdict] - 1.0)
     agreed = agreed[agreed != 0.0]
     if len(agreed) < _MIN_BATTLES:
         return None
@@ -270,14 +263,15 @@ def soft_elo(
     soft       T; or calibrated: by the likelihood of untied human battles
     Returns the leaderboard on the judge's scale; None where too few battles calibrate T.
     """
-    judged, gaps = _scored([j for j in judgments if j.entrant_a in placed])
-    t: float | None = None if isinstance(soft, str) else soft
-    if t is None:
-        again = [j for j in judgments if j.entrant_a not in placed]
-        t = temperature(human, *_scored(again))
+    judged, again = (
+        _scored([j for j in judgments if (j.entrant_a in placed) == is_placed])
+        for is_placed in (True, False)
+    )
+    t = temperature(human, again) if isinstance(soft, str) else soft
     if t is None or not len(judged):
         return None
-    every = replace(judged, score=special.expit(t * gaps)).concatenate(human)
+    share = special.expit(t * (2.0 * judged.score - 1.0))
+    every = replace(judged, score=share).concatenate(human)
     fit = Fit.of(games(every, orders="reconciled"))
     return leaderboard(
         replace(fit, parameters={"temperature": t}),
@@ -288,18 +282,21 @@ def soft_elo(
     )
 
 
-def _scored(judgments: Sequence[Judgment]) -> tuple[Battles, Array]:
-    """Each order with scores as a battle, and how much more model_a, the first by name, has."""
-    rows, gaps = [], []
+def _scored(judgments: Sequence[Judgment]) -> Battles:
+    """Each order with scores as a battle; the margin, 2 score - 1, is how far they are apart."""
+    rows = []
     for judgment in judgments:
-        a, b = sorted((judgment.entrant_a, judgment.entrant_b))
-        battle = Battle(
-            model_a=a, model_b=b, winner="tie", question_id=judgment.prompt_id
-        )
         for verdict in judgment.orders:
             if verdict.scores is not None:
                 first, second = verdict.scores
-                is_turned = verdict.position_swap != (a != judgment.entrant_a)
-                gaps.append(second - first if is_turned else first - second)
-                rows.append(battle)
-    return Battles.from_rows(rows), np.array(gaps)
+                shown = judgment.entrant_a, judgment.entrant_b
+                a, b = shown[::-1] if verdict.position_swap else shown
+                row = Battle(
+                    model_a=a,
+                    model_b=b,
+                    winner="tie",
+                    question_id=judgment.prompt_id,
+                    score=(1.0 + first - second) / 2.0,
+                )
+                rows.append(row)
+    return Battles.from_rows(rows)

@@ -83,13 +83,11 @@ class PlacementRun:
         limit = experiment.judging.limit_pairs or n_wanted + chosen.n_calibration
         self.n_battles = min(chosen.n_battles, limit // len(names))
         self.n_calibration = min(chosen.n_calibration, max(0, limit - n_wanted))
-        self.drawn: dict[str, list[Draw]] = {name: [] for name in names}
-        self.responses: dict[str, dict[str, Response]] = {name: {} for name in names}
-        self.unusable: dict[At, str] = {}
-        self.comparisons: list[Comparison] = []
-        self.judgments: list[Judgment] = []
-        self._texts: dict[At, Texts] = {}
-        self._prompts: dict[str, Prompt] = {}
+        self.drawn = {name: list[Draw]() for name in names}
+        self.responses = {name: dict[str, Response]() for name in names}
+        self.comparisons, self.judgments = list[Comparison](), list[Judgment]()
+        self._texts, self.unusable = dict[At, Texts](), dict[At, str]()
+        self._prompts = dict[str, Prompt]()
 
     def run(self) -> None:
         """Draw battles, have them answered and judged.
