@@ -246,9 +246,7 @@ def test_the_command_ends_with_one_line_for_a_wrong_row(tmp_path: Path):
     given = ("oracle.logged=logged.jsonl", "estimator=[snips]", "tracker=local")
     ran = attempt("experiment=oracle", *given, folder=tmp_path)
     assert (ran.code, ran.err.count("\n") <= 2) == (2, True)
-    found = (
-        "logged.jsonl:1: has no field 'total_logprob' (found prompt_id, judge_score)."
-    )
+    found = "logged.jsonl:1: total_logprob: found {'prompt_id': 'p', 'judge_score': 0.8"
     assert found in ran.err
 
 

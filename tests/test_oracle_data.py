@@ -95,7 +95,7 @@ def test_a_prompt_without_an_id_is_named_by_its_text(tmp_path: Path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"target_logps": ...}, "has no field 'target_logps' (found prompt_id, policy"),
+        ({"target_logps": ...}, "target_logps: found {'prompt_id': 'p1', 'policy': 'base'"),
         ({"total_logprob": 12.5}, "total_logprob: found 12.5. Input should be less than"),
         ({"total_logprob": "-10"}, "total_logprob: found '-10'."),
         ({"oracle_label": 7}, "oracle_label: found 7. Expected a number from 0 to 1. Declare"),
@@ -121,7 +121,7 @@ def test_covariates_are_numeric_columns_and_the_length_of_the_response(tmp_path:
     data = read(tmp_path, *rows, covariates=names)
     assert data.logged.covariates[0].tolist() == [np.log1p(9), 3]
     rows[4]["difficulty"] = "hard"
-    words = ":5: covariates.difficulty: found 'hard'. .* Give a number in every row"
+    words = ":5: covariates.difficulty: found 'hard'. .* Covariates are numbers"
     with pytest.raises(UserError, match=words):
         read(tmp_path, *rows, covariates=names)
     with pytest.raises(UserError, match=":1: covariates.response_length: found None"):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import AfterValidator, AliasChoices, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, AliasChoices, Field
 
 from elo_exp import files
 from elo_exp.arrays import Array, Index, Mask
@@ -34,12 +34,10 @@ logger = logging.getLogger(__name__)
 N_FOLDS = 5  # of the prompts
 MIN_LABELS = 10  # two in each fold
 LENGTH = "response_length"  # the covariate log(1 + characters)
-_HINTS = {
-    "oracle_label": "Use null for no label.",
-    "total_logprob": "Give the sum of the tokens' log p in nats, or null where it is not known.",
-    "covariates": "Give a number in every row, or leave it out of oracle.covariates.",
-    "target_logps": "Give {policy: sum of the tokens' log p in nats, or null where not known}.",
-}
+_HINT = (
+    " Expected a number, or null for a label or log-probability (its sum over tokens, in nats) "
+    "that is not known. Covariates are numbers in every row."
+)
 
 RealNumber = Annotated[Number, Field(allow_inf_nan=False)]
 Finite = Annotated[NonNegative, Field(allow_inf_nan=False)]
@@ -128,14 +126,9 @@ def read_truth(path: Path, scale: Scale = UNIT) -> dict[str, Truth]:
 
     Warns of those without a standard error, which are taken to be exact.
     """
-    with files.open_text(path) as file:
-        try:
-            found = TypeAdapter(dict[str, Truth]).validate_json(file.read())
-        except ValidationError as error:
-            raise UserError(
-                f"{path}: {_first_error(error, ())} "
-                'Expected {"policy": {"mean": 0.7, "std_error": 0.01}}.'
-            ) from None
+    hint = ' Expected {"policy": {"mean": 0.7, "std_error": 0.01}}.'
+    kind, read = dict[str, Truth], files.read_json(path)
+    found: dict[str, Truth] = files.checked(kind, read, path, hint)
     for policy, truth in found.items():
         scale.check(f"{path}: {policy}", truth.mean)
     exact = [policy for policy, truth in found.items() if truth.std_error is None]
@@ -405,7 +398,6 @@ def _read(
     covariates: Sequence[str],
 ) -> list[Any]:
     """Read the answers of one policy, by default that of the first row."""
-    adapter = TypeAdapter(kind)
     samples = []
     seen: dict[tuple[str, int], str] = {}
     for place, row in lines:
@@ -423,10 +415,7 @@ def _read(
         if isinstance(chars, int | float) and chars >= 0:
             known[LENGTH] = math.log1p(chars)
         values["covariates"] = {name: known.get(name) for name in covariates}
-        try:
-            sample = adapter.validate_python(values)
-        except ValidationError as error:
-            raise UserError(f"{place}: {_first_error(error, row)}") from None
+        sample = files.checked(kind, values, place, _HINT)
         scale.check(f"{place}: judge_score", sample.judge_score)
         scale.check(f"{place}: oracle_label", sample.oracle_label)
         key = (sample.prompt_id, sample.draw_idx)
@@ -448,19 +437,6 @@ def _prompt_id(place: str, row: Mapping[str, Any]) -> str:
     if isinstance(row.get("prompt"), str):
         return fingerprint(row["prompt"])
     raise UserError(f"{place}: has neither prompt_id nor prompt. Expected one of them.")
-
-
-def _first_error(error: ValidationError, names: Iterable[str]) -> str:
-    """Return the first of pydantic's errors in one line, with the remedy.
-
-    names  of the fields that were found
-    """
-    first = error.errors(include_url=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    hint = _HINTS.get(place.partition(".")[0], "")
-    if first["type"] == "missing":
-        return f"has no field {place!r} (found {', '.join(names)}). {hint}".strip()
-    return f"{place}: found {first['input']!r}. {first['msg']}. {hint}".strip()
 
 
 def fold(prompt_id: str, *, seed: int) -> int:
