@@ -415,9 +415,12 @@ class LoggedData:
         drawn = [name for name in self.responses if f"fresh/{name}.jsonl" in self.files]
         for policy in self.responses.keys() - {*drawn, self.logging_policy}:
             logger.warning("warning: %s is left out: it has no readable score", policy)
-        places = {"logged": "logged.jsonl", "fresh_dir": "fresh", "probe_dir": "probe"}
-        found = {name: run_dir / place for name, place in places.items()}
-        written = {name: path for name, path in found.items() if path.exists()}
+        places = {
+            "logged": run_dir / "logged.jsonl",
+            "fresh_dir": run_dir / "fresh",
+            "probe_dir": run_dir / "probe",
+        }
+        written = {name: path for name, path in places.items() if path.exists()}
         return {"policies": drawn, **written}
 
     def _summary(self, policy: str) -> dict[str, Any]:

@@ -21,44 +21,34 @@ _BUDGETED = ("direct", "dr_cpo")  # estimators whose label budget is reported
 
 def documents(analysis: Analysis) -> dict[str, Any]:
     """Return the JSON files that docs/oracle.md describes, by name."""
+    data, widths = analysis.data, analysis.options.half_widths
     found: dict[str, Any] = {
         "estimates.json": [estimate.to_dict() for estimate in analysis.estimates],
         "weight_diagnostics.json": diagnostics(analysis),
-        "label_budget.json": budgets(analysis),
+        "label_budget.json": [
+            {"policy": policy, "estimator": name}
+            | label_budget(estimate, widths, max_labels=len(data.pool))
+            for (policy, name), estimate in analysis.unfiltered.items()
+            if name in _BUDGETED
+        ],
     }
-    if not analysis.options.compat:
-        compared = analysis.comparison
-        found |= {
-            "influences.json": influences(analysis),
-            "differences.json": [d.to_dict() for d in compared.differences],
-            "ranking.json": [rank.to_dict() for rank in compared.ranking],
-            "next.json": compared.next_step.to_dict(),
-        }
-    return found
-
-
-def budgets(analysis: Analysis) -> list[dict[str, Any]]:
-    """Return the labels that intervals of the chosen half-widths take."""
-    widths, n = analysis.options.half_widths, len(analysis.data.pool)
-    return [
-        {"policy": policy, "estimator": name}
-        | label_budget(estimate, widths, max_labels=n)
-        for (policy, name), estimate in analysis.unfiltered.items()
-        if name in _BUDGETED
-    ]
-
-
-def influences(analysis: Analysis) -> dict[str, Any]:
-    """By policy, the value that differences are of, and the influence of each prompt on it."""
-    return {
-        policy: {
-            "value": found.anchor.value,
-            "influence": {
-                analysis.data.prompts[i]: float(found.anchor.influence[i])
-                for i in np.flatnonzero(found.anchor.influence)
-            },
-        }
-        for policy, found in analysis.headlines.items()
+    if analysis.options.compat:
+        return found
+    compared = analysis.comparison
+    return found | {
+        "influences.json": {
+            policy: {
+                "value": lead.anchor.value,
+                "influence": {
+                    data.prompts[i]: float(lead.anchor.influence[i])
+                    for i in np.flatnonzero(lead.anchor.influence)
+                },
+            }
+            for policy, lead in analysis.headlines.items()
+        },
+        "differences.json": [d.to_dict() for d in compared.differences],
+        "ranking.json": [rank.to_dict() for rank in compared.ranking],
+        "next.json": compared.next_step.to_dict(),
     }
 
 
