@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from elo_exp.files import read_json
-from elo_exp.report import page
-from elo_exp.store.usage import Usage, added_up
+from elo_exp.report import page, sweep_report
+from elo_exp.store.usage import Usage
 from tests.commands import run, table
 from tests.pages import Reader
 
@@ -59,9 +59,8 @@ ROWS = [
 
 
 def read(jobs: Sequence[Any] = TWO, rows: Sequence[Any] = ROWS) -> Reader:
-    usages = [added_up(job[name] for job in jobs) for name in ("usage", "paid_before")]
-    found = {"jobs": jobs, "rows": rows, "judges": [], "estimates": []}
-    return Reader(page.render("sweep", title="multirun", **found, **page.cost(*usages)))
+    shown = sweep_report.context(jobs, rows, [], [])
+    return Reader(page.render("sweep", title="multirun", **shown))
 
 
 def test_jobs_stand_side_by_side_and_link_to_their_reports():

@@ -76,12 +76,7 @@ def _environment(autoescape: bool) -> Environment:
         "when",
     )
     environment.filters |= {name: getattr(formats, name) for name in filters}
-    environment.filters |= {
-        "inline": inline_svg,
-        "elo_points": points,
-        "grouped": style.grouped,
-        "best_first": style.best_first,
-    }
+    environment.filters |= {"inline": inline_svg, "elo_points": points}
     environment.tests["startswith"] = str.startswith
     environment.globals |= {
         "between": formats.between,
