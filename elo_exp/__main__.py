@@ -18,7 +18,6 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import hydra
@@ -94,7 +93,7 @@ def run(
     settings, experiment = prepared.settings, prepared.experiment
     usage = context.store.usage
     draws = info.group is None if settings.figures is None else settings.figures
-    logger.info("%s: %s", settings.name, _summary(info.labels) or "no judge")
+    logger.info("%s: %s", settings.name, "; ".join(info.labels.values()) or "no judge")
     with tracking(settings.tracker, info) as tracked:
         started = time.monotonic()
 
@@ -132,17 +131,6 @@ def run(
         return report, tracked.where
 
 
-def _summary(labels: Mapping[str, str]) -> str:
-    """Such as "4 entrants, 3 dimensions, judge lexical"."""
-    counts = []
-    for name in ("entrants", "dimensions"):
-        if name in labels:
-            n = len(labels[name].split(", "))
-            counts.append(f"{n} {name if n > 1 else name[:-1]}")
-    judge = [f"judge {labels['judge_model']}"] if "judge_model" in labels else []
-    return ", ".join([*counts, *judge])
-
-
 def _places(report: Report, info: RunInfo, tracked_at: str | None) -> list[str]:
     """The last lines of a run: where its files, its page and its tracked run are."""
     page = (info.run_dir / "report.html").resolve()
@@ -158,16 +146,15 @@ def _places(report: Report, info: RunInfo, tracked_at: str | None) -> list[str]:
 def main() -> None:
     """The command: one line and exit code 2 for the user's mistakes, a traceback for ours."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # a console may lack a table's characters
+        # a console may lack a table's characters
+        sys.stdout.reconfigure(errors="backslashreplace")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands every error on
     if "--version" in sys.argv:  # Hydra would print its own
         print(f"elo_exp {__version__}")
         return
-    words = sorted(sys.argv[1:], key=_is_override)  # argparse wants flags first
-    sys.argv[1:] = _with_files([part for word in words for part in _each_arena(word)])
-    lost = False
+    words = [part for word in sys.argv[1:] for part in _each_arena(word)]
+    is_override = re.compile(r"~|[^-].*=").match
+    sys.argv[1:] = _with_files(sorted(words, key=lambda word: bool(is_override(word))))
     try:
         with contextlib.ExitStack() as sweeps.Checks.opened, sweeps.refusing():
             job()
@@ -177,18 +164,12 @@ def main() -> None:
             is_error=True,
         )
         sys.exit(130)
-    except (
-        BrokenPipeError
-    ):  # the reader of our output, head for example, has seen enough
+    except BrokenPipeError:  # head, for example, has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     finally:
         lost = sweeps.summarize()
-    sys.exit(1 if lost else 0)
-
-
-def _is_override(word: str) -> bool:
-    return word.startswith("~") or ("=" in word and not word.startswith("-"))
+    sys.exit(int(lost))
 
 
 def _with_files(words: list[str]) -> list[str]:

@@ -122,7 +122,17 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if is_flat and len(line) < _SHORT_LINE:  # no key twice, no endless number
             yield place, row
         elif not line.isspace():
-            yield place, json_object(place, line)
+            try:
+                row = json.loads(line, object_pairs_hook=unique_keys)
+            except (ValueError, RecursionError) as error:
+                raise UserError(
+                    f"{place}: not JSON ({error}). Expected one JSON object a line."
+                ) from None
+            if not isinstance(row, dict):
+                raise UserError(
+                    f"{place}: found a {type(row).__name__}. Expected one JSON object a line."
+                )
+            yield place, row
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -136,21 +146,6 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
                     "Expected one JSON object a line."
                 )
             yield number, line
-
-
-def json_object(place: str, line: str) -> dict[str, Any]:
-    """Parse a line that is one JSON object. Raises UserError with the place where it is none."""
-    try:
-        row = json.loads(line, object_pairs_hook=unique_keys)
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{place}: not JSON ({error}). Expected one JSON object a line."
-        ) from None
-    if not isinstance(row, dict):
-        raise UserError(
-            f"{place}: found a {type(row).__name__}. Expected one JSON object a line."
-        )
-    return row
 
 
 def read_json(path: Path) -> Any:
@@ -225,11 +220,7 @@ def open_binary(path: Path) -> Iterator[IO[bytes]]:
             is_gzip = raw.peek(2).startswith(b"\x1f\x8b")
             yield cast(IO[bytes], gzip.GzipFile(fileobj=raw) if is_gzip else raw)
     except (OSError, EOFError, zlib.error) as error:
-        reason = (
-            error.strerror
-            if isinstance(error, OSError) and error.strerror
-            else str(error)
-        )
+        reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot be read ({reason}). Check the path.") from None
 
 
@@ -244,10 +235,8 @@ def one_of(name: str, value: str, choices: Collection[str]) -> str:
 
 def sha256(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal. Raises UserError for a git-LFS pointer."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            if block.startswith(_LFS_POINTER):
-                raise UserError(f"{path}: is a git-LFS pointer. Run git lfs pull.")
-            digest.update(block)
-    return digest.hexdigest()
+        if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
+            raise UserError(f"{path}: is a git-LFS pointer. Run git lfs pull.")
+        file.seek(0)
+        return hashlib.file_digest(file, "sha256").hexdigest()

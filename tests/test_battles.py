@@ -247,10 +247,10 @@ ONE_OF = "Expected one of model_a, model_b, tie, tie (bothbad), both_bad"
 NO_RESULT = f"is 'eve'. {ONE_OF}, 'ann' or 'bob'."
 MALFORMED = [
     ({"winner": "eve"}, f"winner {NO_RESULT}"),
-    ({"winner": None}, "column 'winner' is empty. Expected a winner."),
-    ({"model_b": ""}, "column 'model_b' is empty. Expected a model."),
+    ({"winner": None}, "column 'winner' is empty. Expected a winner: text without control characters."),
+    ({"model_b": ""}, "column 'model_b' is empty. Expected a model: text"),
     ({"model_b": "ann"}, "'ann' battles itself. Expected two different models."),
-    ({"model_a": "a\x1b[31m"}, "model_a is 'a\\x1b[31m'. Expected a name: text without control"),
+    ({"model_a": "a\x1b[31m"}, "column 'model_a' has 'a\\x1b[31m'. Expected a model: text without"),
     ({"verdict_ab": "A", "verdict_ba": "B"}, f"verdict_ab is 'A'. {ONE_OF}."),
     ({"model_b": "A", "verdict_ab": "A"}, f"verdict_ab is 'A'. {ONE_OF}."),
 ]  # fmt: skip
@@ -327,8 +327,9 @@ def test_malformed_rows_may_be_dropped_and_are_counted(tmp_path, caplog):
 def test_a_column_that_is_chosen_by_name_must_be_there(tmp_path):
     """No file need have a dimension, but who names a column wants each of its values rated apart."""
     path = write_table(tmp_path / "battles.jsonl", [{**GOOD, "domain": "renal"}])
-    columns = {**COLUMNS, "dimension": "dommain"}
-    assert "has no column 'dommain'" in refused(path, columns=columns)
+    for name, column in (("dimension", "dommain"), ("model_a", None)):
+        columns = {**COLUMNS, name: column}
+        assert f"has no column '{column}'" in refused(path, columns=columns)
 
 
 def test_a_filter_keeps_what_it_names_and_counts_the_rest(tmp_path):

@@ -52,15 +52,14 @@ def mean_scores(
     by_cluster = np.zeros((len(clusters), m))
     np.add.at(by_cluster, cluster, x - x.mean(axis=0))
     covariance = sandwich(np.eye(m) / n, sparse.csr_array(by_cluster), m)
-    n_clusters, n_missing = len(clusters), int((~is_known).sum())
+    n_clusters = len(clusters)
     found: dict[str, float | None]
-    found = {"n_items": n_items, "n_common": n, "n_missing": n_missing}
+    found = {"n_items": n_items, "n_common": n, "n_missing": int((~is_known).sum())}
     if m == 2 and n_clusters == n and np.isin(x, (0, 1)).all():
         from scipy.stats import binom  # a third of a second
 
-        won, lost = (int((x[:, i] > x[:, 1 - i]).sum()) for i in (0, 1))
-        fewer = min(won, lost)
-        p = binom.cdf([fewer, fewer - 1], won + lost, 0.5).sum()
+        won, lost = (x > x[:, ::-1]).sum(axis=0).tolist()
+        p = binom.cdf(min(won, lost) - np.arange(2), won + lost, 0.5).sum()
         found |= {"n_only_first": won, "n_only_second": lost, "mcnemar_mid_p": p}
     board = Leaderboard(
         label="Mean score",
@@ -77,6 +76,5 @@ def mean_scores(
     board = with_intervals(board, np.sqrt(np.diag(covariance)), n_prompts)
     if not np.isin(value[is_known], (0.0, 0.5, 1.0)).all():
         return board
-    assert board.ci_low is not None and board.ci_high is not None
-    low, high = np.maximum(board.ci_low, 0.0), np.minimum(board.ci_high, 1.0)
+    low, high = np.clip(np.array([board.ci_low, board.ci_high]), 0.0, 1.0)
     return replace(board, ci_low=low, ci_high=high)

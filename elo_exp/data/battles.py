@@ -236,20 +236,17 @@ def from_judgments(
 ) -> list[Battle]:
     """Make one battle of each valid judgment, with the style of answers that are compared.
 
-    A mirrored verdict is no second observation and leaves `verdict_ba` empty.
+    A mirrored verdict is no second observation: it stands for the order that was judged.
     """
     battles = [_battle(judgment) for judgment in judgments if not judgment.invalid]
     return with_style(battles, comparisons) if comparisons else battles
 
 
 def _battle(judgment: Judgment) -> Battle:
-    orders = judgment.orders
-    verdicts: list[str | None] = [_WINNER[outcome(v) or "tie"] for v in orders]
-    if len(orders) == 1 and orders[0].position_swap != orders[0].mirrored:
-        verdicts.insert(0, None)
-    elif any(verdict.mirrored for verdict in orders):
-        verdicts[1:] = [None]
-    ab, ba = [*verdicts, None][:2]
+    verdicts = {  # by whether model_b was shown first
+        verdict.position_swap != verdict.mirrored: _WINNER[outcome(verdict) or "tie"]
+        for verdict in reversed(judgment.orders)
+    }
     winners = {
         None: "tie",
         judgment.entrant_a: "model_a",
@@ -263,7 +260,7 @@ def _battle(judgment: Judgment) -> Battle:
         question_id=judgment.prompt_id,
         judge_model=judgment.raw[0].judge_model,
         dimension=judgment.dimension,
-        verdict_ab=ab,
-        verdict_ba=ba,
+        verdict_ab=verdicts.get(False),
+        verdict_ba=verdicts.get(True),
         equal_answers=judgment.equal_answers,
     )

@@ -38,10 +38,8 @@ def read(path: Path) -> list[GoldPair]:
     """Read the pairs of a table; equal ones count once. Raises UserError for a row that is none."""
     pairs = {}
     for place, row in tables.rows(path):
-        cells = {name: tables.text(value) for name, value in row.items()}
-        cells = {
-            _COLUMNS[name]: cells[name] for name in cells if name in _COLUMNS
-        } | cells
+        names = sorted(row, key=_COLUMNS.__contains__, reverse=True)  # ours hold
+        cells = {_COLUMNS.get(name, name): tables.text(row[name]) for name in names}
         texts = [cells.get(name) for name in ("prompt", "response_a", "response_b")]
         if None in texts:
             raise UserError(

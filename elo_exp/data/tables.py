@@ -62,15 +62,14 @@ def keys(path: Path) -> set[str]:
     if kind != "object":
         return set(next(rows(path), ("", {}))[1])
     row = files.read_json(path)
-    outer = [(name, value) for name, value in row.items() if isinstance(value, dict)]
-    return {*row, *(f"{name}.{key}" for name, inner in outer for key in inner)}
+    outer = {name: value for name, value in row.items() if isinstance(value, dict)}
+    return {*row, *(f"{name}.{key}" for name in outer for key in outer[name])}
 
 
 def text(value: Any) -> str | None:
     """Return a value as text: 1 and "1" are one name. None where it is missing, or NaN."""
     is_nan = isinstance(value, float) and math.isnan(value)
-    is_missing = value is None or value == "" or is_nan
-    return None if is_missing else str(value)
+    return None if value in (None, "") or is_nan else str(value)
 
 
 def rows(
@@ -88,8 +87,9 @@ def rows(
     if kind not in SHAPES:
         raise UserError(f"{path}: found {kind}. Expected a table: {', '.join(SHAPES)}.")
     is_array = kind == "array"
-    found = files.read_json(path) if is_array else _parquet_rows(path, columns)
-    return _objects(path, found)
+    return _objects(
+        path, files.read_json(path) if is_array else _parquet_rows(path, columns)
+    )
 
 
 def _objects(path: Path, found: Iterable[Any]) -> Iterator[tuple[str, Row]]:
