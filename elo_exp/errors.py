@@ -60,7 +60,7 @@ def format_user_error(error: BaseException) -> str | None:
 
 def _composition(error: HydraException | OmegaConfBaseException) -> str:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        return _missing_option(error)
+        return _missing_option(error.missing_cfg_file)
     if isinstance(error, OverrideParseException):
         return _one_line(_unreadable_word(error))
     cause = error.__cause__ or error
@@ -92,15 +92,10 @@ def refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
         if key not in names:
             raise UserError(f"{place}: unknown setting.{_suggest(key, names)}")
         options = [known[key], *typing.get_args(known[key])]  # X | None
-        inner = next(
-            (option for option in options if dataclasses.is_dataclass(option)), None
-        )
-        if (
-            inner
-            and isinstance(value, Mapping)
-            and typing.get_origin(known[key]) is not dict
-        ):
-            refuse_unknown(value, inner, place)
+        is_dict = typing.get_origin(known[key]) is dict
+        for inner in filter(dataclasses.is_dataclass, options):
+            if isinstance(value, Mapping) and not is_dict:
+                refuse_unknown(value, inner, place)
 
 
 def refuse_lost(cfg: DictConfig, overrides: Sequence[str]) -> None:
@@ -230,8 +225,7 @@ def _options(group: str) -> list[str]:
     )
 
 
-def _missing_option(error: MissingConfigException) -> str:
-    name = str(error.missing_cfg_file)
+def _missing_option(name: str) -> str:
     group, _, option = name.rpartition("/")
     if group == "hydra/launcher" and (extra := option.partition("_")[0]) in _LAUNCHERS:
         return (
@@ -239,23 +233,21 @@ def _missing_option(error: MissingConfigException) -> str:
             f"'elo-exp[{_LAUNCHERS[extra]}]' brings it."
         )
     options = _options(group) if group else []
+    folders = _config_dirs()
     if not options:
-        folders = (CONF, *_config_dirs())
-        return f"{name}: no such configuration file in {', '.join(map(str, folders))}."
-    is_recorded = any(word.startswith("recorded_dir=") for word in sys.argv)
-    hint = _recorded_hint(option) if group == "entrant" and is_recorded else ""
-    return f"{group}={option}: no such {group}.{_suggest(option, options)}{hint}"
-
-
-def _recorded_hint(entrant: str) -> str:
-    """Answers on file do not make an entrant by themselves; say what does."""
-    folder = next(iter(_config_dirs()), "mine")
-    return (
-        " recorded_dir wants a small yaml for each name that is new: write "
-        f"{folder}/entrant/{entrant}.yaml of the three lines '# @package entrant.{entrant}', "
-        f"'defaults: [recorded@_here_, _self_]' and 'entrant_id: {entrant}', and give --config-dir "
-        f"{folder} (docs/entrants.md)."
-    )
+        where = ", ".join(map(str, (CONF, *folders)))
+        return f"{name}: no such configuration file in {where}."
+    line = f"{group}={option}: no such {group}.{_suggest(option, options)}"
+    if group == "entrant" and "recorded_dir" in map(_key_of, sys.argv):
+        # Answers on file do not make an entrant by themselves
+        folder = next(iter(folders), "mine")
+        line += (
+            " recorded_dir wants a small yaml for each name that is new: write "
+            f"{folder}/entrant/{option}.yaml of the three lines '# @package entrant.{option}', "
+            f"'defaults: [recorded@_here_, _self_]' and 'entrant_id: {option}', and give "
+            f"--config-dir {folder} (docs/entrants.md)."
+        )
+    return line
 
 
 def _unreadable_word(error: OverrideParseException) -> str:

@@ -220,38 +220,23 @@ def settings(folder: Path) -> dict[str, Any]:
 class FinishedRun:
     """What a run that rates left in its folder.
 
-    name     the end of its path, as much as tells it from the others
-    ratings  the contents of ratings.json, without dimensions of an oracle run
+    name    the end of its path, as much as tells it from the others
+    boards  by dimension and method, as ratings.json has them; none of an oracle run
     """
 
     name: str
     folder: Path
     manifest: Mapping[str, Any]
-    ratings: Mapping[str, Any]
+    boards: Mapping[str, Mapping[str, Mapping[str, Any]]]
 
-    @property
-    def dimensions(self) -> tuple[str, ...]:
-        return tuple(self.ratings["dimensions"])
-
-    def methods(self, dimension: str) -> tuple[str, ...]:
-        return tuple(self.ratings["dimensions"].get(dimension, {}))
-
-    def primary(self, dimension: str) -> str | None:
+    def primary(self, dimension: str) -> str:
         """Return the method that leads: Bradley-Terry, or what was chosen instead, or Elo."""
-        methods = self.methods(dimension)
-        chosen = [method for method in methods if method != "elo"]
-        return (
-            "bradley_terry"
-            if "bradley_terry" in chosen
-            else next(iter([*chosen, *methods]), None)
-        )
+        methods = [m for m in self.boards.get(dimension, {}) if m != "elo"]
+        return "bradley_terry" if "bradley_terry" in methods else [*methods, "elo"][0]
 
     def stored(self, method: str, dimension: str) -> Mapping[str, Any]:
         """Return a leaderboard as ratings.json has it; empty where the run has none."""
-        found: Mapping[str, Any] = (
-            self.ratings["dimensions"].get(dimension, {}).get(method, {})
-        )
-        return found
+        return self.boards.get(dimension, {}).get(method, {})
 
     def board(self, method: str, dimension: str) -> dict[str, Rating]:
         """Return the ratings by model, best first; those without a rating last."""
@@ -273,7 +258,8 @@ class FinishedRun:
                 raise UserError(
                     f"{place}: has no {error}. Expected a battle, as the run wrote it."
                 ) from None
-            found.setdefault(battle.dimension or self.dimensions[0], []).append(battle)
+            dimension = battle.dimension or next(iter(self.boards))
+            found.setdefault(dimension, []).append(battle)
         return {dimension: Battles.from_rows(rows) for dimension, rows in found.items()}
 
     def headlines(self) -> dict[str, Mapping[str, Any]]:
@@ -315,8 +301,8 @@ def read(
                     raise UserError(f"runs: {error}") from None
                 left_out.append(str(error))
     runs = [
-        FinishedRun(name=name, folder=folder, manifest=manifest, ratings=ratings)
-        for name, (folder, (manifest, ratings)) in zip(
+        FinishedRun(name=name, folder=folder, manifest=manifest, boards=boards)
+        for name, (folder, (manifest, boards)) in zip(
             _names(list(found)), found.items(), strict=True
         )
     ]
@@ -344,7 +330,7 @@ def sweep_jobs(folder: Path) -> list[Path]:
 
 
 def _content(folder: Path, with_oracle: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """manifest.json and ratings.json. Raises UserError where the run has not finished with both."""
+    """The manifest and the boards. Raises UserError where the run has not finished with both."""
     if not (folder / "manifest.json").is_file():
         raise UserError(
             f"found no manifest.json in {folder}. Name the folder that a run printed."
@@ -357,24 +343,24 @@ def _content(folder: Path, with_oracle: bool) -> tuple[dict[str, Any], dict[str,
         )
     path = folder / "ratings.json"
     if with_oracle and (folder / "estimates.json").is_file():
-        return manifest, {"dimensions": {}}
+        return manifest, {}
     if not path.is_file():
         kind = manifest.get("experiment")
         raise UserError(
             f"{folder} has no ratings to compare, being of experiment={kind}. Expected tournament, "
             "rate, arena or oracle."
         )
-    ratings = read_json(path)
     try:
-        for boards in ratings["dimensions"].values():
-            for board in boards.values():
+        boards = read_json(path)["dimensions"]
+        for by_method in boards.values():
+            for board in by_method.values():
                 for row in board["ratings"]:
                     Rating.from_dict(row)
     except (AttributeError, KeyError, TypeError):
         raise UserError(
             f"{path} has no ratings by dimension. Expected what a run wrote."
         ) from None
-    return manifest, ratings
+    return manifest, boards
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

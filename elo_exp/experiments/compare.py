@@ -122,8 +122,8 @@ def _read(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
         {("", policy) for policy in r.headlines()}
         | {
             (dimension, model)
-            for dimension in r.dimensions
-            for method in r.methods(dimension)
+            for dimension, methods in r.boards.items()
+            for method in methods
             for model in r.board(method, dimension)
         }
         for r in found
@@ -153,10 +153,10 @@ def compare(chosen: Sequence[FinishedRun]) -> dict[str, Any]:
     battles = {r.name: r.battles() for r in chosen}
     ratings: list[dict[str, Any]] = []
     judge, overlaps = [], []
-    for dimension in dict.fromkeys(d for r in chosen for d in r.dimensions):
+    for dimension in dict.fromkeys(d for r in chosen for d in r.boards):
         before = battles[first.name].get(dimension, _NO_BATTLES)
         for r in chosen:
-            if dimension not in r.dimensions:
+            if dimension not in r.boards:
                 continue
             at = {"run": r.name, "dimension": dimension}
             measured = r.manifest.get("judge_quality", ())
@@ -165,13 +165,13 @@ def compare(chosen: Sequence[FinishedRun]) -> dict[str, Any]:
             rates = {name: quality.get(name) for name in _RATES}
             judge.append({**at, **rates, "elo_convergence": elo.get("convergence")})
             fits = None
-            if r is not first and dimension in first.dimensions:
+            if r is not first and dimension in first.boards:
                 after = battles[r.name].get(dimension, _NO_BATTLES)
                 shared, fits = _overlap(
                     (first, before), (r, after), dimension=dimension
                 )
                 overlaps.append({**at, **shared})
-            for method in r.methods(dimension):
+            for method in r.boards[dimension]:
                 moved = {}
                 if r is not first:
                     found = shifts(
@@ -187,8 +187,8 @@ def compare(chosen: Sequence[FinishedRun]) -> dict[str, Any]:
                     row |= {f"shift_{n}": getattr(shift, n, None) for n in _OF_A_SHIFT}
                     ratings.append(row)
     _adjust(ratings, "shift_p")
-    dimension = next(iter(first.dimensions), "")
-    leading = first.primary(dimension) or "elo"
+    dimension = next(iter(first.boards), "")
+    leading = first.primary(dimension)
     board = first.stored(leading, dimension)
     return {
         "method": leading,

@@ -124,9 +124,7 @@ def _read(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
         raise UserError(
             "runs: found no finished run. Name a sweep with finished jobs, or some runs."
         )
-    dimensions = [
-        d for d in chosen[0].dimensions if all(d in r.dimensions for r in chosen)
-    ]
+    dimensions = [d for d in chosen[0].boards if all(d in r.boards for r in chosen)]
     if not dimensions:
         raise UserError(
             "runs: they have no dimension in common. Name runs that share one."
@@ -153,7 +151,7 @@ def _panels(
         )
 
     first, places = chosen[0], list(product(chosen, dimensions))
-    method = first.primary(dimensions[0]) or "elo"
+    method = first.primary(dimensions[0])
     label = first.stored(method, dimensions[0]).get("label", method)
     boards = [r.board(method, dimension) for r, dimension in places]
     models = [

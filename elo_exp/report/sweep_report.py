@@ -94,8 +94,8 @@ def _rows(
         ]
         at = {"job": job.folder.name, "setting": " ".join(swept)}
         estimates += [{**at, **row} for row in job.headlines().values()]
-        for dimension in job.dimensions:
-            method = job.primary(dimension) or "elo"
+        for dimension in job.boards:
+            method = job.primary(dimension)
             leading = job.stored(method, dimension)
             parameters = job.stored("elo", dimension).get("parameters") or {}
             board, elo = job.board(method, dimension), job.board("elo", dimension)
@@ -145,7 +145,7 @@ def _judge_rows(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
 
 
 def _board(job: FinishedRun, dimension: str) -> Leaderboard:
-    board = job.board(job.primary(dimension) or "elo", dimension)
+    board = job.board(job.primary(dimension), dimension)
     ratings = np.array([row.rating for row in board.values()], dtype=np.float64)
     return Leaderboard(label="", interval=None, models=tuple(board), rating=ratings)
 
