@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from elo_exp.arena import joint_fit
-from elo_exp.files import read_jsonl, write_json, write_jsonl, write_whole
+from elo_exp.files import read_json, read_jsonl, write_json, write_jsonl, write_whole
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Comparison, UserError, fingerprint
@@ -442,7 +442,7 @@ def test_nothing_of_a_refused_placement_is_shown_anywhere(
             assert not [text for text in shown if str(number)[:9] in text]
             assert f"{number:.1f}" not in page.said + report.text
     assert "Verdict: refused." in page.said
-    rows = made.read("elo_ratings.json")["ratings"]
+    rows = read_json(made.run_dir / "elo_ratings.json")["ratings"]
     (mine,) = (row for row in rows if row["model"] == "mine")
     assert (mine["status"], mine["flag"]) == ("refuse", "refused")
     known = {name for name, value in mine.items() if value is not None}
