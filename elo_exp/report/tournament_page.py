@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.analysis.comparisons import Difference
-from elo_exp.analysis.power import Precision
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
@@ -37,7 +36,6 @@ class Dimension:
     # many battles, and whether their ratings differ significantly
     cells: Mapping[tuple[str, str], tuple[float, int, bool]]
     win_rate: Mapping[str, float]  # mean over opponents
-    precision: Precision | None
     elo: Mapping[float, Leaderboard]  # by K
     diagnosis: Mapping[str, Any]
 
@@ -111,7 +109,6 @@ def dimension(
             for pair, own in (((first, second), share), ((second, first), 1 - share)):
                 cells[pair] = own, n, is_significant
                 against.setdefault(pair[0], []).append(own)
-    precisions = standings.precision.get(method or "", ())
     return Dimension(
         name=name,
         battles=battles,
@@ -124,7 +121,6 @@ def dimension(
         pairs=pairs,
         cells=cells,
         win_rate={model: sum(own) / len(own) for model, own in against.items()},
-        precision=next((p for p in precisions if p.dimension == name), None),
         elo=standings.elo.get(name, {}),
         diagnosis=diagnosis,
     )
