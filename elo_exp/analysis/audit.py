@@ -23,8 +23,6 @@ from elo_exp.ratings.bradley_terry import POINTS
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Comparison, JudgeRequest, Judgment, fingerprint
 
-GOLD = "gold"  # the questions of labelled pairs, which are no probe
-REPHRASED = 2  # the repeat that is asked under the first paraphrase
 _SAME = 0.9  # the least share of equal verdicts that is ok on a repeat
 _LESS_KAPPA = -0.1  # the least difference of kappa that is ok under a paraphrase
 _SCORE = {"A": 1.0, "TIE": 0.5, "B": 0.0, "INVALID": math.nan}  # of the first shown
@@ -35,7 +33,11 @@ _WORST_FIRST = ("biased", "cannot tell", "ok", "reported")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A question, of which x is the comparison's first response."""
+    """A question, of which x is the comparison's first response.
+
+    probe        empty: of no probe, as labelled pairs are
+    queries      in each order; then again; then under each of the paraphrases of the rubric
+    """
 
     probe: str
     kind: Kind
@@ -43,6 +45,7 @@ class Asked:
     question: Question
     comparison: Comparison
     queries: Sequence[JudgeRequest]
+    paraphrases: Sequence[str] = ()
 
 
 Judged = Sequence[tuple[Asked, Judgment]]
@@ -79,14 +82,8 @@ class Measure:
 # Measures
 
 
-def measures(
-    judged: Judged, delta: float, paraphrases: Sequence[str] = ()
-) -> list[Measure]:
-    """Return what was measured on one dimension, by name.
-
-    delta        the margin of the position effect
-    paraphrases  of the rubric, by name
-    """
+def measures(judged: Judged, delta: float) -> list[Measure]:
+    """Return what was measured on one dimension, by name. delta: the margin of position."""
     controls: dict[str, dict[str, list[float]]] = {}
     for one, judgment in judged:
         if one.question.is_control:
@@ -114,7 +111,7 @@ def measures(
             "reported": first.count(0.5) / len(first),
         }[one.kind]
         told: dict[tuple[str, Kind, float], float] = {}
-        if one.probe != GOLD:
+        if one.probe:
             told[one.probe, one.kind, one.bound] = contrast
         if one.probe in controls or one.kind == "floor":
             form = f"{one.probe}: {one.question.form}"
@@ -123,9 +120,7 @@ def measures(
             told["position", "bias", delta] = fmean(first) - 0.5
         if len(judgment.raw) > len(first):
             told["retest", "floor", _SAME] = same = _same(judgment, 1)
-        for repeat, file in enumerate(
-            paraphrases if one.kind == "floor" else (), start=REPHRASED
-        ):
+        for repeat, file in enumerate(one.paraphrases, start=2):
             # of two kappas, both with the chance of the verdicts under the rubric itself
             less = (_same(judgment, repeat) - same) / ((1 - by_chance) or math.nan)
             told[f"rubric: {file}", "floor", _LESS_KAPPA] = less

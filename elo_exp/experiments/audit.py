@@ -13,7 +13,7 @@ import numpy as np
 from elo_exp import pipeline
 from elo_exp.analysis import audit
 from elo_exp.analysis.agreement import gold_results
-from elo_exp.analysis.audit import GOLD, REPHRASED, Asked, Judged, Measure, measures
+from elo_exp.analysis.audit import Asked, Judged, measures
 from elo_exp.data import bank, gold
 from elo_exp.data.gold import GoldPair
 from elo_exp.data.pairing import reconcile, swaps
@@ -80,40 +80,40 @@ class AuditJudge:
         plan = pipeline.plan_replies(
             self._queries, self.judge, context.store, what=_WHAT
         )
-        rng, rows = np.random.default_rng(self.audit.seed), []
+        rng, delta = np.random.default_rng(self.audit.seed), self.audit.delta
+        rows = []
         for rubric in self.rubric.values():
             replies = _simulated(self._asked[rubric.dimension], rng)
-            measured = self._measures(rubric, self._judged(rubric, replies))
+            measured = measures(self._judged(rubric, replies), delta)
             for name, n, effect, need in audit.in_reach(measured):
                 reach = "yes" if need <= n else f"from {need:,}"
-                cells = [rubric.dimension, name, f"{n:,}", f"{effect:.2f}", reach]
-                rows.append(cells)
+                rows.append([rubric.dimension, name, f"{n:,}", f"{effect:.2f}", reach])
         return f"{pipeline.plan_table(plan)}\n{page.text('audit_plan', rows=rows)}"
 
     def run(self, context: Context) -> Report:
         store, run_dir = context.store, context.run_dir
         store.usage.flips = None
         replies = pipeline.ask(self._queries, self.judge, store, what=_WHAT)
-        audits, verdicts, found, rows = {}, [], [], []
-        for rubric in self.rubric.values():
-            judged = self._judged(rubric, replies)
-            measured = self._measures(rubric, judged)
-            results = audit.decide(measured, self.audit.delta)
-            one = self._certificate(rubric, judged, replies, results)
-            write_json(
-                audit.path(store.path.parent, one["judge_key"], one["rubric_key"]), one
-            )
-            audits[rubric.dimension] = one
-            found.append({"audit": one, "measures": measured})
-            rows += [{"dimension": rubric.dimension} | row for row in results]
-            verdicts += [a.comparison.to_dict() | j.to_dict() for a, j in judged]
+        found = [self._audited(rubric, replies) for rubric in self.rubric.values()]
+        audits = {one["audit"]["dimension"]: one["audit"] for one in found}
+        for one in audits.values():
+            place = one["judge_key"], one["rubric_key"]
+            write_json(audit.path(store.path.parent, *place), one)
+        rows = [
+            {"dimension": dimension} | row
+            for dimension, one in audits.items()
+            for row in one["results"]
+        ]
         return Report(
             headline=float(sum(row["verdict"] == "biased" for row in rows)),
             text=page.text("audit", found=found, probes=self.probe),
             facts={"judge_model": self.judge.model},
             artifacts=[
                 write_json(run_dir / "audit.json", audits),
-                write_jsonl(run_dir / "verdicts.jsonl", verdicts),
+                write_jsonl(
+                    run_dir / "verdicts.jsonl",
+                    (row for one in found for row in one["verdicts"]),
+                ),
             ],
             tables={"audit": rows},
             figures=lambda: _figures(rows, self.audit.delta),
@@ -144,31 +144,29 @@ class AuditJudge:
     def _gold(self) -> list[GoldPair]:
         return gold.read(Path(self.audit.gold)) if self.audit.gold else []
 
-    def _paraphrases(self, rubric: Rubric) -> list[str]:
-        return (self.audit.paraphrases or {}).get(rubric.dimension, [])
-
     def _of_probes(self, rubric: Rubric) -> Iterator[Asked]:
         """Yield the questions of the probes, on a share of the prompts twice; those of a ladder
         under paraphrases, too."""
         cases = self._cases(rubric)
         n_again = self.audit.retest_share * len(cases)
-        paths = enumerate(self._paraphrases(rubric), start=REPHRASED)
-        paraphrases = [(replace(rubric, path=path), repeat) for repeat, path in paths]
+        files = (self.audit.paraphrases or {}).get(rubric.dimension, [])
         for (i, (prompt, case)), name in product(enumerate(cases), self.probe):
             probe = self.probe[name]
             if rubric.dimension in probe.not_for:
                 continue
-            others = paraphrases if probe.kind == "floor" else []
-            again = [(rubric, 1)] if i < n_again or others else []
+            paths = files if probe.kind == "floor" else []
+            again = [rubric] if i < n_again or paths else []
+            others = [replace(rubric, path=path) for path in paths]
             for n, question in enumerate(probe.questions(case)):
                 yield self._ask(
                     prompt,
                     f"{name}: {question.form} {n}",
-                    [(rubric, 0), *again, *others],
+                    [rubric, *again, *others],
                     probe=name,
                     kind=probe.kind,
                     bound=self.audit.delta if probe.bound is None else probe.bound,
                     question=question,
+                    paraphrases=paths,
                 )
 
     def _of_gold(self, rubric: Rubric) -> Iterator[Asked]:
@@ -177,7 +175,7 @@ class AuditJudge:
         family = (self.audit.families or {}).get
         own = family(self.judge.model)
         for pair in self._gold:
-            subset, name = pair.subset or "all", GOLD
+            subset, probe = pair.subset or "all", ""
             prompt = Prompt(
                 prompt_id=pair.pair_id,
                 text=pair.prompt,
@@ -191,27 +189,23 @@ class AuditJudge:
             authors = pair.author_a or "", pair.author_b or ""
             is_own = [own == family(author, "") for author in authors]
             if pair.label == "tie" and sum(is_own) == 1:
-                name, (x, y) = f"self: {subset}", (y, x) if is_own[1] else (x, y)
+                probe, (x, y) = f"self: {subset}", (y, x) if is_own[1] else (x, y)
             yield self._ask(
                 prompt,
-                name,
-                [(rubric, 0)],
-                probe=name,
+                probe or "gold",
+                [rubric],
+                probe=probe,
                 kind="bias",
                 bound=2 * self.audit.delta,
-                question=Question(form=name, x=x, y=y),
+                question=Question(form=probe, x=x, y=y),
             )
 
     def _ask(
-        self,
-        prompt: Prompt,
-        name: str,
-        wordings: Sequence[tuple[Rubric, int]],
-        **about: Any,
+        self, prompt: Prompt, name: str, wordings: Sequence[Rubric], **about: Any
     ) -> Asked:
         """Put a question under each wording of the rubric, which is one of its repeats."""
         question: Question = about["question"]
-        comparison = wordings[0][0].compare(
+        comparison = wordings[0].compare(
             prompt,
             entrant_a=name,
             entrant_b="other",
@@ -226,7 +220,7 @@ class AuditJudge:
                 repeat=repeat,
                 key_fields=self._identity.key_fields,
             )
-            for rubric, repeat in wordings
+            for repeat, rubric in enumerate(wordings)
             for swap in swaps(comparison, float(question.both_orders))
         ]
         return Asked(comparison=comparison, queries=queries, **about)
@@ -265,37 +259,36 @@ class AuditJudge:
             judged.append((one, reconcile(one.comparison, verdicts)))
         return judged
 
-    def _measures(self, rubric: Rubric, judged: Judged) -> list[Measure]:
-        return measures(judged, self.audit.delta, self._paraphrases(rubric))
-
-    def _certificate(
-        self,
-        rubric: Rubric,
-        judged: Judged,
-        replies: Mapping[str, JudgeReply],
-        results: Rows,
+    def _audited(
+        self, rubric: Rubric, replies: Mapping[str, JudgeReply]
     ) -> dict[str, Any]:
-        """What audit.json has of one dimension."""
+        """Decide on all that was measured on one dimension; `audit` is as audit.json has it."""
+        judged = self._judged(rubric, replies)
+        measured = measures(judged, self.audit.delta)
         judgments = [judgment for _, judgment in judged]
         keys = {query.key for one, _ in judged for query in one.queries}
         return {
-            "schema": 1,
-            "date": utc_now(),
-            "judge_key": self._identity.key,
-            "judge_model": self.judge.model,
-            "dimension": rubric.dimension,
-            "rubric_version": rubric.version,
-            "rubric_key": rubric.key,
-            "bank": sha256(Path(self.prompts.bank_path)),
-            "probes_version": VERSION,
-            "settings": asdict(self.audit),
-            "n_prompts": len(self._cases(rubric)),
-            "n_questions": len(judged),
-            "n_queries": len(keys),
-            "n_invalid": sum(judgment.invalid for judgment in judgments),
-            "dollars": sum(replies[key].dollars for key in keys),
-            "results": results,
-            "gold": gold_results(self._gold, judgments),
+            "measures": measured,
+            "verdicts": [a.comparison.to_dict() | j.to_dict() for a, j in judged],
+            "audit": {
+                "schema": 1,
+                "date": utc_now(),
+                "judge_key": self._identity.key,
+                "judge_model": self.judge.model,
+                "dimension": rubric.dimension,
+                "rubric_version": rubric.version,
+                "rubric_key": rubric.key,
+                "bank": sha256(Path(self.prompts.bank_path)),
+                "probes_version": VERSION,
+                "settings": asdict(self.audit),
+                "n_prompts": len(self._cases(rubric)),
+                "n_questions": len(judged),
+                "n_queries": len(keys),
+                "n_invalid": sum(judgment.invalid for judgment in judgments),
+                "dollars": sum(replies[key].dollars for key in keys),
+                "results": audit.decide(measured, self.audit.delta),
+                "gold": gold_results(self._gold, judgments),
+            },
         }
 
 
