@@ -162,12 +162,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     (folder / "mine.md").write_text(f"{rubric}\nIn other words.\n", encoding="utf-8")
     pair = {"prompt": "Why?", "reference": "Since it rains.", "author_a": "lexical-2"}
     rows = [
-        {
-            **pair,
-            "response_a": f"Since it rains {n}.",
-            "response_b": "No.",
-            "label": label,
-        }
+        {**pair, "response_a": f"It rains {n}.", "response_b": "No.", "label": label}
         for n, label in enumerate(["a", "a", "b", "tie"])
     ]
     write_jsonl(folder / "gold.jsonl", rows)

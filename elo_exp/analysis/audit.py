@@ -13,13 +13,12 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from scipy.special import logit, ndtri, stdtr
+from scipy.special import ndtri, stdtr
 
 from elo_exp.analysis.comparisons import ALPHA, holm
 from elo_exp.arrays import Array, one_row
 from elo_exp.data.pairing import repeated
 from elo_exp.probes import Kind, Question
-from elo_exp.ratings.bradley_terry import POINTS
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Comparison, JudgeRequest, Judgment, fingerprint
 
@@ -282,11 +281,6 @@ def _prompts(z: float, sd: float, distance: float) -> int:
     the pseudo-prompts, whose part in the variance of a contrast is 2 / n."""
     plain, pseudo = (z * sd / distance) ** 2, 2.0 * (z / distance) ** 2
     return math.ceil(plain / 2 + math.sqrt(plain**2 / 4 + pseudo))
-
-
-def points(effect: float) -> float:
-    """Return the rating difference at which a share of one half becomes one half + effect."""
-    return POINTS * float(logit(min(max(0.5 + effect, 0.001), 0.999)))
 
 
 def path(store_dir: Path, judge_key: str, rubric_key: str) -> Path:

@@ -50,19 +50,22 @@ def check_responses(model: str, responses: Mapping[str, Response]) -> dict[str, 
     ((text, n_one_text),) = texts.most_common(1) or [("", 0)]
     n = max(len(responses), 1)
     least = max(_MIN_ANSWERS, LIMITS["phrases"] * n)
-    runs = Counter(run for some in words for run in _runs(some[:_BEGINNING]))
-    n_common = sum(count for count in runs.values() if count >= least)
-    n_refused = sum(
-        r.finish_reason == "refusal"
-        or _REFUSAL.match(r.response_text.strip()) is not None
-        for r in responses.values()
+    runs = Counter(
+        run
+        for some in words
+        for run in set(zip(*(some[i:_BEGINNING] for i in range(_RUN)), strict=False))
     )
+    n_common = sum(count for count in runs.values() if count >= least)
+    is_refused = [
+        r.finish_reason == "refusal" or bool(_REFUSAL.match(r.response_text.strip()))
+        for r in responses.values()
+    ]
     shares = {
         "one_text": n_one_text / n,
         "repeated": sum(count for count in texts.values() if count > 1) / n,
         "phrases": n_common / max(runs.total(), 1),
         "short": sum(len(some) < _SHORT for some in words) / n,
-        "refused": n_refused / n,
+        "refused": sum(is_refused) / n,
     }
     return {
         "model": model,
@@ -76,7 +79,3 @@ def check_responses(model: str, responses: Mapping[str, Response]) -> dict[str, 
             if shares[name] >= max(limit, _MIN_ANSWERS / n)
         ],
     }
-
-
-def _runs(words: list[str]) -> set[tuple[str, ...]]:
-    return {tuple(words[i : i + _RUN]) for i in range(len(words) - _RUN + 1)}

@@ -18,7 +18,6 @@ MAX_INVALID = 0.02
 MISFIT = 0.10  # of a win rate, observed minus predicted
 ALPHA = 0.05  # of the test of transitivity
 MIN_PROMPTS = 20  # for a claim about a leader
-_WITH_P_BEST = ("unknown", "undecided", "invalid", "caution", "supported")
 _FATAL = ("injection", "constant", "ladder")  # probes
 
 
@@ -71,9 +70,8 @@ def _of_verdicts(
 
     Judged in one order alone, flips cannot be measured: the result needs care.
     """
-    both = battles.select(battles.both_orders())
-    n, of = int(both.is_inconsistent().sum()), len(both)
-    n_one = int(battles.one_order().sum())
+    masks = battles.is_inconsistent(), battles.both_orders(), battles.one_order()
+    n, of, n_one = (int(mask.sum()) for mask in masks)
     if quality:
         n, of, n_one = (
             quality[name] for name in ("n_flips", "n_two_order", "n_one_order")
@@ -292,7 +290,7 @@ def finding(
         gap=gap,
         gap_low=low,
         gap_high=high,
-        p_best=first.p_best if case in _WITH_P_BEST else None,
+        p_best=first.p_best,
         evidence=evidence,
         others=level or rivals,
     )
@@ -300,14 +298,13 @@ def finding(
 
 def _undone(reasons: Sequence[Check], first: Rating, second: Rating) -> bool:
     """Whether the bounds of what invalid verdicts hide let another entrant be as good."""
-    about = [
-        check.about or {} for check in reasons if check.name == "invalid_by_entrant"
-    ]
-    rows = [row for one in about for row in one["differing"]]
-    low, high = "bound_low", "bound_high"
-    return any(
-        row[low] is not None and row[low] <= (second.rating or 0.0)
-        if row["model"] == first.model
-        else row[high] is not None and row[high] >= (first.rating or 0.0)
-        for row in rows
-    )
+    for check in reasons:
+        for row in (check.about or {}).get("differing", ()):
+            low, high = row["bound_low"], row["bound_high"]
+            if row["model"] == first.model:
+                is_undone = low is not None and low <= (second.rating or 0.0)
+            else:
+                is_undone = high is not None and high >= (first.rating or 0.0)
+            if is_undone:
+                return True
+    return False

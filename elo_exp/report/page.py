@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from elo_exp.analysis.audit import points
 from elo_exp.console import text_table
 from elo_exp.figures import style
 from elo_exp.ratings.leaderboard import Rating
@@ -76,12 +75,13 @@ def _environment(autoescape: bool) -> Environment:
         "when",
     )
     environment.filters |= {name: getattr(formats, name) for name in filters}
-    environment.filters |= {"inline": inline_svg, "elo_points": points}
+    environment.filters |= {"inline": inline_svg}
     environment.tests["startswith"] = str.startswith
     environment.globals |= {
         "between": formats.between,
         "percent_between": formats.percent_between,
         "text_table": text_table,
+        "log10": math.log10,
     }
     return environment
 
