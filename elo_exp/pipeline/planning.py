@@ -137,6 +137,14 @@ class PlanRow:
         distinct = self.stored + self.under_way + self.new + self.left_out
         return self.queries - distinct
 
+    @property
+    def detects(self) -> float:
+        """Gap in rating points that is found with 80 % power, if verdicts vary as in simulations."""
+        sigma = assumed_sigma(
+            self.n_entrants, both_orders=self.both_orders, opponents=self.opponents
+        )
+        return detectable(sigma, self.n_prompts)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -252,40 +260,15 @@ def _sentences() -> Any:
     """The macros of planning.j2."""
     from jinja2 import Environment
 
-    text = Path(__file__).with_suffix(".j2").read_text(encoding="utf-8")
     environment = Environment(trim_blocks=True, lstrip_blocks=True)
+    environment.globals |= {"text_table": text_table, "money": money}
+    text = Path(__file__).with_suffix(".j2").read_text(encoding="utf-8")
     return environment.from_string(text).module
 
 
 def plan_table(plan: Plan) -> str:
     """Format a plan: a line for each dimension, their total, and notes."""
-    head = ["dimension", "responses" if plan.what == "scores" else "pairs", "queries"]
-    head += ["stored", "new", "tokens in", "out", "$ expected", "$ plain"]
-    rows = [[row.dimension, *_cells([row])] for row in plan.rows]
-    if plan.what == "verdicts":
-        head.append("detects")
-        for cells, row in zip(rows, plan.rows, strict=True):
-            sigma = assumed_sigma(
-                row.n_entrants, both_orders=row.both_orders, opponents=row.opponents
-            )
-            points = detectable(sigma, row.n_prompts)
-            cells.append(f"{points:.0f}" if math.isfinite(points) else "-")
-    if len(rows) > 1:
-        rows.append(["total", *_cells(plan.rows)])
-    return str(_sentences().plan(plan, text_table(head, rows), money)).rstrip()
-
-
-def _cells(rows: Sequence[PlanRow]) -> list[str]:
-    """The sums of some rows: counts, and dollars."""
-    columns = zip(
-        *(
-            (row.pairs, row.queries, row.stored, row.new, row.input_tokens,
-             row.output_tokens, row.dollars, row.dollars_plain)
-            for row in rows
-        ), strict=True,
-    )  # fmt: skip
-    sums = [sum(column) for column in columns]
-    return [f"{n:,}" if isinstance(n, int) else f"{n:,.2f}" for n in sums]
+    return str(_sentences().plan(plan)).rstrip()
 
 
 def looks_table(plan: Plan, n_looks: int, *, drop: bool) -> str:
@@ -304,7 +287,7 @@ def looks_table(plan: Plan, n_looks: int, *, drop: bool) -> str:
             share, power = expected_share(times, bounds, drift)
             rows[-1].append(f"{share:.0%} {power:4.0%}")
     head = ["dimension", "prompts at each look", *map("gap {}".format, _GAPS)]
-    return str(_sentences().looks(text_table(head, rows))).rstrip()
+    return str(_sentences().looks(head, rows)).rstrip()
 
 
 def spend(usage: Usage) -> str:
