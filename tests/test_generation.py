@@ -3,7 +3,7 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,8 @@ def answers(
     decoding: Any = GREEDY,
     batch_size: int = 4,
 ) -> dict[str, Answer]:
-    def work(names: Sequence[str]) -> list[Answer]:
-        return answer(lm, {named(name): prompts[name] for name in names}, **decoding)
+    def work(some: Any) -> list[Answer]:
+        return answer(lm, {named(name): ids for name, ids in some.items()}, **decoding)
 
     return dict(in_batches(prompts, work, batch_size=batch_size, label="ann"))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from elo_exp.entrants import CheckpointEntrant, Tokenised
@@ -33,9 +34,9 @@ class HuggingFaceEntrant(CheckpointEntrant):
     def _answers(self, lm: CausalLM, ids: Tokenised) -> Iterator[tuple[Prompt, Answer]]:
         return in_batches(
             ids,
-            lambda some: answer(
+            partial(
+                answer,
                 lm,
-                {prompt: ids[prompt] for prompt in some},
                 temperature=self.temperature,
                 top_p=self.top_p,
                 max_new_tokens=self.max_new_tokens,

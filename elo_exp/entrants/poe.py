@@ -20,7 +20,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -161,9 +161,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         model = MultiHead(lm.model, sizes, updates)
         return in_batches(
             ids,
-            lambda some: self._batch(
-                lm, model, {prompt: ids[prompt] for prompt in some}
-            ),
+            partial(self._batch, lm, model),
             batch_size=self.batch_size,
             label=self.entrant_id,
         )

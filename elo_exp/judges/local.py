@@ -85,7 +85,7 @@ class LocalJudge(ModelSettings):
                     yield self._reply(by_key[key], text=text, stop_reason=reason)
                 for key, logprobs in in_batches(
                     rows,
-                    partial(labels.log_probabilities, lm, rows),
+                    partial(labels.log_probabilities, lm),
                     batch_size=self.batch_size,
                     label=f"judging: {self.model}",
                 ):
@@ -172,16 +172,16 @@ class Labels:
         self.width = len(self.stems[0])
 
     def log_probabilities(
-        self, lm: CausalLM, rows: Mapping[str, Sequence[int]], keys: Sequence[str]
+        self, lm: CausalLM, rows: Mapping[str, Sequence[int]]
     ) -> list[dict[str, float]]:
         """Return each label's log-probability after each row, in nats."""
         import torch
 
         n = self.width + 1
         with torch.inference_mode():
-            read = [[*rows[key], *stem] for key in keys for stem in self.stems]
+            read = [[*row, *stem] for row in rows.values() for stem in self.stems]
             logprobs = lm.last_logits(read, n).float().log_softmax(dim=-1)
-        found: list[dict[str, float]] = [{} for _ in keys]
+        found: list[dict[str, float]] = [{} for _ in rows]
         for label, tokens in self.rest.items():
             i = self._stem_of[label]
             first = self.width - len(self.stems[i])  # predicts the first token

@@ -48,14 +48,14 @@ def prompt_seed(prompt: Prompt) -> int:
 
 def in_batches(
     rows: Mapping[N, Sequence[int]],
-    work: Callable[[Sequence[N]], Sequence[R]],
+    work: Callable[[Mapping[N, Sequence[int]]], Sequence[R]],
     *,
     batch_size: int,
     label: str,
 ) -> Iterator[tuple[N, R]]:
     """Yield each name of a row with its result, the longest rows first.
 
-    work  results by name; its batches are halved where memory runs out
+    work  the results of a batch; batches are halved where memory runs out
     Raises UserError where memory is too small for one row.
     """
     left = sorted(rows, key=lambda name: -len(rows[name]))
@@ -63,7 +63,7 @@ def in_batches(
         batch, results = left[:batch_size], None
         with too_small(label):
             try:
-                results = work(batch)
+                results = work({name: rows[name] for name in batch})
             except RuntimeError as error:
                 if len(batch) == 1 or not is_out_of_memory(error):
                     raise

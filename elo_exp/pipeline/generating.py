@@ -111,9 +111,13 @@ def _complete(
 ) -> Responses:
     """The responses in the order of the prompts. Raises UserError where some are missing."""
     ids = [prompt.prompt_id for prompt in prompts]
-    pairs = [(name, i) for name in responses for i in ids]
-    missing = [f"{name} on {i}" for name, i in pairs if i not in responses[name]]
-    report_missing("responses", missing, len(pairs), allow_missing)
+    missing = [
+        f"{name} on {i}"
+        for name, some in responses.items()
+        for i in ids
+        if i not in some
+    ]
+    report_missing("responses", missing, len(ids) * len(responses), allow_missing)
     return {
         name: {i: some[i] for i in ids if i in some} for name, some in responses.items()
     }
