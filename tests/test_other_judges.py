@@ -1,7 +1,5 @@
 """Agreement between judges: stored judgments of other judges on the same texts."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

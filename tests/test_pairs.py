@@ -1,7 +1,5 @@
 """Pairs: who is compared with whom, and how two verdicts become one judgment."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import replace

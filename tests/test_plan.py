@@ -4,8 +4,6 @@
 tests read what came of them. tests/test_headline.py has the bill, tests/test_key.py and tests/test_claude.py mistakes.
 """
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections.abc import Mapping, Sequence

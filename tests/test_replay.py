@@ -1,7 +1,5 @@
 """Replaying the verdicts of a run, of the original program, and battles."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 from pathlib import Path

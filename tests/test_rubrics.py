@@ -1,7 +1,5 @@
 """A rubric: which prompts it applies to, what the judge is shown, and what the judge's reply means."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -3,8 +3,6 @@
 What scoring shares with rubrics, test_rubrics.py tests.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging

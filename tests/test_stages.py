@@ -1,7 +1,5 @@
 """The stages: each asks only for what the store does not have yet, and says what is missing."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,7 +4,6 @@ import hashlib
 import json
 import re
 import string
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ _VERSION = re.compile(r"#\s*version:\s*(v\d+)\s*$")
 
 
 @dataclass(kw_only=True)
-class Instructions(ABC):
+class Instructions:
     """One dimension of quality, from a markdown file that starts with a line `# version: vN`.
 
     needs_reference         show the gold answer, and leave out the prompts that have none
@@ -99,9 +98,9 @@ class Instructions(ABC):
         }
 
     @property
-    @abstractmethod
     def schema(self) -> str:
         """The form of the reply, as JSON."""
+        raise NotImplementedError
 
     @cached_property
     def system(self) -> str:

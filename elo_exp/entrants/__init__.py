@@ -28,8 +28,7 @@ class Entrant(Protocol):
     Building one reads no file, network or environment: that is for `check` and `cache_key`.
     """
 
-    @property
-    def entrant_id(self) -> str: ...
+    entrant_id: str
 
     def cache_key(self, prompt: Prompt) -> CacheKey:
         """Return everything that can change the answer, as JSON: the store finds answers by it.
@@ -71,10 +70,9 @@ class OfKnownQuality(Entrant, Protocol):
 class Policy(ModelEntrant, Protocol):
     """A ModelEntrant that can score answers, its own or another policy's."""
 
-    @property
-    def logprobs(self) -> bool:
-        """Whether answers record, in their diagnostics, `token_ids`, their `total_logprob` in nats
-        as drawn, and the `tokenizer`. Where this is false, the entrant is no policy."""
+    # Whether answers record, in their diagnostics, `token_ids`, their `total_logprob` in nats as
+    # drawn, and the `tokenizer`. Where this is false, the entrant is no policy.
+    logprobs: bool
 
     def logprob_key(self, prompt: Prompt) -> CacheKey:
         """Return everything that can change log-probabilities after this prompt, as JSON.

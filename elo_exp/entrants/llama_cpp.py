@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import log_softmax
@@ -24,8 +24,7 @@ from elo_exp.records import Prompt, UserError
 from elo_exp.types import CacheKey, Count, Integer, Positive
 
 
-@dataclass(frozen=True, kw_only=True)
-class GgufFile:
+class GgufFile(NamedTuple):
     """What to load. The numbers are those of llama_cpp.yaml."""
 
     path: Path
@@ -136,12 +135,8 @@ class LlamaCppEntrant(WeightsEntrant):
 
     @property
     def weights(self) -> GgufFile:
-        return GgufFile(
-            path=Path(self.path).expanduser().resolve(),
-            n_ctx=self.n_ctx,
-            n_threads=self.n_threads,
-            n_gpu_layers=self.n_gpu_layers,
-        )
+        path = Path(self.path).expanduser().resolve()
+        return GgufFile(path, self.n_ctx, self.n_threads, self.n_gpu_layers)
 
     @property
     def weight_files(self) -> list[Path]:

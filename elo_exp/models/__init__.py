@@ -1,7 +1,5 @@
 """Language models: loading one at a time, generation, scoring, several heads and their product."""
 
-from __future__ import annotations
-
 import gc
 import re
 import sys
