@@ -14,10 +14,9 @@ import numpy as np
 from scipy.special import expit
 
 from elo_exp.arrays import Array, Index
-from elo_exp.oracle.data import Dataset, Rows
-from tests.oracle_worlds import World, study
+from elo_exp.oracle.data import Rows
+from tests.oracle_worlds import World
 
-N = 600
 LABELS = (60, 150, 300)
 
 
@@ -37,9 +36,7 @@ class HeldOutWorld(World):
     noise_sd: float = 0.8
     step: bool = False
     binary: bool = False
-
-    def draw(self, seed: int, *, n_labels: int, n_own: int = 0) -> Dataset:
-        return study({"target": self}, seed, n_labels=n_labels, n_own=n_own, n=N)
+    n: int = 600
 
     def rows(
         self, rng: np.random.Generator, quality: Array, style: Array, fold: Index

@@ -213,8 +213,8 @@ def estimators(names: Sequence[str] = NAMES) -> dict[str, Estimator]:
     return {name: shipped("estimator", name) for name in names}
 
 
-def analysed(data: Dataset, **options: Any) -> Analysis:
-    return analyse(data, estimators(), dataclasses.replace(OPTIONS, **options))
+def analysed(data: Dataset, names: Sequence[str] = NAMES, **options: Any) -> Analysis:
+    return analyse(data, estimators(names), dataclasses.replace(OPTIONS, **options))
 
 
 def _score(quality: Array) -> Array:

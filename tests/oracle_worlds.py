@@ -44,6 +44,7 @@ class World:
     dislike: float = 0.0
     noise: float = 0.0
     noisy_share: float = 1.0
+    n: int = 1000  # prompts
 
     @cached_property
     def truth(self) -> float:
@@ -54,7 +55,7 @@ class World:
 
     def draw(self, seed: int, *, n_labels: int, n_own: int = 0) -> Dataset:
         """One logged answer and one fresh draw on each prompt, labels on random ones."""
-        return study({"target": self}, seed, n_labels=n_labels, n_own=n_own)
+        return study({"target": self}, seed, n_labels=n_labels, n_own=n_own, n=self.n)
 
     def answers(
         self, rng: np.random.Generator, difficulty: Array, *, target: bool = True
@@ -114,7 +115,7 @@ WORLDS = {
 
 
 def study(
-    worlds: Mapping[str, World], seed: int, *, n_labels: int, n_own: int, n: int = 1000
+    worlds: Mapping[str, World], seed: int, *, n_labels: int, n_own: int, n: int
 ) -> Dataset:
     """Target policies of one logging policy on the same n prompts, labelled at random.
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elo_exp.oracle.calibration import Calibration, CrossFit, calibrate, fit_isotonic
+from elo_exp.oracle.calibration import CrossFit, calibrate, fit_isotonic
 from elo_exp.oracle.data import Rows
 from elo_exp.records import UserError
 from tests.oracle_simulation import answers, draw
@@ -54,26 +54,22 @@ def rows(score: np.ndarray, label: np.ndarray, *covariates: np.ndarray) -> Rows:
     return answers(score, label, np.arange(len(score)) % 5, *covariates)
 
 
-def fitted(logged: Rows, *, by_variance: bool = False) -> Calibration:
-    return calibrate(logged, by_variance=by_variance)
-
-
 def test_a_prompt_is_calibrated_by_the_labels_of_other_folds_alone():
     logged = draw(labelled=0.3).logged
-    calibration, in_fold = fitted(logged), logged.fold == 2
+    calibration, in_fold = calibrate(logged), logged.fold == 2
     fold = logged[in_fold]
     score = np.where(logged.labelled, logged.score, 0.0)
-    unread = fitted(dataclasses.replace(logged, score=score))
+    unread = calibrate(dataclasses.replace(logged, score=score))
     assert (unread(logged).value == calibration(logged).value).all()
     label = np.where(in_fold & logged.labelled, 0.0, logged.label)
-    changed = fitted(dataclasses.replace(logged, label=label))
+    changed = calibrate(dataclasses.replace(logged, label=label))
     assert (changed(fold).value == calibration(fold).value).all()
     assert (changed.full(fold.score) != calibration.full(fold.score)).any()
 
 
 def test_calibrated_scores_are_linear_in_the_labels():
     logged = draw(labelled=0.3).logged
-    calibration = fitted(logged)
+    calibration = calibrate(logged)
     u = np.random.default_rng(0).standard_normal(len(logged))
     at = calibration(logged)
     assert at.gradient(u) @ calibration.rows.label == pytest.approx(u @ at.value)
@@ -83,10 +79,10 @@ def test_by_variance_uncertain_scores_weigh_less():
     """Of two pooled labels, the one with a nearly certain score is closer to their level."""
     logged = rows(np.repeat([0.4, 0.5], 10), np.repeat([0.9, 0.1], 10))
     known = dataclasses.replace(logged, variance=np.repeat([0.0, 1.0], 10))
-    assert fitted(logged).full(logged.score)[0] == pytest.approx(0.5)
-    assert fitted(known, by_variance=True).full(known.score)[0] > 0.75
+    assert calibrate(logged).full(logged.score)[0] == pytest.approx(0.5)
+    assert calibrate(known, by_variance=True).full(known.score)[0] > 0.75
     with pytest.raises(UserError, match="oracle.by_variance: needs judge_score_var"):
-        fitted(logged, by_variance=True)
+        calibrate(logged, by_variance=True)
 
 
 def test_covariates_correct_what_the_judge_prefers_and_what_it_overlooks():
@@ -97,7 +93,7 @@ def test_covariates_correct_what_the_judge_prefers_and_what_it_overlooks():
     score = np.clip(quality + 0.1 * (length - 6.0), 0.0, 1.0)
     label = quality - 2e-7 * hard
     errors = [
-        np.std(fitted(known)(known).value - label)
+        np.std(calibrate(known)(known).value - label)
         for known in (
             rows(score, label),
             rows(score, label, length, np.ones(3000)),
@@ -105,7 +101,7 @@ def test_covariates_correct_what_the_judge_prefers_and_what_it_overlooks():
         )
     ]
     assert errors[2] < 0.5 * errors[1] < 0.4 * errors[0]
-    one = fitted(rows(score, label, length, hard))
+    one = calibrate(rows(score, label, length, hard))
     grid = rows(np.linspace(0, 1, 50), np.full(50, np.nan), np.full(50, 6.0), hard[:50])
     same = dataclasses.replace(grid, covariates=np.tile([6.0, 5e5], (50, 1)))
     assert (np.diff(one.full(one.full.index(same))) >= 0).all()
@@ -114,4 +110,4 @@ def test_covariates_correct_what_the_judge_prefers_and_what_it_overlooks():
 def test_labels_that_are_all_in_one_fold_are_refused():
     logged = rows(np.linspace(0, 1, 20), np.linspace(0, 1, 20))
     with pytest.raises(UserError, match="nearly all labels are on prompts of one fold"):
-        fitted(dataclasses.replace(logged, fold=np.zeros(20, dtype=np.intp)))
+        calibrate(dataclasses.replace(logged, fold=np.zeros(20, dtype=np.intp)))

@@ -14,11 +14,11 @@ import pytest
 from elo_exp.experiments import Report
 from elo_exp.files import write_jsonl
 from elo_exp.oracle.data import Dataset, Rows, read_dataset
-from elo_exp.oracle.estimates import Analysis, PolicyEstimate, analyse
+from elo_exp.oracle.estimates import PolicyEstimate
 from elo_exp.records import UserError
 from tests.experiments import printed
 from tests.oracle_demo import ran
-from tests.oracle_simulation import NAMES, OPTIONS, estimators, with_labels
+from tests.oracle_simulation import NAMES, analysed, with_labels
 from tests.oracle_worlds import WORLDS, World, study
 
 CHOSEN = {
@@ -60,12 +60,8 @@ def drawn(
     )
 
 
-def analysed(data: Dataset) -> Analysis:
-    return analyse(data, estimators(["direct"]), OPTIONS)
-
-
 def headlines(data: Dataset) -> dict[str, PolicyEstimate]:
-    return {e.policy: e for e in analysed(data).estimates if e.headline}
+    return {e.policy: e for e in analysed(data, ["direct"]).estimates if e.headline}
 
 
 def covers(e: PolicyEstimate, truth: float) -> bool:
@@ -94,7 +90,9 @@ def test_fewer_than_20_labels_of_its_own_are_borrowed_with_caution():
     assert found["none"].reason.startswith(
         "borrows its calibration from many, few (transport not checked): 0 of its own answers"
     )
-    direct = {e.policy: e for e in analysed(data).estimates if not e.headline}
+    direct = {
+        e.policy: e for e in analysed(data, ["direct"]).estimates if not e.headline
+    }
     assert direct["few"].status == "caution"
     values = [direct[name].value for name in found]
     assert values == [e.value for e in found.values()]
@@ -111,14 +109,17 @@ def test_intervals_by_own_labels_cover_alone_and_in_differences(
     truth = {policy: world.truth for policy, world in CHOSEN.items()}
     alone, pairs, together = [], [], []
     for seed in range(300):
-        found = analysed(drawn(CHOSEN, seed, labels))
+        found = analysed(drawn(CHOSEN, seed, labels), ["direct"])
         rows = [e for e in found.estimates if e.headline and e.status == "report"]
         alone += [covers(e, truth[e.policy]) for e in rows]
         off = [
-            (d, d.value - truth[d.a] + truth[d.b]) for d in found.comparison.differences
+            (d, d["value"] - truth[d["a"]] + truth[d["b"]])
+            for d in found.comparison.differences
         ]
-        pairs += [abs(error) <= d.half_width for d, error in off]
-        together.append(all(d.low <= d.value - error <= d.high for d, error in off))
+        pairs += [abs(error) <= d["half_width"] for d, error in off]
+        together.append(
+            all(d["low"] <= d["value"] - error <= d["high"] for d, error in off)
+        )
     print(labels, len(alone) / 1500, *map(np.mean, (alone, pairs, together)))
     assert len(alone) >= 0.95 * 1500
     assert min(map(np.mean, (alone, pairs, together))) >= 0.93

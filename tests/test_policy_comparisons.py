@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from elo_exp.oracle.estimates import NextStep, PolicyComparison, analyse
-from tests.oracle_simulation import OPTIONS, analysed, estimators
+from elo_exp.oracle.estimates import NextStep, PolicyComparison
+from tests.oracle_simulation import analysed
 from tests.oracle_worlds import World, study
 
 # One oracle, which dislikes a style; two policies that are worth nearly the same.
@@ -29,7 +29,7 @@ def compared(
     worlds: dict[str, World], seed: int, *, n_own: int, n: int = 500
 ) -> PolicyComparison:
     data = study(worlds, seed, n_labels=250, n_own=n_own, n=n)
-    return analyse(data, estimators(["direct"]), OPTIONS).comparison
+    return analysed(data, ["direct"]).comparison
 
 
 def test_a_difference_is_that_of_the_two_values_and_narrower_than_both_intervals():
@@ -41,11 +41,13 @@ def test_a_difference_is_that_of_the_two_values_and_narrower_than_both_intervals
         name: rows.label[np.argsort(rows.prompt)] for name, rows in data.probe.items()
     }
     paired = labels["good"] - labels["worse"]
-    assert (found.a, found.b, found.rests_on) == ("good", "worse", "own labels")
-    assert found.value == pytest.approx(paired.mean())
-    assert found.std_error == pytest.approx(paired.std(ddof=1) / np.sqrt(500), rel=0.02)
-    assert found.p_holm == found.p_value < 1e-6
-    assert found.low < found.value - found.half_width + 1e-3
+    names = found["a"], found["b"], found["rests_on"]
+    assert names == ("good", "worse", "own labels")
+    assert found["value"] == pytest.approx(paired.mean())
+    std_error = paired.std(ddof=1) / np.sqrt(500)
+    assert found["std_error"] == pytest.approx(std_error, rel=0.02)
+    assert found["p_holm"] == found["p_value"] < 1e-6
+    assert found["low"] < found["value"] - found["half_width"] + 1e-3
 
 
 def test_one_best_policy_is_a_decision_and_a_borrowed_calibration_is_none():
@@ -62,7 +64,7 @@ def test_as_many_labels_as_advised_tell_two_policies_apart():
     def labelled(n_own: int) -> NextStep:
         data = study(pair, 1, n_labels=250, n_own=n_own, n=2000)
         alone = dataclasses.replace(data, target_logprob={})
-        return analyse(alone, estimators(["direct"]), OPTIONS).comparison.next_step
+        return analysed(alone, ["direct"]).comparison.next_step
 
     pair = {"a": World(shift=0.4), "b": World(shift=0.0)}
     few = labelled(25)
@@ -85,11 +87,11 @@ def test_differences_and_the_best_policy_are_right_as_often_as_they_say(n_runs: 
     covered, at_once, wrong, kept = [], [], [], []
     for seed in range(n_runs):
         found = compared(FIVE, seed, n_own=40)
-        true = [truth[d.a] - truth[d.b] for d in found.differences]
+        true = [truth[d["a"]] - truth[d["b"]] for d in found.differences]
         pairs = list(zip(found.differences, true, strict=True))
-        covered += [abs(d.value - x) <= d.half_width for d, x in pairs]
-        at_once.append(all(d.low <= x <= d.high for d, x in pairs))
-        wrong.append(any(d.p_holm <= 0.05 and x * d.value <= 0 for d, x in pairs))
+        covered += [abs(d["value"] - x) <= d["half_width"] for d, x in pairs]
+        at_once.append(all(d["low"] <= x <= d["high"] for d, x in pairs))
+        wrong.append(any(d["p_holm"] <= 0.05 and x * d["value"] <= 0 for d, x in pairs))
         kept.append("best" in found.next_step.possible_best)
     allowed = 3 * np.sqrt(0.05 * 0.95 / n_runs)
     assert np.mean(covered) >= 0.93

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from elo_exp.oracle.estimates import PolicyEstimate, analyse
+from elo_exp.oracle.estimates import PolicyEstimate
 from tests.held_out_worlds import HELD_OUT
 from tests.held_out_worlds import LABELS as HELD_OUT_LABELS
-from tests.oracle_simulation import OPTIONS, estimators
+from tests.oracle_simulation import analysed
 from tests.oracle_worlds import WORLDS, World
 
 LABELS = (50, 100, 250)
@@ -21,12 +21,11 @@ BLIND = "the same style, poor overlap"  # to the judge, and too far off for the 
 def headlines(
     world: str, n_runs: int, *, n_own: int, labels: Sequence[int] = LABELS
 ) -> list[PolicyEstimate]:
-    chosen = estimators(["direct"])
     found = []
     for seed in range(n_runs):
         for n_labels in labels:
             data = EVERY[world].draw(seed, n_labels=n_labels, n_own=n_own)
-            found.append(analyse(data, chosen, OPTIONS).estimates[0])
+            found.append(analysed(data, ["direct"]).estimates[0])
     return found
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import ndtr, stdtr
 
 from elo_exp.analysis.comparisons import holm, max_t_quantile
-from elo_exp.arrays import records
+from elo_exp.arrays import rows
 from elo_exp.oracle import cje, weights
 from elo_exp.oracle.calibration import Calibration, calibrate
 from elo_exp.oracle.data import Dataset, Scale
@@ -141,36 +141,6 @@ def difference(a: Estimate, b: Estimate) -> Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyDifference(Record):
-    """The value of policy a minus that of b, in units of the label.
-
-    low, high  of the intervals that hold all differences at once with 95 %
-    """
-
-    a: str  # of the higher value
-    b: str
-    value: float
-    std_error: float
-    half_width: float  # of the 95 % interval of this difference alone
-    p_value: float
-    p_holm: float
-    low: float
-    high: float
-    rests_on: str  # borrowed calibration, where it does for one of the two
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyRank(Record):
-    """The ranks that a policy may have, all policies at once with 95 %."""
-
-    policy: str
-    value: float
-    rank_low: int  # 1 is best
-    rank_high: int
-    possible_best: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NextStep(Record):
     """Whether the best policy is known, or what would tell."""
 
@@ -182,8 +152,10 @@ class NextStep(Record):
 
 
 class PolicyComparison(NamedTuple):
-    differences: list[PolicyDifference]
-    ranking: list[PolicyRank]  # best first
+    """Rows of differences.json, and of ranking.json, the best first; docs/oracle.md has the fields."""
+
+    differences: list[dict[str, Any]]
+    ranking: list[dict[str, Any]]
     next_step: NextStep
 
 
@@ -214,8 +186,7 @@ def compare(
     noise = influence @ rng.standard_normal((influence.shape[1], _N_DRAWS))
     level = 1.0 - 2.0 * float(ndtr(-max_t_quantile(noise, between)))
     reach = np.nan_to_num(t_quantile(df, level=level) * std_error, nan=math.inf)
-    differences = records(
-        PolicyDifference,
+    differences = rows(
         a=policy[i],
         b=policy[j],
         value=value,
@@ -223,7 +194,7 @@ def compare(
         half_width=t_quantile(df) * std_error,
         p_value=p_value,
         p_holm=holm(p_value),
-        low=value - reach,
+        low=value - reach,  # of all at once
         high=value + reach,
         rests_on=[
             BORROWED if BORROWED in pair else ", ".join(dict.fromkeys(pair))
@@ -232,8 +203,7 @@ def compare(
     )
     is_above = value > reach  # certainly, of the first over the second
     rank_low = 1 + np.bincount(j[is_above], minlength=n)
-    ranking = records(
-        PolicyRank,
+    ranking = rows(
         policy=policy,
         value=np.array([anchor.value for anchor in anchors]),
         rank_low=rank_low,
@@ -352,7 +322,7 @@ def analyse(
             calibration=calibration,
             max_residual=options.max_residual,
         )
-        rows, has_headline = [], not compat and len(checked.fresh) > 0
+        of_policy, has_headline = [], not compat and len(checked.fresh) > 0
         for name in [HEADLINE] * has_headline + list(estimators):
             row = PolicyEstimate(policy=policy, estimator=name, status=REFUSE)
             try:
@@ -364,7 +334,7 @@ def analyse(
                     estimate = checked.estimate(estimators[name])
                     requires = estimators[name].requires
             except NotEstimableError as error:
-                rows.append(replace(row, reason=str(error)))
+                of_policy.append(replace(row, reason=str(error)))
                 continue
             found.unfiltered[policy, name] = estimate
             headline = lead.estimate if policy in found.headlines else None
@@ -392,12 +362,12 @@ def analyse(
                     "std_error_labels": estimate.std_error_labels,
                     "degrees_of_freedom": df if math.isfinite(df) else None,
                 }
-            rows.append(replace(row, status=status, reason=reason, **numbers))
+            of_policy.append(replace(row, status=status, reason=reason, **numbers))
         if not compat:
-            best = min(rows, key=lambda row: STATUSES.index(row.status))
-            first = rows[0] if has_headline else best
-            rows = [replace(row, headline=row is first) for row in rows]
-        found.estimates += rows
+            best = min(of_policy, key=lambda row: STATUSES.index(row.status))
+            first = of_policy[0] if has_headline else best
+            of_policy = [replace(row, headline=row is first) for row in of_policy]
+        found.estimates += of_policy
     return found
 
 

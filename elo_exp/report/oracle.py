@@ -46,8 +46,8 @@ def documents(analysis: Analysis) -> dict[str, Any]:
             }
             for policy, lead in analysis.headlines.items()
         },
-        "differences.json": [d.to_dict() for d in compared.differences],
-        "ranking.json": [rank.to_dict() for rank in compared.ranking],
+        "differences.json": compared.differences,
+        "ranking.json": compared.ranking,
         "next.json": compared.next_step.to_dict(),
     }
 
