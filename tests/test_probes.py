@@ -203,6 +203,7 @@ def test_the_page_shows_results_examples_and_what_is_left_out(audited):
     ]
     assert "confidence on calibration: it is what this rubric asks about." in page.said
     assert page.said.count("x shown first: the first is better.") >= 2
+    assert "x: gold" in page.said
     assert {"The clearest examples", "By form", "Labelled pairs"} <= set(page.headings)
     assert (audited.run_dir / "figures/audit.svg").is_file()
 

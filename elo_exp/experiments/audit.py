@@ -175,7 +175,7 @@ class AuditJudge:
         family = (self.audit.families or {}).get
         own = family(self.judge.model)
         for pair in self._gold:
-            subset, probe = pair.subset or "all", ""
+            subset, probe, name = pair.subset or "all", "", "gold"
             prompt = Prompt(
                 prompt_id=pair.pair_id,
                 text=pair.prompt,
@@ -189,15 +189,16 @@ class AuditJudge:
             authors = pair.author_a or "", pair.author_b or ""
             is_own = [own == family(author, "") for author in authors]
             if pair.label == "tie" and sum(is_own) == 1:
-                probe, (x, y) = f"self: {subset}", (y, x) if is_own[1] else (x, y)
+                probe = name = f"self: {subset}"
+                x, y = (y, x) if is_own[1] else (x, y)
             yield self._ask(
                 prompt,
-                probe or "gold",
+                name,
                 [rubric],
                 probe=probe,
                 kind="bias",
                 bound=2 * self.audit.delta,
-                question=Question(form=probe, x=x, y=y),
+                question=Question(form=name, x=x, y=y),
             )
 
     def _ask(
