@@ -6,7 +6,7 @@ Only the candidate answers, and a judge compares its answers with those of the b
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judged, Pairwise, audits
 from elo_exp.files import write_json, write_whole
 from elo_exp.ratings.bradley_terry import POINTS
-from elo_exp.records import Record, UserError
+from elo_exp.records import UserError
 from elo_exp.report import page, viewer
 from elo_exp.report.artifacts import verdict_rows, write_judging
 from elo_exp.report.viewer import Comparisons
@@ -37,6 +37,7 @@ EXIT_CODES = {"pass": 0, "fail": 1, "cannot tell": 3}
 _MIN_PROMPTS = 20  # for a verdict
 _TIES = 0.2  # of verdicts in the simulations of the planner, which draw shares together
 _N_WORST = 5
+_OF_A_SHARE = ("share", "low", "high", "n_needed")
 _SCORES = {"a": 1.0, "tie": 0.5, "b": 0.0}  # the candidate is entrant_a
 
 BelowHalf = Annotated[float, Field(strict=True, gt=0, lt=0.5)]
@@ -55,45 +56,25 @@ class GateSettings:
             self.margin = 0.5 - 1.0 / (1.0 + 10.0 ** (self.margin_elo / 400.0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share(Record):
-    """The candidate's share of points in one dimension, ties counting half.
-
-    None with fewer than 20 prompts.
-
-    low, high  one-sided bounds
-    n_needed   prompts with 80 % power to pass a candidate equal to the baseline
-    """
-
-    dimension: str
-    n_prompts: int
-    share: float | None = None
-    low: float | None = None
-    high: float | None = None
-    n_needed: int | None = None
-
-
 def share_of_points(
     points: Array, settings: GateSettings, *, dimension: str, n_dimensions: int
-) -> Share:
-    """Estimate a share from the points (n,) on each prompt, in [0, 1].
+) -> dict[str, Any]:
+    """Estimate the candidate's share of points from those (n,) on each prompt, in [0, 1].
 
-    Student's t over prompts. The lower bound is at alpha, since every dimension has to pass; the
-    upper one at alpha / n_dimensions, since one suffices to fail.
+    Student's t over prompts; None with fewer than 20. `low` and `high` are one-sided bounds: the
+    lower at alpha, since every dimension has to pass; the upper at alpha / n_dimensions, since one
+    suffices to fail. `n_needed` prompts have 80 % power to pass a candidate equal to the baseline.
     """
     n, alpha = len(points), settings.alpha
-    found = Share(dimension=dimension, n_prompts=n)
+    found: dict[str, Any] = {"dimension": dimension, "n_prompts": n}
     if n < _MIN_PROMPTS:
-        return found
+        return found | dict.fromkeys(_OF_A_SHARE)
     mean, sd = float(points.mean()), float(points.std(ddof=1))
     unit = sd / math.sqrt(n)
-    return replace(
-        found,
-        share=mean,
-        low=mean - unit * float(stdtrit(n - 1, 1 - alpha)),
-        high=mean + unit * float(stdtrit(n - 1, 1 - alpha / n_dimensions)),
-        n_needed=_needed(sd, settings),
-    )
+    low = mean - unit * float(stdtrit(n - 1, 1 - alpha))
+    high = mean + unit * float(stdtrit(n - 1, 1 - alpha / n_dimensions))
+    numbers = (mean, low, high, _needed(sd, settings))
+    return found | dict(zip(_OF_A_SHARE, numbers, strict=True))
 
 
 def _needed(sd: float, settings: GateSettings) -> int:
@@ -101,12 +82,12 @@ def _needed(sd: float, settings: GateSettings) -> int:
     return max(_MIN_PROMPTS, needed)
 
 
-def decide(shares: Sequence[Share], margin: float) -> str:
+def decide(shares: Sequence[Mapping[str, Any]], margin: float) -> str:
     """Return pass where every share is above 1/2 - margin, else fail where one is below 1/2, else
     cannot tell."""
-    if all(s.low is not None and s.low > 0.5 - margin for s in shares):
+    if all(s["low"] is not None and s["low"] > 0.5 - margin for s in shares):
         return "pass"
-    is_worse = any(s.high is not None and s.high < 0.5 for s in shares)
+    is_worse = any(s["high"] is not None and s["high"] < 0.5 for s in shares)
     return "fail" if is_worse else "cannot tell"
 
 
@@ -163,7 +144,7 @@ class Gate(Pairwise):
             }
             for name, some in judgments.items()
         }
-        shares = [
+        rows = [
             share_of_points(
                 np.array(list(by_prompt.values())),
                 self.gate,
@@ -172,8 +153,7 @@ class Gate(Pairwise):
             )
             for dimension, by_prompt in points.items()
         ]
-        rows = [share.to_dict() for share in shares]
-        verdict = decide(shares, self.gate.margin)
+        verdict = decide(rows, self.gate.margin)
         found = {
             "verdict": verdict,
             "candidate": candidate,
@@ -209,7 +189,7 @@ class Gate(Pairwise):
             | {
                 f"gate/{row['dimension']}/{name}": row[name]
                 for row in rows
-                for name in ("share", "low", "high", "n_needed")
+                for name in _OF_A_SHARE
                 if row[name] is not None
             },
             tables={"gate": rows, "verdicts": verdict_rows(comparisons, judgments)},
