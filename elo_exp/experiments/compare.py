@@ -75,11 +75,20 @@ class Compare:
             for row in found["estimates"]
         }
         metrics = {name: value for name, value in moved.items() if value is not None}
+        tested = [row for row in leading if row["shift_p_holm"] is not None]
+        differences = [
+            row for row in found["estimates"] if row["difference_p_holm"] is not None
+        ]
         shown = {
             "found": found,
             "numbers": number,
             "leading": grouped(leading, "dimension"),
-            "alpha": ALPHA,
+            "tested": tested,
+            "moved": [row for row in tested if row["shift_p_holm"] <= ALPHA],
+            "differences": differences,
+            "differing": [
+                row for row in differences if row["difference_p_holm"] <= ALPHA
+            ],
         }
         rows = found["estimates"] or found["ratings"]
         return Report(
