@@ -14,6 +14,7 @@ from scipy.special import expit
 from elo_exp.arena.joint_fit import JointFit, fit
 from elo_exp.arrays import Array, Index
 from elo_exp.data.battles import Battles
+from elo_exp.records import WINNERS, Battle
 
 PLACED = "placed"
 
@@ -57,12 +58,10 @@ class JudgedWorld:
         phi = self.s * theta + self.taste * tastes
         a = rng.integers(m, size=self.n_votes)
         b = (a + 1 + rng.integers(m - 1, size=self.n_votes)) % m
-        q = np.arange(self.n_votes)
-        extra = rng.integers(m, size=self.n_votes_on_placed)
-        n = self.n_votes + np.arange(self.n_votes_on_placed)
-        all_a, all_b = np.append(a, np.full(len(extra), m)), np.append(b, extra)
+        met = rng.integers(m, size=self.n_votes_on_placed)
+        all_a, all_b = np.append(a, np.full(len(met), m)), np.append(b, met)
         winner = codes(expit(theta[all_a] - theta[all_b]), 0.35, rng)
-        votes = self.battles(all_a, all_b, np.append(q, n), winner)
+        votes = self.battles(all_a, all_b, np.arange(len(all_a)), winner)
         drawn = rng.permutation(self.n_votes)
         again, entered = drawn[: self.n_calibrating], drawn[: self.n_judged]
         met = np.where(rng.random(self.n_judged) < 0.5, a[entered], b[entered])
@@ -82,32 +81,16 @@ class JudgedWorld:
         return self.battles(a, b, q, np.where(ab == ba, ab, 2), ab, ba)
 
     def battles(self, a: Index, b: Index, q: Index, *winners: Array) -> Battles:
-        n, names = len(a), [f"m{i:02}" for i in range(self.n_anchors)]
-        none = np.full(n, -1, np.int8)
-        winner, ab, ba = (w.astype(np.int8) for w in (*winners, none, none)[:3])
-        one = np.zeros(n, np.int32)
-        found = Battles(
-            models=(*names, PLACED),
-            model_a=a.astype(np.int32),
-            model_b=b.astype(np.int32),
-            winner=winner,
-            verdict_ab=ab,
-            verdict_ba=ba,
-            score=np.full(n, np.nan),
-            equal_answers=np.zeros(n, bool),
-            questions=tuple(f"q{i}" for i in range(int(q.max(initial=0)) + 1)),
-            question=q.astype(np.int32),
-            dimensions=(),
-            dimension=one - 1,
-            judges=("judge",),
-            judge=one,
-            sources=("source",),
-            source=one,
-            styles=(),
-            style_a=one - 1,
-            style_b=one - 1,
-        )
-        return found.compact()
+        names = [*(f"m{i:02}" for i in range(self.n_anchors)), PLACED]
+        fields = ("winner", "verdict_ab", "verdict_ba")[: len(winners)]
+        rows = []
+        for i, j, question, *won in np.stack([a, b, q, *winners], axis=1).tolist():
+            told = dict(zip(fields, (WINNERS[code] for code in won), strict=True))
+            row = Battle(
+                model_a=names[i], model_b=names[j], question_id=f"q{question}", **told
+            )
+            rows.append(row)
+        return Battles.from_rows(rows)
 
 
 def codes(p: Array, ties: float, rng: np.random.Generator) -> Array:

@@ -17,6 +17,7 @@ from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, UserError
+from tests.data import battle
 
 NAMES = [f"m{i}" for i in range(8)]
 ABILITY = dict(zip(NAMES, np.linspace(-1.0, 1.0, 8).tolist(), strict=True))  # log-odds
@@ -30,29 +31,20 @@ def human_battles(n: int) -> list[Battle]:
         a, b = (NAMES[k] for k in rng.choice(8, size=2, replace=False))
         wins = rng.random() < expit(ABILITY[a] - ABILITY[b])
         winner = "tie" if rng.random() < 0.2 else "model_a" if wins else "model_b"
-        found.append(Battle(model_a=a, model_b=b, winner=winner, question_id=f"q{i}"))
+        found.append(battle(a, b, winner, question_id=f"q{i}"))
     return found
 
 
-def judged(battle: Battle, gap: float, rng: np.random.Generator) -> Battle:
-    """A battle in both orders by a judge without ties; gap in log-odds."""
-    ab, ba = ("model_a" if rng.random() < expit(gap) else "model_b" for _ in range(2))
-    winner = ab if ab == ba else "tie"
-    return replace(battle, winner=winner, verdict_ab=ab, verdict_ba=ba)
-
-
 def placed(draws: list[Draw], ability: float) -> Battles:
-    """A new model of this ability against the drawn opponents."""
+    """A new model against the drawn opponents, in both orders by a judge without ties."""
     rng = np.random.default_rng(0)
     rows = []
     for draw in draws:
-        battle = Battle(
-            model_a="new",
-            model_b=draw.opponent,
-            winner="tie",
-            question_id=draw.question_id,
-        )
-        rows.append(judged(battle, ability - ABILITY[draw.opponent], rng))
+        p = expit(ability - ABILITY[draw.opponent])
+        ab, ba = ("model_a" if rng.random() < p else "model_b" for _ in range(2))
+        words = {"verdict_ab": ab, "verdict_ba": ba, "question_id": draw.question_id}
+        winner = ab if ab == ba else "tie"
+        rows.append(battle("new", draw.opponent, winner, **words))
     return Battles.from_rows(rows)
 
 
@@ -89,7 +81,7 @@ DRAWS = placement.draws(ARENA, NAMES, seed=1)
 
 
 def test_an_anchor_is_a_model_with_enough_human_battles() -> None:
-    rare = Battle(model_a="rare", model_b="m0", winner="model_a", question_id="x")
+    rare = battle("rare", "m0", question_id="x")
     some = arena([*ROWS, *[rare] * 9])
     assert placement.anchors(some, 10) == NAMES
     assert placement.anchors(some, 9) == [*NAMES, "rare"]
@@ -115,14 +107,13 @@ def test_the_side_is_drawn_like_a_coin() -> None:
     assert len(DRAWS) == 2000
     assert abs(sum(draw.side for draw in DRAWS) - 1000) < 4 * 22.4
     for draw in DRAWS:
-        battle = ROWS[draw.at[1]]
-        assert draw.models == battle.models
-        assert draw.opponent == battle.models[draw.side]
+        models = ROWS[draw.at[1]].models
+        assert draw.models == models
+        assert draw.opponent == models[draw.side]
 
 
 def test_only_anchors_are_met_and_each_once_on_a_question() -> None:
-    many = Battle(model_a="m0", model_b="m1", winner="tie", question_id="q")
-    other = Battle(model_a="m0", model_b="m7", winner="tie", question_id="q")
+    many, other = (battle("m0", name, question_id="q") for name in ("m1", "m7"))
     drawn = placement.draws(arena([*[many] * 50, other]), ["m0", "m1"], seed=1)
     assert sorted(draw.opponent for draw in drawn) == ["m0", "m1"]
 
@@ -148,7 +139,7 @@ def test_adaptive_opponents_stand_near_the_estimate() -> None:
     assert not {draw.at for draw in found} & {draw.at for draw in taken}
     assert {draw.opponent for draw in found[:400]} == {"m6", "m7"}
     assert "m0" not in {draw.opponent for draw in found}
-    one = Battles.from_rows([Battle(model_a="new", model_b="m7", winner="model_a")])
+    one = Battles.from_rows([battle("new", "m7")])
     first = placement.first(candidates, 50, taken)
     assert placement.adaptive(candidates, 50, taken, one, "new") == first
 
@@ -159,7 +150,7 @@ def test_adaptive_opponents_stand_near_the_estimate() -> None:
 def test_a_model_without_a_rating_is_looked_for_at_the_end_that_it_is_beyond(
     winner: str, end: list[str]
 ) -> None:
-    one = Battle(model_a="new", model_b="m3", winner=winner, question_id="x")
+    one = battle("new", "m3", winner, question_id="x")
     known = Battles.from_rows([one]).concatenate(HUMAN)
     found = placement.adaptive(DRAWS, 200, (), known, "new")
     assert {draw.opponent for draw in found} <= set(end)
@@ -168,7 +159,7 @@ def test_a_model_without_a_rating_is_looked_for_at_the_end_that_it_is_beyond(
 def test_predicted_and_observed_shares_by_hand() -> None:
     """Against m7: a tie in one order. Against m0: two orders won, one won and one lost: 3 of 4."""
     one, both, split = (
-        Battle(model_a="new", model_b=name, winner=winner, verdict_ab=ab, verdict_ba=ba)
+        battle("new", name, winner, verdict_ab=ab, verdict_ba=ba)
         for name, winner, ab, ba in (
             ("m7", "tie", None, None),
             ("m0", "model_a", "model_a", "model_a"),
@@ -209,18 +200,14 @@ def test_with_a_baseline_resamples_give_the_interval_of_the_distance_to_it() -> 
 
 
 def pairs(n: int, *, t: float) -> tuple[Battles, Battles]:
-    """A judge says either or a tie, and a human follows with temperature t."""
+    """A judge says either or a tie, and a human, asked from the other side, follows by t."""
     rng = np.random.default_rng(5)
     human, judge = [], []
-    for i in range(n):
-        margin = int(rng.integers(-1, 2))
-        wins = rng.random() < expit(t * margin)
-        a, b = ("m0", "m1") if rng.random() < 0.5 else ("m1", "m0")  # says nothing
-        said = {1: "model_a", 0: "tie", -1: "model_b"}[margin]
-        one = Battle(model_a="m0", model_b="m1", winner=said, question_id=f"q{i}")
-        winner = "model_a" if wins == (a == "m0") else "model_b"
-        judge.append(one)
-        human.append(replace(one, model_a=a, model_b=b, winner=winner))
+    for i, margin in enumerate(rng.integers(-1, 2, n).tolist()):
+        said = ("tie", "model_a", "model_b")[margin]
+        winner = "model_b" if rng.random() < expit(t * margin) else "model_a"
+        human.append(battle("m1", "m0", winner, question_id=f"q{i}"))
+        judge.append(battle("m0", "m1", said, question_id=f"q{i}"))
     return Battles.from_rows(human), Battles.from_rows(judge)
 
 
