@@ -81,7 +81,7 @@ class Arena(Pairwise):
 
     def check(self, overrides: Sequence[str] = ()) -> None:
         """Raise UserError for settings that do not fit together."""
-        chosen, n_placed = self.arena, len(self.entrant)
+        chosen = self.arena
         is_given = any(word.startswith("entrant=") for word in overrides)
         is_default = list(self.entrant) == ["newcomer"] and not is_given
         if not self.entrant or (is_default and not chosen.simulated):
@@ -119,12 +119,6 @@ class Arena(Pairwise):
             raise UserError(
                 "rating.bradley_terry.style: the calibrated fit has no style. Add "
                 "arena.placement=raw, or leave it out."
-            )
-        limit = self.judging.limit_pairs
-        if limit is not None and limit < n_placed:
-            raise UserError(
-                f"judging.limit_pairs: found {limit} for {n_placed} models to place. Expected "
-                f"{n_placed} or more, a battle of each, or null for all."
             )
         if len(self.rating) != 1:
             raise UserError(

@@ -98,8 +98,7 @@ class PlacementRun:
         experiment, store = self.experiment, self.store
         stored_only = experiment.judging.stored_only
         judge = None if stored_only else experiment.judge
-        n_rounds = min(experiment.arena.rounds, self.n_battles)
-        n_rounds = 1 if self.is_random else n_rounds
+        n_rounds = 1 if self.is_random else experiment.arena.rounds
         starts = [self.n_battles * i // n_rounds for i in range(n_rounds + 1)]
         for start, end in pairwise(starts):
             drawn = {name: self._next(name, end - start) for name in self.drawn}
