@@ -587,7 +587,7 @@ def test_a_real_model_is_placed_by_gpt_4_and_compared_with_the_crowd(
         board.row(model).rating or 0
         for board in (found.by_judge, found.human_board, found.board)
     )
-    assert (by_judge, by_humans) == pytest.approx((872.1, 954.8), abs=0.1)
+    assert (by_judge, by_humans) == pytest.approx((872, 955), abs=1.0)
     assert abs(calibrated - by_humans) < 0.5 * abs(by_judge - by_humans)
     assert found.reliability[model]["status"] == "caution"
     assert "13 prompts" in str(found.reliability[model]["reason"])
