@@ -1,7 +1,5 @@
 """Faulty versions of a JSON document, each with one place changed: for readers of result files."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

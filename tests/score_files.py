@@ -1,7 +1,5 @@
 """Result files of programs that score items, as they write them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,7 +1,5 @@
 """Battles: judgments become battles, and battles files of any make are read, checked and counted."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -104,7 +104,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("line", "words"), MISTAKES.items(), ids=list(MISTAKES))
 def test_a_mistake_is_one_clear_line_and_exit_code_2_and_leaves_no_folder(
-    line: str, words: str, mine: Path
+    line, words, mine
 ):
     """Nothing but the store's, of which the parts' checks may have asked."""
     ran = attempt(*shlex.split(line), "tracker=local", folder=mine)
@@ -131,18 +131,18 @@ PLANS = {
 
 
 @pytest.mark.parametrize(("line", "words"), PLANS.items(), ids=list(PLANS))
-def test_a_plan_needs_no_key_model_or_file(line: str, words: str, tmp_path: Path):
+def test_a_plan_needs_no_key_model_or_file(line, words, tmp_path):
     ran = run(*line.split(), "plan=true", folder=tmp_path)
     assert words in ran.out
     assert not list(tmp_path.glob("outputs/*_*"))
 
 
-def test_flags_may_follow_settings(tmp_path: Path):
+def test_flags_may_follow_settings(tmp_path):
     ran = run("elo.k=8", "plan=true", "-m", folder=tmp_path)
     assert "plan: judge lexical" in ran.out
 
 
-def test_what_is_deleted_from_a_list_is_not_missed_in_it(tmp_path: Path):
+def test_what_is_deleted_from_a_list_is_not_missed_in_it(tmp_path):
     ran = attempt(
         "entrant=[probe_reference,probe_hedged,probe_partial]",
         "~entrant.probe_partial",
@@ -152,7 +152,7 @@ def test_what_is_deleted_from_a_list_is_not_missed_in_it(tmp_path: Path):
     assert ran.code == 0, ran.err
 
 
-def test_the_log_of_a_share_that_was_begun_stays(tmp_path: Path):
+def test_the_log_of_a_share_that_was_begun_stays(tmp_path):
     """Its entrants may have been paid before what stopped it."""
     for name in ("probe_hedged", "probe_partial"):
         row = '{"prompt_id": "curated-001", "response_text": "Yes."}\n'
@@ -172,7 +172,7 @@ def test_the_log_of_a_share_that_was_begun_stays(tmp_path: Path):
 
 
 def test_run_folder_and_store_may_be_chosen_and_nothing_is_kept_elsewhere(
-    tmp_path: Path,
+    tmp_path,
 ):
     small = run(
         *QUICK, "hydra.run.dir=results/first", "cache_dir=answers", folder=tmp_path
@@ -186,7 +186,7 @@ def test_run_folder_and_store_may_be_chosen_and_nothing_is_kept_elsewhere(
     assert "verdicts: 80 queries" in small.err
 
 
-def test_a_full_disk_is_one_clear_line_and_costs_no_answer(tmp_path: Path):
+def test_a_full_disk_is_one_clear_line_and_costs_no_answer(tmp_path):
     run(*QUICK, folder=tmp_path)
     with full_disk(60_000):
         ran = attempt(*QUICK, folder=tmp_path)
@@ -195,7 +195,7 @@ def test_a_full_disk_is_one_clear_line_and_costs_no_answer(tmp_path: Path):
     assert "0 new from lexical, 54 stored" in run(*QUICK, folder=tmp_path).err
 
 
-def test_two_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path):
+def test_two_runs_of_the_same_second_get_folders_of_their_own(tmp_path):
     """They share the store too, so neither judges what the other has judged already."""
     with ThreadPoolExecutor(2) as at_once:
         first, second = at_once.map(
@@ -212,7 +212,7 @@ def test_two_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path):
     ).read_bytes()
 
 
-def test_help_names_every_group_and_how_to_choose(tmp_path: Path):
+def test_help_names_every_group_and_how_to_choose(tmp_path):
     ran = run("--help", folder=tmp_path, anew=True)
     groups = {path.name for path in CONF.iterdir() if path.is_dir()} - {"hydra"}
     for group in groups:
@@ -221,12 +221,12 @@ def test_help_names_every_group_and_how_to_choose(tmp_path: Path):
     assert ran.err == ""
 
 
-def test_the_version_is_that_of_the_program_and_not_of_a_library(tmp_path: Path):
+def test_the_version_is_that_of_the_program_and_not_of_a_library(tmp_path):
     ran = run("mode=pilot", "--version", folder=tmp_path)
     assert (ran.out, ran.err) == (f"elo_exp {__version__}\n", "")
 
 
-def test_the_shell_completes_groups_and_options(tmp_path: Path):
+def test_the_shell_completes_groups_and_options(tmp_path):
     line = "elo-exp judge="
     asked = attempt_program(
         str(SCRIPTS / "elo-exp"),

@@ -1,7 +1,5 @@
 """A run exported for other programs: what they read gives the ratings of the run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Path]:
     return rated, to.run_dir / "overall"
 
 
-def test_our_reader_finds_the_same_ratings_in_the_csv(exported: tuple[Ran, Path]):
+def test_our_reader_finds_the_same_ratings_in_the_csv(exported):
     rated, to = exported
     csv = f"battles={to / 'evalica.csv'}"
     again = run("experiment=rate", csv, *QUICK, folder=to)
@@ -43,7 +41,7 @@ def test_our_reader_finds_the_same_ratings_in_the_csv(exported: tuple[Ran, Path]
     assert ratings(again, *names) == pytest.approx(ratings(rated, *names), rel=1e-9)
 
 
-def test_evalica_finds_the_same_gaps(exported: tuple[Ran, Path]):
+def test_evalica_finds_the_same_gaps(exported):
     evalica = pytest.importorskip("evalica")
     rated, to = exported
     _, *rows = [line.split(",") for line in (to / "evalica.csv").read_text().split()]
@@ -56,7 +54,7 @@ def test_evalica_finds_the_same_gaps(exported: tuple[Ran, Path]):
 
 
 def test_inspect_gets_each_entrants_share_of_the_verdicts_on_a_prompt(
-    exported: tuple[Ran, Path],
+    exported,
 ):
     _, to = exported
     files = (to / f"inspect_{model}.jsonl" for model in "abc")

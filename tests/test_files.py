@@ -1,14 +1,11 @@
 """Files that are read with their line numbers and written whole; text that is printed."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -37,7 +34,7 @@ def names(folder: Path) -> list[str]:
 # Writing
 
 
-def test_whoever_is_reading_the_old_file_reads_it_to_its_end(tmp_path: Path):
+def test_whoever_is_reading_the_old_file_reads_it_to_its_end(tmp_path):
     path = write_whole(tmp_path / "new folder" / "x.txt", "old")
     with path.open() as reader:
         write_whole(path, "µ\n")
@@ -62,7 +59,7 @@ def interrupted() -> Iterator[dict[str, int]]:
     ids=["full disk", "interrupt", "infinite", "not a number"],
 )
 def test_what_cannot_be_written_leaves_the_old_file_and_no_other(
-    tmp_path: Path, write: Callable[[Path], object], error: type[BaseException]
+    tmp_path, write, error
 ):
     path = write_whole(tmp_path / "x.txt", "old")
     with full_disk(1000), pytest.raises(error):
@@ -72,7 +69,7 @@ def test_what_cannot_be_written_leaves_the_old_file_and_no_other(
 
 
 @given(st.sets(st.text(), min_size=2))
-def test_law_any_text_has_a_safe_name_of_its_own(texts: set[str]):
+def test_law_any_text_has_a_safe_name_of_its_own(texts):
     safe = {safe_name(text) for text in texts}
     assert len(safe) == len(texts)
     assert not any(set(name) & set('/\\:*?"<>|\0\n') for name in safe)
@@ -84,9 +81,7 @@ CELLS = (
 
 
 @given(st.lists(st.fixed_dictionaries({"model": CELLS, "rating": CELLS}), min_size=1))
-def test_law_a_csv_is_read_back_and_has_no_formula(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]
-):
+def test_law_a_csv_is_read_back_and_has_no_formula(tmp_path_factory, rows):
     """A cell that a spreadsheet would compute, and that is no number, begins with an apostrophe."""
     path = write_csv(tmp_path_factory.mktemp("csv") / "x.csv", rows)
     with path.open(encoding="utf-8", newline="") as file:
@@ -101,7 +96,7 @@ def test_law_a_csv_is_read_back_and_has_no_formula(
 
 
 @given(st.text())
-def test_law_what_is_printed_has_no_control_characters(text: str):
+def test_law_what_is_printed_has_no_control_characters(text):
     shown = printable(text + "\x1b[31m\u202e")
     kept = {"\n", "\t"}
     assert not [c for c in shown if unicodedata.category(c) == "Cc" and c not in kept]
@@ -109,7 +104,7 @@ def test_law_what_is_printed_has_no_control_characters(text: str):
     assert printable(shown) == shown
 
 
-def test_a_command_prints_no_control_characters_of_a_name(tmp_path: Path):
+def test_a_command_prints_no_control_characters_of_a_name(tmp_path):
     ran = attempt("experiment=rate", "battles=a\x1b[31m.jsonl", folder=tmp_path)
     assert ran.err.startswith("elo_exp: battles=a\\x1b[31m.jsonl: ")
 
@@ -127,15 +122,13 @@ def test_a_command_prints_no_control_characters_of_a_name(tmp_path: Path):
     )
 )
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
-def test_law_what_was_written_as_jsonl_is_read_back(
-    tmp_path_factory: pytest.TempPathFactory, name: str, rows: list[dict[str, Any]]
-):
+def test_law_what_was_written_as_jsonl_is_read_back(tmp_path_factory, name, rows):
     path = write_jsonl(tmp_path_factory.mktemp("rows") / name, rows)
     assert [row for _, row in read_jsonl(path)] == rows
 
 
 def test_half_an_emoji_is_refused_where_it_stands_and_a_whole_one_is_not(
-    tmp_path: Path,
+    tmp_path,
 ):
     """JSON can say half a surrogate pair, which no model can be sent; a record is read with it."""
     lines = [r'{"text": "\ud83d\ude00 and \\ud83d"}', r'{"text": ["cut \uD83d"]}']
@@ -152,7 +145,7 @@ def test_half_an_emoji_is_refused_where_it_stands_and_a_whole_one_is_not(
     ['{"n": 1', "[1, 2]", '{"n": ' + "1" * 5000 + "}", "[" * 100_000],
     ids=["cut off", "list", "endless number", "endless nesting"],
 )
-def test_a_line_that_is_no_json_object_is_named(tmp_path: Path, line: str):
+def test_a_line_that_is_no_json_object_is_named(tmp_path, line):
     path = write_whole(tmp_path / "x.jsonl", f'{{"n": 0}}\n\n{line}\n')
     rows = read_jsonl(path)
     assert next(rows) == (f"{path}:1", {"n": 0})
@@ -175,9 +168,7 @@ ROWS = "".join(json.dumps({"n": n}) + "\n" for n in range(9999))
         ),
     ],
 )
-def test_a_file_that_cannot_be_read_is_one_clear_error(
-    tmp_path: Path, name: str, content: bytes | None, words: str
-):
+def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path, name, content, words):
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
@@ -186,9 +177,7 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(
     assert str(error.value).startswith(f"{path}: {words}")
 
 
-def test_a_line_that_unpacks_without_end_is_one_clear_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_line_that_unpacks_without_end_is_one_clear_error(tmp_path, monkeypatch):
     monkeypatch.setattr("elo_exp.files._LONGEST_LINE", 1000)
     path = tmp_path / "bomb.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"a": 1}\n{"a": "' + b"0" * 1_000_000))

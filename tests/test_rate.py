@@ -1,8 +1,6 @@
 """`experiment=rate`: on real battles the scores of another library, reproduced; on battles that cannot be rated, no
 number without a word."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import math
@@ -28,7 +26,7 @@ def bradley_terry(interval: str = "sandwich") -> BradleyTerry:
     )
 
 
-def test_ratings_equal_the_golden_scores() -> None:
+def test_ratings_equal_the_golden_scores():
     """Elo in file order, and Bradley-Terry, whose scores there have a scale of their own."""
     folder = shared_data("golden")
     in_file_order = shipped(
@@ -65,7 +63,7 @@ def test_ratings_equal_the_golden_scores() -> None:
 GPT_3 = "gpt-3.5-turbo-instruct"
 
 
-def test_real_errors_are_larger_over_prompts_than_over_rows() -> None:
+def test_real_errors_are_larger_over_prompts_than_over_rows():
     """Rows on one prompt are not independent; counted as if they were, they make errors too small. The intervals differ
     more, as 13 prompts tell an error less well than 8,931 rows."""
     every, _ = battle_files.read(
@@ -152,9 +150,7 @@ def said(ran: Ran, case: str, method: str) -> dict[str, float | str]:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("case", RATINGS)
-def test_whoever_can_be_rated_is_and_whoever_cannot_is_named(
-    rated: Ran, case: str, method: str
-) -> None:
+def test_whoever_can_be_rated_is_and_whoever_cannot_is_named(rated, case, method):
     """The others are rated as if the winless, unbeaten and disconnected were absent."""
     assert said(rated, case, method) == {
         model: answer if isinstance(answer, str) else pytest.approx(answer, abs=1e-6)
@@ -163,8 +159,8 @@ def test_whoever_can_be_rated_is_and_whoever_cannot_is_named(
 
 
 def test_a_win_and_a_tie_rate_two_models_only_if_a_tie_is_half_a_win(
-    rated: Ran,
-) -> None:
+    rated,
+):
     """As three half wins to one; where a tie is an outcome of its own, A never lost and no gap is too large."""
     ahead = 200 * math.log10(3)
     assert said(rated, "won and tied", "bradley_terry") == pytest.approx(
@@ -174,7 +170,7 @@ def test_a_win_and_a_tie_rate_two_models_only_if_a_tie_is_half_a_win(
         assert said(rated, "won and tied", method) == {"A": "unbeaten", "B": "winless"}
 
 
-def test_no_file_holds_a_number_that_is_none(rated: Ran) -> None:
+def test_no_file_holds_a_number_that_is_none(rated):
     checked = set()
     for path in rated.run_dir.rglob("*"):
         if path.suffix not in (".json", ".jsonl", ".csv", ".html"):
@@ -196,8 +192,8 @@ def test_no_file_holds_a_number_that_is_none(rated: Ran) -> None:
 
 
 def test_those_without_a_rating_are_named_on_the_console_and_in_the_report(
-    rated: Ran,
-) -> None:
+    rated,
+):
     page = rated.page
     for where in (rated.out, page.said):
         assert (
@@ -208,8 +204,8 @@ def test_those_without_a_rating_are_named_on_the_console_and_in_the_report(
 
 
 def test_entrants_that_nothing_links_to_the_first_have_a_board_of_their_own(
-    rated: Ran,
-) -> None:
+    rated,
+):
     """C and D met only each other: level, and not comparable with A and B."""
     found = rated.read("ratings.json")["dimensions"]["apart"]["bradley_terry"]
     (group,) = found["groups"]
@@ -225,7 +221,7 @@ def test_entrants_that_nothing_links_to_the_first_have_a_board_of_their_own(
     assert ["1", "C", "1400"] in [row[:3] for row in page.cells]
 
 
-def test_beside_every_k_stands_how_far_elo_has_gone(rated: Ran) -> None:
+def test_beside_every_k_stands_how_far_elo_has_gone(rated):
     elo = rated.read("ratings.json")["dimensions"]["base"]["elo"]
     gone = [row["slowest_share"] for row in elo["by_k"]]
     assert gone == sorted(gone) and 0 < gone[0] < gone[-1] < 1
@@ -243,8 +239,8 @@ def rate_seven_to_three(folder: Path, name: str, *overrides: str, **how: Any) ->
 
 
 def test_the_console_shows_the_method_that_was_chosen_within_100_columns(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     """Of a long name it shows the beginning and the end."""
     name = "a-model/" + "with-a-name-" * 8 + "9"
     out = rate_seven_to_three(tmp_path, name, "rating=[davidson]").out
@@ -256,8 +252,8 @@ def test_the_console_shows_the_method_that_was_chosen_within_100_columns(
 
 
 def test_of_many_entrants_the_console_shows_the_first_ten_and_the_last(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     """Each wins two of three battles against all those after it."""
     names = [f"m{i:02}" for i in range(15)]
     won = ("model_a", "model_a", "model_b")
@@ -270,16 +266,16 @@ def test_of_many_entrants_the_console_shows_the_first_ten_and_the_last(
 
 
 def test_a_console_without_the_characters_of_a_table_gets_their_escapes(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     out = rate_seven_to_three(tmp_path, "µ", anew=True, PYTHONIOENCODING="ascii").out
     assert r"(\xb1 Monte Carlo error" in out
     assert any(r"\xb5" in line.split() for line in out.splitlines())
 
 
 def test_files_of_several_programs_are_rated_together_by_their_names_alone(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     """A share is used by Bradley-Terry and refused by a model of ties."""
     one = {"left": "A", "right": "B", "question_id": "p"}
     evalica = write_table(tmp_path / "a b,c.csv", [one | {"winner": "left"}] * 2)

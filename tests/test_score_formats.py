@@ -1,7 +1,5 @@
 """Files of scores that other programs wrote: what is read of each, and faulty ones."""
 
-from __future__ import annotations
-
 import json
 import math
 import zipfile
@@ -48,7 +46,7 @@ def test_inspect_gives_the_mean_and_the_error_that_the_log_states():
     assert found.std_error == pytest.approx([0.13333333333333333], abs=1e-12)
 
 
-def test_inspect_words_are_numbers_and_what_was_not_scored_is_missing(tmp_path: Path):
+def test_inspect_words_are_numbers_and_what_was_not_scored_is_missing(tmp_path):
     log = inspect_log(
         "ann", ["C", "P", "I", "N", "yes", False, 0.25, "C", "C", math.nan]
     )
@@ -63,7 +61,7 @@ def test_inspect_words_are_numbers_and_what_was_not_scored_is_missing(tmp_path: 
     assert found.parameters["n_missing"] == 3
 
 
-def test_inspect_averages_epochs_before_the_error(tmp_path: Path):
+def test_inspect_averages_epochs_before_the_error(tmp_path):
     """Items of .5 and 1: their mean is .75, its error .25, however many epochs there are."""
     log = inspect_log("ann", ["C", "C"], n_epochs=2)
     log["samples"][0]["scores"]["match"]["value"] = "I"
@@ -71,7 +69,7 @@ def test_inspect_averages_epochs_before_the_error(tmp_path: Path):
     assert (*found.rating, *found.std_error) == pytest.approx((0.75, 0.25))
 
 
-def test_an_interrupted_zip_is_read_and_its_status_said(tmp_path: Path, caplog: Any):
+def test_an_interrupted_zip_is_read_and_its_status_said(tmp_path, caplog):
     log, path = inspect_log("ann", ["C", "I"]), tmp_path / "a.eval"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("_journal/start.json", json.dumps({"eval": log["eval"]}))
@@ -81,7 +79,7 @@ def test_an_interrupted_zip_is_read_and_its_status_said(tmp_path: Path, caplog: 
     assert "the status of the log is None" in caplog.text
 
 
-def test_two_logs_of_one_model_are_told_apart_by_their_files(tmp_path: Path):
+def test_two_logs_of_one_model_are_told_apart_by_their_files(tmp_path):
     paths = [
         write_json(tmp_path / f"{name}.json", inspect_log("ann", values))
         for name, values in RIGHT.items()
@@ -89,13 +87,13 @@ def test_two_logs_of_one_model_are_told_apart_by_their_files(tmp_path: Path):
     assert boards(*paths)["quiz match"].models == ("ann", "ann (bob.json)")
 
 
-def test_a_column_of_the_items_names_their_clusters(two_logs: list[Path]):
+def test_a_column_of_the_items_names_their_clusters(two_logs):
     assert boards(*two_logs, cluster="topic")["quiz match"].n_clusters == 3
     with pytest.raises(UserError, match=r"ann.json: cannot be read .*KeyError\('them"):
         boards(*two_logs, cluster="theme")
 
 
-def test_lm_eval_gives_acc_and_acc_stderr_of_its_results(tmp_path: Path):
+def test_lm_eval_gives_acc_and_acc_stderr_of_its_results(tmp_path):
     """acc_stderr is the sample standard deviation over sqrt(n)."""
     values = [1, 0, 1, 1, 0, 1, 0, 1]
     results = {"acc": 0.625, "acc_stderr": math.sqrt(15 / 64 * 8 / 7 / 8)}
@@ -114,7 +112,7 @@ def test_a_fixture_of_lm_eval_is_read_by_subject():
     assert board.n_clusters == len({row["doc"]["subject"] for row in rows})
 
 
-def test_lm_eval_pairs_documents_by_their_hash_and_filters_apart(tmp_path: Path):
+def test_lm_eval_pairs_documents_by_their_hash_and_filters_apart(tmp_path):
     name, filters = "samples_gsm8k.jsonl", ("strict", "flexible")
     rows = {
         model: [row for f in filters for row in lm_eval_rows([1, 0, 1, 1], filter=f)]
@@ -127,7 +125,7 @@ def test_lm_eval_pairs_documents_by_their_hash_and_filters_apart(tmp_path: Path)
     assert found["gsm8k acc, filter flexible"].parameters["n_common"] == 4
 
 
-def test_lm_eval_metrics_of_a_corpus_are_refused(tmp_path: Path):
+def test_lm_eval_metrics_of_a_corpus_are_refused(tmp_path):
     rows = lm_eval_rows([1, 0], metrics=["f1"], f1=[1, 0])
     for row in rows:
         del row["acc"]
@@ -136,7 +134,7 @@ def test_lm_eval_metrics_of_a_corpus_are_refused(tmp_path: Path):
         boards(path)
 
 
-def test_promptfoo_compares_providers_by_the_variables_of_a_test(tmp_path: Path):
+def test_promptfoo_compares_providers_by_the_variables_of_a_test(tmp_path):
     results = promptfoo_results(ann=[1, 0.5, 1, 0], bob=[0, 0.5, 0, 0.25])
     rows = results["results"]["results"]
     rows[7]["failureReason"] = 2  # an error, of which the score 0.25 says nothing
@@ -149,9 +147,7 @@ def test_promptfoo_compares_providers_by_the_variables_of_a_test(tmp_path: Path)
     assert tone == pytest.approx([0.5 / 3, 2.5 / 3])
 
 
-def test_two_files_are_compared_on_console_page_and_in_ratings_json(
-    two_logs: list[Path], tmp_path: Path
-):
+def test_two_files_are_compared_on_console_page_and_in_ratings_json(two_logs, tmp_path):
     """The totals that lm_eval writes beside its samples are left out, and said."""
     totals = two_logs[0].parent / "logs" / "results_2024.json"
     write_json(totals, {"results": {}, "versions": {}, "n-shot": {}})
@@ -178,9 +174,7 @@ def _seen(paths: list[Path]) -> Any:
 
 
 @pytest.mark.parametrize("program", ["inspect", "lm_eval", "promptfoo"])
-def test_a_faulty_file_is_refused_or_said_or_read_the_same(
-    program: str, tmp_path: Path
-):
+def test_a_faulty_file_is_refused_or_said_or_read_the_same(program, tmp_path):
     """One place of one file is changed: never a traceback, never another number unsaid."""
     values = np.random.default_rng(0).integers(0, 2, (2, 12)).tolist()
     paths = [tmp_path / m / "samples_quiz.jsonl" for m in ("ann", "bob")]

@@ -1,7 +1,5 @@
 """Paired scores of items: by hand, as laws, against statsmodels and scipy, and by their coverage."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -135,7 +133,7 @@ def test_few_items_in_common_are_refused_unless_allowed():
 
 
 @pytest.mark.parametrize("values", [[1.0] * 30, [0.1] * 30])
-def test_scores_that_do_not_vary_have_no_error(values: list[float]):
+def test_scores_that_do_not_vary_have_no_error(values):
     other = [value / 3 for value in values]
     pair = difference(rows(a=values, b=other))
     assert (pair.std_error, pair.p_value) == (None, None)

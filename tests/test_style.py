@@ -1,10 +1,7 @@
 """Style: counted by hand, controlled for in known worlds, against statsmodels and published data."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,9 +33,7 @@ ALL = list(FEATURES)
         ("", 0, 0, 0),
     ],
 )
-def test_markdown_is_counted_outside_of_code(
-    text: str, headers: int, lists: int, bold: int
-):
+def test_markdown_is_counted_outside_of_code(text, headers, lists, bold):
     assert counts(text) == (len(text), headers, lists, bold)
 
 
@@ -178,7 +173,7 @@ def test_a_column_that_does_not_vary_is_dropped_and_named():
 
 
 def test_battles_without_texts_are_left_out_or_refused(
-    caplog: pytest.LogCaptureFixture,
+    caplog,
 ):
     battles = world(200)
     unknown = [dataclasses.replace(b, style_b=None) for b in battles[:20]]
@@ -245,7 +240,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return run(*QUICK, STYLE, folder=tmp_path_factory.mktemp("style"))
 
 
-def test_a_tournament_controls_for_style_and_its_battles_can_be_rated_again(ran: Ran):
+def test_a_tournament_controls_for_style_and_its_battles_can_be_rated_again(ran):
     found = ran.read("ratings.json")["dimensions"]["factuality"]["bradley_terry"]
     assert "style_length_verdicts" in found["parameters"]
     assert found["parameters"]["style_bold_verdicts"] is None
@@ -264,7 +259,7 @@ def test_a_tournament_controls_for_style_and_its_battles_can_be_rated_again(ran:
     assert rated_again["ratings"] == found["ratings"]
 
 
-def test_a_file_keeps_the_counts(tmp_path: Path):
+def test_a_file_keeps_the_counts(tmp_path):
     path = tmp_path / "battles.jsonl"
     battles = [
         *with_style(
@@ -287,7 +282,7 @@ def test_a_file_keeps_the_counts(tmp_path: Path):
         battle_files.read(path, columns=columns, filters={})
 
 
-def test_an_arena_controls_for_style_on_the_judges_scale(tmp_path: Path):
+def test_an_arena_controls_for_style_on_the_judges_scale(tmp_path):
     """Votes and verdicts have effects of their own."""
     anchors = {f"m{i}": 1000 + 40.0 * (i - 4.5) for i in range(10)}
     world = World(anchors=anchors, placed={"mine": 1100.0})
