@@ -28,7 +28,6 @@ _NOT_IN_NAMES = re.compile(
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
 _LONGEST_LINE = 100_000_000  # characters; a longer line is no row
 _SHORT_LINE = 4000  # characters, too few for a number that Python does not parse
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _UTF8 = "utf-8-sig"  # UTF-8, with or without the mark that some programs put first
 
 
@@ -103,7 +102,11 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 def _no_formula(value: object) -> object:
     if not isinstance(value, str) or value[:1] not in tuple("=+-@\t\r"):
         return value
-    return value if _NUMBER.fullmatch(value) else f"'{value}"
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -33,7 +33,6 @@ _NAMED = {  # names -> the codes that refer to them -> what a row calls these
     "sources": {"source": "source"},
     "styles": {"style_a": "style_a", "style_b": "style_b"},
 }
-_WINNER = {"a": "model_a", "b": "model_b", "tie": "tie"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -160,10 +159,8 @@ class Battles:
 
     def n_battles(self) -> Index:
         """Count the battles (m,) of each model."""
-        m = len(self.models)
-        return np.bincount(self.model_a, minlength=m) + np.bincount(
-            self.model_b, minlength=m
-        )
+        sides = np.append(self.model_a, self.model_b)
+        return np.bincount(sides, minlength=len(self.models))
 
     def style(self) -> Array:
         """Return the counts of style of both sides (n, 2, features); NaN where they are not known."""
@@ -197,12 +194,11 @@ class Battles:
 
     def rows(self) -> list[Battle]:
         """Return the battles as records, for a page, a message or a test."""
-        columns = self._columns()
-        values = []
-        for names, codes in columns.values():
-            value_of = (*names, None)
-            values.append([value_of[code] for code in codes.tolist()])
-        every = zip(*values, strict=True)
+        columns = {
+            name: map((*names, None).__getitem__, codes.tolist())
+            for name, (names, codes) in self._columns().items()
+        }
+        every = zip(*columns.values(), strict=True)
         return [Battle(**dict(zip(columns, row, strict=True))) for row in every]
 
     def jsonl(self) -> Iterator[str]:
@@ -243,19 +239,19 @@ def from_judgments(
 
 
 def _battle(judgment: Judgment) -> Battle:
+    winners = {"a": "model_a", "b": "model_b"}
     verdicts = {  # by whether model_b was shown first
-        verdict.position_swap != verdict.mirrored: _WINNER[outcome(verdict) or "tie"]
+        verdict.position_swap != verdict.mirrored: winners.get(
+            str(outcome(verdict)), "tie"
+        )
         for verdict in reversed(judgment.orders)
     }
-    winners = {
-        None: "tie",
-        judgment.entrant_a: "model_a",
-        judgment.entrant_b: "model_b",
-    }
+    names: dict[str | None, str]
+    names = {judgment.entrant_a: "model_a", judgment.entrant_b: "model_b"}
     return Battle(
         model_a=judgment.entrant_a,
         model_b=judgment.entrant_b,
-        winner=winners[judgment.winner],
+        winner=names.get(judgment.winner, "tie"),
         source="llm-judge",
         question_id=judgment.prompt_id,
         judge_model=judgment.raw[0].judge_model,

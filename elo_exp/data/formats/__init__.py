@@ -1,7 +1,8 @@
 """The formats of result files, told apart by their keys: one module a format.
 
 A module of this folder has FORMATS, a tuple of Format. The format with the most required keys that
-a file has is the file's. Sources of the field maps are named in the modules.
+a file has is the file's; of equal ones that of the first module. Sources of the field maps are named
+in the modules.
 """
 
 import functools
@@ -36,7 +37,6 @@ class Format:
     name       also the value of battles_format
     required   keys of every row; of an object also inner ones (outer.inner), of a zip file the
                first parts of the names in it
-    forbidden  keys that no row has
     shapes     of tables.shape
     assumes    what is taken for granted, in words
     instead    of a file that is not read: which one to give
@@ -57,7 +57,6 @@ class Format:
 
     name: str
     required: Sequence[str]
-    forbidden: Sequence[str] = ()
     shapes: Sequence[str] = tables.SHAPES
     assumes: str = ""
     instead: str = ""
@@ -102,7 +101,6 @@ def recognise(path: Path, name: str | None = None) -> Format:
             continue
         wrong = [f"lacks {key!r}" for key in one.required if key not in keys]
         share = 1 - len(wrong) / len(one.required)
-        wrong += [f"has {key!r}" for key in one.forbidden if key in keys]
         is_object = shape == "lines" and "object" in one.shapes  # of one line, perhaps
         if not is_object and shape not in one.shapes:
             wrong.append(f"is no {' or '.join(one.shapes)}")

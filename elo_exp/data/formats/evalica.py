@@ -6,7 +6,6 @@ FORMATS = (
     Format(
         name="evalica",
         required=("left", "right", "winner"),
-        forbidden=("model_a", "model_b"),
         columns={"model_a": "left", "model_b": "right", "question_id": "prompt"},
     ),
 )

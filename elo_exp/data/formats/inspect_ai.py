@@ -24,10 +24,11 @@ def scores(path: Path, metric: str | None) -> Iterator[Score]:
     """
     if tables.shape(path) == "zip":
         with ZipFile(path) as archive:
-            content = {name: archive.read(name) for name in archive.namelist()}
-        log = json.loads(content.get("header.json") or content["_journal/start.json"])
-        parts = [text for name, text in content.items() if name.startswith("samples/")]
-        samples = list(map(json.loads, parts))
+            every = {
+                name: json.loads(archive.read(name)) for name in archive.namelist()
+            }
+        log = every.get("header.json") or every["_journal/start.json"]
+        samples = [part for name, part in every.items() if name.startswith("samples/")]
     else:
         log = files.read_json(path)
         samples = log["samples"]

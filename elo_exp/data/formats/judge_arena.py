@@ -5,7 +5,6 @@ github.com/OpenEuroLLM/JudgeArena, judgearena/benchmarks/pairwise/runner.py, pro
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,14 +18,13 @@ _SCORE = r'score.*?%s[": *\n]*(-?\d+)'
 
 def join(rows: Rows) -> Rows:
     """The second order of a comparison stands in a row of its own, with the models exchanged."""
-    orders = defaultdict(list)
+    joined = dict[str, tuple[str, dict[str, Any]]]()
     for place, row in rows:
-        models = frozenset((row.get("model_A"), row.get("model_B")))
-        key = (row.get("instruction_index"), row.get("judge"), models)
-        orders[key].append((place, row))
-    for same in orders.values():
-        place, row = same[0]
-        yield place, {**row, "orders": [order for _, order in same]}
+        models = sorted(str(row.get(name)) for name in ("model_A", "model_B"))
+        key = str([row.get("instruction_index"), row.get("judge"), models])
+        _, first = joined.setdefault(key, (place, {**row, "orders": []}))
+        first["orders"].append(row)
+    return joined.values()
 
 
 def fields(given: Row) -> Mapping[str, Any]:

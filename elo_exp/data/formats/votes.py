@@ -7,8 +7,7 @@ from elo_exp.data import tables
 from elo_exp.data.formats import Format, MalformedError
 from elo_exp.data.tables import Row
 
-_TRUE = ("1", "1.0", "true", "True", "TRUE")
-_FALSE = (None, "0", "0.0", "false", "False", "FALSE")
+_TRUE, _FALSE = ("1", "1.0", "true"), ("0", "0.0", "false", "none")  # and missing
 _FLAGS = {
     "model_a": "winner_model_a",
     "model_b": "winner_model_b",
@@ -18,18 +17,21 @@ _FLAGS = {
 
 def flagged(row: Row, columns: Mapping[str, str | None]) -> str | None:
     """Return the winner whose column is true. Raises MalformedError where two are."""
-    for column in filter(None, columns.values()):
-        if tables.text(row.get(column)) not in (*_TRUE, *_FALSE):
+    won = {}
+    for name, column in columns.items():
+        flag = str(tables.text(row.get(column))).lower()
+        if flag in _TRUE:
+            won[name] = str(column)
+        elif flag not in _FALSE:
             raise MalformedError(
                 f"{column} is {row[column]!r}. Expected true or false, 1 or 0."
             )
-    won = [name for name in columns if tables.text(row.get(columns[name])) in _TRUE]
     if len(won) > 1:
-        names = " and ".join(str(columns[name]) for name in won)
+        names = " and ".join(won.values())
         raise MalformedError(
             f"{names} are true. Expected one of them. Correct or remove the row."
         )
-    return won[0] if won else None
+    return next(iter(won), None)
 
 
 def lmarena(given: Row) -> Mapping[str, Any]:
@@ -50,7 +52,6 @@ FORMATS = (
     Format(
         name="lmarena_votes",
         required=("model_a", "model_b", *_FLAGS.values()),
-        forbidden=("winner",),
         columns={"question_id": "id"},
         fields=lmarena,
     ),
