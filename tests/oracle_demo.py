@@ -36,10 +36,15 @@ def said(folder: Path, *overrides: str) -> str:
 def ran(folder: Path, *overrides: str) -> tuple[Report, Usage]:
     """A run that writes to folder/run, and what it has cost."""
     with oracle_of(folder, *overrides) as (experiment, context):
-        return experiment.run(context), context.store.usage
-
-
-def answered(folder: Path, *overrides: str, shard: str) -> str:
-    """What is printed of a share of the answers."""
-    with oracle_of(folder, *overrides, f"shard={shard}") as (experiment, context):
-        return experiment.run(context).text
+        parts = [
+            experiment.judge,
+            experiment.oracle_judge,
+            *experiment.entrant.values(),
+        ]
+        try:
+            experiment.dry_run(context)
+            return experiment.run(context), context.store.usage
+        finally:
+            for api in (part.api for part in parts if hasattr(part, "api")):
+                if (client := vars(api).get("_client")) is not None:
+                    client.close()  # its sockets would live as long as the process

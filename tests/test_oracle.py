@@ -15,7 +15,7 @@ import pytest
 
 from elo_exp.experiments import oracle
 from elo_exp.files import read_jsonl, write_json
-from elo_exp.oracle.data import Truth, read_truth
+from elo_exp.oracle.data import Dataset, Truth, read_truth
 from elo_exp.records import UserError
 from tests.commands import Ran, attempt, run, table
 from tests.experiments import printed
@@ -125,15 +125,21 @@ def test_the_diagnostics_are_those_that_the_statuses_were_decided_by(ran: Ran):
 # Results
 
 
+def page_of(data: Dataset, folder: Path) -> str:
+    report = oracle.report(analysed(data), {}, folder)
+    assert report.page is not None
+    plots = report.figures()
+    assert [plot.name for plot in plots] == list(
+        FIGURES[: 2 + bool(data.target_logprob)]
+    )
+    return Reader(report.page("run", {}, plots)).said
+
+
 def test_the_page_names_a_best_policy_only_where_the_differences_do(tmp_path: Path):
     equal = {"one": World(n_probe=100), "other": World(n_probe=100, style=0.31)}
-    report = oracle.report(analysed(several(1, **equal)), {}, tmp_path)
-    assert report.page is not None
-    assert "No clear best policy: o" in Reader(report.page("run", {}, [])).said
+    assert "No clear best policy: o" in page_of(several(1, **equal), tmp_path)
     worlds = {"good": World(shift=0.8, n_probe=200), "worse": World(n_probe=200)}
-    found = oracle.report(analysed(several(1, **worlds)), {}, tmp_path)
-    assert found.page is not None
-    said = Reader(found.page("run", {}, [])).said
+    said = page_of(several(1, **worlds), tmp_path)
     lead = r"good is best: (\d\.\d+) \[(.*?), (.*?)\], 0\.\d+ \[0\.\d+, 0\.\d+\] above worse"
     match = re.search(lead, said)
     assert match
@@ -183,12 +189,8 @@ def test_a_run_without_log_probabilities_or_reportable_numbers_has_figures_and_p
     tmp_path: Path,
 ):
     data = World(shift=3.2).draw(np.random.default_rng(0))
-    analysis = analysed(dataclasses.replace(data, target_logprob={}))
-    refused = oracle.report(analysis, {}, tmp_path)
-    plots = refused.figures()
-    assert [plot.name for plot in plots] == ["estimates", "calibration"]
-    assert refused.page is not None
-    assert "Nothing may be reported." in refused.page("refused", {}, plots)
+    refused = page_of(dataclasses.replace(data, target_logprob={}), tmp_path)
+    assert "Nothing may be reported." in refused
 
 
 # Sampling

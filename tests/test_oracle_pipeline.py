@@ -23,13 +23,7 @@ from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, plain_text, sha256
 from tests.data import BANK
 from tests.openai_server import alone
-from tests.oracle_demo import (
-    answered,
-    oracle_of,
-    ran,
-    said,
-    small,
-)
+from tests.oracle_demo import ran, said, small
 
 POLICIES = ("tiny_base", "tiny_clone", "tiny_premium")
 TARGETS = POLICIES[1:]
@@ -43,7 +37,7 @@ class Told:
 
     folder: Path
     status_before: str
-    shard: str
+    shard: Report
     status_after_shard: str
     report: Report
     usage: Usage
@@ -55,7 +49,7 @@ class Told:
 def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     folder = tmp_path_factory.mktemp("oracle")
     before = said(folder, *CHOSEN, "status=true")
-    shard = answered(folder, *CHOSEN, shard="1/4")
+    shard, _ = ran(folder, *CHOSEN, "shard=1/4")
     begun = said(folder, *CHOSEN, "status=true")
     first, again = ran(folder, *CHOSEN), ran(folder, *CHOSEN)
     return Told(folder, before, shard, begun, *first, *again)
@@ -80,7 +74,7 @@ def test_a_run_continues_what_was_begun_and_repeats_nothing(told: Told, tmp_path
 
 
 def test_a_shard_is_answered_and_forced_and_neither_scored_nor_labelled(told: Told):
-    assert told.shard.startswith(
+    assert told.shard.text.startswith(
         "shard 1/4: 30 responses and 20 log-probabilities made, "
     )
     missing = "missing: 120 answers, 120 log-probabilities, 120 scores, 40 labels."
@@ -145,14 +139,7 @@ def hosted_run(folder: Path, server: AnthropicServer, *settings: str) -> Any:
     """Claude and recorded answers beside others, scored and labelled by comparing words."""
     given = [f"entrant.claude.base_url={server.url}", "oracle.n_prompts=24"]
     given += [f"entrant.recorded.path={folder}/recorded.jsonl", *settings]
-    with oracle_of(folder, *given) as (experiment, context):
-        try:
-            experiment.dry_run(context)
-            return experiment.run(context), context.store.usage
-        finally:
-            client = vars(experiment.entrant["claude"].api).get("_client")  # type: ignore[attr-defined]
-            if client is not None:
-                client.close()  # its sockets would live as long as the process
+    return ran(folder, *given)
 
 
 @pytest.fixture
@@ -266,14 +253,7 @@ def stored(folder: Path) -> dict[str | None, StoreSummary]:
 
 def paid_run(folder: Path, server: AnthropicServer, cap: float) -> Any:
     urls = [f"{part}.base_url={server.url}" for part in ("judge", "oracle_judge")]
-    given = (*PAID, *urls, f"oracle.budget_usd={cap}")
-    with oracle_of(folder, *given) as (experiment, context):
-        try:
-            return experiment.run(context).tables
-        finally:
-            for judge in (experiment.judge, experiment.oracle_judge):
-                if (client := vars(judge.api).get("_client")) is not None:
-                    client.close()  # its sockets would live as long as the process
+    return ran(folder, *PAID, *urls, f"oracle.budget_usd={cap}")[0].tables
 
 
 def test_two_paid_judges_keep_to_their_caps_and_are_paid_once_for_each_query(
