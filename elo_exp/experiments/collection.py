@@ -92,7 +92,7 @@ def sample_arena(arena: ArenaSource, n: int | None, *, seed: int) -> list[Prompt
 def _prompts(experiment: Oracle, rubrics: Sequence[ScoreRubric]) -> list[Prompt]:
     """Sample prompts that all rubrics apply to. Raises UserError where there is none."""
     chosen = experiment.oracle
-    if is_arena := chosen.prompts == "arena":
+    if chosen.prompts == "arena":
         found = sample_arena(experiment.arena, chosen.n_prompts, seed=chosen.seed)
     else:
         mode, whole = experiment.mode, bank.load(Path(experiment.prompts.bank_path))
@@ -107,8 +107,6 @@ def _prompts(experiment: Oracle, rubrics: Sequence[ScoreRubric]) -> list[Prompt]
         logger.info(
             "%d of %d prompts dropped: no reference answer", n_dropped, len(found)
         )
-    if is_arena:
-        return usable
     return sample_bank(usable, chosen.n_prompts, seed=chosen.seed)
 
 
@@ -429,22 +427,19 @@ class LoggedData:
         logged = self.responses.get(self.logging_policy or "", {})
         base = self.logprobs.get(self.logging_policy or "", {})
         forced = self.logprobs.get(policy, {})
-        known = {name: value for name, value in forced.items() if value is not None}
-        ratios = [
-            value - other
-            for name, value in known.items()
-            if (other := base[name]) is not None
+        known = [
+            (value, base[name], logged[name].response_text)
+            for name, value in forced.items()
+            if value is not None
         ]
+        ratios = [value - other for value, other, _ in known if other is not None]
         return {
             "policy": policy,
             "n_responses": len(responses),
             "n_cut_off": sum(r.finish_reason == "length" for r in responses),
             "n_logprobs": len(known),
             "n_null": len(forced) - len(known),
-            "n_zero": sum(
-                value == 0 and logged[name].response_text != ""
-                for name, value in known.items()
-            ),
+            "n_zero": sum(value == 0 and text != "" for value, _, text in known),
             "n_exactly_one": ratios.count(0.0),  # importance weights
             "n_extreme": sum(abs(ratio) > math.log(EXTREME) for ratio in ratios),
             "scores": _numbers(self.scores[policy]),

@@ -167,7 +167,7 @@ class Oracle(Judged):
 
     def run(self, context: Context) -> Report:
         """Read, simulate or collect the data; take the truth; estimate, and report."""
-        chosen, run_dir = self.oracle, context.run_dir
+        chosen, run_dir, scale = self.oracle, context.run_dir, Scale(*self.oracle.scale)
         facts: dict[str, Any] = {"is_simulated": self.is_simulated}
         sources: dict[str, Any] = {name: getattr(chosen, name) for name in _SOURCES}
         if self.is_simulated:
@@ -188,13 +188,13 @@ class Oracle(Judged):
         written = [p for name in folders for p in (run_dir / name).glob("*.json*")]
         truth_path = sources.pop("truth", chosen.truth)
         data = read_dataset(
-            **sources, scale=self.scale, covariates=chosen.covariates, seed=chosen.seed
+            **sources, scale=scale, covariates=chosen.covariates, seed=chosen.seed
         )
         truth: Mapping[str, Truth] = {}
         if self.needs_labels:
             data, truth = take_truth(data)
         elif truth_path is not None:
-            truth = read_truth(Path(truth_path), self.scale)
+            truth = read_truth(Path(truth_path), scale)
         if chosen.grid:
             found = self._grid(data, truth, sources, context)
         else:
@@ -215,12 +215,8 @@ class Oracle(Judged):
         )
 
     @property
-    def scale(self) -> Scale:
-        return Scale(*self.oracle.scale)
-
-    @property
     def _options(self) -> Options:
-        chosen, width = self.oracle, self.scale.width
+        chosen, width = self.oracle, Scale(*self.oracle.scale).width
         half_widths = [share * width for share in (0.05, 0.03, 0.02, 0.01)]
         return Options(
             by_variance=chosen.by_variance,

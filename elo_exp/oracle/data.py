@@ -211,8 +211,7 @@ class Dataset:
 
     def log_ratio(self, policy: str) -> Array:
         """(n,) target minus logging log-probability in nats; NaN where either is not known."""
-        missing = np.full(len(self.logged), np.nan)
-        return self.target_logprob.get(policy, missing) - self.logging_logprob
+        return self.target_logprob.get(policy, np.nan) - self.logging_logprob
 
 
 def read_dataset(

@@ -80,8 +80,10 @@ def write(
             **logprobs,
         )
         write_jsonl(folder / file, rows)
-    value = {name: (np.exp(lp) * label).sum(axis=1).mean() for name, lp in logp.items()}
-    truth = {name: {"mean": float(v), "std_error": 0.0} for name, v in value.items()}
+    truth = {
+        name: {"mean": (np.exp(lp) * label).sum(axis=1).mean(), "std_error": 0.0}
+        for name, lp in logp.items()
+    }
     return {
         "logged": folder / "logged.jsonl",
         "fresh_dir": folder / "fresh",

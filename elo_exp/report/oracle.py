@@ -8,7 +8,7 @@ import numpy as np
 
 from elo_exp import arrays
 from elo_exp.analysis.win_rates import share_interval
-from elo_exp.figures.style import grouped
+from elo_exp.figures.style import columns, grouped
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import HEADLINE, Analysis, label_budget
 from elo_exp.oracle.gates import REFUSE, REPORT
@@ -159,10 +159,10 @@ def grid_summary(rows: Sequence[Row]) -> dict[str, Any]:
     }
     reported = [found[REPORT] for found in headline.values() if REPORT in found]
     covered, coverage = [row for row in reported if row["coverage"] is not None], None
-    if n := sum(row["n"] for row in covered):
-        share = sum(row["n"] * row["coverage"] for row in covered) / n
-        n_draws = sum(row["n_draws"] for row in covered)
-        coverage = (share, *share_interval(share, n_draws))
+    if covered:
+        shares, n, n_draws = columns(covered, "coverage", "n", "n_draws")
+        share = float(np.average(shares, weights=n))
+        coverage = (share, *share_interval(share, int(n_draws.sum())))
     given = (row for row in rows if (row["policy"], row["status"]) == (ALL, GIVEN))
     return {
         **at,
@@ -176,10 +176,10 @@ def grid_summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 def grid_metrics(found: Mapping[str, Any]) -> dict[str, float]:
     """Return grid/<number>/<estimator>, at the largest label share."""
-    columns = ("rmse", "coverage", "interval_score", "pairwise_accuracy", "share")
+    numbers = ("rmse", "coverage", "interval_score", "pairwise_accuracy", "share")
     return {
         f"grid/{column}/{name}": rows[-1][column]
         for name, rows in found["estimators"].items()
-        for column in columns
+        for column in numbers
         if rows[-1][column] is not None
     }
