@@ -323,7 +323,7 @@ def results(
     quality: Rows = (),
 ) -> dict[str, Value]:
     """Return final values and charts, under names that every run shares."""
-    leaders = [d.finding.leader for d in dimensions if d.finding.leader]
+    leaders = [d.finding["leader"] for d in dimensions if d.finding["leader"]]
     gap, std_error = headline(dimensions)
     found: dict[str, Value | None] = {
         "headline/leader": ", ".join(dict.fromkeys(leaders)) or None,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from scipy.special import expit
@@ -213,52 +213,39 @@ def _of_model(diagnosis: Mapping[str, Any]) -> Iterator[Check]:
 # What may be said of the leader
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """The best entrant of a dimension, and how certain that is.
-
-    case     the first that applies: unrated (fewer than two ratings), few_prompts, level (equal
-             ratings), unknown (no test), undecided (a rival is not significantly lower), invalid
-             (invalid verdicts could undo the lead), open (entrants without a rating may be
-             better), caution (the judge failed a check), supported
-    others   the entrants level with the leader, or those not significantly lower
-    reasons  the checks that the judge failed
-    """
-
-    case: str
-    n_prompts: int | None
-    leader: str | None = None
-    second: str | None = None
-    gap: float = 0.0  # rating points; shrunken, with its 95 % interval, where possible
-    gap_low: float | None = None
-    gap_high: float | None = None
-    p_best: float | None = None  # of the leader
-    evidence: Difference | None = None  # of leader and second
-    others: Sequence[str] = ()
-    reasons: Sequence[Check] = ()
-
-
 def finding(
     board: Leaderboard | None,
     pairs: Sequence[Difference],
     checks: Sequence[Check] = (),
     *,
     n_prompts: int | None = None,
-) -> Finding:
+) -> dict[str, Any]:
     """Decide what may be said of the leader of one dimension.
 
     Whether the lead is significant is tested without shrinkage; how large it is, is said with it.
 
     pairs      its differences
     n_prompts  None where the battles name none
+
+    Returns n_prompts and
+
+    case       the first that applies: unrated (fewer than two ratings), few_prompts, level (equal
+               ratings), unknown (no test), undecided (a rival is not significantly lower), invalid
+               (invalid verdicts could undo the lead), open (entrants without a rating may be
+               better), caution (the judge failed a check), supported
+    leader     the best entrant, and its p_best
+    second     with evidence, the difference of both
+    gap        rating points; shrunken, with its 95 % interval (gap_low, gap_high), where possible
+    others     the entrants level with the leader, or those not significantly lower
+    reasons    the checks that the judge failed
     """
     ratings = board.ratings if board else ()
     rated = [rating for rating in ratings if rating.rating is not None]
     reasons = [check for check in checks if check.state == "caution"]
     leader = rated[0].model if rated else None
-    found = Finding(case="unrated", n_prompts=n_prompts, leader=leader, reasons=reasons)
+    found = {"n_prompts": n_prompts, "leader": leader, "reasons": reasons}
     if board is None or len(rated) < 2:
-        return found
+        return {**found, "case": "unrated"}
     first, second = rated[:2]
     leaders = {first.model, second.model}
     tested = [d for d in pairs if d.significant is not None]
@@ -283,17 +270,17 @@ def finding(
     gap, low, high = (first.rating or 0.0) - (second.rating or 0.0), None, None
     if evidence:
         gap, low, high = board.lead or (gap, evidence.ci_low, evidence.ci_high)
-    return replace(
-        found,
-        case=case,
-        second=second.model,
-        gap=gap,
-        gap_low=low,
-        gap_high=high,
-        p_best=first.p_best,
-        evidence=evidence,
-        others=level or rivals,
-    )
+    return {
+        **found,
+        "case": case,
+        "second": second.model,
+        "gap": gap,
+        "gap_low": low,
+        "gap_high": high,
+        "p_best": first.p_best,
+        "evidence": evidence,
+        "others": level or rivals,
+    }
 
 
 def _undone(reasons: Sequence[Check], first: Rating, second: Rating) -> bool:

@@ -12,7 +12,7 @@ from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report import page as pages
 from elo_exp.report import viewer
-from elo_exp.report.checks import Check, Finding, checks, finding
+from elo_exp.report.checks import Check, checks, finding
 from elo_exp.report.viewer import Comparisons, Judgments
 
 _COLUMNS = 100  # of the console
@@ -29,7 +29,7 @@ class Dimension:
     # The rows of `board`, then those of each group of entrants that nothing links to it.
     groups: Sequence[Sequence[Rating]]
     others: Sequence[Leaderboard]  # of the other methods but Elo
-    finding: Finding
+    finding: Mapping[str, Any]
     checks: Sequence[Check]
     pairs: Sequence[Difference]
     # By row and column of a matrix: how often the row beats the column, ties counting half, in how
