@@ -117,17 +117,15 @@ class Instructions:
 
     def _shown_of(self, prompt: Prompt) -> dict[str, Any]:
         """The fields of a subject that come from the prompt, with only what this rubric shows."""
-        shown: dict[str, Any] = {
+        behavior = prompt.expected_behavior if self.shows_expected_behavior else None
+        return {
             "prompt_id": prompt.prompt_id,
             "dimension": self.dimension,
             "source": prompt.source,
             "prompt_text": prompt.text,
+            "gold_answer": prompt.gold_answer if self.needs_reference else None,
+            "expected_behavior": behavior,
         }
-        if self.needs_reference:
-            shown["gold_answer"] = prompt.gold_answer
-        if self.shows_expected_behavior:
-            shown["expected_behavior"] = prompt.expected_behavior
-        return shown
 
     def request(
         self,
@@ -195,15 +193,18 @@ def line_of(name: str, value: str) -> re.Pattern[str]:
 
 
 def read_reply(
-    text: str, line: re.Pattern[str], value: Callable[[Mapping[str, Any]], Any]
+    reply: JudgeReply, line: re.Pattern[str], value: Callable[[Mapping[str, Any]], Any]
 ) -> tuple[dict[str, Any], str]:
     """Return the fields of the last thing that a reply says, and the text before it.
 
     That is a JSON object, or a line whose groups are the fields; a thought is no part of the reply.
     value  reads fields; None where they say nothing
-    There are no fields where the reply says nothing or two things, or goes on.
+    There are no fields where the reply says nothing or two things, or goes on, and where it did not
+    end by itself.
     """
-    answer = line.sub(_as_json, split_thought(text)[0])
+    if reply.stop_reason != "end_turn":
+        return {}, ""
+    answer = line.sub(_as_json, split_thought(reply.text)[0])
     answer = answer.rstrip("`" + string.whitespace)
     values, fields, start, end = set(), dict[str, Any](), 0, 0
     for brace in re.finditer("{", answer):
@@ -262,10 +263,7 @@ class Rubric(Instructions):
         self, request: JudgeRequest, reply: JudgeReply, *, judge_model: str
     ) -> Verdict:
         """Read a verdict. A refusal, a truncation and anything unreadable are INVALID, no tie."""
-        fields: dict[str, Any] = {}
-        evidence = ""
-        if reply.stop_reason == "end_turn":
-            fields, evidence = read_reply(reply.text, _LINE, _label)
+        fields, evidence = read_reply(reply, _LINE, _label)
         if fields.keys() & {"evidence_a", "evidence_b"}:
             evidence = (
                 f"A: {fields.get('evidence_a', '')} | B: {fields.get('evidence_b', '')}"

@@ -102,13 +102,9 @@ class ScoreRubric(Instructions):
         score.
         """
         assert isinstance(request.subject, Item)
-        score, variance, evidence = None, None, ""
-        stop_reason = reply.stop_reason
-        if stop_reason == "end_turn":
-            fields, evidence = read_reply(reply.text, _LINE, self._read)
-            score, variance = self._read(fields) or (None, None)
-            evidence = str(fields.get("evidence", evidence))
-            stop_reason = UNREADABLE if score is None else stop_reason
+        fields, evidence = read_reply(reply, _LINE, self._read)
+        score, variance = self._read(fields) or (None, None)
+        is_unreadable = score is None and reply.stop_reason == "end_turn"
         return Score(
             prompt_id=request.subject.prompt_id,
             policy=request.subject.entrant_id,
@@ -117,8 +113,8 @@ class ScoreRubric(Instructions):
             judge_score=score,
             judge_score_variance=variance,
             cache_key=reply.key,
-            stop_reason=stop_reason,
-            reasoning=evidence or reply.text,
+            stop_reason=UNREADABLE if is_unreadable else reply.stop_reason,
+            reasoning=str(fields.get("evidence", evidence)) or reply.text,
         )
 
     def _read(self, fields: Mapping[str, Any]) -> tuple[float, float | None] | None:

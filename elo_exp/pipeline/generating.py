@@ -205,11 +205,10 @@ def _new(
     if isinstance(entrant, HostedEntrant):
         if wanted:
             entrant.preflight()
-        about = {"entrant_id": entrant.entrant_id}
-        jobs = {
-            key: Job(key=key, names={**about, "prompt_id": p.prompt_id}, request=p)
-            for key, p in wanted.items()
-        }
+        jobs = {}
+        for key, p in wanted.items():
+            names = {"entrant_id": entrant.entrant_id, "prompt_id": p.prompt_id}
+            jobs[key] = Job(key=key, names=names, request=p)
         return pay(jobs, entrant, store, make=_response, **how)
     assert isinstance(entrant, OfflineEntrant)
     if isinstance(entrant, ModelEntrant):
