@@ -180,7 +180,7 @@ def test_the_digest_depends_on_contents_and_scale_and_not_on_the_place(tmp_path)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "{}/manifest.json: value: found []. Input should be a dictionary"),
+        ("[]", "{}/manifest.json: value: found []. Input should be a valid"),
         ('{"config": {}}', "security_dir: found no manifest.json with num_shards in"),
         (
             '{"config": {"num_shards": 0}}',

@@ -106,7 +106,5 @@ def select(
                 f"mode.strata: found {count} prompts of source {source!r}. Expected at most "
                 f"{len(stratum)}: the bank has {', '.join(f'{name} {n}' for name, n in sizes)}."
             )
-        chosen.update(
-            stratum[i] for i in rng.choice(len(stratum), size=count, replace=False)
-        )
+        chosen.update(rng.choice(stratum, size=count, replace=False).tolist())
     return [prompt for i, prompt in enumerate(prompts) if i in chosen]

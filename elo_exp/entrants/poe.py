@@ -26,7 +26,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from elo_exp.data.thoughts import split_thought
 from elo_exp.entrants import Tokenised, WeightsEntrant
@@ -252,8 +252,7 @@ def _diagnostics(decoded: Decoded) -> dict[str, Any]:
 # The files of the heads
 
 
-@dataclass(frozen=True, kw_only=True)
-class Manifest:
+class Manifest(BaseModel):
     """What a manifest.json has under `config`.
 
     heads_depth  last layers that each head has to itself
@@ -266,8 +265,7 @@ class Manifest:
     lora_alpha: _Positive | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ManifestFile:
+class _ManifestFile(BaseModel):
     config: Manifest
 
 
