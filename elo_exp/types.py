@@ -13,8 +13,9 @@ Positive = Annotated[float, Field(strict=True, gt=0)]
 NonNegative = Annotated[float, Field(strict=True, ge=0)]
 Dollars = Annotated[float, Field(strict=True, ge=0)]
 Share = Annotated[float, Field(strict=True, ge=0, le=1)]
+PositiveShare = Annotated[float, Field(strict=True, gt=0, le=1)]
 
-TopP = Annotated[float, Field(strict=True, gt=0, le=1)]
+TopP = PositiveShare
 RatingPoints = Annotated[float, Field(strict=True, ge=-1e6, le=1e6)]
 K = Annotated[
     float, Field(strict=True, gt=0, le=1000)

@@ -137,7 +137,7 @@ def test_scores_by_hand(folder: Path, tmp_path: Path):
     assert refused["rmse"] == pytest.approx(0.5)
     assert rows["near", "caution"]["bias"] == pytest.approx(-0.05)
     assert ("near", "refuse") not in rows
-    large = dataclasses.replace(cells[0], size=201)
+    large = cells[0]._replace(size=201)
     np.save(tmp_path / large.file, np.load(tmp_path / cells[0].file))
     first = score(dataclasses.replace(grid, cells=[large]))[0]
     assert (first["rmse"] > 0, first["coverage"]) == (True, None)

@@ -51,6 +51,7 @@ from elo_exp.types import (
     NonNegative,
     Number,
     Positive,
+    PositiveShare,
     Share,
 )
 
@@ -70,7 +71,7 @@ class OracleSettings:
     prompts: Literal["bank", "arena"]
     n_prompts: Count | None
     logging_policy: str | None
-    label_fraction: Annotated[float, Field(strict=True, gt=0, le=1)]
+    label_fraction: PositiveShare
     validation_fraction: Share
     budget_usd: Dollars
     check_nats: NonNegative | None

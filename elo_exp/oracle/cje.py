@@ -36,7 +36,6 @@ from elo_exp.oracle.evidence import (
 
 SEED = 42
 _OUTER_SEED = 1042  # of the folds that calibrate the weights of calibrated-ips
-_MAX_WEIGHT = 100.0
 _MAX_SD = 1.0  # of calibrated weights of mean one
 _MIN_WEIGHT = 1e-9
 _MIN_OMEGA = 1e-8
@@ -200,9 +199,8 @@ def ips(p: Published) -> _Parts:
 
 def snips(p: Published) -> _Parts:
     """raw-ips: self-normalised, with clipped weights."""
-    cut = weights.clipped(p.hajek, _MAX_WEIGHT)
-    value = float(cut @ p.rewards / cut.sum())
-    return _Parts(value, cut * (p.rewards - value), cut)
+    value = float(p.cut @ p.rewards / p.cut.sum())
+    return _Parts(value, p.cut * (p.rewards - value), p.cut)
 
 
 def calibrated_ips(p: Published) -> _Parts:

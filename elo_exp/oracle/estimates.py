@@ -379,15 +379,14 @@ def label_budget(
     Returns the half-width now, that with infinitely many labels, and `labels_for` each half-width,
     None for more than max_labels.
     """
-    labels_for: dict[str, int | None] = {}
-    for half_width in half_widths:
-        needed = estimate.labels_needed(half_width)
-        is_possible = needed <= max_labels
-        labels_for[f"{half_width:g}"] = math.ceil(needed) if is_possible else None
+    needed = {f"{h:g}": estimate.labels_needed(h) for h in half_widths}
     at_best = float(t_quantile(math.inf)) * math.sqrt(estimate.variance_of_prompts)
     return {
         "n_labels": estimate.n_labels,
         "half_width": estimate.half_width,
         "half_width_at_best": at_best,
-        "labels_for": labels_for,
+        "labels_for": {
+            half_width: math.ceil(n) if n <= max_labels else None
+            for half_width, n in needed.items()
+        },
     }

@@ -20,9 +20,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, product
-from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -37,7 +36,7 @@ from elo_exp.oracle.evidence import Estimator
 from elo_exp.oracle.gates import CAUTION, REFUSE, STATUSES
 from elo_exp.progress import track
 from elo_exp.records import UserError
-from elo_exp.types import Count
+from elo_exp.types import Count, PositiveShare
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +53,7 @@ class GridSettings:
     """The axes of a grid."""
 
     sizes: Annotated[list[Count], Field(min_length=1)] | None
-    label_shares: Annotated[
-        list[Annotated[float, Field(strict=True, gt=0, le=1)]], Field(min_length=1)
-    ]
+    label_shares: Annotated[list[PositiveShare], Field(min_length=1)]
     weights: Annotated[list[Literal["raw", "simcal"]], Field(min_length=1)]
     calibrations: Annotated[list[Calibration], Field(min_length=1)]
     seeds: Count | None
@@ -73,7 +70,7 @@ class GridSettings:
             )
         seeds = self.seeds or (_SEEDS if n_prompts >= _SIZES[0] else _SMALL_SEEDS)
         axes = product(sizes, self.label_shares, range(seeds))
-        return [Cell(size=n, label_share=s, seed=seed) for n, s, seed in axes]
+        return [Cell(*cell) for cell in axes]
 
     def estimators(self, chosen: Mapping[str, Estimator]) -> dict[str, Estimator]:
         """Return the estimators, those that correct by weights once by each kind of weights."""
@@ -88,8 +85,7 @@ class GridSettings:
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
+class Cell(NamedTuple):
     size: int  # prompts
     label_share: float  # of the logged answers
     seed: int
@@ -214,8 +210,7 @@ def score(grid: Grid) -> list[Row]:
     truth = np.array([grid.truth[policy].mean for policy in grid.data.policies])
     groups = {ALL: slice(None)}
     groups |= {policy: slice(p, p + 1) for p, policy in enumerate(grid.truth)}
-    of_cell = attrgetter("size", "label_share")
-    for (size, label_share), cells in groupby(grid.cells, of_cell):
+    for (size, label_share), cells in groupby(grid.cells, lambda cell: cell[:2]):
         found = np.stack([np.load(grid.folder / cell.file) for cell in cells])
         judge = np.full((len(found), len(truth)), np.nan)
         if JUDGE in grid.calibrations and "direct" in grid.names:
