@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from elo_exp.analysis.power import Precision, detectable
 from elo_exp.analysis.standings import Standings
-from elo_exp.figures import elo, kinds, ratings, style, sweep
+from elo_exp.figures import kinds, ratings, style, sweep
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot
 from tests.standings import BRADLEY_TERRY, standings, tournament, with_lengths
@@ -62,7 +62,7 @@ def ax() -> Axes:
 
 
 def plots(found: Standings) -> dict[str, Plot]:
-    return {plot.name: plot for plot in [*ratings.plots(found), *elo.plots(found)]}
+    return {plot.name: plot for plot in ratings.plots(found)}
 
 
 def battle(a: str, b: str, winner: str, q: int) -> Battle:
@@ -134,8 +134,8 @@ def test_what_cannot_be_known_is_not_drawn(drawn: dict[str, Plot]):
     ]
     known = {"ratings", "pairwise_winrates", "predicted_and_observed"}
     assert set(plots(of_battles(ties))) == known
-    one_pass = of_battles(tournament(), shuffle=False)
-    assert [plot.name for plot in elo.plots(one_pass)] == ["k_sensitivity"]
+    one_pass = plots(of_battles(tournament(), shuffle=False))
+    assert {"permutation_traces", "order_effect"} == {*OF_BATTLES} - {*one_pass}
     assert plots(of_battles([])) == {}
 
 

@@ -17,7 +17,7 @@ import pytest
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.standings import Standings, rate, with_diagnoses
-from elo_exp.figures import elo, ratings
+from elo_exp.figures import ratings
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot, Response
@@ -140,7 +140,7 @@ def standings() -> Standings:
 
 @pytest.fixture(scope="module")
 def figures(standings: Standings) -> list[Plot]:
-    return [*ratings.plots(standings), *elo.plots(standings)]
+    return ratings.plots(standings)
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ def test_names_are_text_whatever_they_hold():
     some = with_diagnoses(some, dict.fromkeys(HOSTILE, found), responses=odd)
     reader = page(
         some,
-        [*ratings.plots(some), *elo.plots(some)],
+        ratings.plots(some),
         [{**QUALITY, "dimension": HOSTILE[1]}],
         title=HOSTILE[1],
         judge_model=HOSTILE[0],

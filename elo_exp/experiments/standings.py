@@ -33,6 +33,12 @@ def report(
     tables = artifacts.tables(standings, dimensions)
     if comparisons and judgments:
         tables["verdicts"] = artifacts.verdict_rows(comparisons, judgments)
+
+    def figures() -> list[Plot]:
+        from elo_exp.figures import ratings
+
+        return ratings.plots(standings)
+
     return Report(
         headline=gap,
         text=tournament_page.text(shown),
@@ -42,12 +48,6 @@ def report(
         metrics=artifacts.results(standings, dimensions, quality),
         tables=tables,
         traces=artifacts.traces(standings),
-        figures=lambda: _figures(standings),
+        figures=figures,
         page=page.maker("tournament", **shown),
     )
-
-
-def _figures(standings: Standings) -> list[Plot]:
-    from elo_exp.figures import elo, ratings
-
-    return [*ratings.plots(standings), *elo.plots(standings)]
