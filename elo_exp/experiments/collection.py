@@ -11,7 +11,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +21,6 @@ from elo_exp.arena.sources import ArenaSource
 from elo_exp.data import bank
 from elo_exp.data.pairing import Responses
 from elo_exp.data.scoring import ScoreRubric
-from elo_exp.entrants import Entrant
 from elo_exp.experiments.judged import parse_shard
 from elo_exp.files import utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge, PaidJudge
@@ -220,13 +219,12 @@ class Collection:
     ) -> tuple[Responses, Logprobs, list[LogprobCheck]]:
         """Answer with the logging policy, force all, check, then answer with the others."""
         chosen, store = self.experiment.oracle, self.store
-
-        def generate(entrants: Mapping[str, Entrant]) -> Responses:
-            allow_missing = self.experiment.allow_missing
-            return pipeline.generate(
-                prompts, entrants, store, allow_missing=allow_missing
-            )
-
+        generate = partial(
+            pipeline.generate,
+            prompts,
+            store=store,
+            allow_missing=self.experiment.allow_missing,
+        )
         if not self.policies:
             return generate(self.entrants), {}, []
         others = dict(self.entrants)

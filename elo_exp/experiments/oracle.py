@@ -59,8 +59,12 @@ logger = logging.getLogger(__name__)
 
 _SOURCES = ("logged", "fresh_dir", "probe_dir", "policies", "truth")
 _COLLECTING = (  # settings without a meaning for recorded answers
-    *("oracle.prompts", "oracle.logging_policy", "oracle.validation_fraction"),
-    *("oracle.budget_usd", "oracle.check_nats", "oracle.check_answers"),
+    "oracle.prompts",
+    "oracle.logging_policy",
+    "oracle.validation_fraction",
+    "oracle.budget_usd",
+    "oracle.check_nats",
+    "oracle.check_answers",
 )
 # Of answers to collect, or of recorded ones
 _SAMPLING = ("oracle.n_prompts", "oracle.label_fraction")

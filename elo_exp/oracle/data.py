@@ -314,26 +314,25 @@ def sample(
 
     With one seed, a larger sample includes the smaller.
     """
-    kept = np.sort(rng.permutation(len(data.prompts))[:n])
-    number = np.full(len(data.prompts), -1)
-    number[kept] = np.arange(len(kept))
+    is_kept = np.zeros(len(data.prompts), dtype=bool)
+    is_kept[rng.permutation(len(data.prompts))[:n]] = True
+    number = is_kept.cumsum() - 1
 
     def some(rows: Rows) -> Rows:
-        chosen = rows[number[rows.prompt] >= 0]
+        chosen = rows[is_kept[rows.prompt]]
         return dataclasses.replace(chosen, prompt=number[chosen.prompt])
 
-    is_kept = number[data.logged.prompt] >= 0
-    drawn = dataclasses.replace(
-        changed(data, some),
-        prompts=tuple(data.prompts[i] for i in kept),
-        logging_logprob=data.logging_logprob[is_kept],
-        target_logprob={p: logps[is_kept] for p, logps in data.target_logprob.items()},
-    )
+    drawn, logged = changed(data, some), is_kept[data.logged.prompt]
     label, labelled = drawn.logged.label.copy(), np.flatnonzero(drawn.logged.labelled)
     order = rng.permutation(len(labelled))
     label[labelled[order >= round(label_share * len(order))]] = np.nan
-    logged = dataclasses.replace(drawn.logged, label=label)
-    return dataclasses.replace(drawn, logged=logged)
+    return dataclasses.replace(
+        drawn,
+        prompts=tuple(itertools.compress(data.prompts, is_kept)),
+        logged=dataclasses.replace(drawn.logged, label=label),
+        logging_logprob=data.logging_logprob[logged],
+        target_logprob={p: logps[logged] for p, logps in data.target_logprob.items()},
+    )
 
 
 def take_truth(data: Dataset) -> tuple[Dataset, dict[str, Truth]]:
