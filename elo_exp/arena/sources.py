@@ -280,14 +280,6 @@ def _paths(arena: ArenaSource) -> list[Path]:
     return found
 
 
-def _sources(arena: ArenaSource) -> Sequence[Path | Simulated]:
-    if arena.simulated:
-        return [arena.simulated]
-    if arena.path is not None:
-        return _paths(arena)
-    return _download(str(arena.dataset), arena.revision, arena.data_files)
-
-
 @functools.cache
 def _download(
     dataset: str, revision: str | None, data_files: str | None
@@ -325,36 +317,36 @@ def _rows(arena: ArenaSource, at: Collection[At] | None = None) -> Iterator[_Row
     sources = [
         (where, one, source)
         for where, one in arena.members.items()
-        for source in _sources(one)
+        for source in (
+            [one.simulated]
+            if one.simulated
+            else _paths(one)
+            or _download(str(one.dataset), one.revision, one.data_files)
+        )
     ]
     for number, (where, one, source) in enumerate(sources):
         chosen = None if at is None else {i for n, i in at if n == number}
         if chosen == set():
             continue
-        named = {
-            f"columns.{name}": column for name, column in asdict(one.columns).items()
-        }
-        for path, value in one.where.items():
-            if value is not None:
-                named[f"where.{path}"] = _PATHS.get(path, path).partition(".")[0]
-        place, found = next(_table(source), ("", {}))
-        for name, column in named.items():
-            if found and column not in (None, *found):
-                raise UserError(
-                    f"{place}: has no column {column!r} (found {', '.join(found)}). Name it with "
-                    f"{where}.{name}, or set that to null where there is none."
-                )
-        for i, (place, values) in enumerate(_table(source, {*named.values()})):
+        if isinstance(source, Path):
+            named = asdict(one.columns)
+            named = {f"columns.{name}": column for name, column in named.items()}
+            for path, value in one.where.items():
+                if value is not None:
+                    named[f"where.{path}"] = _PATHS.get(path, path).partition(".")[0]
+            place, found = next(tables.rows(source), ("", {}))
+            for name, column in named.items():
+                if found and column not in (None, *found):
+                    raise UserError(
+                        f"{place}: has no column {column!r} (found {', '.join(found)}). Name it "
+                        f"with {where}.{name}, or set that to null where there is none."
+                    )
+            rows = tables.rows(source, {*named.values()})
+        else:
+            rows = (("simulated", vote) for vote in source.votes)
+        for i, (place, values) in enumerate(rows):
             if chosen is None or i in chosen:
                 yield _Row((number, i), place, values, one)
-
-
-def _table(
-    source: Path | Simulated, columns: Collection[str] | None = None
-) -> Iterator[tuple[str, tables.Row]]:
-    if isinstance(source, Path):
-        return tables.rows(source, columns)
-    return (("simulated", vote) for vote in source.votes)
 
 
 # One row
@@ -364,7 +356,7 @@ def _battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
     """A human battle, or why the row is none."""
     if not _meets_conditions(row):
         return "outside arena.where"
-    c, a, b = row.arena.columns, row.text("model_a"), row.text("model_b")
+    a, b = row.text("model_a"), row.text("model_b")
     if a is None or b is None:
         return "without a model"
     if a == b:
@@ -372,7 +364,7 @@ def _battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
     winner = _winner(row, a, b)
     if winner is None:
         return "without a winner"
-    n_turns = len(_turns(row, c.conversation_a, c.prompt, "user"))
+    n_turns = len(_turns(row, "prompt"))
     if n_turns != 1:
         return "of several turns" if n_turns else "without a message of the user"
     own_id = "row-{}-{}".format(*row.at)
@@ -476,13 +468,9 @@ def _content(row: _Row, battle: Battle) -> str:
 
 def _texts(row: _Row) -> list[str | None]:
     """The first prompt and both answers to it; None for one that is missing, or is no text."""
-    c, found = row.arena.columns, list[str | None]()
-    for conversation, plain, role in (
-        (c.conversation_a, c.prompt, "user"),
-        (c.conversation_a, c.response_a, "assistant"),
-        (c.conversation_b, c.response_b, "assistant"),
-    ):
-        content, *_ = _turns(row, conversation, plain, role) or [None]
+    found = list[str | None]()
+    for name in Texts._fields:
+        content, *_ = _turns(row, name) or [None]
         if isinstance(content, list):  # blocks
             of_text = [
                 block.get("text") or ""
@@ -495,14 +483,15 @@ def _texts(row: _Row) -> list[str | None]:
     return found
 
 
-def _turns(
-    row: _Row, conversation: str | None, plain: str | None, role: str
-) -> list[Any]:
-    """What a speaker says in each turn: by a column of messages, or by a column of texts.
+def _turns(row: _Row, name: str) -> list[Any]:
+    """What a field of Texts is in each turn: by a column of messages, or by a column of texts.
 
     CSV has messages and lists of texts as JSON.
     """
-    column = conversation or plain
+    columns = row.arena.columns
+    is_of_b = name == "response_b"
+    conversation = columns.conversation_b if is_of_b else columns.conversation_a
+    column = conversation or getattr(columns, name)
     turns = row.values.get(column)
     if conversation is None and not row.arena.text_lists:
         return [turns]
@@ -516,4 +505,5 @@ def _turns(
         )
     if conversation is None:
         return turns
+    role = "user" if name == "prompt" else "assistant"
     return [m.get("content") for m in turns if m.get("role") == role]
