@@ -361,7 +361,22 @@ def _battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
         return "without a model"
     if a == b:
         return "of a model with itself"
-    winner = _winner(row, a, b)
+    c = row.arena.columns
+    try:
+        flags = {"model_a": c.won_by_a, "model_b": c.won_by_b, "tie": c.tied}
+        winner = flagged(row.values, flags)
+    except MalformedError as error:
+        raise UserError(f"{row.place}: {error}") from None
+    word = row.text("winner")
+    if winner is None and word is not None:
+        known = {a: "model_a", b: "model_b", **WORDS, **row.arena.winners}
+        if word not in known:
+            raise UserError(
+                f"{row.place}: {c.winner} is {word!r}. Expected {', '.join(WORDS)}, {a!r} or {b!r}. "
+                f"Say what it means with '+arena.winners={{{word}: tie}}', or null to leave such "
+                "rows out."
+            )
+        winner = known[word]
     if winner is None:
         return "without a winner"
     n_turns = len(_turns(row, "prompt"))
@@ -378,27 +393,6 @@ def _battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
         style_a=style_a,
         style_b=style_b,
     )
-
-
-def _winner(row: _Row, a: str, b: str) -> str | None:
-    """One of WINNERS; None where nobody said."""
-    c = row.arena.columns
-    flags = {"model_a": c.won_by_a, "model_b": c.won_by_b, "tie": c.tied}
-    try:
-        flag = flagged(row.values, flags)
-    except MalformedError as error:
-        raise UserError(f"{row.place}: {error}") from None
-    word = row.text("winner")
-    if flag or word is None:
-        return flag
-    known = {a: "model_a", b: "model_b", **WORDS, **row.arena.winners}
-    if word not in known:
-        raise UserError(
-            f"{row.place}: {c.winner} is {word!r}. Expected {', '.join(WORDS)}, {a!r} or {b!r}. "
-            f"Say what it means with '+arena.winners={{{word}: tie}}', or null to leave such rows "
-            "out."
-        )
-    return known[word]
 
 
 def _meets_conditions(row: _Row) -> bool:
