@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -28,18 +27,16 @@ CORRECTED = World(
 )  # the same, with labels that correct
 
 
-def tallies(
-    world: World, n_runs: int, names: Sequence[str] = NAMES
-) -> dict[str, np.ndarray]:
+def tallies(world: World, n_runs: int) -> dict[str, np.ndarray]:
     """Of each estimator (3, runs): whether it is refused, its error and its half-width.
 
     With weights by the score, whose formulas are tried where raw weights are refused.
     """
     simcal = {name: {"weights": "simcal"} for name in ROBUST}
     chosen = {
-        name: shipped("estimator", name, **simcal.get(name, {})) for name in names
+        name: shipped("estimator", name, **simcal.get(name, {})) for name in NAMES
     }
-    found: dict[str, list[tuple[bool, float, float]]] = {name: [] for name in names}
+    found: dict[str, list[tuple[bool, float, float]]] = {name: [] for name in NAMES}
     for run in range(n_runs):
         checks = checks_of(world.draw(np.random.default_rng((run, world.n))))
         for name, estimator in chosen.items():
