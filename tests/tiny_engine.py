@@ -4,7 +4,6 @@ As there, given tokens are scored at temperature 1, whatever is asked for.
 """
 
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -14,8 +13,6 @@ import pytest
 import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
-
-from elo_exp.models.checkpoints import PEFT_DEPRECATION
 
 CONTEXT = 512
 
@@ -28,9 +25,7 @@ class TinyEngine:
         self.model = AutoModelForCausalLM.from_pretrained(model).eval()
         self.temperature: float | None = None
         if adapter is not None:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", PEFT_DEPRECATION)
-                self.model = PeftModel.from_pretrained(self.model, adapter).eval()
+            self.model = PeftModel.from_pretrained(self.model, adapter).eval()
 
     def logits(self, ids: Sequence[int]) -> torch.Tensor:
         with torch.inference_mode():

@@ -3,14 +3,12 @@
 torch is imported by whoever builds the first one, and takes two seconds.
 """
 
-import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from elo_exp.data import bank
 from elo_exp.models import tiny
-from elo_exp.models.checkpoints import PEFT_DEPRECATION
 from elo_exp.models.tiny import TEMPLATE
 from elo_exp.records import Prompt, Response
 from tests.data import BANK
@@ -75,9 +73,7 @@ def tiny_adapter(
         task_type="CAUSAL_LM",
         **config,
     )
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", PEFT_DEPRECATION)
-        model = get_peft_model(AutoModelForCausalLM.from_pretrained(base), lora)
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained(base), lora)
     with torch.no_grad():
         for name, weights in model.named_parameters():
             if "lora_" in name:

@@ -63,8 +63,6 @@ _REASONS = {  # by the class of an error of the hub's client, or the first of it
     "EntryNotFoundError": "lacks a file on the hub. Expected config.json of a model, "
     "adapter_config.json of an adapter.",
 }
-# Of a name that peft reads and transformers is about to drop
-PEFT_DEPRECATION = "`is_gradient_checkpointing` is deprecated"
 _ROWS = 256  # positions whose distribution is held in float64 at a time
 
 
@@ -374,7 +372,8 @@ class Checkpoint:
             tokenizer.pad_token = tokenizer.eos_token
         for place, revision in self.adapters:
             with library_errors(place), warnings.catch_warnings():
-                warnings.filterwarnings("ignore", PEFT_DEPRECATION)
+                # a name that peft reads and transformers is about to drop
+                warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is dep")
                 for fault in ("Found missing adapter keys", "Merge lora module to"):
                     warnings.filterwarnings("error", fault)
                 model = PeftModel.from_pretrained(
