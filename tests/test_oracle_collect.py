@@ -15,7 +15,7 @@ from elo_exp.experiments.collection import Collection, LoggedData
 from elo_exp.files import write_jsonl
 from elo_exp.records import Prompt, Response, Score, UserError
 from tests import openai_server
-from tests.oracle_demo import oracle_of, ran, said, small
+from tests.oracle_demo import oracle_of, ran, said
 
 TEXTS = ("One.", "Two.", "", "Four.", "Five.")
 EXTREME = -2.0 - math.log(5.1)
@@ -169,21 +169,17 @@ def test_a_free_judge_may_be_the_oracle(
     assert planned.count("which costs nothing") == 2
 
 
-def arena(folder: Path) -> list[str]:
-    battle = {"model_a": "a", "model_b": "b", "winner": "tie"}
-    battle |= {"response_a": "One.", "response_b": "Two.", "language": "en"}
+def test_prompts_come_from_an_arena_but_without_references(tmp_path: Path):
+    """The oracle's signal is another, so that it is not the judge."""
+    battle = {"model_a": "a", "model_b": "b", "winner": "tie", "language": "en"}
+    battle |= {"response_a": "One.", "response_b": "Two."}
     rows = [
         {**battle, "question_id": str(i), "prompt": f"What is {i} and {i}?"}
         for i in range(30)
     ]
-    path = write_jsonl(folder / "arena.jsonl", rows)
-    column = "arena.columns.language=language"
-    return ["oracle.prompts=arena", f"arena.path={path}", column]
-
-
-def test_prompts_come_from_an_arena_but_without_references(tmp_path: Path):
-    """The oracle's signal is another, so that it is not the judge."""
-    given = (*small("tiny_base", "tiny_clone"), *arena(tmp_path), "status=true")
+    path = write_jsonl(tmp_path / "arena.jsonl", rows)
+    given = [*TINY, f"arena.path={path}", "arena.columns.language=language"]
+    given += ["oracle.prompts=arena", "status=true"]
     with pytest.raises(UserError, match="^scoring: none of 30 prompts has a reference"):
         said(tmp_path, *given)
     oracle = ("scoring@oracle_scoring=score", "oracle_judge.default_signal=overlap")

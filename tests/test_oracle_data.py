@@ -137,7 +137,7 @@ EVERY = {"policies": None}
         (after(prompt_id=...), {}, {}, ":2: has neither prompt_id nor prompt."),
         (after(prompt_id="p0"), {}, {}, ":2: repeats prompt 'p0', draw_idx 0 of "),
         ([*many(1, level=3), *after(level="hard")], {}, {"covariates": ["level"]},
-         ":2: covariates.level: found None. Input should be a valid number. Expected a number, or null"),
+         ":2: covariates.level: found None. Input should be a valid number. Expected a number (target_logps"),
         (many(), {}, {"covariates": ["response_length"]}, ":1: covariates.response_length: found None"),
         (many(), {"clone.jsonl": [DRAW]}, EVERY,
          "fresh: found no draws of 'premium', but of clone. Add premium.jsonl, or leave the policy "

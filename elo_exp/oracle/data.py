@@ -35,8 +35,8 @@ N_FOLDS = 5  # of the prompts
 MIN_LABELS = 10  # two in each fold
 LENGTH = "response_length"  # the covariate log(1 + characters)
 _HINT = (
-    " Expected a number, or null for a label or log-probability (its sum over tokens, in nats) "
-    "that is not known. Covariates are numbers in every row."
+    " Expected a number (target_logps: one by policy), or null for a label or a log-probability, "
+    "the sum over the tokens in nats, that is not known. Covariates are numbers in every row."
 )
 
 RealNumber = Annotated[Number, Field(allow_inf_nan=False)]
