@@ -220,8 +220,8 @@ def read(
             f"{hint}"
         )
     left_out = f"; left out: {reasons}" if reasons else ""
-    read_out = f"{len(battles)} battles of {n_rows} rows{left_out}"
-    logger.info("arena %s: %s", arena.title, read_out)
+    n, text = len(battles), "arena %s: %d battles of %d rows%s"
+    logger.info(text, arena.title, n, n_rows, left_out)
     if absent := hold_out.difference(*(battle.models for battle in held_out)):
         raise UserError(
             f"arena.hold_out: {min(absent)!r} has no battle in {arena.title}. Check the name."
@@ -270,9 +270,7 @@ def _paths(arena: ArenaSource) -> list[Path]:
     if arena.path is None:
         return []
     path = Path(arena.path)
-    found = [path]
-    if path.is_dir():
-        found = sorted(file for file in path.iterdir() if not file.name.startswith("."))
+    found = sorted(path.glob("[!.]*")) if path.is_dir() else [path]
     if not found or not all(file.is_file() for file in found):
         raise UserError(
             f"arena.path: found no file of battles at {path}. Check the path."
