@@ -149,6 +149,14 @@ def test_a_limit_is_of_all_pairs_and_shared_by_the_models(
     assert {entered[name] for name in TWO.placed} == {of_each}
 
 
+def test_a_second_judge_never_gets_the_first_ones_verdicts(folder: Path) -> None:
+    """A defect: the key of a verdict had no judge in it."""
+    judges = [TheJudge(model="one"), TheJudge(model="two")]
+    for judge in judges:
+        placed(WORLD, folder, "arena.n_battles=30", *ALONE, judge=judge)
+    assert [len(judge.seen) for judge in judges] == [60, 60]
+
+
 def test_a_share_of_the_answers_can_be_made_elsewhere(folder: Path) -> None:
     """Half of 12 prompts, for each of two models."""
     with arena_of(TWO, folder, "judging.limit_pairs=24", "shard=0/2") as (job, context):

@@ -416,6 +416,12 @@ def test_a_picture_cannot_be_judged_and_a_row_without_a_user_is_no_battle(
     assert arenas.texts(chosen, [(0, 0)]) == ({}, {(0, 0): NO_TEXT})
 
 
+def test_a_text_is_found_among_many_rows_of_parquet(tmp_path: Path) -> None:
+    rows = [{**row, "question_id": str(i)} for i in range(300) for row in own()[:1]]
+    path = write_table(tmp_path / "many.parquet", rows)
+    assert list(arenas.texts(settings(path=str(path)), [(0, 299)])[0]) == [(0, 299)]
+
+
 def test_a_data_set_of_the_hub_is_read_as_files_are(tmp_path: Path) -> None:
     """Those that the settings name, once; from then on also where no hub is reached."""
     votes = write_table(tmp_path / "votes" / "train.csv", lmarena_55k()).parent

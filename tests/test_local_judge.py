@@ -80,7 +80,7 @@ def one_by_one(of: Any, asked: JudgeRequest, lead: str, label: str) -> float:
 def test_a_labels_probability_is_that_of_its_tokens_and_the_likeliest_is_the_verdict(
     model, tmp_path
 ):
-    """The tiny tokenizer writes ' TIE' as three tokens and ' B' as two. All are in one batch, padded."""
+    """The tiny tokenizer writes ' TIE' as three tokens and ' B' as two."""
     of = judge(model)
     made = replies(of, tmp_path)
     for asked in requests():
@@ -93,6 +93,15 @@ def test_a_labels_probability_is_that_of_its_tokens_and_the_likeliest_is_the_ver
         assert odds == pytest.approx(expected["A"] - expected["TIE"], abs=1e-3)
         assert answer["verdict"] == max(expected, key=expected.__getitem__)
         assert answer["evidence_b"] == f"probability {chances['B']:.3f}"
+
+
+def test_the_verdicts_do_not_depend_on_the_batch(model, tmp_path):
+    """The responses differ in length, so that a batch is padded."""
+    one, other = (
+        replies(judge(model, batch_size=n), tmp_path / str(n)) for n in (1, 4)
+    )
+    for key, reply in one.items():
+        assert found(reply)[1] == pytest.approx(found(other[key])[1], abs=1e-4)
 
 
 def test_a_request_that_does_not_fit_is_invalid_and_the_rest_is_judged(tmp_path):

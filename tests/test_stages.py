@@ -1,5 +1,6 @@
 """The stages: each asks only for what the store does not have yet, and says what is missing."""
 
+import dataclasses
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -168,13 +169,28 @@ def test_equal_texts_are_judged_once(tmp_path, path):
 
 
 def test_only_what_has_changed_is_judged_again(tmp_path, path, responses):
-    """A response of zoe: against ann and bob, in two orders, on three dimensions. A setting of the judge: all."""
-    judged(path, compared(responses))
+    judged(path, compared(responses, limit=2))
+
+    def n_judged(comparisons: Any, *how: Any, **more: Any) -> int:
+        return judged(path, comparisons, *how, **more)[1].judge_calls
+
+    assert n_judged(compared(responses)) == 36  # the pairs beyond the limit
+    # A gold answer: factuality alone shows it. Three pairs in two orders.
+    gold = dataclasses.replace(PROMPTS[0], gold_answer="A tourniquet.")
+    assert n_judged(compared(responses, [gold, *PROMPTS[1:]])) == 3 * 2
+    # A response of zoe: against ann and bob, in two orders, on three dimensions.
     texts = {**TEXTS, "zoe": ["Do press.", *TEXTS["zoe"][1:]]}
     changed, _ = generated(path, entrants(tmp_path, **texts))
-    assert judged(path, compared(changed))[1].judge_calls == 2 * 2 * 3
+    assert n_judged(compared(changed)) == 2 * 2 * 3
+    # A rubric: its own dimension.
+    file = tmp_path / "calibration.md"
+    file.write_text(Path(RUBRICS[1].path).read_text() + "\nBe brief.\n")
+    edited = shipped("rubric", "calibration", path=str(file))
+    rubrics = [RUBRICS[0], edited, RUBRICS[2]]
+    assert n_judged(compared(responses, rubrics=rubrics), rubrics=rubrics) == 9 * 2
+    # A setting of the judge: everything.
     judge = shipped("judge", "lexical", margin=0.2)
-    assert judged(path, compared(responses), judge)[1].judge_calls == 48
+    assert n_judged(compared(responses), judge) == 48
 
 
 def test_a_repeat_judges_everything_once_more_and_changes_no_winner(path, responses):
