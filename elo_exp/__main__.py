@@ -18,6 +18,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import hydra
@@ -93,7 +94,7 @@ def run(
     settings, experiment = prepared.settings, prepared.experiment
     usage = context.store.usage
     draws = info.group is None if settings.figures is None else settings.figures
-    logger.info("%s: %s", settings.name, "; ".join(info.labels.values()) or "no judge")
+    logger.info("%s: %s", settings.name, _summary(info.labels) or "no judge")
     with tracking(settings.tracker, info) as tracked:
         started = time.monotonic()
 
@@ -129,6 +130,17 @@ def run(
         tracked.log({**results, **tables, **figures})
         tracked.log_files(info.run_dir, written)
         return report, tracked.where
+
+
+def _summary(labels: Mapping[str, str]) -> str:
+    """Such as "4 entrants, 3 dimensions, judge lexical"."""
+    counts = []
+    for name in ("entrants", "dimensions"):
+        if name in labels:
+            n = len(labels[name].split(", "))
+            counts.append(f"{n} {name if n > 1 else name[:-1]}")
+    judge = [f"judge {labels['judge_model']}"] if "judge_model" in labels else []
+    return ", ".join([*counts, *judge])
 
 
 def _places(report: Report, info: RunInfo, tracked_at: str | None) -> list[str]:
