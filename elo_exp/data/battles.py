@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,12 @@ from elo_exp.data.style import FEATURES, with_style
 from elo_exp.records import WINNERS, Battle, Comparison, Judgment
 
 Codes = NDArray[np.int32]
-Winners = NDArray[np.int8]
 
 SCORES = np.array([1.0, 0.0, 0.5, 0.5])  # of model_a, by the code of the winner
-_CODE: dict[str | None, int] = {None: -1} | {w: i for i, w in enumerate(WINNERS)}
 OVERALL = "overall"  # the dimension of battles that name none
 _BLOCK = 10_000  # rows whose text is in memory at a time
-_WINNERS = ("winner", "verdict_ab", "verdict_ba")
 _NAMED = {  # names -> the codes that refer to them -> what a row calls these
+    "winners": {name: name for name in ("winner", "verdict_ab", "verdict_ba")},
     "models": {"model_a": "model_a", "model_b": "model_b"},
     "dimensions": {"dimension": "dimension"},
     "judges": {"judge": "judge_model"},
@@ -42,9 +40,10 @@ class Battles:
     models: tuple[str, ...]  # sorted
     model_a: Codes  # (n,)
     model_b: Codes  # (n,), nowhere equal to model_a
-    winner: Winners  # (n,) into WINNERS
-    verdict_ab: Winners  # (n,) with model_a shown first; -1: that order was not judged
-    verdict_ba: Winners  # (n,) named by model, too
+    winner: Codes  # (n,)
+    verdict_ab: Codes  # (n,) with model_a shown first; -1: that order was not judged
+    verdict_ba: Codes  # (n,) named by model, too
+    winners: ClassVar = WINNERS
     score: Array  # (n,) model_a's share; NaN where it is what the winner says
     equal_answers: Mask  # (n,): one query was made for both orders
     questions: tuple[str, ...]
@@ -70,11 +69,10 @@ class Battles:
         columns: dict[str, Any] = {"questions": (), "question": n}
         for names, fields in _NAMED.items():
             values = [getattr(row, name) for name in fields.values() for row in rows]
-            columns[names], codes = _interned(values)
+            known = WINNERS if names == "winners" else ()
+            columns[names], codes = _interned(values, known)
             columns |= zip(fields, np.split(codes, len(fields)), strict=True)
-        for name in _WINNERS:
-            words = [_CODE[getattr(row, name)] for row in rows]
-            columns[name] = np.array(words, dtype=np.int8)
+        del columns["winners"]
         battles = cls(
             score=np.array([row.score for row in rows], dtype=np.float64),
             equal_answers=np.array([row.equal_answers for row in rows], dtype=np.bool_),
@@ -177,8 +175,7 @@ class Battles:
 
     def _columns(self) -> dict[str, tuple[tuple[Any, ...], NDArray[Any]]]:
         """Names and codes by the field of a row, in the order of battles.jsonl."""
-        columns: dict[str, tuple[tuple[Any, ...], NDArray[Any]]]
-        columns = {name: (WINNERS, getattr(self, name)) for name in _WINNERS}
+        columns = dict[str, tuple[tuple[Any, ...], NDArray[Any]]]()
         for names, fields in _NAMED.items():
             for code, name in fields.items():
                 columns[name] = getattr(self, names), getattr(self, code)
@@ -217,9 +214,11 @@ class Battles:
             yield "".join(chain.from_iterable(rows))
 
 
-def _interned(values: Sequence[Any]) -> tuple[tuple[Any, ...], Codes]:
-    """Names by first appearance, and the code (n,) of each value; None is -1."""
-    number: dict[Any, int] = {}
+def _interned(
+    values: Sequence[Any], known: Sequence[Any] = ()
+) -> tuple[tuple[Any, ...], Codes]:
+    """The known names and others by first appearance; the code (n,) of each value; None is -1."""
+    number = {name: code for code, name in enumerate(known)}
     codes = [
         -1 if value is None else number.setdefault(value, len(number))
         for value in values
