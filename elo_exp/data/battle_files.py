@@ -146,15 +146,16 @@ class _File:
         chosen = self.format
         columns = {name: name for name in _ALSO} | self.fields
         asked = columns.pop("question_id", None)
+        names = list(columns.values())
         known = dict[tuple[Any, ...], int | str]()
         questions = defaultdict[Any, int](itertools.count().__next__)
         number, question, once = list[int](), list[int](), set[Any]()
-        needed = None if chosen.fields else {*columns.values(), asked}
+        needed = None if chosen.fields else {*names, asked}
         rows = tables.rows(self.path, needed)
         for place, given in _blockwise(chosen.join(rows) if chosen.join else rows):
             try:
                 row = chosen.complete(given) if chosen.fields else given
-                values, asks = tuple(map(row.get, columns.values())), row.get(asked)
+                values, asks = tuple(map(row.get, names)), row.get(asked)
                 try:
                     found, q = known.get(values), questions[asks]
                 except TypeError:  # a list or an object
@@ -307,9 +308,9 @@ class _File:
 
 
 def _blockwise(rows: Rows) -> Rows:
-    """Yield rows as they are, a hundred at a time, which stay in the processor's cache."""
+    """Yield rows as they are, twenty at a time, which stay in the processor's cache."""
     rest = iter(rows)
-    while block := list(itertools.islice(rest, 100)):
+    while block := list(itertools.islice(rest, 20)):
         yield from block
 
 
