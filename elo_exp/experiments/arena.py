@@ -6,7 +6,6 @@ python -m elo_exp experiment=arena arena=lmarena_140k 'entrant=[mine]' judge=opu
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +30,7 @@ from elo_exp.files import write_json, write_jsonl
 from elo_exp.judges import PaidJudge
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Plot, UserError, fingerprint
+from elo_exp.records import Plot, UserError
 from elo_exp.report import artifacts, page, tournament_page
 
 _OF_FIT = ("s", "s_std_error", "taste", "position", "design_effects", "n_anchors")
@@ -217,7 +216,7 @@ def place(run: PlacementRun) -> Placement:
 
 def report(run: PlacementRun, found: Placement, context: Context) -> Report:
     """Write the artifacts of a placement, and report it."""
-    experiment, run_dir, arena = run.experiment, context.run_dir, run.arena
+    experiment, run_dir = run.experiment, context.run_dir
     chosen, dimension = experiment.arena, run.rubric.dimension
     comparisons, judgments = {dimension: run.comparisons}, {dimension: run.judgments}
     quality = judge_quality(run.judgments, dimension=dimension)
@@ -267,30 +266,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
     if chosen.simulated:
         path = run_dir / "arena.jsonl"
         written.append(write_jsonl(path, chosen.simulated.votes))
-    every = [draw for draws in run.drawn.values() for draw in run.usable(draws)]
-    facts: dict[str, Any] = {
-        "judge_model": found.judge_model,
-        "entrants": list(found.placed),
-        "rubric_versions": {dimension: run.rubric.version},
-        "selected_prompt_count": len({draw.question_id for draw in every}),
-        "arena": {
-            "name": arena.name,
-            "n_rows": arena.n_rows,
-            "dropped": dict(arena.dropped),
-            "n_battles": len(arena.battles),
-            "fingerprint": fingerprint(
-                [
-                    [b.question_id, b.model_a, b.model_b, b.winner]
-                    for b in arena.battles.rows()
-                ]
-            ),
-            "draw_fingerprint": fingerprint(
-                [[d.question_id, d.opponent, "ab"[d.side]] for d in every]
-            ),
-            "not_judged": dict(Counter(run.unusable.values())),
-        },
-        "judge_quality": [quality],
-    }
+    facts = {**run.facts(), "judge_quality": [quality]}
     texts = (comparisons, judgments) if context.with_texts else ()
     shown = tournament_page.context(rated, [quality], *texts)
     shown["limits"] = {"rows": len(found.board.models), "matrix": 20}

@@ -6,7 +6,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import ItemsView, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elo_exp import pipeline
 from elo_exp.arena import placement, sources
@@ -27,6 +27,7 @@ from elo_exp.records import (
     Prompt,
     Response,
     UserError,
+    fingerprint,
 )
 from elo_exp.store.store import Store
 
@@ -154,6 +155,31 @@ class PlacementRun:
         return from_judgments(
             self.judgments, self.comparisons if self.with_style else ()
         )
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the manifest says of the arena and of the battles that were drawn."""
+        arena, experiment = self.arena, self.experiment
+        every = [draw for draws in self.drawn.values() for draw in self.usable(draws)]
+        votes = [
+            [b.question_id, b.model_a, b.model_b, b.winner]
+            for b in arena.battles.rows()
+        ]
+        drawn = [[d.question_id, d.opponent, "ab"[d.side]] for d in every]
+        return {
+            "judge_model": experiment.judge.model,
+            "entrants": list(self.drawn),
+            "rubric_versions": {self.rubric.dimension: self.rubric.version},
+            "selected_prompt_count": len({draw.question_id for draw in every}),
+            "arena": {
+                "name": arena.name,
+                "n_rows": arena.n_rows,
+                "dropped": dict(arena.dropped),
+                "n_battles": len(arena.battles),
+                "fingerprint": fingerprint(votes),
+                "draw_fingerprint": fingerprint(drawn),
+                "not_judged": dict(Counter(self.unusable.values())),
+            },
+        }
 
     def _next(self, name: str, n: int) -> list[Draw]:
         """Draw the next n battles of a model."""
