@@ -15,23 +15,21 @@ from scipy.special import stdtr
 
 from elo_exp import runs
 from elo_exp.analysis import agreement
-from elo_exp.analysis.comparisons import ALPHA, holm
+from elo_exp.analysis.comparisons import holm
 from elo_exp.analysis.shifts import Influence, influence, shifts, verdicts
 from elo_exp.arrays import known
 from elo_exp.data.battles import Battles
 from elo_exp.experiments import Context, Report
-from elo_exp.figures.style import grouped
 from elo_exp.files import write_csv, write_json
 from elo_exp.oracle.evidence import clustered_error
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Plot, UserError
-from elo_exp.report import page
+from elo_exp.report import compare_report, page
+from elo_exp.report.compare_report import Found, Row
 from elo_exp.runs import FinishedRun
 from elo_exp.store.usage import added_up, paid
 
 logger = logging.getLogger(__name__)
-
-Row = Mapping[str, Any]
 
 _FITTED = "bradley_terry"  # the method whose ratings can be split by prompt
 _IRRELEVANT = ("tracker", "cache_dir", "figures")  # settings that change no result
@@ -62,34 +60,8 @@ class Compare:
 
     def run(self, context: Context) -> Report:
         found = compare(_read(self.runs)[0])
-        names = [row["run"] for row in found["runs"]]
-        number = {name: n for n, name in enumerate(names, start=1)}
-        leading = [row for row in found["ratings"] if row["method"] == found["method"]]
-        moved = {
-            f"shift/{number[row['run']]}/{row['dimension']}/{row['model']}": row[
-                "shift"
-            ]
-            for row in leading
-        } | {
-            f"difference/{number[row['run']]}/{row['policy']}": row["difference"]
-            for row in found["estimates"]
-        }
-        metrics = {name: value for name, value in moved.items() if value is not None}
-        tested = [row for row in leading if row["shift_p_holm"] is not None]
-        differences = [
-            row for row in found["estimates"] if row["difference_p_holm"] is not None
-        ]
-        shown = {
-            "found": found,
-            "numbers": number,
-            "leading": grouped(leading, "dimension"),
-            "tested": tested,
-            "moved": [row for row in tested if row["shift_p_holm"] <= ALPHA],
-            "differences": differences,
-            "differing": [
-                row for row in differences if row["difference_p_holm"] <= ALPHA
-            ],
-        }
+        shown = compare_report.context(found)
+        metrics = compare_report.metrics(found)
         rows = found["estimates"] or found["ratings"]
         return Report(
             headline=max(map(abs, metrics.values()), default=0.0),
@@ -101,14 +73,15 @@ class Compare:
             ],
             metrics=metrics,
             tables={"compare": rows},
-            figures=lambda: _figures(found, names),
+            figures=lambda: _figures(found),
             page=page.maker("compare", **shown),
         )
 
 
-def _figures(found: Mapping[str, Any], names: Sequence[str]) -> Sequence[Plot]:
+def _figures(found: Found) -> Sequence[Plot]:
     from elo_exp.figures import sweep
 
+    names = [row["run"] for row in found["runs"]]
     if found["estimates"]:
         return [sweep.estimates(found["estimates"], names)]
     return sweep.compare_plots(found["ratings"], names, found["method"])
@@ -146,7 +119,7 @@ def _read(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
     return found, left_out
 
 
-def compare(chosen: Sequence[FinishedRun]) -> dict[str, Any]:
+def compare(chosen: Sequence[FinishedRun]) -> Found:
     """Compare runs with the first of them, and return what compare.json holds.
 
     method        the one that leads, with its `label` and the kind of its `interval`
