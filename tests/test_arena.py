@@ -509,7 +509,7 @@ def test_the_battles_of_a_run_give_its_ratings_again(
         (("rubric=[factuality]",), "rubric: found factuality. Expected one"),
         (("rating=[bradley_terry,davidson]",), "rating: found 2. Expected one method"),
         (("arena.opponents=adaptive", "shard=0/2"), "shard: adaptive opponents are chosen as"),
-        (("judging.limit_pairs=1",), "mine: found no valid verdict, so it cannot be placed: it has drawn 0"),
+        (("judging.limit_pairs=1",), "judging.limit_pairs: found 1 for 2 models to place. Expected 2"),
         (("arena.min_battles=1000",), "arena.min_battles: 0 models of file have 1000 human battles"),
         (("arena.soft=0.3",), "arena.soft: judge the judge gives no scores by rubric preference. Take"),
         (("arena.soft=-1",), "arena.soft: found -1.0. Expected a temperature of 0 or more, calib"),

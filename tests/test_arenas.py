@@ -375,6 +375,7 @@ def test_what_is_wrong_with_an_arena_is_said_in_one_line(
     [
         ({}, "arena.path: names no file."),
         ({"path": "nowhere.jsonl"}, "arena.path: found no file of battles at nowhere.jsonl."),
+        ({"path": "x.jsonl", "columns": {"prompt": None}}, "arena.columns: names no texts."),
     ],
 )  # fmt: skip
 def test_a_source_that_cannot_be_read_is_refused_before_anything_is_done(

@@ -155,6 +155,13 @@ def check(arena: ArenaSource) -> None:
                 f"{where}.path: names no file. Set it with {where}.path=FILE, or choose a data "
                 "set: arena=NAME."
             )
+        c = one.columns
+        texts = (c.prompt, c.response_a, c.response_b)
+        if None in (c.conversation_a, c.conversation_b) and None in texts:
+            raise UserError(
+                f"{where}.columns: names no texts. Name conversation_a and conversation_b, or "
+                "prompt, response_a and response_b."
+            )
         _paths(one)
 
 

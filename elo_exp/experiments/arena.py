@@ -119,6 +119,12 @@ class Arena(Pairwise):
                 "rating.bradley_terry.style: the calibrated fit has no style. Add "
                 "arena.placement=raw, or leave it out."
             )
+        limit, n_placed = self.judging.limit_pairs, len(self.entrant)
+        if limit is not None and limit < n_placed:
+            raise UserError(
+                f"judging.limit_pairs: found {limit} for {n_placed} models to place. Expected "
+                f"{n_placed} or more, a battle of each, or null for all."
+            )
         if len(self.rating) != 1:
             raise UserError(
                 f"rating: found {len(self.rating)}. Expected one method: 'rating=[bradley_terry]'."
