@@ -48,6 +48,12 @@ def test_two_models_are_shrunk_as_quadrature_says():
     assert found.p_best[0] == pytest.approx(mean(ahead), abs=0.015)
 
 
+def test_equal_ratings_of_two_prompts_have_no_lead():
+    """With one degree of freedom draws have no mean: that of 20,000 may be any number."""
+    found = with_p_best(board(np.full(2, 1400.0), exchangeable(2, 500.0), 2))
+    assert found.lead[0] == pytest.approx(0.0, abs=1e-9)
+
+
 def test_the_less_is_known_the_smaller_the_lead():
     rating = np.array([1500.0, 1420.0, 1380.0, 1300.0])
     leads = [

@@ -61,13 +61,14 @@ def with_p_best(board: Leaderboard) -> Leaderboard:
         noise *= np.sqrt(models.df_of_all / chi_square)
     contrast = kept * estimate + np.sqrt(kept * variance) * noise
     draws = models.rating.mean() + contrast @ to_ratings.T  # (s, m)
-    ahead = draws[:, 0] - draws[:, 1]
-    low, high = np.percentile(ahead, [2.5, 97.5]).tolist()
+    low, high = np.percentile(draws[:, 0] - draws[:, 1], [2.5, 97.5]).tolist()
+    # Without the noise, whose mean is 0 and of few prompts has no finite average of draws
+    first, second = (kept * estimate).mean(axis=0) @ to_ratings[:2].T
     p_best = np.bincount(draws.argmax(axis=1), minlength=m) / n_draws
     return dataclasses.replace(
         board,
         p_best=spread(p_best, models.place, len(board.models)),
-        lead=(float(ahead.mean()), low, high),
+        lead=(float(first - second), low, high),
     )
 
 
