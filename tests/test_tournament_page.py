@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elo_exp.analysis.checks import Check, checks, finding
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.standings import Standings, rate, with_diagnoses
@@ -22,7 +23,6 @@ from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot, Response
 from elo_exp.report import artifacts, tournament_page
-from elo_exp.report.checks import Check, checks, finding
 from elo_exp.report.formats import percent, percent_reached
 from elo_exp.report.page import maker
 from elo_exp.store.usage import Usage

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elo_exp.analysis.checks import Check, checks, finding
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report import page as pages
 from elo_exp.report import viewer
-from elo_exp.report.checks import Check, checks, finding
 from elo_exp.report.viewer import Comparisons, Judgments
 
 _COLUMNS = 100  # of the console
