@@ -18,6 +18,9 @@ WINNERS = ("model_a", "model_b", "tie", "tie (bothbad)")
 MAX_LOGPROB = 1e-7  # nats: rounding may leave a certain answer slightly above zero
 
 
+Rows = Sequence[Mapping[str, Any]]  # of a table: values by column, JSON
+
+
 class UserError(Exception):
     """A mistake that the user can correct: shown as one line, exit code 2, no traceback."""
 

@@ -10,7 +10,7 @@ from scipy.special import expit
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.trackers import Rows
+from elo_exp.records import Rows
 
 MAX_FLIPS = 0.10
 FIRST_SHOWN = 0.45, 0.55

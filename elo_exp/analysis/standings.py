@@ -35,8 +35,7 @@ from elo_exp.data.style import with_style
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, running_means
-from elo_exp.records import Comparison, Judgment, UserError
-from elo_exp.trackers import Rows
+from elo_exp.records import Comparison, Judgment, Rows, UserError
 
 _OF_A_STRATUM = ("model", "rating", "ci_low", "ci_high", "n_battles")  # of a Rating
 _SCORES = "mean_score"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from elo_exp.records import Plot
+from elo_exp.records import Plot, Rows
 from elo_exp.store.store import Store
-from elo_exp.trackers import Rows, Tracker, Value
+from elo_exp.trackers import Tracker, Value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,11 +30,11 @@ from elo_exp.records import (
     JudgeRequest,
     Plot,
     Prompt,
+    Rows,
     UserError,
     fingerprint,
 )
 from elo_exp.report import page
-from elo_exp.trackers import Rows
 from elo_exp.types import Count, Dollars, Integer, Positive, Share
 
 _WHAT = "audit verdicts"

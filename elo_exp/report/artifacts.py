@@ -18,10 +18,10 @@ from elo_exp.data.pairing import Responses
 from elo_exp.files import safe_name, write_csv, write_json, write_jsonl, write_whole
 from elo_exp.ratings.convergence import Progress
 from elo_exp.ratings.leaderboard import Z95, Leaderboard
-from elo_exp.records import Judgment, Plot, Record
+from elo_exp.records import Judgment, Plot, Record, Rows
 from elo_exp.report.tournament_page import Dimension
 from elo_exp.report.viewer import Comparisons, Judgments, joined
-from elo_exp.trackers import Histogram, Lines, Rows, Value
+from elo_exp.trackers import Histogram, Lines, Value
 
 # Of a judgment, which each of its raw verdicts repeats
 _PAIR = ("prompt_id", "dimension", "entrant_a", "entrant_b")

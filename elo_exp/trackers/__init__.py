@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from elo_exp.records import Plot
-
-Rows = Sequence[Mapping[str, Any]]
+from elo_exp.records import Plot, Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
