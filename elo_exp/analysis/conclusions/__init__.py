@@ -1,0 +1,83 @@
+"""What may be said of a result: one conclusion each, from evidence, by the table of its kind.
+
+A module here holds the table of one kind (tournament, gate, arena, oracle, audit, sweep, compare): a pure
+function from what was measured to a `Conclusion`. How a conclusion is said is in report/words; every place
+that shows it (console, page, files, tracker) shows the same object.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from elo_exp.records import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect(Record):
+    """How large something is: an estimate with its 95 % interval. None: not known.
+
+    unit       points, share or score
+    p_value    of the test that the conclusion rests on, adjusted for its family of tests
+    one_sided  whether the subject took every point, so that only the near end is known
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    unit: str = "points"
+    p_value: float | None = None
+    one_sided: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason(Record):
+    """Why less may be said.
+
+    name    of the check that failed: flips, kin, answers, stratum, ...
+    value   what it measured; None where it could not
+    about   names and further numbers, by what they are, JSON
+    judges  whether it is the judge's: then the judge prefers, and nobody leads
+    """
+
+    name: str
+    value: float | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    judges: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope(Record):
+    """Of what a conclusion is true.
+
+    judge      its name; None where nobody judged
+    kind       of the judge: model, words (it compares words), people (votes) or scores (of items)
+    dimension  None where there is one alone
+    n_prompts  None where the battles name none
+    source     the file or the arena that votes are from
+    """
+
+    judge: str | None = None
+    kind: str = "model"
+    dimension: str | None = None
+    n_prompts: int | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusion(Record):
+    """What may be said of one result.
+
+    state    one of the states of its table
+    subject  whom it is about: the first of a ranking, a candidate, a policy, a judge
+    rival    whom it is compared with
+    others   names that the sentence needs besides: those that may be as good, or met nobody
+    reasons  why less is said than the numbers alone would allow, the weightiest first
+    """
+
+    state: str
+    subject: str | None = None
+    rival: str | None = None
+    effect: Effect | None = None
+    others: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    scope: Scope = field(default_factory=Scope)
