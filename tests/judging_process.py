@@ -30,7 +30,7 @@ import anthropic.types.messages  # noqa: F401
 
 from elo_exp import pipeline
 from elo_exp.api import anthropic as anthropic_api
-from elo_exp.api import batches, requests
+from elo_exp.api import batches, calls
 from elo_exp.api.anthropic import AnthropicApi, batch_in, json_of
 from elo_exp.api.batches import Batcher
 from elo_exp.api.costs import Budget
@@ -388,7 +388,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     os.environ.update(ANTHROPIC_API_KEY="test-key", NO_PROXY="127.0.0.1")
     # Back-offs as short as the waits between polls: they are repetitions all the same.
-    requests._BACK_OFF_SECONDS = 0.02
+    calls._BACK_OFF_SECONDS = 0.02
     anthropic_api._TIMEOUT_SECONDS = chosen.timeout
     batches._ROWS = 2  # results in one transaction
     claims.PAUSE_SECONDS = 0.02

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from elo_exp.api import requests
+from elo_exp.api import calls
 from elo_exp.store import claims
 from tests.anthropic_verdicts import (
     JSON,
@@ -62,7 +62,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     ]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(requests, "_BACK_OFF_SECONDS", 0.01)
+    monkeypatch.setattr(calls, "_BACK_OFF_SECONDS", 0.01)
     monkeypatch.setattr(claims, "PAUSE_SECONDS", 0.05)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from elo_exp import pipeline
-from elo_exp.api import requests as pool
+from elo_exp.api import calls as pool
 from elo_exp.data.rubrics import Rubric
 from elo_exp.judges import Judge
 from elo_exp.judges.claude import ClaudeJudge

@@ -29,7 +29,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from elo_exp.api import batches, requests
+from elo_exp.api import batches, calls
 from elo_exp.api.anthropic import parse_message
 from elo_exp.api.batches import BatchSettings, RemoteBatch, Row
 from elo_exp.api.costs import Budget, Prices, TokenEstimator
@@ -388,7 +388,7 @@ class PaidOnce(RuleBasedStateMachine):
         for where, name, value in (
             (batches, "Clock", lambda: clock),
             (claims, "time", clock),
-            (requests, "_BACK_OFF_SECONDS", 0.0),
+            (calls, "_BACK_OFF_SECONDS", 0.0),
             (claims, "this_process", self.identity),
             (claims, "is_alive", self.is_alive),
             (claims.Claims, "_keep_alive", lambda claims: None),

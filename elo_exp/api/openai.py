@@ -97,7 +97,7 @@ class OpenAiApi:
             api_key=key,
             base_url=self.endpoint,
             timeout=self.timeout_seconds,
-            max_retries=0,  # api/requests retries, and counts what a loss may cost
+            max_retries=0,  # api/calls retries, and counts what a loss may cost
             # whatever else the environment would have it send
             default_headers={"Authorization": f"Bearer {key}"},
         )

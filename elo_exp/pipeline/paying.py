@@ -1,6 +1,6 @@
 """Answers of judges and entrants behind an API: each is paid for once, by one process.
 
-From `pay` to the wire a reader passes api/batches or api/requests, then the provider's module.
+From `pay` to the wire a reader passes api/batches or api/calls, then the provider's module.
 """
 
 import logging
@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from elo_exp.api.batches import Batcher
+from elo_exp.api.calls import RequestPool
 from elo_exp.api.jobs import Job, Recorder, summary
-from elo_exp.api.requests import RequestPool
 from elo_exp.api.transport import UnreachableError
 from elo_exp.entrants import HostedEntrant
 from elo_exp.judges import BatchJudge, PaidJudge
