@@ -25,6 +25,12 @@ _OUT_OF_PLACE = (  # what differs between machines or is tested elsewhere
 )
 
 
+_BLOCK = (  # elements whose neighbouring white space a browser does not show
+    r"\s*(</?(?:article|aside|body|caption|dd|details|div|dl|dt|figcaption|figure|footer|h\d|head|header|html|li|main|meta|"
+    r"nav|noscript|ol|p|script|section|style|summary|table|tbody|td|th|thead|title|tr|ul)\b[^>]*>)\s*"
+)
+
+
 def settled(text: str) -> str:
     """A page or a console without dates, versions, hashes, figures, scripts and styles."""
     for pattern, instead in _OUT_OF_PLACE:
@@ -32,9 +38,17 @@ def settled(text: str) -> str:
     return text
 
 
+def laid_out(page: str) -> str:
+    """A page with a line for each element, and no white space but what a browser shows."""
+    lines = re.sub(_BLOCK, r"\n\1\n", re.sub(r"\s+", " ", page)).splitlines()
+    return re.sub(r"\n(</)|(>)\n(?=[^<\n])", r"\1\2", "\n".join(filter(None, lines)))
+
+
 def same(name: str, text: str) -> None:
-    """Compare a text with tests/golden/NAME, line by line."""
+    """Compare a text with tests/golden/NAME, line by line; of a page, what a browser shows of it."""
     path, shown = FOLDER / name, settled(text).rstrip("\n") + "\n"
+    if name.endswith(".html"):
+        shown = laid_out(shown) + "\n"
     if _WRITES:
         write_whole(path, shown.encode())
     assert shown.splitlines() == path.read_text(encoding="utf-8").splitlines()
