@@ -3,17 +3,19 @@
 Calling a stage twice gives the same result, and costs nothing the second time.
 """
 
-from elo_exp.pipeline.generating import (
+from elo_exp.pipeline.forcing import (
     LogprobCheck,
-    all_generated,
     as_policies,
-    assume_responses,
-    generate,
     generation_check,
     n_forced,
+    teacher_force,
+)
+from elo_exp.pipeline.generating import (
+    all_generated,
+    assume_responses,
+    generate,
     needs_paid_answers,
     stored_responses,
-    teacher_force,
 )
 from elo_exp.pipeline.judging import (
     ask,

@@ -1,0 +1,201 @@
+"""Have policies score the answers that one of them drew (teacher forcing).
+
+One check guards the log-probabilities: a forced answer's are those recorded when it was drawn.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from elo_exp.entrants import Policy
+from elo_exp.files import utc_now
+from elo_exp.pipeline.generating import Entrants, Prompts, by_load
+from elo_exp.progress import track
+from elo_exp.records import (
+    ForcedLogprob,
+    Prompt,
+    Record,
+    Response,
+    UserError,
+    fingerprint,
+)
+from elo_exp.store.claims import get_or_create
+from elo_exp.store.store import Store
+
+logger = logging.getLogger(__name__)
+
+Totals = Mapping[str, float | None]  # log-probability in nats, by prompt_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogprobCheck(Record):
+    """A comparison of answers' log-probabilities as drawn and as forced.
+
+    mean_difference  in nats a token; at most `allowed`
+    max_difference   of an answer, in nats
+    """
+
+    n_checked: int
+    mean_difference: float
+    max_difference: float
+    allowed: float
+
+
+def as_policies(entrants: Entrants) -> dict[str, Policy]:
+    """Return the entrants as policies, whose answers can be weighted by those of the first.
+
+    Raises UserError for one that records no log-probabilities, or has another limit of tokens.
+    """
+    policies: dict[str, Policy] = {}
+    for name, entrant in entrants.items():
+        if not (isinstance(entrant, Policy) and entrant.logprobs):
+            raise UserError(
+                f"entrant.{name}: records no log-probabilities. Expected logprobs=true, with a "
+                "temperature and top_p=1.0; or leave it out."
+            )
+        policies[name] = entrant
+        first = next(iter(policies))
+        limit = policies[first].max_answer_tokens
+        if entrant.max_answer_tokens != limit:
+            raise UserError(
+                f"entrant.{name}: cuts its answers at {entrant.max_answer_tokens} tokens, "
+                f"{first} at {limit}. Expected one max_new_tokens for all: an answer that "
+                "is cut elsewhere is another answer."
+            )
+    return policies
+
+
+def teacher_force(
+    prompts: Prompts,
+    responses: Mapping[str, Response],
+    policies: Mapping[str, Policy],
+    store: Store,
+    *,
+    check_nats: float | None,
+    check_answers: int,
+) -> dict[str, Totals]:
+    """Return the log-probability of each response under each policy.
+
+    It is None, with a warning, where prompt and answer exceed the policy's context. Clones share
+    what is stored, and policies with equal weights one load.
+
+    responses      of the logging policy, by prompt_id, with recorded tokens
+    check_nats     what `generation_check` allows
+    check_answers  answers that have to pass it before the rest is forced
+    """
+    by_id = {p.prompt_id: p for p in prompts if p.prompt_id in responses}
+    ids, drawn_by = list(by_id), {r.entrant_id for r in responses.values()}
+    usage = store.usage
+    usage.logprobs_wanted += len(policies) * len(by_id)
+
+    def force(name: str) -> Totals:
+        policy = policies[name]
+        keys = _logprob_keys(policy, by_id.values(), responses)
+        stored = store.get(ForcedLogprob, list(keys.values()))
+        totals = {one.prompt_id: one.total_logprob for one in stored.values()}
+
+        def make(mine: Sequence[Response]) -> Iterator[ForcedLogprob]:
+            for i, total in policy.teacher_force(by_id, mine):
+                yield ForcedLogprob(
+                    entrant_id=policy.entrant_id,
+                    prompt_id=i,
+                    total_logprob=total,
+                    n_tokens=len(responses[i].diagnostics["token_ids"]),
+                    timestamp=utc_now(),
+                )
+
+        for some in (ids[:check_answers], ids[check_answers:]):
+            wanted = {keys[i]: responses[i] for i in some if keys[i] not in stored}
+            made = get_or_create(
+                wanted,
+                store,
+                record=ForcedLogprob,
+                key=lambda forced: keys[forced.prompt_id],
+                make=make,
+                what="log-probabilities",
+            )
+            label = f"teacher forcing: {name}"
+            for one in track(made, label=label, total=len(wanted)):
+                totals[one.prompt_id] = one.total_logprob
+            if policy.entrant_id in drawn_by:
+                generation_check(responses, totals, allowed=check_nats)
+        return {i: totals[i] for i in ids}
+
+    totals = by_load(policies, force)
+    usage.logprobs_stored = usage.logprobs_wanted - usage.logprobs_forced
+    logger.info(
+        "log-probabilities: %d new, %d stored",
+        usage.logprobs_forced,
+        usage.logprobs_stored,
+    )
+    for name, found in totals.items():
+        if n_absent := list(found.values()).count(None):
+            logger.warning(
+                "warning: %s: %d of %d prompts with their answers exceed its context, and have no "
+                "log-probability", name, n_absent, len(found),
+            )  # fmt: skip
+    return totals
+
+
+def n_forced(
+    prompts: Prompts,
+    responses: Mapping[str, Response],
+    policies: Mapping[str, Policy],
+    store: Store,
+) -> dict[str, int]:
+    """Count the responses with a stored log-probability, by policy."""
+    keys = {
+        name: list(_logprob_keys(policy, prompts, responses).values())
+        for name, policy in policies.items()
+    }
+    return {name: len(store.get(ForcedLogprob, some)) for name, some in keys.items()}
+
+
+def _logprob_keys(
+    policy: Policy, prompts: Iterable[Prompt], responses: Mapping[str, Response]
+) -> dict[str, str]:
+    """The keys of the log-probabilities of the prompts that have a response, by prompt_id."""
+    keys = {}
+    for prompt in prompts:
+        if response := responses.get(prompt.prompt_id):
+            recorded = response.diagnostics
+            tokens = [recorded.get(name) for name in ("tokenizer", "token_ids")]
+            parts = ["forced", prompt.prompt_id, policy.logprob_key(prompt), *tokens]
+            keys[prompt.prompt_id] = fingerprint(parts)
+    return keys
+
+
+def generation_check(
+    responses: Mapping[str, Response], forced: Totals, *, allowed: float | None
+) -> LogprobCheck:
+    """Compare the log-probabilities recorded when answers were drawn with the forced ones.
+
+    forced   by prompt_id, under the policy that drew the responses; those that are None are left
+             out
+    allowed  mean difference in nats a token; None: 1e-4 where answers were drawn in float32, .02 in
+             other arithmetic
+    Raises UserError where they differ by more.
+    """
+    if allowed is None:
+        dtypes = {r.diagnostics.get("dtype") for r in responses.values()}
+        allowed = 1e-4 if dtypes == {"float32"} else 0.02
+    apart, n_tokens = [0.0], 0
+    for i, total in forced.items():
+        if total is not None:
+            drawn = responses[i].diagnostics
+            apart.append(abs(drawn["total_logprob"] - total))
+            n_tokens += len(drawn["token_ids"])
+    check = LogprobCheck(
+        n_checked=len(apart) - 1,
+        mean_difference=sum(apart) / max(n_tokens, 1),
+        max_difference=max(apart),
+        allowed=allowed,
+    )
+    if check.mean_difference > allowed:
+        raise UserError(
+            f"log-probabilities as drawn and as forced: {check.n_checked} answers differ by "
+            f"{check.mean_difference:.2g} nats a token on average, more than {allowed:g}. What is "
+            "scored is not what was drawn: check temperature, chat template and tokenizer of the "
+            "policy and its server, or allow it with oracle.check_nats."
+        )
+    return check

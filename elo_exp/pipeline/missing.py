@@ -1,0 +1,35 @@
+"""What a stage does where answers or verdicts are missing: go on without them, or say which."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from elo_exp.records import UserError
+
+logger = logging.getLogger(__name__)
+
+_NAMED = 3  # missing answers that an error names
+
+
+def report_missing(
+    what: str,
+    missing: Sequence[str],
+    n_wanted: int,
+    allowed: bool,
+    *,
+    hint: str = "Supply them",
+) -> None:
+    """Warn of missing answers where that is allowed, else raise UserError.
+
+    missing  a name each, which starts with the entrant or dimension to count them by
+    hint     what the user can do
+    """
+    if not missing:
+        return
+    by_owner = sorted(Counter(name.split()[0] for name in missing).items())
+    counts = ", ".join(f"{owner} {n}" for owner, n in by_owner)
+    named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
+    line = f"{len(missing)} of {n_wanted} {what} are missing ({counts}): {named}."
+    if not allowed:
+        raise UserError(f"{line} {hint}, or go on without with allow_missing=true.")
+    logger.warning("warning: %s Going on without them.", line)
