@@ -23,7 +23,7 @@ from elo_exp.files import write_whole
 from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry
 from elo_exp.records import Battle, UserError
 from tests.data import shared_data, write_table
-from tests.mutants import mutants
+from tests.faulty_documents import faulty
 
 COLUMNS = dict(OmegaConf.load(CONF / "experiment/rate.yaml").battles_columns)
 RNG = np.random.default_rng(5)
@@ -433,7 +433,7 @@ def test_a_mutant_is_refused_or_equal_or_spoken_of(tmp_path, name, caplog):
             assert caplog.messages or now["rows"] != facts["rows"], what
             fates["spoken of"] += 1
 
-    for what, rows in mutants(ROWS[name], 30, seed=3):
+    for what, rows in faulty(ROWS[name], 30, seed=3):
         if name in ENDING:
             text = io.StringIO()
             kept = [row for row in rows if isinstance(row, dict)]

@@ -17,7 +17,7 @@ from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import UserError
 from tests.commands import run
 from tests.data import shared_data
-from tests.mutants import mutants
+from tests.faulty_documents import faulty
 from tests.score_files import inspect_log, lm_eval_rows, promptfoo_results
 
 RIGHT = {"ann": "CCICCICIPC", "bob": "ICICNICIIC"}
@@ -189,7 +189,7 @@ def test_a_faulty_file_is_refused_or_said_or_read_the_same(program, tmp_path):
         write(path, document)
     told, numbers = _seen(paths)
     n_refused = 0
-    for kind, changed in mutants(documents[0], n=60):
+    for kind, changed in faulty(documents[0], n=60):
         try:
             write(paths[0], changed)
             now, ratings = _seen(paths)

@@ -16,7 +16,7 @@ def places(document: Any) -> Iterator[tuple[Any, Any]]:
             yield from places(document[key])
 
 
-def mutants(document: Any, n: int, seed: int = 0) -> Iterator[tuple[str, Any]]:
+def faulty(document: Any, n: int, seed: int = 0) -> Iterator[tuple[str, Any]]:
     """n copies with a key renamed, or a value that is gone, doubled, null, a list or a word."""
     rng = np.random.default_rng(seed)
     for _ in range(n):
