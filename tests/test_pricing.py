@@ -151,3 +151,32 @@ def test_the_longest_cache_that_pays_is_chosen(
 )
 def test_what_fits(cap: float, reserves: list[float], n: int) -> None:
     assert Budget(cap).fits(reserves) == n
+
+
+# 4,000 bytes as JSON, of which the cacheable prefix has 2,000: 2,000 tokens at most, and 1,000. The Chinese characters
+# have three bytes each, and may be a token and a half.
+BODY = {"system": "r" * 1998, "messages": "血" * 657 + "."}
+
+
+@pytest.mark.parametrize(
+    ("ttl", "batched", "changes", "dollars"),
+    [
+        (None, False, {}, 0.028),  # 2,000 x $4 + 1,000 x $20 a million
+        ("5m", False, {}, 0.029),  # 1,000 x $5 + 1,000 x $4 + 1,000 x $20
+        ("1h", False, {}, 0.032),  # 1,000 x $8 + 1,000 x $4 + 1,000 x $20
+        (None, True, {}, 0.014),
+        ("5m", True, {}, 0.0145),
+        ("1h", True, {}, 0.016),
+        # a server that writes for less than it reads may still not write
+        ("5m", False, {"cache_write_5m": 1.0}, 0.028),
+        ("1h", False, {"cache_write_1h": 1.0}, 0.028),
+    ],
+)
+def test_a_worked_example_of_the_cap_for_each_price(
+    ttl: str | None, batched: bool, changes: dict[str, float], dollars: float
+) -> None:
+    """Ten requests fit a cap of ten times the most that one may cost, and nine a cap a thousandth of a cent lower."""
+    worst = prices(**changes).worst(BODY, 1000, ttl, batched=batched)
+    assert worst == pytest.approx(dollars, abs=1e-12)
+    assert Budget(10 * dollars).fits([worst] * 11) == 10
+    assert Budget(10 * dollars - 1e-5).fits([worst] * 11) == 9
