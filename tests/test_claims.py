@@ -129,6 +129,56 @@ def test_two_processes_that_race_for_the_same_keys_share_them_out(path: Path):
 # Single calls
 
 
+def test_a_call_leaves_once_and_not_beside_a_batch_or_without_the_claim(path: Path):
+    """Ann holds a, b and c; b is in a batch of hers that is under way, d is claimed by nobody.
+
+    call   leaves   because
+    a      yes
+    b      no       its answer is to come from the batch
+    b      yes      the batch has said that it expired
+    d      no       it is not hers
+    c      no       another has taken it over
+    """
+    with Store(path) as store, Claims(store) as ann:
+        assert ann.take(["a", "b", "c"]) == ["a", "b", "c"]
+        ledger = Ledger(store, ann.owner)
+        assert ann.send("a", 0.5)
+        submit(ledger, "b", batch_id="msgbatch_1")
+        assert not ann.send("b", 0.5)
+        (batch,) = ledger.under_way()
+        ledger.record(batch, {"b": "expired"}, {}, now=2.0)
+        assert ann.send("b", 0.25)
+        assert not ann.send("d", 0.5)
+        write(path, "UPDATE claims SET owner = 'bob' WHERE key = 'c'")
+        assert not ann.send("c", 0.5)
+        query = "SELECT key, dollars, why FROM losses ORDER BY key"
+        assert rows(path, query) == [("a", 0.5, None), ("b", 0.25, None)]
+        ann.unsend("a")
+        ann.unsend("b", lost="reset")
+        assert rows(path, query) == [("b", 0.25, "reset")]
+        store.commit(reply("b"))  # asked again: the loss stays in the books
+        assert rows(path, query) == [("b", 0.25, "reset")]
+
+
+def test_what_a_dead_process_waited_for_is_a_loss_where_it_is_wanted_again(path: Path):
+    """Counted once, by whoever asks again; not what lives, and not what nobody wants."""
+    owner(path, "dead", "a", "b")
+    write(path, "INSERT INTO losses VALUES ('a', 'dead', 0.5, 'then', NULL)")
+    write(path, "INSERT INTO losses VALUES ('b', 'dead', 0.25, 'then', NULL)")
+    with Store(path) as store, Claims(store) as heir:
+        assert heir.take(["a", "c"]) == ["a", "c"]
+        assert heir.send("c", 1.0)
+        assert heir.take(["a", "c"]) == ["a", "c"]
+        usage = store.usage
+        assert (usage.calls_lost, usage.dollars_at_most) == (1, 0.5)
+        query = "SELECT key, why FROM losses ORDER BY key"
+        assert rows(path, query) == [
+            ("a", "its process died"),
+            ("b", None),
+            ("c", None),
+        ]
+
+
 # The dead
 
 

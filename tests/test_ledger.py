@@ -104,6 +104,39 @@ def test_a_worked_example(path: Path):
         assert (store.usage.judge_calls, store.usage.dollars) == (3, 1.5)
 
 
+def test_two_batches_whose_arrival_is_doubtful_differ_in_size(path: Path):
+    """A lost submission is looked for by its size, at one endpoint; a size is free again once the answer is there.
+
+    a b c d e: intended 2; again 2: one, since two is taken; again 2 at another endpoint: two
+    """
+    with run(path, "abcdefghi") as (_, _, ledger):
+        first = intend(ledger, "ab")
+        assert (first.size, first.reserve) == (2, 5.0)
+        second = intend(ledger, "cd")
+        assert (second.size, second.reserve) == (1, 2.5)
+        assert ledger.names(second) == queries("c")
+        assert intend(ledger, "de") is None  # neither two nor one
+        assert ledger.pending() == set("abc")
+        assert intend(ledger, "de", endpoint="https://other").size == 2
+        ledger.submitted(first, "msgbatch_1")
+        assert intend(ledger, "fg").size == 2
+        ledger.abandon(second, "it did not turn up")
+        assert intend(ledger, "h").size == 1
+
+
+def test_what_is_in_a_batch_under_way_enters_no_other(path: Path):
+    """Not even one of this process, which holds the claims; an outcome ends that."""
+    with run(path, "ab") as (_, _, ledger):
+        batch = intend(ledger, "ab")
+        ledger.submitted(batch, "msgbatch_1")
+        with pytest.raises(UserError, match="another process has taken over"):
+            intend(ledger, "a")
+        ledger.record(batch, {"a": "expired"}, {}, now=200.0)
+        with pytest.raises(UserError, match="another process has taken over"):
+            intend(ledger, "b")
+        assert intend(ledger, "a").size == 1
+
+
 def test_a_custom_id_is_proof_of_the_batch_and_fits_what_the_api_allows(path: Path):
     """No option of a command reads the nonce as a number, such as 12345e67."""
     with run(path, "abc") as (_, _, ledger):
