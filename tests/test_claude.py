@@ -22,15 +22,12 @@ from elo_exp.api.transport import Clock
 from elo_exp.data.rubrics import Rubric
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.pipeline.planning import estimate
-from elo_exp.records import (
-    JudgeRequest,
-    UserError,
-)
+from elo_exp.records import JudgeRequest, Judgment, UserError
 from elo_exp.store import processes
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import LOW_BALANCE, Reshaped, longer, tokens
 from tests.data import COMPARISON, DIMENSIONS, shipped
-from tests.http_server import Call, Instead, SlowBody, Stage, Status
+from tests.http_server import Call, Instead, ResetBefore, SlowBody, Stage, Status
 from tests.paying import (
     BATCH,
     BATCHES,
@@ -352,6 +349,28 @@ def test_a_login_page_in_place_of_an_answer_is_waited_for_and_nothing_paid_twice
         judgments, _ = judged(made, 1)
     assert [judgment.winner for judgment in judgments] == ["ann"]
     assert set(server.meter.billed_bodies.values()) == {1}
+
+
+def judged_while_lost(*nths: int) -> tuple[AnthropicServer, list[Judgment]]:
+    """Two queries in batches of one, of which these submissions do not arrive."""
+    with AnthropicServer(verdicts=longer) as server:
+        for nth in nths:
+            server.fault("POST", BATCHES, ResetBefore(), nth=nth)
+        made = claude(server.url, cache="none", chunk_size=1, quarantine_seconds=0.03)
+        return server, judged(made, 1)[0]
+
+
+def test_submissions_that_are_lost_but_not_in_a_row_do_not_stop_a_run():
+    """Four do not arrive, one does; four do not, one does."""
+    server, (judgment,) = judged_while_lost(1, 2, 3, 4, 6, 7, 8, 9)
+    assert judgment.winner == "ann"
+    assert server.meter.posts(BATCHES) == 10
+    assert set(server.meter.billed_bodies.values()) == {1}
+
+
+def test_the_fifth_submission_in_a_row_that_is_lost_stops_a_run():
+    with pytest.raises(UserError, match=r"^5 submissions in a row to .* got no answer"):
+        judged_while_lost(1, 2, 3, 4, 5)
 
 
 @each_odd
