@@ -78,6 +78,27 @@ def test_a_worked_example_with_equal_texts():
     assert row.dollars == 0
 
 
+def test_a_worked_example_of_power_with_two_opponents_each():
+    """Six entrants on eight prompts, each of which meets two others in one order: six pairs a prompt for fifteen.
+
+    quality    5 / (2 x 6) x (2 + 1) x 36,100 =  45,125
+    noise      5 / (2 x 6) x 2 x 115,900      =  96,583
+    ---------------------------------------------------
+    of one prompt, squared points               141,708, whose root is 376.4
+    found with 80 % power: (2.365 + 0.896) x 376.4 / sqrt(8) = 434 points
+    """
+    prompts = [prompt(n, f"Question {n}?") for n in range(1, 9)]
+    answers = responses(
+        **{name: [f"{name} {n}" for n in range(8)] for name in "abcdef"}
+    )
+    pairs = pair_up(prompts, answers, UTILITY, opponents=2)
+    requests = [UTILITY.request(pair, judge="x", position_swap=False) for pair in pairs]
+    (row,) = plan(requests, DOLLAR, [], []).rows
+    assert (row.n_prompts, row.n_entrants, row.pairs) == (8, 6, 48)
+    assert (row.opponents, row.both_orders) == (2, 0)
+    assert row.detects == pytest.approx(434, abs=0.5)
+
+
 # The cap
 
 
