@@ -16,6 +16,8 @@ from elo_exp.report import viewer
 from elo_exp.report.viewer import Comparisons, Judgments
 
 _COLUMNS = 100  # of the console
+# Figures of which the leaderboard and the matrix of the page are the better form
+_SAID_BY_TABLES = ("ratings", "leaderboard", "pairwise_winrates")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,7 @@ def context(
     boards = [d.board for d in dimensions if d.board]
     return {
         "standings": standings,
+        "without": _SAID_BY_TABLES,
         "scored": standings.is_of_scores,
         "dimensions": dimensions,
         "color": pages.colors(standings.models),
