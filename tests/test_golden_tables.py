@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from elo_exp.experiments.store import ManageStore
-from elo_exp.pipeline.planning import Plan, PlanRow, looks_table, plan_table, spend
+from elo_exp.pipeline.plan_table import looks_table, plan_table, spend
+from elo_exp.pipeline.planning import Plan, PlanRow
 from elo_exp.store.claims import Claims
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elo_exp.analysis.looks import key_of, looks_of, next_wave, prompt_order
-from elo_exp.pipeline.planning import Plan, PlanRow, looks_table
+from elo_exp.pipeline.plan_table import looks_table
+from elo_exp.pipeline.planning import Plan, PlanRow
 from elo_exp.records import JudgeReply
 from elo_exp.store.store import Store
 from tests.commands import QUICK, attempt, run

@@ -14,13 +14,8 @@ import pytest
 
 from elo_exp import progress
 from elo_exp.data.pairing import pair_up
-from elo_exp.pipeline.planning import (
-    Plan,
-    PlanRow,
-    plan,
-    plan_table,
-    spend,
-)
+from elo_exp.pipeline.plan_table import plan_table, spend
+from elo_exp.pipeline.planning import Plan, PlanRow, plan
 from elo_exp.records import JudgeReply, Response, UserError
 from elo_exp.store.usage import TOKEN_CLASSES, Usage, paid
 from tests.data import BLEEDING, prompt, responses, shipped

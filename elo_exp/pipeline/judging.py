@@ -16,7 +16,8 @@ from elo_exp.files import utc_now
 from elo_exp.judges import BatchJudge, Judge, OfflineJudge, PaidJudge
 from elo_exp.pipeline import paying
 from elo_exp.pipeline.missing import report_missing
-from elo_exp.pipeline.planning import Plan, plan, plan_table, spend
+from elo_exp.pipeline.plan_table import plan_table, spend
+from elo_exp.pipeline.planning import Plan, plan
 from elo_exp.progress import track
 from elo_exp.records import (
     Comparison,

@@ -1,4 +1,4 @@
-"""What a run will cost and what it can detect, before anything is paid; and what it has cost."""
+"""What a run will cost and what it can detect, before anything is paid."""
 
 import dataclasses
 import logging
@@ -6,20 +6,11 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from elo_exp.analysis.looks import (
-    boundaries,
-    expected_share,
-    family_wise_alpha,
-    looks_of,
-)
 from elo_exp.analysis.power import assumed_sigma, detectable
-from elo_exp.api.costs import PER_MILLION, money
+from elo_exp.api.costs import PER_MILLION
 from elo_exp.api.transport import UnreachableError
-from elo_exp.console import text_table
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.records import Item, JudgeRequest, UserError
 from elo_exp.store.usage import Usage, paid
@@ -27,7 +18,6 @@ from elo_exp.store.usage import Usage, paid
 logger = logging.getLogger(__name__)
 
 _COUNTED = 3  # requests of each dimension whose tokens the API is asked to count
-_GAPS = (0, 60, 100, 200)  # rating points
 _FEWER = {  # by what is asked for
     "verdicts": "judging.limit_pairs=N",
     "scores": "oracle.n_prompts=N",
@@ -250,46 +240,3 @@ def plan(
         what=what,
         keys=[request.key for request in requests],
     )
-
-
-# As text
-
-
-@cache
-def _sentences() -> Any:
-    """The macros of planning.j2."""
-    from jinja2 import Environment
-
-    environment = Environment(trim_blocks=True, lstrip_blocks=True)
-    environment.globals |= {"text_table": text_table, "money": money}
-    text = Path(__file__).with_suffix(".j2").read_text(encoding="utf-8")
-    return environment.from_string(text).module
-
-
-def plan_table(plan: Plan) -> str:
-    """Format a plan: a line for each dimension, their total, and notes."""
-    return str(_sentences().plan(plan)).rstrip()
-
-
-def looks_table(plan: Plan, n_looks: int, *, drop: bool) -> str:
-    """Format the looks of a plan, and what is expected of them by the gap between entrants."""
-    n_tests = sum(math.comb(row.n_entrants, 2) for row in plan.rows)
-    alpha = family_wise_alpha(drop=drop) / n_tests
-    rows = []
-    for row in plan.rows:
-        looks = looks_of(row.n_prompts, n_looks)
-        times = tuple(look / row.n_prompts for look in looks)
-        bounds = boundaries(alpha, times)
-        sigma = assumed_sigma(row.n_entrants, both_orders=row.both_orders)
-        rows.append([row.dimension, " ".join(map(str, looks))])
-        for gap in _GAPS:
-            drift = gap * math.sqrt(row.n_prompts) / sigma
-            share, power = expected_share(times, bounds, drift)
-            rows[-1].append(f"{share:.0%} {power:4.0%}")
-    head = ["dimension", "prompts at each look", *map("gap {}".format, _GAPS)]
-    return str(_sentences().looks(head, rows)).rstrip()
-
-
-def spend(usage: Usage) -> str:
-    """Format what judges were paid, and the most that lost answers may have cost beside it."""
-    return str(_sentences().spend(usage)).rstrip()

@@ -1,0 +1,129 @@
+"""What is printed of a plan and its looks before anything is paid, and of the bill afterwards."""
+
+import math
+
+from elo_exp.analysis.looks import (
+    boundaries,
+    expected_share,
+    family_wise_alpha,
+    looks_of,
+)
+from elo_exp.analysis.power import assumed_sigma
+from elo_exp.api.costs import money
+from elo_exp.console import text_table
+from elo_exp.pipeline.planning import Plan, PlanRow
+from elo_exp.store.usage import Usage
+
+_GAPS = (0, 60, 100, 200)  # rating points
+_COUNTS = ("pairs", "queries", "stored", "new", "input_tokens", "output_tokens")
+_DOLLARS = ("dollars", "dollars_plain")
+
+
+def plan_table(plan: Plan) -> str:
+    """Format a plan: a line for each dimension, their total, and notes."""
+    units = "responses" if plan.what == "scores" else "pairs"
+    head = ["dimension", units, "queries", "stored", "new", "tokens in", "out"]
+    head += ["$ expected", "$ plain"]
+    lines = [_cells(row.dimension, row) for row in plan.rows]
+    if plan.what == "verdicts":
+        head.append("detects")
+        for cells, row in zip(lines, plan.rows, strict=True):
+            cells.append(f"{row.detects:.0f}" if math.isfinite(row.detects) else "-")
+    if len(lines) > 1:
+        lines.append(_cells("total", *plan.rows))
+    return "\n".join([_heading(plan), text_table(head, lines), *_notes(plan)])
+
+
+def _cells(name: str, *rows: PlanRow) -> list[str]:
+    """The sums over some rows, under a name."""
+    counts = [f"{sum(getattr(row, field) for row in rows):,}" for field in _COUNTS]
+    dollars = [f"{sum(getattr(row, field) for row in rows):,.2f}" for field in _DOLLARS]
+    return [name, *counts, *dollars]
+
+
+def _heading(plan: Plan) -> str:
+    judge = f"plan: judge {plan.judge_model}"
+    if plan.budget_usd is None:
+        return f"{judge}, which costs nothing"
+    cap = f"cap {money(plan.budget_usd)} ({plan.budget_setting})"
+    if n_counted := max((row.counted for row in plan.rows), default=0):
+        return f"{judge}, {cap}, tokens scaled from {n_counted} that the API counted"
+    return f"{judge}, {cap}, tokens estimated from the length"
+
+
+def _notes(plan: Plan) -> list[str]:
+    notes = []
+    if n := sum(row.shared for row in plan.rows):
+        notes.append(f"{n:,} queries equal another, and share its reply.")
+    if n := sum(row.under_way for row in plan.rows):
+        notes.append(
+            f"{n:,} queries are in submitted batches: their replies are collected, not paid again."
+        )
+    if n := sum(row.left_out for row in plan.rows):
+        notes.append(
+            f"{n:,} queries have no stored reply and are left out: judging.stored_only=true."
+        )
+    if plan.what == "verdicts":
+        notes.append(
+            "detects: 80 % power to detect a gap of so many points, if verdicts vary as in "
+            "simulations."
+        )
+    if plan.budget_usd is not None and plan.new:
+        notes.append(
+            "$ expected: by the chosen transport and prompt cache; $ plain: single messages, no "
+            "cache."
+        )
+    if plan.budget_usd is not None and not plan.fits:
+        notes.append(
+            f"The cap is too low: ${plan.dollars:.4f} of ${plan.budget_usd - plan.spent_usd:.4f}. "
+            "Such a run stops before its judge is paid."
+        )
+    return [f"  {note}" for note in notes]
+
+
+def looks_table(plan: Plan, n_looks: int, *, drop: bool) -> str:
+    """Format the looks of a plan, and what is expected of them by the gap between entrants."""
+    n_tests = sum(math.comb(row.n_entrants, 2) for row in plan.rows)
+    alpha = family_wise_alpha(drop=drop) / n_tests
+    rows = []
+    for row in plan.rows:
+        looks = looks_of(row.n_prompts, n_looks)
+        times = tuple(look / row.n_prompts for look in looks)
+        bounds = boundaries(alpha, times)
+        sigma = assumed_sigma(row.n_entrants, both_orders=row.both_orders)
+        rows.append([row.dimension, " ".join(map(str, looks))])
+        for gap in _GAPS:
+            drift = gap * math.sqrt(row.n_prompts) / sigma
+            share, power = expected_share(times, bounds, drift)
+            rows[-1].append(f"{share:.0%} {power:4.0%}")
+    head = ["dimension", "prompts at each look", *map("gap {}".format, _GAPS)]
+    return "\n".join(
+        [
+            "looks: above is the worst case, in which no pair is resolved; the cap must hold it",
+            text_table(head, rows),
+            "  gap: if all differ by so many points, the share of the bill, and the power.",
+        ]
+    )
+
+
+def spend(usage: Usage) -> str:
+    """Format what judges were paid, and the most that lost answers may have cost beside it."""
+    if not usage.dollars and not usage.calls_lost:
+        return "nothing spent"
+    by_dimension = sorted(usage.dollars_by_dimension.items())
+    parts = ", ".join(f"{name} ${dollars:.4f}" for name, dollars in by_dimension)
+    written = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
+    text = (
+        f"spent ${usage.dollars:.4f}{f' ({parts})' if parts else ''}: {usage.input_tokens:,} "
+        f"tokens in, {written:,} written to the prompt cache, {usage.cache_read_tokens:,} read "
+        f"from it, {usage.output_tokens:,} out"
+    )
+    if not usage.calls_lost:
+        return text
+    lost = (
+        "1 answer was" if usage.calls_lost == 1 else f"{usage.calls_lost} answers were"
+    )
+    return (
+        f"{text}; {lost} lost on the way: judges and entrants cost at most "
+        f"${usage.dollars_at_most:.4f}"
+    )
