@@ -1,15 +1,14 @@
 """Manage the store: list it, wait for batches or cancel them, export, import, merge and purge."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from elo_exp import pipeline
 from elo_exp.experiments import Context, Report
 from elo_exp.judges import BatchJudge, Judge
 from elo_exp.records import UserError
-from elo_exp.report import page
+from elo_exp.report.store_table import answers_table, under_way
 from elo_exp.store import admin
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
@@ -61,12 +60,12 @@ class ManageStore:
             case "repay":
                 text = _repay(store, chosen.batch)
             case "list":
-                text = _under_way(
-                    store,
-                    path=store.path,
-                    answers=admin.count(store, some),
-                    losses=admin.losses(store),
+                n_lost, dollars = admin.losses(store)
+                held = admin.count(store, some)
+                table = answers_table(
+                    store.path, held, n_lost=n_lost, dollars_lost=dollars
                 )
+                text = f"{table}\n{under_way(Ledger(store))}"
             case _ if not isinstance(self.judge, BatchJudge):
                 raise UserError(
                     "judge: has no batches. Choose the judge whose batches are meant, such as "
@@ -76,7 +75,7 @@ class ManageStore:
                 pipeline.collect(self.judge, store)
                 text = (
                     f"{store.usage.judge_calls:,} answers collected; "
-                    f"{pipeline.spend(store.usage)}\n{_under_way(store)}"
+                    f"{pipeline.spend(store.usage)}\n{under_way(Ledger(store))}"
                 )
             case "cancel":
                 n = pipeline.cancel(self.judge, store)
@@ -90,15 +89,6 @@ class ManageStore:
 
     def run(self, context: Context) -> Report:
         raise NotImplementedError("experiment=store only manages the store")
-
-
-def _under_way(store: Store, **held: Any) -> str:
-    """The batches under way, after what the store holds."""
-    return page.text("store", ledger=Ledger(store), local_time=_local_time, **held)
-
-
-def _local_time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def _repay(store: Store, name: str | None) -> str:

@@ -1,0 +1,56 @@
+"""What is printed of a store: the answers that it holds, and its batches under way."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from elo_exp.console import text_table
+from elo_exp.store.admin import StoreSummary
+from elo_exp.store.ledger import Batch, Ledger
+
+_ANSWERS = {
+    "Response": "responses",
+    "JudgeReply": "verdicts",
+    "Score": "scores",
+    "ForcedLogprob": "log-probabilities",
+}
+
+
+def answers_table(
+    path: Path, held: Sequence[StoreSummary], *, n_lost: int, dollars_lost: float
+) -> str:
+    """Format what a store holds, and the most that calls without an answer may have cost."""
+    rows = [
+        [
+            _ANSWERS.get(row.kind, row.kind),
+            row.source or "-",
+            row.dimension or "",
+            f"{row.n:,}",
+            f"{row.dollars:,.2f}",
+        ]
+        for row in held
+    ]
+    head = ["answers", "by", "on", "number", "paid $"]
+    lines = [f"{path}, {path.stat().st_size / 1e6:.1f} MB"]
+    lines.append(text_table(head, rows, text=["by", "on"]))
+    if n_lost:
+        lines.append(
+            f"{n_lost:,} calls got no answer, and may have cost ${dollars_lost:.4f} on top"
+        )
+    return "\n".join(lines)
+
+
+def under_way(ledger: Ledger) -> str:
+    """Format a line for each batch whose results are still to come."""
+    lines = [_line(b, ledger.n_pending(b)) for b in ledger.batches() if b.is_open]
+    return "\n".join(lines) or "nothing under way"
+
+
+def _line(batch: Batch, n_open: int) -> str:
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(batch.created_at))
+    place = f"{batch.batch_id or 'not known yet to have arrived'} at {batch.endpoint}"
+    return (
+        f"under way: {batch.nonce}  {batch.size:,} requests to {batch.judge_model} since {since}, "
+        f"{n_open:,} open, at most ${batch.reserve:.2f}; {place}"
+        f"{f'; {batch.note}' if batch.note else ''}"
+    )
