@@ -25,7 +25,7 @@ from elo_exp.experiments.arena import Arena
 from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import write_jsonl, write_whole
 from elo_exp.judges import Judge
-from elo_exp.ratings.bradley_terry import POINTS
+from elo_exp.ratings.fit import POINTS
 from elo_exp.records import Comparison, JudgeReply, JudgeRequest
 from elo_exp.store.store import Store
 from tests.experiments import opened

@@ -30,7 +30,8 @@ from scipy.optimize import brentq
 
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry, abilities
+from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.ratings.fit import POINTS, abilities
 from elo_exp.ratings.games import Games, games
 from elo_exp.records import Battle
 

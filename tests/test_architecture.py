@@ -33,7 +33,7 @@ SOCKETS = (
 )
 # In a socket's folder, but no implementation: what implementations share.
 SHARED = {
-    *("ratings.games", "ratings.leaderboard", "ratings.bradley_terry"),
+    *("ratings.games", "ratings.leaderboard", "ratings.fit", "ratings.bootstrap"),
     *("ratings.convergence", "ratings.covariates"),
     *("experiments.judged", "experiments.standings", "experiments.placement_run"),
     "experiments.collection",

@@ -27,13 +27,14 @@ from elo_exp.analysis.comparisons import Difference, differences, with_ranks
 from elo_exp.analysis.power import precision
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
-from elo_exp.ratings import RatingMethod, bradley_terry
-from elo_exp.ratings.bradley_terry import (
+from elo_exp.ratings import RatingMethod
+from elo_exp.ratings import bootstrap as bootstraps
+from elo_exp.ratings.bootstrap import bootstrap
+from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.ratings.fit import (
     POINTS,
-    BradleyTerry,
     Fit,
     abilities,
-    bootstrap,
     strongest_component,
     win_probability,
 )
@@ -425,7 +426,7 @@ def test_no_shortcut_of_the_bootstrap_changes_it(
 ):
     fits = {name: Fit.of(played(tournament(n, n))) for name, n in (("x", 12), ("y", 9))}
     expected = bootstrap(fits, n_bootstraps=40, seed=1)
-    monkeypatch.setattr(bradley_terry, constant, 1)
+    monkeypatch.setattr(bootstraps, constant, 1)
     found = bootstrap(fits, n_bootstraps=40, seed=1)
     for name in fits:
         np.testing.assert_allclose(found[name], expected[name], atol=1e-6)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from elo_exp.arrays import Array
-from elo_exp.ratings.bradley_terry import POINTS
 from elo_exp.ratings.convergence import Convergence, convergence
+from elo_exp.ratings.fit import POINTS
 from elo_exp.records import Battle
 from tests.data import by_dimension, shipped
 

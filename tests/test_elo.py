@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import EloMethod, elo
-from elo_exp.ratings.bradley_terry import POINTS, abilities
 from elo_exp.ratings.elo import PermutationElo, replay
+from elo_exp.ratings.fit import POINTS, abilities
 from elo_exp.ratings.games import Games
 from elo_exp.ratings.games import games as games_of
 from elo_exp.ratings.leaderboard import Leaderboard

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from elo_exp.files import read_jsonl, write_jsonl
-from elo_exp.ratings.bradley_terry import POINTS
+from elo_exp.ratings.fit import POINTS
 from tests.commands import Ran, run
 from tests.standings import tournament
 

@@ -20,7 +20,8 @@ from elo_exp import CONF
 from elo_exp.data import battle_files, formats
 from elo_exp.data.battles import Battles
 from elo_exp.files import write_whole
-from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry
+from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.ratings.fit import POINTS
 from elo_exp.records import Battle, UserError
 from tests.data import shared_data, write_table
 from tests.faulty_documents import faulty

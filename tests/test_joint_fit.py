@@ -22,7 +22,8 @@ from elo_exp.arena.joint_fit import JointFit, fit, leaderboard
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.files import read_jsonl
-from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry
+from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.ratings.fit import POINTS
 from elo_exp.records import Battle
 from tests.arena_worlds import PLACED, Drawn, JudgedWorld
 from tests.data import shared_data

@@ -17,8 +17,8 @@ from scipy import stats
 from elo_exp.analysis.judge_bias import length_control, position_effect
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS, Fit
 from elo_exp.ratings.covariates import with_columns
+from elo_exp.ratings.fit import POINTS, Fit
 from elo_exp.ratings.games import Games, games
 from elo_exp.records import Battle
 from tests.data import battle

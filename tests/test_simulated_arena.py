@@ -15,7 +15,7 @@ from elo_exp.data import bank
 from elo_exp.experiments import arena
 from elo_exp.experiments.arena import Arena
 from elo_exp.experiments.placement_run import PlacementRun
-from elo_exp.ratings.bradley_terry import POINTS, abilities
+from elo_exp.ratings.fit import POINTS, abilities
 from tests.commands import Ran, attempt, run
 from tests.data import BANK, shipped
 from tests.experiments import opened

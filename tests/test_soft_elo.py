@@ -12,7 +12,7 @@ from scipy.special import expit, logit
 from elo_exp.arena.placement import soft_elo
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import reconcile
-from elo_exp.ratings.bradley_terry import POINTS
+from elo_exp.ratings.fit import POINTS
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Judgment, Verdict
 from tests.data import COMPARISON, battle

@@ -12,7 +12,8 @@ from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.data.style import FEATURES, Feature, counts, with_style
 from elo_exp.files import read_jsonl, write_jsonl
-from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry
+from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.ratings.fit import POINTS
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, UserError
 from tests.arena_files import World, placed

@@ -19,7 +19,7 @@ from scipy.optimize import linprog
 from statsmodels.tools.numdiff import approx_fprime, approx_hess
 
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS, Fit, strongest_component
+from elo_exp.ratings.fit import POINTS, Fit, strongest_component
 from elo_exp.ratings.games import Games, games
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.ratings.ties import Davidson, RaoKupper, TieModel, is_separated

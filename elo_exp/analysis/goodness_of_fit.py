@@ -15,7 +15,7 @@ from scipy.sparse import csgraph
 from elo_exp.analysis.win_rates import in_name_order, pairs_that_met
 from elo_exp.arrays import Array, Index, rows, spread
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import (
+from elo_exp.ratings.fit import (
     Fit,
     abilities,
     bread,

@@ -12,8 +12,8 @@ from scipy import special
 from elo_exp.analysis.win_rates import mean_error
 from elo_exp.arrays import Array, one_row, rows, spread
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS, Fit
 from elo_exp.ratings.covariates import with_columns
+from elo_exp.ratings.fit import POINTS, Fit
 from elo_exp.ratings.games import Games, games
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from elo_exp.data.scores import Score
-from elo_exp.ratings.bradley_terry import sandwich
+from elo_exp.ratings.fit import sandwich
 from elo_exp.ratings.leaderboard import Leaderboard, with_intervals
 from elo_exp.records import UserError
 

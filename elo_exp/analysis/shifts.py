@@ -17,8 +17,8 @@ from scipy import special
 
 from elo_exp.arrays import Array, records
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS, bread, residuals
 from elo_exp.ratings.covariates import fit_columns
+from elo_exp.ratings.fit import POINTS, bread, residuals
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 from elo_exp.records import Record

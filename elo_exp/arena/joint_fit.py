@@ -24,7 +24,7 @@ from scipy.linalg import block_diag
 from elo_exp.analysis.comparisons import N_DRAWS, with_ranks
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS, logistic
+from elo_exp.ratings.fit import POINTS, logistic
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import Z95, Leaderboard, t_quantile, with_intervals
 

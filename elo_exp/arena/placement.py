@@ -19,7 +19,7 @@ from elo_exp.analysis.win_rates import in_name_order, shares
 from elo_exp.arena.joint_fit import JointFit
 from elo_exp.arena.sources import Arena, At
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS, Fit, leaderboard
+from elo_exp.ratings.fit import POINTS, Fit, leaderboard
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Judgment, UserError

@@ -18,7 +18,7 @@ from elo_exp.arrays import Array
 from elo_exp.data import bank
 from elo_exp.entrants.probe import GradedProbe, Style
 from elo_exp.judges.lexical import content_words, is_hedged, without_hedges
-from elo_exp.ratings.bradley_terry import POINTS, abilities
+from elo_exp.ratings.fit import POINTS, abilities
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Prompt
 from elo_exp.types import Count, Natural

@@ -23,7 +23,7 @@ from elo_exp.data.pairing import Responses, outcome
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judged, Pairwise, audits
 from elo_exp.files import write_json, write_whole
-from elo_exp.ratings.bradley_terry import POINTS
+from elo_exp.ratings.fit import POINTS
 from elo_exp.records import UserError
 from elo_exp.report import page, viewer
 from elo_exp.report.artifacts import verdict_rows, write_judging

@@ -6,12 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from elo_exp.arrays import Array
-from elo_exp.ratings.bradley_terry import (
-    POINTS,
-    abilities,
-    strongest_component,
-    win_probability,
-)
+from elo_exp.ratings.fit import POINTS, abilities, strongest_component, win_probability
 from elo_exp.records import Record
 
 CONVERGED = 0.95  # the share of its way that every model must have gone

@@ -14,14 +14,7 @@ from scipy import special
 from elo_exp.arrays import Array, known
 from elo_exp.data.battles import Battles
 from elo_exp.data.style import FEATURES
-from elo_exp.ratings.bradley_terry import (
-    POINTS,
-    Fit,
-    bread,
-    logistic,
-    mean_zero,
-    sandwich,
-)
+from elo_exp.ratings.fit import POINTS, Fit, bread, logistic, mean_zero, sandwich
 from elo_exp.ratings.games import Games
 
 # log-odds of a game: as certain only if the maximum lies at infinity

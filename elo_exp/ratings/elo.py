@@ -17,13 +17,9 @@ from scipy import sparse
 from elo_exp.arrays import Array, Index
 from elo_exp.data.battles import Battles
 from elo_exp.progress import meter
-from elo_exp.ratings.bradley_terry import (
-    POINTS,
-    drawn_prompts,
-    strongest_component,
-    why_unrated,
-)
+from elo_exp.ratings.bootstrap import drawn_prompts
 from elo_exp.ratings.convergence import Convergence, convergence
+from elo_exp.ratings.fit import POINTS, strongest_component, why_unrated
 from elo_exp.ratings.games import Games, games, kinds
 from elo_exp.ratings.leaderboard import Leaderboard, with_intervals
 from elo_exp.records import UserError

@@ -17,7 +17,7 @@ from scipy.sparse import csgraph
 
 from elo_exp.arrays import Array, Mask
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import (
+from elo_exp.ratings.fit import (
     Fit,
     leaderboard,
     mean_zero,

@@ -32,7 +32,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elo_exp.arrays import Array, Index
-from elo_exp.ratings.bradley_terry import POINTS, Fit, bootstrap
+from elo_exp.ratings.bootstrap import bootstrap
+from elo_exp.ratings.fit import POINTS, Fit
 from elo_exp.ratings.games import Games
 from tests.benchmarks.races import Contestant, machine, show
 

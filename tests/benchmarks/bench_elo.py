@@ -26,8 +26,8 @@ import numpy as np
 
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS
 from elo_exp.ratings.elo import replay
+from elo_exp.ratings.fit import POINTS
 from elo_exp.ratings.games import Games
 from elo_exp.ratings.games import games as games_of
 from elo_exp.records import Battle

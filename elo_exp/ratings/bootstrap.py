@@ -1,0 +1,89 @@
+"""The prompt bootstrap: prompts drawn with replacement, the same draws for every dimension."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from elo_exp.arrays import Array
+from elo_exp.ratings.fit import (
+    Fit,
+    abilities,
+    bread,
+    strongest_component,
+    win_probability,
+)
+from elo_exp.ratings.games import Games, numbered
+
+_MAX_CHORD_STEPS = 30  # after which a resample is fitted by Newton's method proper
+_NUMBERS_A_BLOCK = 2**17  # of resamples that are fitted together: they stay in cache
+
+
+def bootstrap(
+    fits: Mapping[str, Fit], *, n_bootstraps: int, seed: int
+) -> dict[str, Array]:
+    """Abilities (b, r) of each dimension whose prompts differ, over the same draws of prompts.
+
+    A row is NaN where the resample leaves no finite abilities: a prior that gave it some would
+    decide what they are.
+    """
+    fits = {
+        name: fit for name, fit in fits.items() if np.isfinite(fit.covariance).any()
+    }
+    drawn = drawn_prompts(
+        [fit.played for fit in fits.values()], n_bootstraps=n_bootstraps, seed=seed
+    )
+    found = {}
+    for (name, fit), times in zip(fits.items(), drawn, strict=True):
+        played, m = fit.played, len(fit.theta)
+        pair = np.append(
+            played.first * m + played.second, played.second * m + played.first
+        )
+        entries = np.append(played.score, 1.0 - played.score)
+        wins = sparse.csr_array(  # (n, m * m): of each prompt
+            (entries, (np.tile(played.cluster, 2), pair)),
+            shape=(played.n_clusters, m * m),
+        )
+        size = max(1, _NUMBERS_A_BLOCK // max(wins.shape))
+        found[name] = np.concatenate(
+            [
+                _refitted(fit, (times[start : start + size] @ wins).reshape(-1, m, m))
+                for start in range(0, n_bootstraps, size)
+            ]
+        )
+    return found
+
+
+def drawn_prompts(
+    dimensions: Sequence[Games], *, n_bootstraps: int, seed: int
+) -> list[NDArray[np.uint8]]:
+    """How often each prompt (b, n) of each dimension is drawn; all share the draws."""
+    if not dimensions:
+        return []
+    codes = [played.prompts for played in dimensions]
+    present, number = numbered(np.concatenate(codes))
+    n, rng = len(present), np.random.default_rng(seed)
+    times = np.empty((n_bootstraps, n), dtype=np.uint8)
+    for row in times:
+        row[:] = np.bincount(rng.integers(n, size=n), minlength=n)
+    ends = np.cumsum([len(own) for own in codes])[:-1]
+    return [times[:, own] for own in np.split(number, ends)]
+
+
+def _refitted(fit: Fit, wins: Array) -> Array:
+    """Abilities (b, m) of resamples' wins (b, m, m), NaN where they are not finite."""
+    n_games, inverse = wins + wins.swapaxes(1, 2), bread(fit.theta, fit.played)
+    theta = np.tile(fit.theta, (len(wins), 1))
+    for _ in range(_MAX_CHORD_STEPS):  # Newton's, with the curvature of all prompts
+        step = (wins - n_games * win_probability(theta)).sum(axis=2) @ inverse
+        theta += step
+        is_far = np.abs(step).max(axis=1, initial=0.0) >= 1e-7
+        if not is_far.any():
+            break
+    for b, resample in enumerate(wins):
+        if not strongest_component(resample).all():
+            theta[b] = np.nan
+        elif is_far[b]:
+            theta[b] = abilities(resample)
+    return theta

@@ -1,0 +1,286 @@
+"""What models of battles share: a fit, its maximum, its errors clustered by prompt, its leaderboard.
+
+P(i beats j) = 1 / (1 + exp(theta_j - theta_i)); a tie counts half a win, a fraction that much of
+one. Ratings are initial_rating + 400 / ln 10 theta. Letters: i, j of m models, r of them rated; g
+games; q of n clusters (prompts); p of the pairs that met; b resamples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import sparse, special
+from scipy.sparse import csgraph
+
+from elo_exp.arrays import Array, Index, Mask, spread
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.games import Games
+from elo_exp.ratings.leaderboard import Leaderboard, with_intervals
+
+POINTS = 400.0 / math.log(10.0)  # rating points in one unit of log-odds
+_WITHOUT_PROMPTS = {
+    "prompt-clustered": "independent battles",
+    "prompt bootstrap": "battle bootstrap",
+}
+_MAX_STEPS = 200
+_LONGEST_STEP = (
+    3.0  # log-odds: beyond it, the curvature does not describe the likelihood
+)
+# of the variance of independent games: what rounding leaves of zero
+_NO_VARIATION = 1e-12
+_FEW = 20  # prompts: from here on intervals cover the truth as often as they should
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fit:
+    """One dimension: r of the m models have finite abilities together."""
+
+    wins: Array  # (m, m)
+    rated: Mask  # (m,)
+    played: Games  # among the r rated models
+    theta: Array  # (r,) log-odds, mean zero
+    covariance: Array  # (r, r)
+    n_prompts: Index  # (r,) the clusters in which each plays
+    samples: Array | None = None  # (b, r)
+    parameters: Mapping[str, float | None] = field(default_factory=dict)
+    # (n, r) how far each cluster moves the abilities; squared, they sum to (n - 1) / n covariance
+    parts: Array | None = None
+
+    @classmethod
+    def of(cls, every: Games) -> Fit:
+        wins = every.wins()
+        rated = strongest_component(wins)
+        played = every.among(rated)
+        theta = abilities(wins[np.ix_(rated, rated)])
+        by_cluster = played.by_cluster(residuals(theta, played))
+        return cls(
+            wins=wins,
+            rated=rated,
+            played=played,
+            theta=theta,
+            covariance=sandwich(bread(theta, played), by_cluster, len(theta)),
+            # stored even where they add up to zero
+            n_prompts=np.bincount(by_cluster.indices, minlength=len(theta)),
+        )
+
+
+def strongest_component(wins: Array) -> Mask:
+    """Find the models (m,) that have finite ratings together.
+
+    They are the largest set in which a chain of wins or ties leads from everyone to everyone (Ford
+    1957). Of equally large sets, the one that wins most often against the others, then the one with
+    the most games. Nobody where no two are linked.
+    """
+    links = sparse.csr_array(wins > 0)
+    _, part = csgraph.connected_components(links, connection="strong")
+    size = np.bincount(part)[part]
+    if size.max(initial=0) < 2:
+        return np.zeros(len(wins), dtype=np.bool_)
+    lead = np.bincount(part, wins.sum(axis=1) - wins.sum(axis=0))[part]
+    n_wins = np.bincount(part, wins.sum(axis=1))[part]
+    best = max(range(len(wins)), key=lambda i: (size[i], lead[i], n_wins[i]))
+    return np.asarray(part == part[best])
+
+
+def abilities(wins: Array) -> Array:
+    """Abilities (m,) in log-odds, mean zero, at which expected wins equal wins (m, m).
+
+    Every model must reach every other by wins or ties; else the maximum lies at infinity. The
+    likelihood is concave (Hunter 2004).
+    """
+    m, n_games = len(wins), wins + wins.T
+
+    def evaluate(theta: Array) -> tuple[float, Array, Array]:
+        value = np.vdot(wins, special.log_expit(theta[:, None] - theta))
+        gradient = (wins - n_games * win_probability(theta)).sum(axis=1)
+        return float(value), gradient, information(theta, n_games) + mean_zero(m)
+
+    theta, _ = newton(np.zeros(m), evaluate)
+    return np.asarray(theta - theta.mean()) if m else theta
+
+
+def newton(
+    start: Array, evaluate: Callable[[Array], tuple[float, Array, Array]]
+) -> tuple[Array, Array]:
+    """Maximise a concave log-likelihood by Newton's method with step halving.
+
+    evaluate  the log-likelihood, -inf outside the parameters' range, its gradient, and minus its
+              second derivative, which must be invertible
+    Returns the parameters and minus the second derivative there.
+    """
+    now, (value, gradient, curvature) = start, evaluate(start)
+    for _ in range(_MAX_STEPS):
+        step = np.linalg.solve(curvature, gradient)
+        step *= _LONGEST_STEP / np.abs(step).max(initial=_LONGEST_STEP)
+        least = value - 1e-9 * abs(value)
+        value, gradient, curvature = evaluate(now + step)
+        while value < least:
+            step /= 2.0
+            value, gradient, curvature = evaluate(now + step)
+        now = now + step
+        if np.abs(step).max(initial=0.0) < 1e-9:  # leaves an error of its square
+            break
+    return now, curvature
+
+
+def logistic(
+    place: Index,
+    entry: Array,
+    count: Array,
+    wins: Array,
+    precision: Array,
+    start: Array,
+    *,
+    largest: float = math.inf,
+) -> tuple[Array, Array, float]:
+    """Maximise a logistic log-likelihood under a normal prior of mean 0 and this precision.
+
+    place, entry  (k, c) the parameters of each row, and what each is multiplied by
+    count, wins   (k,) the weight of each row, and of its wins
+    largest       log-odds of a row that are admitted
+    Returns the parameters, minus the second derivative there, and the value.
+    """
+    n = len(start)
+    pairs = (n * place[:, :, None] + place[:, None]).ravel()
+    products = entry[:, :, None] * entry[:, None]
+
+    def evaluate(x: Array) -> tuple[float, Array, Array]:
+        gap = (entry * x[place]).sum(axis=1)
+        if np.abs(gap).max(initial=0.0) > largest:
+            return -np.inf, x, precision
+        p = special.expit(gap)
+        value = wins @ gap - count @ np.logaddexp(0.0, gap) - x @ precision @ x / 2
+        slope = entry * (wins - count * p)[:, None]
+        bend = products * (count * p * (1.0 - p))[:, None, None]
+        gradient = np.bincount(place.ravel(), slope.ravel(), n) - precision @ x
+        information = np.bincount(pairs, bend.ravel(), n * n).reshape(n, n)
+        return float(value), gradient, information + precision
+
+    found, curvature = newton(start, evaluate)
+    return found, curvature, evaluate(found)[0]
+
+
+def win_probability(theta: Array) -> Array:
+    """Probability (..., m, m) that i beats j, by log-odds theta (..., m)."""
+    return np.asarray(special.expit(theta[..., :, None] - theta[..., None, :]))
+
+
+def information(theta: Array, n_games: Array) -> Array:
+    """The negative second derivative (m, m) of the log-likelihood; n_games (m, m) of each pair."""
+    p = win_probability(theta)
+    weight = n_games * p * (1.0 - p)
+    np.fill_diagonal(weight, 0.0)
+    return np.diag(weight.sum(axis=1)) - weight
+
+
+def mean_zero(n_models: int, n_parameters: int | None = None) -> Array:
+    """Make a curvature invertible by fixing the abilities' mean, which it leaves open, at zero."""
+    level = np.zeros((n_parameters or n_models,) * 2)
+    level[:n_models, :n_models] = 1.0 / max(n_models, 1)
+    return level
+
+
+# Errors
+
+
+def residuals(theta: Array, played: Games) -> Array:
+    """Return the scores (g,) less their expected values, by log-odds theta (m,)."""
+    return played.score - win_probability(theta)[played.first, played.second]
+
+
+def bread(theta: Array, played: Games) -> Array:
+    """Invert the information (m, m) of the games on abilities of mean zero."""
+    n_games, level = played.sums(), mean_zero(len(theta))
+    return np.asarray(
+        np.linalg.inv(information(theta, n_games + n_games.T) + level) - level
+    )
+
+
+def sandwich(bread: Array, by_cluster: sparse.csr_array, n_models: int) -> Array:
+    """B (n/(n-1) sum_q s_q s_q') B, the covariance (k, k) clustered by prompt.
+
+    bread       B (k, k), the inverse information of the abilities, mean zero, and any parameters
+                after them
+    by_cluster  s (n, k), each cluster's first derivative of the log-likelihood
+    NaN where clusters do not differ: there is one, or their derivatives by a parameter, or by all
+    abilities, are zero. Liang and Zeger (1986); Miller (2024) for prompts as clusters.
+    """
+    n = by_cluster.shape[0]
+    meat = (by_cluster.T @ by_cluster).toarray()
+    covariance = n / max(n - 1, 1) * bread @ meat @ bread
+    is_known = (np.diag(covariance) > _NO_VARIATION * np.diag(bread)) & (n > 1)
+    is_known[:n_models] = is_known[:n_models].any()
+    covariance[~is_known] = covariance[:, ~is_known] = np.nan
+    return np.asarray(covariance)
+
+
+def of_own_prompts(fit: Fit) -> Array:
+    """Correct the covariance (r, r) for models that met others on n_prompts (r,) of the n prompts.
+
+    At the maximum a model's scores add up to zero over the k prompts that it was on, so that these
+    take k / (k - 1) in place of n / (n - 1); from one alone there is no error: NaN. A few of many may be
+    alike by chance: of fewer than 20, no less is believed than independent games would leave.
+    """
+    n, m, covariance = fit.played.n_clusters, len(fit.theta), fit.covariance
+    n_prompts = fit.n_prompts
+    fewer = n_prompts < n
+    if not fewer.any():
+        return covariance
+    k = np.where(n_prompts > 1, n_prompts, np.nan)
+    factor = np.where(fewer, np.sqrt(k / (k - 1) * (n - 1) / n), 1.0)
+    own = factor[:, None] * covariance * factor
+    independent = np.diag(bread(fit.theta, fit.played))
+    lacking = np.where(n_prompts < min(_FEW, n / 2), independent - np.diag(own), 0.0)
+    of_distance = np.fmax(lacking, 0.0) / (1 - 1 / m) ** 2  # to each of the others
+    return np.asarray(own + np.diag(of_distance))
+
+
+# The leaderboard
+
+
+def leaderboard(
+    fit: Fit,
+    battles: Battles,
+    *,
+    label: str,
+    interval: str,
+    initial_rating: float,
+    flags: Mapping[int, str] | None = None,
+) -> Leaderboard:
+    """Turn abilities and their covariance into rating points; models of ties use it, too."""
+    m = len(battles.models)
+    covariance = np.full((m, m), np.nan)
+    covariance[np.ix_(fit.rated, fit.rated)] = POINTS**2 * of_own_prompts(fit)
+    samples = None
+    if fit.samples is not None:
+        samples = initial_rating + POINTS * spread(fit.samples.T, fit.rated, m).T
+    board = Leaderboard(
+        label=label,
+        interval=interval if battles.names_prompts() else _WITHOUT_PROMPTS[interval],
+        models=battles.models,
+        rating=initial_rating + POINTS * spread(fit.theta, fit.rated, m),
+        covariance=covariance,
+        samples=samples,
+        n_battles=battles.n_battles(),
+        n_prompts=spread(fit.n_prompts, fit.rated, m),
+        n_clusters=fit.played.n_clusters,
+        n_matches=round(fit.wins.sum()),
+        flags=why_unrated(fit.wins, fit.rated) if flags is None else flags,
+        parameters=fit.parameters,
+    )
+    return with_intervals(board, np.sqrt(np.maximum(np.diag(covariance), 0.0)))
+
+
+def why_unrated(wins: Array, rated: Mask) -> dict[int, str]:
+    """Say why models have no rating, by number; wins (m, m) count a tie as half.
+
+    Disconnected: no chain of wins or ties leads to the rated models and back.
+    """
+    won, lost = wins.sum(axis=1) > 0, wins.sum(axis=0) > 0
+    return {
+        i: "unbeaten" if not lost[i] else "winless" if not won[i] else "disconnected"
+        for i in np.flatnonzero(~rated).tolist()
+    }
