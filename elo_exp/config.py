@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
@@ -83,6 +84,7 @@ class Job:
 def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     """Check a composed configuration and build its objects. Raises UserError naming the setting that is wrong."""
     errors.refuse_lost(cfg, overrides)
+    _empty(cfg, overrides)
     names = [str(name) for name in cfg if name != "hydra"]
     plain = OmegaConf.to_container(OmegaConf.masked_copy(cfg, names), resolve=True)
     assert isinstance(plain, dict)
@@ -114,6 +116,20 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         return Job(config=config, settings=settings, experiment=build(own))
     except UserError as error:
         raise UserError(_at_its_source(str(error), cfg)) from None
+
+
+def _empty(cfg: DictConfig, overrides: Sequence[str]) -> None:
+    """Let KEY={} leave a mapping with what else is given of it: Hydra merges, which would change nothing."""
+    words = OverridesParser.create().parse_overrides(list(overrides))
+    given = {word.key_or_group for word in words}
+    for word in words:
+        node = OmegaConf.select(cfg, word.key_or_group, default=None)
+        if word.value() == {} and isinstance(node, DictConfig):
+            keys = map(str, node)
+            kept = [key for key in keys if f"{word.key_or_group}.{key}" in given]
+            OmegaConf.update(
+                cfg, word.key_or_group, OmegaConf.masked_copy(node, kept), merge=False
+            )
 
 
 def run_info(job: Job) -> RunInfo:

@@ -79,7 +79,7 @@ def format_validation(error: ValidationError) -> str:
         return f"{where}: is not set, and its class has no default."
     if first["type"] == "list_type" and isinstance(first["input"], str):
         return f"{where}: found {first['input']}. Expected a list: '{where}=[{first['input']}]'."
-    expected = re.sub("(Input|String) should (be|match)", "Expected", first["msg"])
+    expected = re.sub("(Input|String) should (be|match|have)", "Expected", first["msg"])
     return f"{where}: found {found}. {expected}."
 
 
@@ -149,6 +149,8 @@ def _foreign(key: str, siblings: Collection[str] = ()) -> str:
     """Say which experiments have a setting or a group that the chosen one has not."""
     if new := RENAMED.get(key):
         return f"{key}: is called {new} now."
+    if key.startswith("judging.families."):
+        return f"{key}: is no part of a name yet. To add it: +{key}=FAMILY."
     group = key.partition(".")[0]
     if key != group and any(re.match(rf"{group}=[^\[]*,", word) for word in sys.argv):
         return (

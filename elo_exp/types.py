@@ -27,5 +27,9 @@ Device = Annotated[str, Field(pattern=r"^(auto|cuda(:\d+)?|mps|cpu)$")]
 MaxTokensName = Literal["max_tokens", "max_completion_tokens"]
 # In which orders a comparison is judged, and its games: each order, the winner of both, the only one
 Orders = Literal["both", "reconciled", "one"]
+# Of models, by a part of their names: judging.families
+Families = dict[
+    Annotated[str, Field(pattern=r"[^\W_]")], Annotated[str, Field(min_length=1)]
+]
 # All that can change an answer, as JSON: equal keys share one
 CacheKey = Mapping[str, Any]

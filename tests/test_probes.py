@@ -169,7 +169,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return run(
         *AUDIT, "rubric=[factuality,calibration]", "audit.n_prompts=20",
         "judge.position_effect=1", "audit.paraphrases={factuality: [mine.md]}",
-        "audit.gold=gold.jsonl", "audit.families={lexical: ours, lexical-2: ours}",
+        "audit.gold=gold.jsonl", "audit.families={lexical: ours}",
         folder=folder,
     )  # fmt: skip
 

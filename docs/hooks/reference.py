@@ -41,7 +41,7 @@ GROUPS = {
     "tracker": "Where runs are followed.",
     "sweep": "Named sweeps, for `-m`.",
 }
-SHARED = ("config.yaml", "judged.yaml")  # beside the groups
+SHARED = ("config.yaml", "judged.yaml", "families.yaml")  # beside the groups
 _KINDS = {
     **{
         "integer": "int",

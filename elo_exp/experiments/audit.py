@@ -14,6 +14,7 @@ from elo_exp import pipeline
 from elo_exp.analysis import audit
 from elo_exp.analysis.agreement import gold_results
 from elo_exp.analysis.audit import Asked, Judged, measures
+from elo_exp.analysis.families import family
 from elo_exp.data import bank, gold
 from elo_exp.data.gold import GoldPair
 from elo_exp.data.pairing import reconcile, swaps
@@ -35,7 +36,7 @@ from elo_exp.records import (
     fingerprint,
 )
 from elo_exp.report import page
-from elo_exp.types import Count, Dollars, Integer, Positive, Share
+from elo_exp.types import Count, Dollars, Families, Integer, Positive, Share
 
 _WHAT = "audit verdicts"
 _RANKED = {"answer": 3, "hedge": 2, "abstain": 3}  # levels, by expected behaviour
@@ -49,14 +50,20 @@ class AuditSettings:
     seed: Integer
     paraphrases: dict[str, list[str]] | None
     gold: str | None
-    families: dict[str, str] | None
+    families: Families
+
+
+@dataclass(kw_only=True)
+class AuditJudging:
+    budget_usd: Dollars
+    families: Families
 
 
 @dataclass(kw_only=True)
 class AuditJudge:
     plan: bool
     prompts: Prompts
-    judging: dict[str, Dollars]
+    judging: AuditJudging
     levels: dict[str, ProbeEntrant]  # best first
     judge: Judge
     rubric: dict[str, Rubric]
@@ -172,8 +179,8 @@ class AuditJudge:
     def _of_gold(self, rubric: Rubric) -> Iterator[Asked]:
         """Yield labelled pairs; those of equals with one author of the judge's family measure
         whether it prefers its own, which is x."""
-        family = (self.audit.families or {}).get
-        own = family(self.judge.model)
+        families = self.audit.families
+        own = family(families, self.judge.model)
         for pair in self._gold:
             subset, probe, name = pair.subset or "all", "", "gold"
             prompt = Prompt(
@@ -187,7 +194,7 @@ class AuditJudge:
                 continue
             x, y = pair.response_a, pair.response_b
             authors = pair.author_a or "", pair.author_b or ""
-            is_own = [own == family(author, "") for author in authors]
+            is_own = [own == (family(families, a) or "") for a in authors]
             if pair.label == "tie" and sum(is_own) == 1:
                 probe = name = f"self: {subset}"
                 x, y = (y, x) if is_own[1] else (x, y)

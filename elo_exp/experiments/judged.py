@@ -20,7 +20,7 @@ from elo_exp.pipeline import Plan
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.store.store import Store
-from elo_exp.types import Count, Dollars, Natural, Orders, Share
+from elo_exp.types import Count, Dollars, Families, Natural, Orders, Share
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ class Judging:
     budget_usd: Dollars  # never spend more
     orders: Orders
     flip_share: Share  # of orders=one, comparisons judged in both orders all the same
+    families: Families  # of models, by a part of their names
 
     def __post_init__(self) -> None:
         if self.flip_share and self.orders != "one":
