@@ -25,13 +25,14 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from elo_exp import CONF, __version__, config, runs, sweeps
+from elo_exp import CONF, __version__, config, sweeps
 from elo_exp.arrays import known
 from elo_exp.console import show
 from elo_exp.experiments import Context, Report, input_files, weight_files
 from elo_exp.files import write_whole
 from elo_exp.progress import listening
 from elo_exp.report.artifacts import write_plots
+from elo_exp.runs.manifest import name_files, run_manifest
 from elo_exp.store.store import Store
 from elo_exp.trackers import RunInfo, tracking
 
@@ -103,7 +104,7 @@ def run(
             tracked.log(usage.progress(), ("progress/seconds", seconds))
 
         files, weights = input_files(experiment), weight_files(experiment)
-        with runs.manifest(info, usage, files, weights) as manifest:
+        with run_manifest(info, usage, files, weights) as manifest:
             with listening(log_progress):
                 report = experiment.run(context)
             manifest |= {**report.facts, "headline": known(report.headline)}
@@ -117,7 +118,7 @@ def run(
                 manifest["usage"] = dataclasses.asdict(usage)
                 page = report.page(info.run_dir.name, manifest, plots)
                 written.append(write_whole(info.run_dir / "report.html", page))
-            runs.name_files(manifest, info.run_dir, written)
+            name_files(manifest, info.run_dir, written)
         log_progress()
         for n_perms, means in report.traces.items():
             tracked.log(means, ("n_perms", n_perms))

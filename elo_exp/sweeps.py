@@ -21,7 +21,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from elo_exp import __version__, runs
+from elo_exp import __version__
 from elo_exp.config import GROUP, SWEPT, Job, NothingToPlanError, prepare
 from elo_exp.console import LineFormatter, show
 from elo_exp.errors import format_user_error
@@ -29,7 +29,8 @@ from elo_exp.experiments import Context
 from elo_exp.files import write_json
 from elo_exp.models import checkpoints
 from elo_exp.report import sweep_report
-from elo_exp.runs import input_hashes, manifest_if_any
+from elo_exp.runs.manifest import input_hashes
+from elo_exp.runs.reading import manifest_if_any, sweep_jobs
 from elo_exp.store import processes
 from elo_exp.store.store import Store
 from elo_exp.trackers import RunInfo, Tracker, tracking
@@ -92,7 +93,7 @@ class Checks(Callback):
 
 def _group(folder: Path) -> str:
     """Return the name of a sweep in trackers, which it keeps when it is continued."""
-    for job in runs.sweep_jobs(folder):
+    for job in sweep_jobs(folder):
         if group := manifest_if_any(job).get("group"):
             return str(group)
     has_time = re.search(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d", folder.name)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from elo_exp import runs
 from elo_exp.files import read_json, write_whole
 from elo_exp.records import UserError
+from elo_exp.runs.reading import read_runs
 from tests.commands import QUICK, Ran, attempt, run, table
 from tests.data import write_table
 from tests.oracle_simulation import World, several, write
@@ -191,7 +191,7 @@ def test_the_method_that_was_chosen_leads_under_its_name(folder: Path):
 
 
 def names(*chosen: Path | str) -> list[str]:
-    return [r.name for r in runs.read([str(folder) for folder in chosen])[0]]
+    return [r.name for r in read_runs([str(folder) for folder in chosen])[0]]
 
 
 def test_patterns_and_sweeps_stand_for_their_finished_runs(
@@ -208,7 +208,7 @@ def test_patterns_and_sweeps_stand_for_their_finished_runs(
     stopped = json.dumps(manifest | {"finished_at": None})
     write_whole(tmp_path / "many/stopped/manifest.json", stopped)
     (tmp_path / "many/no_run").mkdir()
-    found, (left_out,) = runs.read([f"{tmp_path}/many/*", str(tmp_path / "many/a")])
+    found, (left_out,) = read_runs([f"{tmp_path}/many/*", str(tmp_path / "many/a")])
     assert [r.name for r in found] == ["a", "b"]
     assert "stopped did not finish (it was stopped)" in left_out
     assert names(tmp_path / "sweep") == ["2", "10"]
@@ -265,7 +265,7 @@ def test_a_damaged_run_is_refused_in_one_line(
     else:
         write_whole(tmp_path / file, json.dumps(content))
     with pytest.raises(UserError) as refused:
-        runs.read([str(tmp_path)])[0][0].battles()
+        read_runs([str(tmp_path)])[0][0].battles()
     assert said in str(refused.value)
 
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elo_exp import runs
 from elo_exp.records import UserError
+from elo_exp.runs.manifest import name_files, run_manifest
+from elo_exp.runs.reading import manifest_if_any, read_runs, read_settings
 from elo_exp.store.usage import Usage
 from elo_exp.trackers import RunInfo
 
@@ -29,7 +30,7 @@ def test_a_manifest_names_no_class_and_resolves_nothing(tmp_path: Path):
         "k_sweep": [{"_target_": "os.system"}],
     }
     config = {"config": {"elo": elo, "rating": {}}}
-    found = runs.settings(manifest(tmp_path, json.dumps(config)))
+    found = read_settings(manifest(tmp_path, json.dumps(config)))
     assert found == {"elo": {"k": "${oc.env:HOME}", "k_sweep": [{}]}, "rating": {}}
 
 
@@ -38,7 +39,7 @@ def test_a_manifest_names_no_class_and_resolves_nothing(tmp_path: Path):
 )
 def test_a_manifest_that_no_run_wrote_is_one_line(tmp_path: Path, text: str):
     with pytest.raises(UserError, match=r"^\S*manifest.json"):
-        runs.settings(manifest(tmp_path, text))
+        read_settings(manifest(tmp_path, text))
 
 
 JSON = st.recursive(
@@ -54,9 +55,9 @@ def test_law_any_manifest_is_read_as_it_is_or_refused(
     tmp_path_factory: pytest.TempPathFactory, content: dict[str, Any]
 ):
     folder = manifest(tmp_path_factory.mktemp("run"), json.dumps(content))
-    assert runs.manifest_if_any(folder) in ({}, content)
+    assert manifest_if_any(folder) in ({}, content)
     with pytest.raises(UserError, match="^runs: "):
-        runs.read([str(folder)])
+        read_runs([str(folder)])
 
 
 @pytest.mark.parametrize("outside", ["../kept.txt", "{}/kept.txt"])
@@ -69,7 +70,7 @@ def test_files_that_a_manifest_names_elsewhere_stay_there(tmp_path: Path, outsid
         path.write_text("text", encoding="utf-8")
     manifest(folder, json.dumps({"files": names}))
     info = RunInfo(run_dir=folder, name="", group=None, job_type="rate", config={})
-    with runs.manifest(info, Usage(), {}, {}) as content:
-        runs.name_files(content, folder, [folder / "manifest.json"])
+    with run_manifest(info, Usage(), {}, {}) as content:
+        name_files(content, folder, [folder / "manifest.json"])
     assert kept.read_text(encoding="utf-8") == "text"
     assert (folder / "earlier/old.txt").is_file()

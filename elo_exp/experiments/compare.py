@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtr
 
-from elo_exp import runs
 from elo_exp.analysis import agreement
 from elo_exp.analysis.comparisons import holm
 from elo_exp.analysis.shifts import Influence, influence, shifts, verdicts
@@ -26,7 +25,7 @@ from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Plot, UserError
 from elo_exp.report import compare_report, page
 from elo_exp.report.compare_report import Found, Row
-from elo_exp.runs import FinishedRun
+from elo_exp.runs.reading import FinishedRun, differing, read_runs
 from elo_exp.store.usage import added_up, paid
 
 logger = logging.getLogger(__name__)
@@ -51,7 +50,7 @@ class Compare:
 
     @property
     def input_files(self) -> Mapping[str, Path]:
-        found, _ = runs.read(self.runs, with_oracle=True)
+        found, _ = read_runs(self.runs, with_oracle=True)
         return {f"run {r.name}": r.folder / "manifest.json" for r in found}
 
     def dry_run(self, context: Context) -> None:
@@ -94,7 +93,7 @@ def _read(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
             "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]', a sweep, or "
             "'runs=[DIR/*]'."
         )
-    found, left_out = runs.read(folders, with_oracle=True)
+    found, left_out = read_runs(folders, with_oracle=True)
     if len(found) < 2:
         there = ", ".join(str(r.folder) for r in found) or "none"
         raise UserError(
@@ -182,7 +181,7 @@ def compare(chosen: Sequence[FinishedRun]) -> Found:
         "judge": judge,
         "overlaps": overlaps,
         "answers": list(_answer_rows(chosen)),
-        "differences": runs.differing({r.name: _circumstances(r) for r in chosen}),
+        "differences": differing({r.name: _circumstances(r) for r in chosen}),
     }
 
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Protocol, runtime_checkable
 
-from elo_exp import runs
 from elo_exp.analysis.judge_quality import RATES
 from elo_exp.experiments import Context, Report
 from elo_exp.records import UserError
-from elo_exp.runs import FinishedRun
+from elo_exp.runs.reading import FinishedRun, read_runs
 
 _KINDS = ("tournament", "rate")  # whose metrics have the same names
 _SETTINGS = (
@@ -113,7 +112,7 @@ def _read(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
             "runs: names no run folder. Name a sweep, or some runs of the project: "
             "'runs=[DIR1,DIR2]'."
         )
-    chosen, _ = runs.read(folders)
+    chosen, _ = read_runs(folders)
     for r in chosen:
         kind = r.manifest.get("experiment")
         if kind not in _KINDS:

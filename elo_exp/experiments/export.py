@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
 
-from elo_exp import runs
 from elo_exp.data.battles import Battles
 from elo_exp.experiments import Context, Report
 from elo_exp.files import safe_name, write_csv, write_jsonl
+from elo_exp.runs.reading import read_runs
 
 _SCORES = {"left": 1.0, "tie": 0.5, "right": 0.0}
 
@@ -19,12 +19,12 @@ class Export:
     folder: str
 
     def dry_run(self, context: Context) -> None:
-        runs.read([self.folder])
+        read_runs([self.folder])
 
     def run(self, context: Context) -> Report:
         """Write by dimension every verdict, and each entrant's share of those on a prompt."""
         written = []
-        for name, battles in runs.read([self.folder])[0][0].battles().items():
+        for name, battles in read_runs([self.folder])[0][0].battles().items():
             to, rows = context.run_dir / safe_name(name), list(verdicts(battles))
             written.append(write_csv(to / "evalica.csv", rows))
             for model in battles.models:

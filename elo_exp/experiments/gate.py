@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field
 from scipy.special import nctdtr, stdtrit
 
-from elo_exp import experiments, pipeline, runs
+from elo_exp import experiments, pipeline
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.power import assumed_sigma, prompts_needed
 from elo_exp.arrays import Array
@@ -28,6 +28,8 @@ from elo_exp.records import UserError
 from elo_exp.report import page, viewer
 from elo_exp.report.artifacts import verdict_rows, write_judging
 from elo_exp.report.viewer import Comparisons
+from elo_exp.runs.manifest import input_hashes
+from elo_exp.runs.reading import read_manifest
 from elo_exp.store.store import Store
 from elo_exp.store.usage import paid
 from elo_exp.types import Positive
@@ -209,13 +211,13 @@ class Gate(Pairwise):
             )
         files = experiments.input_files(self)
         answers = files[f"entrant {BASELINE}"]
-        manifest = runs.read_manifest(answers.parent.parent)
+        manifest = read_manifest(answers.parent.parent)
         judged = {
             n: str(p) for n, p in files.items() if n.split()[0] in ("bank", "rubric")
         }
         changed = [
             f"{name} ({judged[name]})"
-            for name, digest in runs.input_hashes(judged).items()
+            for name, digest in input_hashes(judged).items()
             if digest not in manifest.get("input_hashes", {}).values()
         ]
         if changed:
@@ -249,7 +251,7 @@ def _answers(place: Path) -> Path:
     """The file of the baseline's answers: the one named, or that of a run's only entrant."""
     if not place.is_dir():
         return place
-    names = runs.read_manifest(place).get("entrants", [])
+    names = read_manifest(place).get("entrants", [])
     if len(names) != 1:
         raise UserError(
             f"gate.baseline: {place} has the answers of {len(names)} entrants. Name the file of one: "

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from elo_exp import runs
 from elo_exp.analysis import standings
 from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
@@ -21,6 +20,7 @@ from elo_exp.experiments.standings import report
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import UserError
 from elo_exp.report import artifacts
+from elo_exp.runs.reading import read_settings
 from elo_exp.types import Orders
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Rate:
                     "one of them out."
                 )
         try:
-            found = runs.settings(Path(folder))
+            found = read_settings(Path(folder))
         except UserError as error:
             raise UserError(f"ratings_from: {error}") from None
         ratings, chosen = found.get("rating") or {}, config["rating"]

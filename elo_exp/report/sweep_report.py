@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp import runs
 from elo_exp.analysis import agreement
 from elo_exp.data.battles import Battles
 from elo_exp.figures.style import best_first, grouped
@@ -16,7 +15,7 @@ from elo_exp.files import write_csv, write_json, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.artifacts import write_plots
 from elo_exp.report.page import cost, render, text
-from elo_exp.runs import FinishedRun
+from elo_exp.runs.reading import FinishedRun, manifest_if_any, read_runs, sweep_jobs
 from elo_exp.store.usage import added_up, paid
 from elo_exp.trackers import Lines, Value
 
@@ -40,8 +39,8 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
     from elo_exp.figures import sweep
 
     jobs, config = list[dict[str, Any]](), dict[str, Any]()
-    for path in runs.sweep_jobs(folder):
-        manifest = runs.manifest_if_any(path)
+    for path in sweep_jobs(folder):
+        manifest = manifest_if_any(path)
         job = {name: manifest.get(name) for name in _OF_A_JOB}
         bill = added_up([job["usage"], job["paid_before"]])
         jobs.append(
@@ -52,7 +51,7 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
         config = manifest["config"] if job["finished_at"] else config
     if all(job["overrides"] is None for job in jobs):
         return None
-    found, _ = runs.read([str(folder)], with_oracle=True)
+    found, _ = read_runs([str(folder)], with_oracle=True)
     rows, estimates = _rows(found)
     judges = _judge_rows(found)
     elo_rows = [{**row, "rating": row["elo"]} for row in rows if row["elo"] is not None]

@@ -1,0 +1,148 @@
+"""What a run writes of itself: manifest.json says what ran and on what.
+
+It is written at the start and completed at the end.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from elo_exp import HOME, __version__
+from elo_exp.files import sha256, utc_now, write_json
+from elo_exp.models import checkpoints
+from elo_exp.runs.reading import manifest_if_any
+from elo_exp.store.usage import DOLLARS, Usage, added_up, paid
+from elo_exp.trackers import RunInfo
+
+logger = logging.getLogger(__name__)
+
+_PACKAGES = (
+    *("hydra-core", "omegaconf", "numpy", "matplotlib", "wandb", "anthropic"),
+    *("torch", "transformers", "peft"),
+)
+
+
+@contextlib.contextmanager
+def run_manifest(
+    info: RunInfo,
+    usage: Usage,
+    inputs: Mapping[str, Path],
+    weights: Mapping[str, Sequence[Path]],
+) -> Iterator[dict[str, Any]]:
+    """Write the manifest of a run when the context begins and when it ends; in between it is yours.
+
+    A manifest whose `finished_at` is null belongs to a run that did not finish.
+
+    inputs   files and folders that decide what the run concludes; they are hashed
+    weights  files that models are loaded from, by the part that is the model
+    """
+    names: dict[str, str] = {}  # the first name of each path
+    for name, path in inputs.items():
+        names.setdefault(str(path), name)
+    input_paths = {name: path for path, name in names.items()}
+    versions = {"elo_exp": __version__, "python": sys.version.split()[0]}
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    config, earlier = info.config, manifest_if_any(info.run_dir)
+    total = added_up([earlier.get("paid_before"), earlier.get("usage")])
+    paid_before = {name: total[name] for name in DOLLARS if name in total}
+    content: dict[str, Any] = {
+        "experiment": info.job_type,
+        "group": info.group,
+        "mode": config.get("mode", {}).get("name"),
+        "n_perms": config.get("elo", {}).get("n_perms"),
+        "shuffle_seed": config.get("elo", {}).get("seed"),
+        "pilot_seed": config.get("mode", {}).get("pilot_seed"),
+        "started_at": utc_now(),
+        "finished_at": None,
+        "error": None,
+        "usage": None,
+        "paid_before": paid_before if paid(total) else None,
+        "overrides": list(info.overrides),
+        "config_path": ".hydra/config.yaml",
+        "git_commit": _git_commit(),
+        "versions": versions,
+        "input_paths": input_paths,
+        "input_hashes": input_hashes(input_paths),
+        "weights": {
+            name: checkpoints.hashes(paths, Path(config["cache_dir"]))
+            for name, paths in weights.items()
+            if paths
+        },
+        "files": earlier.get("files") or [],  # until the run has written its own
+        "config": config,
+    }
+    path = write_json(info.run_dir / "manifest.json", content)
+    try:
+        yield content
+    except BaseException as error:
+        content["error"] = f"{type(error).__name__}: {error}"
+        raise
+    else:
+        content["finished_at"] = utc_now()
+    finally:
+        content["usage"] = dataclasses.asdict(usage)
+        write_json(path, content)
+
+
+def name_files(content: dict[str, Any], run_dir: Path, paths: Sequence[Path]) -> None:
+    """Name in a manifest the files that the run has left in its folder.
+
+    Other files of an earlier run there are moved to `earlier/`, except those that this run has
+    read.
+    """
+    folder = run_dir.resolve()
+    files = {path.resolve().relative_to(folder).as_posix() for path in paths}
+    read = [Path(path).resolve() for path in content["input_paths"].values()]
+    n_moved = 0
+    for name in set(content["files"]) - files:
+        path = (folder / name).resolve()
+        is_here = path.is_file() and path.is_relative_to(folder)
+        if is_here and not any(map(path.is_relative_to, read)):
+            aside = folder / "earlier" / path.relative_to(folder)
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(aside)
+            n_moved += 1
+    if n_moved:
+        logger.warning(
+            "warning: %d files of an earlier run in %s are now in its earlier/",
+            n_moved,
+            run_dir,
+        )
+    content["files"] = sorted(files)
+
+
+def input_hashes(paths: Mapping[str, str]) -> dict[str, str]:
+    """Return the SHA-256 of each file that is there; of a folder, that of the names in it."""
+    found = {}
+    for name, path in paths.items():
+        if Path(path).is_file():
+            found[name] = sha256(Path(path))
+        elif Path(path).is_dir():
+            inside = sorted(p.name for p in Path(path).iterdir() if p.name[0] != ".")
+            names = "\0".join(inside).encode(errors="surrogateescape")
+            found[name] = hashlib.sha256(names).hexdigest()
+    return found
+
+
+@functools.cache
+def _git_commit() -> str | None:
+    """The commit of the checkout, with '+changes' where the tree differs; None outside one."""
+    if not (HOME / ".git").exists():
+        return None
+    options = ("--always", "--exclude=*", "--abbrev=40", "--dirty=+changes")
+    command = ["git", "-C", str(HOME), "describe", *options]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.check_output(
+            command, text=True, stderr=subprocess.DEVNULL
+        ).strip()
+    return None
