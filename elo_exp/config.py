@@ -7,12 +7,14 @@ what concerns several fields. Building reads no file and makes no call; files ar
 
 import contextlib
 import dataclasses
+import difflib
 import math
 import os
 import pkgutil
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+import typing
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
-from elo_exp import HOME, errors
+from elo_exp import HOME
 from elo_exp.experiments import Experiment, labels, parts_of
 from elo_exp.records import UserError
 from elo_exp.trackers import RunInfo, Tracker
@@ -83,7 +85,7 @@ class Job:
 
 def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     """Check a composed configuration and build its objects. Raises UserError naming the setting that is wrong."""
-    errors.refuse_lost(cfg, overrides)
+    _refuse_lost(cfg, overrides)
     _empty(cfg, overrides)
     names = [str(name) for name in cfg if name != "hydra"]
     plain = OmegaConf.to_container(OmegaConf.masked_copy(cfg, names), resolve=True)
@@ -116,6 +118,30 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         return Job(config=config, settings=settings, experiment=build(own))
     except UserError as error:
         raise UserError(_at_its_source(str(error), cfg)) from None
+
+
+def _refuse_lost(cfg: DictConfig, overrides: Sequence[str]) -> None:
+    """Raise UserError where a list of options names one twice, or one whose file puts it elsewhere; Hydra keeps one of
+    the two in silence."""
+    words = OverridesParser.create().parse_overrides(list(overrides))
+    last = {word.key_or_group: word.value() for word in words}
+    for group, names in last.items():
+        node = OmegaConf.select(cfg, group.replace("/", "."), default=None)
+        if not isinstance(names, list) or not isinstance(node, DictConfig):
+            continue
+        parts = [part for part in node.values() if isinstance(part, DictConfig)]
+        for name in map(str, names):
+            if names.count(name) > 1:
+                raise UserError(
+                    f"{group}: {name!r} is chosen {names.count(name)} times. Choose each once."
+                )
+            place = name.rpartition("/")[2]
+            is_lost = place not in node and len(parts) < len(names)
+            if is_lost and f"~{group}.{place}" not in overrides:
+                raise UserError(
+                    f"{group}: {place}.yaml puts what it holds elsewhere. Expected its first line "
+                    f"to be '# @package {group}.{place}'."
+                )
 
 
 def _empty(cfg: DictConfig, overrides: Sequence[str]) -> None:
@@ -204,14 +230,14 @@ def build(node: Any, where: str = "") -> Any:
     if "_target_" not in values:
         return values
     cls = _import(values.pop("_target_"), where)
-    errors.refuse_unknown(values, cls, where)
+    _refuse_unknown(values, cls, where)
     with _naming(where, cls):
         try:
             # A mapping with the object, so that the rules hold for a dataclass and those in it
             adapter = TypeAdapter(dict[str, cls], config=RULES)  # type: ignore[valid-type]
             return adapter.validate_python({where: values})[where]
         except ValidationError as error:
-            raise UserError(errors.format_validation(error)) from None
+            raise UserError(_first_finding(error)) from None
         except (PydanticUserError, SchemaError) as error:
             raise UserError(
                 f"{cls.__qualname__} has a field that pydantic cannot check: {error}"
@@ -228,6 +254,42 @@ def _naming(where: str, cls: type) -> Iterator[None]:
             f.name for f in dataclasses.fields(cls)
         }
         raise UserError(f"{where}.{error}".lstrip(".") if own else str(error)) from None
+
+
+def _refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
+    """Raise UserError for a key that is no field of the dataclass, nor of the dataclasses in it."""
+    known = typing.get_type_hints(cls)
+    names = {field.name for field in dataclasses.fields(cls)}
+    for key, value in values.items():
+        place = f"{where}.{key}".lstrip(".")
+        if key not in names:
+            raise UserError(f"{place}: unknown setting.{suggest(key, names)}")
+        options = [known[key], *typing.get_args(known[key])]  # X | None
+        is_dict = typing.get_origin(known[key]) is dict
+        for inner in filter(dataclasses.is_dataclass, options):
+            if isinstance(value, Mapping) and not is_dict:
+                _refuse_unknown(value, inner, place)
+
+
+def suggest(key: str, known: Collection[str]) -> str:
+    """Say which known name is close to this one, and all that are known."""
+    close = difflib.get_close_matches(key, list(known), n=1)
+    return (
+        f" Did you mean {close[0]!r}?" if close else ""
+    ) + f" Known here: {', '.join(sorted(known))}."
+
+
+def _first_finding(error: ValidationError) -> str:
+    """The first of pydantic's findings: where, what was found, what was expected."""
+    first = error.errors()[0]
+    where = ".".join(str(key) for key in first["loc"] if key != "")
+    found = "null" if first["input"] is None else repr(first["input"])
+    if first["type"] in ("missing", "missing_argument"):
+        return f"{where}: is not set, and its class has no default."
+    if first["type"] == "list_type" and isinstance(first["input"], str):
+        return f"{where}: found {first['input']}. Expected a list: '{where}=[{first['input']}]'."
+    expected = re.sub("(Input|String) should (be|match|have)", "Expected", first["msg"])
+    return f"{where}: found {found}. {expected}."
 
 
 def _import(target: str, where: str) -> type:

@@ -1,12 +1,9 @@
-"""The user's mistakes in one line each: what was found, where, what was expected, what to do."""
+"""An error that ends a command as one line, where it is the user's: our own, Hydra's, a full disk."""
 
-import dataclasses
-import difflib
 import errno
 import re
 import sys
-import typing
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,6 @@ from typing import Any
 import hydra
 import yaml
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
@@ -22,9 +18,9 @@ from omegaconf.errors import (
     ConfigKeyError,
     OmegaConfBaseException,
 )
-from pydantic import ValidationError
 
 from elo_exp import CONF
+from elo_exp.config import suggest
 from elo_exp.records import UserError
 
 RENAMED = {
@@ -68,58 +64,6 @@ def _composition(error: HydraException | OmegaConfBaseException) -> str:
         return _omegaconf(cause)
     group = re.match(r"Could not override '([\w/@]+)", str(error))
     return _foreign(group[1]) if group else _one_line(error)
-
-
-def format_validation(error: ValidationError) -> str:
-    """Return the first of pydantic's findings: where, what was found, what was expected."""
-    first = error.errors()[0]
-    where = ".".join(str(key) for key in first["loc"] if key != "")
-    found = "null" if first["input"] is None else repr(first["input"])
-    if first["type"] in ("missing", "missing_argument"):
-        return f"{where}: is not set, and its class has no default."
-    if first["type"] == "list_type" and isinstance(first["input"], str):
-        return f"{where}: found {first['input']}. Expected a list: '{where}=[{first['input']}]'."
-    expected = re.sub("(Input|String) should (be|match|have)", "Expected", first["msg"])
-    return f"{where}: found {found}. {expected}."
-
-
-def refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
-    """Raise UserError for a key that is no field of the dataclass, nor of the dataclasses in it."""
-    known = typing.get_type_hints(cls)
-    names = {field.name for field in dataclasses.fields(cls)}
-    for key, value in values.items():
-        place = f"{where}.{key}".lstrip(".")
-        if key not in names:
-            raise UserError(f"{place}: unknown setting.{_suggest(key, names)}")
-        options = [known[key], *typing.get_args(known[key])]  # X | None
-        is_dict = typing.get_origin(known[key]) is dict
-        for inner in filter(dataclasses.is_dataclass, options):
-            if isinstance(value, Mapping) and not is_dict:
-                refuse_unknown(value, inner, place)
-
-
-def refuse_lost(cfg: DictConfig, overrides: Sequence[str]) -> None:
-    """Raise UserError where a list of options names one twice, or one whose file puts it elsewhere; Hydra keeps one of
-    the two in silence."""
-    words = OverridesParser.create().parse_overrides(list(overrides))
-    last = {word.key_or_group: word.value() for word in words}
-    for group, names in last.items():
-        node = OmegaConf.select(cfg, group.replace("/", "."), default=None)
-        if not isinstance(names, list) or not isinstance(node, DictConfig):
-            continue
-        parts = [part for part in node.values() if isinstance(part, DictConfig)]
-        for name in map(str, names):
-            if names.count(name) > 1:
-                raise UserError(
-                    f"{group}: {name!r} is chosen {names.count(name)} times. Choose each once."
-                )
-            place = name.rpartition("/")[2]
-            is_lost = place not in node and len(parts) < len(names)
-            if is_lost and f"~{group}.{place}" not in overrides:
-                raise UserError(
-                    f"{group}: {place}.yaml puts what it holds elsewhere. Expected its first line "
-                    f"to be '# @package {group}.{place}'."
-                )
 
 
 def _omegaconf(error: OmegaConfBaseException) -> str:
@@ -175,7 +119,7 @@ def _foreign(key: str, siblings: Collection[str] = ()) -> str:
         if "." not in name and name != "_target_"
     ]
     hint = (
-        _suggest(key.rpartition(".")[2], set(known) - {"hydra"})
+        suggest(key.rpartition(".")[2], set(known) - {"hydra"})
         if known
         else f" Nothing is set there; add it with +{key}=VALUE."
     )
@@ -239,7 +183,7 @@ def _missing_option(name: str) -> str:
     if not options:
         where = ", ".join(map(str, (CONF, *folders)))
         return f"{name}: no such configuration file in {where}."
-    line = f"{group}={option}: no such {group}.{_suggest(option, options)}"
+    line = f"{group}={option}: no such {group}.{suggest(option, options)}"
     if group == "entrant" and "recorded_dir" in map(_key_of, sys.argv):
         # Answers on file do not make an entrant by themselves
         folder = next(iter(folders), "mine")
@@ -282,13 +226,6 @@ def _known(message: str, kind: str) -> str | None:
             "to Slurm."
         )
     return None
-
-
-def _suggest(key: str, known: Collection[str]) -> str:
-    close = difflib.get_close_matches(key, list(known), n=1)
-    return (
-        f" Did you mean {close[0]!r}?" if close else ""
-    ) + f" Known here: {', '.join(sorted(known))}."
 
 
 def _one_line(text: object) -> str:
