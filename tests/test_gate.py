@@ -12,14 +12,9 @@ import yaml
 from scipy.stats import ttest_1samp
 from statsmodels.stats.power import TTestPower
 
+from elo_exp.analysis.gate import decide, pass_probability, share_of_points
 from elo_exp.data.battles import SCORES
-from elo_exp.experiments.gate import (
-    EXIT_CODES,
-    GateSettings,
-    decide,
-    pass_probability,
-    share_of_points,
-)
+from elo_exp.experiments.gate import EXIT_CODES, GateSettings
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import SCRIPTS, Ran, attempt, attempt_program, run
@@ -35,14 +30,9 @@ SMALL = (
 )
 
 
-def settings(**changes: float) -> GateSettings:
-    given = {"margin": 0.1, "margin_elo": None, "alpha": 0.05, **changes}
-    return GateSettings(baseline="", comment=None, **given)  # type: ignore[arg-type]
-
-
 def share(points: np.ndarray, margin: float = 0.1, n_dimensions: int = 1) -> Any:
     return share_of_points(
-        points, settings(margin=margin), dimension="d", n_dimensions=n_dimensions
+        points, margin=margin, alpha=0.05, dimension="d", n_dimensions=n_dimensions
     )
 
 
@@ -57,7 +47,13 @@ def test_bounds_are_those_of_scipys_one_sided_tests():
     assert found["share"] == 0.6
     assert (found["low"], found["high"]) == pytest.approx((low.low, high.high))
     assert share(points[::2])["low"] is None  # of fewer than 20 prompts
-    assert settings(margin_elo=20).margin == pytest.approx(0.02875, abs=1e-5)
+
+
+def test_a_margin_in_elo_points_is_one_of_the_share_of_points():
+    settings = GateSettings(
+        baseline="", margin=0.1, margin_elo=20, alpha=0.05, comment=None
+    )
+    assert settings.margin == pytest.approx(0.02875, abs=1e-5)
 
 
 @pytest.mark.parametrize(

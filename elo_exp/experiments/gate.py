@@ -13,12 +13,17 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
-from scipy.special import nctdtr, stdtrit
 
 from elo_exp import experiments, pipeline
+from elo_exp.analysis.gate import (
+    OF_A_SHARE,
+    decide,
+    pass_probability,
+    prompts_to_pass,
+    share_of_points,
+)
 from elo_exp.analysis.judge_quality import judge_quality
-from elo_exp.analysis.power import assumed_sigma, prompts_needed
-from elo_exp.arrays import Array
+from elo_exp.analysis.power import assumed_sigma
 from elo_exp.data.pairing import Responses, outcome
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judged, Pairwise, audits
@@ -36,10 +41,8 @@ from elo_exp.types import Positive
 
 BASELINE = "baseline"  # its name in the run, whatever it was called in its own
 EXIT_CODES = {"pass": 0, "fail": 1, "cannot tell": 3}
-_MIN_PROMPTS = 20  # for a verdict
 _TIES = 0.2  # of verdicts in the simulations of the planner, which draw shares together
 _N_WORST = 5
-_OF_A_SHARE = ("share", "low", "high", "n_needed")
 _SCORES = {"a": 1.0, "tie": 0.5, "b": 0.0}  # the candidate is entrant_a
 
 BelowHalf = Annotated[float, Field(strict=True, gt=0, lt=0.5)]
@@ -56,49 +59,6 @@ class GateSettings:
     def __post_init__(self) -> None:
         if self.margin_elo is not None:
             self.margin = 0.5 - 1.0 / (1.0 + 10.0 ** (self.margin_elo / 400.0))
-
-
-def share_of_points(
-    points: Array, settings: GateSettings, *, dimension: str, n_dimensions: int
-) -> dict[str, Any]:
-    """Estimate the candidate's share of points from those (n,) on each prompt, in [0, 1].
-
-    Student's t over prompts; None with fewer than 20. `low` and `high` are one-sided bounds: the
-    lower at alpha, since every dimension has to pass; the upper at alpha / n_dimensions, since one
-    suffices to fail. `n_needed` prompts have 80 % power to pass a candidate equal to the baseline.
-    """
-    n, alpha = len(points), settings.alpha
-    found: dict[str, Any] = {"dimension": dimension, "n_prompts": n}
-    if n < _MIN_PROMPTS:
-        return found | dict.fromkeys(_OF_A_SHARE)
-    mean, sd = float(points.mean()), float(points.std(ddof=1))
-    unit = sd / math.sqrt(n)
-    low = mean - unit * float(stdtrit(n - 1, 1 - alpha))
-    high = mean + unit * float(stdtrit(n - 1, 1 - alpha / n_dimensions))
-    numbers = (mean, low, high, _needed(sd, settings))
-    return found | dict(zip(_OF_A_SHARE, numbers, strict=True))
-
-
-def _needed(sd: float, settings: GateSettings) -> int:
-    needed = prompts_needed(sd, settings.margin, alpha=2 * settings.alpha)
-    return max(_MIN_PROMPTS, needed)
-
-
-def decide(shares: Sequence[Mapping[str, Any]], margin: float) -> str:
-    """Return pass where every share is above 1/2 - margin, else fail where one is below 1/2, else
-    cannot tell."""
-    if all(s["low"] is not None and s["low"] > 0.5 - margin for s in shares):
-        return "pass"
-    is_worse = any(s["high"] is not None and s["high"] < 0.5 for s in shares)
-    return "fail" if is_worse else "cannot tell"
-
-
-def pass_probability(n_prompts: int, sd: float, margin: float, alpha: float) -> float:
-    """Return the probability that a candidate equal to the baseline passes in one dimension."""
-    if n_prompts < _MIN_PROMPTS:
-        return 0.0
-    df, distance = n_prompts - 1, margin * math.sqrt(n_prompts) / sd
-    return 1.0 - float(nctdtr(df, distance, stdtrit(df, 1 - alpha)))
 
 
 @dataclass(kw_only=True)
@@ -129,7 +89,7 @@ class Gate(Pairwise):
             f"{super()._plan_text(plan)}\n"
             f"  P(pass | equal) = {chance:.2f}: that a candidate as good as the baseline passes, with "
             f"a margin of {margin:.3f}\n"
-            f"  of the share of points; {_needed(sd, self.gate):,} prompts give .80 in one dimension."
+            f"  of the share of points; {prompts_to_pass(sd, margin, alpha):,} prompts give .80 in one dimension."
         )
 
     def _conclude(
@@ -149,7 +109,8 @@ class Gate(Pairwise):
         rows = [
             share_of_points(
                 np.array(list(by_prompt.values())),
-                self.gate,
+                margin=self.gate.margin,
+                alpha=self.gate.alpha,
                 dimension=dimension,
                 n_dimensions=len(points),
             )
@@ -191,7 +152,7 @@ class Gate(Pairwise):
             | {
                 f"gate/{row['dimension']}/{name}": row[name]
                 for row in rows
-                for name in _OF_A_SHARE
+                for name in OF_A_SHARE
                 if row[name] is not None
             },
             tables={"gate": rows, "verdicts": verdict_rows(comparisons, judgments)},
