@@ -28,7 +28,7 @@ from elo_exp.oracle.data import MIN_LABELS
 from elo_exp.oracle.weights import EXTREME
 from elo_exp.pipeline import LogprobCheck, Plan
 from elo_exp.records import Item, Prompt, Score, UserError, fingerprint
-from elo_exp.report import page
+from elo_exp.report import oracle_page
 from elo_exp.store.store import Store
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ class Collection:
                 "scores": (n_scored, n),
                 "labels": (n_labelled, len(self.raters[1].prompt_ids[policy])),
             }
-        return page.text("oracle_status", done=done)
+        return oracle_page.status(done)
 
 
 @dataclass(frozen=True, kw_only=True)

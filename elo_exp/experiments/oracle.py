@@ -42,8 +42,7 @@ from elo_exp.oracle.data import (
 from elo_exp.oracle.estimates import Analysis, Options, analyse
 from elo_exp.oracle.grid import ALL, GIVEN, Grid, GridSettings, score
 from elo_exp.records import UserError, fingerprint
-from elo_exp.report import oracle as oracle_report
-from elo_exp.report import page
+from elo_exp.report import grid_page, oracle_files, oracle_page, page
 from elo_exp.types import (
     Count,
     Dollars,
@@ -213,7 +212,7 @@ class Oracle(Judged):
                 data.pool.labelled.sum(),
             )
             analysis = analyse(data, self.estimator, self._options)
-            found = report(analysis, truth, run_dir, **facts)
+            found = report(analysis, truth, run_dir, facts.get("collection"))
         artifacts = [*written, *found.artifacts]
         return dataclasses.replace(
             found, artifacts=artifacts, facts={**found.facts, **facts}
@@ -274,7 +273,7 @@ class Oracle(Judged):
         )
         grid.run()
         rows = score(grid)
-        found = oracle_report.grid_summary(rows)
+        result = grid_page.grid_result(rows)
         summary = {
             **settings,
             "grid": vars(self.grid),
@@ -282,17 +281,17 @@ class Oracle(Judged):
             "folder": str(grid.folder),
         }
         return Report(
-            headline=[*found["headline"].values()][-1][GIVEN]["rmse"] or math.nan,
-            text=page.text("grid", found=found),
+            headline=[*result.headline.values()][-1][GIVEN]["rmse"] or math.nan,
+            text=grid_page.console(result),
             facts={"policies": list(data.policies)},
             artifacts=[
                 write_csv(context.run_dir / "grid.csv", rows),
                 write_json(context.run_dir / "grid.json", summary),
             ],
-            metrics=oracle_report.grid_metrics(found),
+            metrics=grid_page.metrics(result),
             tables={"grid": [row for row in rows if row["policy"] == ALL]},
-            figures=lambda: _figures().grid_plots(rows, found["calibration"]),
-            page=page.maker("grid", truth=truth, found=found),
+            figures=lambda: _figures().grid_plots(rows, result.calibration),
+            page=page.maker("grid", result=grid_page.grid_page(result, truth)),
         )
 
     @property
@@ -464,20 +463,21 @@ def report(
     analysis: Analysis,
     truth: Mapping[str, Truth],
     run_dir: Path,
-    **more: Any,
+    collection: Mapping[str, Any] | None = None,
 ) -> Report:
     """Write the artifacts of an analysis, and report it.
 
-    more  facts that the page shows: `collection`, what the run itself has made
+    collection  what the run itself has made
     """
-    data, documents = analysis.data, oracle_report.documents(analysis)
-    metrics = oracle_report.metrics(analysis, truth)
-    shown = {"analysis": analysis, "data": data, "truth": truth, **more}
+    data, documents = analysis.data, oracle_files.documents(analysis)
+    metrics = oracle_files.metrics(analysis, truth)
+    budgets = documents["label_budget.json"]
+    shown = oracle_page.oracle_page(analysis, truth, budgets, collection)
     written = [write_json(run_dir / name, one) for name, one in documents.items()]
-    extreme = oracle_report.extreme_weights(analysis)
+    extreme = oracle_files.extreme_weights(analysis)
     return Report(
-        headline=oracle_report.headline(analysis, metrics),
-        text=page.text("oracle", **shown),
+        headline=oracle_files.headline(analysis, metrics),
+        text=oracle_page.console(analysis, truth, collection),
         facts={
             "logging_policy": data.logging_policy,
             "policies": list(data.policies),
@@ -493,7 +493,7 @@ def report(
             "differences": documents.get("differences.json", []),
         },
         figures=lambda: _figures().plots(analysis, truth),
-        page=page.maker("oracle", budgets=documents["label_budget.json"], **shown),
+        page=page.maker("oracle", result=shown, made=oracle_page.made),
     )
 
 

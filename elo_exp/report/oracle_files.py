@@ -1,18 +1,15 @@
 """The results of an oracle experiment as files, as metrics and as tables on the console."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from elo_exp import arrays
-from elo_exp.analysis.win_rates import share_interval
-from elo_exp.figures.style import columns, grouped
 from elo_exp.oracle.data import Truth
-from elo_exp.oracle.estimates import HEADLINE, Analysis, label_budget
-from elo_exp.oracle.gates import REFUSE, REPORT
-from elo_exp.oracle.grid import ALL, GIVEN, JUDGE
+from elo_exp.oracle.estimates import Analysis, label_budget
+from elo_exp.oracle.gates import REFUSE
 from elo_exp.oracle.weights import EXTREME
 
 _MAX_EXTREME = 50  # extreme weights listed for each policy
@@ -127,59 +124,3 @@ def headline(analysis: Analysis, found: Mapping[str, float]) -> float:
     if errors:
         return math.hypot(*errors) / math.sqrt(len(errors))
     return float(np.mean([found[f"std_error/{name}"] for name in names] or 0.0))
-
-
-# The grid
-
-Row = Mapping[str, Any]  # of grid.csv
-
-
-def grid_summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return what page and console show: the largest samples with scored intervals, one calibration.
-
-    headline    by label share, and by status, over all policies
-    estimators  by name, what each gives, a row for each label share
-    policies    the headline's rows of each label share and status
-    reported    of the headlines, by label share
-    coverage    of all reported intervals, with its interval over draws
-    """
-    scored = [row for row in rows if row["coverage"] is not None] or rows
-    size = max(row["size"] for row in scored)
-    calibrations = [row["calibration"] for row in rows if row["calibration"] != JUDGE]
-    at = {"size": size, "calibration": [*calibrations, JUDGE][0]}
-    rows = [
-        {**row, "name": f"{row['estimator']} {row['weights']}".rstrip()}
-        for row in rows
-        if at.items() <= row.items()
-    ]
-    leading = grouped((row for row in rows if row["name"] == HEADLINE), "policy")
-    headline = {
-        label_share: {row["status"]: row for row in some}
-        for label_share, some in grouped(leading.pop(ALL), "label_share").items()
-    }
-    reported = [found[REPORT] for found in headline.values() if REPORT in found]
-    covered, coverage = [row for row in reported if row["coverage"] is not None], None
-    if covered:
-        shares, n, n_draws = columns(covered, "coverage", "n", "n_draws")
-        share = float(np.average(shares, weights=n))
-        coverage = (share, *share_interval(share, int(n_draws.sum())))
-    given = (row for row in rows if (row["policy"], row["status"]) == (ALL, GIVEN))
-    return {
-        **at,
-        "headline": headline,
-        "estimators": grouped(given, "name"),
-        "policies": leading,
-        "reported": reported,
-        "coverage": coverage,
-    }
-
-
-def grid_metrics(found: Mapping[str, Any]) -> dict[str, float]:
-    """Return grid/<number>/<estimator>, at the largest label share."""
-    numbers = ("rmse", "coverage", "interval_score", "pairwise_accuracy", "share")
-    return {
-        f"grid/{column}/{name}": rows[-1][column]
-        for name, rows in found["estimators"].items()
-        for column in numbers
-        if rows[-1][column] is not None
-    }

@@ -1,0 +1,225 @@
+"""What page, console and tracker show of a grid."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from elo_exp.analysis.win_rates import share_interval
+from elo_exp.console import text_table
+from elo_exp.figures.style import columns, grouped
+from elo_exp.oracle.data import Truth
+from elo_exp.oracle.estimates import HEADLINE
+from elo_exp.oracle.gates import REPORT, STATUSES
+from elo_exp.oracle.grid import ALL, GIVEN, JUDGE
+from elo_exp.report.formats import NONE, count, number, percent
+from elo_exp.report.words import grid as words
+
+Row = Mapping[str, Any]  # of grid.csv
+_METRICS = ("rmse", "coverage", "interval_score", "pairwise_accuracy", "share")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridResult:
+    """What is shown: the largest samples with scored intervals, one calibration.
+
+    headline    by label share, and by status, over all policies
+    estimators  by name, what each gives, a row for each label share
+    policies    the headline's rows of each label share and status
+    """
+
+    size: int
+    calibration: str
+    headline: Mapping[float, Mapping[str, Row]]
+    estimators: Mapping[str, Sequence[Row]]
+    policies: Mapping[str, Sequence[Row]]
+
+    @property
+    def reported(self) -> list[Row]:
+        """Of the headlines, by label share."""
+        return [rows[REPORT] for rows in self.headline.values() if REPORT in rows]
+
+    @property
+    def shares(self) -> dict[float, list[float]]:
+        """By label share: of the headlines that are reported, with caution, refused."""
+        return {
+            label_share: [rows[s]["share"] if s in rows else 0 for s in STATUSES]
+            for label_share, rows in self.headline.items()
+        }
+
+    @property
+    def coverage(self) -> tuple[float, float, float] | None:
+        """Of all reported intervals, with its interval over draws."""
+        covered = [row for row in self.reported if row["coverage"] is not None]
+        if not covered:
+            return None
+        shares, n, n_draws = columns(covered, "coverage", "n", "n_draws")
+        share = float(np.average(shares, weights=n))
+        low, high = share_interval(share, int(n_draws.sum()))
+        return share, low, high
+
+    @property
+    def title(self) -> str:
+        return words.title(self.reported, self.coverage)
+
+    @property
+    def answer(self) -> str:
+        shares = {label_share: row[0] for label_share, row in self.shares.items()}
+        return words.answer(self.size, shares, self.reported, self.coverage)
+
+
+def grid_result(rows: Sequence[Row]) -> GridResult:
+    """Choose what is shown from the rows of grid.csv."""
+    scored = [row for row in rows if row["coverage"] is not None] or rows
+    calibrations = [row["calibration"] for row in rows if row["calibration"] != JUDGE]
+    at = {
+        "size": max(row["size"] for row in scored),
+        "calibration": [*calibrations, JUDGE][0],
+    }
+    rows = [
+        {**row, "name": f"{row['estimator']} {row['weights']}".rstrip()}
+        for row in rows
+        if at.items() <= row.items()
+    ]
+    leading = grouped((row for row in rows if row["name"] == HEADLINE), "policy")
+    given = (row for row in rows if (row["policy"], row["status"]) == (ALL, GIVEN))
+    return GridResult(
+        **at,
+        headline={
+            label_share: {row["status"]: row for row in of_share}
+            for label_share, of_share in grouped(
+                leading.pop(ALL), "label_share"
+            ).items()
+        },
+        estimators=grouped(given, "name"),
+        policies=leading,
+    )
+
+
+def metrics(result: GridResult) -> dict[str, float]:
+    """Return grid/<number>/<estimator>, at the largest label share."""
+    return {
+        f"grid/{column}/{name}": rows[-1][column]
+        for name, rows in result.estimators.items()
+        for column in _METRICS
+        if rows[-1][column] is not None
+    }
+
+
+# The console
+
+
+def console(result: GridResult) -> str:
+    """Return the end of a grid on the console."""
+    by_share = []
+    for label_share, shares in result.shares.items():
+        reported = result.headline[label_share].get(REPORT)
+        rmse = number(reported["rmse"], 3) if reported else NONE
+        cells = "".join(f"  {percent(share):>6}" for share in shares)
+        by_share.append(f"{percent(label_share):>8} labels{cells}  {rmse}")
+    rows = [
+        [
+            name,
+            *(
+                f"{number(row['rmse'], 3)} ({percent(1 - row['share'])})"
+                for row in cells
+            ),
+        ]
+        for name, cells in result.estimators.items()
+    ]
+    table = text_table(["RMSE (refused)", *map(percent, result.headline)], rows)
+    head = (
+        f"The headline in samples of {count(result.size)} prompts: reported, with caution, "
+        "refused; RMSE of what is reported"
+    )
+    blocks = [
+        f"{result.title}.\n{result.answer}",
+        "\n".join([head, *by_share]),
+        f"All policies that are not refused, by labels\n{table}",
+    ]
+    return "\n\n".join(blocks).replace("\N{NO-BREAK SPACE}", " ").rstrip("\n")
+
+
+# The page
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageRow:
+    """One line of a table: its name, numbers, and a text among these."""
+
+    name: str
+    before: Sequence[str] = ()
+    text: str = ""
+    numbers: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridPage:
+    """What the page lays out."""
+
+    title: str
+    answer: str
+    size: str
+    by_labels: Sequence[PageRow]
+    by_policy: Sequence[PageRow]
+    label_shares: Sequence[str]
+    estimators: Sequence[
+        tuple[str, Sequence[tuple[str, str]]]
+    ]  # each RMSE, share refused
+
+
+def grid_page(result: GridResult, truth: Mapping[str, Truth]) -> GridPage:
+    """Make the rows of the page."""
+    return GridPage(
+        title=result.title,
+        answer=result.answer,
+        size=count(result.size),
+        by_labels=[_by_labels(result, label_share) for label_share in result.headline],
+        by_policy=[
+            _by_policy(row, truth[policy] if i == 0 else None)
+            for policy, rows in result.policies.items()
+            for i, row in enumerate(row for row in rows if row["status"] != GIVEN)
+        ],
+        label_shares=[percent(label_share) for label_share in result.headline],
+        estimators=[
+            (
+                name,
+                [(number(row["rmse"], 3), percent(1 - row["share"])) for row in rows],
+            )
+            for name, rows in result.estimators.items()
+        ],
+    )
+
+
+def _by_labels(result: GridResult, label_share: float) -> PageRow:
+    rows = result.headline[label_share]
+    given, reported = rows[GIVEN], rows.get(REPORT, {})
+    return PageRow(
+        name=percent(label_share),
+        numbers=(
+            *map(percent, result.shares[label_share]),
+            number(reported.get("rmse"), 3),
+            percent(reported.get("coverage")),
+            number(given["rmse"], 3),
+            percent(given["pairwise_accuracy"]),
+            percent(given["top_1"]),
+            number(given["rmse_judge"], 3),
+        ),
+    )
+
+
+def _by_policy(row: Row, truth: Truth | None) -> PageRow:
+    """Name policy and truth in the first of its rows alone."""
+    return PageRow(
+        name=row["policy"] if truth else "",
+        before=(number(truth.mean, 3) if truth else "", percent(row["label_share"])),
+        text=row["status"],
+        numbers=(
+            percent(row["share"]),
+            number(row["bias"], 3),
+            number(row["rmse"], 3),
+            percent(row["coverage"]),
+            number(row["interval_score"], 3),
+        ),
+    )

@@ -1,0 +1,434 @@
+"""What page and console of an oracle experiment show: the rows of their tables, and the console."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elo_exp.console import text_table
+from elo_exp.oracle.data import Truth
+from elo_exp.oracle.estimates import Analysis, PolicyEstimate
+from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, WeightDiagnostics
+from elo_exp.report.formats import NONE, between, count, number, p_value, percent
+from elo_exp.report.words import oracle as words
+
+_CARDS = {  # by status: the colour of a card and the word on it
+    REPORT: ("supported", "Report"),
+    CAUTION: ("caution", "Caution"),
+    REFUSE: ("open", "Refused"),
+}
+_COUNTS = ("n_responses", "n_cut_off", "n_null", "n_zero", "n_exactly_one", "n_extreme")
+_COLLECTED = (
+    *("policy", "answers", "cut off", "null", "zero", "w = 1", "w > 5"),
+    *("scores", "mean", "labels", "mean", "unread"),
+)
+_LEGEND = """\
+± SE: over prompts, including the error of the labels. report: may be published as it is; caution: only with
+the reason given; refuse: the data cannot tell. ESS: effective sample size of the weights, in rows."""
+_COMPAT = "compat=cje-0.3: estimates and errors of that library, which refuses nothing. See docs/oracle.md."
+_COLLECTED_LEGEND = """\
+null, zero: unknown log-probabilities of logged answers, and 0 of those that are not empty.
+w: importance weights, exactly 1, and outside 1/5 .. 5. unread: unreadable scores and labels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """The estimate of one policy to quote; `value` is None where it is refused."""
+
+    policy: str
+    kind: str
+    chip: str
+    value: str | None
+    interval: str
+    basis: str
+    reason: str | None
+    truth: str | None
+    agreeing: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of a table: its name, numbers, what is said before and after these, its class."""
+
+    name: str
+    numbers: Sequence[str]
+    text: str = ""
+    words: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyTable:
+    """All estimates of one policy; `refusal` where there is no number among them."""
+
+    policy: str
+    truth: str | None
+    refusal: str | None
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OraclePage:
+    """What the page lays out; None and empty where there is nothing to show."""
+
+    title: str
+    facts: str
+    is_compat: bool
+    is_ranked: bool
+    cards: Sequence[Card]
+    against_truth: str | None
+    differences: Sequence[Row]
+    advice: str | None
+    estimates: Sequence[PolicyTable]
+    transport: Sequence[Row]
+    weights: Sequence[Row]
+    half_widths: Sequence[str]
+    budget: Sequence[Row]
+    lenders: str
+    collected: Sequence[Row]
+
+
+def oracle_page(
+    analysis: Analysis,
+    truth: Mapping[str, Truth],
+    budgets: Sequence[Mapping[str, Any]],
+    collection: Mapping[str, Any] | None = None,
+) -> OraclePage:
+    """Make the rows of the page.
+
+    budgets     rows of label_budget.json
+    collection  what a run itself has collected
+    """
+    data, digits = analysis.data, analysis.data.scale.decimals + 1
+    options = analysis.options
+    leading = quoted(analysis)
+    given = {
+        (row.policy, row.estimator)
+        for row in analysis.estimates
+        if row.value is not None
+    }
+    facts = [f"{len(data.policies)} policies"]
+    if len(data.logged):
+        facts.append(f"{count(len(data.logged))} logged answers")
+    facts.append(f"{count(len(analysis.calibration.rows))} oracle labels.")
+    return OraclePage(
+        title=words.title(analysis, leading),
+        facts=", ".join(facts),
+        is_compat=bool(options.compat),
+        is_ranked=bool(analysis.comparison.ranking),
+        cards=[_card(analysis, row, truth, digits) for row in leading.values()],
+        against_truth=words.against_truth(analysis.estimates, truth, digits),
+        differences=[
+            Row(
+                name=row["a"],
+                text=row["b"],
+                numbers=(
+                    number(row["value"], digits),
+                    between(
+                        row["value"] - row["half_width"],
+                        row["value"] + row["half_width"],
+                        digits,
+                    ),
+                    between(row["low"], row["high"], digits),
+                    p_value(row["p_holm"]),
+                ),
+                words=row["rests_on"],
+            )
+            for row in analysis.comparison.differences
+        ],
+        advice=None if options.compat else analysis.comparison.next_step.advice,
+        estimates=[
+            _policy_table(analysis, policy, truth, digits) for policy in data.policies
+        ],
+        transport=[
+            Row(
+                name=policy,
+                numbers=(
+                    number(checks.overlap.affinity, 2),
+                    percent(checks.overlap.out_of_range),
+                    percent(checks.overlap.saturation),
+                ),
+                words=words.transport(
+                    checks.audit, margin=options.max_residual, digits=digits
+                ),
+            )
+            for policy, checks in analysis.checks.items()
+        ],
+        weights=[
+            _weights(checks.weights)
+            for checks in analysis.checks.values()
+            if checks.weights
+        ],
+        half_widths=[f"for ±{width:g}" for width in options.half_widths],
+        budget=[
+            Row(
+                name=row["policy"],
+                text=row["estimator"],
+                numbers=(
+                    count(row["n_labels"]),
+                    f"±{number(row['half_width'], digits)}",
+                    f"±{number(row['half_width_at_best'], digits)}",
+                    *map(count, row["labels_for"].values()),
+                ),
+            )
+            for row in budgets
+            if (row["policy"], row["estimator"]) in given
+        ],
+        lenders=", ".join(data.lenders),
+        collected=[
+            _collected(row, digits) for row in (collection or {}).get("policies", ())
+        ],
+    )
+
+
+def quoted(analysis: Analysis) -> dict[str, PolicyEstimate]:
+    """Return the estimate of each policy to quote: its headline; with compat the first of the best status."""
+
+    def preference(row: PolicyEstimate) -> tuple[bool, bool, bool]:
+        return (not row.headline, row.status != REPORT, row.value is None)
+
+    return {
+        policy: min(analysis.of(policy), key=preference)
+        for policy in analysis.data.policies
+    }
+
+
+def _card(
+    analysis: Analysis, row: PolicyEstimate, truth: Mapping[str, Truth], digits: int
+) -> Card:
+    kind, chip = _CARDS[row.status]
+    values = [e.value for e in analysis.of(row.policy) if e.value is not None]
+    agreeing = None
+    if len(set(values)) > 1:
+        agreeing = (
+            f"All {len(values)} estimates that are not refused lie from "
+            f"{number(min(values), digits)} to {number(max(values), digits)}."
+        )
+    known = truth.get(row.policy)
+    return Card(
+        policy=row.policy,
+        kind=kind,
+        chip=chip,
+        value=None if row.value is None else number(row.value, digits),
+        interval=between(row.ci_low, row.ci_high, digits),
+        basis=f"; rests on {row.rests_on}" if row.rests_on else f", by {row.estimator}",
+        reason=words.sentence(row.reason) if row.reason else None,
+        truth=None if known is None else number(known.mean, digits),
+        agreeing=agreeing,
+    )
+
+
+def _policy_table(
+    analysis: Analysis, policy: str, truth: Mapping[str, Truth], digits: int
+) -> PolicyTable:
+    rows, known = analysis.of(policy), truth.get(policy)
+    refusal = None
+    if all(row.value is None for row in rows):
+        refusal = f"All {len(rows)} estimators are refused: {rows[0].reason}."
+    return PolicyTable(
+        policy=policy,
+        truth=None if known is None else number(known.mean, digits + 1),
+        refusal=refusal,
+        rows=[
+            Row(
+                name=row.estimator,
+                numbers=(
+                    number(row.value, digits + 1),
+                    number(row.std_error, digits + 1),
+                    between(row.ci_low, row.ci_high, digits)
+                    + (", clipped" if row.ci_clipped else ""),
+                    count(row.n),
+                    number(row.ess),
+                ),
+                text=row.status,
+                words=row.reason,
+                kind="yes" if row.status == REPORT else "no",
+            )
+            for row in rows
+        ],
+    )
+
+
+def _weights(row: WeightDiagnostics) -> Row:
+    calibrated = row.ess_calibrated
+    return Row(
+        name=row.policy,
+        numbers=(
+            *map(count, (row.n, row.n_failed, row.n_exactly_one, row.n_extreme)),
+            percent(row.ess / row.n),
+            NONE if calibrated is None else percent(calibrated / row.n),
+            number(row.tail_index, 2),
+            number(row.hellinger, 2),
+            percent(row.target_coverage),
+        ),
+    )
+
+
+def _collected(row: Mapping[str, Any], digits: int) -> Row:
+    scores, labels = row["scores"], row["labels"]
+    names = ("n_responses", "n_cut_off", "n_null", "n_exactly_one", "n_extreme")
+    return Row(
+        name=row["policy"],
+        numbers=(
+            *(count(row[name]) for name in names),
+            count(scores["n"]),
+            number(scores["mean"], digits),
+            count(labels["n"]),
+            number(labels["mean"], digits),
+            count(scores["n_unreadable"] + labels["n_unreadable"]),
+        ),
+    )
+
+
+def made(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what the page adds to how a run was made: calibration, draws, checks of log-probabilities."""
+    chosen = (manifest.get("config") or {}).get("oracle")
+    calibration = ""
+    if chosen:
+        columns = ", ".join(["score", *chosen["covariates"]])
+        calibration = f"on {columns}, five folds by seed {chosen['seed']}"
+    checks = (manifest.get("collection") or {}).get("checks", ())
+    return [
+        ("Calibration", calibration),
+        ("Fresh draws", _pairs(manifest.get("n_draws"))),
+        ("Probes", _pairs(manifest.get("n_probe"))),
+        ("Log-probabilities", "; ".join(map(words.checked_logprobs, checks))),
+    ]
+
+
+def _pairs(counts: Mapping[str, int] | None) -> str:
+    return ", ".join(f"{name} {n}" for name, n in (counts or {}).items())
+
+
+# The console
+
+
+def console(
+    analysis: Analysis,
+    truth: Mapping[str, Truth],
+    collection: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the end of a run on the console."""
+    lines = [collected_text(collection)] if collection else []
+    digits = analysis.data.scale.decimals + 1
+    if not analysis.options.compat:
+        lines += _ranking(analysis, digits)
+        lines += [analysis.comparison.next_step.advice, ""]
+    for policy in analysis.checks:
+        lines += _policy(analysis, policy, truth, digits)
+    lines.append(_COMPAT if analysis.options.compat else _LEGEND)
+    if known := words.against_truth(analysis.estimates, truth, digits):
+        lines += ["", known]
+    return "\n".join(lines)
+
+
+def _interval(row: PolicyEstimate, digits: int) -> str:
+    return f"{row.ci_low:.{digits}f} .. {row.ci_high:.{digits}f}"
+
+
+def _ranking(analysis: Analysis, digits: int) -> list[str]:
+    leading, rows = quoted(analysis), []
+    for row in analysis.comparison.ranking:
+        estimate = leading[row["policy"]]
+        ranks = "-".join(map(str, dict.fromkeys((row["rank_low"], row["rank_high"]))))
+        rows.append(
+            (
+                ranks,
+                estimate.policy,
+                f"{estimate.value:.{digits}f}",
+                _interval(estimate, digits),
+                estimate.rests_on,
+                estimate.status,
+            )
+        )
+    head = ("rank", "policy", "value", "95 %", "rests on", "use")
+    shown = text_table(head, rows, text=("policy", "rests on", "use"))
+    return [shown] if rows else []
+
+
+def _policy(
+    analysis: Analysis, policy: str, truth: Mapping[str, Truth], digits: int
+) -> list[str]:
+    """Return what is known of one policy: its data, its estimates, and which are refused."""
+    checks, fresh = analysis.checks[policy], analysis.data.fresh.get(policy)
+    weights, counts, quality = checks.weights, [], []
+    quality.append(f"overlap of judge scores {checks.overlap.affinity:.2f}")
+    if weights:
+        counts.append(f"{count(weights.n)} logged answers")
+        if weights.n_failed:
+            counts.append(f"{count(weights.n_failed)} without log-probability")
+        quality.append(f"raw ESS {100 * weights.ess / weights.n:.3g} %")
+    if fresh is not None:
+        counts.append(f"{count(len(fresh))} fresh draws")
+    counts.append(f"{count(len(analysis.calibration.rows))} labels")
+    margin = analysis.options.max_residual
+    audit = words.transport(checks.audit, margin=margin, digits=digits)
+    quality.append(f"transport {audit}")
+    if policy in truth:
+        quality.append(f"truth {truth[policy].mean:.{digits + 1}f}")
+    rows, refused = [], dict[str, list[str]]()
+    for row in analysis.of(policy):
+        if row.value is None:
+            refused.setdefault(row.reason.split("; ")[0], []).append(row.estimator)
+            continue
+        rows.append(
+            (
+                row.estimator,
+                f"{row.value:.{digits + 1}f}",
+                f"{row.std_error:.{digits + 1}f}",
+                _interval(row, digits) + ("*" if row.ci_clipped else ""),
+                count(row.n),
+                "-" if row.ess is None else count(round(row.ess)),
+                row.status,
+                row.reason,
+            )
+        )
+    head = ("estimator", "value", "± SE", "95 %", "n", "ESS", "use", "why")
+    shown = text_table(head, rows, text=("use", "why")) if rows else ""
+    lines = [f"{policy}: {', '.join(counts)}", ", ".join(quality), shown]
+    for why, names in refused.items():
+        lines.append(f"  refused: {', '.join(names)}: {why}")
+    return [*lines, ""] if refused else lines
+
+
+def collected_text(collection: Mapping[str, Any]) -> str:
+    """Return what a run has collected, as dataset_info.json has it."""
+
+    def cells(row: Mapping[str, Any]) -> list[str]:
+        scores, labels = row["scores"], row["labels"]
+        means = [
+            "-" if some["mean"] is None else f"{some['mean']:.3f}"
+            for some in (scores, labels)
+        ]
+        unread = scores["n_unreadable"] + labels["n_unreadable"]
+        return [
+            row["policy"],
+            *(count(row[name]) for name in _COUNTS),
+            *(count(scores["n"]), means[0]),
+            *(count(labels["n"]), means[1]),
+            count(unread),
+        ]
+
+    table = text_table(_COLLECTED, map(cells, collection["policies"]))
+    checks = map(words.checked_logprobs, collection["checks"])
+    return "\n".join([table, _COLLECTED_LEGEND, *checks])
+
+
+def status(done: Mapping[str, Mapping[str, tuple[int, int]]]) -> str:
+    """Return what the store holds of a collection.
+
+    done  by policy and step: how many of how many
+    """
+    missing = dict[str, int]()
+    for steps in done.values():
+        for step, (n, wanted) in steps.items():
+            missing[step] = missing.get(step, 0) + wanted - n
+    rows = [
+        [policy, *(f"{count(n)} of {count(wanted)}" for n, wanted in steps.values())]
+        for policy, steps in done.items()
+    ]
+    table = text_table(["policy", *missing], rows)
+    if lacking := [f"{count(n)} {step}" for step, n in missing.items() if n]:
+        end = f"missing: {', '.join(lacking)}. Run without status=true to continue."
+    else:
+        end = "complete"
+    return f"{table}\n{end}"

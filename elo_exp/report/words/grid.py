@@ -1,0 +1,76 @@
+"""What a grid says: whether calibrated scores recover the truth."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from elo_exp.report.formats import count, number, percent, percent_between
+
+Row = Mapping[str, Any]  # of grid.csv
+_CERTAIN_MISS, _KNOWN = (
+    0.95,
+    0.85,
+)  # coverage below the first; known to be above the second
+
+
+def title(reported: Sequence[Row], coverage: tuple[float, float, float] | None) -> str:
+    """Answer in a few words.
+
+    reported  rows of the headlines that may be reported
+    coverage  of their intervals, with its own interval; None where it is not known
+    """
+    if not reported:
+        return "Cheap scores do not tell: no headline may be reported"
+    if coverage is None:
+        return "Errors of reported headlines; their coverage is not known"
+    _, low, high = coverage
+    if high < _CERTAIN_MISS:
+        return "Reported intervals miss the truth more often than they should"
+    if low < _KNOWN:
+        return "Too few draws to tell how often reported intervals hold the truth"
+    return "Calibrated scores recover the truth where they may be reported"
+
+
+def answer(
+    size: int,
+    shares: Mapping[float, float],
+    reported: Sequence[Row],
+    coverage: tuple[float, float, float] | None,
+) -> str:
+    """Answer in one sentence.
+
+    size    prompts in each sample
+    shares  by label share: of the headlines that may be reported
+    """
+    words = (
+        f"In samples of {count(size)} prompts with {_between(map(percent, _ends(shares)))} of the "
+        f"logged answers labelled, {_between(map(percent, _ends(shares.values())))} of the "
+        "headlines may be reported"
+    )
+    if reported:
+        words += (
+            f": they are off by {_errors(reported, 'rmse')} (root mean square error)"
+        )
+        if reported[0]["rmse_judge"] is not None:
+            off = _errors(reported, "rmse_judge")
+            words += f", where the judge's mean scores alone are off by {off}"
+        if coverage is not None:
+            share, low, high = coverage
+            words += (
+                f", and {percent(share)} of their 95 % intervals hold the truth "
+                f"({percent_between(low, high)} by the number of draws)"
+            )
+    return f"{words}."
+
+
+def _errors(rows: Sequence[Row], column: str) -> str:
+    return _between(number(value, 3) for value in _ends(row[column] for row in rows))
+
+
+def _ends(values: Iterable[float]) -> tuple[float, float]:
+    known = sorted(values)
+    return known[0], known[-1]
+
+
+def _between(ends: Iterable[str]) -> str:
+    low, high = ends
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,107 @@
+"""What the oracle experiment says of policies, of their calibration and of what was collected."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from elo_exp.oracle.data import Truth
+from elo_exp.oracle.estimates import BORROWED, Analysis, PolicyEstimate
+from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, TransportAudit
+from elo_exp.report.formats import count, number
+
+_STATUSES = {REPORT: "reported", CAUTION: "with caution", REFUSE: "refused"}
+
+
+def sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+def with_interval(value: float, low: float, high: float, digits: int) -> str:
+    """Return "0.526 [0.485, 0.566]"."""
+    return f"{number(value, digits)} [{number(low, digits)}, {number(high, digits)}]"
+
+
+def title(analysis: Analysis, leading: Mapping[str, PolicyEstimate]) -> str:
+    """Name the best policy, where no other may be by paired differences that hold at once.
+
+    leading  by policy, the estimate that is quoted
+    """
+    ranking, policies = analysis.comparison.ranking, analysis.data.policies
+    digits = analysis.data.scale.decimals + 1
+
+    def valued(policy: str) -> str:
+        row = leading[policy]
+        assert row.value is not None and row.ci_low is not None
+        assert row.ci_high is not None
+        numbers = with_interval(row.value, row.ci_low, row.ci_high, digits)
+        return f"{policy} {numbers}"
+
+    if analysis.options.compat:
+        return "Estimates of cje-eval 0.3"
+    if not ranking:
+        return "No policy can be reported"
+    first = ranking[0]["policy"]
+    if len(ranking) == 1:
+        return valued(first).replace(first, f"{first}:", 1)
+    possible = analysis.comparison.next_step.possible_best
+    if len(possible) > 1:
+        return f"No clear best policy: {' or '.join(map(valued, possible))}"
+    is_borrowed = leading[first].rests_on == BORROWED
+    words = f"{first} {'leads by borrowed calibration' if is_borrowed else 'is best'}"
+    if len(ranking) < len(policies):
+        words += f" of the {len(ranking)} policies with an estimate"
+    if any(row.status == CAUTION for row in leading.values()):
+        words += ", with caution"
+    words += f":{valued(first).removeprefix(first)}"
+    above = analysis.comparison.differences[0]
+    numbers = with_interval(above["value"], above["low"], above["high"], digits)
+    return f"{words}, {numbers} above {above['b']}"
+
+
+def transport(audit: TransportAudit, *, margin: float, digits: int) -> str:
+    """Say whether a score means the same for a policy, within a margin."""
+    if audit.status == "not_checked":
+        return "not checked: fewer than 20 of its answers are labelled"
+    assert audit.residual is not None and audit.half_width is not None
+    residual = f"{audit.residual:+.{digits}f} ± {audit.half_width:.{digits}f}"
+    if audit.status == "holds":
+        return f"holds within {margin:g} ({residual})"
+    if audit.status == "fails":
+        return f"fails: off by {residual}; only its own labels are used"
+    if audit.status == "shifted":
+        return f"off by {residual}; more than {margin:g} or less is not settled"
+    return f"unclear: {audit.n} of about {audit.n_needed} labels ({residual})"
+
+
+def against_truth(
+    estimates: Sequence[PolicyEstimate], truth: Mapping[str, Truth], digits: int
+) -> str | None:
+    """Say how near headlines came to a known truth, by status; None where none is known."""
+    parts = []
+    for status, words in _STATUSES.items():
+        known = [
+            (row, truth[row.policy].mean)
+            for row in estimates
+            if row.headline and row.policy in truth and row.status == status
+        ]
+        if not known:
+            continue
+        part = f"{len(known)} {words}"
+        if off := [
+            abs(row.value - mean) for row, mean in known if row.value is not None
+        ]:
+            held = sum(
+                row.ci_low <= mean <= row.ci_high
+                for row, mean in known
+                if row.ci_low is not None and row.ci_high is not None
+            )
+            part += f", at most {max(off):.{digits}f} off it, {held} of their intervals hold it"
+        parts.append(part)
+    return f"Truth known: {'; '.join(parts)}." if parts else None
+
+
+def checked_logprobs(check: Mapping[str, Any]) -> str:
+    """Say how far log-probabilities at generation are from those by teacher forcing."""
+    return (
+        f"log-probabilities as drawn and as forced: {count(check['n_checked'])} compared, "
+        f"{check['mean_difference']:.2g} nats a token apart"
+    )
