@@ -31,5 +31,7 @@ Orders = Literal["both", "reconciled", "one"]
 Families = dict[
     Annotated[str, Field(pattern=r"[^\W_]")], Annotated[str, Field(min_length=1)]
 ]
+# What judges: a language model, a comparison of words, people who vote, or scores of items
+JudgeKind = Literal["model", "words", "people", "scores"]
 # All that can change an answer, as JSON: equal keys share one
 CacheKey = Mapping[str, Any]

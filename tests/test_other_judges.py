@@ -44,7 +44,9 @@ def contrary(folder: Path, prompts: int = N) -> ReplayJudge:
         for a, b in (("ann", "bob"), ("ann", "zoe"), ("bob", "zoe"))
     ]
     return ReplayJudge(
-        path=str(write_jsonl(folder / "contrary.jsonl", rows)), judge_model=None
+        kind="model",
+        path=str(write_jsonl(folder / "contrary.jsonl", rows)),
+        judge_model=None,
     )
 
 

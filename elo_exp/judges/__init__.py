@@ -9,7 +9,7 @@ from elo_exp.api.costs import Budget, TokenEstimator
 from elo_exp.api.jobs import ApiSettings, Model
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
-from elo_exp.types import CacheKey, Count, Dollars, Positive
+from elo_exp.types import CacheKey, Count, Dollars, JudgeKind, Positive
 
 
 @runtime_checkable
@@ -70,10 +70,17 @@ class BatchJudge(PaidJudge, Protocol):
     batch_settings: BatchSettings
 
 
+def kind_of(judge: Judge) -> JudgeKind:
+    """Return the judge's field `kind`, by which conclusions are worded; `model` where it has none."""
+    kind: JudgeKind = getattr(judge, "kind", "model")
+    return kind
+
+
 @dataclass(kw_only=True)
 class ApiJudge(ApiSettings):
     """Settings that judges behind an API share."""
 
+    kind: JudgeKind
     budget_usd: Dollars
     expected_output_tokens: Count
     chars_per_token: Positive

@@ -18,7 +18,7 @@ from typing import Literal
 from elo_exp.files import utc_now
 from elo_exp.records import Comparison, Item, JudgeReply, JudgeRequest, fingerprint
 from elo_exp.store.store import Store
-from elo_exp.types import CacheKey, Integer, Share
+from elo_exp.types import CacheKey, Integer, JudgeKind, Share
 
 Signal = Literal["overlap", "hedging", "specificity"]
 VERSION = 1  # part of every cache key: raise it when a signal changes
@@ -60,6 +60,7 @@ class LexicalJudge:
     texts. A rubric that shows the reference therefore makes a better judge: an oracle.
     """
 
+    kind: JudgeKind
     signals: dict[str, Signal]
     default_signal: Signal
     margin: Share
@@ -70,7 +71,9 @@ class LexicalJudge:
     key_fields = ("prompt_id",)  # for the draw of the position effect
 
     def cache_key(self) -> CacheKey:
-        return {"judge": "lexical", "version": VERSION, **dataclasses.asdict(self)}
+        settings = dataclasses.asdict(self)
+        del settings["kind"]  # which changes no verdict
+        return {"judge": "lexical", "version": VERSION, **settings}
 
     def answer(
         self, requests: Sequence[JudgeRequest], store: Store

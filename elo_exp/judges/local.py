@@ -22,7 +22,7 @@ from elo_exp.models.generation import in_batches
 from elo_exp.records import JudgeReply, JudgeRequest, UserError, canonical_json
 from elo_exp.store.claims import get_or_create
 from elo_exp.store.store import Store
-from elo_exp.types import CacheKey, Count
+from elo_exp.types import CacheKey, Count, JudgeKind
 
 VERSION = 1  # part of every cache key: raise it when replies change
 LABELS = ("A", "B", "TIE")
@@ -37,6 +37,7 @@ class LocalJudge(ModelSettings):
     As with the entrants, the cache key omits device, batch size and library versions.
     """
 
+    kind: JudgeKind
     adapters: list[str]
     lead: str
     batch_size: Count

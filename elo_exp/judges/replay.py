@@ -15,7 +15,7 @@ from pydantic import AliasChoices, BaseModel, Field
 from elo_exp.files import checked, read_jsonl, sha256, utc_now
 from elo_exp.records import Item, JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
-from elo_exp.types import Integer, Share
+from elo_exp.types import Integer, JudgeKind, Share
 
 logger = logging.getLogger(__name__)
 
@@ -141,6 +141,7 @@ class ReplayJudge:
     [0, 1], or null for one that could not be read. It has no interval.
     """
 
+    kind: JudgeKind
     path: str
     judge_model: str | None
 
