@@ -159,6 +159,13 @@ def test_a_run_that_exceeds_its_cap_is_refused_before_it_begins(
     assert f"The cap is too low: $24.7500 of ${24.749 - spent:.4f}." in plan_table(over)
 
 
+def test_what_is_spent_is_gone_from_the_cap():
+    """A cent too much: 12.50 of the 12.49 that are left of 20, which alone would do."""
+    words = r"cost \$12\.5000, and the cap is \$20\.0000, of which \$7\.5100 are spent"
+    with pytest.raises(UserError, match=words):
+        plan_of(row_of(12.5), cap=20, spent=7.51).check(Usage(dollars=7.51))
+
+
 @pytest.mark.parametrize(
     "fits",
     [

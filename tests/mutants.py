@@ -1,0 +1,232 @@
+"""Mistakes in lines that a promise to a user hangs on, each with the test that has to see it.
+
+`make test-slow` makes each of them in a copy of the sources and runs its test there, which has to fail. A mutant whose
+line is gone is written anew for the line that keeps the promise now, or deleted with the promise; if its test goes,
+another that sees it is named here first.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutant:
+    """One mistake.
+
+    name      what is wrong with the program
+    file      below elo_exp/
+    old, new  the exact source text, which is there once, and what stands in its place
+    seen_by   the test that fails, as pytest names it below tests/
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    seen_by: str
+
+
+MUTANTS = [
+    # Money: the most that a request may cost, and the cap
+    Mutant(
+        name="four bytes a token in the worst case",
+        file="api/costs.py",
+        old="_BYTES_A_TOKEN = 2.0",
+        new="_BYTES_A_TOKEN = 4.0",
+        seen_by="test_pricing.py::test_a_worked_example_of_the_cap_for_each_price",
+    ),
+    Mutant(
+        name="the cap leaves the price of cache writes out",
+        file="api/costs.py",
+        old="max(self.input, self.write(ttl))",
+        new="self.input",
+        seen_by="test_pricing.py::test_a_worked_example_of_the_cap_for_each_price",
+    ),
+    Mutant(
+        name="what is under way is not held in the budget",
+        file="api/costs.py",
+        old="room = self.cap - self.spent - self.reserved",
+        new="room = self.cap - self.spent",
+        seen_by="test_claude.py::test_what_does_not_say_what_it_took_is_held_against_the_cap_at_its_most",
+    ),
+    Mutant(
+        name="a plan may cost the whole cap where some of it is spent",
+        file="pipeline/planning.py",
+        old="self.dollars <= cap - self.spent_usd",
+        new="self.dollars <= cap",
+        seen_by="test_planning.py::test_what_is_spent_is_gone_from_the_cap",
+    ),
+    # Paid once: the guards of claims and ledger
+    Mutant(
+        name="a single call leaves beside a batch under way",
+        file="store/claims.py",
+        old='f"WHERE key = ? AND owner = ? AND key NOT IN ({PENDING})"',
+        new='"WHERE key = ? AND owner = ?"',
+        seen_by="test_claims.py::test_a_call_leaves_once_and_not_beside_a_batch_or_without_the_claim",
+    ),
+    Mutant(
+        name="a single call leaves without the claim",
+        file="store/claims.py",
+        old='f"WHERE key = ? AND owner = ? AND key NOT IN ({PENDING})",\n'
+        "                (dollars, utc_now(), key, self.owner),",
+        new='f"WHERE key = ? AND key NOT IN ({PENDING})",\n'
+        "                (dollars, utc_now(), key),",
+        seen_by="test_claims.py::test_a_call_leaves_once_and_not_beside_a_batch_or_without_the_claim",
+    ),
+    Mutant(
+        name="what is answered is claimed again",
+        file="store/claims.py",
+        old='"WHERE key NOT IN (SELECT key FROM answers) "\n'
+        '                f"AND key NOT IN',
+        new='"WHERE TRUE "\n                f"AND key NOT IN',
+        seen_by="test_claims.py::test_a_worked_example",
+    ),
+    Mutant(
+        name="what a living process has claimed is taken from it",
+        file="store/claims.py",
+        old='f"AND key NOT IN (SELECT key FROM claims WHERE {_LIVES})"',
+        new='"AND TRUE"',
+        seen_by="test_claims.py::test_a_worked_example",
+    ),
+    Mutant(
+        name="losses of a living process are counted",
+        file="store/claims.py",
+        old='f"AND NOT {_LIVES} AND key IN (SELECT key FROM wanted) RETURNING dollars"',
+        new='"AND key IN (SELECT key FROM wanted) RETURNING dollars"',
+        seen_by="test_claims.py::test_what_a_dead_process_waited_for_is_a_loss_where_it_is_wanted_again",
+    ),
+    Mutant(
+        name="a loss is forgotten once it is paid again",
+        file="store/store.py",
+        old='"DELETE FROM losses WHERE key = ? AND why IS NULL", keys',
+        new='"DELETE FROM losses WHERE key = ?", keys',
+        seen_by="test_claims.py::test_a_call_leaves_once_and_not_beside_a_batch_or_without_the_claim",
+    ),
+    Mutant(
+        name="two doubtful batches may have one size",
+        file="store/ledger.py",
+        old="for n in range(1, len(names) + 1) if n not in taken",
+        new="for n in range(1, len(names) + 1)",
+        seen_by="test_ledger.py::test_two_batches_whose_arrival_is_doubtful_differ_in_size",
+    ),
+    Mutant(
+        name="what is in a batch under way enters another",
+        file="store/ledger.py",
+        old=" WHERE owner = ? EXCEPT {PENDING}",
+        new=" WHERE owner = ?",
+        seen_by="test_ledger.py::test_what_is_in_a_batch_under_way_enters_no_other",
+    ),
+    Mutant(
+        name="a batch is abandoned that another has taken over",
+        file="store/ledger.py",
+        old="\"state = 'intended' AND owner = :owner\"",
+        new="\"state = 'intended'\"",
+        seen_by="test_ledger.py::test_a_process_that_slept_neither_submits_nor_abandons_what_another_has_taken_over",
+    ),
+    Mutant(
+        name="a result that comes twice is counted twice",
+        file="store/ledger.py",
+        old="nonce = ? AND key = ? AND outcome IS NULL",
+        new="nonce = ? AND key = ?",
+        seen_by="test_ledger.py::test_a_process_that_slept_neither_submits_nor_abandons_what_another_has_taken_over",
+    ),
+    Mutant(
+        name="the count of lost submissions is never reset",
+        file="api/batches.py",
+        old="        self._n_lost = 0\n",
+        new="",
+        seen_by="test_claude.py::test_submissions_that_are_lost_but_not_in_a_row_do_not_stop_a_run",
+    ),
+    # From verdicts to battles
+    Mutant(
+        name="the second order's letters are not swapped back",
+        file="data/pairing.py",
+        old='("b", "a") if verdict.position_swap else ("a", "b")',
+        new='("a", "b")',
+        seen_by="test_pairs.py::test_two_verdicts_make_one_judgment",
+    ),
+    Mutant(
+        name="one invalid order leaves the other to decide",
+        file="data/pairing.py",
+        old="    invalid = None in named\n",
+        new="    invalid = not any(named)\n    named = [side for side in named if side] or [None]\n",
+        seen_by="test_pairs.py::test_two_verdicts_make_one_judgment",
+    ),
+    Mutant(
+        name="an invalid verdict is a tie",
+        file="data/battles.py",
+        old="for judgment in judgments if not judgment.invalid]",
+        new="for judgment in judgments]",
+        seen_by="test_battles.py::test_an_invalid_judgment_is_no_battle",
+    ),
+    Mutant(
+        name="a prompt that one entrant has not answered stays for the others",
+        file="data/pairing.py",
+        old="and all(prompt.prompt_id in answered for answered in responses.values())",
+        new="and any(prompt.prompt_id in answered for answered in responses.values())",
+        seen_by="test_pairs.py::test_a_prompt_that_lacks_an_answer_or_a_judgment_is_left_out_for_all",
+    ),
+    # Errors and tests
+    Mutant(
+        name="every battle is a cluster of its own",
+        file="ratings/games.py",
+        old="prompts, cluster = numbered(prompt)",
+        new="prompts, cluster = numbered(np.arange(len(prompt)))",
+        seen_by="test_bradley_terry.py::test_law_it_does_not_matter_how_the_games_are_written_down",
+    ),
+    Mutant(
+        name="as many degrees of freedom as prompts",
+        file="ratings/leaderboard.py",
+        old="np.maximum(np.asarray(n_prompts) - 1.0, 1.0)",
+        new="np.maximum(np.asarray(n_prompts), 1.0)",
+        seen_by="test_leaderboard.py::test_an_interval_is_student_s_of_each_model_s_own_prompts",
+    ),
+    Mutant(
+        name="a 95 % interval leaves 5 % on each side",
+        file="ratings/leaderboard.py",
+        old="special.stdtrit(df, (1 + level) / 2)",
+        new="special.stdtrit(df, level)",
+        seen_by="test_leaderboard.py::test_an_interval_is_student_s_of_each_model_s_own_prompts",
+    ),
+    Mutant(
+        name="Holm's first step is not multiplied by the number of tests",
+        file="analysis/comparisons.py",
+        old="np.arange(len(order), 0, -1)",
+        new="np.arange(len(order) - 1, -1, -1).clip(1)",
+        seen_by="test_comparisons.py::test_statsmodels_adjusts_p_values_alike",
+    ),
+    Mutant(
+        name="an adjusted p may be below one before it",
+        file="analysis/comparisons.py",
+        old="np.maximum.accumulate(multiplied)",
+        new="multiplied",
+        seen_by="test_comparisons.py::test_statsmodels_adjusts_p_values_alike",
+    ),
+    Mutant(
+        name="the error of a difference takes ratings as independent",
+        file="analysis/comparisons.py",
+        old="of_difference = of_sum - 2.0 * covariance",
+        new="of_difference = of_sum",
+        seen_by="test_comparisons.py::test_a_worked_example_of_differences",
+    ),
+    Mutant(
+        name="opponents are halved in a plan's power",
+        file="pipeline/planning.py",
+        old="max(1.0, 2 * len(units) / (n_prompts * n_entrants))",
+        new="max(1.0, len(units) / (n_prompts * n_entrants))",
+        seen_by="test_planning.py::test_a_worked_example_of_power_with_two_opponents_each",
+    ),
+    Mutant(
+        name="the bound of a mean takes no further value as lost",
+        file="analysis/bounded.py",
+        old="_weighted_means(np.append(x, least))",
+        new="_weighted_means(x)",
+        seen_by="test_bounded.py::test_zeros_and_ones_have_the_bounds_of_clopper_and_pearson",
+    ),
+    Mutant(
+        name="the bound of a mean is twice as sure as it says",
+        file="analysis/bounded.py",
+        old="least)), alpha))",
+        new="least)), alpha / 2))",
+        seen_by="test_bounded.py::test_zeros_and_ones_have_the_bounds_of_clopper_and_pearson",
+    ),
+]
