@@ -329,7 +329,7 @@ class Battle(Record):
     verdict_ba: str | None = None
     score: float | None = None  # model_a's share in [0, 1]; None: what the winner says
     equal_answers: bool = False
-    style_a: tuple[int, ...] | None = None  # data.style.counts of the answers
+    style_a: tuple[int, ...] | None = None  # data.writing_style.counts of the answers
     style_b: tuple[int, ...] | None = None
 
     @property

@@ -35,7 +35,7 @@ SOCKETS = (
 SHARED = {
     *("ratings.games", "ratings.leaderboard", "ratings.fit", "ratings.bootstrap"),
     *("ratings.convergence", "ratings.covariates"),
-    *("experiments.judged", "experiments.standings", "experiments.placement_run"),
+    *("experiments.judged", "experiments.rated", "experiments.placement_run"),
     "experiments.collection",
     *("entrants.probe", "judges.lexical"),  # of which simulations are made
 }

@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
-from elo_exp.data.style import FEATURES, Feature, counts, with_style
+from elo_exp.data.writing_style import FEATURES, Feature, counts, with_style
 from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.fit import POINTS

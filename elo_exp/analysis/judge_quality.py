@@ -9,7 +9,7 @@ from scipy import special
 from elo_exp.analysis.comparisons import ALPHA, holm
 from elo_exp.arrays import rows
 from elo_exp.data.battles import Battles
-from elo_exp.data.style import with_style
+from elo_exp.data.writing_style import with_style
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Comparison, Judgment
 

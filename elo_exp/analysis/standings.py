@@ -31,7 +31,7 @@ from elo_exp.analysis.win_rates import WinRate, win_rates
 from elo_exp.arrays import rows
 from elo_exp.data.battles import Battles
 from elo_exp.data.scores import Score
-from elo_exp.data.style import with_style
+from elo_exp.data.writing_style import with_style
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, running_means

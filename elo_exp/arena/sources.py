@@ -23,7 +23,7 @@ from elo_exp.data import tables
 from elo_exp.data.battles import Battles
 from elo_exp.data.formats import WORDS, MalformedError
 from elo_exp.data.formats.votes import flagged
-from elo_exp.data.style import counts
+from elo_exp.data.writing_style import counts
 from elo_exp.models import checkpoints
 from elo_exp.records import Battle, UserError, fingerprint
 from elo_exp.types import Count, Natural
@@ -182,7 +182,7 @@ def read(
 ) -> Arena:
     """Read the battles of one turn, in the chosen languages, that name two models and a winner.
 
-    with_style      counts of what answers look like, of data.style
+    with_style      counts of what answers look like, of data.writing_style
     with_languages  also where languages are not chosen; detected where no column names them
     Of a union, a battle with the same models and texts as one of an arena before is left out.
     Raises UserError for a missing column, for a winner that is none, and where nothing is left.

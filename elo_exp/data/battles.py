@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from elo_exp.arrays import Array, Index, Mask, known
 from elo_exp.data.pairing import outcome
-from elo_exp.data.style import FEATURES, with_style
+from elo_exp.data.writing_style import FEATURES, with_style
 from elo_exp.records import WINNERS, Battle, Comparison, Judgment
 
 Codes = NDArray[np.int32]
@@ -56,7 +56,9 @@ class Battles:
     judge: Codes  # (n,)
     sources: tuple[str, ...]
     source: Codes  # (n,)
-    styles: tuple[tuple[int, ...], ...]  # counts of data.style.FEATURES in an answer
+    styles: tuple[
+        tuple[int, ...], ...
+    ]  # counts of data.writing_style.FEATURES in an answer
     style_a: Codes  # (n,)
     style_b: Codes  # (n,)
 

@@ -16,7 +16,7 @@ from elo_exp.data import battle_files, scores
 from elo_exp.data.battles import Battles
 from elo_exp.data.formats import Format
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.standings import report
+from elo_exp.experiments.rated import report
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import UserError
 from elo_exp.report import artifacts

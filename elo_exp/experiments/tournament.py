@@ -16,7 +16,7 @@ from elo_exp.data.pairing import Responses
 from elo_exp.entrants import OfKnownQuality
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judging, Pairwise, audits
-from elo_exp.experiments.standings import report
+from elo_exp.experiments.rated import report
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import Judgment, UserError, fingerprint
 from elo_exp.report import artifacts

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
-from elo_exp.data.style import Feature
+from elo_exp.data.writing_style import Feature
 from elo_exp.ratings.bootstrap import bootstrap
 from elo_exp.ratings.covariates import fit_columns, style_columns
 from elo_exp.ratings.fit import Fit, leaderboard

@@ -13,7 +13,7 @@ from scipy import special
 
 from elo_exp.arrays import Array, known
 from elo_exp.data.battles import Battles
-from elo_exp.data.style import FEATURES
+from elo_exp.data.writing_style import FEATURES
 from elo_exp.ratings.fit import POINTS, Fit, bread, logistic, mean_zero, sandwich
 from elo_exp.ratings.games import Games
 

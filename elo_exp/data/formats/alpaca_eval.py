@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from elo_exp.data.formats import Format, MalformedError
-from elo_exp.data.style import counts
 from elo_exp.data.tables import Row
+from elo_exp.data.writing_style import counts
 
 
 def fields(given: Row) -> Mapping[str, Any]:
