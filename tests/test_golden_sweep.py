@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from elo_exp.report import page, sweep_report
+from elo_exp.report import sweep_page
 from tests import golden
-from tests.test_sweep_page import failed, job, row
+from tests.test_sweep_page import failed, job, rendered, row
 
 
 def rated(
@@ -15,15 +15,15 @@ def rated(
     """A row for each model of a job, its Elo half as far from 1400 as its rating."""
     return [
         row(number, model, rating and 700 + rating / 2, rating, dimension=dimension)
-        | {"n_perms": 100, "setting": "", **changes}
+        | changes
         for model, rating in ratings.items()
     ]
 
 
 def same(name: str, *parts: Any, unknown: tuple[str, ...] = ()) -> None:
-    shown = sweep_report.context(*parts)
-    golden.same(f"{name}.html", page.render("sweep", title="multirun", **shown))
-    golden.same(f"{name}.txt", page.text("sweep", **shown, unknown=unknown))
+    shown = sweep_page.sweep_page(*parts)
+    golden.same(f"{name}.html", rendered(shown, parts[0]))
+    golden.same(f"{name}.txt", sweep_page.console(shown, unknown))
 
 
 def test_jobs_that_agree_and_jobs_that_did_not_end():

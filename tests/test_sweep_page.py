@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from elo_exp.files import read_json
-from elo_exp.report import page, sweep_report
-from elo_exp.store.usage import Usage
+from elo_exp.report import page, sweep_page
+from elo_exp.store.usage import Usage, added_up
 from tests.commands import run, table
 from tests.pages import Reader
 
@@ -43,7 +43,8 @@ def row(
 ) -> Any:
     return {
         "job": str(number), "dimension": "d", "k": 16.0, "model": model, "method": "Bradley-Terry",
-        "interval": "prompt-clustered", "rating": rating, "flag": None if rating else "unbeaten",
+        "interval": "prompt-clustered", "n_perms": 100, "setting": "", "rating": rating,
+        "flag": None if rating else "unbeaten",
         "ci_low": rating and rating - 20, "ci_high": rating and rating + 20, "elo": elo,
         "ordering_error": 0.714, "convergence": 1.0, "converged": True,
     } | changes  # fmt: skip
@@ -59,8 +60,14 @@ ROWS = [
 
 
 def read(jobs: Sequence[Any] = TWO, rows: Sequence[Any] = ROWS) -> Reader:
-    shown = sweep_report.context(jobs, rows, [], [])
-    return Reader(page.render("sweep", title="multirun", **shown))
+    return Reader(rendered(sweep_page.sweep_page(jobs, rows, [], []), jobs))
+
+
+def rendered(shown: sweep_page.SweepPage, jobs: Sequence[Any]) -> str:
+    bill = page.cost(
+        *(added_up(job[name] for job in jobs) for name in ("usage", "paid_before"))
+    )
+    return page.render("sweep", title="multirun", sweep=shown, **bill)
 
 
 def test_jobs_stand_side_by_side_and_link_to_their_reports():

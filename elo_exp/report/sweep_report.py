@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,12 @@ import numpy as np
 
 from elo_exp.analysis import agreement
 from elo_exp.data.battles import Battles
-from elo_exp.figures.style import best_first, grouped
+from elo_exp.figures.style import grouped
 from elo_exp.files import write_csv, write_json, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.artifacts import write_plots
-from elo_exp.report.page import cost, render, text
+from elo_exp.report.page import cost, render
+from elo_exp.report.sweep_page import console, sweep_page
 from elo_exp.runs.reading import FinishedRun, manifest_if_any, read_runs, sweep_jobs
 from elo_exp.store.usage import added_up, paid
 from elo_exp.trackers import Lines, Value
@@ -64,10 +64,13 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
         if table:
             write_csv(folder / f"{name}.csv", table)
     write_plots(folder, plots)
-    shown = context(jobs, rows, judges, estimates)
-    write_whole(
-        folder / "report.html", render("sweep", plots, title=folder.name, **shown)
+    shown = sweep_page(jobs, rows, judges, estimates)
+    bill = cost(
+        added_up(job["usage"] for job in jobs),
+        added_up(job["paid_before"] for job in jobs),
     )
+    page = render("sweep", plots, title=folder.name, sweep=shown, **bill)
+    write_whole(folder / "report.html", page)
     metrics: dict[str, Value] = {
         "sweep/jobs": len(jobs),
         "sweep/finished": sum(job["finished"] for job in jobs),
@@ -75,7 +78,7 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
         **_charts(elo_rows),
         **{f"figures/{plot.name}": plot for plot in plots},
     }
-    return text("sweep", **shown, unknown=unknown), config, metrics
+    return console(shown, unknown), config, metrics
 
 
 def _rows(
@@ -166,77 +169,3 @@ def _charts(rows: Sequence[Row]) -> dict[str, Lines]:
                 title=title, x_label="K", lines=lines
             )
     return found
-
-
-def context(
-    jobs: Sequence[Row],
-    rows: Sequence[Row],
-    judges: Sequence[Row],
-    estimates: Sequence[Row],
-) -> dict[str, Any]:
-    """Return what page and console show.
-
-    jobs  entries of sweep_jobs.json
-    """
-    choices = {
-        job["job"]: dict(
-            word.split("=", 1) for word in job["overrides"] or () if "=" in word
-        )
-        for job in jobs
-    }
-    known = [chosen for chosen in choices.values() if chosen]
-    values = {
-        name: list(dict.fromkeys(chosen.get(name) for chosen in known))
-        for name in dict.fromkeys(name for chosen in known for name in chosen)
-    }
-    return {
-        "jobs": jobs,
-        "judges": judges,
-        "estimates": grouped(estimates, "job"),
-        "policies": list(grouped(estimates, "policy")),
-        "choices": choices,
-        "swept": {name: some for name, some in values.items() if len(some) > 1},
-        "fixed": [f"{name}={some[0]}" for name, some in values.items() if not some[1:]],
-        "by_job": grouped(rows, "job"),
-        "dimensions": [
-            _dimension(name, some) for name, some in grouped(rows, "dimension").items()
-        ],
-        "methods": list(grouped(rows, "method")),
-        "intervals": list(filter(None, grouped(rows, "interval"))),
-        **cost(
-            added_up(job["usage"] for job in jobs),
-            added_up(job["paid_before"] for job in jobs),
-        ),
-    }
-
-
-def _dimension(name: str, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return who leads in each job, and the ratings by job and model.
-
-    leads  of each job that rates somebody; the gap to the second is None where there is none
-    same   jobs with the same ratings
-    """
-    by_job, leads = {}, {}
-    same: dict[Any, list[str]] = {}
-    for job, own in grouped(rows, "job").items():
-        by_job[job] = {row["model"]: row for row in own}
-        key = tuple(map(itemgetter("model", "rating", "ci_low", "ci_high"), own))
-        same.setdefault(key, []).append(job)
-        rated = [row for row in own if row["rating"] is not None]
-        ratings = sorted((row["rating"] for row in rated), reverse=True)
-        if ratings:
-            leads[job] = {
-                "job": job,
-                "models": tuple(
-                    row["model"] for row in rated if row["rating"] == ratings[0]
-                ),
-                "rating": ratings[0],
-                "gap": ratings[0] - ratings[1] if ratings[1:] else None,
-            }
-    return {
-        "name": name,
-        "models": best_first(rows),
-        "by_job": by_job,
-        "leads": leads,
-        "same": same.values(),
-    }
