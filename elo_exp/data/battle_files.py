@@ -16,7 +16,7 @@ import numpy as np
 from elo_exp.data import formats, tables
 from elo_exp.data.battles import Battles
 from elo_exp.data.formats import WORDS, Format, MalformedError, Rows
-from elo_exp.data.formats.plain import FLAT
+from elo_exp.data.formats.battle_rows import FLAT
 from elo_exp.data.tables import Row
 from elo_exp.data.writing_style import FEATURES
 from elo_exp.records import Battle, UserError

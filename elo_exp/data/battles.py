@@ -56,9 +56,8 @@ class Battles:
     judge: Codes  # (n,)
     sources: tuple[str, ...]
     source: Codes  # (n,)
-    styles: tuple[
-        tuple[int, ...], ...
-    ]  # counts of data.writing_style.FEATURES in an answer
+    # counts of data.writing_style.FEATURES in an answer
+    styles: tuple[tuple[int, ...], ...]
     style_a: Codes  # (n,)
     style_b: Codes  # (n,)
 
