@@ -26,13 +26,19 @@ class Drawn:
     judged: Battles
     truth: float  # of the placed model, in log-odds from the mean of the anchors
 
+    kin: tuple[str, ...] = ()
+
     def fit(self) -> JointFit:
-        return fit(self.votes, self.calibrating, self.judged, [PLACED])
+        parts = self.votes, self.calibrating, self.judged
+        return fit(*parts, [PLACED], self.kin)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedWorld:
-    """place_at: of the placed model, in standard deviations of the anchors; None: drawn."""
+    """place_at       of the placed model, in standard deviations of the anchors; None: drawn
+    n_kin_anchors  anchors of the judge's family, of which the placed model is; None: nobody is
+    kin            log-odds that the judge adds to its family
+    """
 
     n_anchors: int = 20
     spread: float = 0.6
@@ -46,6 +52,12 @@ class JudgedWorld:
     n_calibrating: int = 300
     n_judged: int = 500
     n_votes_on_placed: int = 0
+    n_kin_anchors: int | None = None
+    kin: float = 0.0
+
+    @property
+    def names(self) -> list[str]:
+        return [*(f"m{i:02}" for i in range(self.n_anchors)), PLACED]
 
     def draw(self, seed: int) -> Drawn:
         rng, m = np.random.default_rng(seed), self.n_anchors
@@ -56,6 +68,8 @@ class JudgedWorld:
         if self.has_heavy_tails:
             tastes = rng.standard_t(3, m + 1) / np.sqrt(3)
         phi = self.s * theta + self.taste * tastes
+        kin = [] if self.n_kin_anchors is None else [*range(self.n_kin_anchors), m]
+        phi[kin] += self.kin
         a = rng.integers(m, size=self.n_votes)
         b = (a + 1 + rng.integers(m - 1, size=self.n_votes)) % m
         met = rng.integers(m, size=self.n_votes_on_placed)
@@ -70,6 +84,7 @@ class JudgedWorld:
             calibrating=self.judge(phi, a[again], b[again], again, rng),
             judged=self.judge(phi, np.full(len(met), m), met, entered, rng),
             truth=float(theta[m] - theta[:m].mean()),
+            kin=tuple(self.names[i] for i in kin),
         )
 
     def judge(
@@ -81,13 +96,15 @@ class JudgedWorld:
         return self.battles(a, b, q, np.where(ab == ba, ab, 2), ab, ba)
 
     def battles(self, a: Index, b: Index, q: Index, *winners: Array) -> Battles:
-        names = [*(f"m{i:02}" for i in range(self.n_anchors)), PLACED]
         fields = ("winner", "verdict_ab", "verdict_ba")[: len(winners)]
         rows = []
         for i, j, question, *won in np.stack([a, b, q, *winners], axis=1).tolist():
             told = dict(zip(fields, (WINNERS[code] for code in won), strict=True))
             row = Battle(
-                model_a=names[i], model_b=names[j], question_id=f"q{question}", **told
+                model_a=self.names[i],
+                model_b=self.names[j],
+                question_id=f"q{question}",
+                **told,
             )
             rows.append(row)
         return Battles.from_rows(rows)

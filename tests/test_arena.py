@@ -300,6 +300,31 @@ def test_the_anchors_are_compared_with_where_humans_alone_put_them(
     assert f"The anchors are {mae:.1f} points from where human votes" in ran.out
 
 
+@pytest.mark.parametrize(
+    ("families", "n_kin", "reason"),
+    [
+        ("{mine: Us, our: Us}", 0, "no anchor is of the judge's family"),
+        ("{mine: Us, our: Us, m2: Us, m3: Us}", 2, ""),
+        ("{mine: Them, our: Us}", None, ""),
+    ],
+)
+def test_a_model_of_the_judges_family_is_told_from_it_by_anchors_that_are_kin(
+    families: str, n_kin: int | None, reason: str, folder: Path
+) -> None:
+    """Families are read from the names of anchors, placed models and judge."""
+    more = ("arena.n_battles=300", "arena.n_calibration=300")
+    added = (f"+judging.families={families}", *more)
+    found = placed(WORLD, folder, *added, judge=TheJudge(model="our-judge"))
+    fit = found.placement.fit
+    assert fit is not None
+    assert (fit.n_kin_anchors, fit.kin is None) == (n_kin or 0, n_kin is None)
+    said = found.placement.reliability["mine"]
+    assert reason in str(said["reason"])
+    assert ("judge's family" in str(said["reason"])) == (n_kin == 0)
+    files = read_json(found.run_dir / "elo_ratings.json")["calibration"]
+    assert (files["kin"], files["n_kin_anchors"]) == (fit.kin, n_kin or 0)
+
+
 # The defects
 
 

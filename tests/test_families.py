@@ -1,11 +1,12 @@
 """Families of models by their names: parts, whole names, and maps that are refused."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from elo_exp.analysis.families import family
+from elo_exp.analysis.families import Kin, family, kin, names
 from tests.commands import attempt
 from tests.experiments import built
 
@@ -46,6 +47,43 @@ def test_the_longest_part_counts_and_a_whole_name_most():
 def test_the_first_name_that_tells_it_counts():
     assert family(SHIPPED, "my-model", "gpt-4", "claude") == "OpenAI"
     assert family({}, "gpt-4") is None
+
+
+def test_the_program_llama_cpp_tells_no_family():
+    assert family(SHIPPED, "llama_cpp", "llama.cpp") is None
+    assert family(SHIPPED, "llama_cpp-llama-2") == "Meta"
+
+
+@dataclass
+class Model:
+    entrant_id: str
+    model: str = ""
+    path: str = ""
+
+
+@pytest.mark.parametrize(
+    ("entrant", "expected"),
+    [
+        (Model("a", model="claude-opus-5-5"), ["claude-opus-5-5", "a"]),
+        (Model("a", model="Qwen/Qwen2-0.5B"), ["Qwen/Qwen2-0.5B", "a"]),
+        (Model("a", model="/home/claude/mine"), ["mine", "a"]),
+        (Model("a", model="runs/claude/mine"), ["mine", "a"]),
+        (Model("a", path="/models/phi-2.gguf"), ["phi-2.gguf", "a"]),
+        (Model("gpt-4", path="judged-by-claude"), ["gpt-4"]),  # a folder of answers
+    ],
+)
+def test_an_entrant_is_known_by_its_model_its_file_and_its_name(
+    entrant: Model, expected: list[str]
+):
+    assert names(entrant) == expected
+
+
+def test_kin_are_the_models_of_the_family_of_the_judge():
+    models = {"ann": ["claude-2", "ann"], "bob": ["gpt-4"], "eve": ["Claude"]}
+    found = kin(SHIPPED, "claude-opus-5-5", models)
+    assert found == Kin(family="Anthropic", models=("ann", "eve"))
+    assert kin(SHIPPED, "foo1", {**models, "foo": ["foo1"]}) == Kin()
+    assert kin(SHIPPED, "gemini", models) == Kin(family="Google")
 
 
 @pytest.mark.parametrize("experiment", ["tournament", "audit"])

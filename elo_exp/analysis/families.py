@@ -1,7 +1,59 @@
-"""Families of models, read from their names: who is kin of the judge."""
+"""Families of models, read from their names: who is kin of the judge.
+
+A judge may prefer what its own family wrote (self-preference, Zheng et al. 2023; Panickssery et al. 2024).
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from elo_exp.records import Record
+
+_PROGRAM = re.compile("llama[._-]?cpp", re.IGNORECASE)  # which runs any model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kin(Record):
+    """The models that are of the judge's family.
+
+    family  of the judge; None where its name tells none
+    models  of that family, in the order in which they were given
+    """
+
+    family: str | None = None
+    models: tuple[str, ...] = ()
+
+
+def kin(
+    families: Mapping[str, str], judge: str, models: Mapping[str, Sequence[str]]
+) -> Kin:
+    """Return which models are of the judge's family.
+
+    judge   the name of its model
+    models  by model, the names that may tell its family, as `names` gives them
+    """
+    own = family(families, judge)
+    of_family = [
+        model
+        for model, told in models.items()
+        if own is not None and family(families, *told) == own
+    ]
+    return Kin(family=own, models=tuple(of_family))
+
+
+def names(entrant: object) -> list[str]:
+    """Return the names of an entrant that may tell its family, the most telling first: its model, the file of its
+    weights or answers, its name. Of a path only the last part is a name of a model."""
+    model, path = (str(getattr(entrant, name, "")) for name in ("model", "path"))
+    is_path = model[:1] in tuple("/.~") or model.count("/") > 1
+    file = PurePath(path)
+    told = [
+        PurePath(model).name if is_path else model,
+        file.name if file.suffix else "",
+        str(getattr(entrant, "entrant_id", "")),
+    ]
+    return [name for name in told if name]
 
 
 def family(families: Mapping[str, str], *names: str) -> str | None:
@@ -14,7 +66,8 @@ def family(families: Mapping[str, str], *names: str) -> str | None:
     names     of one model, the most telling first
     """
     for name in names:
-        parts = [part for part in families if _has(name, part)]
+        told = _PROGRAM.sub("", name)
+        parts = [part for part in families if _has(told, part)]
         if parts:
             return families[max(parts, key=len)]
     return None

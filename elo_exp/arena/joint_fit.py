@@ -6,15 +6,17 @@ averages out. With theta the abilities by the humans and phi those by the judge,
     vote of i over j     logit P = theta_i - theta_j, a tie half a win
     verdict, an order    logit P = phi_i - phi_j + b x, x = 1 where i is shown first, -1 where j is,
                          0 where nobody knows
-    phi_i                ~ N(s theta_i, tau^2), also of placed models
+    phi_i                ~ N(s theta_i + beta k_i, tau^2), also of placed models
     theta_i              ~ N(0, omega^2) of anchors, N(0, 10^2) of placed models
+    beta                 ~ N(0, kin_sd^2): the judge's preference for its own family (self-preference),
+                         k_i = 1 where i is of it; without such a model there is no beta
 
-Letters: m models, the parameters (theta, phi, b) in one vector of 2 m + 1, z = (s, log tau,
+Letters: m models, the parameters (theta, phi, b, beta) in one vector of 2 m + 2, z = (s, log tau,
 log omega).
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +39,7 @@ _LOWEST = (-6.0, math.log(0.03), math.log(0.05))
 _HIGHEST = (10.0, math.log(4.0), math.log(4.0))
 _STEPS = np.array([0.05, 0.1, 0.1])  # of second derivatives by z
 _SEED = 20260425  # of the draws behind rank sets
+NO_KIN_ANCHOR = "no anchor is of the judge's family"
 MIN_ANCHORS = 4  # from which a judge can be calibrated
 _MIN_PROMPTS = 20  # from here on intervals cover the truth as often as they should
 
@@ -51,6 +54,8 @@ class JointFit:
     omega           standard deviation of the anchors, in log-odds of votes
     correlation     of the anchors' abilities by the humans and by the judge
     position        b: log-odds that the judge adds to the answer shown first
+    is_kin          (m,) whether a model is of the judge's family
+    kin             beta: log-odds that the judge adds to its family; None where nobody is of it
     design_effects  variance over that of independent rows: of votes, of calibrating verdicts
                     and of each placed model's verdicts
     n_prompts       by the same names
@@ -68,15 +73,21 @@ class JointFit:
     position: float
     design_effects: Mapping[str, float]
     n_prompts: Mapping[str, int]
+    is_kin: Mask
+    kin: float | None
 
     @property
     def df(self) -> int:
-        """Degrees of freedom: the anchors are the sample here, not the battles."""
-        return max(self.n_anchors - 2, 1)
+        """Degrees of freedom: the anchors are the sample here, not the battles; beta takes one."""
+        return max(self.n_anchors - 2 - (self.n_kin_anchors > 0), 1)
 
     @property
     def n_anchors(self) -> int:
         return int(self.is_anchor.sum())
+
+    @property
+    def n_kin_anchors(self) -> int:
+        return int((self.is_anchor & self.is_kin).sum())
 
     @property
     def t(self) -> float:
@@ -123,6 +134,7 @@ class JointFit:
         n_prompts = min(self.n_prompts["calibration"], self.n_prompts[model])
         is_within = anchors.min() <= self.theta[place] <= anchors.max()
         cautions = {
+            NO_KIN_ANCHOR: bool(self.is_kin[place]) and not self.n_kin_anchors,
             "the interval says no more than that it is one of these models": half_width
             >= 1.96 * self.omega,
             "it is beyond all anchors, where nothing calibrates the judge": not is_within,
@@ -136,11 +148,19 @@ class JointFit:
 
 
 def fit(
-    votes: Battles, calibrating: Battles, judged: Battles, placed: Sequence[str]
+    votes: Battles,
+    calibrating: Battles,
+    judged: Battles,
+    placed: Sequence[str],
+    kin: Collection[str] = (),
+    *,
+    kin_sd: float = 1.0,
 ) -> JointFit:
     """Fit the votes, the judge's verdicts on some of them, and those on placed models.
 
     judged  battles of placed models, each model_a of its own, with anchors
+    kin     the models of the judge's family
+    kin_sd  the prior's standard deviation of beta, in log-odds of verdicts
 
     Laplace's approximation of the marginal likelihood of s, tau and omega is maximised, with
     priors that keep tau off 0, which would deny taste. Rows of one prompt are dependent: their
@@ -148,7 +168,8 @@ def fit(
     """
     every = votes.concatenate(calibrating).concatenate(judged)
     models, m = np.array(every.models), len(every.models)
-    is_anchor, n_parameters = ~np.isin(models, placed), 2 * m + 1
+    is_anchor, is_kin = ~np.isin(models, placed), np.isin(models, list(kin))
+    n_parameters = 2 * m + 1 + bool(is_kin.any())
     kind = np.repeat([0, 1, 2], [len(votes), len(calibrating), len(judged)])
     for number, name in enumerate(placed, start=2):
         kind[(kind >= 2) & (models[every.model_a] == name)] = number
@@ -190,6 +211,10 @@ def fit(
         of_taste = np.outer([-s, 1.0], [-s, 1.0]) / tau**2
         precision = block_diag(np.kron(of_taste, np.eye(m)), _RIDGE_OF_POSITION)
         precision[:m, :m] += np.diag(np.where(is_anchor, omega, _FLAT) ** -2.0)
+        if is_kin.any():
+            precision = block_diag(precision, is_kin.sum() / tau**2 + kin_sd**-2.0)
+            of_kin = np.kron([s, -1.0], is_kin) / tau**2
+            precision[-1, : 2 * m] = precision[: 2 * m, -1] = of_kin
         x, curvature, value = mode(weight, precision, separate)
         determinants = np.linalg.slogdet(np.stack([precision, curvature]))[1]
         value += determinants @ [0.5, -0.5] + z[1] - (tau**2 + omega**2) / 8.0
@@ -214,15 +239,17 @@ def fit(
         models=every.models,
         is_anchor=is_anchor,
         theta=centre @ x[:m],
-        correlation=float(np.corrcoef(x[:m][is_anchor], x[m:-1][is_anchor])[0, 1]),
+        correlation=float(np.corrcoef(x[:m][is_anchor], x[m : 2 * m][is_anchor])[0, 1]),
         covariance=centre @ (given_z + across_z) @ centre.T,
         s=float(z[0]),
         s_std_error=math.sqrt(of_z[0, 0]),
         tau=math.exp(z[1]),
         omega=math.exp(z[2]),
-        position=float(x[-1]),
+        position=float(x[2 * m]),
         design_effects=effects,
         n_prompts=n_prompts,
+        is_kin=is_kin,
+        kin=float(x[-1]) if is_kin.any() else None,
     )
 
 

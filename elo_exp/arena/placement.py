@@ -15,6 +15,7 @@ import numpy as np
 from scipy import optimize, special
 
 from elo_exp.analysis.agreement import comparison_codes
+from elo_exp.analysis.families import Kin
 from elo_exp.analysis.win_rates import in_name_order, shares
 from elo_exp.arena.joint_fit import JointFit
 from elo_exp.arena.sources import Arena, At
@@ -51,6 +52,7 @@ class Placement:
 
     board     calibrated; with arena.placement=raw by the judge; of humans alone where refused
     by_judge  beside a calibrated board, the judge's verdicts taken as votes
+    kin       placed models and anchors of the judge's family
     refusal   why they are
     reliability  status and reason of each calibrated model
     agreement, temperature, fit  of the judge and the humans; None where it judged no human battle
@@ -63,6 +65,7 @@ class Placement:
     human: Battles  # between anchors
     board: Leaderboard
     human_board: Leaderboard  # by humans alone, of anchors and placed models held out
+    kin: Kin = field(default_factory=Kin)
     by_judge: Leaderboard | None = None
     soft: Leaderboard | None = None  # by the judge's scores
     refusal: str | None = None

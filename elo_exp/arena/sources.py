@@ -26,7 +26,7 @@ from elo_exp.data.formats.votes import flagged
 from elo_exp.data.writing_style import counts
 from elo_exp.models import checkpoints
 from elo_exp.records import Battle, UserError, fingerprint
-from elo_exp.types import Count, Natural
+from elo_exp.types import Count, Natural, Positive
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +102,7 @@ class ArenaSettings(ArenaSource):
     max_per_language: Count | None  # of the battles that may be drawn
     n_calibration: Natural
     placement: Literal["calibrated", "raw"]
+    kin_sd: Positive
     soft: float | str | None  # temperature of soft Elo, or "calibrated"
     opponents: Literal["random", "adaptive"]
     rounds: Annotated[int, Field(strict=True, ge=2)]

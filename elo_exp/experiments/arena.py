@@ -33,7 +33,10 @@ from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
 from elo_exp.report import artifacts, page, tournament_page
 
-_OF_FIT = ("s", "s_std_error", "taste", "position", "design_effects", "n_anchors")
+_OF_FIT = (
+    *("s", "s_std_error", "taste", "position", "design_effects", "n_anchors"),
+    *("kin", "n_kin_anchors"),
+)
 _OF_HUMANS = ("agreement", "kappa", "temperature", *_OF_FIT[:4])
 _METRICS = (
     *("rating", "std_error", "ci_low", "ci_high", "rank", "rank_low", "rank_high"),
@@ -167,6 +170,7 @@ def place(run: PlacementRun) -> Placement:
         judged=judged,
         human=human,
         board=board,
+        kin=experiment.kin(run.anchors),
         human_board=experiment.rate(
             run.arena.battles.concatenate(run.arena.held_out).among(
                 [*run.anchors, *placed]
@@ -185,7 +189,9 @@ def place(run: PlacementRun) -> Placement:
             dimension=run.rubric.dimension,
         )
         found.temperature = temperature(voted, again)
-        found.fit = joint_fit.fit(human, again, judged, placed)
+        found.fit = joint_fit.fit(
+            human, again, judged, placed, found.kin.models, kin_sd=chosen.kin_sd
+        )
     if chosen.placement == "calibrated":
         fit, place_of = found.fit, every.models.index
         found.refusal = fit.refusal if fit else _UNCALIBRATED

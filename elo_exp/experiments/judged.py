@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp import pipeline
-from elo_exp.analysis import audit
+from elo_exp.analysis import audit, families
+from elo_exp.analysis.families import Kin
 from elo_exp.data import bank, pairing
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
@@ -118,6 +119,12 @@ class Pairwise(Judged):
     @property
     def input_files(self) -> Mapping[str, Path]:
         return {"bank": Path(self.prompts.bank_path)}
+
+    def kin(self, others: Sequence[str] = ()) -> Kin:
+        """Return which entrants, and other models that are known by name alone, are of the judge's family."""
+        told = {name: [name] for name in others}
+        told |= {name: families.names(one) for name, one in self.entrant.items()}
+        return families.kin(self.judging.families, self.judge.model, told)
 
     def dry_run(self, context: Context) -> str | None:
         """With plan=true, what judging would cost."""
