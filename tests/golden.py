@@ -26,8 +26,8 @@ _OUT_OF_PLACE = (  # what differs between machines or is tested elsewhere
 
 
 _BLOCK = (  # elements whose neighbouring white space a browser does not show
-    r"\s*(</?(?:article|aside|body|caption|dd|details|div|dl|dt|figcaption|figure|footer|h\d|head|header|html|li|main|meta|"
-    r"nav|noscript|ol|p|script|section|style|summary|table|tbody|td|th|thead|title|tr|ul)\b[^>]*>)\s*"
+    r" ?(</?(?:article|aside|body|caption|dd|details|div|dl|dt|figcaption|figure|footer|h\d|head|header|html|li|main|meta|"
+    r"nav|noscript|ol|p|script|section|style|summary|table|tbody|td|th|thead|title|tr|ul)\b[^>]*>) ?"
 )
 
 
@@ -40,7 +40,8 @@ def settled(text: str) -> str:
 
 def laid_out(page: str) -> str:
     """A page with a line for each element, and no white space but what a browser shows."""
-    lines = re.sub(_BLOCK, r"\n\1\n", re.sub(r"\s+", " ", page)).splitlines()
+    page = re.sub(r"[ \t\r\n]+", " ", page).replace("&nbsp;", "\N{NO-BREAK SPACE}")
+    lines = re.sub(_BLOCK, r"\n\1\n", page).splitlines()
     return re.sub(r"\n(</)|(>)\n(?=[^<\n])", r"\1\2", "\n".join(filter(None, lines)))
 
 

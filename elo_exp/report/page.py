@@ -23,6 +23,7 @@ from elo_exp.figures import style
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Plot
 from elo_exp.report import formats
+from elo_exp.report.words import judge, standings
 from elo_exp.store.usage import added_up, paid
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ def _environment(autoescape: bool, is_strict: bool) -> Environment:
         "between": formats.between,
         "percent_between": formats.percent_between,
         "text_table": text_table,
-        "log10": math.log10,
+        "judge_words": judge,
+        "standings_words": standings,
     }
     return environment
 

@@ -1,0 +1,299 @@
+"""How the checks of a judge, its audits and odd answers are said."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from elo_exp.analysis.checks import Check
+from elo_exp.report.formats import (
+    NONE,
+    count,
+    names,
+    number,
+    p_equals,
+    percent,
+    percent_between,
+)
+
+About = Mapping[str, Any]  # of a check: names and further numbers
+
+_SPACE = "\N{NO-BREAK SPACE}"
+CHECKS = {  # what a check is called in a table, and what it accepts
+    "flips": ("Flips when the answers swap places", "at most 10 %"),
+    "first_shown": ("First shown wins, of equal answers", "interval meets 45 to 55 %"),
+    "length": (
+        "Longer wins, of equally rated answers",
+        "caution if the lead at equal length is insignificant or less than half",
+    ),
+    "invalid": ("Comparisons without a valid verdict", "at most 2 %"),
+    "invalid_by_entrant": (
+        "Invalid comparisons, by entrant",
+        "shares do not differ (Holm, α = .05)",
+    ),
+    "responses": (
+        "Entrants with odd answers",
+        "repeated, boilerplate, short or refusing; caution if the leader’s are",
+    ),
+    "audit": (
+        "Audit of the judge",
+        "caution if biased by injections, constant texts or on the ladder",
+    ),
+    "ties": ("Ties", "no limit"),
+    "fit": (
+        "Model fit: worst pair, observed minus predicted",
+        "within ± 10 percentage points",
+    ),
+    "transitivity": ("Model fit: one rating explains all pairs", "p > .05"),
+    "cycles": ("Prompts with an intransitive triple", "no limit"),
+}
+_ODD = {  # kinds of odd answers
+    "one_text": "one text",
+    "repeated": "repeated texts",
+    "phrases": "boilerplate",
+    "short": "under three words",
+    "refused": "refusals",
+}
+
+
+def reason(check: Check) -> str:
+    """Return why a check failed, as a sentence."""
+    return _REASONS[check.name](check, check.about or {})
+
+
+def _reason_of_flips(check: Check, about: About) -> str:
+    if check.value is None:
+        return "Each comparison was judged in one order, so flips are not measured."
+    return (
+        f"The judge names another winner in {percent(check.value)} of comparisons when the "
+        "answers swap places."
+    )
+
+
+def _reason_of_position(check: Check, about: About) -> str:
+    interval = ""
+    if check.low is not None:
+        interval = f" (95{_SPACE}% CI {percent_between(check.low, check.high)})"
+    return (
+        f"Of equal answers the one shown first wins {percent(check.value)} of decisive "
+        f"verdicts{interval}."
+    )
+
+
+def _reason_of_length(check: Check, about: About) -> str:
+    share = check.value or 0.0
+    longer = share > 0.5
+    return (
+        f"At equal length the lead would be {number(about['gap_at_equal_length'])} points, not "
+        f"{number(about['gap'])}: the {'longer' if longer else 'shorter'} of two equally rated "
+        f"answers wins {percent(share if longer else 1.0 - share)} of comparisons."
+    )
+
+
+def _reason_of_invalid(check: Check, about: About) -> str:
+    return f"{percent(check.value)} of comparisons have no valid verdict."
+
+
+def _reason_of_invalid_by_entrant(check: Check, about: About) -> str:
+    models = names([row["model"] for row in about["differing"]])
+    bounds = [
+        f" Whatever they would have been, the rating of {row['model']} is between "
+        f"{number(row['bound_low'])} and {number(row['bound_high'])}."
+        for row in about["differing"]
+        if row["bound_low"] is not None and row["bound_high"] is not None
+    ]
+    return (
+        f"Invalid verdicts fall on {models} more or less often than on others."
+        + "".join(bounds)
+    )
+
+
+def _reason_of_answers(check: Check, about: About) -> str:
+    return f"Odd answers: {flagged(about['flagged'])}."
+
+
+def _reason_of_audit(check: Check, about: About) -> str:
+    biased = [
+        f"{row['probe']} {number(row['estimate'], 2, sign=True)}"
+        for row in about["results"]
+        if row["verdict"] == "biased"
+    ]
+    return f"The judge’s audit found it biased: {', '.join(biased)}."
+
+
+_REASONS: Mapping[str, Callable[[Check, About], str]] = {
+    "flips": _reason_of_flips,
+    "first_shown": _reason_of_position,
+    "length": _reason_of_length,
+    "invalid": _reason_of_invalid,
+    "invalid_by_entrant": _reason_of_invalid_by_entrant,
+    "responses": _reason_of_answers,
+    "audit": _reason_of_audit,
+}
+
+
+def value(check: Check) -> str:
+    """Return what a check measured, for a table."""
+    if check.name == "audit":
+        return "not audited" if check.value is None else f"{check.value:.0f} biased"
+    if check.value is None:
+        is_one_order = check.state == "caution"
+        return "not measured: one order" if is_one_order else "not checked"
+    match check.name:
+        case "first_shown" | "length":
+            return percent(check.value, 1)
+        case "fit":
+            return f"{number(100.0 * check.value, sign=True)} pp"
+        case "transitivity":
+            return p_equals(check.value)
+        case _:
+            return percent(check.value)
+
+
+def detail(check: Check) -> str:
+    """Return the counts, intervals and names behind what a check measured."""
+    return _DETAILS[check.name](check, check.about or {})
+
+
+def _interval(check: Check) -> str:
+    return f"95{_SPACE}% CI {percent_between(check.low, check.high, 1)}, "
+
+
+def _of(check: Check, about: About) -> str:
+    return f"{count(check.n)} of {count(check.of)}"
+
+
+def _of_flips(check: Check, about: About) -> str:
+    return f"{_of(check, about)} comparisons in both orders"
+
+
+def _of_position(check: Check, about: About) -> str:
+    interval = "" if check.low is None else _interval(check)
+    return f"{interval}{count(check.n)} decisive verdicts"
+
+
+def _of_length(check: Check, about: About) -> str:
+    text = f"{_interval(check)}{number(about['scale'])} characters apart"
+    gap, at_equal_length = about["gap"], about["gap_at_equal_length"]
+    if gap is None or at_equal_length is None:
+        return text
+    return f"{text}; lead {number(gap)}, at equal length {number(at_equal_length)}"
+
+
+def _of_invalid(check: Check, about: About) -> str:
+    kinds = [f", {count(n)} {kind}" for kind, n in about.items() if n]
+    return _of(check, about) + "".join(kinds)
+
+
+def _of_invalid_by_entrant(check: Check, about: About) -> str:
+    row = about["worst"]
+    return f"most: {row['model']}, {count(row['n_invalid'])} of {count(row['n_judgments'])}"
+
+
+def _of_answers(check: Check, about: About) -> str:
+    n = about["cut off"]
+    return (flagged(about["flagged"]) or "none") + (
+        f"; {count(n)} cut off" if n else ""
+    )
+
+
+def _of_audit(check: Check, about: About) -> str:
+    if not about.get("date"):
+        return ""
+    return (
+        f"of {len(about['results'])} probes on {count(about['n_prompts'])} prompts, "
+        f"{about['date'][:10]}"
+    )
+
+
+def _of_ties(check: Check, about: About) -> str:
+    return f"{count(check.n)} identical answers excluded"
+
+
+def _of_fit(check: Check, about: About) -> str:
+    return f"{about['first']} against {about['second']}"
+
+
+def _of_transitivity(check: Check, about: About) -> str:
+    if check.value is None and about["n_prompts"] <= about["df"]:
+        return "too few prompts for a test"
+    if about.get("chi_square") is None:
+        return ""
+    return f"χ² = {number(about['chi_square'], 1)}, {about['df']} df, {about['n_models']} entrants"
+
+
+_DETAILS: Mapping[str, Callable[[Check, About], str]] = {
+    "flips": _of_flips,
+    "first_shown": _of_position,
+    "length": _of_length,
+    "invalid": _of_invalid,
+    "invalid_by_entrant": _of_invalid_by_entrant,
+    "responses": _of_answers,
+    "audit": _of_audit,
+    "ties": _of_ties,
+    "fit": _of_fit,
+    "transitivity": _of_transitivity,
+    "cycles": _of,
+}
+
+
+def flagged(odd: Mapping[str, Mapping[str, float]]) -> str:
+    """Return what is odd about the answers of models, and of what share of them.
+
+    odd  shares by model and kind, such as {"c": {"refused": 0.26}}: "refusals: c 26 %"
+    """
+    kinds = []
+    for kind, words in _ODD.items():
+        shares = [
+            f"{model} {percent(flags[kind])}"
+            for model, flags in odd.items()
+            if kind in flags
+        ]
+        if shares:
+            kinds.append(f"{words}: {', '.join(shares)}")
+    return "; ".join(kinds)
+
+
+def audited(diagnoses: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each dimension that the judge was audited for, and one for all others.
+
+    diagnoses  by dimension, as in Standings; those without the key audit had no judge
+    """
+    lines, without = [], []
+    for dimension, diagnosis in diagnoses.items():
+        if "audit" not in diagnosis:
+            continue
+        if "date" in diagnosis["audit"]:
+            lines.append(_audited(dimension, diagnosis["audit"]))
+        else:
+            without.append(dimension)
+    if without:
+        where = f" for {names(without)}" if len(without) < len(diagnoses) else ""
+        lines.append(
+            f"Judge not audited{where} (experiment=audit, its price with plan=true)."
+        )
+    return lines
+
+
+def _audited(dimension: str, audit: Mapping[str, Any]) -> str:
+    verdicts = [row["verdict"] for row in audit["results"]]
+    biased = []
+    for row in audit["results"]:
+        if row["verdict"] == "biased":
+            elo = f", about {points(abs(row['estimate']))} Elo"
+            estimate = number(row["estimate"], 2, sign=True)
+            biased.append(
+                f"{row['probe']} {estimate}{elo if row['kind'] == 'bias' else ''}"
+            )
+    listed = f" ({'; '.join(biased)})" if biased else ""
+    return (
+        f"Judge audited {audit['date'][:10]} for {dimension}: {verdicts.count('ok')} ok, "
+        f"{len(biased)} biased{listed}, {verdicts.count('cannot tell')} undecided."
+    )
+
+
+def points(effect: float | None, *, sign: bool = False) -> str:
+    """Return the rating difference at which a share of one half becomes one half + effect."""
+    if effect is None:
+        return NONE
+    share = max(min(0.5 + effect, 0.999), 0.001)
+    return number(400.0 * math.log10(share / (1.0 - share)), sign=sign)

@@ -1,0 +1,66 @@
+"""How entrants without a rating, groups apart and scored items are said."""
+
+from collections.abc import Sequence
+
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
+from elo_exp.report.formats import count, names, p_equals
+
+_UNRATED = {  # why an entrant has no rating
+    "unbeaten": "no finite rating, and perhaps better than all that have one",
+    "winless": "no finite rating, below all that have one",
+    "disconnected": "no chain of wins leads to the others and back",
+    "separated": "the ties leave its rating open",
+}
+
+
+def unrated(board: Leaderboard | None, groups: Sequence[Sequence[Rating]]) -> list[str]:
+    """Return a sentence for each group apart, each reason for no rating, and ratings from one prompt.
+
+    groups  of entrants that nothing links to the others
+    """
+    if board is None:
+        return []
+    lines = [
+        f"A group of its own: {names([row.model for row in rows])} (no chain of wins leads to "
+        "the others and back, so the ratings of the groups cannot be compared)."
+        for rows in groups
+    ]
+    apart = {row.model for rows in groups for row in rows}
+    for flag, why in _UNRATED.items():
+        models = [
+            row.model
+            for row in board.ratings
+            if row.rating is None and row.flag == flag and row.model not in apart
+        ]
+        if models:
+            lines.append(f"Not rated: {names(models)} ({flag}: {why}).")
+    alone = [row.model for row in board.ratings if row.n_prompts == 1]
+    if alone and board.n_clusters != 1:
+        lines.append(
+            f"Rated on one prompt alone, which gives no interval: {names(alone)}."
+        )
+    return lines
+
+
+def items(board: Leaderboard) -> str:
+    """Return which items of scores were compared, and McNemar's test of two entrants' zeros and ones."""
+    n = board.parameters
+    text = f"{_count(board, 'n_common')} of {_count(board, 'n_items')} items in common"
+    if board.n_clusters is not None and board.n_clusters < (n["n_common"] or 0):
+        text += f", in {count(board.n_clusters)} clusters"
+    if n["n_missing"]:
+        text += f"; {_count(board, 'n_missing')} scores are missing and left out"
+    text += "."
+    if "mcnemar_mid_p" in n:
+        first, second = board.models
+        text += (
+            f" {first} alone is right on {_count(board, 'n_only_first')} of them, {second} alone "
+            f"on {_count(board, 'n_only_second')}; McNemar’s mid-p test: "
+            f"{p_equals(n['mcnemar_mid_p'])}."
+        )
+    return text
+
+
+def _count(board: Leaderboard, name: str) -> str:
+    value = board.parameters[name]
+    return count(None if value is None else int(value))
