@@ -73,7 +73,7 @@ def judged(
             [shipped("rubric", dimension)],
             judge,
             store,
-            **how,
+            pipeline.Asking(**how),
         )[dimension]
 
 

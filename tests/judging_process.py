@@ -408,8 +408,10 @@ def main(arguments: Sequence[str]) -> int:
                 rubrics=rubrics,
                 judge=build(chosen),
                 store=store,
-                both_orders=0.0 if chosen.orders == "one" else 1.0,
-                allow_missing=chosen.allow_missing,
+                asking=pipeline.Asking(
+                    both_orders=0.0 if chosen.orders == "one" else 1.0,
+                    allow_missing=chosen.allow_missing,
+                ),
             )
             if chosen.looks == 1:
                 judgments, resolved = judge(comparisons), []

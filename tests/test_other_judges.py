@@ -51,9 +51,8 @@ def contrary(folder: Path, prompts: int = N) -> ReplayJudge:
 
 
 def judged(store: Store, judge: Any, **texts: str) -> list[Judgment]:
-    found = pipeline.judge_pairs(
-        comparisons(**texts), [RUBRIC], judge, store, allow_missing=True
-    )
+    missing = pipeline.Asking(allow_missing=True)
+    found = pipeline.judge_pairs(comparisons(**texts), [RUBRIC], judge, store, missing)
     return found["factuality"]
 
 

@@ -277,7 +277,7 @@ def test_missing_and_unreadable_scores_are_counted_and_no_number(
         pipeline.score_responses(items(3), SCORE, judge, store)
     with caplog.at_level(logging.WARNING):
         found = pipeline.score_responses(
-            items(3), SCORE, judge, store, allow_missing=True
+            items(3), SCORE, judge, store, pipeline.Asking(allow_missing=True)
         )
     expected = [(None, "missing"), (0.5, "end_turn"), (None, "recorded_invalid")]
     assert [(score.judge_score, score.stop_reason) for score in found] == expected

@@ -86,7 +86,8 @@ def judged(
 ) -> tuple[dict[str, list[Judgment]], Usage]:
     """The judgments, and what this call used."""
     with Store(path) as store:
-        made = pipeline.judge_pairs(comparisons, rubrics, judge, store, **how)
+        asking = pipeline.Asking(**how)
+        made = pipeline.judge_pairs(comparisons, rubrics, judge, store, asking)
         return made, store.usage
 
 

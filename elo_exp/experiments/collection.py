@@ -266,16 +266,12 @@ class Collection:
         return items, rater.rubric, rater.judge, self.store
 
     def _plan(self, rater: Rater, responses: Responses) -> Plan:
-        stored_only = self.experiment.judging.stored_only
         queries = self._queries(rater, responses)
-        return pipeline.plan_scores(*queries, stored_only=stored_only)
+        return pipeline.plan_scores(*queries, self.experiment.asking)
 
     def _rate(self, rater: Rater, responses: Responses) -> Scores:
-        scores = pipeline.score_responses(
-            *self._queries(rater, responses),
-            stored_only=self.experiment.judging.stored_only,
-            allow_missing=self.experiment.allow_missing,
-        )
+        queries = self._queries(rater, responses)
+        scores = pipeline.score_responses(*queries, self.experiment.asking)
         return {
             policy: {s.prompt_id: s for s in scores if s.policy == policy}
             for policy in responses

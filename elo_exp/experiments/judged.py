@@ -17,7 +17,7 @@ from elo_exp.entrants import Entrant, HostedEntrant
 from elo_exp.experiments import Context, ReadsFiles, Report
 from elo_exp.files import read_json
 from elo_exp.judges import Judge, PaidJudge
-from elo_exp.pipeline import Plan
+from elo_exp.pipeline import Asking, Plan
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.store.store import Store
@@ -84,6 +84,16 @@ class Judged:
                     f"entrant.{name}.entrant_id: found {entrant.entrant_id!r}. Expected {name!r}: an "
                     "entrant has one name, in the configuration and in every file."
                 )
+
+    @property
+    def asking(self) -> Asking:
+        """How the settings have a judge asked."""
+        return Asking(
+            both_orders=self.judging.both_orders,
+            repeats=self.judging.repeats,
+            stored_only=self.judging.stored_only,
+            allow_missing=self.allow_missing,
+        )
 
     def check_files(self) -> None:
         """With allow_missing, go on without the entrants whose files are absent."""
@@ -202,13 +212,7 @@ class Pairwise(Judged):
     def plan_pairs(self, comparisons: Comparisons, store: Store) -> Plan:
         """Return the plan of judging comparisons as the settings say."""
         return pipeline.plan_pairs(
-            comparisons,
-            self._rubrics,
-            self.judge,
-            store,
-            both_orders=self.judging.both_orders,
-            repeats=self.judging.repeats,
-            stored_only=self.judging.stored_only,
+            comparisons, self._rubrics, self.judge, store, self.asking
         )
 
     def _bank(self) -> list[Prompt]:
@@ -242,14 +246,7 @@ class Pairwise(Judged):
     ) -> dict[str, list[Judgment]]:
         """Have comparisons judged as the settings say."""
         return pipeline.judge_pairs(
-            comparisons,
-            self._rubrics,
-            self.judge,
-            store,
-            both_orders=self.judging.both_orders,
-            repeats=self.judging.repeats,
-            stored_only=self.judging.stored_only,
-            allow_missing=self.allow_missing,
+            comparisons, self._rubrics, self.judge, store, self.asking
         )
 
     def _facts(

@@ -139,11 +139,7 @@ class Tournament(Pairwise):
             responses=[check_responses(name, some) for name, some in responses.items()],
         )
         others = pipeline.other_judges(
-            comparisons,
-            self._rubrics,
-            self.judge,
-            store,
-            both_orders=self.judging.both_orders,
+            comparisons, self._rubrics, self.judge, store, self.asking
         )
         by_judge = {j: self._battles(some, comparisons) for j, some in others.items()}
         found = standings.with_judges(found, self.judge.model, by_judge, method.rate)

@@ -18,6 +18,7 @@ from elo_exp.pipeline.generating import (
     stored_responses,
 )
 from elo_exp.pipeline.judging import (
+    Asking,
     ask,
     check_before_answers,
     collect,

@@ -44,35 +44,44 @@ _AT_LEAST = (
 Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
 
 
+@dataclass(frozen=True, kw_only=True)
+class Asking:
+    """How a judge is asked.
+
+    both_orders    share of the comparisons that are judged in both orders
+    repeats        times that each query is asked
+    stored_only    read the store, and ask nothing
+    allow_missing  go on without replies that are missing
+    """
+
+    both_orders: float = 1.0
+    repeats: int = 1
+    stored_only: bool = False
+    allow_missing: bool = False
+
+
+_ONCE = Asking()  # every query, in both orders
+
+
 def judge_pairs(
     comparisons: Comparisons,
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
-    *,
-    both_orders: float = 1.0,
-    repeats: int = 1,
-    stored_only: bool = False,
-    allow_missing: bool = False,
+    asking: Asking = _ONCE,
 ) -> dict[str, list[Judgment]]:
-    """Judge comparisons, this share of them in both orders, and reconcile them, by dimension.
+    """Judge comparisons, a share of them in both orders, and reconcile them, by dimension.
 
     A comparison without all its verdicts has no judgment. Raises UserError where verdicts are
     missing, unless that is allowed or only the store is to be read.
     """
     identity = identify(judge)
     store.remember(identity)
-    if not both_orders:
+    if not asking.both_orders:
         store.usage.flips = None
-    tasks = _tasks(comparisons, rubrics, identity, both_orders, repeats)
-    ask(
-        _queries(tasks),
-        judge,
-        store,
-        stored_only=stored_only,
-        allow_missing=allow_missing,
-        on_reply=_judging(tasks, identity, store.usage),
-    )
+    tasks = _tasks(comparisons, rubrics, identity, asking)
+    on_reply = _judging(tasks, identity, store.usage)
+    ask(_queries(tasks), judge, store, asking, on_reply=on_reply)
     return _judgments(tasks, rubrics)
 
 
@@ -81,10 +90,7 @@ def plan_pairs(
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
-    *,
-    both_orders: float = 1.0,
-    repeats: int = 1,
-    stored_only: bool = False,
+    asking: Asking = _ONCE,
 ) -> Plan:
     """Plan what judge_pairs would ask and pay; makes no paid call.
 
@@ -97,8 +103,8 @@ def plan_pairs(
         identity = JudgeIdentity(
             key="", judge_model=judge.model, key_fields=tuple(judge.key_fields)
         )
-    tasks = _tasks(comparisons, rubrics, identity, both_orders, repeats)
-    return plan_replies(_queries(tasks), judge, store, stored_only=stored_only)
+    tasks = _tasks(comparisons, rubrics, identity, asking)
+    return plan_replies(_queries(tasks), judge, store, asking)
 
 
 def check_before_answers(plan: Plan, least: Plan, store: Store) -> None:
@@ -115,10 +121,11 @@ def other_judges(
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
-    *,
-    both_orders: float = 1.0,
+    asking: Asking = _ONCE,
 ) -> dict[str, dict[str, list[Judgment]]]:
     """Return the stored judgments of other judges on these comparisons, by judge and dimension.
+
+    Of a query that was asked several times, the first reply counts.
 
     A model with several settings is several judges, distinguished by the first digits of their
     keys.
@@ -126,9 +133,9 @@ def other_judges(
     own = identify(judge)
     others = [other for other in store.judges() if other.key != own.key]
     n_judges = Counter([own.judge_model, *(other.judge_model for other in others)])
-    by_judge = {}
+    by_judge, once = {}, dataclasses.replace(asking, repeats=1)
     for other in others:
-        tasks = _tasks(comparisons, rubrics, other, both_orders, repeats=1)
+        tasks = _tasks(comparisons, rubrics, other, once)
         keys = {query.key for query in _queries(tasks)}
         add = _judging(tasks, other, Usage())
         for reply in store.get(JudgeReply, list(keys)).values():
@@ -166,8 +173,7 @@ def _tasks(
     comparisons: Comparisons,
     rubrics: Sequence[Rubric],
     judge: JudgeIdentity,
-    both_orders: float,
-    repeats: int,
+    asking: Asking,
 ) -> list[_Task]:
     tasks = []
     for rubric in rubrics:
@@ -180,8 +186,8 @@ def _tasks(
                     repeat=repeat,
                     key_fields=judge.key_fields,
                 )
-                for repeat in range(repeats)
-                for swap in swaps(comparison, both_orders)
+                for repeat in range(asking.repeats)
+                for swap in swaps(comparison, asking.both_orders)
             ]
             tasks.append(_Task(comparison, rubric, queries))
     return tasks
@@ -239,9 +245,7 @@ def score_responses(
     rubric: ScoreRubric,
     judge: Judge,
     store: Store,
-    *,
-    stored_only: bool = False,
-    allow_missing: bool = False,
+    asking: Asking = _ONCE,
 ) -> list[Score]:
     """Return a score for each item, in their order. An oracle's label is a score, too.
 
@@ -249,14 +253,7 @@ def score_responses(
     unless that is allowed or only the store is to be read.
     """
     requests = _score_requests(items, rubric, judge)
-    replies = ask(
-        requests,
-        judge,
-        store,
-        stored_only=stored_only,
-        allow_missing=allow_missing,
-        what="scores",
-    )
+    replies = ask(requests, judge, store, asking, what="scores")
     scores = []
     for request in requests:
         missing = JudgeReply(key=request.key, text="", stop_reason="missing")
@@ -281,12 +278,11 @@ def plan_scores(
     rubric: ScoreRubric,
     judge: Judge,
     store: Store,
-    *,
-    stored_only: bool = False,
+    asking: Asking = _ONCE,
 ) -> Plan:
     """Plan what score_responses would ask and pay; makes no paid call."""
     requests = _score_requests(items, rubric, judge)
-    return plan_replies(requests, judge, store, stored_only=stored_only, what="scores")
+    return plan_replies(requests, judge, store, asking, what="scores")
 
 
 def n_scored(
@@ -315,9 +311,8 @@ def ask(
     requests: Sequence[JudgeRequest],
     judge: Judge,
     store: Store,
+    asking: Asking = _ONCE,
     *,
-    stored_only: bool = False,
-    allow_missing: bool = False,
     what: str = "verdicts",
     on_reply: Callable[[JudgeReply], None] = lambda reply: None,
 ) -> dict[str, JudgeReply]:
@@ -336,7 +331,7 @@ def ask(
     usage.verdicts_distinct += len(unique)
     usage.verdicts_stored += n_stored
     wanted = [request for key, request in unique.items() if key not in replies]
-    if stored_only:
+    if asking.stored_only:
         wanted = []
     new: Iterator[JudgeReply] = iter(())
     if wanted and isinstance(judge, PaidJudge):
@@ -371,7 +366,7 @@ def ask(
         what,
         missing,
         len(requests),
-        allow_missing or stored_only,
+        asking.allow_missing or asking.stored_only,
         hint=again if isinstance(judge, PaidJudge) else "Supply them",
     )
     return replies
@@ -434,11 +429,13 @@ def plan_replies(
     requests: Sequence[JudgeRequest],
     judge: Judge,
     store: Store,
+    asking: Asking = _ONCE,
     *,
-    stored_only: bool = False,
     what: str = "verdicts",
 ) -> Plan:
     """Plan what `ask` would ask and pay."""
     stored = store.get(JudgeReply, list({request.key for request in requests}))
     under_way = Ledger(store).pending()
-    return plan(requests, judge, stored, under_way, stored_only=stored_only, what=what)
+    return plan(
+        requests, judge, stored, under_way, stored_only=asking.stored_only, what=what
+    )
