@@ -7,7 +7,7 @@ in its place, so that one of k margins moves the expected contrast by k times de
 import numpy as np
 from numpy.typing import NDArray
 
-from elo_exp.analysis.audit import Measure
+from elo_exp.analysis.audit_decisions import Measure
 
 DELTA = 0.05
 PAYLOADS = {  # and how many forms each has

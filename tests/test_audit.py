@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from elo_exp import pipeline
-from elo_exp.analysis import audit
-from elo_exp.analysis.audit import Measure, decide, in_reach
+from elo_exp.analysis import audit_decisions
+from elo_exp.analysis.audit_decisions import Measure, decide, in_reach
 from elo_exp.experiments.judged import audits
 from elo_exp.files import write_json
 from elo_exp.store.store import Store
@@ -101,7 +101,9 @@ def test_a_run_finds_the_last_audit_of_its_judge_and_rubric_to_the_byte(tmp_path
     judge, rubric = shipped("judge", "claude"), shipped("rubric", "factuality")
     with Store(tmp_path / "store.sqlite") as store:
         for n in (93, 143):
-            path = audit.path(tmp_path, pipeline.identify(judge).key, rubric.key)
+            path = audit_decisions.path(
+                tmp_path, pipeline.identify(judge).key, rubric.key
+            )
             write_json(path, {"n_prompts": n})
         assert audits(judge, [rubric], store)["factuality"]["audit"]["n_prompts"] == 143
         judge.model = "claude-haiku-5-5"

@@ -9,7 +9,7 @@ import pytest
 from numpy.random import Generator
 
 from elo_exp import CONF, HOME
-from elo_exp.analysis.audit import Asked, Judged, Measure, decide, measures
+from elo_exp.analysis.audit_decisions import Asked, Judged, Measure, decide, measures
 from elo_exp.data import bank
 from elo_exp.data.pairing import reconcile
 from elo_exp.files import write_jsonl

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from elo_exp import pipeline
-from elo_exp.analysis import audit
+from elo_exp.analysis import audit_decisions
 from elo_exp.analysis.agreement import gold_results
-from elo_exp.analysis.audit import Asked, Judged, measures
+from elo_exp.analysis.audit_decisions import Asked, Judged, measures
 from elo_exp.analysis.families import family
 from elo_exp.data import bank, gold
 from elo_exp.data.gold import GoldPair
@@ -92,7 +92,7 @@ class AuditJudge:
         for rubric in self.rubric.values():
             replies = _simulated(self._asked[rubric.dimension], rng)
             measured = measures(self._judged(rubric, replies), delta)
-            for name, n, effect, need in audit.in_reach(measured):
+            for name, n, effect, need in audit_decisions.in_reach(measured):
                 reach = "yes" if need <= n else f"from {need:,}"
                 rows.append([rubric.dimension, name, f"{n:,}", f"{effect:.2f}", reach])
         return f"{pipeline.plan_table(plan)}\n{page.text('audit_plan', rows=rows)}"
@@ -105,7 +105,7 @@ class AuditJudge:
         audits = {one["audit"]["dimension"]: one["audit"] for one in found}
         for one in audits.values():
             place = one["judge_key"], one["rubric_key"]
-            write_json(audit.path(store.path.parent, *place), one)
+            write_json(audit_decisions.path(store.path.parent, *place), one)
         rows = [
             {"dimension": dimension} | row
             for dimension, one in audits.items()
@@ -294,7 +294,7 @@ class AuditJudge:
                 "n_queries": len(keys),
                 "n_invalid": sum(judgment.invalid for judgment in judgments),
                 "dollars": sum(replies[key].dollars for key in keys),
-                "results": audit.decide(measured, self.audit.delta),
+                "results": audit_decisions.decide(measured, self.audit.delta),
                 "gold": gold_results(self._gold, judgments),
             },
         }

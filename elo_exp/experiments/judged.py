@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp import pipeline
-from elo_exp.analysis import audit, families
+from elo_exp.analysis import audit_decisions, families
 from elo_exp.analysis.families import Kin
 from elo_exp.data import bank, pairing
 from elo_exp.data.pairing import Responses
@@ -328,7 +328,7 @@ def audits(
     """Return the diagnosis `audit` of each dimension: the last of this judge and rubric, or {}."""
     key, found = pipeline.identify(judge).key, {}
     for rubric in rubrics:
-        path = audit.path(store.path.parent, key, rubric.key)
+        path = audit_decisions.path(store.path.parent, key, rubric.key)
         found[rubric.dimension] = {"audit": read_json(path) if path.exists() else {}}
     return found
 
