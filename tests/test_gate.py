@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import yaml
 from scipy.stats import ttest_1samp
 from statsmodels.stats.power import TTestPower
 
-from elo_exp.analysis.gate import decide, pass_probability, share_of_points
+from elo_exp.analysis.gate import Share, decide, pass_probability, share_of_points
 from elo_exp.data.battles import SCORES
 from elo_exp.experiments.gate import EXIT_CODES, GateSettings
 from tests.anthropic_server import AnthropicServer
@@ -30,7 +29,7 @@ SMALL = (
 )
 
 
-def share(points: np.ndarray, margin: float = 0.1, n_dimensions: int = 1) -> Any:
+def share(points: np.ndarray, margin: float = 0.1, n_dimensions: int = 1) -> Share:
     return share_of_points(
         points, margin=margin, alpha=0.05, dimension="d", n_dimensions=n_dimensions
     )
@@ -44,9 +43,9 @@ def test_bounds_are_those_of_scipys_one_sided_tests():
         ttest_1samp(points, 0.5, alternative=side).confidence_interval(level)
         for side, level in (("greater", 0.95), ("less", 1 - 0.05 / 3))
     )
-    assert found["share"] == 0.6
-    assert (found["low"], found["high"]) == pytest.approx((low.low, high.high))
-    assert share(points[::2])["low"] is None  # of fewer than 20 prompts
+    assert found.share == 0.6
+    assert (found.low, found.high) == pytest.approx((low.low, high.high))
+    assert share(points[::2]).low is None  # of fewer than 20 prompts
 
 
 def test_a_margin_in_elo_points_is_one_of_the_share_of_points():
@@ -68,7 +67,9 @@ def test_a_margin_in_elo_points_is_one_of_the_share_of_points():
 def test_every_dimension_has_to_pass_and_one_suffices_to_fail(
     bounds: list[tuple[float | None, float | None]], verdict: str
 ):
-    shares = [{"low": low, "high": high} for low, high in bounds]
+    shares = [
+        Share(dimension="d", n_prompts=30, low=low, high=high) for low, high in bounds
+    ]
     assert decide(shares, margin=0.1) == verdict
 
 
@@ -209,7 +210,7 @@ def test_it_errs_rarely_and_the_prompts_it_names_have_their_power(
     def rates(expected: float, n: int) -> tuple[dict[str, float], float]:
         found = [share(p, margin) for p in drawn(expected, n, runs, orders)]
         said = [decide([one], margin) for one in found]
-        needed = np.median([one["n_needed"] for one in found])
+        needed = np.median([one.n_needed for one in found])
         return {v: said.count(v) / runs for v in EXIT_CODES}, float(needed)
 
     most = 0.06 + 2 * math.sqrt(0.06 * 0.94 / runs)

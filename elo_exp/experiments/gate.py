@@ -5,7 +5,7 @@ Only the candidate answers, and a judge compares its answers with those of the b
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -15,12 +15,12 @@ import numpy as np
 from pydantic import Field
 
 from elo_exp import experiments, pipeline
+from elo_exp.analysis.conclusions.gate import gate_conclusion
 from elo_exp.analysis.gate import (
-    OF_A_SHARE,
-    decide,
     pass_probability,
     prompts_to_pass,
     share_of_points,
+    worst_prompts,
 )
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.power import assumed_sigma
@@ -30,9 +30,10 @@ from elo_exp.experiments.judged import Judged, Pairwise, audits
 from elo_exp.files import write_json, write_whole
 from elo_exp.ratings.fit import POINTS
 from elo_exp.records import UserError
-from elo_exp.report import page, viewer
+from elo_exp.report import gate_page, page, viewer
 from elo_exp.report.artifacts import verdict_rows, write_judging
 from elo_exp.report.viewer import Comparisons
+from elo_exp.report.words import gate as words
 from elo_exp.runs.manifest import input_hashes
 from elo_exp.runs.reading import read_manifest
 from elo_exp.store.store import Store
@@ -41,8 +42,8 @@ from elo_exp.types import Positive
 
 BASELINE = "baseline"  # its name in the run, whatever it was called in its own
 EXIT_CODES = {"pass": 0, "fail": 1, "cannot tell": 3}
+_NUMBERS = ("share", "low", "high", "n_needed")  # of a share, that trackers get
 _TIES = 0.2  # of verdicts in the simulations of the planner, which draw shares together
-_N_WORST = 5
 _SCORES = {"a": 1.0, "tie": 0.5, "b": 0.0}  # the candidate is entrant_a
 
 BelowHalf = Annotated[float, Field(strict=True, gt=0, lt=0.5)]
@@ -106,37 +107,67 @@ class Gate(Pairwise):
             }
             for name, some in judgments.items()
         }
-        rows = [
+        gate = self.gate
+        shares = [
             share_of_points(
                 np.array(list(by_prompt.values())),
-                margin=self.gate.margin,
-                alpha=self.gate.alpha,
+                margin=gate.margin,
+                alpha=gate.alpha,
                 dimension=dimension,
                 n_dimensions=len(points),
             )
             for dimension, by_prompt in points.items()
         ]
-        verdict = decide(rows, self.gate.margin)
+        conclusion = gate_conclusion(
+            shares,
+            margin=gate.margin,
+            candidate=candidate,
+            baseline=gate.baseline,
+            judge=self.judge.model,
+        )
+        questions = {
+            c.prompt_id: c.prompt_text for some in comparisons.values() for c in some
+        }
+        worst = worst_prompts(points, questions)
+        diagnoses = audits(self.judge, self._rubrics, store)
+        dollars = paid(dataclasses.asdict(store.usage))
+        rows = [one.to_dict() for one in shares]
         found = {
-            "verdict": verdict,
+            "verdict": conclusion.state,
             "candidate": candidate,
             "judge_model": self.judge.model,
             "orders": self.judging.orders,
-            **dataclasses.asdict(self.gate),
+            **dataclasses.asdict(gate),
             "dimensions": rows,
-            "audits": audits(self.judge, self._rubrics, store),
+            "audits": diagnoses,
             "n_invalid": sum(row["n_invalid"] for row in quality),
-            "dollars": paid(dataclasses.asdict(store.usage)),
-            "worst": _worst(points, comparisons),
+            "dollars": dollars,
+            "worst": [one.to_dict() for one in worst],
         }
-        text = page.text("gate", found=found)
-        if self.gate.comment is not None:
-            write_whole(Path(self.gate.comment), f"{text}\n")
+        shown = gate_page.shown(
+            conclusion,
+            shares,
+            worst,
+            quality,
+            diagnoses,
+            terms=words.terms(
+                judge=self.judge.model,
+                orders=self.judging.orders,
+                margin=gate.margin,
+                margin_elo=gate.margin_elo,
+                alpha=gate.alpha,
+                dollars=dollars,
+            ),
+            margin=gate.margin,
+        )
+        text = gate_page.markdown(shown)
+        if gate.comment is not None:
+            write_whole(Path(gate.comment), f"{text}\n")
         facts = self._facts(responses, judgments, quality)
         return Report(
             headline=math.nan,
             text=text,
-            exit_code=EXIT_CODES[verdict],
+            exit_code=EXIT_CODES[conclusion.state],
             facts=facts | {"entrants": [candidate]},
             artifacts=[
                 *write_judging(
@@ -148,17 +179,17 @@ class Gate(Pairwise):
                 write_json(context.run_dir / "gate.json", found),
                 write_whole(context.run_dir / "gate.md", f"{text}\n"),
             ],
-            metrics={"gate/verdict": verdict}
+            metrics={"gate/verdict": conclusion.state}
             | {
                 f"gate/{row['dimension']}/{name}": row[name]
                 for row in rows
-                for name in OF_A_SHARE
+                for name in _NUMBERS
                 if row[name] is not None
             },
             tables={"gate": rows, "verdicts": verdict_rows(comparisons, judgments)},
             page=page.maker(
                 "gate",
-                found=found,
+                gate=shown,
                 texts=viewer.texts(comparisons, judgments, {}),
                 color=page.colors(self.entrant),
             ),
@@ -187,25 +218,6 @@ class Gate(Pairwise):
                 "the same prompts by the same rubrics, or run the baseline again."
             )
         super()._check(store)
-
-
-def _worst(
-    points: Mapping[str, Mapping[str, float]], comparisons: Comparisons
-) -> list[dict[str, Any]]:
-    """The prompts on which the candidate lost most, over all dimensions."""
-    question = {
-        c.prompt_id: c.prompt_text for some in comparisons.values() for c in some
-    }
-    lead = {q: sum(by.get(q, 0.5) - 0.5 for by in points.values()) for q in question}
-    return [
-        {
-            "prompt_id": q,
-            "question": question[q],
-            "points": {name: by.get(q) for name, by in points.items()},
-        }
-        for q in sorted(lead, key=lead.__getitem__)[:_N_WORST]
-        if lead[q] < 0
-    ]
 
 
 def _answers(place: Path) -> Path:

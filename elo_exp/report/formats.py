@@ -75,3 +75,10 @@ def names(models: Sequence[str], most: int = _MAX_NAMES) -> str:
 def when(time: str) -> str:
     """Return a time of manifest.json to the minute."""
     return f"{time[:16].replace('T', ' ')} UTC"
+
+
+def shortened(text: str, most: int = 100) -> str:
+    """Return a text of at most about so many characters, cut between words."""
+    if len(text) <= most + 5:
+        return text
+    return f"{text[: most - 3].rsplit(' ', 1)[0]}..."

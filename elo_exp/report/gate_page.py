@@ -1,0 +1,157 @@
+"""What a gate shows: gate.md, which is the console's text, too, and the page."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elo_exp.analysis.conclusions import Conclusion
+from elo_exp.analysis.gate import Share, WorstPrompt
+from elo_exp.report.formats import NONE, count, number, percent, shortened
+from elo_exp.report.words import gate as words
+from elo_exp.report.words.judge import audited
+
+_CHIPS = {"pass": "supported", "fail": "caution", "cannot tell": "open"}  # by state
+_HEAD = (
+    "share of points",
+    "lower bound",
+    "upper bound",
+    "prompts",
+    "prompts needed",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What gate.md and the page of a gate hold, in words."""
+
+    conclusion: Conclusion
+    chip: str
+    verdict: str
+    terms: Sequence[str]
+    rules: Sequence[str]
+    shares: Sequence["Row"]
+    worst: Sequence["WorstRow"]
+    judges: Sequence["Row"]
+    worst_head: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A row of a table: the name of a dimension, and what stands in each further column."""
+
+    name: str
+    cells: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstRow:
+    """A prompt on which the candidate lost; points by dimension, a dash where there are none."""
+
+    prompt_id: str
+    question: str
+    points: Mapping[str, str]
+
+
+def shown(
+    conclusion: Conclusion,
+    shares: Sequence[Share],
+    worst: Sequence[WorstPrompt],
+    quality: Sequence[Mapping[str, Any]],
+    audits: Mapping[str, Mapping[str, Any]],
+    *,
+    terms: Sequence[str],
+    margin: float,
+) -> Shown:
+    """Put into words what a gate concluded.
+
+    quality  rows of judge_quality of manifest.json
+    audits   the last audit of the judge, by dimension
+    terms    who judged, how much worse a candidate may be, and what it cost
+    """
+    n_invalid = sum(row["n_invalid"] for row in quality)
+    return Shown(
+        conclusion=conclusion,
+        chip=_CHIPS[conclusion.state],
+        verdict=words.verdict(conclusion),
+        terms=[
+            *terms,
+            *audited(audits),
+            *([words.left_out(n_invalid)] if n_invalid else []),
+        ],
+        rules=words.rules(margin),
+        shares=[_share_row(one) for one in shares],
+        worst=[_worst_row(one) for one in worst],
+        judges=[_judge_row(row) for row in quality],
+        worst_head=("Prompt", *(one.dimension for one in shares), "Question"),
+    )
+
+
+def markdown(gate: Shown) -> str:
+    """Return gate.md: what a pull request and the console show."""
+    parts = [
+        [f"## Gate: {gate.conclusion.state}"],
+        [gate.verdict],
+        [
+            _line("dimension", *_HEAD),
+            "|---|---:|---:|---:|---:|---:|",
+            *(_line(_cell(row.name), *row.cells) for row in gate.shares),
+        ],
+        [*gate.terms, *gate.rules],
+    ]
+    if gate.worst:
+        parts.append(["Worst prompts:"])
+        parts.append(
+            [
+                _line("prompt", "points", "question"),
+                "|---|---|---|",
+                *(
+                    _line(_cell(row.prompt_id), _points(row), _cell(row.question))
+                    for row in gate.worst
+                ),
+            ]
+        )
+    return "\n\n".join("\n".join(lines) for lines in parts)
+
+
+def _share_row(one: Share) -> Row:
+    numbers = [number(value, 3) for value in (one.share, one.low, one.high)]
+    return Row(
+        name=one.dimension,
+        cells=(*numbers, count(one.n_prompts), count(one.n_needed)),
+    )
+
+
+def _worst_row(one: WorstPrompt) -> WorstRow:
+    return WorstRow(
+        prompt_id=one.prompt_id,
+        question=shortened(one.question),
+        points={name: number(value, 2) for name, value in one.points.items()},
+    )
+
+
+def _judge_row(row: Mapping[str, Any]) -> Row:
+    flips = percent(row["flip_rate"])
+    if row["flip_rate"] is None and row["n_one_order"]:
+        flips = "not measured: one order"
+    rates = ("first_shown_rate", "tie_rate", "invalid_rate")
+    return Row(
+        name=row["dimension"], cells=(flips, *(percent(row[rate]) for rate in rates))
+    )
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(text: str) -> str:
+    return shortened(text.replace("|", "\\|").replace("\n", " "))
+
+
+def _points(row: WorstRow) -> str:
+    """The points on those dimensions that have some."""
+    told = [
+        f"{_cell(name)} {points}"
+        for name, points in row.points.items()
+        if points != NONE
+    ]
+    return ", ".join(told)
