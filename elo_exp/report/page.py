@@ -23,7 +23,7 @@ from elo_exp.figures import style
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Plot
 from elo_exp.report import formats
-from elo_exp.report.words import judge, standings
+from elo_exp.report.words import judge, standings, tournament
 from elo_exp.store.usage import added_up, paid
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def _environment(autoescape: bool, is_strict: bool) -> Environment:
         "text_table": text_table,
         "judge_words": judge,
         "standings_words": standings,
+        "tournament_words": tournament,
     }
     return environment
 

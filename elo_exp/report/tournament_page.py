@@ -14,6 +14,7 @@ from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report import page as pages
 from elo_exp.report import viewer
 from elo_exp.report.viewer import Comparisons, Judgments
+from elo_exp.report.words import tournament as words
 
 _COLUMNS = 100  # of the console
 # Figures of which the leaderboard and the matrix of the page are the better form
@@ -60,6 +61,7 @@ def context(
     boards = [d.board for d in dimensions if d.board]
     return {
         "standings": standings,
+        "headline": words.headline({d.name: d.finding for d in dimensions}),
         "without": _SAID_BY_TABLES,
         "scored": standings.is_of_scores,
         "dimensions": dimensions,
