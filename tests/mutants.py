@@ -171,7 +171,7 @@ MUTANTS = [
         file="ratings/games.py",
         old="prompts, cluster = numbered(prompt)",
         new="prompts, cluster = numbered(np.arange(len(prompt)))",
-        seen_by="test_bradley_terry.py::test_law_it_does_not_matter_how_the_games_are_written_down",
+        seen_by="test_bradley_terry.py::test_all_battles_on_a_prompt_are_one_observation",
     ),
     Mutant(
         name="as many degrees of freedom as prompts",

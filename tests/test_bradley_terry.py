@@ -101,6 +101,18 @@ def test_two_models_by_hand():
     assert pytest.approx(173.7178, abs=1e-4) == POINTS
 
 
+def test_all_battles_on_a_prompt_are_one_observation():
+    """A hundred prompts with three battles each that end alike tell as much as with one battle: the error is that of
+    the hundred games above."""
+    sides = [("a", "b")] * 75 + [("b", "a")] * 25
+    board = rate(
+        [battle(*sides[n], question_id=f"p{n}") for n in range(100) for _ in range(3)]
+    )
+    error = POINTS / 2 * math.sqrt(1 / (100 * 0.75 * 0.25) * 100 / 99)
+    assert board.row("a").std_error == pytest.approx(error)
+    assert (board.interval, board.n_clusters) == ("prompt-clustered", 100)
+
+
 def test_ties_are_half_wins_and_both_orders_two_games():
     """Unless only consistent battles count: then one game, of the reconciled winner."""
     flipped = [battle("a", "b", "tie", verdict_ab="model_a", verdict_ba="tie")]
