@@ -122,6 +122,13 @@ def test_the_design_effect_by_hand() -> None:
     assert found.n_prompts["votes"] == 4
 
 
+def test_far_from_the_anchors_a_rating_is_as_unsure_as_the_judges_scale() -> None:
+    """There theta = phi / s: of what s may be off by, relatively, the rating is off by as much, beside all else."""
+    found = drawn(replace(WORLD, place_at=6.0, n_judged=4000)).fit()
+    rating, error = estimate(found)
+    assert 1.0 < error / (rating * found.s_std_error / found.s) < 1.5
+
+
 # What moves nothing
 
 
