@@ -265,8 +265,8 @@ def test_of_many_entrants_the_console_shows_the_first_ten_and_the_last(
     assert "4 more in the report" in out
 
 
-def test_a_lead_that_shrinks_to_nothing_is_said_to_be_less_than_a_point(tmp_path):
-    """X won 8 of 10 battles and Y 75 of 100: X is rated higher, and Y is probably better."""
+def test_a_lead_is_the_difference_of_the_ratings_that_are_shown(tmp_path):
+    """X won 8 of 10 battles and Y 75 of 100: 50 points, although Y is known much better."""
     won = {"x": (10, 8), "y": (100, 75)}
     rows = [
         row(name, "z", "model_a" if i < n_won else "model_b", question_id=f"q{i}")
@@ -274,8 +274,13 @@ def test_a_lead_that_shrinks_to_nothing_is_said_to_be_less_than_a_point(tmp_path
         for i in range(n)
     ]
     path = write_table(tmp_path / "battles.jsonl", rows)
-    out = run(*RATE, f"battles={path}", "elo.n_perms=2", folder=tmp_path).out
-    assert "no clear winner; x is ahead of y by less than a point [" in out
+    ran = run(*RATE, f"battles={path}", "elo.n_perms=2", folder=tmp_path)
+    found = ran.read("ratings.json")
+    ratings = found["dimensions"]["overall"]["bradley_terry"]["ratings"]
+    x, y = (next(r["rating"] for r in ratings if r["model"] == model) for model in "xy")
+    lead = found["differences"]["bradley_terry"][0]
+    assert lead["difference"] == pytest.approx(x - y) == pytest.approx(50, abs=0.5)
+    assert f"x is ahead of y by about {x - y:.0f} [" in ran.out
 
 
 def test_a_console_without_the_characters_of_a_table_gets_their_escapes(

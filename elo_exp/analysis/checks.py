@@ -222,8 +222,6 @@ def finding(
 ) -> dict[str, Any]:
     """Decide what may be said of the leader of one dimension.
 
-    Whether the lead is significant is tested without shrinkage; how large it is, is said with it.
-
     pairs      its differences
     n_prompts  None where the battles name none
 
@@ -235,7 +233,7 @@ def finding(
                better), caution (the judge failed a check), supported
     leader     the best entrant, and its p_best
     second     with evidence, the difference of both
-    gap        rating points; shrunken, with its 95 % interval (gap_low, gap_high), where possible
+    gap        rating points, with its 95 % interval (gap_low, gap_high), as in `pairs`
     others     the entrants level with the leader, or those not significantly lower
     reasons    the checks that the judge failed
     """
@@ -269,7 +267,7 @@ def finding(
         case = "caution" if reasons else "supported"
     gap, low, high = (first.rating or 0.0) - (second.rating or 0.0), None, None
     if evidence:
-        gap, low, high = board.lead or (gap, evidence.ci_low, evidence.ci_high)
+        low, high = evidence.ci_low, evidence.ci_high
     return {
         **found,
         "case": case,

@@ -1,4 +1,4 @@
-"""Which models differ, which ranks are possible and who is best, from a leaderboard's covariance.
+"""Which models differ, which ranks are possible and who is first, from a leaderboard's covariance.
 
 Ratings vary together, so overlapping intervals are no test of a difference: each difference has
 an error of its own. Letters: i, j of m rated models, best first; p of their pairs; s of the draws
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from elo_exp.arrays import Array, Index, records, spread
+from elo_exp.analysis.separated import closure
+from elo_exp.arrays import Array, Index, Mask, records, spread
 from elo_exp.ratings.leaderboard import Leaderboard, degrees_of_freedom, t_quantile
 from elo_exp.records import Record
 
@@ -34,31 +35,35 @@ _ROUNDING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference(Record):
-    """The difference of two rated models, in rating points.
+    """The difference of two models, in rating points.
 
-    None where the prompts cannot show how uncertain it is.
+    None where the prompts cannot show how uncertain it is. Where `higher` took every point from
+    `lower`, the pair is one-sided: `ci_low` and the test are exact, difference, std_error and ci_high
+    None.
     """
 
     dimension: str
     higher: str  # the model with the higher rating; of equal ones, the first by name
     lower: str
-    difference: float  # 0 between models of equal rank
+    difference: float | None  # 0 between models of equal rank
     std_error: float | None = None
     ci_low: float | None = None
     ci_high: float | None = None
     p_value: float | None = None  # two-sided, of this pair alone
     p_holm: float | None = None  # adjusted for all pairs and dimensions
     significant: bool | None = None  # p_holm <= ALPHA
+    one_sided: bool = False
+    # of a one-sided pair: on which the winner took every point, 0 where battles name none
+    n_prompts: int | None = None
 
 
 def differences(boards: Mapping[str, Leaderboard]) -> list[Difference]:
-    """Test every pair of rated models in every dimension, best first.
+    """Test every pair of rated models and every one-sided pair in every dimension, best first.
 
-    Two-sided t tests; p values adjusted over all pairs and dimensions together (Holm 1979).
+    Two-sided t tests, and exact tests of one-sided pairs; p values adjusted over all pairs and
+    dimensions together (Holm 1979).
     """
-    tables = [
-        _pair_tests(dimension, rated(board)) for dimension, board in boards.items()
-    ]
+    tables = [_pair_tests(dimension, board) for dimension, board in boards.items()]
     if not tables:
         return []
     columns = {
@@ -69,22 +74,37 @@ def differences(boards: Mapping[str, Leaderboard]) -> list[Difference]:
     return records(Difference, **columns, p_holm=p_holm, significant=significant)
 
 
-def _pair_tests(dimension: str, models: Rated) -> dict[str, NDArray[Any]]:
+def _pair_tests(dimension: str, board: Leaderboard) -> dict[str, NDArray[Any]]:
+    models, pairs = rated(board), board.one_sided
     i, j = np.triu_indices(len(models.names), k=1)
     is_level = models.rank[i] == models.rank[j]
     difference = np.where(is_level, 0.0, models.rating[i] - models.rating[j])
     std_error, df = models.std_error[i, j], models.df_of_differences()[i, j]
     half_width = t_quantile(df) * std_error
-    return {
-        "dimension": np.full(len(i), dimension, dtype=object),
-        "higher": models.names[i],
-        "lower": models.names[j],
-        "difference": difference,
-        "std_error": std_error,
-        "ci_low": difference - half_width,
-        "ci_high": difference + half_width,
-        "p_value": 2.0 * special.stdtr(df, -np.abs(difference / std_error)),
+    place = {model: n for n, model in enumerate(board.models)}
+    higher = [*models.place[i].tolist(), *(place[pair.winner] for pair in pairs)]
+    lower = [*models.place[j].tolist(), *(place[pair.loser] for pair in pairs)]
+    names, unknown = np.array(board.models, dtype=object), np.full(len(pairs), np.nan)
+    p_value = 2.0 * special.stdtr(df, -np.abs(difference / std_error))
+    columns: dict[str, NDArray[Any]] = {
+        "dimension": np.full(len(higher), dimension, dtype=object),
+        "higher": names[higher],
+        "lower": names[lower],
+        "difference": np.append(difference, unknown),
+        "std_error": np.append(std_error, unknown),
+        "ci_low": np.append(difference - half_width, _numbers(p.low for p in pairs)),
+        "ci_high": np.append(difference + half_width, unknown),
+        "p_value": np.append(p_value, _numbers(p.p_value for p in pairs)),
+        "one_sided": np.arange(len(higher)) >= len(i),
+        "n_prompts": np.append(np.full(len(i), None), [p.n_prompts for p in pairs]),
     }
+    position = np.argsort([place[row.model] for row in board.ratings])
+    order = np.lexsort((position[lower], position[higher]))
+    return {name: column[order] for name, column in columns.items()}
+
+
+def _numbers(values: Iterable[float | None]) -> Array:
+    return np.array([math.nan if x is None else x for x in values], dtype=np.float64)
 
 
 def holm(p_values: Array) -> Array:
@@ -108,25 +128,38 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
     """Add rank sets to a leaderboard.
 
     The sets contain all true ranks at once with 95 % confidence: a rank counts the models that are
-    better by more than the 95 % quantile of the largest pairwise |t| (Mogstad et al. 2023). Equal
-    ratings share a set. Without a covariance the leaderboard is returned as it is.
+    better for certain. Of two rated models one is so by more than the quantile of the largest
+    pairwise |t| (Mogstad et al. 2023), of a one-sided pair by its exact test. Of P pairs S
+    are one-sided: each of these is tested at .05 / P, and all the others together at .05 (P - S) / P.
+    All hold at once, so that whoever is better than a better one is better, too. Equal ratings
+    share a set. Without a covariance and one-sided tests the leaderboard is returned as it is.
     """
-    models = rated(board)
-    if not np.isfinite(models.std_error).any():
+    models, ranks = rated(board), board.ranks()
+    n_rated = int(np.isfinite(models.std_error).sum()) // 2
+    tested = [pair for pair in board.one_sided if pair.p_value is not None]
+    if not (n_rated or tested):
         return board
-    noise = _noise(models, rng)
-    m = len(models.names)
-    t = (
-        models.rating[None, :] - models.rating[:, None]
-    ) / models.std_error  # of j over i
-    better = t > _critical_t(models, noise)  # False for NaN
-    is_level = models.rank[:, None] == models.rank[None, :]
-    low = np.where(is_level, 1 + better.sum(axis=1), m).min(axis=1)
-    high = np.where(is_level, m - better.sum(axis=0), 1).max(axis=1)
+    n_pairs = n_rated + len(tested)
+    better = np.zeros((len(ranks), len(ranks)), dtype=np.bool_)  # of i over j
+    if n_rated:
+        t = (models.rating[:, None] - models.rating) / models.std_error
+        critical = _critical_t(models, _noise(models, rng), ALPHA * n_rated / n_pairs)
+        better[np.ix_(models.place, models.place)] = t > critical  # False for NaN
+    place = {model: i for i, model in enumerate(board.models)}
+    for pair in tested:
+        if (pair.p_value or 0.0) <= ALPHA / n_pairs:
+            better[place[pair.winner], place[pair.loser]] = True
+    is_ranked, is_rated = ranks > 0, np.isfinite(board.rating)
+    better = closure(better)[np.ix_(is_ranked, is_ranked)]
+    m = len(better)
+    is_level = (ranks[:, None] == ranks) & is_rated & is_rated[:, None]
+    is_level = is_level[np.ix_(is_ranked, is_ranked)] | np.eye(m, dtype=np.bool_)
+    low = np.where(is_level, 1 + better.sum(axis=0), m).min(axis=1)
+    high = np.where(is_level, m - better.sum(axis=1), 1).max(axis=1)
     return dataclasses.replace(
         board,
-        rank_low=spread(low, models.place, len(board.models)),
-        rank_high=spread(high, models.place, len(board.models)),
+        rank_low=spread(low, is_ranked, len(board.models)),
+        rank_high=spread(high, is_ranked, len(board.models)),
     )
 
 
@@ -148,8 +181,8 @@ def _noise(models: Rated, rng: np.random.Generator) -> Array:
     return noise
 
 
-def _critical_t(models: Rated, noise: Array) -> Array:
-    """The 95 % quantile of the largest |t| over all pairs, for each pair (m, m).
+def _critical_t(models: Rated, noise: Array, alpha: float) -> Array:
+    """The 1 - alpha quantile of the largest |t| over all pairs, for each pair (m, m).
 
     By the draws; by Bonferroni where fewer than 2 m prompts estimate the covariance (with m prompts
     the draws exclude a true rank in 11 % of runs of four equals). A pair with fewer degrees of
@@ -158,14 +191,14 @@ def _critical_t(models: Rated, noise: Array) -> Array:
     df, df_of_all = models.df_of_differences(), models.df_of_all
     if df_of_all < 2 * len(models.names):
         n_pairs = np.isfinite(models.std_error).sum() // 2
-        return t_quantile(df, level=1.0 - ALPHA / n_pairs)
-    by_draws = max_t_quantile(noise, models.std_error)
+        return t_quantile(df, level=1.0 - alpha / n_pairs)
+    by_draws = max_t_quantile(noise, models.std_error, alpha)
     level = 1.0 - 2.0 * special.stdtr(df_of_all, -by_draws)
     return np.where(df < df_of_all, t_quantile(df, level=level), by_draws)
 
 
-def max_t_quantile(noise: Array, std_error: Array) -> float:
-    """The 95 % quantile of the largest |t| over all pairs of models.
+def max_t_quantile(noise: Array, std_error: Array, alpha: float = ALPHA) -> float:
+    """The 1 - alpha quantile of the largest |t| over all pairs of models.
 
     noise      (m, s): ratings around their true values
     std_error  (m, m): of the differences; a pair with NaN is left out
@@ -178,7 +211,77 @@ def max_t_quantile(noise: Array, std_error: Array) -> float:
         for i in range(len(block) - 1):
             t = np.abs(block[i + 1 :] - block[i]) * weight[i + 1 :, i, None]
             np.maximum(top, t.max(axis=0), out=top)
-    return float(np.quantile(largest, 1.0 - ALPHA))
+    return float(np.quantile(largest, 1.0 - alpha))
+
+
+# The first of a leaderboard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class First:
+    """What the tests say of the first of a leaderboard, and of each of the others in its order.
+
+    Every other model is in exactly one of below, rivals and not_met.
+
+    model    the first; of several that share its rank, by name
+    second   the next one that the first was compared with, or the next one
+    lead     the difference of both; None where they were not compared, and not significant (None) where
+             no error is known. `one_sided`: the first took every point on its `n_prompts`
+    level    models with the same rating as the first; they are rivals, too
+    below    than which the first is significantly better, by its own test or by a chain of tests,
+             all of which hold at once by Holm's family-wise error
+    rivals   that may be as good: compared with the first or with one below it, and not below
+    not_met  compared with none of these
+    """
+
+    model: str
+    second: str
+    lead: Difference | None
+    level: tuple[str, ...]
+    below: tuple[str, ...]
+    rivals: tuple[str, ...]
+    not_met: tuple[str, ...]
+
+
+def first_of(board: Leaderboard, pairs: Sequence[Difference]) -> First | None:
+    """Sum up what is known of the first of a leaderboard; None where fewer than two are ranked.
+
+    pairs  the differences of this leaderboard and dimension; of planned looks, too
+    """
+    rows = board.ratings
+    if len(rows) < 2 or rows[1].rank is None:
+        return None
+    best, others = rows[0], [row.model for row in rows[1:]]
+    compared = {frozenset((d.higher, d.lower)): d for d in pairs}
+    worse: dict[str, list[str]] = {}
+    for d in pairs:
+        if d.significant:
+            worse.setdefault(d.higher, []).append(d.lower)
+    below, last = set[str](), [best.model]
+    while last:
+        last = [
+            model for one in last for model in worse.get(one, ()) if model not in below
+        ]
+        below |= {*last}
+    below -= {best.model}
+    known = {best.model, *below}
+    met = {model for pair in compared if pair & known for model in pair}
+    second = next(
+        (m for m in others if frozenset((best.model, m)) in compared), others[0]
+    )
+    return First(
+        model=best.model,
+        second=second,
+        lead=compared.get(frozenset((best.model, second))),
+        level=tuple(
+            row.model
+            for row in rows[1:]
+            if row.rank == best.rank and None not in (row.rating, best.rating)
+        ),
+        below=tuple(m for m in others if m in below),
+        rivals=tuple(m for m in others if m in met - below),
+        not_met=tuple(m for m in others if m not in met | below),
+    )
 
 
 # The rated models
@@ -191,7 +294,7 @@ class Rated:
     names: NDArray[np.object_]  # (m,)
     place: Index  # (m,) among the leaderboard's models
     rating: Array  # (m,)
-    rank: Index  # (m,), shared by equal ratings
+    rank: Index  # (m,) on the leaderboard, shared by equal ratings
     covariance: Array  # (m, m)
     std_error: Array  # (m, m), of the differences; NaN where there is none
     df: Array  # (m,) degrees of freedom, of the prompts on which each model met others
@@ -202,9 +305,11 @@ class Rated:
         return np.minimum(self.df[:, None], self.df[None, :])
 
 
-def rated(board: Leaderboard) -> Rated:
+def rated(board: Leaderboard, chosen: Mask | None = None) -> Rated:
+    """Return the rated models, or those of them at a mask (m,)."""
     ranks, m = board.ranks(), len(board.models)
-    place = np.flatnonzero(ranks)
+    is_rated = np.isfinite(board.rating)
+    place = np.flatnonzero(is_rated if chosen is None else is_rated & chosen)
     place = place[np.argsort(ranks[place], kind="stable")]
     covariance = (
         np.full((m, m), np.nan) if board.covariance is None else board.covariance
@@ -222,7 +327,7 @@ def rated(board: Leaderboard) -> Rated:
         rank=ranks[place],
         covariance=covariance,
         std_error=np.sqrt(
-            np.where(of_difference > _ROUNDING * of_sum, of_difference, np.nan)
+            np.where(of_difference > _ROUNDING * np.abs(of_sum), of_difference, np.nan)
         ),
         df=degrees_of_freedom(own[place]),
         df_of_all=float(degrees_of_freedom(n_of_all)),

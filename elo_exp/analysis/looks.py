@@ -16,6 +16,7 @@ from scipy.special import ndtr, ndtri
 
 from elo_exp.analysis.comparisons import ALPHA, Difference, differences
 from elo_exp.analysis.goodness_of_fit import transitivity
+from elo_exp.analysis.separated import rate_all
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import RatingMethod
 from elo_exp.records import Battle, Comparison, Judgment, fingerprint
@@ -64,7 +65,11 @@ def prompt_order(strata: Mapping[str, str]) -> list[str]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution(Difference):
     """A difference where its pair was resolved, or at the last look: median-unbiased, with the
-    interval of stage-wise ordering."""
+    interval of stage-wise ordering.
+
+    Of a one-sided pair the bound of that look. It holds whenever testing stops: whoever took every
+    point at a later look had done so at an earlier one, where the bound is lower.
+    """
 
     look: int
     n_prompts: int  # on which the pair was judged
@@ -118,7 +123,8 @@ def next_wave(
             state.advance(state.looks[-left])
         if any(state.wanted() for state in due.values()):
             break
-        for one in differences(method.rate({n: s.battles() for n, s in due.items()})):
+        boards = rate_all(method, {n: s.battles() for n, s in due.items()})
+        for one in differences(boards):
             state, pair = due[one.dimension], frozenset((one.higher, one.lower))
             if pair in state.open and one.p_value is not None:
                 z = -float(ndtri(one.p_value / 2))
@@ -213,10 +219,11 @@ class _Dimension:
     def resolved(self) -> Iterator[Resolution]:
         bounds = [row["boundary"] for row in self.rows]
         for pair, (k, _, one) in self.tested.items():
-            assert one.std_error
-            z, unit = one.difference / one.std_error, math.sqrt(self.times[k])
-            drifts = stagewise(self.times[: k + 1], bounds[:k], z)
-            middle, low, high = (unit * one.std_error * drift for drift in drifts)
+            middle, low, high = None, one.ci_low, None
+            if one.difference is not None and one.std_error:
+                z, unit = one.difference / one.std_error, math.sqrt(self.times[k])
+                drifts = stagewise(self.times[: k + 1], bounds[:k], z)
+                middle, low, high = (unit * one.std_error * drift for drift in drifts)
             yield Resolution(
                 dimension=one.dimension,
                 higher=one.higher,
@@ -226,8 +233,9 @@ class _Dimension:
                 ci_low=low,
                 ci_high=high,
                 significant=pair not in self.open,
+                one_sided=one.one_sided,
                 look=k + 1,
-                n_prompts=self.reach[pair],
+                n_prompts=(one.one_sided and one.n_prompts) or self.reach[pair],
             )
 
 

@@ -1,9 +1,11 @@
-"""How good the best probably are: ratings shrunk towards each other by empirical Bayes.
+"""Which model is probably the best, among those that may be: ratings shrunk by empirical Bayes.
 
-The first-placed was probably also lucky, so its maximum-likelihood rating and lead are too
-high on average (the winner's curse). The ratings are taken as draws from one normal distribution
-whose spread is estimated; the less certain a rating, the closer it moves to the mean. Significance
-is tested without shrinkage, in comparisons.py. Letters: m rated models, s draws.
+The first-placed was probably also lucky, so its maximum-likelihood rating is too high on average
+(the winner's curse). The ratings of the models that may be best, those whose rank set has 1, are taken as
+draws from one normal distribution whose spread is estimated; the less certain a rating, the closer it
+moves to the mean. The others have no part in it: one outlier among them would make the spread, and
+every small lead with it, look real. Differences are tested and said without shrinkage, in
+comparisons.py. Letters: m models that may be best, s draws.
 """
 
 import dataclasses
@@ -12,8 +14,8 @@ import math
 import numpy as np
 from scipy import linalg
 
-from elo_exp.analysis.comparisons import rated
-from elo_exp.arrays import Array, spread
+from elo_exp.analysis.comparisons import Rated, rated
+from elo_exp.arrays import Array
 from elo_exp.ratings.leaderboard import Leaderboard
 
 PRIOR_SCALE = 50.0  # rating points: of the half-Cauchy prior on the models' spread
@@ -25,24 +27,43 @@ _NO_ERROR = 1e-3  # rating points: those of closer ratings need no error
 
 
 def with_p_best(board: Leaderboard) -> Leaderboard:
-    """Add each model's chance of being best, and by how much the first is ahead of the second.
+    """Add each model's chance of being best: 0 of those whose rank set leaves 1 out.
 
     Draws the models' spread from its marginal likelihood times a half-Cauchy prior, then the
     ratings from their normal posterior, widened by Student's t. The leaderboard is returned as it is
-    with fewer than two rated models, or where their errors cannot be estimated.
+    without rank sets, with fewer than two ranked models, or where the errors of those that may be
+    best cannot be estimated; where one of several has no rating, their chances are left open.
     """
-    models = rated(board)
+    n_ranked = np.count_nonzero(board.ranks())
+    if board.rank_low is None or n_ranked < 2:
+        return board
+    may_be = board.rank_low == 1
+    p_best = np.where(np.isfinite(board.rank_low), 0.0, np.nan)
+    if may_be.sum() == 1:
+        p_best[may_be] = 1.0
+    elif not np.isfinite(board.rating[may_be]).all():
+        p_best[may_be] = np.nan
+    else:
+        models = rated(board, may_be)
+        if (chances := _chances(models)) is None:
+            return board
+        p_best[models.place] = chances
+    return dataclasses.replace(board, p_best=p_best)
+
+
+def _chances(models: Rated) -> Array | None:
+    """Each one's chance (m,) of being best; None where errors are not known."""
     m = len(models.names)
     n_draws = _N_DRAWS if m <= 100 else _N_DRAWS_OF_MANY
     # Of two models that differ without an error, a draw would be certain.
     apart = np.abs(models.rating[:, None] - models.rating) > _NO_ERROR
     is_known = np.isfinite(models.std_error[apart]).all()
-    if m < 2 or not (is_known and np.isfinite(models.covariance).all()):
-        return board
+    if not (is_known and np.isfinite(models.covariance).all()):
+        return None
     n = models.df_of_all + 1.0  # prompts
     contrasts = linalg.helmert(m).T  # (m, m - 1) of sum zero
     variance, axes = np.linalg.eigh(
-        contrasts.T @ _steadied(models.covariance, n) @ contrasts
+        contrasts.T @ steadied(models.covariance, n) @ contrasts
     )
     variance = np.maximum(variance, 0.0)
     to_ratings = contrasts @ axes
@@ -60,19 +81,11 @@ def with_p_best(board: Leaderboard) -> Leaderboard:
         chi_square = rng.chisquare(models.df_of_all, (n_draws, 1))
         noise *= np.sqrt(models.df_of_all / chi_square)
     contrast = kept * estimate + np.sqrt(kept * variance) * noise
-    draws = models.rating.mean() + contrast @ to_ratings.T  # (s, m)
-    low, high = np.percentile(draws[:, 0] - draws[:, 1], [2.5, 97.5]).tolist()
-    # Without the noise, whose mean is 0 and of few prompts has no finite average of draws
-    first, second = (kept * estimate).mean(axis=0) @ to_ratings[:2].T
-    p_best = np.bincount(draws.argmax(axis=1), minlength=m) / n_draws
-    return dataclasses.replace(
-        board,
-        p_best=spread(p_best, models.place, len(board.models)),
-        lead=(float(first - second), low, high),
-    )
+    draws = contrast @ to_ratings.T  # (s, m), around their mean
+    return np.asarray(np.bincount(draws.argmax(axis=1), minlength=m) / n_draws)
 
 
-def _steadied(covariance: Array, n_prompts: float) -> Array:
+def steadied(covariance: Array, n_prompts: float) -> Array:
     """Mix a covariance (m, m) with that of equally uncertain, exchangeable ratings.
 
     A covariance estimated from few prompts has eigenvalues that are much too small.

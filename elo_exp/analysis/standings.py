@@ -26,6 +26,7 @@ from elo_exp.analysis.judge_quality import bounds, invalid_shares
 from elo_exp.analysis.looks import Wave
 from elo_exp.analysis.mean_scores import mean_scores
 from elo_exp.analysis.power import Precision, precision
+from elo_exp.analysis.separated import rate_all
 from elo_exp.analysis.shrinkage import with_p_best
 from elo_exp.analysis.win_rates import WinRate, win_rates
 from elo_exp.arrays import rows
@@ -101,8 +102,8 @@ def rate(
     matches  the battles that Elo plays; None: all
     """
     matches = matches or battles
-    boards = leaderboards(battles, ratings)
     method = primary_method(ratings)
+    boards = leaderboards(battles, ratings, one_sided_of=method)
     return Standings(
         models=tuple(models),
         battles=battles,
@@ -170,20 +171,27 @@ def _groups(
 
 
 def leaderboards(
-    battles: Mapping[str, Battles], ratings: Mapping[str, RatingMethod]
+    battles: Mapping[str, Battles],
+    ratings: Mapping[str, RatingMethod],
+    *,
+    one_sided_of: str | None = None,
 ) -> dict[str, dict[str, Leaderboard]]:
     """Rate the battles of each dimension by every method, with rank sets and the chance of being
     best: method -> dimension.
 
+    one_sided_of  the method that also ranks models that took every point, or none
+
     Each has draws of its own, so that no dimension depends on another.
     """
-    return {
-        name: {
+    boards = {}
+    for name, method in ratings.items():
+        is_primary = name == one_sided_of
+        rated = rate_all(method, battles) if is_primary else method.rate(battles)
+        boards[name] = {
             dimension: with_p_best(with_ranks(board, np.random.default_rng(_SEED)))
-            for dimension, board in method.rate(battles).items()
+            for dimension, board in rated.items()
         }
-        for name, method in ratings.items()
-    }
+    return boards
 
 
 def _diagnoses(battles: Battles, dimension: str) -> dict[str, Any]:
@@ -248,18 +256,20 @@ def with_looks(standings: Standings, wave: Wave) -> Standings:
     A rank counts the entrants that are significantly better.
     """
     method = standings.primary_method or ""
-    tested = sorted(wave.resolved, key=lambda one: -one.difference)
+    tested = sorted(wave.resolved, key=lambda one: -(one.difference or 0.0))
     boards, found = {}, {}
     for dimension, board in standings.companions[method].items():
         resolved = [r for r in tested if r.dimension == dimension and r.significant]
         n_better = [[r.lower for r in resolved].count(name) for name in board.models]
         n_worse = [[r.higher for r in resolved].count(name) for name in board.models]
-        ranks = np.where(np.isfinite(board.rating), 1.0, np.nan)
-        boards[dimension] = dataclasses.replace(
-            board,
-            rank_low=ranks + n_better,
-            rank_high=ranks * np.nansum(ranks) - n_worse,
-            lead=None,
+        ranks = np.where(board.ranks() > 0, 1.0, np.nan)
+        boards[dimension] = with_p_best(
+            dataclasses.replace(
+                board,
+                rank_low=ranks + n_better,
+                rank_high=ranks * np.nansum(ranks) - n_worse,
+                p_best=None,
+            )
         )
         rows = [row for row in wave.looks if row["dimension"] == dimension]
         found[dimension] = {"looks": rows}
@@ -316,7 +326,7 @@ def of_known_order(
             d
             for d in tested
             if d.dimension == dimension
-            and d.difference > 0
+            and (d.one_sided or (d.difference or 0.0) > 0)
             and (d.higher, d.lower) in pairs
         ]
         order = {

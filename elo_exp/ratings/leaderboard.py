@@ -31,7 +31,8 @@ class Rating(Record):
     rank: int | None = None
     rank_low: int | None = None
     rank_high: int | None = None
-    p_best: float | None = None  # probability that no other model is better
+    # probability that no other model is better, among those whose rank set has 1; 0 of the others
+    p_best: float | None = None
     n_battles: int = 0
     n_prompts: int | None = None  # on which it met others: its error comes from so many
     # unbeaten, winless, disconnected, separated or no match: why the model has no rating; of Elo,
@@ -39,11 +40,32 @@ class Rating(Record):
     flag: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneSided(Record):
+    """Two models of which one took every point from the other, so that no difference is finite.
+
+    n_prompts  on which they met and which have a name; battles without one may all be on one prompt
+    low        lower end of a 95 % interval for the winner over the loser, rating points; None without
+               such a prompt
+    p_value    two-sided, against equality; None without such a prompt
+    """
+
+    winner: str
+    loser: str
+    n_prompts: int
+    low: float | None = None
+    p_value: float | None = None
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Leaderboard:
     """Ratings of m models by one method in one dimension.
 
     The first four fields are required. In columns (m,) NaN stands for a value that the method does not give.
+
+    A model that took every point (unbeaten), or none (winless), has no rating. With one-sided pairs it
+    has a rank and one end of its interval all the same: `ci_low`, the rating of the strongest model
+    that it met plus the bound between them, or `ci_high`, the mirror image.
     """
 
     label: str  # the method's name for readers: "Bradley-Terry"
@@ -71,11 +93,17 @@ class Leaderboard:
     rank_low: Array | None = None  # (m,)
     rank_high: Array | None = None  # (m,)
     p_best: Array | None = None  # (m,)
-    # by which the first is ahead of the second, shrunken, with its 95 % interval
-    lead: tuple[float, float, float] | None = None
+    # where some took every point from others: those pairs, and ranks (m,) by them and by ratings
+    one_sided: tuple[OneSided, ...] = ()
+    rank: Index | None = None
 
     def ranks(self) -> Index:
-        """Rank the ratings (m,) from 1; 0 without a rating. Those within LEVEL share a rank."""
+        """Rank the models (m,) from 1; 0 where nothing orders one among those that have a rating.
+
+        Without one-sided pairs by ratings alone. Those within LEVEL share a rank.
+        """
+        if self.rank is not None:
+            return self.rank
         ranks = np.zeros(len(self.models), dtype=np.intp)
         order = np.argsort(-self.rating, kind="stable")[
             : int(np.isfinite(self.rating).sum())
@@ -87,7 +115,7 @@ class Leaderboard:
 
     @cached_property
     def ratings(self) -> tuple[Rating, ...]:
-        """The rows, best first; models without a rating come last. Equal ones go by name."""
+        """The rows, best first; models without a rank come last. Equal ones go by name."""
         m = len(self.models)
         numbers = ("std_error", "ci_low", "ci_high", "ordering_error", "p_best")
         counts = ("rank_low", "rank_high", "n_prompts")

@@ -1,0 +1,170 @@
+"""Entrants that took every point from others: bounds by prompts, and the ranks that follow.
+
+No rating of such an entrant is finite, and every other rating is what it is without the entrant, which is
+the limit of the joint maximum likelihood. What can be said is exact and needs no model: let the winner's
+points on a prompt, all its games with the loser there taken together, have the mean mu over prompts.
+Points lie in [0, 1], so that it takes all of them on n independent prompts with probability mu^n at most.
+Letters: g games; m models.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from elo_exp.arrays import Array, Index, Mask
+from elo_exp.data.battles import Battles
+from elo_exp.ratings import RatingMethod
+from elo_exp.ratings.games import games
+from elo_exp.ratings.leaderboard import Leaderboard, OneSided
+from elo_exp.types import Orders
+
+_TAIL = 0.025  # beyond the lower end of a 95 % interval
+_POINTS = 400.0 / math.log(10.0)  # rating points in one unit of log-odds
+
+
+def one_sided(battles: Battles, *, orders: Orders) -> tuple[OneSided, ...]:
+    """Return every pair of models that met and of which nothing links the loser to the winner.
+
+    A chain of wins and ties leads from one to the other and none leads back: they are in different
+    strong components, between which all points go one way. A single tie, or a point lost in one of
+    the two orders, links both ways, and so does a cycle through others: such pairs have ratings.
+
+    Parameters
+    ----------
+    battles
+        Of one dimension.
+    orders
+        The games of a battle, as in the rating method that leaves these models without a rating.
+
+    Returns
+    -------
+    tuple of OneSided
+        By name. Its prompts are those on which the two met, each counted once, whatever its games;
+        battles that name no prompt are not counted, since they may all be on one.
+
+    Examples
+    --------
+    On 60 prompts 400 log10(s / (1 - s)) is 479 points with s = .025^(1/60).
+    """
+    played = games(battles, orders=orders)
+    m, wins = played.n_models, played.wins()
+    _, part = csgraph.connected_components(
+        sparse.csr_array(wins > 0), connection="strong"
+    )
+    apart = part[played.first] != part[played.second]
+    is_won = played.score[apart] > 0.5
+    first, second = played.first[apart], played.second[apart]
+    pair = np.where(is_won, first * m + second, second * m + first)
+    prompt = played.prompts[played.cluster[apart]]
+    met = np.unique(np.stack([pair, prompt]), axis=1)  # each prompt once
+    pairs, n_met = np.unique(met[0], return_inverse=True)
+    n_prompts = np.bincount(n_met, met[1] < len(battles.questions), len(pairs))
+    return tuple(
+        OneSided(
+            winner=battles.models[code // m],
+            loser=battles.models[code % m],
+            n_prompts=n,
+            low=bound(n) if n else None,
+            p_value=2.0 ** (1 - n) if n else None,
+        )
+        for code, n in zip(pairs.tolist(), n_prompts.astype(int).tolist(), strict=True)
+    )
+
+
+def bound(n_prompts: int) -> float:
+    """Return the lower 95 % end for a model that took every point on n prompts, rating points.
+
+    The mean mu at which all n are won with probability .025 is s = .025^(1/n); as a difference of
+    ratings it is 400 log10(s / (1 - s)). Clopper and Pearson (1934), for n of n.
+    """
+    log_s = math.log(_TAIL) / n_prompts
+    return _POINTS * (log_s - math.log(-math.expm1(log_s)))
+
+
+def closure(links: Mask) -> Mask:
+    """Return where a chain of links (m, m) leads."""
+    reached = links
+    while True:
+        further = reached | (reached.astype(np.float32) @ reached > 0)
+        if (further == reached).all():
+            return reached
+        reached = further
+
+
+def rate_all(
+    method: RatingMethod, battles: Mapping[str, Battles]
+) -> dict[str, Leaderboard]:
+    """Rate the battles of each dimension, and rank models that took every point, or none, too."""
+    orders: Orders = getattr(method, "orders", "both")
+    return {
+        dimension: with_one_sided(board, battles[dimension], orders=orders)
+        for dimension, board in method.rate(battles).items()
+    }
+
+
+def with_one_sided(
+    board: Leaderboard, battles: Battles, *, orders: Orders
+) -> Leaderboard:
+    """Rank the models that took every point, or none, among those that have a rating.
+
+    battles  that the leaderboard rates
+    orders   their games, as in its method
+
+    Models are ranked by components wherever a chain of one-sided pairs leads to the rated ones, or from
+    them; where nobody is rated, to the model that is so linked with most others. Two between which
+    no chain leads share a rank. Ratings, errors and covariance are not touched. The leaderboard is
+    returned as it is without one-sided pairs, and where wins and ties link models of which its
+    method rates none (ties that never contradict wins).
+    """
+    pairs = one_sided(battles, orders=orders)
+    is_rated = np.isfinite(board.rating)
+    wins = games(battles, orders=orders).wins() > 0
+    reached = closure(wins)
+    if not pairs or (not is_rated.any() and (reached & reached.T).any()):
+        return board
+    above = reached & ~reached.T
+    is_linked = above | above.T
+    if is_rated.any():
+        is_ranked = is_rated | is_linked[:, is_rated].any(axis=1)
+    else:
+        centre = int(is_linked.sum(axis=1).argmax())
+        is_ranked = is_linked[centre].copy()
+        is_ranked[centre] = True
+    rank = np.where(is_ranked, 1 + above[is_ranked].sum(axis=0), 0)
+    rank[is_rated] += board.ranks()[is_rated] - 1
+    place = {model: i for i, model in enumerate(board.models)}
+    links = [
+        (place[pair.winner], place[pair.loser], pair.low)
+        for pair in pairs
+        if is_ranked[place[pair.winner]] and pair.low is not None
+    ]
+    low = _ends(board.rating, rank, links)
+    high = -_ends(-board.rating, -rank, [(i, u, gap) for u, i, gap in links])
+    nothing = np.full(len(board.models), np.nan)
+    return dataclasses.replace(
+        board,
+        one_sided=pairs,
+        rank=rank,
+        ci_low=np.fmax(nothing if board.ci_low is None else board.ci_low, low),
+        ci_high=np.fmin(nothing if board.ci_high is None else board.ci_high, high),
+    )
+
+
+def _ends(rating: Array, rank: Index, links: Sequence[tuple[int, int, float]]) -> Array:
+    """The lower ends (m,) of models that are above the rated ones; NaN of all others.
+
+    From the strongest of those that a model beat: its rating, or its own lower end, and the bound.
+
+    links  winner, loser and bound of one-sided pairs
+    """
+    end, value = np.full(len(rating), np.nan), rating.copy()
+    for i in np.argsort(-rank, kind="stable").tolist():  # from the rated ones upwards
+        beaten = [(rank[j], value[j] + gap) for u, j, gap in links if u == i]
+        known = [one for one in beaten if np.isfinite(one[1])]
+        if known and np.isnan(rating[i]):
+            end[i] = value[i] = min(known)[1]
+    return end

@@ -1,0 +1,306 @@
+"""Entrants that took every point, or none: bounds by hand, ranks by components, and laws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from elo_exp.analysis.comparisons import differences, first_of, with_ranks
+from elo_exp.analysis.separated import bound, closure, one_sided, rate_all
+from elo_exp.analysis.shrinkage import with_p_best
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.leaderboard import Leaderboard, OneSided
+from elo_exp.records import Battle
+from tests.simulation import BRADLEY_TERRY
+
+A_WINS, TIE, B_WINS = "model_a", "tie", "model_b"
+
+
+def met(
+    a: str, b: str, winners: Iterable[str], prompt: str | None = "q"
+) -> list[Battle]:
+    """A battle on each of some prompts, which all pairs share; None: no prompt is named."""
+    return [
+        Battle(
+            model_a=a,
+            model_b=b,
+            winner=winner,
+            question_id=None if prompt is None else f"{prompt}{n}",
+        )
+        for n, winner in enumerate(winners)
+    ]
+
+
+def close(a: str, b: str, n: int = 60) -> list[Battle]:
+    """Two that are linked: a wins on three prompts of four."""
+    return met(a, b, [B_WINS if q % 4 == 0 else A_WINS for q in range(n)])
+
+
+def ahead(a: str, b: str, n: int = 60, prompt: str | None = "q") -> list[Battle]:
+    return met(a, b, [A_WINS] * n, prompt)
+
+
+def rated(rows: list[Battle]) -> Leaderboard:
+    board = rate_all(BRADLEY_TERRY, {"d": Battles.from_rows(rows)})["d"]
+    return with_p_best(with_ranks(board, np.random.default_rng(0)))
+
+
+def pairs_of(rows: list[Battle]) -> tuple[OneSided, ...]:
+    return one_sided(Battles.from_rows(rows), orders="both")
+
+
+def ranks(board: Leaderboard) -> dict[str, tuple[int | None, int | None, int | None]]:
+    return {r.model: (r.rank, r.rank_low, r.rank_high) for r in board.ratings}
+
+
+UNBEATEN = ahead("A", "B") + ahead("A", "C") + close("B", "C")
+
+
+@pytest.mark.parametrize(("n", "points"), [(20, 277), (60, 479), (143, 633)])
+def test_bounds_by_hand(n: int, points: float):
+    """All n of n: the share s that wins so much with probability .025, as a difference of points."""
+    assert bound(n) == pytest.approx(points, abs=0.5)
+    share = stats.beta.ppf(0.025, n, 1)  # Clopper and Pearson's, for n of n
+    assert bound(n) == pytest.approx(400 * math.log10(share / (1 - share)), abs=1e-6)
+
+
+def test_few_prompts_bound_nothing():
+    assert bound(1) == pytest.approx(400 * math.log10(0.025 / 0.975))
+    assert bound(5) < 0 < bound(6)
+
+
+def test_an_unbeaten_entrant_is_first():
+    """A beats B and C on all 60 prompts, B beats C three to one: 191 points, around 1400."""
+    board = rated(UNBEATEN)
+    assert [row.model for row in board.ratings] == ["A", "B", "C"]
+    assert ranks(board) == {"A": (1, 1, 1), "B": (2, 2, 2), "C": (3, 3, 3)}
+    a, b, _ = board.ratings
+    assert (a.rating, a.std_error, a.ci_high, a.flag) == (None, None, None, "unbeaten")
+    assert b.rating == pytest.approx(1400 + 200 * math.log10(3))
+    assert a.ci_low == pytest.approx(b.rating + bound(60))
+    assert [row.p_best for row in board.ratings] == [1.0, 0.0, 0.0]
+
+
+def test_one_sided_pairs_are_of_the_family_of_tests():
+    found = differences({"d": rated(UNBEATEN)})
+    assert [(d.higher, d.lower, d.one_sided) for d in found] == [
+        ("A", "B", True),
+        ("A", "C", True),
+        ("B", "C", False),
+    ]
+    lead, _, other = found
+    assert (lead.difference, lead.std_error, lead.ci_high) == (None, None, None)
+    assert (lead.ci_low, lead.n_prompts) == (pytest.approx(bound(60)), 60)
+    assert lead.p_value == pytest.approx(2 * 0.5**60)
+    assert lead.p_holm == pytest.approx(3 * lead.p_value)
+    assert other.p_holm == other.p_value and other.n_prompts is None
+
+
+def test_a_winless_entrant_is_the_mirror_image():
+    board = rated(ahead("B", "Z") + ahead("C", "Z") + close("B", "C"))
+    assert ranks(board) == {"B": (1, 1, 1), "C": (2, 2, 2), "Z": (3, 3, 3)}
+    z = board.row("Z")
+    assert (z.rating, z.ci_low, z.flag) == (None, None, "winless")
+    assert z.ci_high == pytest.approx(board.row("C").rating - bound(60))
+
+
+def test_prompts_are_counted_once_whatever_happens_on_them():
+    """Both orders and a second battle of 30 prompts are 30 prompts; those on which others met are not."""
+    both = [
+        Battle(
+            model_a="A",
+            model_b="B",
+            winner=A_WINS,
+            question_id=f"q{n}",
+            verdict_ab=A_WINS,
+            verdict_ba=A_WINS,
+        )
+        for n in range(30)
+    ]
+    (pair,) = pairs_of(both + both[:10] + close("B", "C"))
+    assert (pair.winner, pair.loser, pair.n_prompts) == ("A", "B", 30)
+    assert (pair.low, pair.p_value) == (bound(30), pytest.approx(2 * 0.5**30))
+
+
+def test_battles_without_a_prompt_are_no_evidence():
+    """All may be on one prompt: A is first, and nothing is certain."""
+    (pair,) = pairs_of(ahead("A", "B", prompt=None))
+    assert pair == OneSided(winner="A", loser="B", n_prompts=0)
+    (pair,) = pairs_of(ahead("A", "B", 20, None) + ahead("A", "B", 7))
+    assert (pair.n_prompts, pair.low) == (7, bound(7))
+    board = rated(ahead("A", "B", prompt=None) + close("B", "C"))
+    assert ranks(board)["A"] == (1, 1, 3)
+    assert (board.row("A").ci_low, board.row("A").p_best) == (None, None)
+    lead, _ = differences({"d": board})
+    assert (lead.one_sided, lead.n_prompts) == (True, 0)
+    assert (lead.ci_low, lead.p_value, lead.significant) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    "link",
+    [met("A", "B", [TIE]), met("C", "A", [A_WINS], "other")],
+    ids=["one tie", "a chain of wins back"],
+)
+def test_whoever_is_linked_has_a_rating(link: list[Battle]):
+    rows = ahead("A", "B", 40) + close("B", "C") + link
+    assert pairs_of(rows) == ()
+    board = rated(rows)
+    assert (board.one_sided, board.rank) == ((), None)
+    assert np.isfinite(board.rating).all()
+
+
+def test_half_a_point_in_one_order_links():
+    split = Battle(
+        model_a="A",
+        model_b="B",
+        winner=TIE,
+        question_id="q0",
+        verdict_ab=A_WINS,
+        verdict_ba=B_WINS,
+    )
+    assert pairs_of([*ahead("A", "B", 40), split]) == ()
+
+
+def test_few_prompts_are_no_certainty():
+    """On three prompts p = .25: A is first by what it won, and any of the three may be the best."""
+    board = rated(ahead("A", "B", 3) + close("B", "C"))
+    assert ranks(board) == {"A": (1, 1, 3), "B": (2, 1, 2), "C": (3, 2, 3)}
+    assert [r.p_best for r in board.ratings] == [None, None, 0.0]
+    first = first_of(board, differences({"d": board}))
+    assert (first.lead.one_sided, first.rivals, first.not_met) == (True, ("B",), ("C",))
+
+
+def test_nobody_is_rated_and_a_chain_of_wins_ranks_all():
+    board = rated(ahead("A", "B") + ahead("B", "C"))
+    assert ranks(board) == {"A": (1, 1, 1), "B": (2, 2, 2), "C": (3, 3, 3)}
+    assert {(row.rating, row.ci_low) for row in board.ratings} == {(None, None)}
+    first = first_of(board, differences({"d": board}))
+    assert (first.model, first.second, first.below) == ("A", "B", ("B", "C"))
+
+
+def test_whom_the_first_is_ahead_of_by_a_chain_and_whom_it_never_met():
+    """A met B alone, which is better than C and D for certain; E and F met one another."""
+    rows = ahead("A", "B") + close("B", "C", 200) + close("B", "D", 200)
+    rows += close("E", "F")
+    board = rated(rows)
+    first = first_of(board, differences({"d": board}))
+    assert (first.model, first.second, first.lead.n_prompts) == ("A", "B", 60)
+    assert (first.below, first.rivals) == (("B", "C", "D"), ())
+    assert first.not_met == ("E", "F")
+    assert ranks(board)["A"] == (1, 1, 1)
+    assert ranks(board)["E"] == (None, None, None)
+
+
+def test_two_unbeaten_entrants_that_never_met_share_the_first_rank():
+    rows = ahead("A", "B") + ahead("D", "B") + close("B", "C", 200)
+    board = rated(rows)
+    assert ranks(board) == {
+        "A": (1, 1, 2),
+        "D": (1, 1, 2),
+        "B": (3, 3, 3),
+        "C": (4, 4, 4),
+    }
+    assert [row.p_best for row in board.ratings] == [None, None, 0.0, 0.0]
+    first = first_of(board, differences({"d": board}))
+    assert (first.model, first.second) == ("A", "B")
+    assert (first.level, first.rivals, first.not_met) == ((), ("D",), ())
+
+
+def test_an_entrant_that_is_ahead_of_an_unbeaten_one_has_both_bounds():
+    rows = ahead("A", "B") + ahead("B", "C") + ahead("B", "D") + close("C", "D")
+    board = rated(rows)
+    assert [row.model for row in board.ratings] == ["A", "B", "C", "D"]
+    low = board.row("C").rating + bound(60)
+    assert board.row("B").ci_low == pytest.approx(low)
+    assert board.row("A").ci_low == pytest.approx(low + bound(60))
+    assert board.row("B").flag == "disconnected"
+
+
+def test_one_that_lost_to_a_stranger_alone_is_not_ranked_among_others():
+    """Z lost to A, which B and C lost to as well: nothing says whether Z is better than B."""
+    board = rated(UNBEATEN + ahead("A", "Z"))
+    assert [row.model for row in board.ratings] == ["A", "B", "C", "Z"]
+    assert ranks(board)["Z"] == (None, None, None)
+    first = first_of(board, differences({"d": board}))
+    assert first.below == ("B", "C", "Z")  # of A it is known
+
+
+def test_nobody_is_first_of_fewer_than_two():
+    nobody = BRADLEY_TERRY.rate({"d": Battles.from_rows(ahead("A", "B"))})["d"]
+    assert first_of(nobody, []) is None
+
+
+# Laws
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), m=st.integers(2, 7))
+def test_law_everybody_else_keeps_every_digit(seed: int, m: int):
+    """Adding an entrant that takes every point changes no rating, error or difference of others."""
+    rng = np.random.default_rng(seed)
+    names = "bcdefgh"[:m]
+    rows = [
+        row
+        for i in range(m)
+        for j in range(i)
+        for row in met(
+            names[i], names[j], rng.choice([A_WINS, TIE, B_WINS], 12).tolist()
+        )
+    ]
+    extra = [row for name in names for row in ahead("a", name, 12)]
+    alone, joined = rated(rows), rated(rows + extra)
+    at = [joined.models.index(name) for name in alone.models]
+    np.testing.assert_allclose(joined.rating[at], alone.rating, atol=1e-9)
+    np.testing.assert_allclose(
+        joined.covariance[np.ix_(at, at)], alone.covariance, atol=1e-9
+    )
+    assert (
+        joined.ranks()[at] == np.where(alone.ranks() > 0, alone.ranks() + 1, 0)
+    ).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), m=st.integers(2, 7), density=st.floats(0.1, 0.9))
+def test_law_points_of_a_one_sided_pair_all_go_one_way(
+    seed: int, m: int, density: float
+):
+    """And ranks agree with them; every rank set that there is holds the rank."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        row
+        for i in range(m)
+        for j in range(i)
+        if rng.random() < density
+        for row in met(
+            *"abcdefg"[j : i + 1 : i - j], rng.choice([A_WINS, B_WINS], 2).tolist()
+        )
+    ]
+    if not rows:
+        return
+    board, battles = rated(rows), Battles.from_rows(rows)
+    ranked = board.ranks()
+    for pair in board.one_sided:
+        winner, loser = map(battles.models.index, (pair.winner, pair.loser))
+        assert all(
+            row.winner == (A_WINS if row.model_a == pair.winner else B_WINS)
+            for row in rows
+            if {row.model_a, row.model_b} == {pair.winner, pair.loser}
+        )
+        if ranked[winner] and ranked[loser]:
+            assert ranked[winner] < ranked[loser]
+    if board.rank_low is not None:
+        known = ranked > 0
+        assert (board.rank_low[known] <= ranked[known]).all()
+        assert (ranked[known] <= board.rank_high[known]).all()
+        assert np.isnan(board.rank_low[~known]).all()
+
+
+def test_the_closure_of_a_chain():
+    chain = np.eye(5, k=1) > 0
+    assert (closure(chain) == (np.triu(np.ones((5, 5)), 1) > 0)).all()
