@@ -1,13 +1,20 @@
 """Families of models by their names: parts, whole names, and maps that are refused."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from elo_exp.analysis.checks import checks
 from elo_exp.analysis.families import Kin, family, kin, names
-from tests.commands import attempt
+from elo_exp.data.battles import Battles
+from elo_exp.files import read_jsonl, write_jsonl
+from tests.anthropic_server import AnthropicServer
+from tests.anthropic_verdicts import longer
+from tests.commands import QUICK, Ran, attempt
+from tests.data import BANK
 from tests.experiments import built
 
 
@@ -81,9 +88,12 @@ def test_an_entrant_is_known_by_its_model_its_file_and_its_name(
 def test_kin_are_the_models_of_the_family_of_the_judge():
     models = {"ann": ["claude-2", "ann"], "bob": ["gpt-4"], "eve": ["Claude"]}
     found = kin(SHIPPED, "claude-opus-5-5", models)
-    assert found == Kin(family="Anthropic", models=("ann", "eve"))
-    assert kin(SHIPPED, "foo1", {**models, "foo": ["foo1"]}) == Kin()
-    assert kin(SHIPPED, "gemini", models) == Kin(family="Google")
+    assert found == Kin(family="Anthropic", models=("ann", "eve"), others=("bob",))
+    assert found.is_unequal
+    unknown = kin(SHIPPED, "foo1", {"foo": ["foo1"]})
+    assert unknown == Kin(others=("foo",))
+    assert not unknown.is_unequal
+    assert not kin(SHIPPED, "claude-1", {"ann": ["claude-2"]}).is_unequal
 
 
 @pytest.mark.parametrize("experiment", ["tournament", "audit"])
@@ -120,3 +130,127 @@ def test_a_map_that_says_nothing_is_refused_in_one_line(
     ran = attempt(f"experiment={experiment}", word, "plan=true", folder=tmp_path)
     assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
     assert ran.err.startswith(f"elo_exp: {line}")
+
+
+# A tournament by a judge of one family with an entrant
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Answers of three entrants, claude's the longest but on every fifth prompt."""
+    folder = tmp_path_factory.mktemp("kin")
+    prompts = [row["prompt_id"] for _, row in read_jsonl(BANK)]
+    for n, name in enumerate(["poe", "probe_reference", "claude"]):
+        rows = [
+            {
+                "prompt_id": p,
+                "response_text": f"{name} on {p}. " * (n + 1 if i % 5 else 4 - n),
+            }
+            for i, p in enumerate(prompts)
+        ]
+        write_jsonl(folder / f"responses/responses_{name}.jsonl", rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[AnthropicServer]:
+    with AnthropicServer(verdicts=longer) as server:
+        yield server
+
+
+def tournament(
+    folder: Path, server: AnthropicServer, *words: str, model: str = "claude-opus-5-5"
+) -> Ran:
+    return attempt(
+        *QUICK,
+        "recorded_dir=responses",
+        "+mode.strata.medqa=25",
+        "judge=opus",
+        "judge.transport=messages",
+        f"judge.base_url={server.url}",
+        f"judge.model={model}",
+        "judging.budget_usd=10",
+        *words,
+        folder=folder,
+        ANTHROPIC_API_KEY=server.key,
+        NO_PROXY="127.0.0.1",
+    )
+
+
+TWO, BOTH = "entrant=[claude,probe_reference]", "entrant=[claude,poe]"
+OF_POE = "+judging.families.poe=Anthropic"
+
+
+def test_a_plan_says_who_is_judged_by_its_own_family_before_money_is_spent(tmp_path):
+    opus = (TWO, "judge=opus", "plan=true")
+    line = "kin      claude is judged by its own family (Anthropic)"
+    assert line in attempt(*opus, folder=tmp_path).out.splitlines()
+    known = "judge.models={foo1: ${judge.models.claude-opus-5-5}}"
+    for words in (
+        ("judging.families={}",),
+        ("judging.self_judging=allow",),
+        ("entrant=[probe_hedged,probe_reference]",),
+        (f"+{known}", "judge.model=foo1"),
+    ):
+        ran = attempt(*opus, *words, folder=tmp_path)
+        assert (ran.code, "kin" in ran.out) == (0, False), ran.err
+
+
+def test_a_lead_of_the_judges_kin_needs_care(folder, server):
+    ran = tournament(folder, server, TWO)
+    assert "claude and the judge are of one family, Anthropic" in ran.page.said
+    assert ran.read("ratings.json")["judge"]["factuality"]["kin"] == {
+        "family": "Anthropic",
+        "models": ["claude"],
+        "others": ["probe_reference"],
+        "is_allowed": False,
+    }
+
+
+@pytest.mark.parametrize("word", ["judging.families={}", "judging.self_judging=allow"])
+def test_it_needs_none_where_the_user_says_so(word, folder, server):
+    ran = tournament(folder, server, TWO, word)
+    assert "are of one family" not in ran.page.said
+    assert ("Entrants of the judge’s family" in ran.page.said) == (
+        "families" not in word
+    )
+
+
+def test_where_all_are_kin_or_another_leads_it_is_a_note(folder, server):
+    ran = tournament(folder, server, BOTH, OF_POE)
+    assert "are of one family" not in ran.page.said
+    assert "claude and poe, of Anthropic" in ran.page.said
+
+
+def test_an_excluded_family_is_refused_where_nothing_would_link_it(folder, server):
+    server.meter.billed_bodies.clear()
+    word = "judging.self_judging=exclude"
+    ran = tournament(folder, server, TWO, word)
+    assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
+    assert "found exclude, which leaves out all pairs of Anthropic" in ran.err
+    assert not server.meter.billed_bodies
+    assert tournament(folder, server, BOTH, OF_POE, word).code == 0
+
+
+@pytest.mark.parametrize(
+    ("leaders", "verdicts", "state"),
+    [
+        (["claude", "ann"], [], "caution"),
+        (["claude", "ann"], ["ok", "cannot tell"], "caution"),
+        (["claude", "ann"], ["ok", "ok"], "pass"),
+        (["ann", "claude"], [], "note"),
+        ([], [], "note"),
+    ],
+)
+def test_labelled_pairs_may_show_that_the_judge_has_no_preference_for_its_own(
+    leaders: list[str], verdicts: list[str], state: str
+):
+    results = [{"probe": f"self: {n}", "verdict": v} for n, v in enumerate(verdicts)]
+    of_kin = {"family": "Anthropic", "models": ["claude"], "others": ["ann"]}
+    diagnosis = {
+        "kin": {**of_kin, "is_allowed": False},
+        "audit": {"results": results},
+    }
+    found = checks(Battles.from_rows([]), diagnosis, leaders=leaders)
+    (check,) = (check for check in found if check.name == "kin")
+    assert (check.state, check.value) == (state, 0.5)

@@ -59,6 +59,7 @@ def checks(
     return [
         *_of_verdicts(battles, diagnosis, quality),
         *_of_answers(diagnosis, leaders, responses),
+        *_of_family(diagnosis, leaders),
         *_of_model(diagnosis),
     ]
 
@@ -186,6 +187,28 @@ def _of_answers(
             value=float(len(biased)) if audit else None,
             about=audit,
         )
+
+
+def _of_family(diagnosis: Mapping[str, Any], leaders: Sequence[str]) -> Iterator[Check]:
+    """Whether the best is of the judge's family and a rival is not: then a lead may be the judge's
+    preference for its own (self-preference). An audit by labelled pairs may have found none."""
+    if (kin := diagnosis.get("kin")) is None:
+        return
+    results = (diagnosis.get("audit") or {}).get("results", ())
+    on_kin = [r["verdict"] for r in results if r["probe"].partition(":")[0] == "self"]
+    is_unbiased = bool(on_kin) and set(on_kin) == {"ok"}
+    is_favoured = bool(kin["others"] and {*kin["models"]} & {*leaders[:1]})
+    state = "note" if kin["is_allowed"] or not is_favoured else "caution"
+    yield Check(
+        name="kin",
+        state="pass" if is_unbiased else state,
+        value=len(kin["models"]) / (len(kin["models"]) + len(kin["others"])),
+        about={
+            "family": kin["family"],
+            "models": kin["models"],
+            "first": leaders[0] if leaders else None,
+        },
+    )
 
 
 def _of_model(diagnosis: Mapping[str, Any]) -> Iterator[Check]:

@@ -19,10 +19,17 @@ class Kin(Record):
 
     family  of the judge; None where its name tells none
     models  of that family, in the order in which they were given
+    others  the other models
     """
 
     family: str | None = None
     models: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def is_unequal(self) -> bool:
+        """Whether the judge is kin of some and not of others."""
+        return bool(self.models and self.others)
 
 
 def kin(
@@ -39,7 +46,8 @@ def kin(
         for model, told in models.items()
         if own is not None and family(families, *told) == own
     ]
-    return Kin(family=own, models=tuple(of_family))
+    others = [model for model in models if model not in of_family]
+    return Kin(family=own, models=tuple(of_family), others=tuple(others))
 
 
 def names(entrant: object) -> list[str]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from elo_exp import pipeline
 from elo_exp.analysis import audit_decisions, families
@@ -20,6 +20,7 @@ from elo_exp.judges import Judge, PaidJudge
 from elo_exp.pipeline import Asking, Plan
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.report.viewer import Comparisons, Judgments
+from elo_exp.report.words.judge import plan_of_kin
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Families, Natural, Orders, Share
 
@@ -40,6 +41,7 @@ class Judging:
     orders: Orders
     flip_share: Share  # of orders=one, comparisons judged in both orders all the same
     families: Families  # of models, by a part of their names
+    self_judging: Literal["warn", "exclude", "allow"]
 
     def __post_init__(self) -> None:
         if self.flip_share and self.orders != "one":
@@ -142,7 +144,22 @@ class Pairwise(Judged):
         return self._plan_text(self._plan(context.store)) if self.plan else None
 
     def _plan_text(self, plan: Plan) -> str:
-        return pipeline.plan_table(plan)
+        return "\n".join([pipeline.plan_table(plan), *self._plan_of_kin(self.kin())])
+
+    def _plan_of_kin(self, kin: Kin) -> list[str]:
+        """Say before money is spent that the judge is of the family of some entrants."""
+        is_said = self.judging.self_judging == "warn" and kin.is_unequal
+        own = [name for name in kin.models if name in self.entrant]
+        return [plan_of_kin(own, kin.family)] if is_said and own and kin.family else []
+
+    def _refuse_excluded(self, kin: Kin) -> None:
+        """Raise UserError where no verdict could link the judge's kin and the others."""
+        if self.judging.self_judging == "exclude" and kin.is_unequal:
+            raise UserError(
+                f"judging.self_judging: found exclude, which leaves out all pairs of {kin.family}, "
+                f"the judge's family ({_listed(kin.models)}), and others ({_listed(kin.others)}): "
+                "nothing would link them. Choose a judge of another family, or warn."
+            )
 
     def run(self, context: Context) -> Report:
         prompts = self._prompts()
@@ -164,6 +181,7 @@ class Pairwise(Judged):
         return list(self.rubric.values())
 
     def _check(self, store: Store) -> None:
+        self._refuse_excluded(self.kin())
         if len(self.entrant) < 2:
             raise UserError(
                 f"entrant: found {len(self.entrant)} ({', '.join(self.entrant) or 'none'}). A "
@@ -331,6 +349,10 @@ def audits(
         path = audit_decisions.path(store.path.parent, key, rubric.key)
         found[rubric.dimension] = {"audit": read_json(path) if path.exists() else {}}
     return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
 
 
 def parse_shard(shard: str) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from elo_exp import pipeline
 from elo_exp.analysis import standings
@@ -136,6 +136,7 @@ class Tournament(Pairwise):
                 found.differences.get(found.primary_method or "", ()), self._ranks()
             ),
             audits(self.judge, self._rubrics, store),
+            self._diagnosis_of_kin(),
             responses=[check_responses(name, some) for name, some in responses.items()],
         )
         others = pipeline.other_judges(
@@ -181,6 +182,14 @@ class Tournament(Pairwise):
             drop=self._drop,
         )
         return wave, judgments, n_seen
+
+    def _diagnosis_of_kin(self) -> dict[str, dict[str, Any]]:
+        """Return the diagnosis `kin` of each dimension: which entrants are of the judge's family."""
+        if not (kin := self.kin()).models:
+            return {}
+        is_allowed = self.judging.self_judging == "allow"
+        found = {"kin": kin.to_dict() | {"is_allowed": is_allowed}}
+        return {rubric.dimension: found for rubric in self._rubrics}
 
     def _ranks(self) -> dict[str, dict[str, int]]:
         """The ranks of entrants of known quality, by dimension."""

@@ -1,7 +1,7 @@
 """How the checks of a judge, its audits and odd answers are said."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.checks import Check
@@ -37,6 +37,10 @@ CHECKS = {  # what a check is called in a table, and what it accepts
     "audit": (
         "Audit of the judge",
         "caution if biased by injections, constant texts or on the ladder",
+    ),
+    "kin": (
+        "Entrants of the judge’s family",
+        "caution if the leader is one and not all others are",
     ),
     "ties": ("Ties", "no limit"),
     "fit": (
@@ -120,6 +124,10 @@ def _reason_of_audit(check: Check, about: About) -> str:
     return f"The judge’s audit found it biased: {', '.join(biased)}."
 
 
+def _reason_of_kin(check: Check, about: About) -> str:
+    return f"{kin(about['first'], about['family'])}."
+
+
 _REASONS: Mapping[str, Callable[[Check, About], str]] = {
     "flips": _reason_of_flips,
     "first_shown": _reason_of_position,
@@ -128,6 +136,7 @@ _REASONS: Mapping[str, Callable[[Check, About], str]] = {
     "invalid_by_entrant": _reason_of_invalid_by_entrant,
     "responses": _reason_of_answers,
     "audit": _reason_of_audit,
+    "kin": _reason_of_kin,
 }
 
 
@@ -205,6 +214,10 @@ def _of_audit(check: Check, about: About) -> str:
     )
 
 
+def _of_kin(check: Check, about: About) -> str:
+    return f"{names(about['models'])}, of {about['family']}"
+
+
 def _of_ties(check: Check, about: About) -> str:
     return f"{count(check.n)} identical answers excluded"
 
@@ -229,11 +242,23 @@ _DETAILS: Mapping[str, Callable[[Check, About], str]] = {
     "invalid_by_entrant": _of_invalid_by_entrant,
     "responses": _of_answers,
     "audit": _of_audit,
+    "kin": _of_kin,
     "ties": _of_ties,
     "fit": _of_fit,
     "transitivity": _of_transitivity,
     "cycles": _of,
 }
+
+
+def kin(model: str, family: str) -> str:
+    """Return why a lead may be the judge's preference for its own family."""
+    return f"{model} and the judge are of one family, {family}"
+
+
+def plan_of_kin(models: Sequence[str], family: str) -> str:
+    """Return the line of a plan that says who would be judged by a model of its own family."""
+    verb, whose = ("is", "its") if len(models) == 1 else ("are", "their")
+    return f"kin      {names(models)} {verb} judged by {whose} own family ({family})"
 
 
 def flagged(odd: Mapping[str, Mapping[str, float]]) -> str:
