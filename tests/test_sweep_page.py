@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from elo_exp.files import read_json
-from elo_exp.report import page, sweep_page
+from elo_exp.report import made, page, sweep_page
 from elo_exp.store.usage import Usage, added_up
 from tests.commands import run, table
 from tests.pages import Reader
@@ -64,10 +64,10 @@ def read(jobs: Sequence[Any] = TWO, rows: Sequence[Any] = ROWS) -> Reader:
 
 
 def rendered(shown: sweep_page.SweepPage, jobs: Sequence[Any]) -> str:
-    bill = page.cost(
+    bill = made.bill(
         *(added_up(job[name] for job in jobs) for name in ("usage", "paid_before"))
     )
-    return page.render("sweep", title="multirun", sweep=shown, **bill)
+    return page.render("sweep", title="multirun", sweep=shown, bill=bill)
 
 
 def test_jobs_stand_side_by_side_and_link_to_their_reports():

@@ -22,9 +22,9 @@ from elo_exp.console import text_table
 from elo_exp.figures import style
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Plot
-from elo_exp.report import formats
+from elo_exp.report import formats, made
+from elo_exp.report.formats import when
 from elo_exp.report.words import judge, standings, tournament
-from elo_exp.store.usage import added_up, paid
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -92,6 +92,7 @@ def _environment(autoescape: bool, is_strict: bool) -> Environment:
         "between": formats.between,
         "percent_between": formats.percent_between,
         "text_table": text_table,
+        "pairs": made.pairs,
         "judge_words": judge,
         "standings_words": standings,
         "tournament_words": tournament,
@@ -158,8 +159,18 @@ def maker(name: str, **context: Any) -> Callable[..., str]:
     """Return what makes the page of a run from its title, its manifest and its figures."""
 
     def page(title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
-        bill = cost(manifest.get("usage"), manifest.get("paid_before"))
-        return render(name, plots, title=title, manifest=manifest, **bill, **context)
+        has_elo = manifest.get("experiment") != "arena" and not context.get("scored")
+        started = manifest.get("started_at")
+        return render(
+            name,
+            plots,
+            title=title,
+            manifest=manifest,
+            started=when(started) if started else None,
+            made_of=made.facts(manifest, has_elo=has_elo),
+            bill=made.bill(manifest.get("usage"), manifest.get("paid_before")),
+            **context,
+        )
 
     return page
 
@@ -174,19 +185,6 @@ def inline_svg(plot: Plot) -> str:
     for color, variable in _VARIABLES.items():
         element = element.replace(f": {color}", f": var({variable})")
     return element
-
-
-def cost(
-    usage: Mapping[str, Any] | None, before: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """Return what the block on cost shows. `usage` and `before` are as manifest.json has them."""
-    bill = added_up([usage, before])
-    return {
-        "usage": usage or {},
-        "bill": bill,
-        "dollars": paid(bill),
-        "dollars_before": paid(before or {}),
-    }
 
 
 def colors(models: Iterable[str]) -> dict[str, int]:

@@ -12,8 +12,9 @@ from elo_exp.data.battles import Battles
 from elo_exp.figures.style import grouped
 from elo_exp.files import write_csv, write_json, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
+from elo_exp.report import made
 from elo_exp.report.artifacts import write_plots
-from elo_exp.report.page import cost, render
+from elo_exp.report.page import render
 from elo_exp.report.sweep_page import console, sweep_page
 from elo_exp.runs.reading import FinishedRun, manifest_if_any, read_runs, sweep_jobs
 from elo_exp.store.usage import added_up, paid
@@ -65,11 +66,11 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
             write_csv(folder / f"{name}.csv", table)
     write_plots(folder, plots)
     shown = sweep_page(jobs, rows, judges, estimates)
-    bill = cost(
+    spent = made.bill(
         added_up(job["usage"] for job in jobs),
         added_up(job["paid_before"] for job in jobs),
     )
-    page = render("sweep", plots, title=folder.name, sweep=shown, **bill)
+    page = render("sweep", plots, title=folder.name, sweep=shown, bill=spent)
     write_whole(folder / "report.html", page)
     metrics: dict[str, Value] = {
         "sweep/jobs": len(jobs),

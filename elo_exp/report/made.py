@@ -1,0 +1,173 @@
+"""How a run was made and what it cost, as the lists at the end of a page."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elo_exp.report.formats import count, percent, when
+from elo_exp.store.usage import TOKEN_CLASSES, Usage, added_up, paid
+
+Manifest = Mapping[str, Any]
+_NOTHING = dataclasses.asdict(Usage())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """A line of a list; `codes` are what a user typed, or may type."""
+
+    term: str
+    text: str = ""
+    codes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """What was paid, by what it was paid for."""
+
+    total: str
+    facts: Sequence[Fact]
+
+
+def bill(
+    usage: Mapping[str, Any] | None, before: Mapping[str, Any] | None
+) -> Bill | None:
+    """Return what a run cost; None where it asked for nothing.
+
+    usage, before  of the run, and of earlier attempts in its folder, as manifest.json has them
+    """
+    whole = _NOTHING | added_up([usage, before])
+    usage = _NOTHING | dict(usage or {})
+    if not usage["verdicts_wanted"] and not usage["responses_wanted"]:
+        return None
+    dollars, dollars_before = paid(whole), paid(before or {})
+    tokens = [
+        f"{count(usage[name])} {name.removesuffix('_tokens').replace('_', ' ')}"
+        for name in TOKEN_CLASSES
+        if usage[name]
+    ]
+    earlier = (
+        f"{_dollars(dollars_before)} of it, by earlier attempts in the same folder"
+    )
+    missing = usage["verdicts_missing"]
+    return Bill(
+        total=_dollars(dollars) if dollars else "Nothing was paid.",
+        facts=_filled(
+            Fact(term="Before", text=earlier if dollars_before else ""),
+            Fact(term="By dimension", text=_by_name(whole["dollars_by_dimension"])),
+            Fact(term="By entrant", text=_by_name(whole["dollars_by_entrant"])),
+            Fact(
+                term="Answers",
+                text=_new(
+                    usage["responses_generated"],
+                    "generated",
+                    usage["responses_stored"],
+                ),
+            ),
+            Fact(
+                term="Verdicts",
+                text=_new(usage["judge_calls"], "new", usage["verdicts_stored"]),
+            ),
+            Fact(term="Missing", text=f"{count(missing)} verdicts" if missing else ""),
+            Fact(term="Tokens", text=", ".join(tokens)),
+            Fact(term="Prompt cache", text=usage["cache"] or ""),
+        ),
+    )
+
+
+def _filled(*facts: Fact) -> list[Fact]:
+    return [fact for fact in facts if fact.text or fact.codes]
+
+
+def _dollars(amount: float) -> str:
+    return f"${amount:,.2f}"
+
+
+def _by_name(dollars: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {_dollars(amount)}" for name, amount in dollars.items())
+
+
+def _new(n: int, verb: str, n_stored: int) -> str:
+    return f"{count(n)} {verb}, {count(n_stored)} cached" if n or n_stored else ""
+
+
+def facts(manifest: Manifest, *, has_elo: bool) -> list[Fact]:
+    """Return how a run was made, from its manifest.
+
+    has_elo  whether battles were replayed through Elo
+    """
+    return _filled(
+        *_of_command(manifest),
+        *_of_judging(manifest),
+        *(_of_elo(manifest) if has_elo else ()),
+        *_of_origin(manifest),
+    )
+
+
+def _of_command(manifest: Manifest) -> Iterator[Fact]:
+    overrides, started = manifest.get("overrides"), manifest.get("started_at")
+    yield Fact(term="Started", text=when(started) if started else "")
+    yield Fact(term="Experiment", text=manifest.get("experiment") or "")
+    none = "none: all settings as they ship"
+    yield Fact(term="Overrides", text="" if overrides else none, codes=overrides or ())
+
+
+def _of_judging(manifest: Manifest) -> Iterator[Fact]:
+    judging = _config(manifest, "judging")
+    if judge := manifest.get("judge_model"):
+        if orders := judging.get("orders"):
+            judge += f"; orders used: {orders}"
+        if share := judging.get("flip_share"):
+            judge += f", and both for {percent(share)}"
+        yield Fact(term="Judge", text=judge)
+    if opponents := judging.get("opponents"):
+        yield Fact(term="Opponents", text=f"{opponents} on each prompt")
+    repeats = judging.get("repeats") or 1
+    if judge and repeats > 1:
+        yield Fact(term="Repeats", text=f"each query asked {repeats} times")
+    n, of = manifest.get("selected_prompt_count"), manifest.get("bank_size")
+    if n and of:
+        yield Fact(term="Prompts", text=f"{count(n)} of the {count(of)} in the bank")
+    yield Fact(term="Rubrics", text=pairs(manifest.get("rubric_versions")))
+    files = [_battles(file) for file in manifest.get("battles_files") or ()]
+    yield Fact(term="Battles", text=" ".join(files))
+    if n_cut_off := sum((manifest.get("truncated_responses") or {}).values()):
+        text = f"{count(n_cut_off)} at the limit of tokens"
+        yield Fact(term="Answers cut off", text=text)
+
+
+def _config(manifest: Manifest, group: str) -> Mapping[str, Any]:
+    """The settings of a group; {} where the experiment has none."""
+    return (manifest.get("config") or {}).get(group) or {}
+
+
+def _battles(file: Mapping[str, Any]) -> str:
+    rows = ", ".join(f"{count(n)} {what}" for what, n in file["rows"].items())
+    assumed = f"; assumed: {file['assumed']}" if file.get("assumed") else ""
+    return f"{file['file']} read as {file['format']}: {rows}{assumed}."
+
+
+def _of_elo(manifest: Manifest) -> Iterator[Fact]:
+    elo, seed = _config(manifest, "elo"), manifest.get("shuffle_seed")
+    if k := elo.get("k"):
+        text = f"K = {k:g}, {manifest.get('n_perms')} permutations"
+        yield Fact(term="Elo", text=text)
+    yield Fact(term="Also at K", text=", ".join(map(str, elo.get("k_sweep") or ())))
+    if seed is not None:
+        prompts = ""
+        if manifest.get("selected_prompt_count"):
+            prompts = f", prompts {manifest.get('pilot_seed')}"
+        yield Fact(term="Seeds", text=f"permutations {seed}{prompts}")
+
+
+def _of_origin(manifest: Manifest) -> Iterator[Fact]:
+    if commit := manifest.get("git_commit"):
+        yield Fact(term="Commit", codes=[commit])
+    yield Fact(term="Versions", text=pairs(manifest.get("versions")))
+    hashes = manifest.get("input_hashes") or {}
+    codes = [f"{name} sha256:{digest[:12]}" for name, digest in hashes.items()]
+    yield Fact(term="Inputs", codes=codes)
+
+
+def pairs(values: Mapping[str, Any] | None) -> str:
+    return ", ".join(f"{name} {value}" for name, value in (values or {}).items())
