@@ -125,6 +125,20 @@ def test_ties_are_half_wins_and_both_orders_two_games():
     np.testing.assert_array_equal(played(once).wins(), [[0, 1.5], [0.5, 0]])
 
 
+def test_who_was_shown_first_is_known_of_different_answers_alone():
+    """1: the first was, -1: the second; the second orders come last. Equal answers have no position."""
+    both = {"verdict_ab": "model_a", "verdict_ba": "tie"}
+    rows = [
+        battle("a", "b", "tie", **both),
+        battle("a", "b", "tie", equal_answers=True, **both),
+        battle("a", "b", verdict_ab="model_a"),
+        battle("a", "b", "tie", verdict_ba="tie"),
+        battle("a", "b"),
+    ]
+    shown = played(rows).shown
+    np.testing.assert_array_equal(shown, [1, 0, 1, -1, 0, -1, 0])
+
+
 # Laws of the maximum
 
 

@@ -97,8 +97,8 @@ def test_one_sided_pairs_are_of_the_family_of_tests():
     lead, _, other = found
     assert (lead.difference, lead.std_error, lead.ci_high) == (None, None, None)
     assert (lead.ci_low, lead.n_prompts) == (pytest.approx(bound(60)), 60)
-    assert lead.p_value == pytest.approx(2 * 0.5**60)
-    assert lead.p_holm == pytest.approx(3 * lead.p_value)
+    assert lead.p_value == pytest.approx(2 * 0.5**60, abs=0)
+    assert lead.p_holm == pytest.approx(3 * lead.p_value, abs=0)
     assert other.p_holm == other.p_value and other.n_prompts is None
 
 
@@ -174,6 +174,13 @@ def test_few_prompts_are_no_certainty():
     assert [r.p_best for r in board.ratings] == [None, None, 0.0]
     first = first_of(board, differences({"d": board}))
     assert (first.lead.one_sided, first.rivals, first.not_met) == (True, ("B",), ("C",))
+
+
+@pytest.mark.parametrize(("n", "highest"), [(6, 3), (7, 1)])
+def test_rank_sets_share_their_error_among_all_pairs(n: int, highest: int):
+    """Of two pairs each has .025: p is .031 on six prompts and .016 on seven."""
+    board = rated(ahead("A", "B", n) + close("B", "C"))
+    assert ranks(board)["A"] == (1, 1, highest)
 
 
 def test_nobody_is_rated_and_a_chain_of_wins_ranks_all():
