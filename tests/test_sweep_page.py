@@ -43,7 +43,7 @@ def row(
 ) -> Any:
     return {
         "job": str(number), "dimension": "d", "k": 16.0, "model": model, "method": "Bradley-Terry",
-        "interval": "prompt-clustered", "n_perms": 100, "setting": "", "rating": rating,
+        "interval": "prompt-clustered", "rank": None, "n_perms": 100, "setting": "", "rating": rating,
         "flag": None if rating else "unbeaten",
         "ci_low": rating and rating - 20, "ci_high": rating and rating + 20, "elo": elo,
         "ordering_error": 0.714, "convergence": 1.0, "converged": True,
@@ -74,7 +74,8 @@ def test_jobs_stand_side_by_side_and_link_to_their_reports():
     reader = read()
     assert reader.links == ["0/report.html", "1/report.html"]
     for words in (
-        "The leader is the same in 2 of 2 jobs; the gap is 200 points", "2 of 2 jobs finished; elo.k = 4, 16",
+        "Bradley-Terry is the same in all 2 jobs: no swept setting enters it", "2 of 2 jobs finished; elo.k = 4, 16",
+        "ann by 200.", "By Elo ann is ahead in 2 of 2 jobs, by 101 to 180.",
         "Rating: Bradley-Terry, 95 % intervals: prompt-clustered.", "elo.k=4,16", "tracker=local",
         "2026-11-21 14:50 UTC", "$2.50", "d $2.50", "8 new, 12 cached", "Elo has not converged in job 0.",
     ):  # fmt: skip
@@ -89,23 +90,26 @@ def test_jobs_stand_side_by_side_and_link_to_their_reports():
 
 @pytest.mark.parametrize(
     ("points", "sentence"),
-    [(1600.0, "ann leads in job 0. bob leads in job 1."), (1500.0, "ann and bob share the lead in")],
+    [
+        (1600.0, "ann is ahead in 1 of 2 jobs, by 200; bob is ahead in 1 of 2 jobs, by 100."),
+        (1500.0, "ann is ahead in 1 of 2 jobs, by 200; ann and bob are level in 1 of 2 jobs."),
+    ],
 )  # fmt: skip
-def test_the_leader_may_depend_on_the_job(points: float, sentence: str):
+def test_the_first_may_depend_on_the_job(points: float, sentence: str):
     reader = read(rows=[*ROWS[:3], ROWS[3] | {"rating": points}])
-    assert "The leader differs between jobs in d" in reader.said
+    assert "The first differs between jobs in d" in reader.said
     assert sentence in reader.said
 
 
-def test_a_leader_needs_a_second_and_counts_only_the_jobs_that_rate_both():
-    """As where a placement is refused: nobody leads in that job."""
+def test_a_lead_needs_a_second_and_counts_only_the_jobs_that_rate_both():
+    """As where a placement is refused: nobody is ahead in that job."""
     refused = ROWS[3] | {"rating": None, "ci_low": None, "ci_high": None}
     reader = read(rows=[*ROWS[:3], refused])
-    assert "The leader is the same in 1 of 2 jobs" in reader.said
-    assert "ann leads in job 0." in reader.said
+    assert "The first is the same in all jobs that rank two entrants" in reader.said
+    assert "ann is ahead in 1 of 2 jobs, by 200." in reader.said
     alone = read(rows=[ROWS[0], refused])
-    assert "1 of 2 jobs gave a rating" in alone.said
-    assert "leads in" not in alone.said
+    assert "No job ranks two entrants" in alone.said
+    assert "ann is ahead" not in alone.said
 
 
 def test_jobs_with_the_same_ratings_share_a_row():

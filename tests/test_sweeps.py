@@ -142,10 +142,8 @@ def test_the_summary_is_a_page_figures_and_one_more_run_in_the_group(swept: Ran)
         f"figures/{name}" for name in figures
     ]
     assert swept.out.splitlines()[-2] == "sweep: 4 of 4 jobs finished"
-    assert re.search(r"probe_reference \d+ \(\+\d+\)", swept.out)
-    assert (
-        max(map(len, swept.out.split("first of each job")[1].splitlines()[:-1])) <= 100
-    )
+    assert re.search(r" 16 +10 +probe_reference +\+\d+ +[\d–]", swept.out)
+    assert max(map(len, swept.out.split("What moved")[1].splitlines()[:-1])) <= 100
 
 
 # Jobs that fail, and jobs that are not alike
@@ -200,7 +198,7 @@ def test_judges_of_the_same_responses_are_compared_with_each_other(tmp_path: Pat
     mine.parent.mkdir(parents=True)
     mine.write_text(
         "_target_: elo_exp.judges.replay.ReplayJudge\n"
-        f"path: {verdicts}\njudge_model: echo\n",
+        f"path: {verdicts}\njudge_model: echo\nkind: model\n",
         encoding="utf-8",
     )
     for path in verdicts.iterdir():

@@ -3,16 +3,22 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
-from elo_exp.analysis.conclusions.sweep import JobLead, job_lead
+from elo_exp.analysis.conclusions.sweep import (
+    JobLead,
+    SweepConclusion,
+    conclude,
+    job_lead,
+    same_ratings,
+)
 from elo_exp.console import text_table
 from elo_exp.figures.style import best_first, grouped
 from elo_exp.report.formats import (
     NONE,
     between,
     count,
-    names,
     number,
     percent,
     percent_reached,
@@ -21,6 +27,7 @@ from elo_exp.report.formats import (
 from elo_exp.report.words import sweep as words
 
 Row = Mapping[str, Any]
+Conclusions = Mapping[str, Mapping[str, Row]]  # of ratings.json, by job and dimension
 
 _MAX_MODELS = 8  # columns of a table of ratings
 _MAX_LINES = 30  # of the console's table
@@ -126,26 +133,33 @@ class Settings:
 class Dimension:
     """The rows of sweep_summary.csv of one dimension.
 
-    models   best first
-    by_job   rows by job and model
-    leads    who is first, by job; only of jobs that rate somebody
+    models      best first
+    by_job      rows by job and model
+    leads       who is first in each job; None where it rates nobody
+    elo_leads   the same by Elo
     """
 
     name: str
     models: Sequence[str]
     by_job: Mapping[str, Mapping[str, Row]]
-    leads: Mapping[str, JobLead]
+    leads: Mapping[str, JobLead | None]
+    elo_leads: Mapping[str, JobLead | None]
+    conclusion: SweepConclusion
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepPage:
     """What page and console show of a sweep.
 
-    judges   cells of the table of agreement between judges
-    errors   of jobs that did not finish
+    conclusions    of each dimension
+    sentences      what they say, by dimension
+    judges         cells of the table of agreement between judges
+    errors         of jobs that did not finish
     """
 
     headline: str
+    conclusions: Sequence[SweepConclusion]
+    sentences: Mapping[str, str]
     facts: str
     cards: Sequence[Card]
     settings: Settings
@@ -178,32 +192,42 @@ def sweep_page(
     rows: Sequence[Row],
     judges: Sequence[Row],
     estimates: Sequence[Row],
+    conclusions: Conclusions = MappingProxyType({}),
 ) -> SweepPage:
     """Lay out the entries of sweep_jobs.json and the rows of the other files of a sweep.
 
-    rows       of sweep_summary.csv, of jobs that rate
-    judges     of sweep_judges.csv
-    estimates  of sweep_summary.csv, of oracle runs
+    rows         of sweep_summary.csv, of jobs that rate
+    judges       of sweep_judges.csv
+    estimates    of sweep_summary.csv, of oracle runs
+    conclusions  of the jobs, as their ratings.json has them
     """
     settings = Settings(jobs)
-    dimensions = [_dimension(*item) for item in grouped(rows, "dimension").items()]
+    dimensions = [
+        _dimension(name, own, conclusions)
+        for name, own in grouped(rows, "dimension").items()
+    ]
+    found = [dimension.conclusion for dimension in dimensions]
+    is_same = all(conclusion.is_same for conclusion in found)
+    methods = list(grouped(rows, "method"))
     n_finished = sum(job["finished"] for job in jobs)
     started = [job["started_at"] for job in jobs if job["started_at"]]
     finished = [job["finished_at"] for job in jobs if job["finished_at"]]
     return SweepPage(
-        headline=words.headline(
-            {d.name: list(d.leads.values()) for d in dimensions},
-            len(grouped(rows, "job")),
-            estimates,
-        ),
+        headline=words.estimates_reported(estimates)
+        if estimates
+        else words.headline(found, ", ".join(methods), list(settings.swept)),
+        conclusions=found,
+        sentences={
+            d.name: words.sentence(d.conclusion, is_same=is_same) for d in dimensions
+        },
         facts=words.facts(
             n_finished,
             len(jobs),
             settings.swept,
-            list(grouped(rows, "method")),
+            methods,
             list(filter(None, grouped(rows, "interval"))),
         ),
-        cards=[] if estimates else [_card(dimension) for dimension in dimensions],
+        cards=[] if estimates else [_card(d, is_same=is_same) for d in dimensions],
         settings=settings,
         jobs=[_job_row(job, settings) for job in jobs],
         policies=list(grouped(estimates, "policy")),
@@ -225,7 +249,7 @@ def sweep_page(
             if not job["finished"]
         ],
         n_finished=n_finished,
-        console_table=_console_table(rows, dimensions) if rows else None,
+        console_table=_console_table(rows, dimensions, is_same=is_same),
     )
 
 
@@ -235,8 +259,9 @@ def console(sweep: SweepPage, unknown: Sequence[str] = ()) -> str:
     unknown  models of sweep_pair that no job rates
     """
     lines = []
-    if sweep.console_table or sweep.estimates:
-        lines.append(f"{sweep.headline}.")
+    if sweep.conclusions or sweep.estimates:
+        said = [f"{name}: {sentence}" for name, sentence in sweep.sentences.items()]
+        lines += [f"{sweep.headline}.", *said]
     if sweep.console_table:
         lines.append(sweep.console_table)
     lines += [
@@ -248,44 +273,42 @@ def console(sweep: SweepPage, unknown: Sequence[str] = ()) -> str:
     return "\n".join(lines)
 
 
-def _dimension(name: str, rows: Sequence[Row]) -> Dimension:
-    leads = {job: job_lead(job, own) for job, own in grouped(rows, "job").items()}
+def _dimension(name: str, rows: Sequence[Row], conclusions: Conclusions) -> Dimension:
+    of_job = grouped(rows, "job")
+    leads = {
+        job: job_lead(job, own, conclusions.get(job, {}).get(name))
+        for job, own in of_job.items()
+    }
     return Dimension(
         name=name,
         models=best_first(rows),
-        by_job={
-            job: {row["model"]: row for row in own}
-            for job, own in grouped(rows, "job").items()
-        },
-        leads={job: lead for job, lead in leads.items() if lead},
+        by_job={job: {row["model"]: row for row in own} for job, own in of_job.items()},
+        leads=leads,
+        elo_leads={job: job_lead(job, own, value="elo") for job, own in of_job.items()},
+        conclusion=conclude(
+            list(leads.values()),
+            dimension=name,
+            is_same=same_ratings(list(of_job.values())),
+        ),
     )
 
 
-def _card(dimension: Dimension) -> Card:
-    ahead = [lead for lead in dimension.leads.values() if lead.gap is not None]
-    jobs_of: dict[tuple[str, ...], list[str]] = {}
-    for lead in ahead:
-        jobs_of.setdefault(lead.models, []).append(lead.job)
-    is_settled = len(jobs_of) == 1 and len(ahead) == len(dimension.by_job)
-    sentences = [
-        f"{names(models)} {'leads' if len(models) == 1 else 'share the lead'} in "
-        f"{'every finished job' if is_settled else words.in_jobs(jobs)}."
-        for models, jobs in jobs_of.items()
-    ]
-    if ahead:
-        gaps = words.gap_range(ahead)
-        sentences.append(f"The first is {gaps} points ahead of the second.")
+def _card(dimension: Dimension, *, is_same: bool) -> Card:
+    """`is_same`: whether all ratings of the sweep are the same in all jobs, so that only Elo moves."""
+    sentences = [words.sentence(dimension.conclusion, is_same=is_same)]
+    if is_same:
+        by_elo = conclude(list(dimension.elo_leads.values()), dimension=dimension.name)
+        sentences += [f"By Elo {words.sentence(by_elo)}"] if by_elo.leads else []
     lagging = [
         job
         for job, rows in dimension.by_job.items()
         if any(row["converged"] is False for row in rows.values())
     ]
-    chip = "Leaders differ" if len(jobs_of) > 1 else "Some jobs"
     return Card(
         dimension=dimension.name,
-        chip="Same leader" if is_settled else chip if jobs_of else "No leader",
-        is_settled=is_settled,
-        sentences=sentences or ["No job rates two entrants, so none leads."],
+        chip=words.chip(dimension.conclusion),
+        is_settled=dimension.conclusion.state == "leads",
+        sentences=sentences,
         reasons=[words.not_converged(lagging)] if lagging else [],
     )
 
@@ -386,30 +409,67 @@ def _judge_cells(row: Row) -> list[str]:
     ]
 
 
-def _console_table(rows: Sequence[Row], dimensions: Sequence[Dimension]) -> str:
-    """Who is first in each job by the method that leads."""
-    jobs = grouped(rows, "job")
+def _console_table(
+    rows: Sequence[Row], dimensions: Sequence[Dimension], *, is_same: bool
+) -> str | None:
+    """What moved: the first of each job, by Elo where no other rating depends on what was swept."""
+    if not rows:
+        return None
+    if is_same:
+        return _elo_by_job(rows, dimensions)
     columns = [dimension.name for dimension in dimensions]
-    settings = ["setting"] if any(own[0]["setting"] for own in jobs.values()) else []
+    settings = _settings_head(rows)
     lines = []
-    for job, own in jobs.items():
-        cells = [job, f"{own[0]['k']:g}", count(own[0]["n_perms"])]
-        cells += [own[0]["setting"]] if settings else []
-        for dimension in dimensions:
-            lead = dimension.leads.get(job)
-            cells.append(words.first_of_job(lead) if lead else NONE)
-        lines.append(cells)
-    table = text_table(
-        ["job", "K", "permutations", *settings, *columns],
-        lines[:_MAX_LINES],
-        text=[*settings, *columns],
-        width=100,
-    )
+    for job, own in grouped(rows, "job").items():
+        leads = [dimension.leads.get(job) for dimension in dimensions]
+        firsts = [words.first_of_job(lead) if lead else NONE for lead in leads]
+        lines.append([*_settings_cells(own[0], settings), *firsts])
     methods = ", ".join(grouped(rows, "method"))
-    text = (
-        f"The first of each job by {methods}, and points ahead of the second\n{table}"
-    )
+    head = [*settings, *columns]
+    title = f"The first of each job by {methods}, and points ahead of the second"
+    return _table(title, head, lines, text=["setting", *columns])
+
+
+def _elo_by_job(rows: Sequence[Row], dimensions: Sequence[Dimension]) -> str | None:
+    settings = _settings_head(rows)
+    lines = []
+    for dimension in dimensions:
+        name = dimension.name
+        for job, own in dimension.by_job.items():
+            lead, row = dimension.elo_leads[job], next(iter(own.values()))
+            if lead:
+                first = words.names_of(lead)
+                gap = number(lead.gap, sign=True)
+                converged = percent_reached(row["convergence"])
+                cells = [*_settings_cells(row, settings), first, gap, converged]
+                lines.append([name, *cells])
+                name = ""
+    if not lines:
+        return None
+    title = "What moved: the first by Elo, and how far Elo has converged"
+    head = ["dimension", *settings, "first", "ahead by", "converged"]
+    return _table(title, head, lines, text=["setting", "first"])
+
+
+def _settings_head(rows: Sequence[Row]) -> list[str]:
+    """The columns that say which job a line is of."""
+    has_others = any(row["setting"] for row in rows)
+    return ["job", "K", "permutations", *(["setting"] if has_others else [])]
+
+
+def _settings_cells(row: Row, head: Sequence[str]) -> list[str]:
+    cells = [row["job"], f"{row['k']:g}", count(row["n_perms"]), row["setting"]]
+    return cells[: len(head)]
+
+
+def _table(
+    title: str,
+    head: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    *,
+    text: Sequence[str],
+) -> str:
+    table = text_table(head, lines[:_MAX_LINES], text=text, width=100)
     n_more = len(lines) - _MAX_LINES
-    return (
-        f"{text}\n  ... and {n_more} more in sweep_summary.csv" if n_more > 0 else text
-    )
+    more = [f"  ... and {n_more} more in sweep_summary.csv"] if n_more > 0 else []
+    return "\n".join([title, table, *more])

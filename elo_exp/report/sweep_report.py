@@ -31,7 +31,8 @@ _NO_BATTLES = Battles.from_rows([])
 
 
 def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | None:
-    """Write report.html, sweep_summary.csv, sweep_judges.csv, sweep_jobs.json and figures/.
+    """Write report.html, sweep_summary.csv, sweep_conclusions.json, sweep_judges.csv,
+    sweep_jobs.json and figures/.
 
     Returns the text for the console, the configuration of the last job that finished, empty where
     none did, and the metrics for the tracker; None where no job ran, as where all of them only
@@ -65,7 +66,16 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
         if table:
             write_csv(folder / f"{name}.csv", table)
     write_plots(folder, plots)
-    shown = sweep_page(jobs, rows, judges, estimates)
+    conclusions = {job.folder.name: job.conclusions for job in found}
+    shown = sweep_page(jobs, rows, judges, estimates, conclusions)
+    together = {
+        dimension: {**conclusion.to_dict(), "sentence": sentence}
+        for conclusion, (dimension, sentence) in zip(
+            shown.conclusions, shown.sentences.items(), strict=True
+        )
+    }
+    if together:
+        write_json(folder / "sweep_conclusions.json", together)
     spent = made.bill(
         added_up(job["usage"] for job in jobs),
         added_up(job["paid_before"] for job in jobs),
@@ -76,6 +86,11 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
         "sweep/jobs": len(jobs),
         "sweep/finished": sum(job["finished"] for job in jobs),
         "sweep": summary,
+        **{
+            f"conclusion/{dimension}/{name}": row[name]
+            for dimension, row in together.items()
+            for name in ("state", "sentence")
+        },
         **_charts(elo_rows),
         **{f"figures/{plot.name}": plot for plot in plots},
     }
@@ -105,6 +120,7 @@ def _rows(
             for model in {**board, **elo}:
                 rating = board.get(model, Rating(model=model, rating=None))
                 by_elo = elo.get(model)
+                has_played = by_elo is not None and by_elo.flag != "no match"
                 rows.append(
                     {
                         **at,
@@ -115,7 +131,8 @@ def _rows(
                         "method": leading.get("label", method),
                         "interval": leading.get("interval"),
                         **rating.to_dict(),
-                        "elo": by_elo and by_elo.rating,
+                        "state": job.conclusions.get(dimension, {}).get("state"),
+                        "elo": by_elo.rating if by_elo and has_played else None,
                         "ordering_error": by_elo and by_elo.ordering_error,
                         "convergence": parameters.get("convergence"),
                         "converged": parameters.get("converged"),

@@ -73,18 +73,23 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return plain
 
 
+_OF_A_CONCLUSION = ("state", "ci_low")  # what others read of it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun:
     """What a run that rates left in its folder.
 
-    name    the end of its path, as much as tells it from the others
-    boards  by dimension and method, as ratings.json has them; none of an oracle run
+    name         the end of its path, as much as tells it from the others
+    boards       by dimension and method, as ratings.json has them; none of an oracle run
+    conclusions  by dimension, as ratings.json has them; none of a run that draws none
     """
 
     name: str
     folder: Path
     manifest: Mapping[str, Any]
     boards: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    conclusions: Mapping[str, Mapping[str, Any]]
 
     def primary(self, dimension: str) -> str:
         """Return the method that leads: Bradley-Terry, or what was chosen instead, or Elo."""
@@ -158,8 +163,14 @@ def read_runs(
                     raise UserError(f"runs: {error}") from None
                 left_out.append(str(error))
     runs = [
-        FinishedRun(name=name, folder=folder, manifest=manifest, boards=boards)
-        for name, (folder, (manifest, boards)) in zip(
+        FinishedRun(
+            name=name,
+            folder=folder,
+            manifest=manifest,
+            boards=ratings.get("dimensions", {}),
+            conclusions=ratings.get("conclusions", {}),
+        )
+        for name, (folder, (manifest, ratings)) in zip(
             _names(list(found)), found.items(), strict=True
         )
     ]
@@ -187,7 +198,7 @@ def sweep_jobs(folder: Path) -> list[Path]:
 
 
 def _content(folder: Path, with_oracle: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The manifest and the boards. Raises UserError where the run has not finished with both."""
+    """The manifest and ratings.json. Raises UserError where the run has not finished with both."""
     if not (folder / "manifest.json").is_file():
         raise UserError(
             f"found no manifest.json in {folder}. Name the folder that a run printed."
@@ -208,16 +219,19 @@ def _content(folder: Path, with_oracle: bool) -> tuple[dict[str, Any], dict[str,
             "rate, arena or oracle."
         )
     try:
-        boards = read_json(path)["dimensions"]
-        for by_method in boards.values():
+        ratings: dict[str, Any] = read_json(path)
+        for by_method in ratings["dimensions"].values():
             for board in by_method.values():
                 for row in board["ratings"]:
                     Rating.from_dict(row)
+        for conclusion in ratings.get("conclusions", {}).values():
+            for name in _OF_A_CONCLUSION:
+                conclusion[name]
     except (AttributeError, KeyError, TypeError):
         raise UserError(
             f"{path} has no ratings by dimension. Expected what a run wrote."
         ) from None
-    return manifest, boards
+    return manifest, ratings
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

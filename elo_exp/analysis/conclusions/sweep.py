@@ -1,35 +1,167 @@
-"""Whether the jobs of a sweep agree."""
+"""What may be said of the jobs of a sweep together, on one dimension.
 
+Jobs rate the same prompts and entrants, so that they are no sample: what they have in common is counted,
+and a range is over jobs, never over dimensions, whose ratings are of different things.
+
+    state   evidence
+    none    no job ranks two entrants
+    differs the first of one job is not the first of another
+    some    all jobs that rank two entrants have the same first, others rank none
+    ahead   all jobs have the same first; in some its lead is not supported
+    leads   all jobs have the same first, which leads in each
+"""
+
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elo_exp.analysis.conclusions import Conclusion, Scope
 from elo_exp.records import Record
+
+STATES = ("none", "differs", "some", "ahead", "leads")  # each says more
+_ROUNDING = 1e-9  # rating points: smaller differences are none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLead(Record):
     """Who is first in one job, on one dimension.
 
-    models  those with the highest rating
-    gap     rating points from the first to the second; None where nobody else is rated
+    models     the first; several where they have the same rating
+    rating     theirs; None where only its lower end is known
+    gap        rating points from the first to the second; None where there is no second
+    one_sided  whether `gap` is the least that the first is ahead, having taken every point
+    state      of the conclusion of the job; None where it has none
     """
 
     job: str
     models: tuple[str, ...]
-    rating: float
+    rating: float | None
     gap: float | None
+    one_sided: bool = False
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedLead(Record):
+    """Jobs that have the same first.
+
+    gap_low, gap_high  rating points to the second, over these jobs; None where no job has a second
+    one_sided          whether one of these is only the least
+    states             how many of their conclusions have which state, by its name; "" for jobs
+                       without a conclusion
+    """
+
+    models: tuple[str, ...]
+    jobs: tuple[str, ...]
+    gap_low: float | None
+    gap_high: float | None
+    one_sided: bool
+    states: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepConclusion(Conclusion):
+    """What the jobs say together of one dimension; `subject` is the first of all that rank two.
+
+    n_jobs   that rate the dimension
+    is_same  whether all of them give the same ratings and intervals
+    leads    the firsts, those of most jobs at first
+    """
+
+    n_jobs: int
+    is_same: bool
+    leads: tuple[SharedLead, ...]
+
+
+def conclude(
+    leads: Sequence[JobLead | None], *, dimension: str, is_same: bool = False
+) -> SweepConclusion:
+    """Decide what the jobs of a sweep say together of one dimension.
+
+    Parameters
+    ----------
+    leads
+        Of each job; None where it rates nobody.
+    dimension
+        Of all of them.
+    is_same
+        Whether the jobs give the same ratings, by `same_ratings`.
+    """
+    by_first: dict[tuple[str, ...], list[JobLead]] = {}
+    for lead in leads:
+        if lead and lead.gap is not None:
+            by_first.setdefault(lead.models, []).append(lead)
+    shared = sorted(
+        (_shared(models, some) for models, some in by_first.items()),
+        key=lambda lead: -len(lead.jobs),
+    )
+    models = shared[0].models if len(shared) == 1 else ()
+    return SweepConclusion(
+        state=_state(shared, len(leads)),
+        subject=models[0] if len(models) == 1 else None,
+        scope=Scope(dimension=dimension),
+        n_jobs=len(leads),
+        is_same=is_same,
+        leads=tuple(shared),
+    )
+
+
+def _state(shared: Sequence[SharedLead], n_jobs: int) -> str:
+    if not shared:
+        return "none"
+    if len(shared) > 1:
+        return "differs"
+    if len(shared[0].jobs) < n_jobs:
+        return "some"
+    return "leads" if [*shared[0].states] == ["leads"] else "ahead"
+
+
+def _shared(models: tuple[str, ...], leads: Sequence[JobLead]) -> SharedLead:
+    gaps = [lead.gap for lead in leads if lead.gap is not None]
+    return SharedLead(
+        models=models,
+        jobs=tuple(lead.job for lead in leads),
+        gap_low=min(gaps, default=None),
+        gap_high=max(gaps, default=None),
+        one_sided=any(lead.one_sided for lead in leads),
+        states=dict(Counter(lead.state or "" for lead in leads)),
+    )
 
 
 def job_lead(
-    job: str, rows: Sequence[Mapping[str, Any]], value: str = "rating"
+    job: str,
+    rows: Sequence[Mapping[str, Any]],
+    conclusion: Mapping[str, Any] | None = None,
+    *,
+    value: str = "rating",
 ) -> JobLead | None:
     """Return who is first among the entrants of a job; None where nobody is rated.
 
-    value  the column of their ratings
+    Parameters
+    ----------
+    job
+        Its name.
+    rows
+        Of its entrants on one dimension: `model` and a rating each.
+    conclusion
+        Of the job on this dimension, as ratings.json has it; None where it has none. Then the first
+        has the highest rating.
+    value
+        The column of the ratings.
     """
+    state = conclusion["state"] if conclusion else None
     rated = [row for row in rows if row[value] is not None]
     ratings = sorted((row[value] for row in rated), reverse=True)
+    if value == "rating" and (unbeaten := _unbeaten(rows)):
+        gap = conclusion["ci_low"] if conclusion else None
+        if gap is None and ratings and len(unbeaten) == 1:
+            gap = unbeaten[0]["ci_low"] - ratings[0]
+        models = tuple(row["model"] for row in unbeaten)
+        return JobLead(
+            job=job, models=models, rating=None, gap=gap, one_sided=True, state=state
+        )
     if not ratings:
         return None
     return JobLead(
@@ -37,4 +169,36 @@ def job_lead(
         models=tuple(row["model"] for row in rated if row[value] == ratings[0]),
         rating=ratings[0],
         gap=ratings[0] - ratings[1] if ratings[1:] else None,
+        state=state,
+    )
+
+
+def _unbeaten(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those of the first rank whose rating has a lower end alone."""
+    return [row for row in rows if row["rank"] == 1 and row["rating"] is None]
+
+
+def same_ratings(jobs: Sequence[Sequence[Mapping[str, Any]]]) -> bool:
+    """Whether several jobs give the same ratings and intervals by the same method.
+
+    Parameters
+    ----------
+    jobs
+        The rows of each, of one dimension: `method`, `model`, `rating`, `ci_low`, `ci_high`.
+    """
+    first, *others = [{row["model"]: row for row in rows} for rows in jobs]
+    return bool(others) and all(
+        first.keys() == other.keys()
+        and all(_same(first[model], other[model]) for model in first)
+        for other in others
+    )
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    pairs = [(one[name], other[name]) for name in ("rating", "ci_low", "ci_high")]
+    return one["method"] == other["method"] and all(
+        a == b
+        if a is None or b is None
+        else math.isclose(a, b, rel_tol=0, abs_tol=_ROUNDING)
+        for a, b in pairs
     )

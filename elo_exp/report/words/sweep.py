@@ -3,51 +3,119 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from elo_exp.analysis.conclusions.sweep import JobLead
+from elo_exp.analysis.conclusions.sweep import JobLead, SharedLead, SweepConclusion
 from elo_exp.report.formats import names, number
+
+_CHIPS = {
+    "none": "No ranking",
+    "differs": "First differs",
+    "some": "Some jobs",
+    "ahead": "Same first",
+    "leads": "Same leader",
+}
+_OF_NO_RATING = ("tracker", "figures", "cache_dir", "sweep_pair")
+_MAX_VALUES = 8  # of a setting
+_STATES = {  # of the conclusion of a job
+    "none": "no ranking",
+    "few": "too few prompts",
+    "undecided": "undecided",
+    "words": "shared words only",
+    "caution": "caution",
+    "unchecked": "judge not checked",
+    "leads": "supported",
+    "": "no conclusion",
+}
 
 
 def headline(
-    leads: Mapping[str, Sequence[JobLead]],
-    n_jobs: int,
-    estimates: Sequence[Mapping[str, Any]],
+    conclusions: Sequence[SweepConclusion], method: str, swept: Sequence[str]
 ) -> str:
-    """Say whether the jobs agree: of oracle runs how many estimates may be reported.
+    """Say whether the jobs agree.
 
-    leads   by dimension, of the jobs that rate somebody
-    n_jobs  that have ratings
+    conclusions  of each dimension
+    method       by which the entrants are rated, for readers
+    swept        names of the settings
     """
-    if estimates:
-        n_reported = sum(row["status"] == "report" for row in estimates)
-        n_oracle_jobs = len({row["job"] for row in estimates})
-        return (
-            f"{n_reported} of {len(estimates)} estimates of {n_oracle_jobs} jobs may be "
-            "reported"
-        )
-    rated = {lead.job for every in leads.values() for lead in every}
-    ahead = [lead for every in leads.values() for lead in every if lead.gap is not None]
-    differing = [
-        dimension
-        for dimension, every in leads.items()
-        if len({lead.models for lead in every if lead.gap is not None}) > 1
+    states = {conclusion.state for conclusion in conclusions}
+    if states <= {"none"}:
+        return "No job ranks two entrants" if states else "No job gave ratings"
+    n_jobs = max(conclusion.n_jobs for conclusion in conclusions)
+    if all(conclusion.is_same for conclusion in conclusions):
+        verb = "enters" if all(map(_is_of_elo, swept)) else "moves"
+        return f"{method} is the same in all {n_jobs} jobs: no swept setting {verb} it"
+    if "differs" in states:
+        differing = [
+            c.scope.dimension or "" for c in conclusions if c.state == "differs"
+        ]
+        return f"The first differs between jobs in {names(differing)}"
+    first = "leader" if states == {"leads"} else "first"
+    which = f"all {n_jobs} jobs" if n_jobs > 1 else "the one job"
+    if states & {"none", "some"}:
+        which = "all jobs that rank two entrants"
+    return f"The {first} is the same in {which}"
+
+
+def _is_of_elo(setting: str) -> bool:
+    """Whether a setting enters no rating but Elo's."""
+    return setting.startswith("elo.") or setting.split(".", 1)[0] in _OF_NO_RATING
+
+
+def estimates_reported(estimates: Sequence[Mapping[str, Any]]) -> str:
+    """Say of oracle runs how many estimates may be reported."""
+    n = sum(row["status"] == "report" for row in estimates)
+    n_jobs = len({row["job"] for row in estimates})
+    return f"{n} of {len(estimates)} estimates of {_jobs(n_jobs)} may be reported"
+
+
+def sentence(conclusion: SweepConclusion, *, is_same: bool = False) -> str:
+    """Say who is first in how many jobs, and by how much over them.
+
+    is_same  whether it has been said that all jobs give the same ratings
+    """
+    if not conclusion.leads:
+        return "no job ranks two entrants"
+    parts = [
+        _lead(lead, conclusion.n_jobs, is_same=is_same) for lead in conclusion.leads
     ]
-    if not rated:
-        return "No job gave ratings"
-    if not ahead:
-        return f"{len(rated)} of {n_jobs} jobs gave a rating"
-    if differing:
-        return f"The leader differs between jobs in {names(differing)}"
-    return (
-        f"The leader is the same in {len({lead.job for lead in ahead})} of {n_jobs} jobs; the gap "
-        f"is {gap_range(ahead)} points"
-    )
+    return "; ".join(parts)
 
 
-def gap_range(leads: Sequence[JobLead]) -> str:
-    """Say how far the first is ahead of the second, over the jobs: "110", "0 to 122"."""
-    gaps = [lead.gap for lead in leads if lead.gap is not None]
-    least, most = number(min(gaps)), number(max(gaps))
+def _lead(lead: SharedLead, n_jobs: int, *, is_same: bool) -> str:
+    """ "ann leads in 6 of 6 jobs, by 260 to 281"; where all are the same, "ann by 275"."""
+    is_level = len(lead.models) > 1
+    gap = "" if is_level else f"by {_range(lead)}"
+    doubt = _doubt(lead.states)
+    if is_same:
+        return f"{names(lead.models)} {gap or 'are level'}{doubt}"
+    verb = "leads" if [*lead.states] == ["leads"] else "is ahead"
+    where = f"in {len(lead.jobs)} of {_jobs(n_jobs)}"
+    text = f"{names(lead.models)} {'are level' if is_level else verb} {where}"
+    return f"{text}, {gap}{doubt}" if gap else f"{text}{doubt}"
+
+
+def _range(lead: SharedLead) -> str:
+    least, most = number(lead.gap_low), number(lead.gap_high)
+    if lead.one_sided:
+        return f"at least {least}"
     return least if least == most else f"{least} to {most}"
+
+
+def _doubt(states: Mapping[str, int]) -> str:
+    """Say in which states the conclusions of the jobs are, unless the first leads in all."""
+    if [*states] == ["leads"] or [*states] == [""]:
+        return ""
+    if len(states) == 1:
+        return f" ({_STATES[next(iter(states))]})"
+    counts = [f"{_STATES[state]} in {n}" for state, n in states.items()]
+    return f" ({', '.join(counts)})"
+
+
+def _jobs(n: int) -> str:
+    return "1 job" if n == 1 else f"{n:,} jobs"
+
+
+def chip(conclusion: SweepConclusion) -> str:
+    return "Same ratings" if conclusion.is_same else _CHIPS[conclusion.state]
 
 
 def facts(
@@ -63,12 +131,20 @@ def facts(
     methods    of the ratings that lead, and the kinds of their intervals
     """
     parts = [f"{n_finished} of {n_jobs} jobs finished"]
-    parts += [f"{name} = {', '.join(values)}" for name, values in swept.items()]
+    parts += [f"{name} = {_values(values)}" for name, values in swept.items()]
     text = "; ".join(parts if swept else [*parts, "nothing was swept"])
     if not methods:
         return f"{text}."
     kind = f"95 % intervals: {', '.join(intervals)}"
     return f"{text}. Rating: {', '.join(methods)}, {kind if intervals else 'without intervals'}."
+
+
+def _values(values: Sequence[str]) -> str:
+    if len(values) <= _MAX_VALUES:
+        return ", ".join(values)
+    return (
+        f"{', '.join(values[: _MAX_VALUES - 2])}, … {values[-1]} ({len(values)} values)"
+    )
 
 
 def jobs_named(jobs: Sequence[str]) -> str:
@@ -87,8 +163,14 @@ def not_converged(jobs: Sequence[str]) -> str:
     return f"Elo has not converged in {in_jobs(jobs)}."
 
 
+def names_of(lead: JobLead) -> str:
+    return names(lead.models)
+
+
 def first_of_job(lead: JobLead) -> str:
     """Say who is first, and how far ahead of the second: "ann 1500 (+110)"."""
+    if lead.one_sided:
+        return f"{names(lead.models)} (at least {number(lead.gap, sign=True)})"
     text = f"{names(lead.models)} {number(lead.rating)}"
     return text if lead.gap is None else f"{text} ({number(lead.gap, sign=True)})"
 

@@ -1,0 +1,216 @@
+"""What the jobs of a sweep say together: ranges over jobs within a dimension, and no more than each job allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from elo_exp.analysis.conclusions.sweep import (
+    JobLead,
+    SweepConclusion,
+    conclude,
+    job_lead,
+    same_ratings,
+)
+from elo_exp.files import read_json
+from elo_exp.report.words import sweep as words
+from tests.commands import Ran, run, table
+from tests.data import write_table
+
+
+def lead(job: str, first: str = "ann", gap: float | None = 110.0, **more: Any) -> Any:
+    return JobLead(job=job, models=(first,), rating=1500.0, gap=gap, **more)
+
+
+def of(*leads: JobLead | None, **more: Any) -> SweepConclusion:
+    return conclude(leads, dimension="d", **more)
+
+
+LEADS, UNDECIDED = {"state": "leads"}, {"state": "undecided"}
+CASES = [
+    ("none", "no job ranks two entrants", [None, lead("1", gap=None)]),
+    ("leads", "ann leads in 2 of 2 jobs, by 110 to 121", [lead("0", **LEADS), lead("1", gap=121, **LEADS)]),
+    ("leads", "ann leads in 1 of 1 job, by 110", [lead("0", **LEADS)]),
+    ("ahead", "ann is ahead in 2 of 2 jobs, by 110 (supported in 1, undecided in 1)",
+     [lead("0", **LEADS), lead("1", **UNDECIDED)]),
+    ("ahead", "ann is ahead in 1 of 1 job, by 110 (shared words only)", [lead("0", state="words")]),
+    ("ahead", "ann is ahead in 1 of 1 job, by 110", [lead("0")]),
+    ("ahead", "ann is ahead in 2 of 2 jobs, by at least 110",
+     [lead("0", one_sided=True), lead("1", gap=400.0)]),
+    ("some", "ann leads in 1 of 2 jobs, by 110", [lead("0", **LEADS), None]),
+    ("differs", "bob leads in 2 of 3 jobs, by 90 to 110; ann is ahead in 1 of 3 jobs, by 3 (undecided)",
+     [lead("0", gap=3.0, **UNDECIDED), lead("1", "bob", **LEADS), lead("2", "bob", 90.0, **LEADS)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("state", "sentence", "leads"), CASES)
+def test_each_state_has_its_sentence(
+    state: str, sentence: str, leads: Sequence[JobLead | None]
+):
+    found = of(*leads)
+    assert (found.state, words.sentence(found)) == (state, sentence)
+
+
+def test_no_sentence_says_leads_of_a_job_that_does_not():
+    """In `leads` alone it is said of all jobs."""
+    states = (
+        "none",
+        "few",
+        "undecided",
+        "words",
+        "caution",
+        "unchecked",
+        "leads",
+        None,
+    )
+    for first in states:
+        for second in states:
+            found = of(lead("0", state=first), lead("1", state=second))
+            is_supported = first == second == "leads"
+            assert (found.state == "leads") == is_supported
+            assert ("leads" in words.sentence(found)) == is_supported
+            assert ("leader" in words.headline([found], "Elo", [])) == is_supported
+
+
+def entrants(**ratings: float | None) -> list[dict[str, Any]]:
+    interval = {
+        "ci_low": None,
+        "ci_high": None,
+        "rank": None,
+        "method": "Bradley-Terry",
+    }
+    return [{"model": m, "rating": r, **interval} for m, r in ratings.items()]
+
+
+def test_the_gap_is_to_the_second_and_not_to_the_last():
+    found = job_lead("0", entrants(cat=1310.0, ann=1500.0, dan=None, bob=1390.0))
+    assert found is not None
+    assert (found.models, found.gap) == (("ann",), 110.0)
+    alone = job_lead("0", entrants(ann=1500.0, dan=None))
+    assert alone is not None
+    assert alone.gap is None
+    assert job_lead("0", entrants(ann=None)) is None
+
+
+def test_an_entrant_that_took_every_point_is_first_by_its_bound():
+    """It has the first rank and no rating, so that by ratings the second would be first."""
+    first, *others = entrants(ann=None, bob=1480.0, cat=1310.0)
+    rows = [{**first, "rank": 1, "ci_low": 1967.0}, *others]
+    without = job_lead("0", rows)
+    assert without is not None
+    assert (without.models, without.gap, without.state) == (("ann",), 487.0, None)
+    found = job_lead("0", rows, {"state": "leads", "ci_low": 479.0})
+    assert found is not None
+    assert (found.models, found.gap, found.one_sided) == (("ann",), 479.0, True)
+    assert words.sentence(of(found)) == "ann leads in 1 of 1 job, by at least 479"
+    assert words.first_of_job(found) == "ann (at least +479)"
+
+
+def test_jobs_are_the_same_where_no_rating_differs_by_more_than_rounding():
+    one = entrants(ann=1500.0, bob=1300.0, cat=None)
+    again = entrants(bob=1300.0, ann=1500.0 + 1e-10, cat=None)
+    moved = entrants(ann=1500.0, bob=1300.0 + 1e-6, cat=None)
+    rated = entrants(ann=1500.0, bob=1300.0, cat=1200.0)
+    assert same_ratings([one, again])
+    assert not same_ratings([one])  # one job is the same as no other
+    for other in (moved, rated, one[:2]):
+        assert not same_ratings([one, again, other])
+    davidson = [{**row, "method": "Davidson"} for row in one]
+    assert not same_ratings([one, davidson])
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["elo.k", "elo.n_perms"], "is the same in all 2 jobs: no swept setting enters it"),
+        (["judge"], "is the same in all 2 jobs: no swept setting moves it"),
+    ],
+)  # fmt: skip
+def test_what_does_not_move_is_said_once(settings: list[str], said: str):
+    leads = [lead("0"), lead("1")]
+    found = of(*leads, is_same=True)
+    assert words.headline([found, found], "Davidson", settings) == f"Davidson {said}"
+    other = of(lead("0"), lead("1", gap=121.0))
+    headline = words.headline([found, other], "Davidson", settings)
+    assert headline == "The first is the same in all 2 jobs"
+
+
+# Jobs that have run
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Two dimensions with gaps of their own; of dan there is no decisive battle on either."""
+    folder = tmp_path_factory.mktemp("swept")
+    battles = [
+        {"model_a": a, "model_b": b, "winner": winner, "question_id": f"q{q}", "dimension": d}
+        for d, won in (("tone", 3), ("facts", 4))
+        for q in range(30)
+        for a, b, winner in (
+            ("ann", "bob", "model_a" if q % 5 < won else "model_b"),
+            ("bob", "cat", "model_a" if q % 7 < won else "model_b"),
+            ("ann" if q < 13 else "cat", "dan", "tie"),
+        )
+        if not (d == "facts" and "dan" in (a, b))
+    ]  # fmt: skip
+    write_table(folder / "battles.csv", battles)
+    axes = ("elo.k=8,16,32", "elo.n_perms=10,50")
+    given = ("experiment=rate", "battles=battles.csv", "figures=false", "tracker=local")
+    dimension = "battles_columns.dimension=dimension"
+    return run("-m", *given, dimension, *axes, folder=folder)
+
+
+def test_a_sweep_shows_what_moved_and_no_range_over_dimensions(swept: Ran):
+    """K and permutations enter Elo alone."""
+    rows = table(swept.run_dir / "sweep_summary.csv")
+    said = "Bradley-Terry is the same in all 6 jobs: no swept setting enters it"
+    assert f"{said}.\n" in swept.out
+    assert said in swept.page.said
+    found = read_json(swept.run_dir / "sweep_conclusions.json")
+    assert found.keys() == {"tone", "facts"}
+    for dimension, conclusion in found.items():
+        own = [
+            row for row in rows if (row["job"], row["dimension"]) == ("0", dimension)
+        ]
+        first, second, *_ = sorted(
+            (float(r["rating"]) for r in own if r["rating"]), reverse=True
+        )
+        gap = f"{first - second:.0f}"
+        assert conclusion["is_same"]
+        assert conclusion["leads"][0]["gap_high"] == first - second
+        assert conclusion["sentence"].startswith(f"ann by {gap}")
+        assert f"\n{dimension}: {conclusion['sentence']}\n" in swept.out
+        assert f"{conclusion['sentence']}." in swept.page.said
+    lines = [line.split() for line in swept.out.splitlines()]
+    by_k = [line for line in lines if line[-1:] == ["%"]]
+    assert len(by_k) == 12
+    ahead = [line[-3] for line in by_k if "8" in line or "32" in line]
+    assert len(set(ahead)) > 2  # as Elo's gap moves with K
+
+
+def test_an_entrant_without_a_decisive_battle_has_no_elo(swept: Ran):
+    """Its ties rate it by Bradley-Terry; Elo plays decisive battles, and 1400 would be no result."""
+    rows = table(swept.run_dir / "sweep_summary.csv")
+    (of_dan, *_) = (row for row in rows if row["model"] == "dan")
+    assert (of_dan["dimension"], of_dan["elo"]) == ("tone", "")
+    assert float(of_dan["rating"]) > 0
+    page = swept.page
+    heads = [line for line in page.cells if line[:1] == ["Job"] and "dan" in line]
+    at = heads[0].index("dan")
+    (elo,) = (
+        line
+        for line in page.cells
+        if len(line) == len(heads[0]) and line[:3] == ["0", "8", "10"]
+    )
+    assert elo[at] == "–"
+
+
+def test_the_tracker_has_the_sentences(swept: Ran):
+    found = read_json(swept.run_dir / "sweep_conclusions.json")
+    logged = {row["kind"]: row["value"] for row in swept.rows("tracker/log.jsonl")}
+    for dimension, conclusion in found.items():
+        for name in ("state", "sentence"):
+            metric = f"conclusion/{dimension}/{name}"
+            assert logged["summary"][metric] == conclusion[name]
