@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
-from scipy.stats import ttest_1samp
+from scipy.stats import binomtest
 from statsmodels.stats.power import TTestPower
 
-from elo_exp.analysis.gate import Share, decide, pass_probability, share_of_points
+from elo_exp.analysis.conclusions import Conclusion, Scope
+from elo_exp.analysis.conclusions.gate import gate_conclusion
+from elo_exp.analysis.gate import (
+    Share,
+    decide,
+    pass_probability,
+    points_of,
+    share_of_points,
+)
 from elo_exp.data.battles import SCORES
 from elo_exp.experiments.gate import EXIT_CODES, GateSettings
+from elo_exp.report.words import gate as words
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import SCRIPTS, Ran, attempt, attempt_program, run
 from tests.documented import blocks
+from tests.gates import BROKEN, judged_by, unread_of_nonsense, write_broken
 from tests.readers_machine import answered
 from tests.simulation import Tournament, in_one_order
+from tests.test_pairs import judged
 
 SMALL = (
     "+mode.strata.medqa=30",
@@ -30,22 +45,96 @@ SMALL = (
 
 
 def share(points: np.ndarray, margin: float = 0.1, n_dimensions: int = 1) -> Share:
+    """Of points (n,) of valid verdicts, or (n, 2): the least and the most."""
+    ends = np.stack([points, points], 1) if points.ndim == 1 else points
     return share_of_points(
-        points, margin=margin, alpha=0.05, dimension="d", n_dimensions=n_dimensions
+        ends, margin=margin, alpha=0.05, dimension="d", n_dimensions=n_dimensions
     )
 
 
-def test_bounds_are_those_of_scipys_one_sided_tests():
-    """Of 30 prompts 16 are won, 4 tied and 10 lost: 18 points, .6."""
-    points = np.repeat([1.0, 0.5, 0.0], [16, 4, 10])
+def invalid(n_invalid: int, *points: float) -> Share:
+    """The share of these points and of prompts without any valid verdict."""
+    return share(np.array([[0.0, 1.0]] * n_invalid + [[p, p] for p in points]))
+
+
+def concluded(*shares: Share, margin: float = 0.1) -> Conclusion:
+    return gate_conclusion(
+        shares, margin=margin, candidate="broken", baseline="main", scope=Scope()
+    )
+
+
+def test_bounds_are_those_of_clopper_and_pearson_where_nothing_ties():
+    """Of 30 prompts 18 are won: .6."""
+    points = np.repeat([1.0, 0.0], [18, 12])
     found = share(points, n_dimensions=3)
-    low, high = (
-        ttest_1samp(points, 0.5, alternative=side).confidence_interval(level)
-        for side, level in (("greater", 0.95), ("less", 1 - 0.05 / 3))
-    )
+    of_one = binomtest(18, 30, alternative="greater").proportion_ci(0.95)
+    of_three = binomtest(18, 30, alternative="less").proportion_ci(1 - 0.05 / 3)
     assert found.share == 0.6
-    assert (found.low, found.high) == pytest.approx((low.low, high.high))
+    assert found.low == pytest.approx(of_one.low, abs=0.003)
+    assert found.high == pytest.approx(of_three.high, abs=0.004)
+    assert (found.low_of_valid, found.high_of_valid) == (found.low, found.high)
     assert share(points[::2]).low is None  # of fewer than 20 prompts
+
+
+# Invalid verdicts
+
+
+def test_a_candidate_that_breaks_the_judge_does_not_pass():
+    """Its answers are the baseline's own, but on 39 of 93 prompts no verdict on them can be read."""
+    found = invalid(39, *[0.5] * 54)
+    assert (found.n_prompts, found.n_invalid, found.share) == (93, 39, 0.5)
+    assert found.low == pytest.approx(0.245, abs=0.003)
+    assert found.low_of_valid == pytest.approx(0.473, abs=0.003)
+    assert found.n_needed is None
+    conclusion = concluded(found)
+    assert conclusion.state == "cannot tell"
+    assert words.verdict(conclusion) == (
+        f"39 of 93 prompts (42 %) have no valid verdict. Counted as lost, the share may be as low as "
+        f"{found.low:.3f}; without them broken would pass."
+    )
+    assert concluded(invalid(0, *[0.5] * 54)).state == "pass"
+
+
+def test_a_candidate_whose_losses_may_be_chance_of_invalid_verdicts_does_not_fail():
+    conclusion = concluded(invalid(30, *[0.0] * 40, *[1.0] * 20))
+    (reason,) = conclusion.reasons
+    assert (conclusion.state, reason.about["would"]) == ("cannot tell", "fail")
+    assert words.verdict(conclusion).endswith("; without them broken would fail.")
+    assert concluded(invalid(0, *[0.0] * 40, *[1.0] * 20)).state == "fail"
+
+
+def test_one_invalid_order_of_two_leaves_half_a_point_open():
+    points = {
+        orders: points_of(judged(*orders))
+        for orders in product(("A", "B", "TIE", "INVALID"), repeat=2)
+    }
+    assert points["A", "B"] == (1.0, 1.0)
+    assert points["A", "A"] == (0.5, 0.5)  # the first shown, twice
+    assert points["A", "INVALID"] == (0.5, 1.0)
+    assert points["INVALID", "A"] == (0.0, 0.5)
+    assert points["TIE", "INVALID"] == (0.25, 0.75)
+    assert points["INVALID", "INVALID"] == (0.0, 1.0)
+
+
+def test_more_prompts_help_only_where_few_verdicts_are_invalid():
+    """Seven in 67 take .05 from an equal candidate's share: half of the margin."""
+    even = [0.0, 1.0] * 30
+    few, none = invalid(7, *even), invalid(0, *even)
+    assert few.n_needed is not None and none.n_needed is not None
+    assert few.n_needed > 3 * none.n_needed
+    (reason,) = concluded(few).reasons
+    assert (reason.name, reason.value) == ("power", few.n_needed)
+    hopeless = concluded(invalid(30, *[0.0, 1.0] * 10))
+    assert words.verdict(hopeless).endswith(
+        "with so many, no number of prompts would pass an equal candidate."
+    )
+
+
+def test_of_several_dimensions_the_sentence_names_the_one_with_invalid_verdicts():
+    ties = invalid(0, *[0.5] * 93)
+    broken = replace(invalid(39, *[0.5] * 54), dimension="calibration")
+    text = words.verdict(concluded(ties, broken))
+    assert text.startswith("In calibration, 39 of 93 prompts (42 %)")
 
 
 def test_a_margin_in_elo_points_is_one_of_the_share_of_points():
@@ -75,7 +164,8 @@ def test_every_dimension_has_to_pass_and_one_suffices_to_fail(
 
 @pytest.mark.parametrize(("n", "sd", "margin"), [(90, 0.378, 0.1), (143, 0.5, 0.05)])
 def test_statsmodels_finds_the_same_chance_to_pass(n: int, sd: float, margin: float):
-    expected = TTestPower().power(margin / sd, n, 0.05, alternative="larger")
+    left = margin - 1 / (2 * (n + 1))  # one more prompt, lost outright
+    expected = TTestPower().power(left / sd, n, 0.05, alternative="larger")
     assert pass_probability(n, sd, margin, 0.05) == pytest.approx(expected, abs=1e-6)
 
 
@@ -141,7 +231,35 @@ def test_what_cannot_be_compared_is_refused(given: str, words: str, folder: Path
 def test_a_plan_gives_the_chance_that_an_equal_candidate_passes(folder: Path):
     ran = gate("entrant=probe_partial", "plan=true", folder=folder)
     assert f"P(pass | equal) = {pass_probability(30, 0.371, 0.1, 0.05):.2f}" in ran.out
-    assert "87 prompts give .80" in ran.out
+    assert "96 prompts give .80" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("n_broken", "code", "verdict"), [(0, 0, "pass"), (12, 3, "cannot tell")]
+)
+def test_a_candidate_that_breaks_the_replies_of_a_judge_exits_3(
+    n_broken: int, code: int, verdict: str, folder: Path
+):
+    """The judge is one on the wire: what it says of nonsense has no verdict in it."""
+    baseline = folder / "four/responses/responses_probe_hedged.jsonl"
+    write_broken(baseline, folder / "broken.jsonl", n_broken=n_broken)
+    with AnthropicServer(verdicts=unread_of_nonsense) as server:
+        ran = attempt(
+            *("experiment=gate", *SMALL, *BROKEN, *judged_by(server)),
+            "gate.baseline=four/responses/responses_probe_hedged.jsonl",
+            folder=folder,
+            ANTHROPIC_API_KEY=server.key,
+        )
+    assert ran.code == code, ran.err
+    found = ran.read("gate.json")
+    (row,) = found["dimensions"]
+    assert (found["verdict"], found["conclusion"]["state"]) == (verdict, verdict)
+    assert (row["n_prompts"], row["n_invalid"], row["share"]) == (30, n_broken, 0.5)
+    comment = (ran.run_dir / "gate.md").read_text(encoding="utf-8")
+    assert comment in ran.out
+    assert comment.splitlines()[-1] == found["whose"]
+    assert f"\n{found['sentence']}\n" in comment and found["sentence"] in ran.page.said
+    assert ("have no valid verdict" in found["sentence"]) == bool(n_broken)
 
 
 def test_the_workflow_of_the_page_runs_and_pays_for_nothing_twice(folder: Path):
@@ -197,6 +315,81 @@ def drawn(expected: float, n: int, runs: int, orders: str) -> np.ndarray:
     return both.reshape(runs, n) / 2
 
 
+N_GATES = 4_000  # in each world: 1.96 Monte Carlo errors at .05 are .007
+MOST = 0.06
+
+
+def passed(points: Iterable[np.ndarray], margin: float) -> float:
+    """How often a gate passes; a share depends on how often each number of points was given."""
+
+    @cache
+    def passes(values: tuple[float, ...], counts: tuple[int, ...]) -> bool:
+        return decide([share(np.repeat(values, counts), margin)], margin) == "pass"
+
+    said = []
+    for one in points:
+        values, counts = np.unique(one, return_counts=True)
+        said.append(passes(tuple(values.tolist()), tuple(counts.tolist())))
+    return float(np.mean(said))
+
+
+def three_valued(
+    n: int, lost: float, won: float, n_gates: int = N_GATES
+) -> Iterator[np.ndarray]:
+    """Points on n prompts that are lost, won, and tied otherwise."""
+    counts = np.random.default_rng(n).multinomial(
+        n, [lost, 1 - lost - won, won], n_gates
+    )
+    return (np.repeat([0.0, 0.5, 1.0], row) for row in counts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n", "margin"),
+    [(n, 0.05) for n in (29, 50, 93, 143, 360)] + [(n, 0.1) for n in (20, 50, 93, 143)],
+)  # fmt: skip
+def test_a_candidate_at_the_margin_passes_in_at_most_6_percent(n: int, margin: float):
+    """Ties but for prompts lost outright, where t passes .06 to .20; and half of the prompts decisive."""
+    assert passed(three_valued(n, 2 * margin, 0.0), margin) <= MOST
+    assert passed(three_valued(n, 0.25 + margin, 0.25 - margin), margin) <= MOST
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [30, 93])
+def test_so_does_one_in_worlds_that_nothing_was_tuned_on(n: int):
+    """Graded points: most prompts a little better, a tail lost; and very uneven prompts."""
+    rng, margin, n_gates = np.random.default_rng(n), 0.1, 1_000
+    tail = np.where(rng.random((n_gates, n)) < 1 / 3, 0.0, 0.6)  # mean .4
+    uneven = rng.beta(0.2, 0.3, (n_gates, n))
+    error = 1.96 * math.sqrt(0.05 * 0.95 / n_gates)
+    assert passed(tail, margin) <= 0.05 + error
+    assert passed(uneven, margin) <= 0.05 + error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "margin"), [(93, 0.1), (143, 0.1), (360, 0.05)])
+def test_an_equal_candidate_passes_as_often_as_a_plan_says(n: int, margin: float):
+    found = passed(three_valued(n, 0.25, 0.25, n_gates=20_000), margin)
+    assert found == pytest.approx(
+        pass_probability(n, 0.5 * 0.5**0.5, margin, 0.05), abs=0.02
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("share_broken", "most"), [(0.2, 0.07), (0.4, 0.0)])
+def test_a_candidate_that_breaks_the_judge_seldom_passes(
+    share_broken: float, most: float
+):
+    """143 prompts, half of the others decisive. With invalid verdicts left out .92 and .80 passed."""
+    rng, n_passed = np.random.default_rng(4), 0
+    for _ in range(300):
+        points = rng.choice([0.0, 0.5, 1.0], 143, p=[0.25, 0.5, 0.25])
+        ends = np.stack([points, points], 1)
+        ends[rng.random(143) < share_broken] = 0.0, 1.0
+        n_passed += decide([share(ends)], 0.1) == "pass"
+    assert n_passed / 300 <= most
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("orders", ["both", "one"])
 @pytest.mark.parametrize("margin", [0.05, 0.1])
@@ -205,7 +398,7 @@ def test_it_errs_rarely_and_the_prompts_it_names_have_their_power(
     n: int, margin: float, orders: str
 ):
     """Passes at the margin and failures of equals in at most .06, and two Monte Carlo errors."""
-    runs = 2000
+    runs = 600
 
     def rates(expected: float, n: int) -> tuple[dict[str, float], float]:
         found = [share(p, margin) for p in drawn(expected, n, runs, orders)]

@@ -5,35 +5,37 @@ Only the candidate answers, and a judge compares its answers with those of the b
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from elo_exp import experiments, pipeline
+from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.gate import gate_conclusion
 from elo_exp.analysis.gate import (
     pass_probability,
+    points_of,
     prompts_to_pass,
     share_of_points,
     worst_prompts,
 )
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.power import assumed_sigma
-from elo_exp.data.pairing import Responses, outcome
+from elo_exp.data.pairing import Responses
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judged, Pairwise, audits
 from elo_exp.files import write_json, write_whole
+from elo_exp.judges import kind_of
 from elo_exp.ratings.fit import POINTS
 from elo_exp.records import UserError
 from elo_exp.report import gate_page, page, viewer
 from elo_exp.report.artifacts import verdict_rows, write_judging
-from elo_exp.report.viewer import Comparisons
-from elo_exp.report.words import gate as words
+from elo_exp.report.gate_page import Gated
+from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.runs.manifest import input_hashes
 from elo_exp.runs.reading import read_manifest
 from elo_exp.store.store import Store
@@ -42,9 +44,14 @@ from elo_exp.types import Positive
 
 BASELINE = "baseline"  # its name in the run, whatever it was called in its own
 EXIT_CODES = {"pass": 0, "fail": 1, "cannot tell": 3}
-_NUMBERS = ("share", "low", "high", "n_needed")  # of a share, that trackers get
+_NUMBERS = (
+    "share",
+    "low",
+    "high",
+    "n_invalid",
+    "n_needed",
+)  # of a share, that trackers get
 _TIES = 0.2  # of verdicts in the simulations of the planner, which draw shares together
-_SCORES = {"a": 1.0, "tie": 0.5, "b": 0.0}  # the candidate is entrant_a
 
 BelowHalf = Annotated[float, Field(strict=True, gt=0, lt=0.5)]
 
@@ -96,79 +103,20 @@ class Gate(Pairwise):
     def _conclude(
         self, context: Context, responses: Responses, comparisons: Comparisons
     ) -> Report:
-        store, candidate = context.store, next(iter(self.entrant))
-        judgments = self.judge_pairs(comparisons, store)
+        judgments = self.judge_pairs(comparisons, context.store)
         quality = [judge_quality(some, dimension=d) for d, some in judgments.items()]
-        points = {  # the mean of its valid verdicts on each prompt
-            name: {
-                one.prompt_id: fmean(_SCORES[outcome(v) or ""] for v in one.orders)
-                for one in some
-                if not one.invalid
-            }
-            for name, some in judgments.items()
-        }
-        gate = self.gate
-        shares = [
-            share_of_points(
-                np.array(list(by_prompt.values())),
-                margin=gate.margin,
-                alpha=gate.alpha,
-                dimension=dimension,
-                n_dimensions=len(points),
-            )
-            for dimension, by_prompt in points.items()
-        ]
-        conclusion = gate_conclusion(
-            shares,
-            margin=gate.margin,
-            candidate=candidate,
-            baseline=gate.baseline,
-            judge=self.judge.model,
-        )
-        questions = {
-            c.prompt_id: c.prompt_text for some in comparisons.values() for c in some
-        }
-        worst = worst_prompts(points, questions)
-        diagnoses = audits(self.judge, self._rubrics, store)
-        dollars = paid(dataclasses.asdict(store.usage))
-        rows = [one.to_dict() for one in shares]
-        found = {
-            "verdict": conclusion.state,
-            "candidate": candidate,
-            "judge_model": self.judge.model,
-            "orders": self.judging.orders,
-            **dataclasses.asdict(gate),
-            "dimensions": rows,
-            "audits": diagnoses,
-            "n_invalid": sum(row["n_invalid"] for row in quality),
-            "dollars": dollars,
-            "worst": [one.to_dict() for one in worst],
-        }
-        shown = gate_page.shown(
-            conclusion,
-            shares,
-            worst,
-            quality,
-            diagnoses,
-            terms=words.terms(
-                judge=self.judge.model,
-                orders=self.judging.orders,
-                margin=gate.margin,
-                margin_elo=gate.margin_elo,
-                alpha=gate.alpha,
-                dollars=dollars,
-            ),
-            margin=gate.margin,
-        )
-        text = gate_page.markdown(shown)
-        if gate.comment is not None:
-            write_whole(Path(gate.comment), f"{text}\n")
+        gate = self._measured(comparisons, judgments, quality, context.store)
+        shown = gate_page.shown(gate)
+        text, state = gate_page.markdown(shown), gate.conclusion.state
+        if self.gate.comment is not None:
+            write_whole(Path(self.gate.comment), f"{text}\n")
         facts = self._facts(responses, judgments, quality)
+        rows = [share.to_dict() for share in gate.shares]
         return Report(
             headline=math.nan,
             text=text,
-            exit_code=EXIT_CODES[conclusion.state],
-            facts=facts | {"entrants": [candidate]},
+            exit_code=EXIT_CODES[state],
+            facts=facts | {"entrants": [gate.conclusion.subject]},
             artifacts=[
                 *write_judging(
                     context.run_dir,
@@ -176,10 +124,13 @@ class Gate(Pairwise):
                     comparisons=comparisons,
                     judgments=judgments,
                 ),
-                write_json(context.run_dir / "gate.json", found),
+                write_json(
+                    context.run_dir / "gate.json",
+                    self._file(gate, sentence=shown.verdict, whose=shown.whose),
+                ),
                 write_whole(context.run_dir / "gate.md", f"{text}\n"),
             ],
-            metrics={"gate/verdict": conclusion.state}
+            metrics={"gate/verdict": state, "gate/sentence": shown.verdict}
             | {
                 f"gate/{row['dimension']}/{name}": row[name]
                 for row in rows
@@ -194,6 +145,74 @@ class Gate(Pairwise):
                 color=page.colors(self.entrant),
             ),
         )
+
+    def _measured(
+        self,
+        comparisons: Comparisons,
+        judgments: Judgments,
+        quality: Sequence[Mapping[str, Any]],
+        store: Store,
+    ) -> Gated:
+        """What the gate found, and what may be said of it."""
+        points = {
+            name: {one.prompt_id: points_of(one) for one in some}
+            for name, some in judgments.items()
+        }
+        margin, alpha = self.gate.margin, self.gate.alpha
+        shares = [
+            share_of_points(
+                np.array(list(by_prompt.values())),
+                margin=margin,
+                alpha=alpha,
+                dimension=dimension,
+                n_dimensions=len(points),
+            )
+            for dimension, by_prompt in points.items()
+        ]
+        questions = {
+            c.prompt_id: c.prompt_text for some in comparisons.values() for c in some
+        }
+        return Gated(
+            conclusion=gate_conclusion(
+                shares,
+                margin=margin,
+                candidate=next(iter(self.entrant)),
+                baseline=self.gate.baseline,
+                scope=Scope(
+                    judge=self.judge.model,
+                    kind=kind_of(self.judge),
+                    n_prompts=len({q for by in points.values() for q in by}),
+                ),
+            ),
+            shares=shares,
+            worst=worst_prompts(points, questions),
+            quality=quality,
+            audits=audits(self.judge, self._rubrics, store),
+            orders=self.judging.orders,
+            margin=margin,
+            margin_elo=self.gate.margin_elo,
+            alpha=alpha,
+            dollars=paid(dataclasses.asdict(store.usage)),
+        )
+
+    def _file(self, gate: Gated, *, sentence: str, whose: str) -> dict[str, Any]:
+        """What gate.json holds."""
+        conclusion = gate.conclusion
+        return {
+            "verdict": conclusion.state,
+            "sentence": sentence,
+            "whose": whose,
+            "conclusion": conclusion.to_dict(),
+            "candidate": conclusion.subject,
+            "judge_model": conclusion.scope.judge,
+            "orders": gate.orders,
+            **dataclasses.asdict(self.gate),
+            "dimensions": [share.to_dict() for share in gate.shares],
+            "audits": gate.audits,
+            "n_invalid": sum(share.n_invalid for share in gate.shares),
+            "dollars": gate.dollars,
+            "worst": [one.to_dict() for one in gate.worst],
+        }
 
     def _check(self, store: Store) -> None:
         if len(self.entrant) != 2:

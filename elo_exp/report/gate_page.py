@@ -9,6 +9,7 @@ from elo_exp.analysis.gate import Share, WorstPrompt
 from elo_exp.report.formats import NONE, count, number, percent, shortened
 from elo_exp.report.words import gate as words
 from elo_exp.report.words.judge import audited
+from elo_exp.report.words.whose import whose
 
 _CHIPS = {"pass": "supported", "fail": "caution", "cannot tell": "open"}  # by state
 _HEAD = (
@@ -16,23 +17,29 @@ _HEAD = (
     "lower bound",
     "upper bound",
     "prompts",
+    "invalid",
     "prompts needed",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
-    """What gate.md and the page of a gate hold, in words."""
+class Gated:
+    """What a gate found, and what may be said of it.
+
+    quality  rows of judge_quality of manifest.json
+    audits   the last audit of the judge, by dimension
+    """
 
     conclusion: Conclusion
-    chip: str
-    verdict: str
-    terms: Sequence[str]
-    rules: Sequence[str]
-    shares: Sequence["Row"]
-    worst: Sequence["WorstRow"]
-    judges: Sequence["Row"]
-    worst_head: Sequence[str]
+    shares: Sequence[Share]
+    worst: Sequence[WorstPrompt]
+    quality: Sequence[Mapping[str, Any]]
+    audits: Mapping[str, Mapping[str, Any]]
+    orders: str
+    margin: float
+    margin_elo: float | None
+    alpha: float
+    dollars: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,37 +59,42 @@ class WorstRow:
     points: Mapping[str, str]
 
 
-def shown(
-    conclusion: Conclusion,
-    shares: Sequence[Share],
-    worst: Sequence[WorstPrompt],
-    quality: Sequence[Mapping[str, Any]],
-    audits: Mapping[str, Mapping[str, Any]],
-    *,
-    terms: Sequence[str],
-    margin: float,
-) -> Shown:
-    """Put into words what a gate concluded.
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What gate.md and the page of a gate hold, in words."""
 
-    quality  rows of judge_quality of manifest.json
-    audits   the last audit of the judge, by dimension
-    terms    who judged, how much worse a candidate may be, and what it cost
-    """
-    n_invalid = sum(row["n_invalid"] for row in quality)
+    conclusion: Conclusion
+    chip: str
+    verdict: str
+    whose: str
+    terms: Sequence[str]
+    rules: Sequence[str]
+    shares: Sequence[Row]
+    worst: Sequence[WorstRow]
+    worst_head: Sequence[str]
+    judges: Sequence[Row]
+
+
+def shown(gate: Gated) -> Shown:
+    """Put into words what a gate found."""
+    n_invalid = sum(share.n_invalid for share in gate.shares)
     return Shown(
-        conclusion=conclusion,
-        chip=_CHIPS[conclusion.state],
-        verdict=words.verdict(conclusion),
+        conclusion=gate.conclusion,
+        chip=_CHIPS[gate.conclusion.state],
+        verdict=words.verdict(gate.conclusion),
+        whose=whose(gate.conclusion.scope),
         terms=[
-            *terms,
-            *audited(audits),
-            *([words.left_out(n_invalid)] if n_invalid else []),
+            f"Judge {gate.conclusion.scope.judge}, orders: {gate.orders}.",
+            words.margin(gate.margin, gate.margin_elo, gate.alpha),
+            f"Cost ${gate.dollars:.2f}.",
+            *audited(gate.audits),
+            *([words.invalid(n_invalid)] if n_invalid else []),
         ],
-        rules=words.rules(margin),
-        shares=[_share_row(one) for one in shares],
-        worst=[_worst_row(one) for one in worst],
-        judges=[_judge_row(row) for row in quality],
-        worst_head=("Prompt", *(one.dimension for one in shares), "Question"),
+        rules=words.rules(gate.margin),
+        shares=[_share_row(one) for one in gate.shares],
+        worst=[_worst_row(one) for one in gate.worst],
+        worst_head=("Prompt", *(one.dimension for one in gate.shares), "Question"),
+        judges=[_judge_row(row) for row in gate.quality],
     )
 
 
@@ -93,7 +105,7 @@ def markdown(gate: Shown) -> str:
         [gate.verdict],
         [
             _line("dimension", *_HEAD),
-            "|---|---:|---:|---:|---:|---:|",
+            "|---|---:|---:|---:|---:|---:|---:|",
             *(_line(_cell(row.name), *row.cells) for row in gate.shares),
         ],
         [*gate.terms, *gate.rules],
@@ -110,14 +122,16 @@ def markdown(gate: Shown) -> str:
                 ),
             ]
         )
-    return "\n\n".join("\n".join(lines) for lines in parts)
+    parts.append([gate.whose])
+    text = "\n\n".join("\n".join(lines) for lines in parts)
+    return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _share_row(one: Share) -> Row:
     numbers = [number(value, 3) for value in (one.share, one.low, one.high)]
     return Row(
         name=one.dimension,
-        cells=(*numbers, count(one.n_prompts), count(one.n_needed)),
+        cells=(*numbers, *map(count, (one.n_prompts, one.n_invalid, one.n_needed))),
     )
 
 

@@ -1,27 +1,38 @@
 """What may be said of a candidate beside a baseline: pass, fail or cannot tell."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
 from elo_exp.analysis.gate import MIN_PROMPTS, Share, decide
 
 
 def gate_conclusion(
-    shares: Sequence[Share], *, margin: float, candidate: str, baseline: str, judge: str
+    shares: Sequence[Share],
+    *,
+    margin: float,
+    candidate: str,
+    baseline: str,
+    scope: Scope,
 ) -> Conclusion:
-    """Return what a gate says, by its one table.
+    """Return what a gate says, by its one table; the first that applies.
 
     pass         every lower bound is above 1/2 - margin
     fail         an upper bound is below 1/2; `others` are the dimensions in which
-    cannot tell  all else; the reason is `few` prompts, too little `power`, or neither: `close`
+    cannot tell  all else, and the reason is
+                 few      under 20 prompts
+                 invalid  without invalid verdicts it would pass or fail, or they leave no number of
+                          prompts that would tell
+                 power    the prompts would pass an equal candidate with less than 80 %
+                 close    none of these
 
     The effect is the share of the dimension that decides: of a fail the one with the lowest upper bound,
-    else the one with the lowest lower bound, which the scope names where there are several.
+    else the one with the lowest lower bound. Its bounds are one-sided. The scope names it where there are
+    several.
     """
     state = decide(shares, margin)
-    by = "high" if state == "fail" else "low"
-    deciding = min(shares, key=lambda one: getattr(one, by) or 0.0)
     worse = [one.dimension for one in shares if one.high is not None and one.high < 0.5]
+    deciding = _least(shares, by="high" if state == "fail" else "low")
     return Conclusion(
         state=state,
         subject=candidate,
@@ -30,22 +41,48 @@ def gate_conclusion(
             value=deciding.share, low=deciding.low, high=deciding.high, unit="share"
         ),
         others=tuple(worse) if state == "fail" else (),
-        reasons=(_reason(shares),) if state == "cannot tell" else (),
-        scope=Scope(
-            judge=judge,
-            dimension=deciding.dimension if len(shares) > 1 else None,
-            n_prompts=deciding.n_prompts,
-        ),
+        reasons=(_reason(shares, margin),) if state == "cannot tell" else (),
+        scope=scope
+        if len(shares) == 1
+        else replace(scope, dimension=deciding.dimension),
     )
 
 
-def _reason(shares: Sequence[Share]) -> Reason:
+def _least(shares: Sequence[Share], *, by: str) -> Share:
+    """The share whose bound is lowest; one without it goes before all."""
+    return min(
+        shares, key=lambda one: -1.0 if getattr(one, by) is None else getattr(one, by)
+    )
+
+
+def _reason(shares: Sequence[Share], margin: float) -> Reason:
     fewest = min(one.n_prompts for one in shares)
     if fewest < MIN_PROMPTS:
         return Reason(name="few", value=fewest)
-    needed = [
-        one.n_needed for one in shares if one.n_needed and one.n_needed > one.n_prompts
-    ]
-    if needed:
-        return Reason(name="power", value=max(needed))
+    would = decide([one.of_valid() for one in shares], margin)
+    invalid = [one for one in shares if one.n_invalid]
+    if would == "pass":
+        return _invalid(_least(invalid, by="low"), would)
+    if would == "fail":
+        return _invalid(_least(invalid, by="high_of_valid"), would)
+    hopeless = [one for one in invalid if one.n_needed is None]
+    if hopeless:
+        return _invalid(_least(hopeless, by="low"), None)
+    lacking = [one.n_needed for one in shares if (one.n_needed or 0) > one.n_prompts]
+    if lacking:
+        return Reason(name="power", value=max(n or 0 for n in lacking))
     return Reason(name="close")
+
+
+def _invalid(one: Share, would: str | None) -> Reason:
+    """Invalid verdicts on a dimension. would: the state without them, if they hide one."""
+    about = {
+        "dimension": one.dimension,
+        "n_invalid": one.n_invalid,
+        "n_prompts": one.n_prompts,
+        "low": one.low,
+        "high": one.high,
+        "would": would,
+    }
+    share = one.n_invalid / one.n_prompts
+    return Reason(name="invalid", value=share, about=about, judges=True)
