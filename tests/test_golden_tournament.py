@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from elo_exp.analysis import standings as standing
+from elo_exp.analysis.conclusions import Scope
+from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.standings import Standings, with_diagnoses
 from elo_exp.data.scores import Score
@@ -46,7 +48,9 @@ def same(
     plots: Sequence[Plot] = (),
 ) -> None:
     """Compare the page and the console with their golden files."""
-    shown = tournament_page.context(found, quality, *texts)
+    scope = Scope(kind="scores") if found.is_of_scores else Scope(judge="opus")
+    found = with_conclusions(found, scope, quality=quality)
+    shown = tournament_page.context(found, *texts)
     golden.same(f"tournament_{name}.txt", tournament_page.text(shown))
     page = maker("tournament", **shown)("run", manifest, plots)
     golden.same(f"tournament_{name}.html", page)

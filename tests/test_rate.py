@@ -200,7 +200,8 @@ def test_those_without_a_rating_are_named_on_the_console_and_in_the_report(
             "Not rated: W (winless: no finite rating, below all that have one)."
             in " ".join(where.split())
         )
-    assert "No entrant can be rated" in page.said
+    conclusions = rated.read("ratings.json")["conclusions"]
+    assert "none" in {conclusion["state"] for conclusion in conclusions.values()}
 
 
 def test_entrants_that_nothing_links_to_the_first_have_a_board_of_their_own(
@@ -280,7 +281,11 @@ def test_a_lead_is_the_difference_of_the_ratings_that_are_shown(tmp_path):
     x, y = (next(r["rating"] for r in ratings if r["model"] == model) for model in "xy")
     lead = found["differences"]["bradley_terry"][0]
     assert lead["difference"] == pytest.approx(x - y) == pytest.approx(50, abs=0.5)
-    assert f"x is ahead of y by about {x - y:.0f} [" in ran.out
+    conclusion = found["conclusions"]["overall"]
+    assert (conclusion["difference"], conclusion["state"]) == (x - y, "undecided")
+    assert f"x is {x - y:.0f} [" in conclusion["sentence"]
+    assert conclusion["sentence"] in " ".join(ran.out.split())
+    assert conclusion["whose"] == f"Points are the votes in {path}."
 
 
 def test_a_console_without_the_characters_of_a_table_gets_their_escapes(

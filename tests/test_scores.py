@@ -12,11 +12,14 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 
 from elo_exp.analysis.comparisons import Difference, differences
+from elo_exp.analysis.conclusions import Scope
+from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.mean_scores import mean_scores
 from elo_exp.analysis.standings import Standings, of_scores
 from elo_exp.data.scores import Score
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import UserError
+from elo_exp.report import tournament_page
 from elo_exp.report.artifacts import ratings_json
 from tests.test_tournament_page import console
 
@@ -143,9 +146,10 @@ def test_console_and_file_say_what_was_compared():
     rng = np.random.default_rng(3)
     right = rng.random((3, 80)) < [[0.9], [0.5], [0.2]]
     three = rows(**dict(zip("abc", right.astype(float).tolist(), strict=True)))
-    found = standings(three)
-    text = console(found)
-    assert "accuracy, 80 items: a leads by about 0." in text
+    found = with_conclusions(standings(three), Scope(kind="scores", source="a.json"))
+    text = tournament_page.text(tournament_page.context(found))
+    assert "accuracy, 80 items: a leads by 0." in text
+    assert "Scores are those in a.json." in text
     assert "80 of 80 items in common." in text
     assert "Elo and other ratings of battles are not computed" in text
     written = ratings_json(found)["dimensions"]["accuracy"]["mean_score"]

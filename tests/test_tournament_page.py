@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import html
 import itertools
 import random
 import re
@@ -14,8 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis.checks import Check, checks, finding
+from elo_exp.analysis.checks import checks
 from elo_exp.analysis.comparisons import differences
+from elo_exp.analysis.conclusions import Conclusion, Scope
+from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.standings import Standings, rate, with_diagnoses
 from elo_exp.figures import ratings
@@ -23,8 +26,9 @@ from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot, Response
 from elo_exp.report import artifacts, tournament_page
-from elo_exp.report.formats import percent, percent_reached
+from elo_exp.report.formats import percent_reached
 from elo_exp.report.page import maker
+from elo_exp.report.words.tournament import sentence as said_of
 from elo_exp.store.usage import Usage
 from tests.data import DIMENSIONS, PROBES, by_dimension, shipped
 from tests.pages import Reader
@@ -119,18 +123,43 @@ def page(
     manifest: Mapping[str, Any] = MANIFEST,
     **changes: Any,
 ) -> Reader:
-    shown = tournament_page.context(standings, quality, *texts)
+    shown = tournament_page.context(concluded(standings, quality), *texts)
     return Reader(maker("tournament", **shown)(title, {**manifest, **changes}, plots))
 
 
+def concluded(standings: Standings, quality: Sequence[Any] = ()) -> Standings:
+    """With what a run adds: checks, and conclusions of a judge called opus."""
+    return with_conclusions(standings, Scope(judge="opus"), quality=quality)
+
+
+def fair(standings: Standings) -> Standings:
+    """With the diagnosis of a judge that was measured, and does not prefer what is shown first."""
+    position = {"p_first": 0.5, "ci_low": 0.46, "ci_high": 0.54, "n_decisive": 60}
+    return with_diagnoses(
+        standings, {name: {"position": position} for name in standings.dimensions}
+    )
+
+
+STEADY = {
+    **{"n_judgments": 60, "n_invalid": 0, "n_refused": 0, "n_cut_off": 0},
+    **{"n_two_order": 60, "n_one_order": 0, "n_flips": 0, "n_equal_answers": 0},
+    **{"dimension": "d", "tie_rate": 0.1, "invalid_rate": 0.0},
+}
+
+
+def conclusion(standings: Standings) -> Conclusion:
+    """Of a judge that passes its checks of position, in one dimension."""
+    return concluded(fair(standings), [STEADY]).conclusions["d"]
+
+
 def console(standings: Standings) -> str:
-    return tournament_page.text(tournament_page.context(standings))
+    return tournament_page.text(tournament_page.context(concluded(standings)))
 
 
 def headline(reader: Reader) -> str:
     found = re.search(r"<h1>(.*?)</h1>", reader.text, re.DOTALL)
     assert found
-    return " ".join(found[1].split())
+    return html.unescape(" ".join(found[1].split()))
 
 
 @pytest.fixture(scope="module")
@@ -201,55 +230,64 @@ def test_names_are_text_whatever_they_hold():
 # Claims
 
 
-FAILED = Check(name="flips", state="caution", value=0.3)
+FLIPPING = {"n_flips": 18}
 
 
 @pytest.mark.parametrize(
-    ("points", "changes", "case"),
+    ("points", "changes", "state"),
     [
-        ((1500, 1400, 1300), {}, "supported"),
-        ((1500, 1400, None), {"flag": "winless", "n_prompts": 20}, "supported"),
-        ((1500, 1400, None), {"flag": "winless", "n_prompts": 19}, "few_prompts"),
-        ((1500, 1400, 1300), {"checks": [FAILED]}, "caution"),
-        ((1500, 1495, 1300), {"checks": [FAILED]}, "undecided"),
-        ((1500, 1500, 1300), {}, "level"),
-        ((1500, 1400, 1300), {"pairs": []}, "unknown"),
-        ((1500, 1400, None), {}, "open"),
-        ((1500, None, None), {}, "unrated"),
+        ((1500, 1400, 1300), {}, "leads"),
+        ((1500, 1400, 1300), {"quality": FLIPPING}, "caution"),
+        ((1500, 1495, 1300), {"quality": FLIPPING}, "undecided"),
+        ((1500, 1500, 1300), {}, "undecided"),
+        ((1500, 1400, 1300), {"pairs": []}, "undecided"),
+        ((1500, 1400, None), {}, "undecided"),  # c met neither of them
+        ((1500, None, None), {}, "none"),
     ],
 )
-def test_the_first_case_that_applies_is_claimed(
-    points: tuple[float | None, ...], changes: dict[str, Any], case: str
+def test_the_first_state_that_applies_is_that_of_the_dimension(
+    points: tuple[float | None, ...], changes: dict[str, Any], state: str
 ):
     """Of a, b and c with these ratings, each ± 10."""
     some = rated(simulated("abc"), "abc", "bradley_terry")
-    flag = changes.pop("flag", "unbeaten")
     board = dataclasses.replace(
         some.companions["bradley_terry"]["d"],
         rating=np.array([np.nan if p is None else p for p in points]),
         covariance=np.diag([25.0] * 3),
-        flags={i: flag for i, p in enumerate(points) if p is None},
+        flags={i: "disconnected" for i, p in enumerate(points) if p is None},
     )
-    given = {"pairs": differences({"d": board}), "n_prompts": 60, **changes}
-    assert finding(board, **given)["case"] == case
+    pairs = changes.get("pairs", differences({"d": board}))
+    some = dataclasses.replace(
+        fair(some),
+        companions={"bradley_terry": {"d": board}},
+        differences={"bradley_terry": pairs},
+    )
+    quality = {**STEADY, **changes.get("quality", {})}
+    assert concluded(some, [quality]).conclusions["d"].state == state
 
 
-def test_a_leader_is_named_with_the_evidence():
-    standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
-    lead = standings.differences["bradley_terry"][0]
-    gap, low, high = lead.difference, lead.ci_low, lead.ci_high
-    said = page(standings).said
-    ahead = f"a leads. It is about {gap:.0f} points ahead of b (95 % CI"
-    assert f"{ahead} {low:.0f} to {high:.0f}; Holm p < .001)" in said
-    share = percent(1 / (1 + 10 ** (-gap / 400))).replace("\xa0", " ")
-    assert f"expected win rate {share}." in said
+def test_one_number_and_one_sentence_stand_on_console_page_files_and_tracker():
+    some = fair(rated(simulated("abc", gap=3.0), "abc", "bradley_terry"))
+    some = concluded(some, [STEADY])
+    lead = some.differences["bradley_terry"][0]
+    first, second, *_ = some.companions["bradley_terry"]["d"].ratings
+    assert lead.difference == first.rating - second.rating
+    sentence = said_of(some.conclusions["d"])
+    assert sentence.startswith(f"a leads by {lead.difference:.0f} [{lead.ci_low:.0f}, ")
+    shown = tournament_page.context(some)
+    reader = Reader(maker("tournament", **shown)("run", MANIFEST, ()))
+    assert headline(reader) == sentence
+    assert f"{sentence}. Expected win rate of a over b: " in reader.said
+    assert f"d, 60 prompts: {sentence}\n" in tournament_page.text(shown)
+    assert artifacts.ratings_json(some)["conclusions"]["d"]["sentence"] == sentence
+    tracked = artifacts.results(some, shown["dimensions"])
+    assert tracked["conclusion/d/sentence"] == sentence
+    assert tracked["conclusion/d/difference"] == lead.difference
 
 
-@pytest.mark.parametrize(
-    ("model", "words"), [("a", "The judge prefers a."), ("c", "a leads.")]
-)
+@pytest.mark.parametrize(("model", "reasons"), [("a", ["answers"]), ("c", [])])
 def test_odd_answers_are_named_and_need_caution_where_they_are_the_leaders(
-    model: str, words: str
+    model: str, reasons: list[str]
 ):
     standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
     constant = check_responses(
@@ -261,23 +299,23 @@ def test_odd_answers_are_named_and_need_caution_where_they_are_the_leaders(
     )
     found = dataclasses.replace(standings, responses=[constant])
     said = page(found).said
-    assert words in said
+    assert [reason.name for reason in conclusion(found).reasons] == reasons
     assert f"one text: {model} 100 %; repeated texts: {model} 100 %" in said
     assert f"answers       one text: {model} 100 %" in console(found)
+    with_quality = concluded(fair(found), [STEADY])
+    printed = tournament_page.text(tournament_page.context(with_quality))
+    assert "judge         checked: flips 0 %" in printed  # the answers are not its own
 
 
 AUDIT = {"n_prompts": 93, "date": "2026-11-22T10:00:00Z"}
 
 
 @pytest.mark.parametrize(
-    ("probe", "estimate", "words"),
-    [
-        ("injection: plea", 0.2, "The judge prefers a."),
-        ("formatting", 0.11, "a leads."),
-    ],
+    ("probe", "estimate", "state"),
+    [("injection: plea", 0.2, "caution"), ("formatting", 0.11, "leads")],
 )
 def test_an_audit_is_quoted_and_one_that_found_the_judge_obedient_needs_caution(
-    probe: str, estimate: float, words: str
+    probe: str, estimate: float, state: str
 ):
     biased = {"probe": probe, "kind": "bias", "verdict": "biased", "estimate": estimate}
     ok, twin = {"verdict": "ok"}, {"probe": "twin", "verdict": "reported"}
@@ -290,7 +328,7 @@ def test_an_audit_is_quoted_and_one_that_found_the_judge_obedient_needs_caution(
         "Elo), 0 undecided."
     )
     said = page(found).said
-    assert words in said
+    assert conclusion(found).state == state
     assert line in said
     assert line in re.sub(r"\s+", " ", console(found))
 
@@ -304,16 +342,16 @@ def test_a_run_without_an_audit_says_so():
 
 
 @pytest.mark.parametrize(
-    ("model", "low", "high", "words"),
+    ("model", "low", "high", "state"),
     [
-        ("a", 1510.0, 1720.0, "The judge prefers a."),
-        ("a", 1390.0, 1720.0, "Its lead may be due to invalid verdicts."),
-        ("b", 1300.0, 1500.0, "The judge prefers a."),
-        ("b", 1300.0, 1720.0, "Its lead may be due to invalid verdicts."),
+        ("a", 1510.0, 1720.0, "caution"),
+        ("a", 1390.0, 1720.0, "undecided"),
+        ("b", 1300.0, 1500.0, "caution"),
+        ("b", 1300.0, 1720.0, "undecided"),
     ],
 )
 def test_invalid_verdicts_of_one_entrant_need_caution_and_may_undo_a_lead(
-    model: str, low: float, high: float, words: str
+    model: str, low: float, high: float, state: str
 ):
     """a has some 1600 points, b 1400."""
     standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
@@ -322,47 +360,43 @@ def test_invalid_verdicts_of_one_entrant_need_caution_and_may_undo_a_lead(
         **{"differs": True, "bound_low": low, "bound_high": high},
     }
     diagnosis = {**standings.diagnoses["d"], "invalid": [row]}
-    said = page(dataclasses.replace(standings, diagnoses={"d": diagnosis})).said
+    found = dataclasses.replace(standings, diagnoses={"d": diagnosis})
+    said = page(found).said
     assert f"the rating of {model} is between {low:.0f} and {high:.0f}." in said
-    assert words in said
+    assert conclusion(found).state == state
+    assert "invalid_by_entrant" in [r.name for r in conclusion(found).reasons]
 
 
-def test_none_leads_where_the_prompts_or_missing_ratings_leave_it_open():
-    reader = page(rated(simulated("abc", gap=0.0), "abc", "bradley_terry"))
-    assert headline(reader) == "No clear winner"
-    assert "may be as good." in reader.said
+def test_none_leads_where_the_prompts_leave_it_open():
+    some = rated(simulated("abc", gap=0.0), "abc", "bradley_terry")
+    reader = page(some)
+    assert headline(reader).startswith("no clear winner: ")
+    assert conclusion(some).reasons[0].name == "rivals"
     assert "80 % power to detect" in reader.said
     assert "leads" not in reader.said
-    battles = simulated("ab", gap=9.0)["d"]
-    battles += [
-        Battle(model_a="u", model_b=m, winner="model_a", question_id=f"q{q}")
-        for m in "ab"
-        for q in range(9)
-    ]
-    said = page(rated({"d": battles}, "abu", "bradley_terry")).said
-    assert "a leads" not in said
-    assert "Not rated: u (unbeaten: no finite rating, and perhaps better" in said
 
 
 def test_the_headline_covers_all_dimensions():
     """A judge that flips is doubted in the dimensions in which it does."""
     names = [*"xyz"]
     battles = simulated("ab", names, gap=9.0)
-    assert headline(page(rated(battles, "ab", "bradley_terry"))) == (
-        "a leads in all 3 dimensions"
-    )
+    steady = [{**STEADY, "dimension": name} for name in names]
+    some = fair(rated(battles, "ab", "bradley_terry"))
+    assert headline(page(some, quality=steady)) == "a leads in all 3 dimensions"
     battles["z"] = [
         dataclasses.replace(b, dimension="z") for b in simulated("ba", gap=9.0)["d"]
     ]
-    some = rated(battles, "ab", "bradley_terry")
-    doubted = [{**QUALITY, "dimension": name} for name in names]
-    prefers = "The judge prefers a in x and y and b in z, but fails a check"
-    for flipping, words in (
-        ([], "a leads in x and y; b leads in z"),
-        (doubted[1:2], "a leads in x and, with caution, in y; b leads in z"),
-        (doubted, prefers),
+    some = fair(rated(battles, "ab", "bradley_terry"))
+    doubted = [{**row, **FLIPPING} for row in steady]
+    for quality, words in (
+        (steady, "a leads in x and y; b leads in z"),
+        (
+            [steady[0], doubted[1], steady[2]],
+            "the judge prefers a in y; a leads in x; b leads in z",
+        ),
+        (doubted, "the judge prefers a in x and y; the judge prefers b in z"),
     ):
-        assert headline(page(some, quality=flipping)) == words
+        assert headline(page(some, quality=quality)) == words
 
 
 # Numbers
@@ -543,7 +577,7 @@ def test_what_is_missing_is_left_out_and_said():
     }
     reader = page(rated(battles, "ab", *METHODS))
     assert "Not rated: a (unbeaten" in reader.said
-    assert "1 prompt cannot rank these entrants." in reader.said
+    assert headline(reader).startswith("too few prompts in unbeaten and tied; ")
     assert not [cell for row in reader.cells for cell in row if "nan" in cell.lower()]
     some = rated(simulated("ab", ["overall"]), "ab")
     read = {"file": "b.csv", "format": "evalica", "assumed": "that"}
@@ -551,6 +585,6 @@ def test_what_is_missing_is_left_out_and_said():
     bare = {"experiment": "rate", "battles_files": [read], "overrides": []}
     reader = page(some, manifest=bare)
     line = "b.csv read as evalica: 60 used, 0 tied, 2 dropped; assumed: that."
-    for words in (line, "Primary rating: Elo", "No test is possible"):
+    for words in (line, "Primary rating: Elo", "the error of"):
         assert words in reader.said
     assert "Cost" not in reader.headings

@@ -1,4 +1,4 @@
-"""Checks of a judge's quality by dimension, and what ratings then allow to be said of the leader."""
+"""Checks of a judge's quality, and of the answers that it judged, by dimension."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,9 +7,7 @@ from typing import Any
 
 from scipy.special import expit
 
-from elo_exp.analysis.comparisons import Difference
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Rows
 
 MAX_FLIPS = 0.10
@@ -231,88 +229,3 @@ def _of_model(diagnosis: Mapping[str, Any]) -> Iterator[Check]:
         yield Check(
             name="cycles", state="pass", value=n / of if of else None, n=n, of=of
         )
-
-
-# What may be said of the leader
-
-
-def finding(
-    board: Leaderboard | None,
-    pairs: Sequence[Difference],
-    checks: Sequence[Check] = (),
-    *,
-    n_prompts: int | None = None,
-) -> dict[str, Any]:
-    """Decide what may be said of the leader of one dimension.
-
-    pairs      its differences
-    n_prompts  None where the battles name none
-
-    Returns n_prompts and
-
-    case       the first that applies: unrated (fewer than two ratings), few_prompts, level (equal
-               ratings), unknown (no test), undecided (a rival is not significantly lower), invalid
-               (invalid verdicts could undo the lead), open (entrants without a rating may be
-               better), caution (the judge failed a check), supported
-    leader     the best entrant, and its p_best
-    second     with evidence, the difference of both
-    gap        rating points, with its 95 % interval (gap_low, gap_high), as in `pairs`
-    others     the entrants level with the leader, or those not significantly lower
-    reasons    the checks that the judge failed
-    """
-    ratings = board.ratings if board else ()
-    rated = [rating for rating in ratings if rating.rating is not None]
-    reasons = [check for check in checks if check.state == "caution"]
-    leader = rated[0].model if rated else None
-    found = {"n_prompts": n_prompts, "leader": leader, "reasons": reasons}
-    if board is None or len(rated) < 2:
-        return {**found, "case": "unrated"}
-    first, second = rated[:2]
-    leaders = {first.model, second.model}
-    tested = [d for d in pairs if d.significant is not None]
-    evidence = next((d for d in tested if {d.higher, d.lower} == leaders), None)
-    level = [r.model for r in rated[1:] if r.rank == first.rank]
-    rivals = [d.lower for d in pairs if d.higher == first.model and not d.significant]
-    rivals += [d.higher for d in pairs if d.lower == first.model]  # at an early look
-    if n_prompts is not None and n_prompts < MIN_PROMPTS:
-        case = "few_prompts"
-    elif level:
-        case = "level"
-    elif evidence is None:
-        case = "unknown"
-    elif rivals:
-        case = "undecided"
-    elif _undone(reasons, first, second):
-        case = "invalid"
-    elif any(r.rating is None and r.flag != "winless" for r in ratings):
-        case = "open"
-    else:
-        case = "caution" if reasons else "supported"
-    gap, low, high = (first.rating or 0.0) - (second.rating or 0.0), None, None
-    if evidence:
-        low, high = evidence.ci_low, evidence.ci_high
-    return {
-        **found,
-        "case": case,
-        "second": second.model,
-        "gap": gap,
-        "gap_low": low,
-        "gap_high": high,
-        "p_best": first.p_best,
-        "evidence": evidence,
-        "others": level or rivals,
-    }
-
-
-def _undone(reasons: Sequence[Check], first: Rating, second: Rating) -> bool:
-    """Whether the bounds of what invalid verdicts hide let another entrant be as good."""
-    for check in reasons:
-        for row in (check.about or {}).get("differing", ()):
-            low, high = row["bound_low"], row["bound_high"]
-            if row["model"] == first.model:
-                is_undone = low is not None and low <= (second.rating or 0.0)
-            else:
-                is_undone = high is not None and high >= (first.rating or 0.0)
-            if is_undone:
-                return True
-    return False

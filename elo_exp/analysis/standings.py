@@ -13,7 +13,14 @@ from elo_exp.analysis.agreement import (
     ranks_between_judges,
     repeat_agreement,
 )
-from elo_exp.analysis.comparisons import Difference, differences, with_ranks
+from elo_exp.analysis.checks import Check, checks
+from elo_exp.analysis.comparisons import (
+    Difference,
+    differences,
+    first_of,
+    with_ranks,
+)
+from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.analysis.goodness_of_fit import (
     by_stratum,
     cycles,
@@ -70,6 +77,9 @@ class Standings:
     responses: Rows = ()
     judges_agreement: Rows = ()  # of every two judges in the store, by dimension
     judges_ranks: Rows = ()  # of the ratings by what both of them judged
+    # by dimension, of the judge and of the leaderboard of the primary method
+    checks: Mapping[str, Sequence[Check]] = field(default_factory=dict)
+    conclusions: Mapping[str, Conclusion] = field(default_factory=dict)
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -86,6 +96,24 @@ class Standings:
 
     def primary(self, dimension: str) -> Leaderboard | None:
         return self.elo.get(dimension, {}).get(self.k)
+
+    def board(self, dimension: str) -> Leaderboard | None:
+        """Return the leaderboard of the primary method, or that of Elo where no other is chosen."""
+        method = self.primary_method
+        boards = self.companions[method] if method else {}
+        return boards.get(dimension) if method else self.primary(dimension)
+
+    def pairs(self, dimension: str) -> list[Difference]:
+        """Return the differences on that leaderboard."""
+        tested = self.differences.get(self.primary_method or "", ())
+        return [pair for pair in tested if pair.dimension == dimension]
+
+    def n_prompts(self, dimension: str) -> int | None:
+        """Count the prompts, or the independent items that were scored; None where none is named."""
+        battles, board = self.battles[dimension], self.board(dimension)
+        if self.is_of_scores and board:
+            return board.n_clusters
+        return battles.n_prompts() if battles.names_prompts() else None
 
 
 def rate(
@@ -248,6 +276,26 @@ def of_texts(
             "invalid": invalid,
         }
     return found
+
+
+def with_checks(standings: Standings, quality: Rows = ()) -> Standings:
+    """Add the checks of the judge, by dimension.
+
+    quality  of the judgments, a row for each dimension; empty where they are not known
+    """
+    of_dimension, found = {row["dimension"]: row for row in quality}, {}
+    for name, battles in standings.battles.items():
+        board = standings.board(name)
+        first = first_of(board, standings.pairs(name)) if board else None
+        is_ahead = first is not None and first.lead and first.lead.significant
+        found[name] = checks(
+            battles,
+            standings.diagnoses.get(name, {}),
+            of_dimension.get(name),
+            (first.model, first.second) if first and is_ahead else (),
+            standings.responses,
+        )
+    return dataclasses.replace(standings, checks=found)
 
 
 def with_looks(standings: Standings, wave: Wave) -> Standings:

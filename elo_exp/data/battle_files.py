@@ -251,7 +251,7 @@ class _File:
             model_a=model_a,
             model_b=model_b,
             winner=winner,
-            source=text["source"] or "human",
+            source=text["source"] or ("llm-judge" if text["judge_model"] else "human"),
             judge_model=text["judge_model"],
             dimension=text["dimension"],
             verdict_ab=ab,

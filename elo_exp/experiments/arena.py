@@ -16,7 +16,7 @@ import numpy as np
 from elo_exp import pipeline
 from elo_exp.analysis import agreement, standings
 from elo_exp.analysis.judge_quality import RATES, judge_quality
-from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.standings import Standings, with_checks
 from elo_exp.api.costs import money
 from elo_exp.arena import joint_fit, sources
 from elo_exp.arena.placement import Placement, soft_elo, temperature
@@ -280,7 +280,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         written.append(write_jsonl(path, chosen.simulated.votes))
     facts = {**run.facts(), "judge_quality": [quality]}
     texts = (comparisons, judgments) if context.with_texts else ()
-    shown = tournament_page.context(rated, [quality], *texts)
+    shown = tournament_page.context(with_checks(rated, [quality]), *texts)
     shown["limits"] = {"rows": len(found.board.models), "matrix": 20}
     headline = found.board.row(found.placed[0]).rating
 

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from elo_exp.analysis import standings
+from elo_exp.analysis.conclusions import Scope
 from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSettings
@@ -17,9 +20,11 @@ from elo_exp.data.battles import Battles
 from elo_exp.data.formats import Format
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.rated import report
+from elo_exp.judges.lexical import LexicalJudge
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import UserError
 from elo_exp.report import artifacts
+from elo_exp.report.formats import names as joined
 from elo_exp.runs.reading import read_settings
 from elo_exp.types import Orders
 
@@ -116,7 +121,12 @@ class Rate:
             metric, cluster = self.battles_metric, self.battles_columns["cluster"]
             scored, facts = scores.read(self._files, metric=metric, cluster=cluster)
             compared = standings.of_scores(scored, allow_missing=self.allow_missing)
-            return report(compared, context, facts={"battles_files": facts})
+            return report(
+                compared,
+                context,
+                scope=Scope(kind="scores", source=_named(list(self._files))),
+                facts={"battles_files": facts},
+            )
         read = [
             battle_files.read(
                 path,
@@ -140,6 +150,25 @@ class Rate:
         return report(
             found,
             context,
+            scope=_scope(rated, list(self._files)),
             facts={"n_battles": len(rated), "battles_files": [row for _, row in read]},
             written=artifacts.write_bootstraps(context.run_dir, boards),
         )
+
+
+def _scope(battles: Battles, files: Sequence[Path]) -> Scope:
+    """Whose verdicts the battles are: people's votes, or those of the judges that they name."""
+    is_verdict = np.array([source == "llm-judge" for source in battles.sources])
+    judged = battles.select(is_verdict[battles.source])
+    if not len(judged):
+        return Scope(kind="people", source=_named(files))
+    names = [judged.judges[i] for i in np.unique(judged.judge).tolist() if i >= 0]
+    return Scope(
+        judge=joined(names) or None,
+        kind="words" if names == [LexicalJudge.model] else "model",
+        source=_named(files),
+    )
+
+
+def _named(files: Sequence[Path]) -> str:
+    return joined([str(path) for path in files])

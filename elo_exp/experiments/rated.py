@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from elo_exp.analysis.conclusions import Scope
+from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.standings import Standings
 from elo_exp.experiments import Context, Report
 from elo_exp.records import Plot
@@ -15,7 +17,9 @@ def report(
     standings: Standings,
     context: Context,
     *,
+    scope: Scope,
     facts: Mapping[str, Any],
+    n_seen: int = 0,
     quality: Sequence[Mapping[str, Any]] = (),
     written: Sequence[Path] = (),
     comparisons: Comparisons | None = None,
@@ -24,10 +28,13 @@ def report(
 ) -> Report:
     """Write what every experiment leaves that ends in ratings, and report it.
 
+    scope                   whose verdicts the battles are
+    n_seen                  verdicts that had been looked at under another design
     comparisons, judgments  by dimension, where page and tracker are to show them
     """
+    standings = with_conclusions(standings, scope, quality=quality, n_seen=n_seen)
     texts = (comparisons, judgments) if context.with_texts else ()
-    shown = tournament_page.context(standings, quality, *texts)
+    shown = tournament_page.context(standings, *texts)
     dimensions = shown["dimensions"]
     gap, std_error = artifacts.headline(dimensions)
     tables = artifacts.tables(standings, dimensions)

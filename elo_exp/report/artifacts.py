@@ -21,12 +21,14 @@ from elo_exp.ratings.leaderboard import Z95, Leaderboard
 from elo_exp.records import Judgment, Plot, Record, Rows
 from elo_exp.report.tournament_page import Dimension
 from elo_exp.report.viewer import Comparisons, Judgments, joined
+from elo_exp.report.words import tournament as words
 from elo_exp.trackers import Histogram, Lines, Value
 
 # Of a judgment, which each of its raw verdicts repeats
 _PAIR = ("prompt_id", "dimension", "entrant_a", "entrant_b")
 _MAX_MODELS = 60  # all of whose pairs are in ratings.json, which are 1,770
 _METRICS = ("std_error", "ci_low", "ci_high", "p_best", "ordering_error")  # of a rating
+_TRACKED = ("state", "sentence", "difference", "ci_low", "ci_high")  # of a conclusion
 _OF_A_CHECK = ("name", "state", "value", "low", "high", "n", "of")
 _MAX_TEXT = 400  # characters of a text in a table
 _MIN_Z = 3.0  # of the pair residuals in ratings.json, where there are more models
@@ -204,6 +206,10 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
     of pairs.
     """
     return {
+        "conclusions": {
+            dimension: words.as_row(conclusion)
+            for dimension, conclusion in standings.conclusions.items()
+        },
         "dimensions": {
             dimension: _dimension_json(standings, dimension)
             for dimension in standings.dimensions
@@ -323,7 +329,8 @@ def results(
     quality: Rows = (),
 ) -> dict[str, Value]:
     """Return final values and charts, under names that every run shares."""
-    leaders = [d.finding["leader"] for d in dimensions if d.finding["leader"]]
+    concluded = standings.conclusions
+    leaders = [one.subject for one in concluded.values() if one.subject]
     gap, std_error = headline(dimensions)
     found: dict[str, Value | None] = {
         "headline/leader": ", ".join(dict.fromkeys(leaders)) or None,
@@ -353,6 +360,9 @@ def results(
                 found[place] = Histogram(samples.tolist())
     for q in quality:
         found |= {f"judge/{q['dimension']}/{name}": q[name] for name in RATES}
+    for dimension, conclusion in concluded.items():
+        values = words.as_row(conclusion)
+        found |= {f"conclusion/{dimension}/{name}": values[name] for name in _TRACKED}
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.analysis.checks import Check, checks, finding
+from elo_exp.analysis.checks import Check
 from elo_exp.analysis.comparisons import Difference
+from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report import page as pages
 from elo_exp.report import viewer
 from elo_exp.report.viewer import Comparisons, Judgments
+from elo_exp.report.words import judge
 from elo_exp.report.words import tournament as words
 
 _COLUMNS = 100  # of the console
@@ -32,7 +34,7 @@ class Dimension:
     # The rows of `board`, then those of each group of entrants that nothing links to it.
     groups: Sequence[Sequence[Rating]]
     others: Sequence[Leaderboard]  # of the other methods but Elo
-    finding: Mapping[str, Any]
+    conclusion: Conclusion | None  # None of an arena, whose placements have their own
     checks: Sequence[Check]
     pairs: Sequence[Difference]
     # By row and column of a matrix: how often the row beats the column, ties counting half, in how
@@ -45,7 +47,6 @@ class Dimension:
 
 def context(
     standings: Standings,
-    quality: Sequence[Mapping[str, Any]] = (),
     comparisons: Comparisons | None = None,
     judgments: Judgments | None = None,
 ) -> dict[str, Any]:
@@ -53,15 +54,16 @@ def context(
 
     comparisons, judgments  with all texts; None where the page is to have none
     """
-    by_dimension = {row["dimension"]: row for row in quality}
-    dimensions = [
-        dimension(standings, name, by_dimension.get(name))
-        for name in standings.dimensions
-    ]
+    dimensions = [dimension(standings, name) for name in standings.dimensions]
+    conclusions = [*standings.conclusions.values()]
     boards = [d.board for d in dimensions if d.board]
     return {
         "standings": standings,
-        "headline": words.headline({d.name: d.finding for d in dimensions}),
+        "headline": words.headline(conclusions),
+        "points": words.points(conclusions) if conclusions else None,
+        "judge_line": judge.line(
+            standings.checks, conclusions[0].scope.kind if conclusions else "model"
+        ),
         "without": _SAID_BY_TABLES,
         "scored": standings.is_of_scores,
         "dimensions": dimensions,
@@ -86,24 +88,12 @@ def points(standings: Standings) -> dict[str, dict[str, float]]:
     }
 
 
-def dimension(
-    standings: Standings, name: str, quality: Mapping[str, Any] | None
-) -> Dimension:
-    method, battles = standings.primary_method, standings.battles[name]
-    boards = {key: by.get(name) for key, by in standings.companions.items()}
-    board = boards.pop(method) if method else standings.primary(name)
+def dimension(standings: Standings, name: str) -> Dimension:
+    board, pairs = standings.board(name), standings.pairs(name)
+    companions = {key: by.get(name) for key, by in standings.companions.items()}
+    companions.pop(standings.primary_method or "", None)
     groups = _groups(board, standings.groups.get(name, ())) if board else []
-    pairs = [
-        d for d in standings.differences.get(method or "", ()) if d.dimension == name
-    ]
-    rated = [r.model for r in board.ratings if r.rating is not None] if board else []
-    diagnosis = standings.diagnoses.get(name, {})
     significant = {(d.higher, d.lower) for d in pairs if d.significant}
-    leaders = rated[:2] if tuple(rated[:2]) in significant else []
-    found = checks(battles, diagnosis, quality, leaders, standings.responses)
-    n_prompts = battles.n_prompts() if battles.names_prompts() else None
-    if standings.is_of_scores and board:
-        n_prompts = board.n_clusters
     cells, against = {}, dict[str, list[float]]()
     for rate in standings.win_rates:
         if rate.dimension == name:
@@ -116,18 +106,18 @@ def dimension(
                 against.setdefault(pair[0], []).append(own)
     return Dimension(
         name=name,
-        battles=battles,
-        n_prompts=n_prompts,
+        battles=standings.battles[name],
+        n_prompts=standings.n_prompts(name),
         board=board,
         groups=groups,
-        others=[other for other in boards.values() if other],
-        finding=finding(board, pairs, found, n_prompts=n_prompts),
-        checks=found,
+        others=[other for other in companions.values() if other],
+        conclusion=standings.conclusions.get(name),
+        checks=standings.checks.get(name, ()),
         pairs=pairs,
         cells=cells,
         win_rate={model: sum(own) / len(own) for model, own in against.items()},
         elo=standings.elo.get(name, {}),
-        diagnosis=diagnosis,
+        diagnosis=standings.diagnoses.get(name, {}),
     )
 
 

@@ -19,6 +19,8 @@ class Effect(Record):
     unit       points, share or score
     p_value    of the test that the conclusion rests on, adjusted for its family of tests
     one_sided  whether the subject took every point, so that only the near end is known
+    n_prompts  of a one-sided effect: on which it did; 0 where battles name none
+    look       the planned look at which it was tested
     """
 
     value: float | None
@@ -27,6 +29,9 @@ class Effect(Record):
     unit: str = "points"
     p_value: float | None = None
     one_sided: bool = False
+    n_prompts: int | None = None
+    look: int | None = None
+    significant: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +77,7 @@ class Conclusion(Record):
     rival    whom it is compared with
     others   names that the sentence needs besides: those that may be as good, or met nobody
     reasons  why less is said than the numbers alone would allow, the weightiest first
+    is_checked  whether the judge's position bias was measured, or there is no judge
     """
 
     state: str
@@ -80,4 +86,5 @@ class Conclusion(Record):
     effect: Effect | None = None
     others: tuple[str, ...] = ()
     reasons: tuple[Reason, ...] = ()
+    is_checked: bool = True
     scope: Scope = field(default_factory=Scope)

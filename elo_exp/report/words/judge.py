@@ -50,12 +50,93 @@ CHECKS = {  # what a check is called in a table, and what it accepts
     "transitivity": ("Model fit: one rating explains all pairs", "p > .05"),
     "cycles": ("Prompts with an intransitive triple", "no limit"),
 }
-_ODD = {  # kinds of odd answers
+ODD = {  # kinds of odd answers
     "one_text": "one text",
     "repeated": "repeated texts",
     "phrases": "boilerplate",
     "short": "under three words",
     "refused": "refusals",
+}
+
+
+_MEASURED = {  # checks of which the console has the value
+    "flips": "flips",
+    "first_shown": "first shown wins",
+    "length": "longer wins",
+    "invalid": "invalid",
+}
+_POSITION = {
+    "flips": "no flips",
+    "first_shown": "no positions",
+}  # where without a value
+
+
+def line(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
+    """Return how far the judge was checked, the failed checks first: "CAUTION: flips 23 %; invalid 0 %".
+
+    checks  by dimension
+    kind    of judge
+    """
+    if kind == "people":
+        return "none: battles are votes"
+    every = [check for some in checks.values() for check in some]
+    failed = {
+        check.name
+        for check in every
+        if check.state == "caution" and check.name != "responses"
+    }
+    said = {
+        name: f"{words} {value}"
+        for name, words in _MEASURED.items()
+        if (value := _by_dimension([c for c in every if c.name == name]))
+    }
+    for check in every:
+        if check.name in failed and check.name not in said:
+            said[check.name] = _FAILED[check.name](check.about or {})
+    absent = [
+        words
+        for name, words in _POSITION.items()
+        if not checks
+        or any(
+            all(c.name != name or c.value is None for c in some)
+            for some in checks.values()
+        )
+    ]
+    measured = ", ".join(words for name, words in said.items() if name not in failed)
+    if failed:
+        cautions = ", ".join(words for name, words in said.items() if name in failed)
+        state = f"CAUTION: {cautions}" + (f"; {measured}" if measured else "")
+    else:
+        state = f"NOT CHECKED: {', '.join(absent)}" if absent else "checked"
+        state += f"{', ' if absent else ': '}{measured}" if measured else ""
+    if kind == "words":
+        return f"compares words{': ' if not failed else ', '}{state if failed else measured}"
+    return state
+
+
+def _by_dimension(checks: Sequence[Check]) -> str:
+    """One figure where all dimensions agree, else each: "91/25/64 %"."""
+    values = [check.value for check in checks if check.value is not None]
+    percents = list(dict.fromkeys(map(percent, values)))
+    if len(percents) > 1:
+        return "/".join(number(100 * value) for value in values) + " %"
+    if percents:
+        return percents[0]
+    is_one_order = any(check.state == "caution" for check in checks)
+    return "not measured: one order" if is_one_order else ""
+
+
+def _biased(about: About) -> str:
+    probes = [row["probe"] for row in about["results"] if row["verdict"] == "biased"]
+    return f"biased by its audit ({', '.join(probes)})"
+
+
+_FAILED: Mapping[str, Callable[[About], str]] = {
+    "invalid_by_entrant": lambda about: (
+        f"invalid verdicts fall on {names([row['model'] for row in about['differing']])}"
+    ),
+    "audit": _biased,
+    "kin": lambda about: f"kin of the first ({about['family']})",
 }
 
 
@@ -267,7 +348,7 @@ def flagged(odd: Mapping[str, Mapping[str, float]]) -> str:
     odd  shares by model and kind, such as {"c": {"refused": 0.26}}: "refusals: c 26 %"
     """
     kinds = []
-    for kind, words in _ODD.items():
+    for kind, words in ODD.items():
         shares = [
             f"{model} {percent(flags[kind])}"
             for model, flags in odd.items()

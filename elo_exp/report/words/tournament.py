@@ -1,216 +1,266 @@
-"""How the conclusion of a tournament is said: on the console, on the cards of the page, in its headline."""
+"""The conclusion of a tournament, and of rated battles, in a sentence: who is first, and what stands against it."""
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from elo_exp.analysis.comparisons import Difference
-from elo_exp.analysis.looks import Resolution
+from elo_exp.analysis.conclusions import Conclusion, Effect, Reason
+from elo_exp.analysis.conclusions.tournament import STATES
 from elo_exp.analysis.power import Precision
-from elo_exp.report.formats import between, names, number, p_equals, percent
+from elo_exp.report.formats import names as joined
+from elo_exp.report.formats import number, p_equals, percent
+from elo_exp.report.words.judge import ODD
+from elo_exp.report.words.whose import whose
 
-_SPACE = "\N{NO-BREAK SPACE}"
-Finding = Mapping[str, Any]  # of one dimension, as analysis.checks.finding returns it
-
-
-def claim(finding: Finding, *, scored: bool) -> str:
-    """Return the conclusion as the console has it.
-
-    scored  whether items were scored, and nothing was compared
-    """
-    leader, case = finding["leader"], finding["case"]
-    if case == "unrated":
-        why = "were scored" if scored else "are linked by wins and losses"
-        return f"no ranking; fewer than two entrants {why}"
-    ahead = _gap(finding, scored=scored)
-    match case:
-        case "few_prompts":
-            noun = "items" if scored else "prompts"
-            text = f"too few {noun} to rank; {leader} is ahead by {ahead}"
-        case "level":
-            text = f"{leader} is level with {names(finding['others'])}"
-        case "unknown":
-            text = f"{leader} is ahead by {ahead}; its error cannot be estimated"
-        case "undecided":
-            text = (
-                f"no clear winner; {leader} is ahead of {finding['second']} by {ahead}"
-            )
-        case "invalid":
-            text = f"no clear winner; invalid verdicts may explain that {leader} is ahead by {ahead}"
-        case "open":
-            text = (
-                f"{leader} leads by {ahead}; some that cannot be compared may be better"
-            )
-        case "caution":
-            text = f"the judge prefers {leader} by {ahead}"
-        case _:
-            text = f"{leader} leads by {ahead}"
-    return text
+CHIPS = {
+    "none": "No ranking",
+    "few": "Too few prompts",
+    "undecided": "Undecided",
+    "words": "Shared words only",
+    "caution": "Caution",
+    "unchecked": "Judge not checked",
+    "leads": "Supported",
+}
 
 
-def _gap(finding: Finding, *, scored: bool) -> str:
-    digits = 3 if scored else 0
-    is_less = finding["gap"] <= 0.5 and not scored
-    text = "less than a point" if is_less else f"about {number(finding['gap'], digits)}"
-    if finding["evidence"]:
-        low, high = (number(finding[end], digits) for end in ("gap_low", "gap_high"))
-        text += f" [{low}, {high}], {_test(finding['evidence'])}"
-    return text
+def chip(conclusion: Conclusion) -> str:
+    """Return the label of a card."""
+    is_few = conclusion.state == "few" and conclusion.scope.kind == "scores"
+    return "Too few items" if is_few else CHIPS[conclusion.state]
 
 
-def _test(pair: Difference) -> str:
-    if isinstance(pair, Resolution):
-        return f"at look {pair.look}" if pair.significant else "unresolved"
-    return p_equals(pair.p_holm)
+def tone(conclusion: Conclusion) -> str:
+    """Return the colour of a card: supported, caution or open."""
+    if conclusion.state == "leads":
+        return "supported"
+    is_doubtful = conclusion.state == "words" and conclusion.reasons
+    return "caution" if conclusion.state == "caution" or is_doubtful else "open"
 
 
-def chip(finding: Finding, *, scored: bool) -> str:
-    """Return the state of a dimension in two words."""
-    chips = {
-        "unrated": "Not rated",
-        "few_prompts": "Too few items" if scored else "Too few prompts",
-        "supported": "Supported",
-        "caution": "Caution",
-    }
-    return chips.get(finding["case"], "Undecided")
+def further(conclusion: Conclusion) -> list[str]:
+    """Return the reasons that the sentence leaves out."""
+    said = sentence(conclusion)
+    words = [because(reason, conclusion) for reason in conclusion.reasons]
+    return [one for one in words if one not in said]
 
 
-def title(finding: Finding, *, scored: bool) -> str:
-    """Return the conclusion in a few words, as the heading of a card."""
-    leader = finding["leader"]
-    match finding["case"]:
-        case "unrated":
-            text = "No ranking is possible."
-        case "few_prompts":
-            n = finding["n_prompts"]
-            noun = "item" if scored else "prompt"
-            text = f"{n} {noun}{'s' if n != 1 else ''} cannot rank these entrants."
-        case "open":
-            text = f"{leader} leads those that it can be compared with."
-        case "supported":
-            text = f"{leader} leads."
-        case "caution":
-            text = f"The judge prefers {leader}."
-        case _:
-            text = "No clear winner."
-    return text
+def sentence(conclusion: Conclusion) -> str:
+    """Say what may be said of the first of a leaderboard, with the weightiest reason against it."""
+    by = difference(conclusion.effect) if conclusion.effect else "an unknown margin"
+    if conclusion.state in _TOO_LITTLE:
+        return _TOO_LITTLE[conclusion.state](conclusion, by)
+    judges = [reason for reason in conclusion.reasons if reason.judges]
+    others = [reason for reason in conclusion.reasons if not reason.judges]
+    end = ""
+    if judges and conclusion.state == "caution":
+        end = f"; {because(judges[0], conclusion)}"
+    elif others:
+        end = f", but {because(others[0], conclusion)}"
+    return f"{_beginning(conclusion)} by {by}{end}"
 
 
-def sentence(
-    finding: Finding, *, scored: bool, precision: Precision | None = None
-) -> str:
-    """Return the evidence for a conclusion, as the text of a card.
-
-    precision  of the dimension; None where it is not known
-    """
-    leader, case, others = finding["leader"], finding["case"], finding.get("others", ())
-    if case == "unrated":
-        if leader:
-            return f"Only {leader} has a rating, and none to be compared with."
-        why = "were scored" if scored else "are linked by wins and losses"
-        return f"No entrant can be rated: fewer than two entrants {why}."
-    ahead = _ahead(finding, scored=scored)
-    match case:
-        case "few_prompts":
-            noun = "independent items" if scored else "prompts"
-            text = f"{leader} is {ahead} A claim needs at least 20 {noun}."
-        case "level":
-            text = f"{names([leader, *others])} have equal ratings."
-        case "unknown":
-            text = (
-                f"{leader} is {ahead} No test is possible: the error of the gap cannot be "
-                "estimated."
-            )
-        case "invalid":
-            text = f"{leader} is {ahead} Its lead may be due to invalid verdicts."
-        case "undecided":
-            text = f"{leader} is {ahead} {names(others)} may be as good."
-            if precision:
-                text += (
-                    f" {precision.n_prompts} prompts give 80{_SPACE}% power to detect "
-                    f"{number(precision.detectable)} points."
-                )
-        case _:
-            text = f"It is {ahead}"
-    return text
+def _beginning(conclusion: Conclusion) -> str:
+    first = conclusion.subject
+    if conclusion.state == "words":
+        return f"by shared words {first} is ahead"
+    if any(reason.judges for reason in conclusion.reasons):
+        is_of_people = conclusion.scope.kind == "people"
+        return f"the {'voters prefer' if is_of_people else 'judge prefers'} {first}"
+    if not conclusion.is_checked:
+        judge = conclusion.scope.judge or "an unnamed judge"
+        return f"by {judge}, not checked, {first} is ahead"
+    return f"{first} leads"
 
 
-def _ahead(finding: Finding, *, scored: bool) -> str:
-    """How far the leader is ahead, and how certain that is."""
-    gap, case, digits = finding["gap"], finding["case"], 3 if scored else 0
-    text = number(gap, digits)
-    if not scored:
-        text = f"about {text} points" if gap > 0.5 else "less than a point"
-    text += f" ahead of {finding['second']}"
-    if pair := finding["evidence"]:
-        interval = between(finding["gap_low"], finding["gap_high"], digits)
-        test = f"Holm {p_equals(pair.p_holm)}"
-        if isinstance(pair, Resolution):
-            test = (
-                f"resolved at look {pair.look}" if pair.significant else "not resolved"
-            )
-        text += f" (95{_SPACE}% CI {interval}; {test})"
-    if not scored and gap > 0.5:
-        text += f"; expected win rate {percent(1.0 / (1.0 + 10.0 ** (-gap / 400.0)))}"
-    text += "."
-    if finding["p_best"] is not None and case not in ("few_prompts", "open"):
-        subject = "By its verdicts it" if case == "caution" else "It"
-        share = percent(min(finding["p_best"], 0.999))
-        text += f" {subject} is the best with {share} probability."
-    return text
+def _none(conclusion: Conclusion, _: str) -> str:
+    is_scored = conclusion.scope.kind == "scores"
+    linked = "were scored" if is_scored else "are linked by wins and losses"
+    return f"no ranking: fewer than two entrants {linked}"
 
 
-def headline(findings: Mapping[str, Finding]) -> str:
-    """Return one sentence on all dimensions.
+def _few(conclusion: Conclusion, by: str) -> str:
+    n, first = conclusion.scope.n_prompts, conclusion.subject
+    noun = "item" if conclusion.scope.kind == "scores" else "prompt"
+    prompts = f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    return f"{prompts}, too few to rank; {first} is ahead of {conclusion.rival} by {by}"
 
-    "x leads in a and, with caution, in b; y leads in c; the judge prefers z in d, but fails a check"
 
-    findings  by dimension
-    """
-    decided = {
-        name: finding
-        for name, finding in findings.items()
-        if finding["case"] in ("supported", "caution")
-    }
-    if not decided:
-        n = len(findings)
-        return "No clear winner" + (f" in any of {n} dimensions" if n > 1 else "")
-    led, doubtful = (
-        {name for name, finding in decided.items() if finding["case"] == case}
-        for case in ("supported", "caution")
-    )
-    leaders = list(dict.fromkeys(f["leader"] for n, f in decided.items() if n in led))
-    parts = []
-    for leader in leaders:
-        own = [name for name, finding in decided.items() if finding["leader"] == leader]
-        text = f"{leader} leads{_in([n for n in own if n in led], findings)}"
-        if cautions := [name for name in own if name in doubtful]:
-            text += f" and, with caution,{_in(cautions, findings)}"
-        parts.append(text)
-    others = sorted({f["leader"] for f in decided.values()} - {*leaders})
-    if others:
-        preferred = [
-            leader
-            + _in([n for n, f in decided.items() if f["leader"] == leader], findings)
-            for leader in others
-        ]
-        failed = [
-            check
-            for finding in decided.values()
-            for check in finding["reasons"]
-            if check.value is not None
-        ]
-        parts.append(
-            f"{'the' if parts else 'The'} judge prefers {' and '.join(preferred)}"
-            + (", but fails a check" if failed else ", in one order")
+def _undecided(conclusion: Conclusion, by: str) -> str:
+    first, second = conclusion.subject, conclusion.rival
+    reason = conclusion.reasons[0]
+    why = because(reason, conclusion)
+    if reason.name in ("level", "not_met"):
+        said = (
+            "is level with"
+            if reason.name == "level"
+            else "is ahead of those that it met;"
         )
-    return "; ".join(parts)
+        return f"{first} {said} {why}"
+    if reason.name == "no_error":
+        return f"no clear winner: {why}"
+    if reason.name == "undone":
+        return f"no clear winner: {why} that {first} is ahead by {by}"
+    others = [model for model in reason.about["models"] if model != second]
+    also = f"; {why}" if others else ""
+    return f"no clear winner: {first} is {by}, ahead of {second}{also}"
 
 
-def _in(some: Sequence[str], findings: Mapping[str, Finding]) -> str:
-    """Return " in" these of all dimensions; nothing where there is one alone."""
-    n = len(findings)
-    if n == 1:
+_TOO_LITTLE = {"none": _none, "few": _few, "undecided": _undecided}
+
+
+def difference(effect: Effect) -> str:
+    """Say a lead: "275 [204, 346], p < .001", "at least 479, having won all 60 prompts, p < .001"."""
+    digits = 0 if effect.unit == "points" else 3
+    if effect.look is None:
+        test = p_equals(effect.p_value) if effect.p_value is not None else None
+    else:
+        test = f"at look {effect.look}" if effect.significant else "unresolved"
+    if effect.one_sided:
+        won = f"all {effect.n_prompts:,} prompts" if effect.n_prompts else "all battles"
+        bound = number(effect.low, digits) if effect.low is not None else None
+        size = (
+            f"at least {bound}, having won {won}" if bound else f"all, having won {won}"
+        )
+    elif effect.low is None or effect.high is None:
+        size = number(effect.value, digits)
+    else:
+        ends = f"{number(effect.low, digits)}, {number(effect.high, digits)}"
+        size = f"{number(effect.value, digits)} [{ends}]"
+    return f"{size}, {test}" if test else size
+
+
+# Reasons
+
+
+def because(reason: Reason, conclusion: Conclusion) -> str:
+    """Say one reason, as the end of the sentence about the first, or alone in a list of reasons."""
+    return _WORDS[reason.name](reason, conclusion)
+
+
+def _share(share: float | None) -> str:
+    """A share in percent with a plain space; with one digit where it is small."""
+    is_small = share is not None and share < 0.1 and round(share, 2) != round(share, 3)
+    return percent(share, 1 if is_small else 0).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _rivals(reason: Reason, conclusion: Conclusion) -> str:
+    models = reason.about["models"]
+    others = [model for model in models if model != conclusion.rival]
+    also = ", too," if others and len(others) < len(models) else ""
+    return f"{joined(others or models)}{also} may be as good"
+
+
+def _stratum(reason: Reason, conclusion: Conclusion) -> str:
+    about, gap = reason.about, number(reason.value)
+    return f"not on {about['stratum']} ({about['n_prompts']:,} prompts: {gap} behind {about['rival']})"
+
+
+_Words = Callable[[Reason, Conclusion], str]
+_WORDS: dict[str, _Words] = {
+    "level": lambda reason, _: joined(reason.about["models"]),
+    "no_error": lambda _, c: f"the error of {c.subject} over {c.rival} is unknown",
+    "rivals": _rivals,
+    "undone": lambda *_: "invalid verdicts may explain",
+    "not_met": lambda reason, _: f"{joined(reason.about['models'])} met none of them",
+    "obeys": lambda reason, _: (
+        "it obeys an answer or cannot tell good from bad "
+        f"({', '.join(reason.about['probes'])})"
+    ),
+    "invalid": lambda reason, _: f"{_share(reason.value)} of its verdicts are invalid",
+    "invalid_by_entrant": lambda reason, _: (
+        "invalid verdicts fall on "
+        f"{joined([row['model'] for row in reason.about['differing']])}"
+    ),
+    "flips": lambda reason, _: (
+        f"{_share(reason.value)} of its verdicts flip with the order"
+    ),
+    "first_shown": lambda reason, _: f"the first shown wins {_share(reason.value)}",
+    "one_order": lambda *_: "it saw one order alone",
+    "length": lambda reason, _: f"at equal length the lead is {number(reason.value)}",
+    "kin": lambda reason, c: (
+        f"{c.subject} and the judge are of one family, {reason.about['family']}"
+    ),
+    "answers": lambda reason, _: (
+        f"{_share(reason.value)} of its answers are {ODD[reason.about['kind']]}"
+    ),
+    "stratum": _stratum,
+    "exploratory": lambda reason, _: (
+        f"{number(reason.value)} verdicts had been seen under another design"
+    ),
+}
+
+
+def as_row(conclusion: Conclusion) -> dict[str, Any]:
+    """Return a conclusion as ratings.json has it, with its sentences."""
+    effect = conclusion.effect or Effect(value=None)
+    return {
+        "state": conclusion.state,
+        "sentence": sentence(conclusion),
+        "reasons": [
+            {"name": one.name, "value": one.value, "words": because(one, conclusion)}
+            for one in conclusion.reasons
+        ],
+        "first": conclusion.subject,
+        "second": conclusion.rival,
+        "difference": effect.value,
+        "ci_low": effect.low,
+        "ci_high": effect.high,
+        "p_holm": effect.p_value,
+        "one_sided": effect.one_sided,
+        "n_prompts": conclusion.scope.n_prompts,
+        "judge": conclusion.scope.judge,
+        "whose": whose(conclusion.scope),
+    }
+
+
+# Of all dimensions
+
+
+def headline(conclusions: Sequence[Conclusion]) -> str:
+    """Say the conclusions of a run in one line: the sentence of one dimension, or the worst state first.
+
+    conclusions  by dimension, which is named in their scope
+    """
+    if len(conclusions) == 1:
+        return sentence(conclusions[0])
+    groups: dict[str, list[str]] = {}
+    for one in sorted(conclusions, key=lambda one: STATES.index(one.state)):
+        groups.setdefault(_in_short(one), []).append(one.scope.dimension or "")
+    n = len(conclusions)
+    whole = "both dimensions" if n == 2 else f"all {n} dimensions"
+    return "; ".join(
+        f"{said} in {whole if len(where) == n else joined(where)}"
+        for said, where in groups.items()
+    )
+
+
+def _in_short(conclusion: Conclusion) -> str:
+    if conclusion.state == "few":
+        is_scored = conclusion.scope.kind == "scores"
+        return "too few items" if is_scored else "too few prompts"
+    said = {"none": "no ranking", "undecided": "no clear winner"}.get(conclusion.state)
+    begun = _beginning(conclusion)
+    if conclusion.state == "caution" and begun.endswith(" leads"):
+        begun = f"with caution, {conclusion.subject} is ahead"
+    return said or begun
+
+
+def points(conclusions: Sequence[Conclusion]) -> str:
+    """Say whose taste the points of a run are, in one line for all dimensions."""
+    counts = [one.scope.n_prompts for one in conclusions if one.scope.n_prompts]
+    scope = conclusions[0].scope
+    return whose(dataclasses.replace(scope, n_prompts=max(counts, default=None)))
+
+
+def comment(conclusion: Conclusion, precision: Precision | None = None) -> str:
+    """Say what a lead in points is as a win rate; of one that decides nothing, what the prompts could detect."""
+    effect = conclusion.effect
+    if conclusion.state == "undecided" and precision:
+        return (
+            f"{precision.n_prompts:,} prompts give 80 % power to detect "
+            f"{number(precision.detectable)} points."
+        )
+    if not effect or not effect.value or effect.unit != "points":
         return ""
-    if len(some) < n:
-        return f" in {names(some)}"
-    return " in both dimensions" if n == 2 else f" in all {n} dimensions"
+    share = 1.0 / (1.0 + 10.0 ** (-effect.value / 400.0))
+    return f"Expected win rate of {conclusion.subject} over {conclusion.rival}: {percent(share)}."

@@ -1,0 +1,223 @@
+"""What may be said of the first of a leaderboard: one state and its reasons, from the evidence of one dimension."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from elo_exp.analysis.checks import ALPHA, MIN_PROMPTS, Check
+from elo_exp.analysis.comparisons import First, first_of
+from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
+from elo_exp.analysis.standings import Standings, with_checks
+from elo_exp.ratings.leaderboard import Leaderboard
+from elo_exp.records import Rows
+
+# The first that applies; each says more than those before it.
+STATES = ("none", "few", "undecided", "words", "caution", "unchecked", "leads")
+# Reasons by their weight: those of a test that decides nothing, the judge's, all others
+UNDECIDED = ("level", "no_error", "rivals", "undone", "not_met")
+OF_JUDGE = (
+    *("obeys", "invalid", "invalid_by_entrant", "flips", "first_shown", "one_order"),
+    *("length", "kin"),
+)
+OTHERS = ("answers", "stratum", "exploratory")
+_NOT_JUDGED = ("people", "scores")  # there is nothing of a judge to check
+_OF_CHECKS = {
+    "audit": "obeys",
+    "responses": "answers",
+}  # where a reason has another name
+
+
+def with_conclusions(
+    standings: Standings, scope: Scope, *, quality: Rows = (), n_seen: int = 0
+) -> Standings:
+    """Add the checks of the judge, and what may be said of the first, by dimension.
+
+    scope    of all dimensions: whose verdicts the battles are
+    quality  of the judgments, a row for each dimension; empty where they are not known
+    n_seen   verdicts that had been looked at under another design
+    """
+    checked, found = with_checks(standings, quality), {}
+    for name in checked.dimensions:
+        board, checks = checked.board(name), checked.checks[name]
+        first = first_of(board, checked.pairs(name)) if board else None
+        strata = checked.diagnoses.get(name, {}).get("strata", {})
+        reasons = [*of_test(first, board, checks), *of_earlier_looks(n_seen)]
+        if first:
+            reasons += [*of_checks(checks, first.model)]
+            reasons += [*of_strata(strata, first.model)]
+        found[name] = conclude(
+            first,
+            reasons,
+            dataclasses.replace(
+                scope, dimension=name, n_prompts=checked.n_prompts(name)
+            ),
+            is_measured=is_measured(checks),
+            unit=board.unit if board else "points",
+        )
+    return dataclasses.replace(checked, conclusions=found)
+
+
+def conclude(
+    first: First | None,
+    reasons: Sequence[Reason],
+    scope: Scope,
+    *,
+    is_measured: bool,
+    unit: str = "points",
+) -> Conclusion:
+    """Decide what may be said of the first, by the table of docs/statistics.md.
+
+    Parameters
+    ----------
+    first
+        What the tests say of it; None where fewer than two are ranked.
+    reasons
+        Any of UNDECIDED, OF_JUDGE and OTHERS, in any order.
+    scope
+        Of the dimension; `n_prompts` is None where the battles name none.
+    is_measured
+        Whether position bias was measured: the share of flips, and how often the first shown wins.
+    unit
+        Of the ratings: points, or score.
+    """
+    ordered = sorted(reasons, key=lambda reason: _WEIGHT[reason.name])
+    names = {reason.name for reason in ordered}
+    if first is None:
+        state = "none"
+    elif scope.n_prompts is not None and scope.n_prompts < MIN_PROMPTS:
+        state = "few"
+    elif names & {*UNDECIDED}:
+        state = "undecided"
+    elif scope.kind == "words":
+        state = "words"
+    elif names:
+        state = "caution"
+    elif not is_measured and scope.kind not in _NOT_JUDGED:
+        state = "unchecked"
+    else:
+        state = "leads"
+    return Conclusion(
+        state=state,
+        subject=first.model if first else None,
+        rival=first.second if first else None,
+        effect=_effect(first, unit) if first else None,
+        reasons=tuple(ordered),
+        is_checked=is_measured or scope.kind in _NOT_JUDGED,
+        scope=scope,
+    )
+
+
+_WEIGHT = {name: n for n, name in enumerate((*UNDECIDED, *OF_JUDGE, *OTHERS))}
+
+
+def _effect(first: First, unit: str) -> Effect | None:
+    lead = first.lead
+    if lead is None:
+        return None
+    return Effect(
+        value=lead.difference,
+        low=lead.ci_low,
+        high=lead.ci_high,
+        unit=unit,
+        p_value=lead.p_holm,
+        one_sided=lead.one_sided,
+        n_prompts=lead.n_prompts,
+        look=getattr(lead, "look", None),
+        significant=lead.significant,
+    )
+
+
+# Reasons
+
+
+def of_test(
+    first: First | None, board: Leaderboard | None, checks: Sequence[Check]
+) -> Iterator[Reason]:
+    """Yield why the test does not decide who is first."""
+    if first is None or board is None:
+        return
+    if first.level:
+        yield Reason(name="level", about={"models": [*first.level]})
+    elif first.lead is None or first.lead.significant is None:
+        yield Reason(name="no_error")
+    elif first.rivals:
+        yield Reason(name="rivals", about={"models": [*first.rivals]})
+    if _is_undone(checks, board, first):
+        yield Reason(name="undone")
+    if first.not_met:
+        yield Reason(name="not_met", about={"models": [*first.not_met]})
+
+
+def _is_undone(checks: Sequence[Check], board: Leaderboard, first: First) -> bool:
+    """Whether the bounds of what invalid verdicts hide let another entrant be as good."""
+    best, second = board.row(first.model).rating, board.row(first.second).rating
+    if best is None or second is None:
+        return False
+    for check in checks:
+        for row in (check.about or {}).get("differing", ()):
+            low, high = row["bound_low"], row["bound_high"]
+            if row["model"] == first.model:
+                is_undone = low is not None and low <= second
+            else:
+                is_undone = high is not None and high >= best
+            if is_undone:
+                return True
+    return False
+
+
+def of_checks(checks: Sequence[Check], first: str) -> Iterator[Reason]:
+    """Yield a reason for each check that the judge, or an answer of the first, has failed."""
+    for check in checks:
+        if check.state != "caution":
+            continue
+        name, about, value = check.name, dict(check.about or {}), check.value
+        if name == "flips" and value is None:
+            name = "one_order"
+        elif name == "audit":
+            results = about.get("results", ())
+            biased = [row["probe"] for row in results if row["verdict"] == "biased"]
+            about, value = {"probes": biased}, None
+        elif name == "responses":
+            flags = about["flagged"][first]
+            kind = max(flags, key=flags.__getitem__)
+            about, value = {"kind": kind}, flags[kind]
+        elif name == "length":
+            value = about["gap_at_equal_length"]
+        name = _OF_CHECKS.get(name, name)
+        yield Reason(name=name, value=value, about=about, judges=name in OF_JUDGE)
+
+
+def of_strata(strata: Mapping[str, Any], first: str) -> Iterator[Reason]:
+    """Yield where the order reverses: the widest gap by which the first is behind on a stratum.
+
+    strata  of `Standings.diagnoses`: ratings by stratum, and a test of whether they differ
+    """
+    p_value, behind = strata.get("p_value"), []
+    if p_value is None or p_value >= ALPHA:
+        return
+    n_prompts = dict(zip(strata["strata"], strata["n_prompts"], strict=True))
+    for stratum, n in n_prompts.items():
+        rated = {
+            row["model"]: row["rating"]
+            for row in strata["ratings"]
+            if row["stratum"] == stratum and row["rating"] is not None
+        }
+        if n < MIN_PROMPTS or first not in rated:
+            continue
+        best = max(rated, key=rated.__getitem__)
+        if (gap := rated[best] - rated[first]) > 0:
+            about = {"stratum": stratum, "n_prompts": n, "rival": best}
+            behind.append(Reason(name="stratum", value=gap, about=about))
+    yield from sorted(behind, key=lambda reason: -(reason.value or 0.0))[:1]
+
+
+def of_earlier_looks(n_seen: int) -> Iterator[Reason]:
+    """Yield that verdicts had been seen under another design, so that tests err more often."""
+    if n_seen:
+        yield Reason(name="exploratory", value=float(n_seen))
+
+
+def is_measured(checks: Sequence[Check]) -> bool:
+    """Return whether the judge's flips and its preference for the first shown have a value."""
+    known = {check.name for check in checks if check.value is not None}
+    return {"flips", "first_shown"} <= known

@@ -1,0 +1,308 @@
+"""What may be said of the first of a leaderboard: one state and one sentence from each evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import pytest
+
+from elo_exp.analysis.checks import Check
+from elo_exp.analysis.comparisons import Difference, First
+from elo_exp.analysis.conclusions import Conclusion, Reason, Scope
+from elo_exp.analysis.conclusions.tournament import (
+    OF_JUDGE,
+    OTHERS,
+    STATES,
+    UNDECIDED,
+    conclude,
+    is_measured,
+    of_checks,
+    of_strata,
+)
+from elo_exp.report.words import tournament as words
+
+ABOUT: dict[str, dict[str, Any]] = {  # what a reason's words need
+    "level": {"models": ["B"]},
+    "rivals": {"models": ["B", "C"]},
+    "not_met": {"models": ["E", "F"]},
+    "obeys": {"probes": ["injection:plain"]},
+    "invalid_by_entrant": {"differing": [{"model": "A"}]},
+    "kin": {"family": "Anthropic"},
+    "answers": {"kind": "phrases"},
+    "stratum": {"stratum": "curated", "n_prompts": 50, "rival": "B"},
+}
+
+
+def reason(name: str, value: float | None = 0.23) -> Reason:
+    about = ABOUT.get(name, {})
+    return Reason(name=name, value=value, about=about, judges=name in OF_JUDGE)
+
+
+def lead(**changes: Any) -> First:
+    """A is 275 points ahead of B, its second."""
+    ahead = {
+        **{"dimension": "d", "higher": "A", "lower": "B", "difference": 275.2},
+        **{"ci_low": 204.1, "ci_high": 346.3, "p_holm": 0.0002, "significant": True},
+        **changes,
+    }
+    return First(
+        model="A",
+        second="B",
+        lead=Difference(**ahead),
+        level=(),
+        below=("B", "C"),
+        rivals=(),
+        not_met=(),
+    )
+
+
+def one_sided(n_prompts: int = 60) -> First:
+    return lead(
+        **{"difference": None, "ci_low": 479.0, "ci_high": None},
+        **{"one_sided": True, "n_prompts": n_prompts},
+    )
+
+
+def concluded(
+    *reasons: str,
+    first: First | None = lead(),  # noqa: B008
+    kind: str = "model",
+    n_prompts: int | None = 100,
+    measured: bool = True,
+) -> Conclusion:
+    return conclude(
+        first,
+        [reason(name) for name in reasons],
+        Scope(judge="opus", kind=kind, n_prompts=n_prompts),
+        is_measured=measured,
+    )
+
+
+def subsets(names: Sequence[str]) -> list[tuple[str, ...]]:
+    return [(), *((name,) for name in names), tuple(names)]
+
+
+def test_more_doubt_never_says_more():
+    """Every combination of evidence has one state; each kind of doubt added to it says no more."""
+    seen, said = set(), set()
+    every = product(
+        (lead(), one_sided(), None),
+        (5, 100, None),
+        subsets(UNDECIDED),
+        ("model", "words", "people", "scores"),
+        subsets(OF_JUDGE),
+        (True, False),
+        subsets(OTHERS),
+    )
+    n = 0
+    for first, n_prompts, tests, kind, judges, measured, others in every:
+        n += 1
+        given = {"first": first, "kind": kind, "n_prompts": n_prompts}
+        names = (*tests, *judges, *others)
+        conclusion = concluded(*names, measured=measured, **given)
+        sentence = words.sentence(conclusion)
+        state = conclusion.state
+        seen.add(state)
+        said.add(sentence)
+        rank = STATES.index(state)
+        if state == "leads":
+            assert not names and (measured or kind in ("people", "scores"))
+            assert first is not None and n_prompts != 5
+        elif "A leads by" in sentence:
+            assert state == "caution" and not judges and ", but " in sentence
+            assert measured or kind in ("people", "scores")
+        if kind == "words":
+            assert "leads" not in sentence + words.headline([conclusion])
+        for worse in (
+            concluded(*names, measured=measured, **{**given, "n_prompts": 5}),
+            concluded(*names, measured=measured, **{**given, "kind": "words"}),
+            concluded(*names, *OF_JUDGE, measured=measured, **given),
+            concluded(*names, *OTHERS, measured=measured, **given),
+            concluded(*names, *UNDECIDED, measured=measured, **given),
+            concluded(*names, measured=False, **given),
+        ):
+            assert STATES.index(worse.state) <= rank
+    assert seen == {*STATES} == {*words.CHIPS}
+    assert n > 14_400 and len(said) > 50
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "sentence"),
+    [
+        (
+            concluded(first=None),
+            "no ranking: fewer than two entrants are linked by wins and losses",
+        ),
+        (
+            concluded(n_prompts=12),
+            "12 prompts, too few to rank; A is ahead of B by 275 [204, 346], p < .001",
+        ),
+        (
+            concluded("rivals"),
+            "no clear winner: A is 275 [204, 346], p < .001, ahead of B; C, too, may be as good",
+        ),
+        (concluded("level"), "A is level with B"),
+        (concluded("no_error"), "no clear winner: the error of A over B is unknown"),
+        (
+            concluded("undone"),
+            "no clear winner: invalid verdicts may explain that A is ahead by "
+            "275 [204, 346], p < .001",
+        ),
+        (
+            concluded("not_met"),
+            "A is ahead of those that it met; E and F met none of them",
+        ),
+        (
+            concluded(kind="words"),
+            "by shared words A is ahead by 275 [204, 346], p < .001",
+        ),
+        (
+            concluded("stratum", kind="words"),
+            "by shared words A is ahead by 275 [204, 346], p < .001, but not on curated "
+            "(50 prompts: 0 behind B)",
+        ),
+        (
+            concluded("flips", "answers"),
+            "the judge prefers A by 275 [204, 346], p < .001; 23 % of its verdicts flip with the "
+            "order",
+        ),
+        (
+            concluded("kin"),
+            "the judge prefers A by 275 [204, 346], p < .001; A and the judge are of one family, "
+            "Anthropic",
+        ),
+        (
+            concluded("answers"),
+            "A leads by 275 [204, 346], p < .001, but 23 % of its answers are boilerplate",
+        ),
+        (
+            concluded("answers", measured=False),
+            "by opus, not checked, A is ahead by 275 [204, 346], p < .001, but 23 % of its "
+            "answers are boilerplate",
+        ),
+        (
+            concluded(measured=False),
+            "by opus, not checked, A is ahead by 275 [204, 346], p < .001",
+        ),
+        (concluded(), "A leads by 275 [204, 346], p < .001"),
+        (
+            concluded(kind="people", measured=False),
+            "A leads by 275 [204, 346], p < .001",
+        ),
+        (
+            concluded(first=one_sided()),
+            "A leads by at least 479, having won all 60 prompts, p < .001",
+        ),
+    ],
+)
+def test_a_state_has_one_sentence(conclusion: Conclusion, sentence: str):
+    assert words.sentence(conclusion) == sentence
+    assert words.headline([conclusion]) == sentence
+
+
+def test_the_headline_of_several_dimensions_begins_with_the_worst():
+    def of(dimension: str, *reasons: str) -> Conclusion:
+        scope = Scope(judge="opus", dimension=dimension, n_prompts=100)
+        found = [reason(name) for name in reasons]
+        return conclude(lead(), found, scope, is_measured=True)
+
+    assert words.headline([of("a"), of("b")]) == "A leads in both dimensions"
+    assert words.headline([of("a"), of("b", "rivals"), of("c", "stratum")]) == (
+        "no clear winner in b; with caution, A is ahead in c; A leads in a"
+    )
+    assert words.headline([of("a", "kin"), of("b", "flips"), of("c", "kin")]) == (
+        "the judge prefers A in all 3 dimensions"
+    )
+
+
+# Reasons
+
+
+def test_reasons_come_from_failed_checks_alone():
+    flagged = {"A": {"phrases": 0.053, "short": 0.02}}
+    checks = [
+        Check(name="responses", state="caution", value=0.5, about={"flagged": flagged}),
+        Check(name="flips", state="caution"),
+        Check(name="ties", state="pass", value=0.1),
+        Check(name="fit", state="note", value=0.2),
+        Check(
+            name="audit",
+            state="caution",
+            value=1.0,
+            about={
+                "results": [
+                    {"probe": "constant", "verdict": "biased"},
+                    {"probe": "length", "verdict": "ok"},
+                ]
+            },
+        ),
+    ]
+    reasons = list(of_checks(checks, "A"))
+    assert [(r.name, r.judges) for r in reasons] == [
+        ("answers", False),
+        ("one_order", True),
+        ("obeys", True),
+    ]
+    conclusion = conclude(lead(), reasons, Scope(), is_measured=False)
+    said = [row["words"] for row in words.as_row(conclusion)["reasons"]]
+    assert said == [
+        "it obeys an answer or cannot tell good from bad (constant)",
+        "it saw one order alone",
+        "5.3 % of its answers are boilerplate",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("known", "measured"),
+    [
+        ({"flips": 0.0, "first_shown": 0.5}, True),
+        ({"flips": 0.0, "first_shown": None}, False),
+        ({"flips": None, "first_shown": 0.5}, False),
+        ({"ties": 0.1}, False),
+    ],
+)
+def test_a_judge_is_checked_where_flips_and_first_shown_have_a_value(
+    known: dict[str, float | None], measured: bool
+):
+    checks = [
+        Check(name=name, state="pass", value=value) for name, value in known.items()
+    ]
+    assert is_measured(checks) is measured
+
+
+@pytest.mark.parametrize(
+    ("n_of_small", "p_value", "behind"),
+    [
+        (19, 0.01, ["curated"]),
+        (20, 0.01, ["small"]),
+        (19, 0.05, []),
+        (19, None, []),
+    ],
+)
+def test_a_stratum_of_20_prompts_on_which_the_first_is_behind_is_a_reason(
+    n_of_small: int, p_value: float | None, behind: list[str]
+):
+    """A is 40 behind B on curated and 200 behind on small, where strata differ at all."""
+    rows = [
+        ("medqa", "A", 1500.0),
+        ("medqa", "B", 1400.0),
+        ("curated", "A", 1400.0),
+        ("curated", "B", 1440.0),
+        ("curated", "C", None),
+        ("small", "A", 1300.0),
+        ("small", "B", 1500.0),
+    ]
+    strata = {
+        "p_value": p_value,
+        "strata": ["medqa", "curated", "small"],
+        "n_prompts": [50, 50, n_of_small],
+        "ratings": [
+            {"stratum": stratum, "model": model, "rating": rating}
+            for stratum, model, rating in rows
+        ],
+    }
+    found = list(of_strata(strata, "A"))
+    assert [one.about["stratum"] for one in found] == behind
+    assert all(one.about["rival"] == "B" for one in found)
