@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from elo_exp.report import compare_report, page
+from elo_exp.report import page
+from elo_exp.report.compare_page import compare_page, console
 from tests import golden
 
 RUNS = ("pilot", "whole", "other")
@@ -52,12 +53,11 @@ def found(**changes: Any) -> dict[str, Any]:
 
 
 def same(name: str, comparison: dict[str, Any]) -> None:
-    shown = compare_report.context(comparison)
+    shown = compare_page(comparison)
     manifest = {"experiment": "compare", "started_at": "2026-11-21T14:50:42Z"}
-    golden.same(
-        f"{name}.html", page.maker("compare", **shown)("compared", manifest, [])
-    )
-    golden.same(f"{name}.txt", page.text("compare", **shown))
+    make = page.maker("compare", compared=shown)
+    golden.same(f"{name}.html", make("compared", manifest, []))
+    golden.same(f"{name}.txt", console(shown))
 
 
 def test_runs_that_moved():

@@ -23,8 +23,8 @@ from elo_exp.files import write_csv, write_json
 from elo_exp.oracle.evidence import clustered_error
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Plot, UserError
-from elo_exp.report import compare_report, page
-from elo_exp.report.compare_report import Found, Row
+from elo_exp.report import page
+from elo_exp.report.compare_page import Found, Row, compare_page, console, metrics
 from elo_exp.runs.reading import FinishedRun, differing, read_runs
 from elo_exp.store.usage import added_up, paid
 
@@ -59,21 +59,20 @@ class Compare:
 
     def run(self, context: Context) -> Report:
         found = compare(_read(self.runs)[0])
-        shown = compare_report.context(found)
-        metrics = compare_report.metrics(found)
+        shown, values = compare_page(found), metrics(found)
         rows = found["estimates"] or found["ratings"]
         return Report(
-            headline=max(map(abs, metrics.values()), default=0.0),
-            text=page.text("compare", **shown),
+            headline=max(map(abs, values.values()), default=0.0),
+            text=console(shown),
             facts={"compared": [row["folder"] for row in found["runs"]]},
             artifacts=[
                 write_json(context.run_dir / "compare.json", found),
                 write_csv(context.run_dir / "compare.csv", rows),
             ],
-            metrics=metrics,
+            metrics=values,
             tables={"compare": rows},
             figures=lambda: _figures(found),
-            page=page.maker("compare", **shown),
+            page=page.maker("compare", compared=shown),
         )
 
 

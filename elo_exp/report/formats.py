@@ -82,3 +82,8 @@ def shortened(text: str, most: int = 100) -> str:
     if len(text) <= most + 5:
         return text
     return f"{text[: most - 3].rsplit(' ', 1)[0]}..."
+
+
+def plain(text: str) -> str:
+    """Return lines of the console: a terminal breaks none at a space."""
+    return text.replace(_SPACE, " ").rstrip("\n")

@@ -22,6 +22,7 @@ from elo_exp.report.formats import (
     number,
     percent,
     percent_reached,
+    plain,
     when,
 )
 from elo_exp.report.words import sweep as words
@@ -270,7 +271,7 @@ def console(sweep: SweepPage, unknown: Sequence[str] = ()) -> str:
     ]
     lines += sweep.errors
     lines.append(f"sweep: {sweep.n_finished} of {len(sweep.jobs)} jobs finished")
-    return "\n".join(lines)
+    return plain("\n".join(lines))
 
 
 def _dimension(name: str, rows: Sequence[Row], conclusions: Conclusions) -> Dimension:
