@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, fdtrc, ndtri, stdtr
+from scipy.special import expit, fdtrc, logit, ndtri, stdtr
 
 from elo_exp.analysis.looks import (
     MISFIT,
@@ -25,6 +25,7 @@ from elo_exp.analysis.looks import (
     prompt_order,
     stagewise,
 )
+from elo_exp.analysis.separated import bound
 from elo_exp.arrays import Array
 from elo_exp.records import Battle, Comparison
 
@@ -139,6 +140,12 @@ WORLDS = {
         elo=(0, 0, -100, -200, -300), n=143, dims=1, cyclic=0.3, makes_up=0.277
     ),
 }
+# In which entrants take every point from others, at all looks or at the first ones
+UNBEATEN = {
+    "one unbeaten": World(elo=(0,) * 4 + (1400,), n=60),
+    "two unbeaten by all below": World(elo=(0, 0, 0, 1100, 2200), n=93, ties=0.2),
+    "often unbeaten at first": World(elo=(0,) * 3 + (600,), n=143, quality=0.6),
+}
 
 
 # The looks once more, as a second opinion that takes milliseconds
@@ -162,7 +169,7 @@ def fit(points: Array, design: Array, m: int) -> tuple[Array, Array, Array]:
         step = np.linalg.solve(information, slope[..., None])[..., 0]
         step *= 1.5 / np.abs(step).max(axis=1, keepdims=True, initial=1.5)
         parameters += step
-        if np.abs(step).max() < 1e-8:
+        if np.abs(step).max(initial=0.0) < 1e-8:
             break
     residual = np.where(is_there, points - expit(parameters @ design.T)[:, None], 0.0)
     return parameters, residual, np.linalg.inv(information) - level
@@ -187,6 +194,20 @@ def misfit(points: Array, design: Array, m: int) -> Array:
     return fdtrc(df, n - df, square * (n - df) / (df * (n - 1)))
 
 
+def one_sided(points: Array, design: Array, pair: Array) -> Array:
+    """On how many prompts the first of a pair took every point (b, p), less those on which the second did; 0
+    unless one of them took every point from all others, or none."""
+    there = ~np.isnan(points)
+    won, played = np.nansum(points, axis=1), there.sum(axis=1)
+    ahead, behind = np.maximum(design, 0), np.maximum(-design, 0)
+    points_of = won @ ahead + (played - won) @ behind
+    games_of = played @ (ahead + behind)
+    never = (points_of == 0) | (points_of == games_of)
+    met = there.reshape(*there.shape[:2], len(pair), 2).any(axis=3).sum(axis=1)
+    is_ahead = won.reshape(len(won), len(pair), 2).sum(axis=2) > 0
+    return np.where(never @ np.abs(pair.T) > 0, np.where(is_ahead, met, -met), 0)
+
+
 def gaps(points: Array, design: Array, pair: Array) -> tuple[Array, Array]:
     """The gaps of the pairs (b, p), 0 where an entrant only won or only lost, and their errors by prompt."""
     (_, n, _), m = points.shape, pair.shape[1]
@@ -204,13 +225,17 @@ def gaps(points: Array, design: Array, pair: Array) -> tuple[Array, Array]:
 @dataclass(frozen=True, kw_only=True)
 class Looked:
     """Claims (runs, dims, p), 1 where the first of a pair is better and -1 where the second; the comparisons asked
-    (runs,); the look, gap and error of each pair's last test (b, p); and the boundary of each look (looks, b)."""
+    (runs,); the look, gap and error of each pair's last test (b, p), or the prompts on which the first took every point
+    (less those of the second), error 0; whether there was an error at each look (looks, b, p); and the boundary of each
+    (looks, b)."""
 
     claims: Array
     asked: Array
     look: Array
     gap: Array
     error: Array
+    swept: Array
+    has_error: Array
     bounds: Array
 
 
@@ -226,9 +251,10 @@ def look(world: World, points: Array, orders: str, *, n_looks: int = 5) -> Looke
     design = np.hstack([plain, shown]) if orders == "one" else plain
     looks = looks_of(n, n_looks)
     times = tuple(end / n for end in looks)
-    claims, gap, error = np.zeros((3, b, p))
+    claims, gap, error, swept = np.zeros((4, b, p))
     last, is_whole = np.zeros((b, p), int), np.zeros(b, bool)
     is_asked, bounds = np.zeros((b, n, p), bool), np.zeros((len(looks), b))
+    has_error = np.zeros((len(looks), b, p), bool)
     for k, (start, end) in enumerate(itertools.pairwise([0, *looks])):
         due = np.flatnonzero(~claims.all(axis=1))
         wanted = (claims == 0) | is_whole[:, None]
@@ -240,13 +266,20 @@ def look(world: World, points: Array, orders: str, *, n_looks: int = 5) -> Looke
 
         new = due[~is_whole[due] & (misfit(seen(due), plain, m) < MISFIT)]
         is_whole[new] = is_asked[new, :end] = True
-        now = np.zeros((2, b, p))
-        now[:, due] = gaps(seen(due), design, pair)
-        is_tested = (claims == 0) & (now[0] != 0)
-        gap[is_tested], error[is_tested] = now[:, is_tested]
+        now = np.zeros((3, b, p))
+        now[:2, due] = gaps(seen(due), design, pair)
+        now[2, due] = one_sided(seen(due), plain, pair)
+        is_tested = (claims == 0) & ((now[0] != 0) | (now[2] != 0))
+        gap[is_tested], error[is_tested], swept[is_tested] = now[:, is_tested]
+        error[swept != 0] = 0.0
+        has_error[k] = is_tested & (now[0] != 0)
         last[is_tested] = k
-        t = np.divide(*now, out=np.zeros((b, p)), where=is_tested)
-        z = -ndtri(stdtr(end - 1, -np.abs(t)))
+        t = np.divide(*now[:2], out=np.zeros((b, p)), where=is_tested & (now[0] != 0))
+        z = np.where(
+            now[2] != 0,
+            -ndtri(0.5 ** np.abs(now[2])),
+            -ndtri(stdtr(end - 1, -np.abs(t))),
+        )
         while True:
             n_open = (claims == 0).reshape(-1, dims * p).sum(axis=1).repeat(dims)
             for h in set(n_open[due]) - {0}:
@@ -254,13 +287,15 @@ def look(world: World, points: Array, orders: str, *, n_looks: int = 5) -> Looke
             new = is_tested & (claims == 0) & (z > bounds[k][:, None])
             if not new.any():
                 break
-            claims[new] = np.sign(gap[new])
+            claims[new] = np.sign(gap + swept)[new]
     return Looked(
         claims=claims.reshape(-1, dims, p),
         asked=is_asked.reshape(-1, dims * n * p).sum(axis=1),
         look=last,
         gap=gap,
         error=error,
+        swept=swept,
+        has_error=has_error,
         bounds=bounds,
     )
 
@@ -272,7 +307,7 @@ def study(world: World, n: int, orders: str) -> tuple[float, float, float, float
     many = dataclasses.replace(world, n=40_000, dims=1)
     ((true_gap,),) = (look(many, many.draw(1, rng, orders), orders, n_looks=1).gap,)
     better = np.sign([world.elo[i] - world.elo[j] for i, j in world.pairs])
-    times = tuple(end / world.n for end in looks_of(world.n, 5))
+    times = np.array(looks_of(world.n, 5)) / world.n
     most = world.n * len(world.pairs) * world.dims * (2 if orders == "one" else 1)
     rows, covered = [], []
     for some in range(n // 50):
@@ -283,8 +318,27 @@ def study(world: World, n: int, orders: str) -> tuple[float, float, float, float
         rows.append([wrong, found.asked / most, n_resolved])
         for d, q in np.argwhere(found.error)[: 1000 if some == 0 else 0].tolist():
             k, gap, error = found.look[d, q], found.gap[d, q], found.error[d, q]
-            bounds = found.bounds[:k, d].tolist()
-            _, *ends = stagewise(times[: k + 1], bounds, gap / error)
+            looks = np.flatnonzero(found.has_error[:, d, q])
+            bounds = found.bounds[looks[:-1], d].tolist()
+            _, *ends = stagewise(times[looks].tolist(), bounds, gap / error)
             low, high = (math.sqrt(times[k]) * error * end for end in ends)
             covered.append(low <= true_gap[q] <= high)
     return (*np.mean(rows, axis=(0, 2)).tolist(), float(np.mean(covered)))
+
+
+def study_bounds(world: World, n: int, orders: str) -> tuple[float, float, int]:
+    """Of n tournaments: how often any claim was wrong, and how often the bounds of one-sided pairs hold, of how many."""
+    rng = np.random.default_rng(5)
+    many = dataclasses.replace(world, n=40_000, dims=1)
+    points = many.draw(1, rng, orders).reshape(many.n, -1, 2)
+    odds = logit(np.nanmean(points, axis=(0, 2)))
+    better = np.sign([world.elo[i] - world.elo[j] for i, j in world.pairs])
+    wrong, holds = [], []
+    for _ in range(n // 50):
+        found = look(world, world.draw(50, rng, orders), orders)
+        is_wrong = (found.claims != 0) & (found.claims != better)
+        wrong += is_wrong.any(axis=(1, 2)).tolist()
+        for d, q in np.argwhere(found.swept).tolist():
+            won = found.swept[d, q]
+            holds.append(bound(int(abs(won))) / LOGIT <= odds[q] * np.sign(won))
+    return float(np.mean(wrong)), float(np.mean(holds or [1.0])), len(holds)

@@ -28,6 +28,12 @@ def test_boundaries_are_those_of_the_tables(alpha, times, expected):
     assert " ".join(f"{c:.3f}" for c in boundaries(alpha, times)) == expected
 
 
+def test_a_z_far_beyond_what_the_looks_before_let_expect_has_an_interval():
+    """It did not stop at the first look, and is 60 errors off at the second."""
+    middle, low, high = stagewise(equal(5)[:2], boundaries(0.05, equal(5))[:1], 60.0)
+    assert 0 < low < middle < high < 60 / np.sqrt(0.4)
+
+
 @given(st.floats(-4, 4), st.integers(1, 5))
 def test_an_interval_holds_its_estimate_mirrors_and_is_plain_after_one_look(z, n_looks):
     times = equal(5)[:n_looks]

@@ -128,7 +128,7 @@ def next_wave(
             state, pair = due[one.dimension], frozenset((one.higher, one.lower))
             if pair in state.open and one.p_value is not None:
                 z = -float(ndtri(one.p_value / 2))
-                state.tested[pair] = len(state.rows), z, one
+                state.tests.setdefault(pair, []).append((len(state.rows), z, one))
         n_open = sum(len(state.open) for state in states.values())
         while n_open and (
             n_new := sum(state.resolve(alpha / n_open) for state in due.values())
@@ -154,8 +154,8 @@ class _Dimension:
     is_whole: bool  # no pair is left out
     bound: float = 0.0  # of the look
     rows: list[dict[str, Any]] = field(default_factory=list)  # of the looks before
-    # the number of the look, from 0, at which each pair was tested last, with Z and the test
-    tested: dict[Pair, tuple[int, float, Difference]] = field(default_factory=dict)
+    # of each pair: the looks, from 0, at which it was tested while open, with Z and the test
+    tests: dict[Pair, list[tuple[int, float, Difference]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         order = prompt_order({c.prompt_id: c.source for c in self.comparisons})
@@ -196,8 +196,8 @@ class _Dimension:
         self.bound = boundaries(alpha, self.times)[k]
         new = {
             pair
-            for pair, (at, z, _) in self.tested.items()
-            if pair in self.open and at == k and z > self.bound
+            for pair, tests in self.tests.items()
+            if pair in self.open and tests[-1][0] == k and tests[-1][1] > self.bound
         }
         self.open -= new
         return len(new)
@@ -218,11 +218,18 @@ class _Dimension:
 
     def resolved(self) -> Iterator[Resolution]:
         bounds = [row["boundary"] for row in self.rows]
-        for pair, (k, _, one) in self.tested.items():
+        for pair, tests in self.tests.items():
+            k, _, one = tests[-1]
             middle, low, high = None, one.ci_low, None
             if one.difference is not None and one.std_error:
                 z, unit = one.difference / one.std_error, math.sqrt(self.times[k])
-                drifts = stagewise(self.times[: k + 1], bounds[:k], z)
+                # A pair does not stop for its Z at looks at which it has none.
+                looks = [at for at, _, test in tests if not test.one_sided]
+                drifts = stagewise(
+                    [self.times[at] for at in looks],
+                    [bounds[at] for at in looks[:-1]],
+                    z,
+                )
                 middle, low, high = (unit * one.std_error * drift for drift in drifts)
             yield Resolution(
                 dimension=one.dimension,
@@ -300,9 +307,10 @@ def stagewise(
         return sum(above for above, _ in _stopped(times, [*bounds, z], drift)) - p
 
     plain, width = z / math.sqrt(times[-1]), _FAR / math.sqrt(times[-1])
+    # However large, Z may be far from what one that did not stop before makes of it.
+    least, most = min(plain, 0.0) - width, max(plain, 0.0) + width
     middle, low, high = (
-        brentq(more_extreme, plain - width, plain + width, args=(p,))
-        for p in (0.5, 0.025, 0.975)
+        brentq(more_extreme, least, most, args=(p,)) for p in (0.5, 0.025, 0.975)
     )
     return middle, low, high
 
