@@ -17,7 +17,6 @@ from elo_exp import pipeline
 from elo_exp.analysis import agreement, standings
 from elo_exp.analysis.judge_quality import RATES, judge_quality
 from elo_exp.analysis.standings import Standings, with_checks
-from elo_exp.api.costs import money
 from elo_exp.arena import joint_fit, sources
 from elo_exp.arena.placement import Placement, soft_elo, temperature
 from elo_exp.arena.sources import ArenaSettings
@@ -31,7 +30,8 @@ from elo_exp.judges import PaidJudge
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
-from elo_exp.report import artifacts, page, tournament_page
+from elo_exp.report import arena_page, artifacts, page, tournament_page
+from elo_exp.report.words.arena import plan_of_calibration
 
 _OF_FIT = (
     *("s", "s_std_error", "taste", "position", "design_effects", "n_anchors"),
@@ -70,8 +70,7 @@ class Arena(Pairwise):
         run = PlacementRun(self, context.store)
         entered = run.random(run.n_battles)
         plan, n = run.plan(entered), len(run.to_recalibrate(entered))
-        table = pipeline.plan_table(plan)
-        return page.text("arena_plan", table=table, plan=plan, n=n, money=money)
+        return "\n".join([pipeline.plan_table(plan), *plan_of_calibration(plan, n)])
 
     def run(self, context: Context) -> Report:
         run = PlacementRun(self, context.store)
@@ -280,7 +279,8 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         written.append(write_jsonl(path, chosen.simulated.votes))
     facts = {**run.facts(), "judge_quality": [quality]}
     texts = (comparisons, judgments) if context.with_texts else ()
-    shown = tournament_page.context(with_checks(rated, [quality]), *texts)
+    rated = with_checks(rated, [quality])
+    shown = tournament_page.context(rated, *texts)
     shown["limits"] = {"rows": len(found.board.models), "matrix": 20}
     headline = found.board.row(found.placed[0]).rating
 
@@ -291,9 +291,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
 
     return Report(
         headline=math.nan if headline is None else headline,
-        text=page.text(
-            "arena", placement=found, quality=quality, diagnoses=rated.diagnoses
-        ),
+        text=arena_page.text(found, quality, rated.diagnoses),
         facts=facts,
         artifacts=written,
         metrics=metrics(found, ratings, quality),
@@ -302,7 +300,12 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
             "verdicts": artifacts.verdict_rows(comparisons, judgments),
         },
         figures=figures,
-        page=page.maker("arena", placement=found, **shown),
+        page=page.maker(
+            "arena",
+            shown=arena_page.shown(found, rated.checks[dimension]),
+            made=arena_page.made,
+            **shown,
+        ),
     )
 
 

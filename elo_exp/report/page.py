@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _STRICT = {  # templates in which a name that is not there is an error; the others are still to move
-    "arena_plan.txt.j2",
     "audit_plan.txt.j2",
 }
 _VARIABLES = {  # of the style sheet, by colour of a figure

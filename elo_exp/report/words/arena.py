@@ -1,0 +1,172 @@
+"""What is said of models placed among human battles: on the page, on the console, in files and trackers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from elo_exp.api.costs import money
+from elo_exp.arena.placement import Placement
+from elo_exp.pipeline import Plan
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
+from elo_exp.report.formats import between, count, number, percent
+
+
+def with_interval(row: Rating) -> str:
+    """Return "1031 (95 % CI 965 to 1097)", or the rating alone."""
+    if row.ci_low is None or row.ci_high is None:
+        return number(row.rating)
+    return f"{number(row.rating)} (95 % CI {between(row.ci_low, row.ci_high)})"
+
+
+def _short(row: Rating) -> str:
+    return f"{number(row.rating)} ({between(row.ci_low, row.ci_high)})"
+
+
+def place(board: Leaderboard, model: str) -> str:
+    """Say the rating of a model and its rank, or why it has none."""
+    row = board.row(model)
+    if row.rating is None:
+        return f"no rating ({row.flag})"
+    low, high = row.rank_low or row.rank, row.rank_high or row.rank
+    ranks = f"{low}" if high == low else f"{low} to {high}"
+    n_rated = sum(other.rating is not None for other in board.ratings)
+    return f"{with_interval(row)}, rank {ranks} of {n_rated}"
+
+
+def headline(placement: Placement) -> str:
+    """Say where each placed model stands, or why none does."""
+    if placement.refusal:
+        return f"No placement: {placement.refusal}"
+    return "; ".join(
+        f"{model}: {place(placement.board, model)}" for model in placement.placed
+    )
+
+
+def caution(placement: Placement, model: str) -> str | None:
+    """Say why a calibrated rating needs care."""
+    found = placement.reliability.get(model, {})
+    if found.get("status") != "caution":
+        return None
+    return f"{model}, caution: {found['reason']}."
+
+
+def truth(placement: Placement, model: str) -> str | None:
+    """Say the rating that simulated voters give; None where it is not known."""
+    if placement.truth is None or model not in placement.truth.models:
+        return None
+    true = placement.truth.row(model).rating
+    if true is None:
+        return None
+    row = placement.board.row(model)
+    known = f"truly {true:.0f}, known because its voters are simulated"
+    if row.rating is None or row.ci_low is None or row.ci_high is None:
+        return f"{model}: not placed, {known}."
+    where = "inside" if row.ci_low <= true <= row.ci_high else "outside"
+    text = f"{model}: placed {_short(row)}, {known}: {where}."
+    if placement.by_judge:
+        text += f" The verdicts as they are: {_short(placement.by_judge.row(model))}."
+    return text
+
+
+def by_judge(placement: Placement, model: str) -> str | None:
+    """Say where a calibrated model stands by the judge's verdicts as they are, unless the line about
+    the truth has it."""
+    if placement.by_judge is None or truth(placement, model):
+        return None
+    row = placement.by_judge.row(model)
+    if row.rating is None:
+        return None
+    return (
+        f"By the verdicts of {placement.judge_model} as they are, {model} is at "
+        f"{with_interval(row)}."
+    )
+
+
+def soft(placement: Placement, model: str) -> str | None:
+    """Say where a model stands by the judge's scores."""
+    if placement.soft is None or model not in placement.soft.models:
+        return None
+    temperature = number(placement.soft.parameters["temperature"], 2)
+    return (
+        f"{model}: soft Elo {_short(placement.soft.row(model))} on the judge's scale, "
+        f"temperature {temperature}."
+    )
+
+
+def held_out(placement: Placement, model: str) -> str | None:
+    """Compare the judge's placement of a model with that of humans, who judged it, too."""
+    rating = placement.board.row(model).rating
+    human = next((r for r in placement.human_board.ratings if r.model == model), None)
+    if rating is None or human is None or human.rating is None:
+        return None
+    where = "higher" if rating > human.rating else "lower"
+    return (
+        f"By humans alone {with_interval(human)}: the judge places {model} "
+        f"{number(abs(rating - human.rating))} points {where}."
+    )
+
+
+def calibration(placement: Placement) -> list[str]:
+    """Compare the anchors' ratings, and the judge, with humans on the battles that both judged."""
+    lines = []
+    if placement.mae is not None:
+        lines.append(
+            f"The anchors are {number(placement.mae, 1)} points from where {placement.votes} "
+            "votes alone put them, on average."
+        )
+    agreement, fit = placement.agreement, placement.fit
+    if fit is None or agreement is None:
+        return lines
+    voters = "simulated voters" if placement.truth else "humans"
+    lines.append(
+        f"On {agreement['n_comparisons']} {placement.votes} battles the judge names the {voters}' "
+        f"winner in {percent(agreement['agreement'])} (kappa {number(agreement['kappa'], 2)}, "
+        f"temperature {number(placement.temperature, 2)})."
+    )
+    taste = ""
+    if placement.reliability and not placement.refusal and fit.taste is not None:
+        taste = (
+            f", and its taste for a model is worth ± {number(1.96 * fit.taste)} points, which "
+            "more battles do not narrow"
+        )
+    lines.append(
+        f"The judge multiplies the {voters}' distances by {number(fit.s, 2)} ± "
+        f"{number(fit.s_std_error, 2)}{taste}."
+    )
+    return lines
+
+
+def battles(placement: Placement, quality: Mapping[str, Any]) -> str:
+    """Say what was judged, by whom, and how often the judge flipped.
+
+    quality  of the judge, as in manifest.json
+    """
+    if quality["n_two_order"]:
+        flips = f"{quality['n_flips']} of {quality['n_two_order']} comparisons flipped"
+    elif quality["n_one_order"]:
+        flips = "flips not measured: one order"
+    else:
+        flips = "orders not compared"
+    n_anchors = len(placement.board.models) - len(placement.placed)
+    return (
+        f"{placement.arena}: {count(len(placement.human))} {placement.votes} battles of "
+        f"{count(n_anchors)} anchors, {count(len(placement.judged))} battles judged by "
+        f"{placement.judge_model}; {flips}, {quality['n_invalid']} invalid."
+    )
+
+
+def plan_of_calibration(plan: Plan, n: int) -> list[str]:
+    """Say what share of a plan calibrates the judge, and what that buys.
+
+    n  of the planned pairs, the human battles that are judged again
+    """
+    if not n:
+        return []
+    pairs, dollars = plan.rows[0].pairs, ""
+    if plan.dollars:
+        dollars = f" (about {money(round(plan.dollars * n / pairs, 2))})"
+    return [
+        f"  {count(n)} of the {count(pairs)} pairs are human battles that calibrate the judge"
+        f"{dollars}. Much of the interval's",
+        "  width is the judge's taste for single models, which more battles do not narrow; votes "
+        "on the placed model do.",
+    ]
