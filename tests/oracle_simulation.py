@@ -39,6 +39,7 @@ NAMES = (*WEIGHTED, *ROBUST, "direct")
 OPTIONS = Options(
     by_variance=False,
     max_residual=0.05,
+    tolerance=0.05,
     half_widths=(0.02,),
     compat=None,
 )

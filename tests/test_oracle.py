@@ -145,7 +145,7 @@ def test_the_page_names_a_best_policy_only_where_the_differences_do(tmp_path: Pa
     assert match
     value, low, high = map(float, match.groups())
     assert low < value < high
-    assert "Next: good is best; no more labels are needed" in said
+    assert "Next: Take good: it is best." in said
 
 
 def test_without_entrants_policies_of_known_value_are_simulated(tmp_path: Path):

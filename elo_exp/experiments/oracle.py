@@ -90,6 +90,7 @@ class OracleSettings:
     seed: Natural
     max_residual: Positive | None
     half_widths: list[Positive] | None
+    tolerance: NonNegative | None
     grid: bool
 
     def __post_init__(self) -> None:
@@ -225,9 +226,18 @@ class Oracle(Judged):
         return Options(
             by_variance=chosen.by_variance,
             max_residual=chosen.max_residual or 0.05 * width,
+            tolerance=0.05 * width if chosen.tolerance is None else chosen.tolerance,
             half_widths=tuple(chosen.half_widths or half_widths),
             compat=self.compat,
+            oracle=self._oracle,
         )
+
+    @property
+    def _oracle(self) -> str:
+        """Who gave the labels; of recorded and simulated ones nobody knows more than that."""
+        if self.oracle_judge is None or self.is_simulated:
+            return "the oracle"
+        return self.oracle_judge.model
 
     def _grid(
         self,
@@ -485,6 +495,7 @@ def report(
             "n_labels": len(analysis.calibration.rows),
             "n_draws": {policy: len(draws) for policy, draws in data.fresh.items()},
             "n_probe": {policy: len(draws) for policy, draws in data.probe.items()},
+            **oracle_files.conclusions(analysis),
         },
         artifacts=[*written, write_csv(run_dir / "extreme_weights.csv", extreme)],
         metrics=metrics,

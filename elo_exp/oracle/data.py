@@ -64,6 +64,10 @@ class Scale:
         """Digits after the point that a hundredth of the scale takes."""
         return max(0, 2 - math.floor(math.log10(self.width)))
 
+    def cut(self, *values: float) -> list[float]:
+        """Return values, the nearest end in place of each that lies beyond it."""
+        return [min(max(value, self.low), self.high) for value in values]
+
     def check(self, where: str, value: float | None) -> None:
         """Raise UserError for a value off the scale."""
         if value is not None and not self.low <= value <= self.high:

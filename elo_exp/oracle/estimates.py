@@ -13,17 +13,21 @@ two intervals side by side. Letters: p policies that are not refused, g prompts.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, stdtr
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri, stdtr
 
 from elo_exp.analysis.comparisons import holm, max_t_quantile
-from elo_exp.arrays import rows
+from elo_exp.analysis.conclusions import Conclusion, Effect, Scope
+from elo_exp.analysis.conclusions.oracle import DECIDED, choice
+from elo_exp.analysis.conclusions.oracle import of_policy as conclude
+from elo_exp.arrays import Array, rows
 from elo_exp.oracle import cje, weights
 from elo_exp.oracle.calibration import Calibration, calibrate
 from elo_exp.oracle.data import Dataset, Scale
@@ -49,6 +53,8 @@ from elo_exp.records import Record
 
 HEADLINE = "anchored"
 _N_DRAWS = 5_000  # of the largest |t| of all pairs
+_POWER = 0.8  # that a round of labels ends the search
+_MIN_GROWTH = 1.25  # of the labels there are, so that rounds end
 OWN, WEIGHTS, BORROWED = "own labels", "raw weights", "borrowed calibration"
 REQUIRES = {  # what a headline that rests on this requires, as an estimator does
     OWN: (FRESH_DRAWS,),
@@ -60,9 +66,9 @@ REQUIRES = {  # what a headline that rests on this requires, as an estimator doe
 class Anchored(NamedTuple):
     """The headline's estimate.
 
-    anchor    what it rests on alone, for differences between policies
-    rests_on  own labels, raw weights or borrowed calibration
-    why       what would have been needed, where the calibration is borrowed
+    anchor     what it rests on alone, for differences between policies
+    rests_on   own labels, raw weights or borrowed calibration
+    why        what would have been needed, where the calibration is borrowed
     """
 
     estimate: Estimate
@@ -91,9 +97,9 @@ def anchored(checked: Checked) -> Anchored:
         few = f"weights come to {n_effective:.0f} of {len(raw)} labels, {MIN_LABELS} needed"
         gates = [
             *raw_weight_gates(checked.weights),
-            (False, n_effective < MIN_LABELS, few),
+            ("labels", False, n_effective < MIN_LABELS, few),
         ]
-        if refused := [reason for _, is_refused, reason in gates if is_refused]:
+        if refused := [words for _, _, is_refused, words in gates if is_refused]:
             why = f"the logs tell too little ({refused[0]})"
         else:
             anchors[WEIGHTS] = checked.corrected_mean(at, raw)
@@ -124,6 +130,10 @@ def anchored(checked: Checked) -> Anchored:
         std_error=std_error,
         std_error_labels=anchor.std_error_labels * std_error / anchor.std_error,
     )
+    if anchor.ends:
+        low, high = anchor.ends
+        ends = min(low, estimate.value), max(high, estimate.value)
+        estimate = replace(estimate, ends=ends)
     return Anchored(estimate, anchor, rests_on)
 
 
@@ -140,109 +150,209 @@ def difference(a: Estimate, b: Estimate) -> Estimate:
     )
 
 
+class Labelled(NamedTuple):
+    """How many answers of a policy are labelled, and how many there are."""
+
+    n: int
+    of: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.n >= self.of
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextStep(Record):
-    """Whether the best policy is known, or what would tell."""
+    """Which policy to take, or what to label to know."""
 
     decision_ready: bool
+    choice: str | None  # the policy to take, once that is ready
+    # The most that the first may be below the best, with 95 %; None where nobody is first
+    most_lost: float | None
+    tolerance: float  # a loss that does not matter
     possible_best: tuple[str, ...]
-    advice: str
     policies: tuple[str, ...] = ()  # to label answers of
-    n_labels: int | None = None  # of each, on the same prompts
+    n_labels: int | None = (
+        None  # of each, on the same prompts, those that are there included
+    )
 
 
 class PolicyComparison(NamedTuple):
-    """Rows of differences.json, and of ranking.json, the best first; docs/oracle.md has the fields."""
+    """Rows of differences.json, and of ranking.json, the best first; docs/oracle.md has the fields.
+
+    choice        what may be said of the policy to take
+    n_labels_now  of each policy whose answers next_step asks to label
+    """
 
     differences: list[dict[str, Any]]
     ranking: list[dict[str, Any]]
+    choice: Conclusion
     next_step: NextStep
+    n_labels_now: int
+
+
+class Pairs(NamedTuple):
+    """Differences of n ranked policies, of each from all below it; (p,) for p = n (n - 1) / 2 pairs.
+
+    gaps   the first minus the second
+    times  standard errors on each side of intervals that hold all differences at once
+    reach  half-widths of these
+    """
+
+    gaps: list[Estimate]
+    value: Array
+    std_error: Array
+    df: Array
+    times: Array
+    reach: Array
 
 
 def compare(
-    headlines: Mapping[str, Anchored], refused: Sequence[str] = ()
+    headlines: Mapping[str, Anchored],
+    labelled: Mapping[str, Labelled],
+    *,
+    scale: Scale,
+    tolerance: float,
+    scope: Scope,
 ) -> PolicyComparison:
     """Compare policies by the estimates that their headlines rest on.
 
-    refused  policies without a headline, one of which may be the best
-    Holm (1979) adjusts p values for all pairs; simultaneous intervals are by the largest |t| under
-    normal multipliers of the influences.
+    labelled   of all policies; one without a headline may be the best, too
+    tolerance  a loss that does not matter
     """
     ranked = dict(sorted(headlines.items(), key=lambda item: -item[1].anchor.value))
-    if not ranked:
-        return PolicyComparison([], [], _next_step(ranked, (), refused))
     policy, n = np.array(list(ranked), dtype=object), len(ranked)
-    anchors = [one.anchor for one in ranked.values()]
+    pairs = _pairs([one.anchor for one in ranked.values()])
     i, j = np.triu_indices(n, k=1)
-    found = [difference(a, b) for a, b in combinations(anchors, 2)]
-    numbers = [(d.value, d.std_error, d.degrees_of_freedom) for d in found]
+    is_above = pairs.value > pairs.reach  # certainly, of the first over the second
+    rank_low = 1 + np.bincount(j[is_above], minlength=n)
+    ranking = rows(
+        policy=policy,
+        value=np.array(scale.cut(*(one.anchor.value for one in ranked.values()))),
+        rank_low=rank_low,
+        rank_high=n - np.bincount(i[is_above], minlength=n),
+        possible_best=rank_low == 1,
+        rests_on=[one.rests_on for one in ranked.values()],
+    )
+    best = tuple(policy[rank_low == 1])
+    borrowed = {name for name, one in ranked.items() if one.rests_on == BORROWED}
+    unsure = [name for name in labelled if name not in ranked or name in borrowed]
+    most_lost = (pairs.reach - pairs.value)[: max(n - 1, 0)].max(initial=0.0)
+    conclusion = choice(
+        list(ranked),
+        possible_best=best,
+        unknown=[name for name in unsure if not labelled[name].is_whole],
+        refused=[name for name in labelled if name not in ranked],
+        most_lost=min(float(most_lost), scale.width),
+        tolerance=tolerance,
+        is_labelled=all(labelled[name].is_whole for name in best),
+        scope=scope,
+    )
+    rivals = [
+        (gap, float(times))
+        for name, gap, times in zip(policy[1:], pairs.gaps, pairs.times, strict=False)
+        if name in best
+    ]
+    step, now = _next_step(conclusion, best, rivals, labelled, tolerance)
+    differences = _difference_rows(policy, pairs, ranked.values())
+    return PolicyComparison(differences, ranking, conclusion, step, now)
+
+
+def _pairs(anchors: Sequence[Estimate]) -> Pairs:
+    """Subtract anchors pair by pair; simultaneous intervals are by the largest |t| under normal
+    multipliers of the influences."""
+    n = len(anchors)
+    gaps = [difference(a, b) for a, b in combinations(anchors, 2)]
+    numbers = [(gap.value, gap.std_error, gap.degrees_of_freedom) for gap in gaps]
     value, std_error, df = np.reshape(numbers, (-1, 3)).T
+    is_same = (std_error == 0) & (value == 0)  # equal answers with equal labels
     std_error = np.where(std_error > 0, std_error, np.nan)
-    p_value = 2 * stdtr(df, -np.abs(value) / std_error)
+    if not gaps:
+        return Pairs(gaps, value, std_error, df, df, df)
     between = np.full((n, n), np.nan)
+    i, j = np.triu_indices(n, k=1)
     between[i, j] = between[j, i] = std_error
     influence = np.stack([anchor.influence for anchor in anchors])
     rng = np.random.default_rng(0)
     noise = influence @ rng.standard_normal((influence.shape[1], _N_DRAWS))
     level = 1.0 - 2.0 * float(ndtr(-max_t_quantile(noise, between)))
-    reach = np.nan_to_num(t_quantile(df, level=level) * std_error, nan=math.inf)
-    differences = rows(
+    times = t_quantile(df, level=level)
+    reach = np.nan_to_num(times * std_error, nan=math.inf)
+    return Pairs(gaps, value, std_error, df, times, np.where(is_same, 0.0, reach))
+
+
+def _difference_rows(
+    policy: NDArray[np.object_], pairs: Pairs, ranked: Iterable[Anchored]
+) -> list[dict[str, Any]]:
+    """Return the rows of differences.json; Holm (1979) adjusts p values for all pairs."""
+    i, j = np.triu_indices(len(policy), k=1)
+    value, std_error = pairs.value, pairs.std_error
+    p_value = 2 * stdtr(pairs.df, -np.abs(value) / std_error)
+    return rows(
         a=policy[i],
         b=policy[j],
         value=value,
         std_error=std_error,
-        half_width=t_quantile(df) * std_error,
+        half_width=t_quantile(pairs.df) * std_error,
         p_value=p_value,
         p_holm=holm(p_value),
-        low=value - reach,  # of all at once
-        high=value + reach,
+        low=value - pairs.reach,  # of all at once
+        high=value + pairs.reach,
         rests_on=[
             BORROWED if BORROWED in pair else ", ".join(dict.fromkeys(pair))
-            for pair in combinations([one.rests_on for one in ranked.values()], 2)
+            for pair in combinations([one.rests_on for one in ranked], 2)
         ],
     )
-    is_above = value > reach  # certainly, of the first over the second
-    rank_low = 1 + np.bincount(j[is_above], minlength=n)
-    ranking = rows(
-        policy=policy,
-        value=np.array([anchor.value for anchor in anchors]),
-        rank_low=rank_low,
-        rank_high=n - np.bincount(i[is_above], minlength=n),
-        possible_best=rank_low == 1,
-    )
-    best = tuple(policy[rank_low == 1])
-    return PolicyComparison(differences, ranking, _next_step(ranked, best, refused))
 
 
 def _next_step(
-    ranked: Mapping[str, Anchored], best: tuple[str, ...], refused: Sequence[str]
-) -> NextStep:
-    """Advise labels of the leader and its closest rival, on the same prompts."""
-    step = partial(NextStep, decision_ready=False, possible_best=best)
-    borrowed = [name for name, one in ranked.items() if one.rests_on == BORROWED]
-    if unknown := (*borrowed, *refused):
-        advice = (
-            f"Label {MIN_AUDIT} or more answers of {', '.join(unknown)}: without labels of "
-            "their own nothing can be decided about them."
-        )
-        return step(policies=unknown, n_labels=MIN_AUDIT, advice=advice)
-    if len(best) == 1:
-        advice = f"{best[0]} is best; no more labels are needed to say so."
-        return step(decision_ready=True, advice=advice)
-    pair, both = best[:2], " and ".join(best[:2])
-    gap = difference(*(ranked[name].anchor for name in pair))
-    needed = gap.labels_needed(gap.value)
-    if needed > gap.n:
-        advice = (
-            f"A difference of {gap.value:.2g} between {both} takes more than these "
-            f"{gap.n:,} prompts, even with every answer labelled."
-        )
-        return step(policies=pair, advice=advice)
-    advice = (
-        f"Label about {math.ceil(needed):,} answers each of {both} to the same prompts "
-        f"({gap.n_labels:,} now), to tell a difference of {gap.value:.2g}."
+    conclusion: Conclusion,
+    best: tuple[str, ...],
+    rivals: Sequence[tuple[Estimate, float]],
+    labelled: Mapping[str, Labelled],
+    tolerance: float,
+) -> tuple[NextStep, int]:
+    """Return the policy to take or the labels to buy, and how many labels there are of each now.
+
+    rivals  of the first: its lead over each, and the times of Pairs
+    """
+    is_ready = conclusion.state in DECIDED
+    step = NextStep(
+        decision_ready=is_ready,
+        choice=conclusion.subject if is_ready else None,
+        most_lost=conclusion.effect.value if conclusion.effect else None,
+        tolerance=tolerance,
+        possible_best=best,
     )
-    return step(policies=pair, n_labels=math.ceil(needed), advice=advice)
+    if conclusion.state not in ("unknown", "labels"):
+        return step, 0
+    asked = best if conclusion.state == "labels" else conclusion.others
+    open_ones = [labelled[name] for name in asked if not labelled[name].is_whole]
+    now = min(answers.n for answers in open_ones)
+    if conclusion.state == "unknown":
+        n_labels = 2 * now if now >= MIN_AUDIT else MIN_AUDIT
+    else:
+        needed = labels_for_choice(rivals, tolerance)
+        least = max(MIN_AUDIT, _MIN_GROWTH * now)
+        n_labels = math.ceil(min(max(needed, least), max(a.of for a in open_ones)))
+    return replace(step, policies=asked, n_labels=n_labels), now
+
+
+def labels_for_choice(
+    rivals: Sequence[tuple[Estimate, float]], tolerance: float
+) -> float:
+    """Count the labels of each policy at which the first is told from all that may be as good.
+
+    Or is shown to be within the tolerance of them, with power .8 over all of them together: where
+    (q + z) e = lead + tolerance for every rival, z being the normal quantile at 1 - .2 / rivals.
+
+    rivals  the lead over each with its standard error e, and q, the standard errors of an interval
+    """
+    z = float(ndtri(1.0 - (1.0 - _POWER) / len(rivals)))
+    return max(
+        lead.labels_for_error((max(lead.value, 0.0) + tolerance) / (q + z))
+        for lead, q in rivals
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,12 +383,17 @@ class PolicyEstimate(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Settings of an analysis; conf/config.yaml describes them."""
+    """Settings of an analysis; conf/experiment/oracle.yaml describes them.
+
+    oracle  who gave the labels, for readers
+    """
 
     by_variance: bool
     max_residual: float
+    tolerance: float
     half_widths: tuple[float, ...]
     compat: str | None
+    oracle: str = "the oracle"
 
 
 @dataclass(kw_only=True)
@@ -294,14 +409,36 @@ class Analysis:
     unfiltered: dict[tuple[str, str], Estimate] = field(default_factory=dict)
     # Of those that are not refused
     headlines: dict[str, Anchored] = field(default_factory=dict)
+    # What may be said of each policy; none with compat
+    conclusions: dict[str, Conclusion] = field(default_factory=dict)
 
     def of(self, policy: str) -> list[PolicyEstimate]:
         return [estimate for estimate in self.estimates if estimate.policy == policy]
 
     @cached_property
     def comparison(self) -> PolicyComparison:
-        refused = [name for name in self.data.policies if name not in self.headlines]
-        return compare(self.headlines, refused)
+        return compare(
+            self.headlines,
+            {policy: _labelled(checked) for policy, checked in self.checks.items()},
+            scale=self.data.scale,
+            tolerance=self.options.tolerance,
+            scope=self.scope,
+        )
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(
+            judge=self.options.oracle, kind="scores", n_prompts=len(self.data.prompts)
+        )
+
+
+def _labelled(checked: Checked) -> Labelled:
+    """Count labels and answers of a policy; those of the logging policy are the logged ones, too."""
+    n, of = len(checked.own[0].rows), len(checked.fresh)
+    if checked.is_logging_policy:
+        logged = checked.data.logged
+        n, of = n + int(logged.labelled.sum()), of + len(logged)
+    return Labelled(n, of)
 
 
 def analyse(
@@ -323,6 +460,7 @@ def analyse(
             max_residual=options.max_residual,
         )
         of_policy, has_headline = [], not compat and len(checked.fresh) > 0
+        gates = dict[str, list[tuple[str, str]]]()
         for name in [HEADLINE] * has_headline + list(estimators):
             row = PolicyEstimate(policy=policy, estimator=name, status=REFUSE)
             try:
@@ -334,13 +472,15 @@ def analyse(
                     estimate = checked.estimate(estimators[name])
                     requires = estimators[name].requires
             except NotEstimableError as error:
+                gates[name] = [("data", str(error))]
                 of_policy.append(replace(row, reason=str(error)))
                 continue
             found.unfiltered[policy, name] = estimate
             headline = lead.estimate if policy in found.headlines else None
-            status, reason = decide(
+            status, gates[name] = decide(
                 checked, estimate, requires, headline, compat=compat
             )
+            reason = "; ".join(words for _, words in gates[name])
             if status != REFUSE and name == HEADLINE:
                 found.headlines[policy] = lead
                 reason += f": {lead.why}" if lead.why else ""
@@ -351,13 +491,16 @@ def analyse(
                 "effective_labels": estimate.effective_labels,
             }
             if status != REFUSE:
-                half, df = estimate.half_width, estimate.degrees_of_freedom
-                low, high = estimate.value - half, estimate.value + half
+                df, (low, high) = estimate.degrees_of_freedom, estimate.interval
+                (value,) = (
+                    scale.cut(estimate.value) if estimate.n_own else (estimate.value,)
+                )
+                ci_low, ci_high = scale.cut(low, high)
                 numbers |= {
-                    "value": estimate.value,
+                    "value": value,
                     "std_error": estimate.std_error,
-                    "ci_low": max(low, scale.low),
-                    "ci_high": min(high, scale.high),
+                    "ci_low": ci_low,
+                    "ci_high": ci_high,
                     "ci_clipped": low < scale.low or high > scale.high,
                     "std_error_labels": estimate.std_error_labels,
                     "degrees_of_freedom": df if math.isfinite(df) else None,
@@ -367,6 +510,12 @@ def analyse(
             best = min(of_policy, key=lambda row: STATUSES.index(row.status))
             first = of_policy[0] if has_headline else best
             of_policy = [replace(row, headline=row is first) for row in of_policy]
+            effect = Effect(
+                value=first.value, low=first.ci_low, high=first.ci_high, unit="score"
+            )
+            found.conclusions[policy] = conclude(
+                policy, first.status, effect, gates[first.estimator], found.scope
+            )
         found.estimates += of_policy
     return found
 

@@ -20,12 +20,13 @@ rows that the calibration is fitted to, g prompts.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from elo_exp.analysis.bounded import lower_bound, upper_bound
 from elo_exp.arrays import Array, Mask
 from elo_exp.oracle.calibration import Calibration, Reading
 from elo_exp.oracle.data import MIN_LABELS, Dataset, Rows
@@ -39,6 +40,7 @@ from elo_exp.oracle.weights import (
 from elo_exp.ratings.leaderboard import t_quantile
 
 _MAX_BINS, _LABELS_PER_BIN = 20, 5
+_MAX_EXACT = 500  # labels whose residuals are not rounded, by a 500th of the scale, before their bounds
 # A part of an estimate: sum_r u_r f(s_r) + w_r (y_r - f(s_r)) as (readings of f, u (r,), w (r,)).
 Term = tuple[Reading, Array | float, Array | float]
 # What an estimator may require.
@@ -67,6 +69,8 @@ class Estimate:
     # Of the labels whose residuals correct it, (sum w)^2 / sum w^2; None where none do.
     effective_labels: float | None = None
     ess: float | None = None
+    # Ends of the 95 % interval where they are not value +- half_width.
+    ends: tuple[float, float] | None = None
 
     @classmethod
     def by_prompt(
@@ -98,17 +102,25 @@ class Estimate:
         return float(t_quantile(self.degrees_of_freedom, level=level) * self.std_error)
 
     @property
+    def interval(self) -> tuple[float, float]:
+        """The ends of the 95 % interval, which may lie beyond the scale."""
+        return self.ends or (self.value - self.half_width, self.value + self.half_width)
+
+    @property
     def variance_of_prompts(self) -> float:
         """What infinitely many labels would leave."""
         return max(self.std_error**2 - self.std_error_labels**2, 0.0)
 
     def labels_needed(self, half_width: float) -> float:
-        """Count the labels that a 95 % interval of this half-width takes, all else being equal.
+        """Count the labels that a 95 % interval of this half-width takes, all else being equal."""
+        return self.labels_for_error(half_width / float(t_quantile(math.inf)))
+
+    def labels_for_error(self, std_error: float) -> float:
+        """Count the labels that a standard error takes, all else being equal.
 
         The labels' part of the variance is extrapolated as 1 / n_labels; the rest stays as it is.
         """
-        allowed = (half_width / float(t_quantile(math.inf))) ** 2
-        allowed -= self.variance_of_prompts
+        allowed = std_error**2 - self.variance_of_prompts
         from_labels = self.n_labels * self.std_error_labels**2
         return from_labels / allowed if allowed > 0 else math.inf
 
@@ -271,15 +283,43 @@ class Evidence:
         """Return the mean f(s) of the fresh draws plus the weighted mean of y - f(s) of rows.
 
         weight  (r,) of rows with a label, zero of others; scaled to sum to one
-        n_own   labels among them of the policy's own answers
+        n_own   labels among them of the policy's own answers, by which the ends are `own_reach` away
         """
         is_probe = at is not self.at_fresh and self.policy in self.data.probe
-        return self.linear(
+        estimate = self.linear(
             (self.at_fresh, self.draw_weights, 0.0),
             (at, 0.0, weight / weight.sum()),
             n_own=n_own,
             n_probe=n_own if is_probe else 0,
         )
+        if not n_own:
+            return estimate
+        of_draws = estimate.influence - estimate.influence_labels
+        std_error, df = clustered_error(of_draws, of_draws != 0)
+        half_width = float(t_quantile(df) * np.nan_to_num(std_error))
+        below, above = np.hypot(self.own_reach, half_width).tolist()
+        return replace(estimate, ends=(estimate.value - below, estimate.value + above))
+
+    @cached_property
+    def own_reach(self) -> tuple[float, float]:
+        """How far below and above the mean residual of its own labels the true one may lie.
+
+        Ends of a mean of bounded values, one label at each end of the scale being added at the mean
+        calibrated score: labels that are nearly all alike tell less than their spread says.
+        """
+        (at, weight), scale = self.own, self.data.scale
+        _, prompt = np.unique(at.rows.prompt, return_inverse=True)
+        total = np.bincount(prompt, weight)
+        residual = np.bincount(prompt, weight * at.residual) / total
+        level = float(np.average(at.value, weights=weight))
+        step = 0.0 if len(residual) <= _MAX_EXACT else scale.width / _MAX_EXACT
+        low = lower_bound(
+            _rounded(residual, step), alpha=0.025, least=scale.low - level
+        )
+        high = upper_bound(
+            -_rounded(-residual, step), alpha=0.025, most=scale.high - level
+        )
+        return residual.mean() - low, high - residual.mean()
 
     @cached_property
     def borrowed(self) -> Estimate:
@@ -336,6 +376,11 @@ def centred_residual(at: Reading, weight: Array | float) -> Array:
     """(r,) residuals minus their weighted mean, as for label weights that sum to a constant."""
     total = np.sum(weight)
     return at.residual - (np.sum(weight * at.residual) / total if total else 0.0)
+
+
+def _rounded(values: Array, step: float) -> Array:
+    """Round down to multiples of a step, so that many values are few different ones."""
+    return np.floor(values / step) * step if step else values
 
 
 def _normalized(weight: Array) -> Array:

@@ -29,9 +29,8 @@ from elo_exp.oracle.evidence import (
 from elo_exp.records import Record
 
 STATUSES = REPORT, CAUTION, REFUSE = "report", "caution", "refuse"  # the better first
-Gate = tuple[
-    bool, bool, str
-]  # whether it calls for caution, and for refusal; the reason
+# Its name, whether it calls for caution, and for refusal, and the reason in words
+Gate = tuple[str, bool, bool, str]
 
 MIN_AUDIT = 20  # labels of a policy's own answers, to check or correct its calibration
 MIN_LABELS = 30  # that raw weights must come to, to do the same
@@ -228,8 +227,8 @@ def decide(
     headline: Estimate | None = None,
     *,
     compat: bool = False,
-) -> tuple[str, str]:
-    """Return the worst status of an estimate, and all reasons for it.
+) -> tuple[str, list[tuple[str, str]]]:
+    """Return the worst status of an estimate, and all gates that call for it, by name and in words.
 
     headline  of the policy, unless it is refused, within whose interval the estimate has to lie,
               and the other way round
@@ -241,17 +240,17 @@ def decide(
         gates += _precision_gates(checked, estimate, requires)
     if headline:
         off, decimals = estimate.value - headline.value, checked.data.scale.decimals
-        is_apart = abs(off) > min(estimate.half_width, headline.half_width)
-        gates.append(
-            (is_apart, False, f"differs from the headline by {off:+.{decimals}f}")
-        )
-    if refused := [reason for _, is_refused, reason in gates if is_refused]:
-        return CAUTION if compat else REFUSE, "; ".join(refused)
-    if cautions := [reason for is_caution, _, reason in gates if is_caution]:
-        return CAUTION, "; ".join(cautions)
+        pairs = ((estimate, headline), (headline, estimate))
+        is_apart = any(not a.interval[0] <= b.value <= a.interval[1] for a, b in pairs)
+        words = f"differs from the headline by {off:+.{decimals}f}"
+        gates.append(("headline", is_apart, False, words))
+    if refused := [(name, words) for name, _, refuses, words in gates if refuses]:
+        return CAUTION if compat else REFUSE, refused
+    if cautions := [(name, words) for name, calls, _, words in gates if calls]:
+        return CAUTION, cautions
     is_checked = estimate.n_own or RAW_WEIGHTS in requires
     is_checked = is_checked or checked.audit.n >= MIN_AUDIT
-    return REPORT, "" if is_checked else "transport not checked"
+    return REPORT, [] if is_checked else [("transport", "transport not checked")]
 
 
 def _support_gates(
@@ -268,16 +267,19 @@ def _support_gates(
     at_end = _percent(overlap.saturation)
     gates = [
         (
+            "overlap",
             affinity < 0.85,
             affinity < MIN_AFFINITY,
             f"scores overlap too little with the {others} ones (A_B {affinity:.2f})",
         ),
         (
+            "range",
             False,
             overlap.card == REFUSE,
             f"{outside} of its scores are beyond those of the labelled answers",
         ),
         (
+            "saturation",
             overlap.card == CAUTION and not by_raw,
             False,
             f"{at_end} of its calibrated scores are at an end of their range",
@@ -289,12 +291,12 @@ def _support_gates(
         words = "labels of its answers are off the calibrated scores by"
         with suppress(NotEstimableError):
             bias = _uncorrected(checked, by_score)
-            gates.append(_bias_gate(bias, estimate, words, scale))
+            gates.append(_bias_gate("bias", bias, estimate, words, scale))
     if raw is None or FRESH_DRAWS in requires:
         return gates
     if (covered := raw.target_coverage) is not None:
         typical = f"only {_percent(covered)} of the logged answers are typical of it"
-        gates.append((covered < 0.70, covered < 0.30, typical))
+        gates.append(("typical", covered < 0.70, covered < 0.30, typical))
     if by_score:
         calibrated = checked.calibrated
         gates += _concentration_gates(
@@ -305,13 +307,14 @@ def _support_gates(
         )
         # With fewer rows, intervals of calibrated weights undercover
         few = f"raw weights come to {raw.ess:.2g} rows (30 needed)"
-        gates.append((False, raw.ess < 30, few))
+        gates.append(("weights", False, raw.ess < 30, few))
         if (tail := raw.tail_index) is not None:
             heavy = f"raw weights without a mean (tail index {tail:.2f})"
-            gates.append((tail < 1, False, heavy))
+            gates.append(("tail", tail < 1, False, heavy))
         if len(checked.fresh):
             words = "weights miss the scores of its fresh draws by"
-            gates.append(_bias_gate(_imbalance(checked), estimate, words, scale))
+            bias = _imbalance(checked)
+            gates.append(_bias_gate("balance", bias, estimate, words, scale))
     return gates
 
 
@@ -352,7 +355,7 @@ def raw_weight_gates(raw: WeightDiagnostics) -> list[Gate]:
     if (tail := raw.tail_index) is not None:
         lacks = "variance" if tail >= 1 else "mean"
         words = f"weights without a {lacks} (tail index {tail:.2f})"
-        gates.append((tail < 2, tail < 1, words))
+        gates.append(("tail", tail < 2, tail < 1, words))
     return gates
 
 
@@ -361,18 +364,12 @@ def _concentration_gates(
 ) -> list[Gate]:
     effective, needed = _percent(effective_share), _percent(MIN_ESS)
     few = f"effective sample {effective} of the rows ({needed} needed)"
+    zero = f"{_percent(near_zero)} of the raw weights are nearly zero"
+    heavy = f"5 % of the rows hold {_percent(top)} of the weight"
     return [
-        (False, effective_share < MIN_ESS, few),
-        (
-            False,
-            near_zero > 0.85,
-            f"{_percent(near_zero)} of the raw weights are nearly zero",
-        ),
-        (
-            False,
-            top > 0.30 and variation > 2,
-            f"5 % of the rows hold {_percent(top)} of the weight",
-        ),
+        ("weights", False, effective_share < MIN_ESS, few),
+        ("weights", False, near_zero > 0.85, zero),
+        ("weights", False, top > 0.30 and variation > 2, heavy),
     ]
 
 
@@ -385,8 +382,10 @@ def _precision_gates(
     62 labels of 0 and 1, only draws that happen to vary little have a good half-width, 1.96 sd /
     sqrt(n) with an sd of at most 1/2, and their intervals undercover.
     """
-    data, half_width = checked.data, estimate.half_width
+    data = checked.data
     scale, largest = data.scale, 0.25 * data.scale.width
+    low, high = estimate.interval
+    half_width = (high - low) / 2
     is_own = checked.is_logging_policy or RAW_WEIGHTS in requires
     transport = checked.audit.status.replace("_", " ")
     known = data.pool.label[data.pool.labelled]
@@ -394,26 +393,33 @@ def _precision_gates(
     labels = (not estimate.n_own and estimate.effective_labels) or math.inf
     return [
         (
+            "borrowed",
             not (is_own or estimate.n_own),
             False,
             f"borrows its calibration from {', '.join(data.lenders)} (transport {transport})",
         ),
         (
+            "scale",
             False,
-            not scale.low <= estimate.value <= scale.high,
+            not (low <= scale.high and high >= scale.low)
+            if estimate.n_own
+            else not scale.low <= estimate.value <= scale.high,
             "its value is off the scale",
         ),
         (
+            "width",
             False,
             not half_width <= largest,  # or NaN
             f"its interval is wider than ± {largest:g}",
         ),
         (
+            "width",
             half_width > largest / 2,
             False,
             f"its interval is wide (± {half_width:.{scale.decimals}f})",
         ),
         (
+            "labels",
             labels < needed,
             labels < 15,
             f"its labels come to {labels:.0f} ({needed} needed)",
@@ -421,14 +427,17 @@ def _precision_gates(
     ]
 
 
-def _bias_gate(bias: Estimate, estimate: Estimate, words: str, scale: Scale) -> Gate:
+def _bias_gate(
+    name: str, bias: Estimate, estimate: Estimate, words: str, scale: Scale
+) -> Gate:
     """Check whether a bias is significant, and more than half of the half-width."""
     size = abs(bias.value)
     half_width, digits = bias.half_width_at(0.99), scale.decimals + 1
     # below a billionth of the scale there is none
     is_significant = size > max(half_width, 1e-9 * scale.width)
     words += f" {bias.value:+.{digits}f} ± {half_width:.{digits}f} (99 %)"
-    return is_significant, is_significant and size > estimate.half_width / 2, words
+    refuses = is_significant and size > estimate.half_width / 2
+    return name, is_significant, refuses, words
 
 
 def _percent(share: float) -> str:

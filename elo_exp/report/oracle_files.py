@@ -11,6 +11,8 @@ from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import Analysis, label_budget
 from elo_exp.oracle.gates import REFUSE
 from elo_exp.oracle.weights import EXTREME
+from elo_exp.report.words import oracle as words
+from elo_exp.report.words import whose
 
 _MAX_EXTREME = 50  # extreme weights listed for each policy
 _BUDGETED = ("direct", "dr_cpo")  # estimators whose label budget is reported
@@ -45,7 +47,25 @@ def documents(analysis: Analysis) -> dict[str, Any]:
         },
         "differences.json": compared.differences,
         "ranking.json": compared.ranking,
-        "next.json": compared.next_step.to_dict(),
+        "next.json": compared.next_step.to_dict()
+        | {"advice": words.advice(compared, data.scale.decimals + 1)},
+    }
+
+
+def conclusions(analysis: Analysis) -> dict[str, Any]:
+    """What may be said of each policy and of the choice, for manifest.json; empty with compat."""
+    if analysis.options.compat:
+        return {}
+    digits, compared = analysis.data.scale.decimals + 1, analysis.comparison
+    of_policies = {
+        policy: one.to_dict() | {"sentence": words.of_policy(one, digits)}
+        for policy, one in analysis.conclusions.items()
+    }
+    return {
+        "conclusions": of_policies,
+        "choice": compared.choice.to_dict()
+        | {"sentence": words.advice(compared, digits)},
+        "whose": whose.of_oracle(analysis.options.oracle),
     }
 
 
@@ -93,8 +113,11 @@ def extreme_weights(analysis: Analysis) -> list[dict[str, Any]]:
     return found
 
 
-def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float]:
-    """Final values named estimate/<policy>/<estimator>, ess/<policy>, overlap/<policy>, ..."""
+def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float | str]:
+    """Final values named estimate/<policy>/<estimator>, ess/<policy>, overlap/<policy>, ...
+
+    And conclusion/<policy>/<field> and choice/<field>: what may be said, and its sentence.
+    """
     values: dict[str, float | None] = {}
     for e in analysis.estimates:
         name = f"{e.policy}/{e.estimator}"
@@ -108,10 +131,19 @@ def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float]:
         if checks.weights is not None:
             values[f"ess/{policy}"] = checks.weights.ess
             values[f"ess_calibrated/{policy}"] = checks.weights.ess_calibrated
-    return {name: float(value) for name, value in values.items() if value is not None}
+    said: dict[str, float | str] = {
+        name: float(value) for name, value in values.items() if value is not None
+    }
+    concluded = conclusions(analysis)
+    for name, one in concluded.get("conclusions", {}).items():
+        said |= {f"conclusion/{name}/{key}": one[key] for key in ("state", "sentence")}
+    if concluded:
+        choice = concluded["choice"]
+        said |= {f"choice/{key}": choice[key] for key in ("state", "sentence")}
+    return said
 
 
-def headline(analysis: Analysis, found: Mapping[str, float]) -> float:
+def headline(analysis: Analysis, found: Mapping[str, Any]) -> float:
     """RMSE of the policies' headlines if a truth is known, else their mean standard error.
 
     Of those that are not refused; with `compat`, of all estimates.

@@ -10,6 +10,7 @@ from elo_exp.oracle.estimates import Analysis, PolicyEstimate
 from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, WeightDiagnostics
 from elo_exp.report.formats import NONE, between, count, number, p_value, percent
 from elo_exp.report.words import oracle as words
+from elo_exp.report.words import whose
 
 _CARDS = {  # by status: the colour of a card and the word on it
     REPORT: ("supported", "Report"),
@@ -74,6 +75,7 @@ class OraclePage:
     facts: str
     is_compat: bool
     is_ranked: bool
+    whose: str | None
     cards: Sequence[Card]
     against_truth: str | None
     differences: Sequence[Row]
@@ -115,6 +117,7 @@ def oracle_page(
         facts=", ".join(facts),
         is_compat=bool(options.compat),
         is_ranked=bool(analysis.comparison.ranking),
+        whose=None if options.compat else whose.of_oracle(options.oracle),
         cards=[_card(analysis, row, truth, digits) for row in leading.values()],
         against_truth=words.against_truth(analysis.estimates, truth, digits),
         differences=[
@@ -135,7 +138,7 @@ def oracle_page(
             )
             for row in analysis.comparison.differences
         ],
-        advice=None if options.compat else analysis.comparison.next_step.advice,
+        advice=None if options.compat else words.advice(analysis.comparison, digits),
         estimates=[
             _policy_table(analysis, policy, truth, digits) for policy in data.policies
         ],
@@ -312,10 +315,13 @@ def console(
     digits = analysis.data.scale.decimals + 1
     if not analysis.options.compat:
         lines += _ranking(analysis, digits)
-        lines += [analysis.comparison.next_step.advice, ""]
+        lines += [words.advice(analysis.comparison, digits), ""]
     for policy in analysis.checks:
         lines += _policy(analysis, policy, truth, digits)
-    lines.append(_COMPAT if analysis.options.compat else _LEGEND)
+    if analysis.options.compat:
+        lines.append(_COMPAT)
+    else:
+        lines += [_LEGEND, whose.of_oracle(analysis.options.oracle)]
     if known := words.against_truth(analysis.estimates, truth, digits):
         lines += ["", known]
     return "\n".join(lines)

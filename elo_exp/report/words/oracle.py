@@ -3,9 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.oracle.data import Truth
-from elo_exp.oracle.estimates import BORROWED, Analysis, PolicyEstimate
-from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, TransportAudit
+from elo_exp.oracle.estimates import (
+    BORROWED,
+    Analysis,
+    PolicyComparison,
+    PolicyEstimate,
+)
+from elo_exp.oracle.gates import CAUTION, MIN_AUDIT, REFUSE, REPORT, TransportAudit
 from elo_exp.report.formats import count, number
 
 _STATUSES = {REPORT: "reported", CAUTION: "with caution", REFUSE: "refused"}
@@ -13,6 +19,18 @@ _STATUSES = {REPORT: "reported", CAUTION: "with caution", REFUSE: "refused"}
 
 def sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
+
+
+def of_policy(conclusion: Conclusion, digits: int) -> str:
+    """Say what may be said of one policy: its mean label, that with a reason, or no number."""
+    why = "; ".join(str(reason.about["words"]) for reason in conclusion.reasons)
+    effect = conclusion.effect
+    if effect is None or effect.value is None:
+        return f"{conclusion.subject}: nothing may be reported; {why}"
+    assert effect.low is not None and effect.high is not None
+    value = with_interval(effect.value, effect.low, effect.high, digits)
+    ending = f", with caution: {why}" if conclusion.state == CAUTION else ""
+    return f"{conclusion.subject}: {value}{ending}"
 
 
 def with_interval(value: float, low: float, high: float, digits: int) -> str:
@@ -41,7 +59,7 @@ def title(analysis: Analysis, leading: Mapping[str, PolicyEstimate]) -> str:
         return "No policy can be reported"
     first = ranking[0]["policy"]
     if len(ranking) == 1:
-        return valued(first).replace(first, f"{first}:", 1)
+        return of_policy(analysis.conclusions[first], digits)
     possible = analysis.comparison.next_step.possible_best
     if len(possible) > 1:
         return f"No clear best policy: {' or '.join(map(valued, possible))}"
@@ -55,6 +73,34 @@ def title(analysis: Analysis, leading: Mapping[str, PolicyEstimate]) -> str:
     above = analysis.comparison.differences[0]
     numbers = with_interval(above["value"], above["low"], above["high"], digits)
     return f"{words}, {numbers} above {above['b']}"
+
+
+def advice(comparison: PolicyComparison, digits: int) -> str:
+    """Say which policy to take, or what to label to know."""
+    choice, step = comparison.choice, comparison.next_step
+    subject, unknown = choice.subject, ", ".join(choice.others)
+    if choice.state == "nobody":
+        return "No policy has an estimate, and every answer is labelled. More prompts would tell."
+    if choice.state == "unknown":
+        why = "without labels of their own nothing can be decided about them"
+        if comparison.n_labels_now >= MIN_AUDIT:
+            why = f"{count(comparison.n_labels_now)} are too few for an estimate"
+        return f"Label {count(step.n_labels)} or more answers of {unknown}: {why}."
+    if choice.state == "labels":
+        return (
+            f"Label {count(step.n_labels)} answers each of {', '.join(step.policies)} to the same "
+            f"prompts ({count(comparison.n_labels_now)} now): 4 in 5 such rounds end the search."
+        )
+    lost, tolerance = (number(x, digits) for x in (step.most_lost, step.tolerance))
+    if choice.state == "best":
+        among = " of the policies with an estimate" if choice.reasons else ""
+        return f"Take {subject}: it is best{among}."
+    if choice.state == "near":
+        return f"Take {subject}: at most {lost} below the best (tolerance {tolerance})."
+    return (
+        f"Take {subject}: every answer is labelled; it is at most {lost} below the best. More "
+        "prompts would tell more."
+    )
 
 
 def transport(audit: TransportAudit, *, margin: float, digits: int) -> str:

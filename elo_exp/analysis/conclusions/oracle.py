@@ -1,0 +1,104 @@
+"""What may be said of policies by calibrated scores: of each alone, and which one to take.
+
+States of a policy are those of its headline: `report`, `caution` or `refuse`. States of the choice:
+
+nobody    no policy has an estimate
+unknown   some policy has no labels of its own, without which nothing can be decided about it
+labels    a policy other than the first may be better by more than the tolerance: label more
+best      no other policy may be better
+near      others may be better, by no more than the tolerance
+labelled  others may be better by more, and every answer is labelled
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
+
+DECIDED = ("best", "near", "labelled")
+
+
+def of_policy(
+    policy: str,
+    status: str,
+    effect: Effect | None,
+    gates: Iterable[tuple[str, str]],
+    scope: Scope,
+) -> Conclusion:
+    """Conclude about the mean label of one policy.
+
+    Parameters
+    ----------
+    status : {"report", "caution", "refuse"}
+        The worst that a gate calls for.
+    effect : Effect or None
+        The mean label, in units of the scale, and its 95 % interval; None where it is refused.
+    gates : iterable of (name, words)
+        Those that call for the status.
+    """
+    reasons = tuple(Reason(name=name, about={"words": words}) for name, words in gates)
+    return Conclusion(
+        state=status,
+        subject=policy,
+        effect=None if status == "refuse" else effect,
+        reasons=reasons,
+        scope=scope,
+    )
+
+
+def choice(
+    ranked: Sequence[str],
+    *,
+    possible_best: Sequence[str],
+    unknown: Sequence[str],
+    refused: Sequence[str],
+    most_lost: float,
+    tolerance: float,
+    is_labelled: bool,
+    scope: Scope,
+) -> Conclusion:
+    """Conclude which policy to take, or that labels would tell.
+
+    Parameters
+    ----------
+    ranked : sequence of str
+        Policies with an estimate, the highest value first.
+    possible_best : sequence of str
+        Of them, those that no other is certainly above, by intervals that hold at once.
+    unknown : sequence of str
+        Policies that may be better than all of these, for all that is known, and have answers to label.
+    refused : sequence of str
+        Policies without an estimate.
+    most_lost : float
+        The most that the first may be below the best, with 95 %, in units of the scale (Hsu 1984).
+    tolerance : float
+        A loss that does not matter, in the same units.
+    is_labelled : bool
+        Whether every answer of all that may be best is labelled.
+
+    References
+    ----------
+    .. [1] J. C. Hsu (1984), "Constrained simultaneous confidence intervals for multiple comparisons with
+       the best", Annals of Statistics 12(3), 1136-1144.
+    """
+    rivals = tuple(name for name in possible_best if name != ranked[0])
+    first = Effect(value=most_lost, low=0.0, high=most_lost, unit="score")
+    conclusion = Conclusion(
+        state="nobody",
+        subject=ranked[0] if ranked else None,
+        rival=rivals[0] if rivals else None,
+        effect=first if ranked else None,
+        others=tuple(unknown) or rivals,
+        reasons=(Reason(name="refused", about={"policies": list(refused)}),)
+        * bool(refused),
+        scope=scope,
+    )
+    if unknown:
+        return replace(conclusion, state="unknown")
+    if not ranked:
+        return conclusion
+    if most_lost <= 0.0:
+        return replace(conclusion, state="best")
+    if most_lost <= tolerance:
+        return replace(conclusion, state="near")
+    return replace(conclusion, state="labelled" if is_labelled else "labels")
