@@ -14,6 +14,7 @@ from elo_exp import pipeline
 from elo_exp.analysis import audit_decisions
 from elo_exp.analysis.agreement import gold_results
 from elo_exp.analysis.audit_decisions import Asked, Judged, measures
+from elo_exp.analysis.conclusions.audit import audit_conclusion
 from elo_exp.analysis.families import family
 from elo_exp.data import bank, gold
 from elo_exp.data.gold import GoldPair
@@ -35,7 +36,9 @@ from elo_exp.records import (
     UserError,
     fingerprint,
 )
-from elo_exp.report import page
+from elo_exp.report import audit_page, page
+from elo_exp.report.audit_page import Audited, ReachRow
+from elo_exp.report.words import audit as words
 from elo_exp.types import Count, Dollars, Families, Integer, Positive, Share
 
 _WHAT = "audit verdicts"
@@ -92,17 +95,32 @@ class AuditJudge:
         for rubric in self.rubric.values():
             replies = _simulated(self._asked[rubric.dimension], rng)
             measured = measures(self._judged(rubric, replies), delta)
-            for name, n, effect, need in audit_decisions.in_reach(measured):
-                reach = "yes" if need <= n else f"from {need:,}"
-                rows.append([rubric.dimension, name, f"{n:,}", f"{effect:.2f}", reach])
-        return f"{pipeline.plan_table(plan)}\n{page.text('audit_plan', rows=rows)}"
+            rows += [
+                ReachRow(
+                    dimension=rubric.dimension,
+                    probe=name,
+                    n_prompts=n,
+                    effect=effect,
+                    n_needed=needed,
+                )
+                for name, n, effect, needed in audit_decisions.in_reach(measured)
+            ]
+        return f"{pipeline.plan_table(plan)}\n{audit_page.plan_text(rows)}"
 
     def run(self, context: Context) -> Report:
         store, run_dir = context.store, context.run_dir
         store.usage.flips = None
         replies = pipeline.ask(self._queries, self.judge, store, what=_WHAT)
-        found = [self._audited(rubric, replies) for rubric in self.rubric.values()]
-        audits = {one["audit"]["dimension"]: one["audit"] for one in found}
+        judged = {
+            rubric.dimension: self._judged(rubric, replies)
+            for rubric in self.rubric.values()
+        }
+        found = [
+            self._audited(rubric, judged[rubric.dimension], replies)
+            for rubric in self.rubric.values()
+        ]
+        sections = [audit_page.section(one, self.probe) for one in found]
+        audits = {one.audit["dimension"]: one.audit for one in found}
         for one in audits.values():
             place = one["judge_key"], one["rubric_key"]
             write_json(audit_decisions.path(store.path.parent, *place), one)
@@ -113,18 +131,22 @@ class AuditJudge:
         ]
         return Report(
             headline=float(sum(row["verdict"] == "biased" for row in rows)),
-            text=page.text("audit", found=found, probes=self.probe),
+            text=audit_page.text(sections),
             facts={"judge_model": self.judge.model},
             artifacts=[
                 write_json(run_dir / "audit.json", audits),
                 write_jsonl(
                     run_dir / "verdicts.jsonl",
-                    (row for one in found for row in one["verdicts"]),
+                    (
+                        asked.comparison.to_dict() | judgment.to_dict()
+                        for pairs in judged.values()
+                        for asked, judgment in pairs
+                    ),
                 ),
             ],
             tables={"audit": rows},
             figures=lambda: _figures(rows, self.audit.delta),
-            page=page.maker("audit", found=found, probes=self.probe),
+            page=page.maker("audit", sections=sections),
         )
 
     # Questions
@@ -268,36 +290,42 @@ class AuditJudge:
         return judged
 
     def _audited(
-        self, rubric: Rubric, replies: Mapping[str, JudgeReply]
-    ) -> dict[str, Any]:
-        """Decide on all that was measured on one dimension; `audit` is as audit.json has it."""
-        judged = self._judged(rubric, replies)
+        self, rubric: Rubric, judged: Judged, replies: Mapping[str, JudgeReply]
+    ) -> Audited:
+        """Decide on all that was measured on one dimension."""
         measured = measures(judged, self.audit.delta)
+        results = audit_decisions.decide(measured, self.audit.delta)
+        n_prompts = len(self._cases(rubric))
+        conclusion = audit_conclusion(
+            results,
+            judge=self.judge.model,
+            dimension=rubric.dimension,
+            n_prompts=n_prompts,
+        )
         judgments = [judgment for _, judgment in judged]
         keys = {query.key for one, _ in judged for query in one.queries}
-        return {
-            "measures": measured,
-            "verdicts": [a.comparison.to_dict() | j.to_dict() for a, j in judged],
-            "audit": {
-                "schema": 1,
-                "date": utc_now(),
-                "judge_key": self._identity.key,
-                "judge_model": self.judge.model,
-                "dimension": rubric.dimension,
-                "rubric_version": rubric.version,
-                "rubric_key": rubric.key,
-                "bank": sha256(Path(self.prompts.bank_path)),
-                "probes_version": VERSION,
-                "settings": asdict(self.audit),
-                "n_prompts": len(self._cases(rubric)),
-                "n_questions": len(judged),
-                "n_queries": len(keys),
-                "n_invalid": sum(judgment.invalid for judgment in judgments),
-                "dollars": sum(replies[key].dollars for key in keys),
-                "results": audit_decisions.decide(measured, self.audit.delta),
-                "gold": gold_results(self._gold, judgments),
-            },
+        audit = {
+            "schema": 1,
+            "date": utc_now(),
+            "judge_key": self._identity.key,
+            "judge_model": self.judge.model,
+            "dimension": rubric.dimension,
+            "rubric_version": rubric.version,
+            "rubric_key": rubric.key,
+            "bank": sha256(Path(self.prompts.bank_path)),
+            "probes_version": VERSION,
+            "settings": asdict(self.audit),
+            "n_prompts": n_prompts,
+            "n_questions": len(judged),
+            "n_queries": len(keys),
+            "n_invalid": sum(judgment.invalid for judgment in judgments),
+            "dollars": sum(replies[key].dollars for key in keys),
+            "sentence": words.conclusion(conclusion),
+            "conclusion": conclusion.to_dict(),
+            "results": results,
+            "gold": gold_results(self._gold, judgments),
         }
+        return Audited(conclusion=conclusion, audit=audit, measures=measured)
 
 
 def _simulated(

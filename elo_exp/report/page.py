@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
 _TEMPLATES = Path(__file__).with_name("templates")
-_STRICT = {  # templates in which a name that is not there is an error; the others are still to move
-    "audit_plan.txt.j2",
-}
+# templates in which a name that is not there is an error; the others are still to move
+_STRICT: set[str] = set()
 _VARIABLES = {  # of the style sheet, by colour of a figure
     style.INK: "--ink",
     style.SOFT: "--soft",

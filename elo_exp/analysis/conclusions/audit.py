@@ -1,0 +1,47 @@
+"""What may be said of a judge after an audit: ok, biased or cannot tell."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from elo_exp.analysis.conclusions import Conclusion, Reason, Scope
+
+
+def audit_conclusion(
+    results: Sequence[Mapping[str, Any]], *, judge: str, dimension: str, n_prompts: int
+) -> Conclusion:
+    """Return what an audit says of a judge on one dimension, by its one table; the first that applies.
+
+    biased       a probe found a bias
+    cannot tell  on a probe there are too few prompts to say, or nothing was asked
+    ok           every probe that decides is ok
+
+    Reasons are the probes that are not ok, the biased ones first, with their estimates; `others` are the
+    probes that are.
+
+    results  rows of audit_decisions.decide, worst first
+    """
+    verdicts = [row["verdict"] for row in results]
+    reasons = [
+        _reason(row)
+        for verdict in ("biased", "cannot tell")
+        for row in results
+        if row["verdict"] == verdict
+    ]
+    passed = tuple(row["probe"] for row in results if row["verdict"] == "ok")
+    state = "ok" if passed else "cannot tell"
+    if reasons:
+        state = "biased" if "biased" in verdicts else "cannot tell"
+    return Conclusion(
+        state=state,
+        subject=judge,
+        others=passed,
+        reasons=tuple(reasons),
+        scope=Scope(judge=judge, dimension=dimension, n_prompts=n_prompts),
+    )
+
+
+def _reason(row: Mapping[str, Any]) -> Reason:
+    about = {
+        key: row[key] for key in ("verdict", "kind", "bound", "low", "high", "need")
+    }
+    return Reason(name=row["probe"], value=row["estimate"], about=about, judges=True)

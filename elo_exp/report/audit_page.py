@@ -1,0 +1,284 @@
+"""What an audit shows on the console and on its page."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import fmean
+from typing import Any
+
+from elo_exp.analysis.audit_decisions import Answered, Measure
+from elo_exp.analysis.conclusions import Conclusion
+from elo_exp.console import text_table
+from elo_exp.probes import Probe
+from elo_exp.report.formats import between, count, number
+from elo_exp.report.words import audit as words
+
+_OF_A_PLAN = """\
+  finds: the effect found in 80 % of audits of a judge that never ties on equal answers; of a judge that does, less is
+  found. Of ladder, constant, refusal, retest: how far beyond what is ok. All but the first also in parts.
+  ok in reach: 80 % of judges without any fault are called ok, or would be from so many prompts."""
+_CLASSES = {"biased": "no", "ok": "yes"}  # of a cell, by verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audited:
+    """What was found on one dimension.
+
+    audit     as in audit.json
+    measures  with the questions of each and their answers
+    """
+
+    conclusion: Conclusion
+    audit: Mapping[str, Any]
+    measures: Sequence[Measure]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultRow:
+    """A probe: what was decided, and then estimate, interval, what is ok, prompts and Elo points."""
+
+    probe: str
+    verdict: str
+    css: str | None
+    cells: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    title: str
+    text: str
+    is_winner: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """The question on which a bias is clearest."""
+
+    probe: str
+    dimension: str
+    form: str
+    prompt_id: str
+    prompt_text: str
+    is_open: bool
+    answers: Sequence[Answer]
+    verdicts: Sequence[tuple[str, str]]  # what was said, and why
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormRow:
+    form: str
+    probe: str
+    source: str
+    cells: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldRow:
+    """Labelled pairs of a subset; `line` is the console's."""
+
+    subset: str
+    cells: Sequence[str]
+    line: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """What console and page show of one dimension."""
+
+    dimension: str
+    conclusion: str
+    counts: str
+    margin: str
+    results: Sequence[ResultRow]
+    examples: Sequence[Example]
+    forms: Sequence[FormRow]
+    orders: str
+    gold: Sequence[GoldRow]
+    left_out: Sequence[tuple[str, str]]  # probes, and why
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReachRow:
+    """What a probe would find: the smallest effect, and the prompts for a judge without a fault to be called ok."""
+
+    dimension: str
+    probe: str
+    n_prompts: int
+    effect: float
+    n_needed: int
+
+
+def section(one: Audited, probes: Mapping[str, Probe]) -> Section:
+    """Put into words what an audit found on one dimension."""
+    audit, by_name = one.audit, {measure.name: measure for measure in one.measures}
+    dimension, results = audit["dimension"], audit["results"]
+    both_orders = by_name["position"].answered if "position" in by_name else ()
+    pairs = [judgment for _, judgment, _ in both_orders]
+    return Section(
+        dimension=dimension,
+        conclusion=words.conclusion(one.conclusion),
+        counts=words.counts(
+            audit["n_prompts"],
+            audit["n_questions"],
+            audit["n_invalid"],
+            audit["dollars"],
+        ),
+        margin=number(audit["settings"]["delta"], 2),
+        results=[_result_row(row) for row in results],
+        examples=list(_examples(results, by_name)),
+        forms=[
+            row
+            for measure in one.measures
+            if measure.name in probes
+            for row in _form_rows(measure)
+        ],
+        orders=words.orders(
+            dimension, len(pairs), sum(bool(j.inconsistent) for j in pairs), results
+        ),
+        gold=[_gold_row(row) for row in audit["gold"]],
+        left_out=[
+            (name, probe.not_for[dimension])
+            for name, probe in probes.items()
+            if dimension in probe.not_for
+        ],
+    )
+
+
+def text(sections: Sequence[Section]) -> str:
+    """Return the console's lines."""
+    return "\n\n".join("\n".join(_lines(one)) for one in sections)
+
+
+def plan_text(rows: Sequence[ReachRow]) -> str:
+    """Return what a plan says beside calls and dollars: what each probe would find, and call ok."""
+    table = text_table(
+        ("dimension", "probe", "prompts", "finds", "ok in reach"),
+        [
+            (
+                row.dimension,
+                row.probe,
+                count(row.n_prompts),
+                number(row.effect, 2),
+                "yes"
+                if row.n_needed <= row.n_prompts
+                else f"from {count(row.n_needed)}",
+            )
+            for row in rows
+        ],
+        text=["probe"],
+    )
+    return f"{table}\n{_OF_A_PLAN}"
+
+
+def _lines(one: Section) -> Iterator[str]:
+    yield one.conclusion
+    yield one.counts
+    yield ""
+    head = ("probe", "estimate", "90 % interval", "ok", "prompts", "Elo", "verdict")
+    for name, *cells, verdict in (
+        head,
+        *((row.probe, *row.cells, row.verdict) for row in one.results),
+    ):
+        estimate, interval, ok, n, elo = cells
+        yield f"  {name:30} {estimate:>8}  {interval:14} {ok:>6} {n:>7} {elo:>5}  {verdict}"
+    yield from (row.line for row in one.gold)
+    for probe, why in one.left_out:
+        yield f"left out: {probe}, since {why}"
+
+
+def _result_row(row: Mapping[str, Any]) -> ResultRow:
+    return ResultRow(
+        probe=row["probe"],
+        verdict=words.verdict(row),
+        css=_CLASSES.get(row["verdict"]),
+        cells=(
+            number(row["estimate"], 2, sign=row["kind"] == "bias"),
+            between(row["low"], row["high"], 2),
+            words.allowed(row["kind"], row["bound"]),
+            count(row["n"]),
+            words.elo(row),
+        ),
+    )
+
+
+def _examples(
+    results: Sequence[Mapping[str, Any]], measures: Mapping[str, Measure]
+) -> Iterator[Example]:
+    """Yield an example of the first biased measure of each probe."""
+    seen: set[str] = set()
+    for row in results:
+        family = row["probe"].split(":")[0]
+        if row["verdict"] == "biased" and family not in seen:
+            yield _example(row, measures[row["probe"]].answered, is_open=not seen)
+            seen.add(family)
+
+
+def _example(
+    row: Mapping[str, Any], answered: Sequence[Answered], *, is_open: bool
+) -> Example:
+    """The question with the most of the bias, and of those the shortest."""
+    prefers_x = row["kind"] != "floor" and row["estimate"] > 0
+    asked, judgment, _ = min(
+        answered,
+        key=lambda one: (-one[2] if prefers_x else one[2], one[0].queries[0].n_chars),
+    )
+    comparison = asked.comparison
+    sides = (
+        (
+            f"x: {asked.question.form}",
+            comparison.entrant_a,
+            comparison.response_a,
+        ),
+        ("y", comparison.entrant_b, comparison.response_b),
+    )
+    return Example(
+        probe=row["probe"],
+        dimension=comparison.dimension,
+        form=asked.question.form,
+        prompt_id=comparison.prompt_id,
+        prompt_text=comparison.prompt_text,
+        is_open=is_open,
+        answers=[
+            Answer(title=title, text=response, is_winner=entrant == judgment.winner)
+            for title, entrant, response in sides
+        ],
+        verdicts=[(words.shown(one), one.reasoning) for one in judgment.raw],
+    )
+
+
+def _form_rows(measure: Measure) -> Iterator[FormRow]:
+    """Yield the mean of each form of a probe; of a floor, by source of the prompts."""
+
+    def group(one: Answered) -> tuple[str, str]:
+        asked = one[0]
+        source = asked.comparison.source if measure.kind == "floor" else ""
+        return asked.question.form, source
+
+    ordered = sorted(
+        measure.answered, key=lambda one: [name.lower() for name in group(one)]
+    )
+    for (form, source), answered in groupby(ordered, key=group):
+        values = [value for _, _, value in answered]
+        mean = number(fmean(values), 2, sign=measure.kind == "bias")
+        cells = (count(len(values)), mean)
+        yield FormRow(form=form, probe=measure.name, source=source, cells=cells)
+
+
+def _gold_row(row: Mapping[str, Any]) -> GoldRow:
+    accuracy, strict, kappa = (
+        number(row[key], 3) for key in ("accuracy", "strict", "kappa")
+    )
+    low, high = number(row["low"], 3), number(row["high"], 3)
+    return GoldRow(
+        subset=row["subset"],
+        cells=(
+            *map(count, (row["n"], row["n_invalid"], row["n_flips"])),
+            accuracy,
+            between(row["low"], row["high"], 3),
+            strict,
+            kappa,
+            between(row["kappa_low"], row["kappa_high"], 3),
+        ),
+        line=f"gold {row['subset']}: accuracy {accuracy} [{low}, {high}], {strict} in both orders, kappa {kappa}, "
+        f"{row['n']} pairs",
+    )
