@@ -22,6 +22,7 @@ from elo_exp.analysis.conclusions.tournament import (
     of_strata,
 )
 from elo_exp.report.words import tournament as words
+from tests.documented import read
 
 ABOUT: dict[str, dict[str, Any]] = {  # what a reason's words need
     "level": {"models": ["B"]},
@@ -128,78 +129,108 @@ def test_more_doubt_never_says_more():
     assert n > 14_400 and len(said) > 50
 
 
-@pytest.mark.parametrize(
-    ("conclusion", "sentence"),
-    [
-        (
-            concluded(first=None),
-            "no ranking: fewer than two entrants are linked by wins and losses",
+SAID = [
+    (
+        concluded(first=None),
+        "no ranking: fewer than two entrants are linked by wins and losses",
+    ),
+    (
+        concluded(n_prompts=12),
+        "12 prompts, too few to rank; A is ahead of B by 275 [204, 346], p < .001",
+    ),
+    (
+        concluded("rivals"),
+        "no clear winner: A is 275 [204, 346], p < .001, ahead of B; C, too, may be as good",
+    ),
+    (concluded("level"), "A is level with B"),
+    (concluded("no_error"), "no clear winner: the error of A over B is unknown"),
+    (
+        concluded("undone"),
+        "no clear winner: invalid verdicts may explain that A is ahead by "
+        "275 [204, 346], p < .001",
+    ),
+    (
+        concluded("not_met"),
+        "A is ahead of those that it met; E and F met none of them",
+    ),
+    (
+        concluded(kind="words"),
+        "by shared words A is ahead by 275 [204, 346], p < .001",
+    ),
+    (
+        concluded("stratum", kind="words"),
+        "by shared words A is ahead by 275 [204, 346], p < .001, but not on curated "
+        "(50 prompts: 0 behind B)",
+    ),
+    (
+        concluded("flips", "answers"),
+        "the judge prefers A by 275 [204, 346], p < .001; 23 % of its verdicts flip with the "
+        "order",
+    ),
+    (
+        concluded("kin"),
+        "the judge prefers A by 275 [204, 346], p < .001; A and the judge are of one family, "
+        "Anthropic",
+    ),
+    (
+        concluded("answers"),
+        "A leads by 275 [204, 346], p < .001, but 23 % of its answers are boilerplate",
+    ),
+    (
+        concluded("answers", measured=False),
+        "by opus, not checked, A is ahead by 275 [204, 346], p < .001, but 23 % of its "
+        "answers are boilerplate",
+    ),
+    (
+        concluded(measured=False),
+        "by opus, not checked, A is ahead by 275 [204, 346], p < .001",
+    ),
+    (concluded(), "A leads by 275 [204, 346], p < .001"),
+    (
+        concluded(kind="people", measured=False),
+        "A leads by 275 [204, 346], p < .001",
+    ),
+    (
+        concluded(first=one_sided()),
+        "A leads by at least 479, having won all 60 prompts, p < .001",
+    ),
+    (
+        concluded(
+            "rivals",
+            first=lead(difference=12.0, ci_low=-3.0, ci_high=27.0, p_holm=0.21),
         ),
-        (
-            concluded(n_prompts=12),
-            "12 prompts, too few to rank; A is ahead of B by 275 [204, 346], p < .001",
+        "no clear winner: A is 12 [−3, 27], p = .210, ahead of B; C, too, may be as good",
+    ),
+    (
+        conclude(
+            lead(),
+            [Reason(name="stratum", value=19.0, about=ABOUT["stratum"])],
+            Scope(judge="opus", n_prompts=100),
+            is_measured=True,
         ),
-        (
-            concluded("rivals"),
-            "no clear winner: A is 275 [204, 346], p < .001, ahead of B; C, too, may be as good",
-        ),
-        (concluded("level"), "A is level with B"),
-        (concluded("no_error"), "no clear winner: the error of A over B is unknown"),
-        (
-            concluded("undone"),
-            "no clear winner: invalid verdicts may explain that A is ahead by "
-            "275 [204, 346], p < .001",
-        ),
-        (
-            concluded("not_met"),
-            "A is ahead of those that it met; E and F met none of them",
-        ),
-        (
-            concluded(kind="words"),
-            "by shared words A is ahead by 275 [204, 346], p < .001",
-        ),
-        (
-            concluded("stratum", kind="words"),
-            "by shared words A is ahead by 275 [204, 346], p < .001, but not on curated "
-            "(50 prompts: 0 behind B)",
-        ),
-        (
-            concluded("flips", "answers"),
-            "the judge prefers A by 275 [204, 346], p < .001; 23 % of its verdicts flip with the "
-            "order",
-        ),
-        (
-            concluded("kin"),
-            "the judge prefers A by 275 [204, 346], p < .001; A and the judge are of one family, "
-            "Anthropic",
-        ),
-        (
-            concluded("answers"),
-            "A leads by 275 [204, 346], p < .001, but 23 % of its answers are boilerplate",
-        ),
-        (
-            concluded("answers", measured=False),
-            "by opus, not checked, A is ahead by 275 [204, 346], p < .001, but 23 % of its "
-            "answers are boilerplate",
-        ),
-        (
-            concluded(measured=False),
-            "by opus, not checked, A is ahead by 275 [204, 346], p < .001",
-        ),
-        (concluded(), "A leads by 275 [204, 346], p < .001"),
-        (
-            concluded(kind="people", measured=False),
-            "A leads by 275 [204, 346], p < .001",
-        ),
-        (
-            concluded(first=one_sided()),
-            "A leads by at least 479, having won all 60 prompts, p < .001",
-        ),
-    ],
-)
+        "A leads by 275 [204, 346], p < .001, but not on curated (50 prompts: 19 behind B)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("conclusion", "sentence"), SAID)
 def test_a_state_has_one_sentence(conclusion: Conclusion, sentence: str):
     assert words.sentence(conclusion) == sentence
     assert words.headline([conclusion]) == sentence
+
+
+def test_the_states_are_described_with_what_is_said():
+    """docs/files.md: each state with its card, and a sentence that is in fact said for it."""
+    table = read("docs/files.md").partition("| card |")[2].partition("\n\n")[0]
+    cells = [[cell.strip() for cell in row.split("|")] for row in table.splitlines()]
+    rows = [row[1:5] for row in cells[2:]]
+    described = [(card, state.strip("`")) for card, state, *_ in rows if state]
+    assert described == [(words.CHIPS[state], state) for state in STATES]
+    said = {sentence: conclusion.state for conclusion, sentence in SAID}
+    state = ""
+    for _, named, _, sentence in rows:
+        state = named.strip("`") or state
+        assert said[sentence] == state
 
 
 def test_the_headline_of_several_dimensions_begins_with_the_worst():

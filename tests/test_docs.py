@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from elo_exp import HOME
+from elo_exp.analysis.conclusions.tournament import STATES
 from elo_exp.files import write_jsonl
 from tests.commands import LOCAL, Ran, attempt, attempt_program, run
 from tests.documented import PAGES, TUTORIALS, Block, commands, in_block, read, tutorial
@@ -159,9 +160,18 @@ VALUES = {
     "40",
     "60",
 }  # keys that are values
-FLAGS = {"unbeaten", "winless", "disconnected", "separated", "null"}
-# Of battles in one order, and of style control
+FLAGS = {
+    "unbeaten",
+    "winless",
+    "disconnected",
+    "separated",
+    "null",
+    *STATES,
+}  # "words" is a field, too
+FLAGS -= {"words"}
+# Of battles in one order, of style control, and of a judge's kin
 ELSEWHERE = {
+    *("kin", "family", "others", "is_allowed"),
     *("position_std_error", "style_length_verdicts"),
     "style_length_verdicts_std_error",
 }
