@@ -16,7 +16,7 @@ from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.standings import Standings, with_diagnoses
 from elo_exp.data.scores import Score
 from elo_exp.records import Battle, Plot, Response
-from elo_exp.report import tournament_page
+from elo_exp.report import tournament_console, tournament_page
 from elo_exp.report.page import maker
 from tests import golden
 from tests.commands import QUICK, run
@@ -51,7 +51,7 @@ def same(
     scope = Scope(kind="scores") if found.is_of_scores else Scope(judge="opus")
     found = with_conclusions(found, scope, quality=quality)
     shown = tournament_page.context(found, *texts)
-    golden.same(f"tournament_{name}.txt", tournament_page.text(shown))
+    golden.same(f"tournament_{name}.txt", tournament_console.text(shown))
     page = maker("tournament", **shown)("run", manifest, plots)
     golden.same(f"tournament_{name}.html", page)
 

@@ -25,7 +25,7 @@ from elo_exp.figures import ratings
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot, Response
-from elo_exp.report import artifacts, tournament_page
+from elo_exp.report import artifacts, tournament_console, tournament_page
 from elo_exp.report.formats import percent_reached
 from elo_exp.report.page import maker
 from elo_exp.report.words.tournament import sentence as said_of
@@ -153,7 +153,7 @@ def conclusion(standings: Standings) -> Conclusion:
 
 
 def console(standings: Standings) -> str:
-    return tournament_page.text(tournament_page.context(concluded(standings)))
+    return tournament_console.text(tournament_page.context(concluded(standings)))
 
 
 def headline(reader: Reader) -> str:
@@ -278,7 +278,7 @@ def test_one_number_and_one_sentence_stand_on_console_page_files_and_tracker():
     reader = Reader(maker("tournament", **shown)("run", MANIFEST, ()))
     assert headline(reader) == sentence
     assert f"{sentence}. Expected win rate of a over b: " in reader.said
-    assert f"d, 60 prompts: {sentence}\n" in tournament_page.text(shown)
+    assert f"d, 60 prompts: {sentence}\n" in tournament_console.text(shown)
     assert artifacts.ratings_json(some)["conclusions"]["d"]["sentence"] == sentence
     tracked = artifacts.results(some, shown["dimensions"])
     assert tracked["conclusion/d/sentence"] == sentence
@@ -303,7 +303,7 @@ def test_odd_answers_are_named_and_need_caution_where_they_are_the_leaders(
     assert f"one text: {model} 100 %; repeated texts: {model} 100 %" in said
     assert f"answers       one text: {model} 100 %" in console(found)
     with_quality = concluded(fair(found), [STEADY])
-    printed = tournament_page.text(tournament_page.context(with_quality))
+    printed = tournament_console.text(tournament_page.context(with_quality))
     assert "judge         checked: flips 0 %" in printed  # the answers are not its own
 
 

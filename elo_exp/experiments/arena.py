@@ -280,8 +280,13 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
     facts = {**run.facts(), "judge_quality": [quality]}
     texts = (comparisons, judgments) if context.with_texts else ()
     rated = with_checks(rated, [quality])
-    shown = tournament_page.context(rated, *texts)
-    shown["limits"] = {"rows": len(found.board.models), "matrix": 20}
+    shown = tournament_page.sections(
+        rated,
+        *texts,
+        max_rows=len(found.board.models),
+        noun="arenas",
+        refusal=found.refusal,
+    )
     headline = found.board.row(found.placed[0]).rating
 
     def figures() -> Sequence[Plot]:

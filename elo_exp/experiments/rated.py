@@ -9,7 +9,7 @@ from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.standings import Standings
 from elo_exp.experiments import Context, Report
 from elo_exp.records import Plot
-from elo_exp.report import artifacts, page, tournament_page
+from elo_exp.report import artifacts, page, tournament_console, tournament_page
 from elo_exp.report.viewer import Comparisons, Judgments
 
 
@@ -48,7 +48,7 @@ def report(
 
     return Report(
         headline=gap,
-        text=tournament_page.text(shown),
+        text=tournament_console.text(shown),
         follow_up=follow_up,
         facts={**facts, "headline_std_error": std_error},
         artifacts=[*written, *artifacts.write_standings(context.run_dir, standings)],

@@ -19,7 +19,7 @@ from elo_exp.files import safe_name, write_csv, write_json, write_jsonl, write_w
 from elo_exp.ratings.convergence import Progress
 from elo_exp.ratings.leaderboard import Z95, Leaderboard
 from elo_exp.records import Judgment, Plot, Record, Rows
-from elo_exp.report.tournament_page import Dimension
+from elo_exp.report.dimension import Dimension
 from elo_exp.report.viewer import Comparisons, Judgments, joined
 from elo_exp.report.words import tournament as words
 from elo_exp.trackers import Histogram, Lines, Value

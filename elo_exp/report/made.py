@@ -141,6 +141,12 @@ def _config(manifest: Manifest, group: str) -> Mapping[str, Any]:
     return (manifest.get("config") or {}).get(group) or {}
 
 
+def has_flips(manifest: Manifest) -> bool:
+    """Whether comparisons, or some of them, were judged in both orders."""
+    judging = _config(manifest, "judging")
+    return judging.get("orders") != "one" or bool(judging.get("flip_share"))
+
+
 def _battles(file: Mapping[str, Any]) -> str:
     rows = ", ".join(f"{count(n)} {what}" for what, n in file["rows"].items())
     assumed = f"; assumed: {file['assumed']}" if file.get("assumed") else ""

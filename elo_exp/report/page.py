@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from elo_exp.console import text_table
 from elo_exp.figures import style
-from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Plot
 from elo_exp.report import formats, made
 from elo_exp.report.formats import when
@@ -46,7 +42,6 @@ _OUTSIDE_HTML = re.compile(
 _NEEDLESS = re.compile(  # a page has its own font
     r"<g/>\n?| font-family: [^;]*;| transform=\"rotate\(-?0 [^\"]*\""
 )
-_STEPS = [digit * 10.0**n for n in range(-6, 12) for digit in (1, 2, 5)]  # of an axis
 _COORDINATE = re.compile(r"\d{2,}\.\d{2,}")  # in points; opacities are smaller
 
 
@@ -146,29 +141,39 @@ def render(
     return template(f"{name}.html.j2").render(
         figures=Figures(plots, without),
         contents=Contents(),
+        **{"texts": None, **context},
         css=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
         script=script,
         script_hash=f"sha256-{digest}",
-        **context,
     )
 
 
-def maker(name: str, **context: Any) -> Callable[..., str]:
-    """Return what makes the page of a run from its title, its manifest and its figures."""
+def maker(
+    name: str,
+    *,
+    from_manifest: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    **context: Any,
+) -> Callable[..., str]:
+    """Return what makes the page of a run from its title, its manifest and its figures.
+
+    from_manifest  returns what this page shows of the manifest besides what all pages do
+    """
 
     def page(title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
         has_elo = manifest.get("experiment") != "arena" and not context.get("scored")
         started = manifest.get("started_at")
-        return render(
-            name,
-            plots,
-            title=title,
-            manifest=manifest,
-            started=when(started) if started else None,
-            made_of=made.facts(manifest, has_elo=has_elo),
-            bill=made.bill(manifest.get("usage"), manifest.get("paid_before")),
-            **context,
-        )
+        shared = {
+            "title": title,
+            "manifest": manifest,
+            "started": when(started) if started else None,
+            "judge_model": manifest.get("judge_model"),
+            "has_flips": made.has_flips(manifest),
+            "made_of": made.facts(manifest, has_elo=has_elo),
+            "bill": made.bill(manifest.get("usage"), manifest.get("paid_before")),
+            "has_battles": False,
+        }
+        own = from_manifest(manifest) if from_manifest else {}
+        return render(name, plots, **{**shared, **context, **own})
 
     return page
 
@@ -192,19 +197,3 @@ def colors(models: Iterable[str]) -> dict[str, int]:
     return {
         model: i if has_own else style.MAX_COLORED for i, model in enumerate(ordered)
     }
-
-
-def scale(ratings: Iterable[Rating]) -> dict[str, Any]:
-    """Return the ends and the ticks of an axis that holds all ratings and their intervals."""
-    ends = [
-        value
-        for rating in ratings
-        for value in (rating.rating, rating.ci_low, rating.ci_high)
-        if value is not None
-    ]
-    low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
-    margin = 0.04 * (high - low) or 1.0
-    low, high = low - margin, high + margin
-    step = next(s for s in _STEPS if high - low < 8 * s)
-    ticks = step * np.arange(math.ceil(low / step), math.floor(high / step) + 1)
-    return {"low": low, "high": high, "ticks": ticks}

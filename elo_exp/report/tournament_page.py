@@ -1,48 +1,34 @@
-"""What page and console show of a tournament, and of rated battles: who leads, how certain that is, and
-whether the judge can be trusted."""
+"""What the page of a tournament, and of rated battles, shows: who leads, how certain that is, and whether the judge
+can be trusted."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from elo_exp.analysis.checks import Check
-from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.conclusions import Conclusion
+from elo_exp.analysis.power import Precision
 from elo_exp.analysis.standings import Standings
-from elo_exp.data.battles import Battles
-from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report import page as pages
 from elo_exp.report import viewer
+from elo_exp.report.dimension import Dimension, dimension
+from elo_exp.report.formats import count, number, percent, when
+from elo_exp.report.judge_section import judge_section
+from elo_exp.report.leaderboard_section import Bar, leaderboard_section, scale
+from elo_exp.report.order_section import order_section
+from elo_exp.report.pairs_section import looks_section, pairs_section
+from elo_exp.report.strata_section import strata_tables
+from elo_exp.report.tables import Table, expected_win_rate
 from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.report.words import judge
+from elo_exp.report.words import standings as standings_words
 from elo_exp.report.words import tournament as words
 
-_COLUMNS = 100  # of the console
 # Figures of which the leaderboard and the matrix of the page are the better form
 _SAID_BY_TABLES = ("ratings", "leaderboard", "pairwise_winrates")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dimension:
-    """What one dimension contributes to the page; `board` is of the primary method."""
-
-    name: str
-    battles: Battles
-    n_prompts: int | None
-    board: Leaderboard | None
-    # The rows of `board`, then those of each group of entrants that nothing links to it.
-    groups: Sequence[Sequence[Rating]]
-    others: Sequence[Leaderboard]  # of the other methods but Elo
-    conclusion: Conclusion | None  # None of an arena, whose placements have their own
-    checks: Sequence[Check]
-    pairs: Sequence[Difference]
-    # By row and column of a matrix: how often the row beats the column, ties counting half, in how
-    # many battles, and whether their ratings differ significantly
-    cells: Mapping[tuple[str, str], tuple[float, int, bool]]
-    win_rate: Mapping[str, float]  # mean over opponents
-    elo: Mapping[float, Leaderboard]  # by K
-    diagnosis: Mapping[str, Any]
+_MAX_ROWS = 100  # of a leaderboard
+_MAX_STRATA = 20  # dimensions of which the ratings by stratum are shown
+_ON_A_CARD = 6  # entrants
 
 
 def context(
@@ -54,28 +40,77 @@ def context(
 
     comparisons, judgments  with all texts; None where the page is to have none
     """
-    dimensions = [dimension(standings, name) for name in standings.dimensions]
+    shown = sections(standings, comparisons, judgments)
+    dimensions, scored = shown["dimensions"], standings.is_of_scores
     conclusions = [*standings.conclusions.values()]
-    boards = [d.board for d in dimensions if d.board]
+    method = standings.primary_method or ""
+    precision = {
+        row.dimension: row
+        for row in standings.precision.get(method, ())
+        if row.detectable
+    }
     return {
-        "standings": standings,
+        **shown,
+        "method": _method(shown["label"], shown["interval"], scored=scored),
         "headline": words.headline(conclusions),
         "points": words.points(conclusions) if conclusions else None,
         "judge_line": judge.line(
             standings.checks, conclusions[0].scope.kind if conclusions else "model"
         ),
-        "without": _SAID_BY_TABLES,
-        "scored": standings.is_of_scores,
+        "cards": [
+            _card(d, d.conclusion, precision.get(d.name), shown)
+            for d in dimensions
+            if d.conclusion
+        ],
+        "pairs": pairs_section(
+            dimensions,
+            n_models=len(standings.models),
+            scored=scored,
+            has_texts=shown["texts"] is not None,
+        ),
+        "power": _power(precision) if precision else None,
+        "order": order_section(standings, dimensions),
+        "from_manifest": partial(_of_run, standings, dimensions),
+    }
+
+
+def sections(
+    standings: Standings,
+    comparisons: Comparisons | None = None,
+    judgments: Judgments | None = None,
+    *,
+    max_rows: int = _MAX_ROWS,
+    noun: str = "strata",
+    refusal: str | None = None,
+) -> dict[str, Any]:
+    """Return the sections that every page of standings has.
+
+    comparisons, judgments  with all texts; None where the page is to have none
+    max_rows                of the leaderboard
+    noun                    what strata are called
+    refusal                 why the judge cannot be used, where more than its checks says so
+    """
+    dimensions = [dimension(standings, name) for name in standings.dimensions]
+    boards = [d.board for d in dimensions if d.board]
+    scored, color = standings.is_of_scores, pages.colors(standings.models)
+    rows = [row for d in dimensions for group in d.groups for row in group]
+    axis = scale(rows, digits=3 if scored else 0)
+    return {
+        "standings": standings,
         "dimensions": dimensions,
-        "color": pages.colors(standings.models),
-        "scale": pages.scale(r for d in dimensions for rows in d.groups for r in rows),
+        "without": _SAID_BY_TABLES,
+        "scored": scored,
+        "color": color,
+        "axis": axis,
         "label": boards[0].label if boards else None,
         "interval": next((b.interval for b in boards if b.interval), None),
         "texts": viewer.texts(comparisons or {}, judgments or {}, points(standings)),
-        "limits": {"rows": 100, "matrix": 20, "pairs": 45},
-        "k": standings.k,
-        "ks": sorted({k for d in dimensions for k in d.elo}),
-        "elo": [d.elo[standings.k] for d in dimensions if standings.k in d.elo],
+        "has_battles": any(len(d.battles) for d in dimensions),
+        "leaderboard": leaderboard_section(
+            dimensions, color, axis, scored=scored, max_rows=max_rows
+        ),
+        "strata": strata_tables(dimensions[:_MAX_STRATA], noun),
+        "judged": judge_section(dimensions, standings, refusal),
     }
 
 
@@ -88,57 +123,166 @@ def points(standings: Standings) -> dict[str, dict[str, float]]:
     }
 
 
-def dimension(standings: Standings, name: str) -> Dimension:
-    board, pairs = standings.board(name), standings.pairs(name)
-    companions = {key: by.get(name) for key, by in standings.companions.items()}
-    companions.pop(standings.primary_method or "", None)
-    groups = _groups(board, standings.groups.get(name, ())) if board else []
-    significant = {(d.higher, d.lower) for d in pairs if d.significant}
-    cells, against = {}, dict[str, list[float]]()
-    for rate in standings.win_rates:
-        if rate.dimension == name:
-            first, second = rate.entrant_a, rate.entrant_b
-            is_significant = bool({(first, second), (second, first)} & significant)
-            n = rate.a_wins + rate.b_wins + rate.ties
-            share = (rate.a_wins + 0.5 * rate.ties) / n
-            for pair, own in (((first, second), share), ((second, first), 1 - share)):
-                cells[pair] = own, n, is_significant
-                against.setdefault(pair[0], []).append(own)
-    return Dimension(
-        name=name,
-        battles=standings.battles[name],
-        n_prompts=standings.n_prompts(name),
-        board=board,
-        groups=groups,
-        others=[other for other in companions.values() if other],
-        conclusion=standings.conclusions.get(name),
-        checks=standings.checks.get(name, ()),
-        pairs=pairs,
-        cells=cells,
-        win_rate={model: sum(own) / len(own) for model, own in against.items()},
-        elo=standings.elo.get(name, {}),
-        diagnosis=standings.diagnoses.get(name, {}),
-    )
+def _method(label: str | None, interval: str | None, *, scored: bool) -> str:
+    if scored:
+        return (
+            "Items were scored, none compared: mean scores and their paired differences; Elo and other "
+            "ratings of battles are not computed."
+        )
+    if label is None:
+        return ""
+    intervals = f"95 % intervals: {interval}" if interval else "without intervals"
+    return f"Primary rating: {label}, {intervals}."
 
 
-def _groups(board: Leaderboard, others: Sequence[Leaderboard]) -> list[list[Rating]]:
-    separate = [[r for r in b.ratings if r.rating is not None] for b in others]
-    models = {row.model for rows in separate for row in rows}
-    return [[row for row in board.ratings if row.model not in models], *separate]
+# Cards: the conclusion of each dimension
 
 
-# The console
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """The conclusion of a dimension.
 
-
-def text(shown: Mapping[str, Any]) -> str:
-    """Return the leaderboards, the judge's quality and the order experiment, 100 columns wide.
-
-    shown  the `context` of the page
+    tone     supported, caution or open
+    comment  what would tell more
+    notes    what else is to be known of its ratings: entrants without one, items that were scored
+    reasons  those that the sentence leaves out
+    bars     the first entrants
+    tests    how many differences are significant
     """
-    wrapper = textwrap.TextWrapper(
-        _COLUMNS, subsequent_indent=" " * 14, replace_whitespace=False
+
+    dimension: str
+    tone: str
+    chip: str
+    sentence: str
+    comment: str
+    notes: Sequence[str]
+    reasons: Sequence[str]
+    bars: Sequence[Bar]
+    tests: str
+
+
+def _card(
+    d: Dimension,
+    conclusion: Conclusion,
+    precision: Precision | None,
+    shown: Mapping[str, Any],
+) -> Card:
+    notes = [standings_words.items(d.board)] if shown["scored"] and d.board else []
+    ratings = d.board.ratings[:_ON_A_CARD] if d.board else ()
+    bars = [shown["axis"].bar(row, shown["color"]) for row in ratings]
+    return Card(
+        dimension=d.name,
+        tone=words.tone(conclusion),
+        chip=words.chip(conclusion),
+        sentence=words.sentence(conclusion),
+        comment=words.comment(conclusion, precision),
+        notes=[*notes, *standings_words.unrated(d.board, d.groups[1:])],
+        reasons=words.further(conclusion),
+        bars=[bar for bar in bars if bar],
+        tests=" ".join(_tests(d)),
     )
-    return "\n".join(
-        line if len(line) <= _COLUMNS else wrapper.fill(line)
-        for line in pages.text("tournament", **shown).splitlines()
+
+
+def _tests(d: Dimension) -> list[str]:
+    if not d.pairs:
+        return []
+    sentences = ["The errors of the differences cannot be estimated."]
+    if any(pair.significant is not None for pair in d.pairs):
+        n = sum(bool(pair.significant) for pair in d.pairs)
+        how = " at planned looks, family-wise error .05" if d.looks else ", α = .05"
+        sentences = [
+            f"{n} of {len(d.pairs)} pairwise differences are significant (Holm{how}, all dimensions)."
+        ]
+    if known := d.diagnosis.get("known_order"):
+        sentences.append(
+            f"Known order of the entrants: {known['n_recovered']} of {known['n_pairs']} pairs "
+            f"recovered, {known['n_significant']} significantly."
+        )
+    return sentences
+
+
+# Power
+
+
+def _power(precision: Mapping[str, Precision]) -> Table:
+    first = next(iter(precision.values()))
+    efforts = list(first.prompts_needed_corrected)
+    return Table(
+        label="Power",
+        columns=[
+            "Dimension",
+            "Prompts",
+            "80 % power at",
+            "that is a win rate of",
+            f"as one of {first.n_tests} tests",
+            *(f"prompts for {effort} points" for effort in efforts),
+        ],
+        rows=[
+            [
+                name,
+                count(row.n_prompts),
+                f"{number(row.detectable)} points",
+                percent(expected_win_rate(row.detectable or 0.0)),
+                f"{number(row.detectable_corrected)} points",
+                *(
+                    count(row.prompts_needed_corrected.get(effort))
+                    for effort in efforts
+                ),
+            ]
+            for name, row in precision.items()
+        ],
+        note=(
+            "The smallest gap between an average pair that a two-sided test at 5\N{NO-BREAK SPACE}% "
+            "detects with 80\N{NO-BREAK SPACE}% power, by this run’s own variance between prompts: for "
+            f"one comparison, and as one of {count(first.n_tests)} tests, for which the numbers of "
+            "prompts are, too. Judges cannot be compared by it: noise draws ratings together, and with "
+            "them these gaps."
+        ),
     )
+
+
+# What the manifest of the run knows
+
+
+def _of_run(
+    standings: Standings, dimensions: Sequence[Dimension], manifest: Mapping[str, Any]
+) -> dict[str, Any]:
+    config = manifest.get("config") or {}
+    drops = (config.get("judging") or {}).get("drop") != "none"
+    n_seen = manifest.get("n_seen")
+    return {
+        "kicker": _kicker(manifest),
+        "sizes": _sizes(standings, manifest),
+        "n_seen": count(n_seen) if n_seen else None,
+        "lapses": _lapses(config.get("entrant") or {}),
+        "looks": looks_section(dimensions, drops=drops),
+    }
+
+
+def _kicker(manifest: Mapping[str, Any]) -> str:
+    parts = [manifest.get("experiment") or ""]
+    if manifest.get("mode") and manifest.get("selected_prompt_count"):
+        parts.append(f"mode {manifest['mode']}")
+    if started := manifest.get("started_at"):
+        parts.append(when(started))
+    return " · ".join(parts)
+
+
+def _sizes(standings: Standings, manifest: Mapping[str, Any]) -> str:
+    """How many entrants, prompts, dimensions and battles there are."""
+    n_prompts, n = manifest.get("selected_prompt_count"), len(standings.dimensions)
+    parts = [f"{len(standings.models)} entrants"]
+    if n_prompts:
+        parts.append(f"{count(n_prompts)} prompts")
+    parts.append(f"{n} dimension{'s' if n != 1 else ''}")
+    if not standings.is_of_scores:
+        n_battles = sum(len(some) for some in standings.battles.values())
+        parts.append(f"{count(n_battles)} battles")
+    return " · ".join(parts)
+
+
+def _lapses(entrants: Mapping[str, Any]) -> str | None:
+    """Of the prompts, how many probes answer in another style; None where they never do."""
+    rates = [entrant.get("lapse_rate") for entrant in entrants.values()]
+    known = [rate for rate in rates if isinstance(rate, int | float)]
+    return percent(max(known)) if known else None

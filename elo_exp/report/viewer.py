@@ -12,6 +12,7 @@ from typing import Any
 
 from elo_exp.data import pairing
 from elo_exp.records import Comparison, Judgment
+from elo_exp.report.formats import number
 
 _WORTH_READING = ("upset", "flipped", "invalid")
 MAX_CHARACTERS = 40_000_000  # of all texts in a page: some 20 MB
@@ -20,6 +21,13 @@ _SEED = 20260425  # of the sample where not all texts fit
 
 Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
 Judgments = Mapping[str, Sequence[Judgment]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    entrant: str
+    text: str
+    wins: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +45,26 @@ class Judged:
     upset: float
     kind: str
 
+    @property
+    def title(self) -> str:
+        """What is worth reading about it."""
+        c, winner = self.comparison, self.judgment.winner
+        if self.kind != "upset":
+            return f"{c.entrant_a} against {c.entrant_b}"
+        loser = c.entrant_b if winner == c.entrant_a else c.entrant_a
+        return f"{winner} beats {loser}, rated {number(self.upset)} points higher"
+
+    @property
+    def answers(self) -> list[Answer]:
+        c, winner = self.comparison, self.judgment.winner
+        return [
+            Answer(entrant=entrant, text=text, wins=entrant == winner)
+            for entrant, text in (
+                (c.entrant_a, c.response_a),
+                (c.entrant_b, c.response_b),
+            )
+        ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
@@ -51,6 +79,10 @@ class Texts:
     n_comparisons: int
     n_kept: int
     notable: Sequence[Judged]
+
+    @property
+    def is_sample(self) -> bool:
+        return self.n_kept < self.n_comparisons
 
 
 def joined(

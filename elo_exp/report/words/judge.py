@@ -140,6 +140,47 @@ _FAILED: Mapping[str, Callable[[About], str]] = {
 }
 
 
+WARNINGS = {  # on the console, before the dimensions and what was measured there
+    "flips": "verdicts flip with the order (accepted: at most 10 %)",
+    "first_shown": "the first-shown answer wins (accepted: 45 to 55 %)",
+    "length": "the lead halves at equal length; the longer answer wins",
+    "invalid": "verdicts are invalid (accepted: at most 2 %)",
+    "invalid_by_entrant": "invalid verdicts fall on one entrant; largest share",
+}
+
+
+def verdict(
+    checks: Mapping[str, Sequence[Check]], refusal: str | None = None
+) -> list[str]:
+    """Return whether a judge can be trusted, and what it failed.
+
+    checks   by dimension
+    refusal  why it cannot be used, where more than its checks says so
+    """
+    failed = [
+        f"{dimension}: {reason(check)}"
+        for dimension, some in checks.items()
+        for check in some
+        if check.state == "caution"
+    ]
+    has_position = any(
+        check.name in ("flips", "first_shown") and check.value is not None
+        for some in checks.values()
+        for check in some
+    )
+    if refusal:
+        sentences = [f"Verdict: refused. {refusal[:1].upper()}{refusal[1:]}."]
+    elif failed:
+        sentences = ["Verdict: caution.", *failed]
+    else:
+        sentences = ["Verdict: no check failed."] if has_position else []
+    if not has_position:
+        sentences.append(
+            "Position bias was not checked: no comparison was judged in both orders."
+        )
+    return sentences
+
+
 def reason(check: Check) -> str:
     """Return why a check failed, as a sentence."""
     return _REASONS[check.name](check, check.about or {})

@@ -1,0 +1,96 @@
+"""What one dimension contributes to the page and the console of standings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elo_exp.analysis.checks import Check
+from elo_exp.analysis.comparisons import Difference
+from elo_exp.analysis.conclusions import Conclusion
+from elo_exp.analysis.looks import Resolution
+from elo_exp.analysis.standings import Standings
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dimension:
+    """What one dimension contributes to the page; `board` is of the primary method."""
+
+    name: str
+    battles: Battles
+    n_prompts: int | None
+    board: Leaderboard | None
+    # The rows of `board`, then those of each group of entrants that nothing links to it.
+    groups: Sequence[Sequence[Rating]]
+    others: Sequence[Leaderboard]  # of the other methods but Elo
+    conclusion: Conclusion | None  # None of an arena, whose placements have their own
+    checks: Sequence[Check]
+    pairs: Sequence[Difference]
+    # By row and column of a matrix: how often the row beats the column, ties counting half, in how
+    # many battles, and whether their ratings differ significantly
+    cells: Mapping[tuple[str, str], tuple[float, int, bool]]
+    win_rate: Mapping[str, float]  # mean over opponents
+    elo: Mapping[float, Leaderboard]  # by K
+    diagnosis: Mapping[str, Any]
+
+    @property
+    def looks(self) -> Sequence[Mapping[str, Any]]:
+        """A row for each planned look; none without looks."""
+        return self.diagnosis.get("looks") or ()
+
+    @property
+    def strata(self) -> Mapping[str, Any] | None:
+        """The test of whether ratings differ between strata; None without strata."""
+        return self.diagnosis.get("strata")
+
+    @property
+    def odd_answers(self) -> Mapping[str, Mapping[str, float]]:
+        """The shares of odd answers, by model and kind; models without are left out."""
+        about = next((c.about for c in self.checks if c.name == "responses"), None)
+        return about["flagged"] if about else {}
+
+    @property
+    def prompts_of_pairs(self) -> tuple[int, int]:
+        """The fewest and the most prompts on which a pair was judged up to its look."""
+        n = [pair.n_prompts for pair in self.pairs if isinstance(pair, Resolution)]
+        return min(n, default=0), max(n, default=0)
+
+
+def dimension(standings: Standings, name: str) -> Dimension:
+    board, pairs = standings.board(name), standings.pairs(name)
+    companions = {key: by.get(name) for key, by in standings.companions.items()}
+    companions.pop(standings.primary_method or "", None)
+    groups = _groups(board, standings.groups.get(name, ())) if board else []
+    significant = {(d.higher, d.lower) for d in pairs if d.significant}
+    cells, against = {}, dict[str, list[float]]()
+    for rate in standings.win_rates:
+        if rate.dimension == name:
+            first, second = rate.entrant_a, rate.entrant_b
+            is_significant = bool({(first, second), (second, first)} & significant)
+            n = rate.a_wins + rate.b_wins + rate.ties
+            share = (rate.a_wins + 0.5 * rate.ties) / n
+            for pair, own in (((first, second), share), ((second, first), 1 - share)):
+                cells[pair] = own, n, is_significant
+                against.setdefault(pair[0], []).append(own)
+    return Dimension(
+        name=name,
+        battles=standings.battles[name],
+        n_prompts=standings.n_prompts(name),
+        board=board,
+        groups=groups,
+        others=[other for other in companions.values() if other],
+        conclusion=standings.conclusions.get(name),
+        checks=standings.checks.get(name, ()),
+        pairs=pairs,
+        cells=cells,
+        win_rate={model: sum(own) / len(own) for model, own in against.items()},
+        elo=standings.elo.get(name, {}),
+        diagnosis=standings.diagnoses.get(name, {}),
+    )
+
+
+def _groups(board: Leaderboard, others: Sequence[Leaderboard]) -> list[list[Rating]]:
+    separate = [[r for r in b.ratings if r.rating is not None] for b in others]
+    models = {row.model for rows in separate for row in rows}
+    return [[row for row in board.ratings if row.model not in models], *separate]

@@ -1,0 +1,190 @@
+"""How far a judge can be trusted, as a section of a page: its checks, length, agreement with others and itself."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elo_exp.analysis.checks import Check
+from elo_exp.analysis.standings import Standings
+from elo_exp.records import Rows
+from elo_exp.report.dimension import Dimension
+from elo_exp.report.formats import NONE, between, count, number, percent
+from elo_exp.report.tables import Table
+from elo_exp.report.words import judge
+
+_MAX_LENGTHS = 30  # entrants of a dimension whose rating at equal length is shown
+_KAPPA = ("Comparisons", "Same winner", "Kappa", "95 % CI")
+_SHOWN_STATES = ("caution", "note")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What a check found in a dimension; `chip` where a reader is to notice it."""
+
+    state: str
+    value: str
+    detail: str
+    chip: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRow:
+    """A check, what it accepts, and a cell for each dimension; None where it was not made."""
+
+    label: str
+    limit: str
+    cells: Sequence[Cell | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSection:
+    """What the section shows.
+
+    dimensions  in which something was checked; the columns of `checks`
+    lengths     ratings as they would be if all answers were equally long
+    agreement   of repeated queries, of dimensions and of judges
+    """
+
+    verdict: Sequence[str]
+    dimensions: Sequence[str]
+    checks: Sequence[CheckRow]
+    lengths: Table | None
+    agreement: Sequence[Table]
+
+
+def judge_section(
+    dimensions: Sequence[Dimension], standings: Standings, refusal: str | None = None
+) -> JudgeSection:
+    """Lay out what is known of a judge.
+
+    refusal  why it cannot be used, where more than its checks says so
+    """
+    measured = {d.name: {c.name: c for c in d.checks} for d in dimensions if d.checks}
+    made = {name for checks in measured.values() for name in checks}
+    verdict = []
+    if measured:
+        verdict = [
+            *judge.verdict({d.name: d.checks for d in dimensions}, refusal),
+            *judge.audited(standings.diagnoses),
+        ]
+    return JudgeSection(
+        verdict=verdict,
+        dimensions=list(measured),
+        checks=[
+            CheckRow(
+                label=label,
+                limit=limit,
+                cells=[_cell(checks.get(name)) for checks in measured.values()],
+            )
+            for name, (label, limit) in judge.CHECKS.items()
+            if name in made
+        ],
+        lengths=_lengths([d.diagnosis.get("length") or {} for d in dimensions]),
+        agreement=_agreement(dimensions, standings),
+    )
+
+
+def _cell(check: Check | None) -> Cell | None:
+    if check is None:
+        return None
+    return Cell(
+        state=check.state,
+        value=judge.value(check),
+        detail=judge.detail(check),
+        chip=check.state if check.state in _SHOWN_STATES else None,
+    )
+
+
+def _lengths(controls: Sequence[Mapping[str, Any]]) -> Table | None:
+    rows = [
+        _length_row(row)
+        for control in controls
+        for row in (control.get("ratings") or ())[:_MAX_LENGTHS]
+        if None not in (row["rating"], row["rating_at_equal_length"])
+    ]
+    if not rows:
+        return None
+    columns = ["Characters", "Rating", "At equal length", "Change"]
+    return Table(
+        label="Ratings at equal length",
+        columns=["Entrant", "Dimension", *columns],
+        words=["Dimension"],
+        rows=rows,
+        note=(
+            "Bradley-Terry of the same battles, as it is and as it would be if all answers were equally "
+            "long. Where better entrants also write more, a preference for length cannot be told from "
+            "one for quality."
+        ),
+    )
+
+
+def _length_row(row: Mapping[str, Any]) -> list[str]:
+    at_equal_length = row["rating_at_equal_length"]
+    return [
+        row["model"],
+        row["dimension"],
+        number(row["mean_length"]),
+        number(row["rating"]),
+        number(at_equal_length),
+        number(at_equal_length - row["rating"], sign=True),
+    ]
+
+
+def _agreement(dimensions: Sequence[Dimension], standings: Standings) -> list[Table]:
+    """A table of Cohen's kappas for each kind of pair that judged the same comparisons."""
+    tables = []
+    repeats = [d.diagnosis.get("repeats") or {} for d in dimensions]
+    if repeats := [row for row in repeats if row.get("n_comparisons")]:
+        tables.append(
+            Table(
+                label="Repeated queries",
+                columns=["Dimension", *_KAPPA],
+                rows=[[row["dimension"], *_kappa(row)] for row in repeats],
+            )
+        )
+    if pairs := [row for row in standings.agreement if row["n_comparisons"]]:
+        tables.append(
+            Table(
+                label="Agreement between dimensions",
+                columns=["Dimension", "and", *_KAPPA],
+                words=["and"],
+                rows=[[row["first"], row["second"], *_kappa(row)] for row in pairs],
+                note="Dimensions that always agree measure the same thing.",
+            )
+        )
+    if standings.judges_agreement:
+        tables.append(_of_judges(standings.judges_agreement, standings.judges_ranks))
+    return tables
+
+
+def _kappa(row: Mapping[str, Any]) -> list[str]:
+    return [
+        count(row["n_comparisons"]),
+        percent(row["agreement"]),
+        number(row["kappa"], 2),
+        between(row["ci_low"], row["ci_high"], 2),
+    ]
+
+
+def _of_judges(agreement: Rows, ranks: Rows) -> Table:
+    key = ("first", "second", "dimension")
+    by_pair = {tuple(row[name] for name in key): row for row in ranks}
+    rows = []
+    for row in agreement:
+        of_pair, correlation = by_pair.get(tuple(row[name] for name in key)), NONE
+        if of_pair and of_pair["rho"] is not None:
+            correlation = (
+                f"{number(of_pair['rho'], 2)} ({of_pair['n_models']} entrants)"
+            )
+        names = [row["first"], row["second"], row["dimension"] or NONE]
+        rows.append([*names, *_kappa(row), correlation])
+    return Table(
+        label="Agreement between judges",
+        columns=["Judge", "and", "Dimension", *_KAPPA, "Rank correlation"],
+        words=["and", "Dimension"],
+        rows=rows,
+        note=(
+            "The rank correlation (Spearman) is of the ratings by what both have judged: judges who "
+            "differ on many a pair may still put the entrants in the same order."
+        ),
+    )

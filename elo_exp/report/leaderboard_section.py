@@ -1,0 +1,321 @@
+"""The leaderboard of a page: a line for each entrant, its interval as marks on one scale."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
+from elo_exp.report.dimension import Dimension
+from elo_exp.report.formats import NONE, between, count, number, percent
+from elo_exp.report.words import judge
+
+_STEPS = [digit * 10.0**n for n in range(-6, 12) for digit in (1, 2, 5)]  # of an axis
+_MARGIN = 0.04  # of the scale, on both sides
+_MAX_TICKS = 8
+_UNKNOWN = 9  # the colour of a name that has none
+_LAST = 9999.0  # where an entrant without a rank is sorted
+_MAX_SEEN_AT_ONCE = 8  # entrants; of more, a reader wants to filter
+_LEAST_P_BEST = 0.001  # what so many draws can tell from 0, and from 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A rating and its interval as marks on the scale of the page, in percent of its width.
+
+    left, right  of the interval, from either end; None without one
+    label        what a screen reader says
+    """
+
+    model: str
+    color: int
+    label: str
+    mark: str
+    left: str | None = None
+    right: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """An axis that holds all ratings and their intervals."""
+
+    low: float
+    high: float
+    digits: int
+
+    @property
+    def ticks(self) -> list[tuple[str, str]]:
+        """Round values: where they stand, in percent of the width, and their names."""
+        width = self.high - self.low
+        step = next(s for s in _STEPS if width < _MAX_TICKS * s)
+        first, last = math.ceil(self.low / step), math.floor(self.high / step)
+        return [
+            (self._place(step * i), f"{step * i:g}") for i in range(first, last + 1)
+        ]
+
+    def bar(self, rating: Rating, colors: Mapping[str, int]) -> Bar | None:
+        """Draw a rating; None for an entrant without one."""
+        if rating.rating is None:
+            return None
+        low, high = rating.ci_low, rating.ci_high
+        interval = between(low, high, self.digits)
+        return Bar(
+            model=rating.model,
+            color=colors.get(rating.model, _UNKNOWN),
+            label=f"{number(rating.rating, self.digits)}, 95 % interval {interval}",
+            mark=self._place(rating.rating),
+            left=None if low is None else self._place(low),
+            right=None if high is None else self._place(self.low + self.high - high),
+        )
+
+    def _place(self, value: float) -> str:
+        return f"{100.0 * (value - self.low) / (self.high - self.low):.2f}"
+
+
+def scale(ratings: Iterable[Rating], *, digits: int) -> Scale:
+    ends = [
+        value
+        for rating in ratings
+        for value in (rating.rating, rating.ci_low, rating.ci_high)
+        if value is not None
+    ]
+    low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
+    margin = _MARGIN * (high - low) or 1.0
+    return Scale(low=low - margin, high=high + margin, digits=digits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sortable:
+    """A cell, and the number by which a click on the heading sorts it."""
+
+    text: str
+    order: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """An entrant.
+
+    ranks    the set of ranks that it may have; empty where that is one
+    odd      what is odd about its answers
+    numbers  a cell for each of the leaderboard's `headings`
+    """
+
+    model: str
+    color: int
+    rank: Sortable
+    ranks: str
+    odd: str | None
+    rating: Sortable
+    bar: Bar | None
+    interval: str
+    numbers: Sequence[Sortable]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The entrants of a dimension that can be compared with each other; `n_more` are not shown."""
+
+    dimension: str
+    about: str
+    lines: Sequence[Line]
+    n_more: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderboardSection:
+    """What the section shows.
+
+    headings  of the columns beside rank, entrant, rating and interval
+    styles    a sentence for each dimension in which style is controlled for
+    """
+
+    caption: str
+    rating: str
+    headings: Sequence[str]
+    ticks: Sequence[tuple[str, str]]
+    groups: Sequence[Group]
+    styles: Sequence[str]
+    note: str
+    is_long: bool
+
+    @property
+    def n_columns(self) -> int:
+        return 5 + len(self.headings)
+
+
+def leaderboard_section(
+    dimensions: Sequence[Dimension],
+    colors: Mapping[str, int],
+    axis: Scale,
+    *,
+    scored: bool,
+    max_rows: int,
+) -> LeaderboardSection | None:
+    """Lay out the leaderboards of all dimensions under each other; None where nothing was rated.
+
+    scored  whether items were scored, and nothing was compared
+    """
+    boards = [d.board for d in dimensions if d.board]
+    if not boards:
+        return None
+    label = boards[0].label
+    interval = next((board.interval for board in boards if board.interval), None)
+    others = list(dict.fromkeys(o.label for d in dimensions for o in d.others))
+    has_win_rates = any(d.win_rate for d in dimensions)
+    columns = _Columns(
+        others=others, has_p_best=not scored, has_win_rates=has_win_rates
+    )
+    groups = [
+        Group(
+            dimension=d.name,
+            about=_about(d, is_first=i == 0, scored=scored),
+            lines=[_line(d, row, columns, colors, axis) for row in rows[:max_rows]],
+            n_more=count(len(rows) - max_rows) if len(rows) > max_rows else None,
+        )
+        for d in dimensions
+        for i, rows in enumerate(d.groups)
+    ]
+    return LeaderboardSection(
+        caption=_caption(label, interval, scored=scored),
+        rating="Mean score" if scored else "Rating",
+        headings=[*columns.headings, "Items" if scored else "Battles"],
+        ticks=axis.ticks,
+        groups=groups,
+        styles=[
+            text for d in dimensions if d.board for text in _style(d.name, d.board)
+        ],
+        note=_note(label, scored=scored, has_looks=bool(dimensions[0].looks)),
+        is_long=len(boards[0].models) > _MAX_SEEN_AT_ONCE,
+    )
+
+
+def _caption(label: str, interval: str | None, *, scored: bool) -> str:
+    if scored:
+        text = (
+            f"Mean scores of the items that all entrants have, 95\N{NO-BREAK SPACE}% intervals "
+            f"{interval}. Rank"
+        )
+    else:
+        intervals = f"95 % intervals: {interval}" if interval else "without intervals"
+        text = f"{label} ratings, {intervals}; 400 points are odds of 10 to 1. Rank"
+    return (
+        f"{text}: with the simultaneous 95\N{NO-BREAK SPACE}% confidence set of all ranks. Click a "
+        "heading to sort."
+    )
+
+
+def _about(dimension: Dimension, *, is_first: bool, scored: bool) -> str:
+    """What a group of entrants is rated by."""
+    if scored and dimension.board:
+        return f"{count(int(dimension.board.parameters['n_common'] or 0))} items"
+    if not is_first:
+        return (
+            "a separate group: no chain of wins leads to the entrants above and back, so ratings "
+            "cannot be compared with theirs"
+        )
+    n = len(dimension.battles)
+    n_decisive = n - int(dimension.battles.is_tie().sum())
+    text = f"{count(n)} battles, {count(n_decisive)} decisive"
+    if dimension.n_prompts:
+        text += f", {count(dimension.n_prompts)} prompts"
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Columns:
+    """The columns that depend on what was rated; `others` are labels of further methods."""
+
+    others: Sequence[str]
+    has_p_best: bool
+    has_win_rates: bool
+
+    @property
+    def headings(self) -> list[str]:
+        p_best = ["P(best)"] if self.has_p_best else []
+        return [*p_best, *self.others, *(["Win rate"] if self.has_win_rates else [])]
+
+    def cells(self, dimension: Dimension, row: Rating) -> Iterator[Sortable]:
+        if self.has_p_best:
+            text, p_best = NONE, row.p_best
+            if p_best is not None:
+                text = percent(min(max(p_best, _LEAST_P_BEST), 1.0 - _LEAST_P_BEST))
+            yield Sortable(text=text, order=p_best or 0.0)
+        boards = {board.label: board for board in dimension.others}
+        for label in self.others:
+            yield _of_method(boards.get(label), row.model)
+        if self.has_win_rates:
+            share = dimension.win_rate.get(row.model)
+            yield Sortable(text=percent(share), order=share or 0.0)
+
+
+def _of_method(board: Leaderboard | None, model: str) -> Sortable:
+    if board is None or model not in board.models:
+        return Sortable(text=NONE, order=0.0)
+    row = board.row(model)
+    if row.rating is None:
+        return Sortable(text=row.flag or NONE, order=0.0)
+    return Sortable(text=number(row.rating), order=row.rating)
+
+
+def _line(
+    dimension: Dimension,
+    row: Rating,
+    columns: _Columns,
+    colors: Mapping[str, int],
+    axis: Scale,
+) -> Line:
+    odd = dimension.odd_answers.get(row.model)
+    rating = Sortable(text=row.flag or NONE, order=-_LAST)
+    if row.rating is not None:
+        rating = Sortable(text=number(row.rating, axis.digits), order=row.rating)
+    ranks = ""
+    if row.rank_low is not None and row.rank_low != row.rank_high:
+        ranks = f"{row.rank_low}–{row.rank_high}"
+    n_battles = Sortable(text=count(row.n_battles), order=row.n_battles)
+    return Line(
+        model=row.model,
+        color=colors.get(row.model, _UNKNOWN),
+        rank=Sortable(text=str(row.rank or NONE), order=row.rank or _LAST),
+        ranks=ranks,
+        odd=judge.flagged({row.model: odd}) if odd else None,
+        rating=rating,
+        bar=axis.bar(row, colors),
+        interval=between(row.ci_low, row.ci_high, axis.digits),
+        numbers=[*columns.cells(dimension, row), n_battles],
+    )
+
+
+def _style(dimension: str, board: Leaderboard) -> Iterator[str]:
+    """What a root mean square of each kind of style is worth, where ratings control for it."""
+    points = board.parameters
+    terms = []
+    for name, value in points.items():
+        if not name.startswith("style_") or name.endswith("_error"):
+            continue
+        worth = "does not vary"
+        if value is not None:
+            error = number(points[f"{name}_std_error"])
+            worth = f"{number(value, sign=True)} ± {error}"
+        terms.append(f"{name.removeprefix('style_').replace('_', ' in ')} {worth}")
+    if terms:
+        yield (
+            f"Style in {dimension}, in points for a difference of one root mean square, ± standard "
+            f"error: {', '.join(terms)}."
+        )
+
+
+def _note(label: str, *, scored: bool, has_looks: bool) -> str:
+    if label == "Calibrated":
+        return (
+            "P(best): in so many draws from the joint fit no other model is better. Judge’s scale: "
+            "its verdicts taken as votes."
+        )
+    if scored:
+        return ""
+    return (
+        f"P(best){' is' if has_looks else ' and the lead in the result are'} shrunken, because the "
+        "first-placed entrant was probably also lucky. P(best) is among the rated entrants of a "
+        "group. Empirical Bayes; with two or three entrants it assumes that they are some 50 points "
+        "apart. Ratings, intervals and p values are not shrunken. Win rate: the mean over opponents, "
+        "a tie counting half."
+    )

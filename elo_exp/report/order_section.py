@@ -1,0 +1,87 @@
+"""The order experiment as a section of a page: random orders of the same battles, replayed through Elo."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elo_exp.analysis.standings import Standings
+from elo_exp.ratings.convergence import Convergence
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
+from elo_exp.report.dimension import Dimension
+from elo_exp.report.formats import NONE, between, number
+from elo_exp.report.tables import Table
+from elo_exp.report.words import order
+
+_MAX_ROWS = 100  # entrants of a dimension
+_NO_ERROR = 1e-9  # rating points: what rounding leaves of the error of a single order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderSection:
+    """What the section shows; `convergence` has a sentence for each dimension, behind its name."""
+
+    lede: str
+    convergence: Sequence[tuple[str, str]]
+    table: Table
+
+
+def order_section(
+    standings: Standings, dimensions: Sequence[Dimension]
+) -> OrderSection | None:
+    """Lay out permutation Elo; None where Elo has rated no dimension."""
+    k = standings.k
+    rated = {d.name: d for d in dimensions if k in d.elo}
+    if not rated:
+        return None
+    boards = [d.elo[k] for d in rated.values()]
+    ks = sorted({other for d in dimensions for other in d.elo})
+    ways = {name: standings.convergence[name] for name in rated}
+    return OrderSection(
+        lede=order.lede(boards, k),
+        convergence=[
+            (name, order.convergence(way, k, ks)) for name, way in ways.items()
+        ],
+        table=_table(list(rated.values()), ways, k, ks),
+    )
+
+
+def _table(
+    dimensions: Sequence[Dimension],
+    ways: dict[str, Convergence],
+    k: float,
+    ks: Sequence[float],
+) -> Table:
+    columns = ["Entrant", "Dimension", "Mean Elo", "95 % CI", "Monte Carlo error"]
+    return Table(
+        label="Elo",
+        columns=[*columns, *(f"K = {other:g}" for other in ks), "Limit"],
+        words=["Dimension"],
+        rows=[
+            [
+                *_means(d.name, row),
+                *(_mean(d.elo.get(other), row.model) for other in ks),
+                number(ways[d.name].limit.get(row.model)),
+            ]
+            for d in dimensions
+            for row in d.elo[k].ratings[:_MAX_ROWS]
+        ],
+        note=(
+            f"95\N{NO-BREAK SPACE}% CI: {dimensions[0].elo[k].interval or 'none'}. The Monte Carlo error "
+            "is how far the mean would still move with other random orders of the same battles; it is no "
+            "uncertainty about the entrants."
+        ),
+    )
+
+
+def _means(dimension: str, row: Rating) -> list[str]:
+    error = row.ordering_error
+    return [
+        row.model,
+        dimension,
+        number(row.rating, 1),
+        between(row.ci_low, row.ci_high),
+        NONE if error is None or error <= _NO_ERROR else number(error, 2),
+    ]
+
+
+def _mean(board: Leaderboard | None, model: str) -> str:
+    return NONE if board is None else number(board.row(model).rating)

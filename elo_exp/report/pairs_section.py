@@ -1,0 +1,264 @@
+"""Entrants head to head, as sections of a page: win rates as a matrix, differences with intervals, planned looks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from elo_exp.analysis.comparisons import Difference
+from elo_exp.analysis.looks import Resolution
+from elo_exp.report.dimension import Dimension
+from elo_exp.report.formats import between, count, number, p_value, percent
+from elo_exp.report.tables import Table
+
+_MAX_MODELS = 20  # in a matrix
+_MAX_PAIRS = 45  # of a dimension; of more, those of the first entrant alone are shown
+_MAX_ROWS = 100
+_WIDE = 8  # entrants: of more, a matrix takes the width of the page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """How often the row beats the column, in whole percent.
+
+    link  to the verdicts of this pair; None where the page has no texts
+    """
+
+    share: str
+    tone: str
+    title: str
+    link: str | None
+    is_significant: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    number: int
+    model: str
+    cells: Sequence[Cell | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """Win rates of a dimension, the first entrants by rating; None where two did not meet."""
+
+    dimension: str
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairsSection:
+    """What the section shows; `how` says how differences were tested."""
+
+    matrices: Sequence[Matrix]
+    is_wide: bool
+    left_out: str
+    how: str
+    differences: Table | None
+
+
+def pairs_section(
+    dimensions: Sequence[Dimension], *, n_models: int, scored: bool, has_texts: bool
+) -> PairsSection:
+    """Lay out every pair of every dimension.
+
+    scored     whether items were scored, and nothing was compared
+    has_texts  whether the page holds the verdicts that a cell can lead to
+    """
+    has_looks = any(d.looks for d in dimensions)
+    left_out = ""
+    if n_models > _MAX_MODELS:
+        left_out = f"The first {_MAX_MODELS} of {n_models} entrants; all pairs are in pairwise_winrates.csv."
+    return PairsSection(
+        matrices=[
+            _matrix(
+                d,
+                [row.model for row in d.board.ratings[:_MAX_MODELS]],
+                has_texts=has_texts,
+            )
+            for d in dimensions
+            if d.cells and d.board
+        ],
+        is_wide=n_models > _WIDE,
+        left_out=left_out,
+        how=" at planned looks, family-wise error .05" if has_looks else ", α = .05",
+        differences=_differences(dimensions, scored=scored, has_looks=has_looks),
+    )
+
+
+def _matrix(dimension: Dimension, models: Sequence[str], *, has_texts: bool) -> Matrix:
+    return Matrix(
+        dimension=dimension.name,
+        rows=[
+            Row(
+                number=i,
+                model=row,
+                cells=[
+                    _cell(dimension, row, column, has_texts=has_texts)
+                    for column in models
+                ],
+            )
+            for i, row in enumerate(models, start=1)
+        ],
+    )
+
+
+def _cell(
+    dimension: Dimension, row: str, column: str, *, has_texts: bool
+) -> Cell | None:
+    if (row, column) not in dimension.cells:
+        return None
+    share, n, is_significant = dimension.cells[row, column]
+    link = urlencode({"dimension": dimension.name, "pair": f"{row}~{column}"})
+    return Cell(
+        share=f"{100.0 * share:.0f}",
+        tone="up" if share >= 0.5 else "down",
+        title=f"{row} against {column}: {count(n)} battles",
+        link=f"#?{link}" if has_texts else None,
+        is_significant=is_significant,
+    )
+
+
+# Differences
+
+
+def _differences(
+    dimensions: Sequence[Dimension], *, scored: bool, has_looks: bool
+) -> Table | None:
+    if not any(d.pairs for d in dimensions):
+        return None
+    test, digits = "Look" if has_looks else "p, Holm", 3 if scored else 0
+    return Table(
+        label="Differences",
+        columns=[
+            "Higher",
+            "Lower",
+            "Dimension",
+            "Difference",
+            "95 % CI",
+            test,
+            "Result",
+        ],
+        words=["Lower", "Dimension", "Result"],
+        rows=[
+            _difference(pair, digits) for d in dimensions for pair in _shown(d.pairs)
+        ],
+        note=" ".join(
+            _about_differences(dimensions, scored=scored, has_looks=has_looks)
+        ),
+    )
+
+
+def _shown(pairs: Sequence[Difference]) -> list[Difference]:
+    """All pairs; of many, those of the first entrant."""
+    if len(pairs) <= _MAX_PAIRS:
+        return list(pairs)
+    return [pair for pair in pairs if pair.higher == pairs[0].higher][:_MAX_ROWS]
+
+
+def _difference(pair: Difference, digits: int) -> list[str]:
+    test = str(pair.look) if isinstance(pair, Resolution) else p_value(pair.p_holm)
+    result = {None: "not known", True: "significant", False: "not significant"}
+    return [
+        pair.higher,
+        pair.lower,
+        pair.dimension,
+        number(pair.difference, digits),
+        between(pair.ci_low, pair.ci_high, digits),
+        test,
+        result[pair.significant],
+    ]
+
+
+def _about_differences(
+    dimensions: Sequence[Dimension], *, scored: bool, has_looks: bool
+) -> list[str]:
+    units = "units of the score, paired by item" if scored else "rating points"
+    how = "p values are adjusted by Holm for all pairs and dimensions; an interval is of its pair alone."
+    if has_looks:
+        how = (
+            "Tested up to the look shown, by alpha spending and Holm over all pairs and dimensions. "
+            "Differences and intervals are those of stage-wise ordering, median-unbiased for their pair "
+            "alone; after an early stop a narrow gap is still overestimated."
+        )
+    left_out = [
+        f"In {d.name} only those between {d.pairs[0].higher} and the others are shown; all are in "
+        "ratings.json or differences.csv."
+        for d in dimensions
+        if len(d.pairs) > _MAX_PAIRS
+    ]
+    return [f"In {units}.", how, *left_out]
+
+
+# Planned looks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LooksSection:
+    """What the section shows; `prompts` says on how many prompts pairs were judged."""
+
+    saved: str
+    prompts: str
+    table: Table
+
+
+def looks_section(
+    dimensions: Sequence[Dimension], *, drops: bool
+) -> LooksSection | None:
+    """Lay out the planned looks; None without looks.
+
+    drops  whether resolved pairs were to be left out
+    """
+    looked = [d for d in dimensions if d.looks]
+    if not looked:
+        return None
+    judged = sum(d.looks[-1]["n_judged"] for d in looked)
+    planned = sum(d.looks[-1]["n_planned"] for d in looked)
+    return LooksSection(
+        saved=(
+            f"{count(judged)} of {count(planned)} planned comparisons were judged: "
+            f"{percent(1.0 - judged / planned)} saved."
+        ),
+        prompts=", ".join(_prompts(d) for d in dimensions if d.pairs),
+        table=_looks([row for d in looked for row in d.looks], drops=drops),
+    )
+
+
+def _prompts(dimension: Dimension) -> str:
+    least, most = dimension.prompts_of_pairs
+    n = str(least) if least == most else f"{least} to {most}"
+    return f"{n} prompts in {dimension.name}"
+
+
+def _looks(rows: Sequence[Mapping[str, Any]], *, drops: bool) -> Table:
+    alpha = ".04, and the rest of .05 for pairs left out before a misfit shows"
+    columns = ["Look", "Prompts", "Boundary", "Pairs resolved", "Comparisons judged"]
+    return Table(
+        label="Looks",
+        columns=["Dimension", *columns, "Left out"],
+        words=["Left out"],
+        rows=[
+            [
+                row["dimension"],
+                str(row["look"]),
+                count(row["n_prompts"]),
+                number(row["boundary"], 2),
+                str(row["n_resolved"]),
+                count(row["n_judged"]),
+                _left_out(is_whole=row["is_whole"], drops=drops),
+            ]
+            for row in rows
+        ],
+        note=(
+            "Boundary: standard errors by which two entrants must differ, by alpha spending like "
+            "O’Brien and Fleming’s, with Holm over the pairs of all dimensions that are open then. Alpha "
+            f"is {alpha if drops else '.05: no pair is left out'}. Pairs resolved and comparisons judged: "
+            "up to the look. Misfit: Bradley-Terry does not fit (p < .10)."
+        ),
+    )
+
+
+def _left_out(*, is_whole: bool, drops: bool) -> str:
+    if not is_whole:
+        return "resolved pairs"
+    return "none: misfit" if drops else "none"

@@ -1,0 +1,74 @@
+"""Ratings on each stratum of the prompts, or in each arena, as a section of a page."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elo_exp.report.dimension import Dimension
+from elo_exp.report.formats import NONE, between, count, number
+from elo_exp.report.words import strata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    rating: str
+    interval: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrataTable:
+    """One dimension: the names of its strata, and the ratings of each entrant on them, in this order.
+
+    differ  whether ratings differ significantly between strata
+    """
+
+    dimension: str
+    sentence: str
+    differ: bool
+    strata: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[Estimate]]]
+    sizes: str
+
+
+def strata_tables(
+    dimensions: Sequence[Dimension], noun: str = "strata"
+) -> list[StrataTable]:
+    """Lay out the ratings by stratum of each dimension that has more than one.
+
+    noun  what the strata are called
+    """
+    tables = []
+    for dimension in dimensions:
+        test = dimension.diagnosis.get("strata")
+        if test and len(test["strata"]) > 1 and dimension.board:
+            models = [
+                row.model for row in dimension.board.ratings if row.rating is not None
+            ]
+            tables.append(_table(dimension.name, test, models, noun))
+    return tables
+
+
+def _table(
+    dimension: str, test: Mapping[str, Any], models: Sequence[str], noun: str
+) -> StrataTable:
+    names = list(dict.fromkeys(row["stratum"] for row in test["ratings"]))
+    by_stratum = {(row["stratum"], row["model"]): row for row in test["ratings"]}
+    sizes = zip(test["strata"], test["n_prompts"], strict=True)
+    return StrataTable(
+        dimension=dimension,
+        sentence=strata.sentence(test, noun),
+        differ=strata.differ(test),
+        strata=names,
+        rows=[
+            (model, [_estimate(by_stratum.get((name, model))) for name in names])
+            for model in models
+        ],
+        sizes="; ".join(f"{name}: {count(n)} prompts" for name, n in sizes) + ".",
+    )
+
+
+def _estimate(row: Mapping[str, Any] | None) -> Estimate:
+    if row is None or row["rating"] is None:
+        return Estimate(rating=NONE, interval="")
+    interval = between(row["ci_low"], row["ci_high"])
+    return Estimate(rating=number(row["rating"]), interval=interval)

@@ -1,0 +1,33 @@
+"""What a template loops over: tables of text, and the sums that a reader of a page would do by hand."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of a page. The first column holds names, those named in `words` text, the others numbers.
+
+    note  what a reader has to know about it, below it
+    """
+
+    label: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: Collection[str] = ()
+    note: str = ""
+
+    @property
+    def lines(self) -> list[tuple[str, list[tuple[str, bool]]]]:
+        """Each row: its name, and its other cells, each with whether it is text."""
+        is_text = [column in self.words for column in self.columns[1:]]
+        return [
+            (first, list(zip(cells, is_text, strict=True)))
+            for first, *cells in self.rows
+        ]
+
+
+def expected_win_rate(gap: float) -> float:
+    """Return the share of points that a lead of so many rating points is worth."""
+    return 1.0 / (1.0 + math.pow(10.0, -gap / 400.0))

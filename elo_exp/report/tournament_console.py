@@ -1,0 +1,324 @@
+"""What the console says of a tournament, and of rated battles: leaderboards, the judge, the order experiment."""
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elo_exp.analysis.standings import Standings
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
+from elo_exp.report.dimension import Dimension
+from elo_exp.report.formats import (
+    count,
+    names,
+    number,
+    percent,
+    percent_reached,
+)
+from elo_exp.report.words import judge, strata
+from elo_exp.report.words import standings as standings_words
+from elo_exp.report.words import tournament as words
+
+_COLUMNS = 100
+_SHORTEST, _LONGEST = 18, 34  # columns that names take
+_PLOT = 34  # columns of the scale of intervals
+_FEW, _SHOWN = 12, 10  # entrants all of which are shown, and those shown of more
+_MAX_WARNINGS = 4
+_MAX_AGREEMENTS = 6
+_MAX_ON_A_LINE = 4  # ratings by another method
+_INDENT = " " * 8
+
+
+def text(shown: Mapping[str, Any]) -> str:
+    """Return all lines, 100 columns wide.
+
+    shown  the `context` of the page
+    """
+    standings, dimensions = shown["standings"], shown["dimensions"]
+    lines = [
+        *_leaderboards(dimensions, scored=standings.is_of_scores),
+        "",
+        *_labelled(shown),
+        *_other_methods(dimensions),
+        *_order_experiment(standings, dimensions),
+    ]
+    wrapper = textwrap.TextWrapper(
+        _COLUMNS, subsequent_indent=" " * 14, replace_whitespace=False
+    )
+    plain = (line.replace("\N{NO-BREAK SPACE}", " ").rstrip() for line in lines)
+    return "\n".join(
+        line if len(line) <= _COLUMNS else wrapper.fill(line) for line in plain
+    ).rstrip("\n")
+
+
+# Leaderboards
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layout:
+    """Columns of a leaderboard: those of names, and the scale from `low` over `span` points."""
+
+    width: int
+    low: float
+    span: float
+    digits: int
+
+    def line(self, row: Rating, rating: float) -> str:
+        """Write an entrant's rank, rating and interval, the rating as a dot on its interval."""
+        dot = left = right = self._column(rating)
+        interval = ""
+        if row.ci_low is not None and row.ci_high is not None:
+            left, right = self._column(row.ci_low), self._column(row.ci_high)
+            low, high = (number(end, self.digits) for end in (row.ci_low, row.ci_high))
+            interval = f"[{low}, {high}]"
+        marks = f"{' ' * min(left, dot)}{'─' * (dot - left)}●{'─' * (right - dot)}"
+        return (
+            f"{_rank(row):>6}  {self._name(row.model):<{self.width}}"
+            f"{number(rating, self.digits):>6}  {interval:>14}  {marks}"
+        )
+
+    def _column(self, value: float) -> int:
+        return round((value - self.low) / self.span * (_PLOT - 1))
+
+    def _name(self, model: str) -> str:
+        if len(model) < self.width:
+            return model
+        half = self.width // 2
+        return f"{model[:half]}…{model[len(model) - half + 3 :]}"
+
+
+def _rank(row: Rating) -> str:
+    """The rank, or the set of ranks that an entrant may have."""
+    low, high = row.rank_low or row.rank, row.rank_high
+    return str(low) if high in (None, row.rank_low) else f"{low}-{high}"
+
+
+def _layout(dimensions: Sequence[Dimension], digits: int) -> _Layout:
+    rows = [row for d in dimensions for group in d.groups for row in group]
+    rows = [row for row in rows if row.rating is not None]
+    ends = [
+        end
+        for row in rows
+        for end in (row.rating, row.ci_low, row.ci_high)
+        if end is not None
+    ]
+    low, high = (min(ends), max(ends)) if ends else (0.0, 0.0)
+    longest = max((len(row.model) for row in rows), default=0)
+    return _Layout(
+        width=max(_SHORTEST, min(_LONGEST, longest + 1)),
+        low=low,
+        span=max(high - low, 1e-9),
+        digits=digits,
+    )
+
+
+def _leaderboards(dimensions: Sequence[Dimension], *, scored: bool) -> Iterator[str]:
+    layout = _layout(dimensions, digits=3 if scored else 0)
+    boards = [d.board for d in dimensions if d.board]
+    if boards:
+        interval = next((board.interval for board in boards if board.interval), None)
+        method = f"{boards[0].label}, {interval}" if interval else boards[0].label
+        value = "score" if scored else "rating"
+        yield f"  rank  {'entrant':<{layout.width}}{value:>6}  {'95 % CI':>14}  {method}"
+    for d in dimensions:
+        if d.conclusion:
+            yield f"{_heading(d, scored=scored)}: {words.sentence(d.conclusion)}"
+        for i, group in enumerate(d.groups):
+            if i:
+                yield f"{_INDENT}a separate group, not comparable with those above:"
+            yield from _entrants(group, layout)
+        if d.board:
+            if scored:
+                yield _INDENT + standings_words.items(d.board)
+            for sentence in standings_words.unrated(d.board, d.groups[1:]):
+                yield _INDENT + sentence
+
+
+def _heading(d: Dimension, *, scored: bool) -> str:
+    if d.n_prompts is None:
+        return d.name
+    if scored and d.board:
+        return f"{d.name}, {int(d.board.parameters['n_common'] or 0)} items"
+    return f"{d.name}, {d.n_prompts} prompts"
+
+
+def _entrants(group: Sequence[Rating], layout: _Layout) -> list[str]:
+    """A line for each rated entrant; of many, the first and the last."""
+    lines = [layout.line(row, row.rating) for row in group if row.rating is not None]
+    if len(lines) <= _FEW:
+        return lines
+    n_left_out = len(lines) - _SHOWN - 1
+    return [*lines[:_SHOWN], f"{_INDENT}{n_left_out} more in the report", lines[-1]]
+
+
+# The judge, tests and what else is known, a line each behind its label
+
+
+def _labelled(shown: Mapping[str, Any]) -> Iterator[str]:
+    standings, dimensions = shown["standings"], shown["dimensions"]
+    judged = "judge", [shown["judge_line"]]
+    if standings.is_of_scores:
+        text = "items were scored: Elo and other ratings of battles are not computed"
+        judged = "no battles", [text]
+    for label, lines in (
+        judged,
+        ("points", [shown["points"]] if shown["points"] else ()),
+        ("significant", _significant(dimensions)),
+        ("looks", _looks(dimensions)),
+        ("known order", _known_order(dimensions)),
+        ("answers", _answers(dimensions)),
+        ("audit", judge.audited(standings.diagnoses)),
+        ("warning", _warnings(dimensions)),
+        ("agreement", _agreement(standings)),
+    ):
+        for line in lines:
+            yield f"{label:<14}{line}"
+
+
+def _significant(dimensions: Sequence[Dimension]) -> Iterator[str]:
+    tested = [
+        pair
+        for d in dimensions
+        if any(pair.significant is not None for pair in d.pairs)
+        for pair in d.pairs
+    ]
+    if tested:
+        has_looks = any(d.looks for d in dimensions)
+        how = " at planned looks, family-wise error .05" if has_looks else ", alpha .05"
+        n = sum(bool(pair.significant) for pair in tested)
+        yield f"{n} of {len(tested)} pairwise differences (Holm{how})"
+
+
+def _looks(dimensions: Sequence[Dimension]) -> Iterator[str]:
+    for d in dimensions:
+        if not d.looks:
+            continue
+        last = d.looks[-1]
+        resolved = ", ".join(str(look["n_resolved"]) for look in d.looks)
+        prompts = ", ".join(str(look["n_prompts"]) for look in d.looks)
+        text = (
+            f"{d.name}: {resolved} pairs resolved at {prompts} prompts; {count(last['n_judged'])} of "
+            f"{count(last['n_planned'])} comparisons judged"
+        )
+        least, most = d.prompts_of_pairs
+        if least != most:
+            text += f", pairs on {least} to {most} prompts"
+        yield f"{text}, no pair left out" if last["is_whole"] else text
+
+
+def _known_order(dimensions: Sequence[Dimension]) -> Iterator[str]:
+    known = [
+        d.diagnosis["known_order"] for d in dimensions if "known_order" in d.diagnosis
+    ]
+    if known:
+        recovered, pairs, significant = (
+            sum(row[name] for row in known)
+            for name in ("n_recovered", "n_pairs", "n_significant")
+        )
+        yield f"{recovered} of {pairs} probe pairs recovered, {significant} significantly"
+
+
+def _answers(dimensions: Sequence[Dimension]) -> Iterator[str]:
+    odd = next((d.odd_answers for d in dimensions if d.odd_answers), None)
+    if odd:
+        yield judge.flagged(odd)
+
+
+def _warnings(dimensions: Sequence[Dimension]) -> list[str]:
+    """Each failed check with the dimensions that it failed in; of many, the first."""
+    found = []
+    for name, text in judge.WARNINGS.items():
+        where = [
+            f"{d.name} {percent(check.value)}"
+            for d in dimensions
+            for check in d.checks
+            if (check.name, check.state) == (name, "caution")
+            and check.value is not None
+        ]
+        if where:
+            found.append(f"{text}: {', '.join(where)}")
+    differing = [d.name for d in dimensions if d.strata and strata.differ(d.strata)]
+    if differing:
+        found.append(
+            f"ratings differ between strata in {names(differing)}; see By stratum"
+        )
+    if len(found) <= _MAX_WARNINGS:
+        return found
+    return [*found[:_MAX_WARNINGS], f"{len(found) - _MAX_WARNINGS} more in the report"]
+
+
+def _agreement(standings: Standings) -> list[str]:
+    key = ("dimension", "first", "second")
+    ranks = {tuple(row[name] for name in key): row for row in standings.judges_ranks}
+    lines = []
+    for row in standings.judges_agreement:
+        if row["agreement"] is None:
+            continue
+        text = (
+            f"{row['dimension']}: {row['first']} and {row['second']} agree on "
+            f"{percent(row['agreement'])} of {count(row['n_comparisons'])} comparisons"
+        )
+        if row["kappa"] is not None:
+            text += f", kappa {number(row['kappa'], 2)}"
+        rank = ranks.get(tuple(row[name] for name in key))
+        if rank and rank["rho"] is not None:
+            text += f", rank correlation {number(rank['rho'], 2)}"
+        lines.append(text)
+    return lines[:_MAX_AGREEMENTS]
+
+
+# Other methods
+
+
+def _other_methods(dimensions: Sequence[Dimension]) -> Iterator[str]:
+    width = max((len(d.name) for d in dimensions), default=0)
+    for label in dict.fromkeys(board.label for d in dimensions for board in d.others):
+        yield ""
+        yield f"also rated by {label} (intervals in the report)"
+        for d in dimensions:
+            for board in d.others:
+                if board.label == label:
+                    yield f"  {d.name:<{width}} {_ratings(board)}"
+
+
+def _ratings(board: Leaderboard) -> str:
+    """The first ratings on one line, without a beginning that all names share."""
+    rows = [row for row in board.ratings if row.rating is not None]
+    family = rows[0].model.partition("_")[0] + "_" if rows else ""
+    if not all(row.model.startswith(family) for row in rows):
+        family = ""
+    shown = [
+        f"{row.model.removeprefix(family)} {number(row.rating)}"
+        for row in rows[:_MAX_ON_A_LINE]
+    ]
+    if len(rows) > _MAX_ON_A_LINE:
+        shown.append(f"{len(rows) - _MAX_ON_A_LINE} more")
+    return "  ".join(shown)
+
+
+def _order_experiment(
+    standings: Standings, dimensions: Sequence[Dimension]
+) -> Iterator[str]:
+    """How far random orders of the same battles move Elo, and how far Elo comes at its K."""
+    k, width = standings.k, max((len(d.name) for d in dimensions), default=0)
+    if any(d.looks for d in dimensions) and not any(d.elo for d in dimensions):
+        yield ""
+        yield (
+            "order experiment: not computed; after looks, permutation Elo needs both orders "
+            "(judging.orders)"
+        )
+    boards = {d.name: d.elo[k] for d in dimensions if k in d.elo}
+    if not boards:
+        return
+    samples = next(iter(boards.values())).samples
+    n_perms = len(boards) if samples is None else len(samples)
+    yield (
+        f"order experiment: permutation Elo, K = {k:g}, {n_perms} permutations (± Monte Carlo error, "
+        "% of limit)"
+    )
+    for name, board in boards.items():
+        errors = [row.ordering_error for row in board.ratings]
+        worst = max((error for error in errors if error is not None), default=None)
+        line = f"  {name:<{width}} {_ratings(board)}  ± {number(worst, 1)}"
+        at = standings.convergence[name].by_k.get(k)
+        yield f"{line}  {percent_reached(at.convergence)}" if at else line

@@ -1,0 +1,50 @@
+"""How the order experiment is said: how far random orders move Elo, and how far it comes at a K."""
+
+import math
+from collections.abc import Sequence
+
+from elo_exp.ratings.convergence import Convergence
+from elo_exp.ratings.leaderboard import Leaderboard
+from elo_exp.report.formats import number, percent_reached
+
+_SPACE = "\N{NO-BREAK SPACE}"
+
+
+def n_orders(boards: Sequence[Leaderboard]) -> int:
+    """Return in how many random orders battles were replayed; boards of all dimensions, at the K used."""
+    samples = boards[0].samples
+    return len(boards) if samples is None else len(samples)
+
+
+def lede(boards: Sequence[Leaderboard], k: float) -> str:
+    """Return what the experiment does, and how well it knows its means."""
+    text = f"Permutation Elo replays the same battles in {n_orders(boards)} random orders at K = {k:g}."
+    errors = [row.ordering_error for board in boards for row in board.ratings]
+    if worst := max((error for error in errors if error), default=None):
+        text += (
+            f" The Monte Carlo error of the mean is at most {number(worst, 2)} points."
+        )
+    return f"{text} For conclusions use the leaderboard: it depends neither on order nor on K."
+
+
+def convergence(way: Convergence, k: float, ks: Sequence[float]) -> str:
+    """Return how far Elo has come at K on its way to its limit, and from which K on it is far enough.
+
+    ks  of the sweep
+    """
+    if not way.limit:
+        return "no limit, because an entrant only wins or only loses."
+    at = way.by_k.get(k)
+    if at is None:
+        return "first and last are within 20 points in the limit, which is too close for a share of it."
+    text = (
+        f"at K = {k:g} Elo has covered {percent_reached(at.convergence)} of the gap between first and "
+        f"last that it converges to (slowest: {at.slowest}, {percent_reached(at.slowest_share)})"
+    )
+    if at.is_converged:
+        return f"{text}, which is enough to read its gaps."
+    if way.sufficient_k is None:
+        return f"{text}; no K up to 64 covers 95{_SPACE}% for all: too few battles for Elo."
+    enough = next((other for other in ks if other >= way.sufficient_k), None)
+    suffices = "" if enough is None else f": K = {enough:g} of the sweep suffices"
+    return f"{text}; 95{_SPACE}% for all from K = {math.ceil(way.sufficient_k)} on{suffices}."
