@@ -408,4 +408,12 @@ MUTANTS = [
         new="differ = twice",
         seen_by="test_bradley_terry.py::test_who_was_shown_first_is_known_of_different_answers_alone",
     ),
+    # Conclusions
+    Mutant(
+        name="a sweep's gap is to the last",
+        file="analysis/conclusions/sweep.py",
+        old="gap=ratings[0] - ratings[1]",
+        new="gap=ratings[0] - ratings[-1]",
+        seen_by="test_sweep_conclusions.py::test_the_gap_is_to_the_second_and_not_to_the_last",
+    ),
 ]
