@@ -15,7 +15,10 @@ import pytest
 from elo_exp import HOME
 from tests.mutants import MUTANTS, Mutant
 
-COPIED = ("elo_exp", "conf", "rubrics", "prompts", "tests", "pyproject.toml")
+COPIED = (
+    *("elo_exp", "conf", "rubrics", "prompts", "tests", "docs"),
+    *("README.md", "pyproject.toml"),
+)
 each_mutant = pytest.mark.parametrize(
     "mutant", [pytest.param(mutant, id=mutant.name) for mutant in MUTANTS]
 )
