@@ -38,6 +38,8 @@ from elo_exp.records import Battle
 BRADLEY_TERRY = BradleyTerry(
     initial_rating=1400.0, orders="both", interval="sandwich", n_bootstraps=2, seed=0
 )
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(64)  # of a standard normal
+_WEIGHTS /= _WEIGHTS.sum()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,11 +121,9 @@ class Tournament:
 
     def _expected(self, offset: float, nu: float) -> tuple[float, float]:
         """The same over prompts, whose part in x is normal, and over orders."""
-        node, weight = np.polynomial.hermite_e.hermegauss(64)
         spread = math.sqrt(2 * self.quality**2 + self.pair_noise**2)
-        win, tie = self._probabilities(offset + spread * node, nu)
-        weight = weight / weight.sum()
-        return float(weight @ win.mean(axis=1)), float(weight @ tie.mean(axis=1))
+        win, tie = self._probabilities(offset + spread * _NODES, nu)
+        return float(_WEIGHTS @ win.mean(axis=1)), float(_WEIGHTS @ tie.mean(axis=1))
 
 
 def in_one_order(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from elo_exp.analysis.shrinkage import with_p_best
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard, OneSided
 from elo_exp.records import Battle
-from tests.simulation import BRADLEY_TERRY
+from tests.simulation import BRADLEY_TERRY, Tournament
 
 A_WINS, TIE, B_WINS = "model_a", "tie", "model_b"
 
@@ -311,3 +312,72 @@ def test_law_points_of_a_one_sided_pair_all_go_one_way(
 def test_the_closure_of_a_chain():
     chain = np.eye(5, k=1) > 0
     assert (closure(chain) == (np.triu(np.ones((5, 5)), 1) > 0)).all()
+
+
+# Simulated tournaments
+
+
+AHEAD = {  # points ahead, prompts, entrants, and how much the quality of an answer varies
+    "605 ahead on 8 prompts": (605.0, 8, 3, 1.2),
+    "635 ahead on 20 prompts that differ": (635.0, 20, 3, 2.5),
+    "421 ahead on 8 prompts, four entrants": (421.0, 8, 4, 2.5),
+    "635 ahead on 20 prompts that differ, four entrants": (635.0, 20, 4, 2.5),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_other", [False, True], ids=["ahead", "behind"])
+@pytest.mark.parametrize("name", AHEAD)
+def test_the_near_end_of_one_that_is_far_from_all_others_holds(
+    name: str, is_other: bool
+):
+    """The bound where it took every point, else the interval of Bradley-Terry; and nobody else's rating,
+    error or difference knows of it. The other worlds, in which one is far behind, no bound was tried on."""
+    points, n_prompts, m, quality = AHEAD[name]
+    others = np.linspace(0.0, -104.0, m - 1).tolist()
+    world = Tournament(
+        ratings=(points, *others), quality=quality, pair_noise=0.2, ties=0.1
+    )
+    if is_other:
+        others = np.linspace(0.0, 104.0, m - 1).tolist()
+        world = Tournament(ratings=(-points, *others), quality=quality / 2)
+    truth, sign = expected_gap(world, 0, 1), -1.0 if is_other else 1.0
+    rng, n = np.random.default_rng(6), 600
+    holds, sets_hold, bounds_hold = [], [], []
+    true_ranks = stats.rankdata(-world.true_ratings(), method="min")
+    for _ in range(n):
+        battles = world.columns(n_prompts, rng)
+        board = rate_all(BRADLEY_TERRY, {"d": battles})["d"]
+        board = with_ranks(board, np.random.default_rng(0))
+        pairs = differences({"d": board})
+        pair = next((d for d in pairs if {d.higher, d.lower} == {"a", "b"}), None)
+        if pair is None or pair.ci_low is None:
+            continue
+        low = pair.ci_low if (pair.higher == "a") == (sign > 0) else -pair.ci_high
+        holds.append(low <= sign * truth)
+        if pair.one_sided:
+            bounds_hold.append(holds[-1])
+        if np.isnan(board.rating[0]):
+            alone = BRADLEY_TERRY.rate({"d": battles.among(board.models[1:])})["d"]
+            np.testing.assert_allclose(board.rating[1:], alone.rating, atol=1e-9)
+            np.testing.assert_allclose(
+                board.covariance[1:, 1:], alone.covariance, atol=1e-9
+            )
+        if board.rank_low is not None:
+            is_inside = (board.rank_low <= true_ranks) & (true_ranks <= board.rank_high)
+            sets_hold.append(bool((is_inside | np.isnan(board.rank_low)).all()))
+    print(
+        f"{len(bounds_hold)} of {n} one-sided, of whose bounds {sum(bounds_hold)} hold; "
+        f"of all {np.mean(holds):.3f} (MC {math.sqrt(0.04 * 0.96 / n):.3f}), rank sets {np.mean(sets_hold):.3f}"
+    )
+    assert len(holds) > 0.9 * n
+    assert np.mean(holds) >= 0.96
+    assert np.mean(sets_hold) >= 0.93
+
+
+def expected_gap(world: Tournament, first: int, second: int) -> float:
+    """Points between two entrants by the share of points that they take from one another."""
+    pair = Tournament.true_ratings(
+        replace(world, ratings=(world.ratings[first], world.ratings[second]))
+    )
+    return float(pair[0] - pair[1])
