@@ -262,6 +262,19 @@ def test_a_candidate_that_breaks_the_replies_of_a_judge_exits_3(
     assert ("have no valid verdict" in found["sentence"]) == bool(n_broken)
 
 
+def test_answers_that_a_candidate_does_not_give_are_not_left_out(folder: Path):
+    baseline = folder / "four/responses/responses_probe_hedged.jsonl"
+    lines = baseline.read_text(encoding="utf-8").splitlines()
+    (folder / "broken.jsonl").write_text("\n".join(lines[12:]), encoding="utf-8")
+    given = "gate.baseline=four/responses/responses_probe_hedged.jsonl"
+    main = ("experiment=gate", *SMALL, *BROKEN, given)
+    refused = attempt(*main, folder=folder)
+    assert refused.code == 2 and "12 of 60 responses are missing" in refused.err
+    ran = attempt(*main, "allow_missing=true", folder=folder)
+    assert ran.code == 3
+    assert "12 of 30 prompts (40 %) have no valid verdict." in ran.out
+
+
 def test_the_workflow_of_the_page_runs_and_pays_for_nothing_twice(folder: Path):
     (block,) = (b for b in blocks("docs/decide.md") if b.kind == "yaml")
     steps = yaml.safe_load(block.text)["jobs"]["gate"]["steps"]

@@ -25,8 +25,8 @@ _SCORES = {"a": 1.0, "tie": 0.5, "b": 0.0}  # the candidate is entrant_a
 class Share(Record):
     """The candidate's share of points on one dimension; without numbers if n_prompts < 20.
 
-    n_prompts  that were judged
-    n_invalid  of these, with an invalid verdict
+    n_prompts  that were compared
+    n_invalid  of these, without a valid verdict
     share      of the prompts whose verdicts are valid
     low, high  one-sided bounds, where an invalid verdict counts as lost in `low` and as won in `high`
     low_of_valid, high_of_valid

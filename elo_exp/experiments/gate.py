@@ -105,7 +105,8 @@ class Gate(Pairwise):
     ) -> Report:
         judgments = self.judge_pairs(comparisons, context.store)
         quality = [judge_quality(some, dimension=d) for d, some in judgments.items()]
-        gate = self._measured(comparisons, judgments, quality, context.store)
+        points = self._points(responses, comparisons, judgments)
+        gate = self._measured(points, comparisons, quality, context.store)
         shown = gate_page.shown(gate)
         text, state = gate_page.markdown(shown), gate.conclusion.state
         if self.gate.comment is not None:
@@ -146,18 +147,37 @@ class Gate(Pairwise):
             ),
         )
 
+    def _points(
+        self, responses: Responses, comparisons: Comparisons, judgments: Judgments
+    ) -> dict[str, dict[str, tuple[float, float]]]:
+        """The least and the most points of the candidate, by dimension and prompt.
+
+        Prompts that the candidate did not answer, or whose verdicts are missing, which `allow_missing` and
+        `stored_only` let pass, may have been lost as well as won: leaving them out would hide failures.
+        """
+        candidate = responses[next(iter(self.entrant))]
+        unanswered = [
+            prompt
+            for prompt in self._prompts()
+            if prompt.prompt_id in responses[BASELINE].keys() - candidate.keys()
+        ]
+        points = {}
+        for rubric in self._rubrics:
+            name = rubric.dimension
+            compared = [one.prompt_id for one in comparisons[name]]
+            missing = [one.prompt_id for one in unanswered if rubric.applies_to(one)]
+            points[name] = dict.fromkeys((*compared, *missing), (0.0, 1.0))
+            points[name] |= {one.prompt_id: points_of(one) for one in judgments[name]}
+        return points
+
     def _measured(
         self,
+        points: Mapping[str, Mapping[str, tuple[float, float]]],
         comparisons: Comparisons,
-        judgments: Judgments,
         quality: Sequence[Mapping[str, Any]],
         store: Store,
     ) -> Gated:
         """What the gate found, and what may be said of it."""
-        points = {
-            name: {one.prompt_id: points_of(one) for one in some}
-            for name, some in judgments.items()
-        }
         margin, alpha = self.gate.margin, self.gate.alpha
         shares = [
             share_of_points(
