@@ -173,14 +173,11 @@ def plan_text(rows: Sequence[ReachRow]) -> str:
 def _lines(one: Section) -> Iterator[str]:
     yield one.conclusion
     yield one.counts
-    yield ""
-    head = ("probe", "estimate", "90 % interval", "ok", "prompts", "Elo", "verdict")
-    for name, *cells, verdict in (
-        head,
-        *((row.probe, *row.cells, row.verdict) for row in one.results),
-    ):
-        estimate, interval, ok, n, elo = cells
-        yield f"  {name:30} {estimate:>8}  {interval:14} {ok:>6} {n:>7} {elo:>5}  {verdict}"
+    yield text_table(
+        ("probe", "estimate", "90 % interval", "ok", "prompts", "Elo", "verdict"),
+        [(row.probe, *row.cells, row.verdict) for row in one.results],
+        text=["verdict"],
+    )
     yield from (row.line for row in one.gold)
     for probe, why in one.left_out:
         yield f"left out: {probe}, since {why}"
