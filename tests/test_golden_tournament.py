@@ -194,7 +194,7 @@ def test_a_judge_that_fails_its_checks():
             },
             "e": {"audit": {}, "position": {"p_first": 0.5, "ci_low": 0.46, "ci_high": 0.54, "n_decisive": 900}},
         },
-        standing.of_strata(found.battles, strata, rate),
+        standing.of_strata(found.fitted, strata, rate),
         standing.of_known_order(
             found.differences["bradley_terry"], {"d": {"ann": 1, "bob": 2, "cid": 3}}
         ),

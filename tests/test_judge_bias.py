@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.judge_bias import length_control, position_effect
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
@@ -44,7 +45,7 @@ def position(some: str | list[Battle] | Battles) -> Row:
     if isinstance(some, str):
         some = [two_orders(*letters, f"q{q}") for q, letters in enumerate(some.split())]
     columns = some if isinstance(some, Battles) else Battles.from_rows(some)
-    return Row(**position_effect(columns, dimension="d"))
+    return Row(**position_effect(Fitted.of(columns), dimension="d"))
 
 
 def simulated(n: int, seed: int = 1, **changes: float) -> Battles:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.goodness_of_fit import by_stratum, heterogeneity
 from elo_exp.data.battles import Battles
 from elo_exp.records import Battle
@@ -20,7 +21,7 @@ def battle(question: str, winner: str) -> Battle:
 
 
 def compare(battles: Battles) -> dict[str, Any]:
-    return heterogeneity(battles, STRATA, dimension="d")
+    return heterogeneity(Fitted.of(battles), STRATA, dimension="d")
 
 
 def drawn(worlds: dict[str, Tournament], rng: np.random.Generator) -> Battles:
@@ -44,7 +45,7 @@ def test_two_models_that_trade_places_by_hand():
     lost = ["model_b"] * 8 + ["model_a"] * 2
     rows = [battle(f"q{q}", winner) for q, winner in enumerate(won + lost)]
     strata = {f"q{q}": "one" if q < 10 else "other" for q in range(20)}
-    found = heterogeneity(Battles.from_rows(rows), strata, dimension="d")
+    found = heterogeneity(Fitted.of(Battles.from_rows(rows)), strata, dimension="d")
     assert (found["strata"], found["n_prompts"]) == (["one", "other"], [10, 10])
     assert (found["df"], found["chi_square"]) == (1, pytest.approx(6**2 / (20 * 0.25)))
 

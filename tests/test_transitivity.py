@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.goodness_of_fit import cycles, transitivity
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.games import games
@@ -40,11 +41,11 @@ def ring(n: int) -> list[Battle]:
 
 
 def outcome(battles: Battles) -> dict[str, Any]:
-    return transitivity(battles, dimension="d")[0]
+    return transitivity(Fitted.of(battles), dimension="d")[0]
 
 
 def residuals(battles: Battles) -> list[dict[str, Any]]:
-    return transitivity(battles, dimension="d")[1]
+    return transitivity(Fitted.of(battles), dimension="d")[1]
 
 
 def simulated(n_prompts: int, seed: int, **changes: object) -> Battles:

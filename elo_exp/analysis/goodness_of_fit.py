@@ -12,19 +12,12 @@ import numpy as np
 from scipy import sparse, special
 from scipy.sparse import csgraph
 
+from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.win_rates import in_name_order, pairs_that_met
 from elo_exp.arrays import Array, Index, rows, spread
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.fit import (
-    Fit,
-    abilities,
-    bread,
-    information,
-    residuals,
-    strongest_component,
-    win_probability,
-)
-from elo_exp.ratings.games import differences, games
+from elo_exp.ratings.fit import Fit, bread, information, residuals, win_probability
+from elo_exp.ratings.games import differences
 from elo_exp.ratings.leaderboard import Leaderboard
 
 _MAX_PAIRS = 2_000  # of the test: 63 models, whose pairs take seconds
@@ -33,7 +26,7 @@ _MAX_SCORES = 2_000  # models times strata: more take seconds
 
 
 def transitivity(
-    battles: Battles, *, dimension: str
+    fitted: Fitted, *, dimension: str
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Test whether one rating for each model explains all pairs, and compare each pair with it.
 
@@ -46,10 +39,7 @@ def transitivity(
     model, a win rate for each pair, with (m - 1) (m - 2) / 2 degrees of freedom if all pairs met.
     Returns `transitivity` and `pair_residuals` of ratings.json, of every pair of rated models.
     """
-    every = games(in_name_order(battles), orders="both")
-    wins = every.wins()
-    rated = strongest_component(wins)
-    played, theta = every.among(rated), abilities(wins[np.ix_(rated, rated)])
+    played, theta = fitted.fit.played, fitted.fit.theta
     m, n = len(theta), played.n_clusters
     first, second, pair = pairs_that_met(played.first, played.second)
     p, n_games = len(first), np.bincount(pair)
@@ -88,7 +78,7 @@ def transitivity(
     has_error = (variance > _SINGULAR * n_games) & (n > 1)
     has_error &= residual**2 < n * variance * (1.0 - _SINGULAR)
     z = residual[has_error] / np.sqrt(variance[has_error])
-    names = np.array(battles.models, dtype=object)[rated]
+    names = np.array(fitted.battles.models, dtype=object)[fitted.fit.rated]
     return test, rows(
         dimension=dimension,
         model_a=names[first],
@@ -192,7 +182,7 @@ def _codes(battles: Battles, strata: Mapping[str, str]) -> tuple[list[str], Inde
 
 
 def heterogeneity(
-    battles: Battles, strata: Mapping[str, str], *, dimension: str
+    fitted: Fitted, strata: Mapping[str, str], *, dimension: str
 ) -> dict[str, Any]:
     """Test whether one rating for each model explains the battles of every stratum.
 
@@ -200,8 +190,10 @@ def heterogeneity(
     stratum, so that a model which wins or loses everything on a stratum is no obstacle.
     Returns the test of `judge.DIMENSION.strata` of ratings.json.
     """
+    battles, fit = fitted.battles, fitted.fit
     names, code = _codes(battles, strata)
-    fit = Fit.of(games(battles.select(code >= 0), orders="both"))
+    if (code < 0).any():
+        fit = Fit.of(fitted.games_of(code >= 0))
     played, m, n = fit.played, len(fit.theta), fit.played.n_clusters
     of_prompt = dict(zip(battles.question.tolist(), code.tolist(), strict=True))
     stratum = np.array([of_prompt[q] for q in played.prompts.tolist()], dtype=np.intp)

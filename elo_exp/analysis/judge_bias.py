@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.win_rates import mean_error
 from elo_exp.arrays import Array, one_row, rows, spread
 from elo_exp.data.battles import Battles
@@ -20,7 +21,7 @@ from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 # Position
 
 
-def position_effect(battles: Battles, *, dimension: str) -> dict[str, Any]:
+def position_effect(fitted: Fitted, *, dimension: str) -> dict[str, Any]:
     """Estimate the position effect from the single verdicts of battles judged in both orders.
 
     Without any, from those judged in one, which is not the same in all. A battle of one order that
@@ -29,9 +30,8 @@ def position_effect(battles: Battles, *, dimension: str) -> dict[str, Any]:
     however many ties there are (Davidson 1970).
     Returns `judge.DIMENSION.position` of ratings.json; None where it is not identified.
     """
-    in_both = battles.both_orders()
-    chosen = in_both if in_both.any() else battles.one_order()
-    verdicts = games(battles.select(chosen), orders="both")
+    in_both = fitted.battles.both_orders()
+    verdicts = fitted.games_of(in_both if in_both.any() else fitted.battles.one_order())
     played = verdicts.select(verdicts.score != 0.5)
     _, (effect,), (error,) = with_columns(Fit.of(played), played, played.shown[:, None])
     half = t_quantile(degrees_of_freedom(played.n_clusters)) * error

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from elo_exp.analysis.comparisons import ALPHA, Difference, differences
+from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.goodness_of_fit import transitivity
 from elo_exp.analysis.separated import rate_all
 from elo_exp.data.battles import Battles
@@ -185,7 +186,8 @@ class _Dimension:
         pairs = self.reach if self.is_whole else self.open
         self.reach |= dict.fromkeys(pairs, n_prompts)
         if not self.is_whole and not self.wanted():
-            p = transitivity(self.battles(), dimension="")[0]["p_value"]
+            fitted = Fitted.of(self.battles())
+            p = transitivity(fitted, dimension="")[0]["p_value"]
             if p is not None and p < MISFIT:
                 self.is_whole = True
                 self.advance(n_prompts)

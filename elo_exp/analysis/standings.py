@@ -21,6 +21,7 @@ from elo_exp.analysis.comparisons import (
     with_ranks,
 )
 from elo_exp.analysis.conclusions import Conclusion
+from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.goodness_of_fit import (
     by_stratum,
     cycles,
@@ -71,6 +72,8 @@ class Standings:
     differences: Mapping[str, Sequence[Difference]] = field(default_factory=dict)
     # by method
     precision: Mapping[str, Sequence[Precision]] = field(default_factory=dict)
+    # by dimension, what the diagnoses of the judge read
+    fitted: Mapping[str, Fitted] = field(default_factory=dict)
     # by dimension, JSON
     diagnoses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     agreement: Rows = ()  # of dimensions with each other
@@ -132,6 +135,7 @@ def rate(
     matches = matches or battles
     method = primary_method(ratings)
     boards = leaderboards(battles, ratings, one_sided_of=method)
+    fitted = {dimension: Fitted.of(some) for dimension, some in battles.items()}
     return Standings(
         models=tuple(models),
         battles=battles,
@@ -152,10 +156,8 @@ def rate(
         ],
         differences={name: differences(some) for name, some in boards.items()},
         precision={name: precision(some) for name, some in boards.items()},
-        diagnoses={
-            dimension: _diagnoses(some, dimension)
-            for dimension, some in battles.items()
-        },
+        fitted=fitted,
+        diagnoses={name: _diagnoses(fit, name) for name, fit in fitted.items()},
         agreement=pairwise_kappa(battles),
     )
 
@@ -222,14 +224,14 @@ def leaderboards(
     return boards
 
 
-def _diagnoses(battles: Battles, dimension: str) -> dict[str, Any]:
+def _diagnoses(fitted: Fitted, dimension: str) -> dict[str, Any]:
     """Diagnoses of the judge from its battles; both orders count, whatever the ratings use."""
-    test, residuals = transitivity(battles, dimension=dimension)
+    test, residuals = transitivity(fitted, dimension=dimension)
     return {
-        "position": position_effect(battles, dimension=dimension),
+        "position": position_effect(fitted, dimension=dimension),
         "transitivity": test,
         "pair_residuals": residuals,
-        "cycles": cycles(battles, dimension=dimension),
+        "cycles": cycles(fitted.battles, dimension=dimension),
     }
 
 
@@ -330,7 +332,7 @@ def with_looks(standings: Standings, wave: Wave) -> Standings:
 
 
 def of_strata(
-    battles: Mapping[str, Battles], strata: Mapping[str, str], rate: Rate
+    fitted: Mapping[str, Fitted], strata: Mapping[str, str], rate: Rate
 ) -> dict[str, dict[str, Any]]:
     """Rate each stratum of the prompts, and test whether they differ, by dimension.
 
@@ -338,8 +340,8 @@ def of_strata(
     rate    the method of the ratings
     """
     found = {}
-    for dimension, some in battles.items():
-        parts = by_stratum(some, strata)
+    for dimension, some in fitted.items():
+        parts = by_stratum(some.battles, strata)
         boards = rate(parts) if len(parts) > 1 else {}
         found[dimension] = {
             "strata": {

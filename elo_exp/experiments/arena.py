@@ -15,6 +15,7 @@ import numpy as np
 
 from elo_exp import pipeline
 from elo_exp.analysis import agreement, standings
+from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.judge_quality import RATES, judge_quality
 from elo_exp.analysis.standings import Standings, with_checks
 from elo_exp.arena import joint_fit, sources
@@ -249,7 +250,8 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
     )
     if chosen.union:
         by_arena = {q: q.partition(":")[0] for q in found.human.questions}
-        strata = standings.of_strata({dimension: found.human}, by_arena, method.rate)
+        votes = {dimension: Fitted.of(found.human)}
+        strata = standings.of_strata(votes, by_arena, method.rate)
         rated = standings.with_diagnoses(rated, strata)
     every_board = artifacts.ratings_json(rated) | {"placement": found.reliability}
     of_dimension = every_board["dimensions"][dimension]

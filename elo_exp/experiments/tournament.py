@@ -123,7 +123,7 @@ class Tournament(Pairwise):
         strata = {}
         if self.stratum is not None:
             of_prompt = bank.strata(Path(self.prompts.bank_path), self.stratum)
-            strata = standings.of_strata(found.battles, of_prompt, method.rate)
+            strata = standings.of_strata(found.fitted, of_prompt, method.rate)
         found = standings.with_diagnoses(
             found,
             standings.of_texts(

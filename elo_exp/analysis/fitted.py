@@ -1,0 +1,35 @@
+"""The fit that the diagnoses of a judge share: games, abilities and covariance of one dimension."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elo_exp.analysis.win_rates import in_name_order
+from elo_exp.arrays import Mask
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.fit import Fit
+from elo_exp.ratings.games import Games, games
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fitted:
+    """The battles (n,) of one dimension, their games (g,), and Bradley-Terry fitted to these.
+
+    Both orders count where both were judged, whatever the ratings use.
+
+    battles  turned round, so that model_a is the first of the two by name
+    """
+
+    battles: Battles
+    games: Games
+    fit: Fit
+
+    @classmethod
+    def of(cls, battles: Battles) -> Fitted:
+        named = in_name_order(battles)
+        every = games(named, orders="both")
+        return cls(battles=named, games=every, fit=Fit.of(every))
+
+    def games_of(self, chosen: Mask) -> Games:
+        """Return the games of the battles at a mask (n,), clusters numbered anew."""
+        return self.games.select(chosen[self.games.battle])
