@@ -5,16 +5,25 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from elo_exp.experiments.collection import Collection, LoggedData
+from elo_exp.data import bank
+from elo_exp.experiments.collection import (
+    Collection,
+    CollectionSettings,
+    LoggedData,
+    Scorer,
+)
 from elo_exp.files import write_jsonl
+from elo_exp.pipeline import Asking
 from elo_exp.records import Prompt, Response, Score, UserError
+from elo_exp.store.store import Store
 from tests import openai_server
+from tests.data import BANK, shipped
 from tests.oracle_demo import oracle_of, ran, said
 
 TEXTS = ("One.", "Two.", "", "Four.", "Five.")
@@ -154,7 +163,7 @@ def test_mistakes_are_refused_before_anything_is_generated(
         pytest.raises(UserError) as refusal,
         oracle_of(tmp_path, *overrides) as (experiment, context),
     ):
-        Collection(experiment, context.store)
+        experiment.collection(context.store)
     assert str(refusal.value).startswith(words)
 
 
@@ -230,3 +239,43 @@ def test_stored_only_asks_neither_judge_nor_oracle(tmp_path: Path):
         ran(tmp_path, *PROBES, "judging.stored_only=true")
     status = said(tmp_path, *PROBES, "status=true")
     assert "missing: 40 scores, 40 labels." in status
+
+
+def test_a_collection_is_made_of_settings_and_parts_without_an_experiment(
+    tmp_path: Path,
+):
+    """The larger of two nested slices holds the smaller; both policies are labelled on the same prompts."""
+    names = ("probe_hedged", "probe_partial")
+    chosen = CollectionSettings(
+        prompts="bank",
+        n_prompts=None,
+        logging_policy=None,
+        label_fraction=0.5,
+        validation_fraction=0.25,
+        check_nats=None,
+        check_answers=8,
+        policies=None,
+        seed=42,
+    )
+    scorer = Scorer(shipped("judge", "lexical"), shipped("scoring", "score"))
+    prompts = bank.load(BANK)[:40]
+    with Store(tmp_path / "store.sqlite") as store:
+
+        def slice_of(share: float) -> Sequence[str]:
+            made = Collection(
+                dataclasses.replace(chosen, label_fraction=share),
+                store,
+                prompts=prompts,
+                entrants={name: shipped("entrant", name) for name in names},
+                judge=scorer,
+                oracle=scorer,
+                asking=Asking(),
+            )
+            assert made.policies == {}
+            ids = made.raters[1].prompt_ids
+            assert ids[names[0]] == ids[names[1]]
+            return ids[names[0]]
+
+        half, quarter = slice_of(0.5), slice_of(0.25)
+    assert (len(half), len(quarter)) == (20, 10)
+    assert set(quarter) < set(half)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from elo_exp import pipeline
 from elo_exp.arena import sources as arenas
@@ -21,22 +21,54 @@ from elo_exp.arena.sources import ArenaSource
 from elo_exp.data import bank
 from elo_exp.data.pairing import Responses
 from elo_exp.data.scoring import ScoreRubric
-from elo_exp.experiments.judged import parse_shard
-from elo_exp.files import utc_now, write_json, write_jsonl
+from elo_exp.entrants import Entrant, Policy
+from elo_exp.experiments.judged import Mode, parse_shard
+from elo_exp.files import one_of, utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.oracle.data import MIN_LABELS
 from elo_exp.oracle.weights import EXTREME
-from elo_exp.pipeline import LogprobCheck, Plan
+from elo_exp.pipeline import Asking, LogprobCheck, Plan
 from elo_exp.records import Item, Prompt, Score, UserError, fingerprint
 from elo_exp.report import oracle_page
 from elo_exp.store.store import Store
-
-if TYPE_CHECKING:
-    from elo_exp.experiments.oracle import Oracle
+from elo_exp.types import Count, Natural, NonNegative, PositiveShare, Share
 
 logger = logging.getLogger(__name__)
 
 _ENGLISH = ("english", "en", "eng")  # what data sets call it
+
+
+@dataclass(kw_only=True)
+class CollectionSettings:
+    """What is collected; conf/experiment/oracle.yaml describes them."""
+
+    prompts: Literal["bank", "arena"]
+    n_prompts: Count | None
+    logging_policy: str | None
+    label_fraction: PositiveShare
+    validation_fraction: Share
+    check_nats: NonNegative | None
+    check_answers: Count
+    policies: list[str] | None
+    seed: Natural
+
+    def weighted(self, entrants: Mapping[str, Entrant]) -> dict[str, Policy]:
+        """Return entrants that record log-probabilities, the logging policy first; none without a target.
+
+        Raises UserError for a logging policy that records none.
+        """
+        every = [
+            name
+            for name, entrant in entrants.items()
+            if isinstance(entrant, Policy) and entrant.logprobs
+        ]
+        first = self.logging_policy or next(iter(every), None)
+        targets = set(self.policies or every).intersection(every) - {first}
+        if first is None or (first in every and not targets):
+            return {}
+        one_of("oracle.logging_policy", first, entrants)
+        chosen = [first, *(name for name in every if name in targets)]
+        return pipeline.as_policies({name: entrants[name] for name in chosen})
 
 
 def shuffled(names: Iterable[str], *, seed: int, purpose: str) -> list[str]:
@@ -88,14 +120,19 @@ def sample_arena(arena: ArenaSource, n: int | None, *, seed: int) -> list[Prompt
     ]
 
 
-def _prompts(experiment: Oracle, rubrics: Sequence[ScoreRubric]) -> list[Prompt]:
+def draw_prompts(
+    chosen: CollectionSettings,
+    rubrics: Sequence[ScoreRubric],
+    *,
+    arena: ArenaSource,
+    bank_path: Path,
+    mode: Mode,
+) -> list[Prompt]:
     """Sample prompts that all rubrics apply to. Raises UserError where there is none."""
-    chosen = experiment.oracle
     if chosen.prompts == "arena":
-        found = sample_arena(experiment.arena, chosen.n_prompts, seed=chosen.seed)
+        found = sample_arena(arena, chosen.n_prompts, seed=chosen.seed)
     else:
-        mode, whole = experiment.mode, bank.load(Path(experiment.prompts.bank_path))
-        found = bank.select(whole, mode.strata, seed=mode.pilot_seed)
+        found = bank.select(bank.load(bank_path), mode.strata, seed=mode.pilot_seed)
     usable = [p for p in found if all(rubric.applies_to(p) for rubric in rubrics)]
     if not usable:
         raise UserError(
@@ -111,6 +148,13 @@ def _prompts(experiment: Oracle, rubrics: Sequence[ScoreRubric]) -> list[Prompt]
 
 Logprobs = Mapping[str, Mapping[str, float | None]]
 Scores = Mapping[str, Mapping[str, Score]]
+
+
+class Scorer(NamedTuple):
+    """Who scores answers, and by which rubric."""
+
+    judge: Judge
+    rubric: ScoreRubric
 
 
 class Rater(NamedTuple):
@@ -130,18 +174,24 @@ class Collection:
     raters    judge and oracle
     """
 
-    def __init__(self, experiment: Oracle, store: Store) -> None:
-        """Draw prompts and slices. Raises UserError where they would give too few labels."""
-        judge, oracle = experiment.judge, experiment.oracle_judge
-        rubric, oracle_rubric = experiment.scoring, experiment.oracle_scoring
-        assert judge and oracle and rubric and oracle_rubric
-        self.experiment, self.store = experiment, store
-        chosen, self.policies = experiment.oracle, experiment.policies
-        self.prompts = _prompts(experiment, [rubric, oracle_rubric])
+    def __init__(
+        self,
+        chosen: CollectionSettings,
+        store: Store,
+        *,
+        prompts: Sequence[Prompt],
+        entrants: Mapping[str, Entrant],
+        judge: Scorer,
+        oracle: Scorer,
+        asking: Asking,
+    ) -> None:
+        """Draw slices of the prompts. Raises UserError where they would give too few labels."""
+        self.chosen, self.store, self.asking = chosen, store, asking
+        self.prompts, self.policies = prompts, chosen.weighted(entrants)
         ids = [prompt.prompt_id for prompt in self.prompts]
         first = [*self.policies][:1]
-        names = dict.fromkeys([*first, *(chosen.policies or experiment.entrant)])
-        self.entrants = {name: experiment.entrant[name] for name in names}
+        names = dict.fromkeys([*first, *(chosen.policies or entrants)])
+        self.entrants = {name: entrants[name] for name in names}
         labelled = {}
         for name in names:
             is_target = bool(first) and name not in first
@@ -156,8 +206,8 @@ class Collection:
             )
         every = dict.fromkeys(names, ids)
         self.raters = (
-            Rater(judge, rubric, every),
-            Rater(oracle, oracle_rubric, labelled),
+            Rater(*judge, every),
+            Rater(*oracle, labelled),
         )
 
     def build(self) -> LoggedData:
@@ -210,20 +260,19 @@ class Collection:
 
     def _preflight(self, raters: Sequence[Rater]) -> None:
         for rater in raters:
-            stored_only = self.experiment.judging.stored_only
-            if isinstance(rater.judge, PaidJudge) and not stored_only:
+            if isinstance(rater.judge, PaidJudge) and not self.asking.stored_only:
                 rater.judge.preflight()
 
     def _answer(
         self, prompts: Sequence[Prompt]
     ) -> tuple[Responses, Logprobs, list[LogprobCheck]]:
         """Answer with the logging policy, force all, check, then answer with the others."""
-        chosen, store = self.experiment.oracle, self.store
+        chosen, store = self.chosen, self.store
         generate = partial(
             pipeline.generate,
             prompts,
             store=store,
-            allow_missing=self.experiment.allow_missing,
+            allow_missing=self.asking.allow_missing,
         )
         if not self.policies:
             return generate(self.entrants), {}, []
@@ -248,7 +297,7 @@ class Collection:
             self.prompts,
             self.entrants,
             self.store,
-            allow_missing=self.experiment.allow_missing,
+            allow_missing=self.asking.allow_missing,
             at_least=at_least,
         )
 
@@ -267,11 +316,11 @@ class Collection:
 
     def _plan(self, rater: Rater, responses: Responses) -> Plan:
         queries = self._queries(rater, responses)
-        return pipeline.plan_scores(*queries, self.experiment.asking)
+        return pipeline.plan_scores(*queries, self.asking)
 
     def _rate(self, rater: Rater, responses: Responses) -> Scores:
         queries = self._queries(rater, responses)
-        scores = pipeline.score_responses(*queries, self.experiment.asking)
+        scores = pipeline.score_responses(*queries, self.asking)
         return {
             policy: {s.prompt_id: s for s in scores if s.policy == policy}
             for policy in responses

@@ -21,10 +21,14 @@ from elo_exp import __version__, pipeline
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSource
 from elo_exp.data.scoring import ScoreRubric
-from elo_exp.entrants import Policy
 from elo_exp.estimators import Estimator
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.collection import Collection
+from elo_exp.experiments.collection import (
+    Collection,
+    CollectionSettings,
+    Scorer,
+    draw_prompts,
+)
 from elo_exp.experiments.judged import Judged, preflight
 from elo_exp.files import one_of, sha256, write_csv, write_json
 from elo_exp.judges import ApiJudge, Judge, PaidJudge
@@ -43,15 +47,12 @@ from elo_exp.oracle.estimates import Analysis, Options, analyse
 from elo_exp.oracle.grid import ALL, GIVEN, Grid, GridSettings, score
 from elo_exp.records import UserError, fingerprint
 from elo_exp.report import grid_page, oracle_files, oracle_page, page
+from elo_exp.store.store import Store
 from elo_exp.types import (
-    Count,
     Dollars,
-    Natural,
     NonNegative,
     Number,
     Positive,
-    PositiveShare,
-    Share,
 )
 
 logger = logging.getLogger(__name__)
@@ -70,24 +71,15 @@ _SAMPLING = ("oracle.n_prompts", "oracle.label_fraction")
 
 
 @dataclass(kw_only=True)
-class OracleSettings:
-    prompts: Literal["bank", "arena"]
-    n_prompts: Count | None
-    logging_policy: str | None
-    label_fraction: PositiveShare
-    validation_fraction: Share
+class OracleSettings(CollectionSettings):
     budget_usd: Dollars
-    check_nats: NonNegative | None
-    check_answers: Count
     logged: str | None
     fresh_dir: str | None
     probe_dir: str | None
     truth: str | None
-    policies: list[str] | None
     scale: Annotated[list[Number], Field(min_length=2, max_length=2)]
     covariates: list[str]
     by_variance: bool
-    seed: Natural
     max_residual: Positive | None
     half_widths: list[Positive] | None
     tolerance: NonNegative | None
@@ -161,7 +153,7 @@ class Oracle(Judged):
             text = f"oracle: {source} are analysed; no call is made and nothing is paid"
             return text if self.plan or self.status else None
         store = context.store
-        collection = Collection(self, store)
+        collection = self.collection(store)
         if self.plan or self.status:
             return collection.status() if self.status else collection.plan()
         prompts, entrants = collection.prompts, collection.entrants
@@ -183,7 +175,7 @@ class Oracle(Judged):
                 all_labelled=chosen.grid,
             )
         elif not self.is_recorded:
-            collection = Collection(self, context.store)
+            collection = self.collection(context.store)
             if self.shard is not None:
                 text = collection.answer_shard(self.shard)
                 return Report(headline=0.0, text=text)
@@ -318,24 +310,25 @@ class Oracle(Judged):
         """Whether the truth is made from labels of all answers."""
         return self.oracle.grid or self.oracle.truth == "labels"
 
-    @property
-    def policies(self) -> dict[str, Policy]:
-        """Entrants that record log-probabilities, the logging policy first; none without a target.
-
-        Raises UserError for a logging policy that records none.
-        """
-        every = [
-            name
-            for name, entrant in self.entrant.items()
-            if isinstance(entrant, Policy) and entrant.logprobs
-        ]
-        first = self.oracle.logging_policy or next(iter(every), None)
-        targets = set(self.oracle.policies or every).intersection(every) - {first}
-        if first is None or (first in every and not targets):
-            return {}
-        one_of("oracle.logging_policy", first, self.entrant)
-        chosen = [first, *(name for name in every if name in targets)]
-        return pipeline.as_policies({name: self.entrant[name] for name in chosen})
+    def collection(self, store: Store) -> Collection:
+        """Draw prompts, and the slices that are labelled. Raises UserError where these are too few."""
+        assert self.judge and self.oracle_judge and self.scoring and self.oracle_scoring
+        prompts = draw_prompts(
+            self.oracle,
+            [self.scoring, self.oracle_scoring],
+            arena=self.arena,
+            bank_path=Path(self.prompts.bank_path),
+            mode=self.mode,
+        )
+        return Collection(
+            self.oracle,
+            store,
+            prompts=prompts,
+            entrants=self.entrant,
+            judge=Scorer(self.judge, self.scoring),
+            oracle=Scorer(self.oracle_judge, self.oracle_scoring),
+            asking=self.asking,
+        )
 
     def check(self, overrides: Sequence[str]) -> None:
         """Raise UserError for mistakes that can be known before anything is asked."""
@@ -344,7 +337,7 @@ class Oracle(Judged):
                 "estimator: none is chosen. Choose at least one: 'estimator=[direct]'."
             )
         chosen = self.oracle
-        has_logs = chosen.logged if self.is_recorded else self.policies
+        has_logs = chosen.logged if self.is_recorded else chosen.weighted(self.entrant)
         if (
             not has_logs
             and not self.is_simulated
