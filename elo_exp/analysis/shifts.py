@@ -70,14 +70,17 @@ def influence(battles: Battles, *, orders: str) -> Influence | None:
     )
 
 
-def verdicts(battles: Battles) -> Counter[tuple[str | None, ...]]:
+def verdicts(battles: Battles) -> Counter[tuple[str | float | None, ...]]:
     """Count the battles by all that they say, to compare those of two runs.
 
     Where one run's are among the other's, nothing but the choice of prompts can have moved a
     rating: there is no shift to test.
     """
     return Counter(
-        (b.question_id, b.model_a, b.model_b, b.winner, b.verdict_ab, b.verdict_ba)
+        (
+            *(b.question_id, b.model_a, b.model_b, b.winner),
+            *(b.verdict_ab, b.verdict_ba, b.score),
+        )
         for b in battles.rows()
     )
 

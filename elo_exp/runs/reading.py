@@ -12,10 +12,12 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from elo_exp.data.battles import Battles
+from elo_exp.data import battle_files
+from elo_exp.data.battles import OVERALL, Battles
+from elo_exp.data.formats.battle_rows import FLAT
 from elo_exp.files import read_json, read_jsonl
 from elo_exp.ratings.leaderboard import Rating
-from elo_exp.records import Battle, UserError
+from elo_exp.records import UserError
 
 
 class _Checked(BaseModel):
@@ -112,17 +114,14 @@ class FinishedRun:
         battle.
         """
         path = self.folder / "battles.jsonl"
-        found: dict[str, list[Battle]] = {}
-        for place, row in read_jsonl(path) if path.is_file() else ():
-            try:
-                battle = Battle.from_dict(row)
-            except KeyError as error:
-                raise UserError(
-                    f"{place}: has no {error}. Expected a battle, as the run wrote it."
-                ) from None
-            dimension = battle.dimension or next(iter(self.boards))
-            found.setdefault(dimension, []).append(battle)
-        return {dimension: Battles.from_rows(rows) for dimension, rows in found.items()}
+        if not path.is_file() or not path.stat().st_size:
+            return {}
+        columns = {name: name for name in battle_files.NAMES}
+        battles, _ = battle_files.read(path, columns=columns, filters={}, chosen=FLAT)
+        found = battles.by_dimension()
+        if OVERALL in found and OVERALL not in self.boards:
+            found[next(iter(self.boards))] = found.pop(OVERALL)
+        return found
 
     def headlines(self) -> dict[str, Mapping[str, Any]]:
         """Return the headline's row of estimates.json by policy; none where the run has no such."""
