@@ -153,10 +153,14 @@ def test_what_runs_share_and_in_what_they_differ(ran: Ran):
 
 def test_console_page_csv_and_tracker_agree(ran: Ran, folder: Path):
     lines = [line.split() for line in ran.out.splitlines()]
-    best = next(i for i, line in enumerate(lines) if line[:1] == ["probe_reference"])
+    best = lines.index(
+        next(line for line in lines if line[:2] == ["probe_reference", "1"])
+    )
     assert [line[0] for line in lines[best + 1 : best + 3]] == ["2", "3"]
     page = ran.page
-    assert "probe_reference has the highest rating in every run." in page.said
+    first = "probe_reference is ahead in 3 of 3 runs, by "
+    assert first in page.said
+    assert first in ran.out
     shared = "Run 2 shares 10 of its 20 prompts with the 10 of run 1"
     assert shared in page.said
     assert shared in ran.out
@@ -252,7 +256,7 @@ def test_what_cannot_be_compared_is_one_line(folder: Path, chosen: str, said: st
         ("manifest.json", {"error": "no"}, "did not finish (no). Give its command again"),
         ("ratings.json", {"dimensions": 3}, "ratings.json has no ratings by dimension."),
         ("ratings.json", None, "has no ratings to compare, being of experiment=tournament."),
-        ("battles.jsonl", {"x": 1}, "battles.jsonl:1: has no 'model_a'."),
+        ("battles.jsonl", {"x": 1}, "battles.jsonl: has no column 'model_a' (found 'x')."),
     ],
 )  # fmt: skip
 def test_a_damaged_run_is_refused_in_one_line(
@@ -304,8 +308,11 @@ def test_a_rating_without_a_number_shows_why_and_earlier_attempts_are_paid(
     manifest = read_json(path) | {"paid_before": paid}
     write_whole(path, json.dumps(manifest))
     out = compare(tmp_path, "k8", "k16").out
-    (top,) = (line.split() for line in out.splitlines() if line.split()[:1] == ["top"])
-    assert top[2] == "unbeaten"
+    (top,) = (
+        line.split() for line in out.splitlines() if line.split()[:2] == ["top", "1"]
+    )
+    assert top[2:4] == ["over", "1578"]
+    assert "top is ahead in 2 of 2 runs, by at least 118" in out
     assert "$3.25" in out
 
 

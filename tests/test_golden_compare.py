@@ -49,6 +49,7 @@ def found(**changes: Any) -> dict[str, Any]:
         "method": "bradley_terry", "label": "Bradley-Terry", "interval": "prompt-clustered",
         "runs": [run_row(name) for name in RUNS], "ratings": [], "estimates": [], "judge": [],
         "overlaps": [], "answers": [], "differences": {},
+        "unit": "points", "conclusions_of_runs": {},
     } | changes  # fmt: skip
 
 
@@ -123,28 +124,43 @@ def test_runs_that_moved():
     )
 
 
+def two(run: str, ann: float, bob: float, by: float | None = None) -> list[Any]:
+    moved = NONE_OF_A_SHIFT if by is None else shift(by)
+    back = NONE_OF_A_SHIFT if by is None else shift(-by)
+    return [
+        rating(run, "ann", ann, **moved),
+        rating(run, "bob", bob, rank=2, **back),
+    ]
+
+
 def test_runs_with_the_same_verdicts():
-    ratings = [rating("pilot", "ann", 1500.0), rating("whole", "ann", 1500.0)]
-    shared = [overlap("whole", "same"), overlap("other", "same")]
-    same("compare_same", found(ratings=ratings, overlaps=shared))
+    """And the conclusions of the runs, in their words."""
+    ratings = [*two("pilot", 1500.0, 1390.0), *two("whole", 1500.0, 1390.0, 0.0)]
+    said = {"state": "leads", "ci_low": 80.0}
+    said["sentence"] = "ann leads by 110 [80, 140], p < .001"
+    of_runs = {"pilot": {"tone": said}, "whole": {"tone": said}}
+    shared = [overlap("whole", "same")]
+    same(
+        "compare_same",
+        found(ratings=ratings, overlaps=shared, conclusions_of_runs=of_runs),
+    )
 
 
 def test_runs_on_other_prompts():
-    ratings = [rating("pilot", "ann", 1500.0), rating("whole", "ann", 1510.0)]
-    shared = [overlap("whole", "nested"), overlap("other", "same")]
+    ratings = [*two("pilot", 1500.0, 1390.0), *two("whole", 1510.0, 1380.0, 10.0)]
     ratings += [rating("other", f"m{n:02}", 1500.0 - n) for n in range(60)]
+    shared = [overlap("whole", "nested"), overlap("other", "same")]
     same("compare_nested", found(ratings=ratings, overlaps=shared, interval=None))
 
 
 def test_runs_without_a_test():
+    """Ratings are scores of items."""
     alone = {"agreement": None, "kappa": None, "n_comparisons": 0}
-    ratings = [rating("pilot", "x", 0.51, method="mean_score", rank_high=None)]
-    ratings += [rating("whole", "x", 0.5, method="mean_score", **shift(-0.01))]
-    parts = {"method": "mean_score", "label": "Mean score", "ratings": ratings}
-    same(
-        "compare_scores",
-        found(**parts, overlaps=[overlap("whole", "other", agreement=alone)]),
-    )
+    ratings = [*two("pilot", 0.51, 0.42), *two("whole", 0.5, 0.43, -0.01)]
+    scores = [{**row, "method": "mean_score"} for row in ratings]
+    parts = {"method": "mean_score", "unit": "score", "label": "Mean score"}
+    shared = [overlap("whole", "other", agreement=alone)]
+    same("compare_scores", found(ratings=scores, overlaps=shared, **parts))
 
 
 def test_runs_of_the_oracle():

@@ -43,7 +43,7 @@ def row(
 ) -> Any:
     return {
         "job": str(number), "dimension": "d", "k": 16.0, "model": model, "method": "Bradley-Terry",
-        "interval": "prompt-clustered", "rank": None, "n_perms": 100, "setting": "", "rating": rating,
+        "interval": "prompt-clustered", "unit": "points", "rank": None, "n_perms": 100, "setting": "", "rating": rating,
         "flag": None if rating else "unbeaten",
         "ci_low": rating and rating - 20, "ci_high": rating and rating + 20, "elo": elo,
         "ordering_error": 0.714, "convergence": 1.0, "converged": True,

@@ -59,14 +59,19 @@ class Compare:
 
     def run(self, context: Context) -> Report:
         found = compare(_read(self.runs)[0])
-        shown, values = compare_page(found), metrics(found)
+        shown = compare_page(found)
+        values = metrics(found, shown)
+        changes = [abs(value) for value in values.values() if isinstance(value, float)]
         rows = found["estimates"] or found["ratings"]
         return Report(
-            headline=max(map(abs, values.values()), default=0.0),
+            headline=max(changes, default=0.0),
             text=console(shown),
             facts={"compared": [row["folder"] for row in found["runs"]]},
             artifacts=[
-                write_json(context.run_dir / "compare.json", found),
+                write_json(
+                    context.run_dir / "compare.json",
+                    {**found, "conclusions": shown.conclusion_rows()},
+                ),
                 write_csv(context.run_dir / "compare.csv", rows),
             ],
             metrics=values,
@@ -120,9 +125,10 @@ def _read(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
 def compare(chosen: Sequence[FinishedRun]) -> Found:
     """Compare runs with the first of them, and return what compare.json holds.
 
-    method        the one that leads, with its `label` and the kind of its `interval`
+    method        the one that leads, with its `label`, `unit` and the kind of its `interval`
     runs          what each run is and what it cost
     ratings       by run, dimension and method: a Rating, and its shift from the first run
+    conclusions_of_runs  by run and dimension, what its ratings.json concludes
     estimates     of oracle runs, by run and policy: the headline, and its difference from the first
     judge         rates by run and dimension; None where the run asked no judge
     overlaps      by run and dimension: what it shares with the first
@@ -174,8 +180,10 @@ def compare(chosen: Sequence[FinishedRun]) -> Found:
         "method": leading,
         "label": board.get("label", leading),
         "interval": board.get("interval"),
+        "unit": board.get("unit", "points"),
         "runs": [_run_row(r, battles[r.name]) for r in chosen],
         "ratings": ratings,
+        "conclusions_of_runs": {r.name: dict(r.conclusions) for r in chosen},
         "estimates": _estimate_rows(chosen),
         "judge": judge,
         "overlaps": overlaps,
@@ -268,15 +276,22 @@ def _overlap(
             reason = f"battles.jsonl of {r.name} does not give its Bradley-Terry ratings by prompt"
     names = sides[0][0].name, sides[1][0].name
     shared = agreement.kappa(before, after, names=names, dimension=dimension)
+    prompts = [_prompts(battles) for battles in (before, after)]
     found: Row = {
-        "n_prompts_before": len(set(before.questions)),
-        "n_prompts": len(set(after.questions)),
-        "n_shared_prompts": len({*before.questions} & {*after.questions}),
+        "n_prompts_before": len(prompts[0]),
+        "n_prompts": len(prompts[1]),
+        "n_shared_prompts": len(prompts[0] & prompts[1]),
         "verdicts": relation,
         "agreement": shared,
         "no_interval": reason,
     }
     return found, None if reason else (fits[0], fits[1])
+
+
+def _prompts(battles: Battles) -> set[str]:
+    """The prompts of one dimension, whose battles share a list with those of the others."""
+    named = battles.question[battles.question < len(battles.questions)]
+    return {battles.questions[i] for i in np.unique(named).tolist()}
 
 
 def _fit(r: FinishedRun, own: Battles, dimension: str) -> Influence | None:

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.analysis.comparisons import ALPHA
+from elo_exp.analysis.conclusions import sweep
+from elo_exp.analysis.conclusions.compare import CompareConclusion, conclude
+from elo_exp.analysis.conclusions.sweep import SweepConclusion
 from elo_exp.console import text_table
 from elo_exp.figures.style import grouped
 from elo_exp.report.formats import (
@@ -17,9 +19,11 @@ from elo_exp.report.formats import (
     percent,
     percent_reached,
     plain,
+    rating_or_bound,
     when,
 )
 from elo_exp.report.words import compare as words
+from elo_exp.report.words import sweep as sweep_words
 
 Row = Mapping[str, Any]
 Found = Mapping[str, Any]  # as compare.json has it
@@ -29,54 +33,83 @@ _MAX_LINES = 60  # of a table on the console
 _USAGE = ("judge_calls", "verdicts_stored", "output_tokens")
 
 
-def metrics(found: Found) -> dict[str, float]:
-    """Return shift/<number of the run>/<dimension>/<model>, difference/<number>/<policy>."""
+def metrics(found: Found, page: "ComparePage") -> dict[str, float | str]:
+    """Return shift/<number of the run>/<dimension>/<model>, difference/<number>/<policy>, and
+    conclusion/<dimension>/state and sentence."""
     numbers = _numbers(found)
-    values = {
+    changes = {
         f"shift/{numbers[row['run']]}/{row['dimension']}/{row['model']}": row["shift"]
         for row in found["ratings"]
         if row["method"] == found["method"]
     }
-    values |= {
+    changes |= {
         f"difference/{numbers[row['run']]}/{row['policy']}": row["difference"]
         for row in found["estimates"]
     }
-    return {name: value for name, value in values.items() if value is not None}
+    said = {
+        f"conclusion/{dimension}/{name}": row[name]
+        for dimension, row in page.conclusion_rows().items()
+        for name in ("state", "sentence")
+    }
+    return {
+        name: change for name, change in changes.items() if change is not None
+    } | said
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What the runs say of one dimension; `reasons` are the entrants that moved."""
+    """What the runs say of one dimension.
+
+    sentence  what changed
+    first     who is first in how many runs
+    of_runs   what each run concludes
+    overlaps  what each run shares with the first
+    """
 
     dimension: str
     chip: str
     is_settled: bool
-    leaders: Sequence[str]
-    reasons: Sequence[str]
-    sentences: Sequence[str]
+    has_moved: bool
+    sentence: str
+    first: str
+    of_runs: Sequence[str]
+    overlaps: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparePage:
     """What page and console show of a comparison.
 
+    conclusions  by dimension; of oracle runs one, of their estimates
+    sentences    what they say
     ratings      by dimension
+    of_runs      by dimension, what each run concludes
     overlaps     by dimension, what each run shares with the first
     differences  of settings and inputs: its path, and its value in each run
     """
 
     headline: str
     facts: str
+    conclusions: Mapping[str, CompareConclusion]
+    sentences: Mapping[str, str]
     runs: Sequence[Sequence[str]]
     run_lines: Sequence[str]
     cards: Sequence[Card]
     ratings: Mapping[str, Table]
+    of_runs: Mapping[str, Sequence[str]]
     overlaps: Mapping[str, Sequence[str]]
     estimates: Table | None
     paired: str
     judge: Sequence[Sequence[str]]
     answers: Sequence[str]
     differences: Sequence[tuple[str, Sequence[str]]]
+
+    def conclusion_rows(self) -> dict[str, dict[str, Any]]:
+        """Return the conclusions as compare.json has them."""
+        return {
+            name: {**conclusion.to_dict(), "sentence": self.sentences[name]}
+            for name, conclusion in self.conclusions.items()
+        }
 
     @property
     def columns(self) -> list[str]:
@@ -95,20 +128,34 @@ def compare_page(found: Found) -> ComparePage:
         ]
         for dimension in ratings
     }
+    of_runs = {dimension: _of_runs(dimension, found) for dimension in ratings}
+    conclusions = _conclusions(found)
+    sentences = {
+        name: words.sentence(conclusion, numbers)
+        for name, conclusion in conclusions.items()
+    }
     return ComparePage(
-        headline=_headline(found),
+        headline=words.headline(list(conclusions.values())),
         facts=words.facts(found),
+        conclusions=conclusions,
+        sentences=sentences,
         runs=[_run_cells(row, numbers[row["run"]]) for row in found["runs"]],
         run_lines=[words.run_line(row, numbers[row["run"]]) for row in found["runs"]],
         cards=[
-            _card(dimension, rows, lines, found)
-            for dimension, rows in ratings.items()
-            if (lines := overlaps[dimension])
+            _card(
+                conclusion,
+                sentences[dimension],
+                of_runs=of_runs[dimension],
+                overlaps=overlaps[dimension],
+            )
+            for dimension, conclusion in conclusions.items()
+            if overlaps.get(dimension)
         ],
         ratings={
             dimension: _rating_table(found, numbers, rows)
             for dimension, rows in ratings.items()
         },
+        of_runs=of_runs,
         overlaps=overlaps,
         estimates=_estimate_table(found, numbers) if found["estimates"] else None,
         paired=words.PAIRED,
@@ -137,12 +184,19 @@ def console(page: ComparePage) -> str:
     """Format what is printed at the end of a comparison."""
     blocks = ["\n".join(page.run_lines), f"{page.headline}."]
     if page.estimates:
+        if page.conclusions["estimates"].changes:
+            blocks[-1] += f"\n{_wrapped(page.sentences['estimates'])}"
         table = text_table(*page.estimates, text=["Status", "Rests on", "Pairs"])
+        table = table.removeprefix("\n")
         blocks.append(f"{table}\n{_wrapped(page.paired)}")
     for dimension, (head, rows) in page.ratings.items():
-        lines = [dimension, text_table(head, rows[:_MAX_LINES])]
+        lines = [_wrapped(f"{dimension}: {page.sentences[dimension]}")]
+        if firsts := page.conclusions[dimension].firsts:
+            lines.append(_wrapped(sweep_words.sentence(firsts, noun="run")))
+        lines.append(text_table(head, rows[:_MAX_LINES]))
         if len(rows) > _MAX_LINES:
             lines.append(f"  ... and {len(rows) - _MAX_LINES} more in compare.csv")
+        lines += map(_wrapped, page.of_runs[dimension])
         lines += map(_wrapped, page.overlaps[dimension])
         blocks.append("\n".join(lines))
     if page.differences:
@@ -156,56 +210,62 @@ def _wrapped(text: str) -> str:
     return textwrap.fill(text, 100, break_on_hyphens=False, break_long_words=False)
 
 
-def _leading(found: Found) -> list[Row]:
-    """The ratings by the method that leads."""
-    return [row for row in found["ratings"] if row["method"] == found["method"]]
-
-
-def _tested(rows: Sequence[Row], p_holm: str) -> tuple[list[Row], list[Row]]:
-    """Rows of which a change is tested, and those in which it is significant."""
-    tested = [row for row in rows if row[p_holm] is not None]
-    return tested, [row for row in tested if row[p_holm] <= ALPHA]
-
-
-def _headline(found: Found) -> str:
+def _conclusions(found: Found) -> dict[str, CompareConclusion]:
     if found["estimates"]:
-        return words.of_estimates(*_tested(found["estimates"], "difference_p_holm"))
-    leading = _leading(found)
-    return words.of_ratings(
-        *_tested(leading, "shift_p_holm"),
-        shifts=[row for row in leading if row["shift"] is not None],
-        relations=[row["verdicts"] for row in found["overlaps"]],
+        return {"estimates": conclude(found["estimates"])}
+    leading = [row for row in found["ratings"] if row["method"] == found["method"]]
+    return {
+        dimension: conclude(
+            rows,
+            [r["verdicts"] for r in found["overlaps"] if r["dimension"] == dimension],
+            dimension=dimension,
+            unit=found["unit"],
+            firsts=_firsts(dimension, rows, found),
+        )
+        for dimension, rows in grouped(leading, "dimension").items()
+    }
+
+
+def _firsts(dimension: str, rows: Sequence[Row], found: Found) -> SweepConclusion:
+    of_runs = found["conclusions_of_runs"]
+    return sweep.conclude(
+        [
+            sweep.job_lead(run, own, of_runs.get(run, {}).get(dimension))
+            for run, own in grouped(rows, "run").items()
+        ],
+        dimension=dimension,
+        unit=found["unit"],
     )
 
 
-def _card(
-    dimension: str, rows: Sequence[Row], overlaps: Sequence[str], found: Found
-) -> Card:
+def _of_runs(dimension: str, found: Found) -> list[str]:
+    """Say what each run concludes of a dimension, in the words that it had itself."""
     numbers = _numbers(found)
-    leading = [row for row in rows if row["method"] == found["method"]]
-    tested, moved = _tested(leading, "shift_p_holm")
-    runs_of: dict[tuple[str, ...], list[int]] = {}
-    firsts = [row for row in leading if row["rank"] == 1]
-    for run, same_rank in grouped(firsts, "run").items():
-        models = tuple(sorted(row["model"] for row in same_rank))
-        runs_of.setdefault(models, []).append(numbers[run])
-    is_alone = len(runs_of) == 1
-    is_settled = is_alone and not moved
-    differing = "Leaders differ" if runs_of else "Not rated"
-    sentences = list(overlaps)
-    if tested and not moved:
-        sentences.insert(0, "No shift is significant (Holm, α = .05).")
+    return [
+        f"Run {numbers[run]}: {conclusions[dimension]['sentence']}."
+        for run, conclusions in found["conclusions_of_runs"].items()
+        if dimension in conclusions
+    ]
+
+
+def _card(
+    conclusion: CompareConclusion,
+    sentence: str,
+    *,
+    of_runs: Sequence[str],
+    overlaps: Sequence[str],
+) -> Card:
+    firsts = conclusion.firsts
+    assert firsts is not None
     return Card(
-        dimension=dimension,
-        chip="Same leader" if is_settled else "Moved" if moved else differing,
-        is_settled=is_settled,
-        leaders=[
-            words.first(models, runs, is_alone=is_alone)
-            for models, runs in runs_of.items()
-        ]
-        or ["No entrant is rated."],
-        reasons=[words.moved(row, numbers[row["run"]]) for row in moved],
-        sentences=sentences,
+        dimension=conclusion.scope.dimension or "",
+        chip=words.chip(conclusion),
+        is_settled=firsts.state == "leads" and not conclusion.changes,
+        has_moved=bool(conclusion.changes),
+        sentence=sentence,
+        first=sweep_words.sentence(firsts, noun="run"),
+        of_runs=of_runs,
+        overlaps=overlaps,
     )
 
 
@@ -245,19 +305,28 @@ def _rating_table(found: Found, numbers: Mapping[str, int], rows: list[Row]) -> 
     """Return entrant by entrant, best first, a row for each run."""
     head = ["Entrant", "Run", found["label"], "95 % CI", "Ranks"]
     head += ["Shift", "95 % CI", "p (Holm)"]
-    digits = 3 if found["method"] == "mean_score" else 0
+    digits = sweep_words.DIGITS[found["unit"]]
     by_method = grouped(rows, "method")
     leading = by_method.pop(found["method"], [])
-    elo = {(r["model"], r["run"]): r["rating"] for r in by_method.get("elo", ())}
+    elo = {
+        (row["model"], row["run"]): row["rating"]
+        for row in by_method.get("elo", ())
+        if row["flag"] != "no match"
+    }
     cells = []
     for model, some in grouped(leading, "model").items():
         for row in some:
             low, high = row["rank_low"] or row["rank"], row["rank_high"]
-            value = number(row["rating"], digits)
             own = [
                 model if row is some[0] else "",
                 str(numbers[row["run"]]),
-                row["flag"] or NONE if row["rating"] is None else value,
+                rating_or_bound(
+                    row["rating"],
+                    row["ci_low"],
+                    row["ci_high"],
+                    flag=row["flag"],
+                    digits=digits,
+                ),
                 between(row["ci_low"], row["ci_high"], digits),
                 str(low or NONE) if high in (None, low) else between(low, high),
                 number(row["shift"], digits, sign=True),

@@ -84,6 +84,22 @@ def shortened(text: str, most: int = 100) -> str:
     return f"{text[: most - 3].rsplit(' ', 1)[0]}..."
 
 
+def rating_or_bound(
+    rating: float | None,
+    low: float | None,
+    high: float | None,
+    *,
+    flag: str | None = None,
+    digits: int = 0,
+) -> str:
+    """Return a rating; of an entrant that took every point or none the end that is known, "over 1967"."""
+    if rating is not None:
+        return number(rating, digits)
+    if low is not None:
+        return f"over {number(low, digits)}"
+    return flag or NONE if high is None else f"under {number(high, digits)}"
+
+
 def plain(text: str) -> str:
     """Return lines of the console: a terminal breaks none at a space."""
     return text.replace(_SPACE, " ").rstrip("\n")

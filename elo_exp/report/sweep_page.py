@@ -23,6 +23,7 @@ from elo_exp.report.formats import (
     percent,
     percent_reached,
     plain,
+    rating_or_bound,
     when,
 )
 from elo_exp.report.words import sweep as words
@@ -290,6 +291,7 @@ def _dimension(name: str, rows: Sequence[Row], conclusions: Conclusions) -> Dime
             list(leads.values()),
             dimension=name,
             is_same=same_ratings(list(of_job.values())),
+            unit=rows[0]["unit"],
         ),
     )
 
@@ -371,10 +373,12 @@ def _rating_table(dimension: Dimension, settings: Settings) -> Table:
 
 
 def _rating_cell(row: Row | None) -> Cell:
-    if row is None or row["rating"] is None:
-        return Cell(value=(row and row["flag"]) or NONE)
-    interval = between(row["ci_low"], row["ci_high"])
-    return Cell(value=number(row["rating"]), error=interval)
+    if row is None:
+        return Cell(value=NONE)
+    digits, ends = words.DIGITS[row["unit"]], (row["ci_low"], row["ci_high"])
+    value = rating_or_bound(row["rating"], *ends, flag=row["flag"], digits=digits)
+    error = None if row["rating"] is None else between(*ends, digits)
+    return Cell(value=value, error=error)
 
 
 def _elo_table(dimension: Dimension, settings: Settings) -> Table:
@@ -422,8 +426,12 @@ def _console_table(
     settings = _settings_head(rows)
     lines = []
     for job, own in grouped(rows, "job").items():
-        leads = [dimension.leads.get(job) for dimension in dimensions]
-        firsts = [words.first_of_job(lead) if lead else NONE for lead in leads]
+        firsts = [
+            words.first_of_job(lead, dimension.conclusion.unit)
+            if (lead := dimension.leads.get(job))
+            else NONE
+            for dimension in dimensions
+        ]
         lines.append([*_settings_cells(own[0], settings), *firsts])
     methods = ", ".join(grouped(rows, "method"))
     head = [*settings, *columns]

@@ -130,6 +130,7 @@ def _rows(
                         "n_perms": job.manifest["n_perms"],
                         "method": leading.get("label", method),
                         "interval": leading.get("interval"),
+                        "unit": leading.get("unit", "points"),
                         **rating.to_dict(),
                         "state": job.conclusions.get(dimension, {}).get("state"),
                         "elo": by_elo.rating if by_elo and has_played else None,

@@ -30,7 +30,7 @@ class JobLead(Record):
 
     models     the first; several where they have the same rating
     rating     theirs; None where only its lower end is known
-    gap        rating points from the first to the second; None where there is no second
+    gap        from the first to the second; None where there is no second
     one_sided  whether `gap` is the least that the first is ahead, having taken every point
     state      of the conclusion of the job; None where it has none
     """
@@ -47,7 +47,7 @@ class JobLead(Record):
 class SharedLead(Record):
     """Jobs that have the same first.
 
-    gap_low, gap_high  rating points to the second, over these jobs; None where no job has a second
+    gap_low, gap_high  to the second, over these jobs, in the unit of the ratings; None where no job has a second
     one_sided          whether one of these is only the least
     states             how many of their conclusions have which state, by its name; "" for jobs
                        without a conclusion
@@ -65,6 +65,7 @@ class SharedLead(Record):
 class SweepConclusion(Conclusion):
     """What the jobs say together of one dimension; `subject` is the first of all that rank two.
 
+    unit     of gaps: points, or score
     n_jobs   that rate the dimension
     is_same  whether all of them give the same ratings and intervals
     leads    the firsts, those of most jobs at first
@@ -73,10 +74,15 @@ class SweepConclusion(Conclusion):
     n_jobs: int
     is_same: bool
     leads: tuple[SharedLead, ...]
+    unit: str = "points"
 
 
 def conclude(
-    leads: Sequence[JobLead | None], *, dimension: str, is_same: bool = False
+    leads: Sequence[JobLead | None],
+    *,
+    dimension: str,
+    is_same: bool = False,
+    unit: str = "points",
 ) -> SweepConclusion:
     """Decide what the jobs of a sweep say together of one dimension.
 
@@ -88,6 +94,8 @@ def conclude(
         Of all of them.
     is_same
         Whether the jobs give the same ratings, by `same_ratings`.
+    unit
+        Of the ratings: points, or score.
     """
     by_first: dict[tuple[str, ...], list[JobLead]] = {}
     for lead in leads:
@@ -105,6 +113,7 @@ def conclude(
         n_jobs=len(leads),
         is_same=is_same,
         leads=tuple(shared),
+        unit=unit,
     )
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from elo_exp.analysis.conclusions import Effect
+from elo_exp.analysis.conclusions.compare import CompareConclusion
 from elo_exp.report.formats import (
-    between,
     count,
     names,
     number,
@@ -14,52 +15,81 @@ from elo_exp.report.formats import (
 
 Row = Mapping[str, Any]
 
-_SPACE = "\N{NO-BREAK SPACE}"
-_ROUNDING = 0.01  # rating points: smaller shifts are none
-
+_MAX_CHANGES = 4  # in a sentence
+_BY_DOUBT = ("unmoved", "untested", "nested", "refitted", "same", "none")
+_OF_RATINGS = {
+    "none": "no entrant is rated in two runs",
+    "untested": "ratings side by side: no shift can be tested",
+    "nested": "same verdicts, other prompts: no shift is tested",
+    "refitted": "same verdicts, rated by another fit: no shift is tested",
+    "same": "same verdicts: no shift",
+    "unmoved": "no entrant moved significantly",
+}
+_OF_ESTIMATES = {
+    "none": "no difference between runs can be tested",
+    "untested": "no difference between runs can be tested",
+    "unmoved": "no difference between runs is significant",
+}
+_CHIPS = {  # by who is first in which runs
+    "none": "Not rated",
+    "differs": "First differs",
+    "some": "Some runs",
+    "ahead": "Same first",
+    "leads": "Same leader",
+}
 PAIRED = (
     "Differences from run 1, of what the headlines rest on. Pairs: prompts of both runs, each one "
     "observation; unpaired where no prompt is shared or influences.json is missing."
 )
 
 
-def of_estimates(tested: Sequence[Row], differing: Sequence[Row]) -> str:
-    """Say whether policies have other values in other runs.
-
-    tested, differing  rows whose difference is tested, and is significant
-    """
-    if differing:
-        policies = list(dict.fromkeys(row["policy"] for row in differing))
-        return f"{names(policies)} differs significantly between runs"
-    return (
-        f"No difference between runs {'is significant' if tested else 'can be tested'}"
-    )
-
-
-def of_ratings(
-    tested: Sequence[Row],
-    moved: Sequence[Row],
-    shifts: Sequence[Row],
-    relations: Sequence[str],
-) -> str:
-    """Say whether entrants have other ratings in other runs.
-
-    tested, moved  rows whose shift is tested, and is significant
-    shifts         rows that have one
-    relations      how the verdicts of each run are related to those of the first
-    """
+def headline(conclusions: Sequence[CompareConclusion]) -> str:
+    """Say whether anything changed between runs: of each dimension, or of estimates alone."""
+    moved = [conclusion for conclusion in conclusions if conclusion.changes]
     if moved:
-        models = list(dict.fromkeys(row["model"] for row in moved))
-        return f"{names(models)} moved significantly"
-    if tested:
-        return "No entrant moved significantly"
-    if relations and set(relations) == {"same"}:
-        is_refitted = any(abs(row["shift"]) > _ROUNDING for row in shifts)
-        other = ", rated by another fit: no shift is tested"
-        return f"Same verdicts{other if is_refitted else ': no shift'}"
-    if "other" not in relations:
-        return "Same verdicts, other prompts: no shift"
-    return "Ratings side by side: no shift can be tested"
+        every = [c.name for conclusion in moved for c in conclusion.changes]
+        changed = names(list(dict.fromkeys(every)))
+        if moved[0].scope.dimension is None:
+            return f"{changed} differs significantly between runs"
+        text = f"{changed} moved significantly"
+        if len(conclusions) == 1:
+            return text
+        return f"{text} in {names([c.scope.dimension or '' for c in moved])}"
+    states = {conclusion.state for conclusion in conclusions}
+    state = next((state for state in _BY_DOUBT if state in states), "none")
+    is_of_estimates = any(c.scope.dimension is None for c in conclusions)
+    text = (_OF_ESTIMATES if is_of_estimates else _OF_RATINGS)[state]
+    return text[0].upper() + text[1:]
+
+
+def sentence(conclusion: CompareConclusion, numbers: Mapping[str, int]) -> str:
+    """Say what changed from the first run; `numbers` are those of the runs."""
+    is_of_estimates = conclusion.scope.dimension is None
+    if not conclusion.changes:
+        return (_OF_ESTIMATES if is_of_estimates else _OF_RATINGS)[conclusion.state]
+    verb = "differs" if is_of_estimates else "moved"
+    shown = conclusion.changes[:_MAX_CHANGES]
+    parts = [
+        f"{change.name} {verb} by {_size(change.effect)}, in run {numbers[change.run]}"
+        for change in shown
+    ]
+    n_more = len(conclusion.changes) - len(shown)
+    return "; ".join([*parts, f"{n_more} more"] if n_more else parts)
+
+
+def _size(effect: Effect) -> str:
+    """ "−32 [−42, −24], p < .001" """
+    digits = 0 if effect.unit == "points" else 3
+    low, high = number(effect.low, digits), number(effect.high, digits)
+    value = number(effect.value, digits, sign=True)
+    return f"{value} [{low}, {high}], {p_equals(effect.p_value)}"
+
+
+def chip(conclusion: CompareConclusion) -> str:
+    """Say in two words whether the runs agree."""
+    if conclusion.changes:
+        return "Moved"
+    return _CHIPS[conclusion.firsts.state if conclusion.firsts else "none"]
 
 
 def facts(found: Mapping[str, Any]) -> str:
@@ -90,24 +120,6 @@ def overlap(row: Row, run: int) -> str:
     if row["no_interval"]:
         text += f". No shift is tested: {row['no_interval']}"
     return f"{text}."
-
-
-def first(models: Sequence[str], runs: Sequence[int], *, is_alone: bool) -> str:
-    """Say who has the highest rating in which runs; `is_alone`: nobody else in any."""
-    verb = "has" if len(models) == 1 else "have"
-    where = f"run{'s' if len(runs) > 1 else ''} {', '.join(map(str, runs))}"
-    return (
-        f"{names(models)} {verb} the highest rating in "
-        f"{'every run' if is_alone else where}."
-    )
-
-
-def moved(row: Row, run: int) -> str:
-    interval = between(row["shift_ci_low"], row["shift_ci_high"])
-    return (
-        f"{row['model']} moved by {number(row['shift'], sign=True)} points in run {run} "
-        f"(95{_SPACE}% CI {interval}; Holm {p_equals(row['shift_p_holm'])})."
-    )
 
 
 def run_line(row: Row, run: int) -> str:

@@ -13,6 +13,7 @@ _CHIPS = {
     "ahead": "Same first",
     "leads": "Same leader",
 }
+DIGITS = {"points": 0, "score": 3}
 _OF_NO_RATING = ("tracker", "figures", "cache_dir", "sweep_pair")
 _MAX_VALUES = 8  # of a setting
 _STATES = {  # of the conclusion of a job
@@ -64,37 +65,38 @@ def estimates_reported(estimates: Sequence[Mapping[str, Any]]) -> str:
     """Say of oracle runs how many estimates may be reported."""
     n = sum(row["status"] == "report" for row in estimates)
     n_jobs = len({row["job"] for row in estimates})
-    return f"{n} of {len(estimates)} estimates of {_jobs(n_jobs)} may be reported"
+    return f"{n} of {len(estimates)} estimates of {_counted(n_jobs, 'job')} may be reported"
 
 
-def sentence(conclusion: SweepConclusion, *, is_same: bool = False) -> str:
+def sentence(
+    conclusion: SweepConclusion, *, is_same: bool = False, noun: str = "job"
+) -> str:
     """Say who is first in how many jobs, and by how much over them.
 
     is_same  whether it has been said that all jobs give the same ratings
+    noun     what a job is called
     """
     if not conclusion.leads:
-        return "no job ranks two entrants"
-    parts = [
-        _lead(lead, conclusion.n_jobs, is_same=is_same) for lead in conclusion.leads
-    ]
+        return f"no {noun} ranks two entrants"
+    where = _counted(conclusion.n_jobs, noun)
+    parts = []
+    for lead in conclusion.leads:
+        is_level = len(lead.models) > 1
+        gap = "" if is_level else f"by {_range(lead, conclusion.unit)}"
+        if is_same:
+            said = gap or "are level"
+        else:
+            verb = "leads" if [*lead.states] == ["leads"] else "is ahead"
+            verb = "are level" if is_level else verb
+            said = f"{verb} in {len(lead.jobs)} of {where}{gap and f', {gap}'}"
+        parts.append(f"{names(lead.models)} {said}{_doubt(lead.states)}")
     return "; ".join(parts)
 
 
-def _lead(lead: SharedLead, n_jobs: int, *, is_same: bool) -> str:
-    """ "ann leads in 6 of 6 jobs, by 260 to 281"; where all are the same, "ann by 275"."""
-    is_level = len(lead.models) > 1
-    gap = "" if is_level else f"by {_range(lead)}"
-    doubt = _doubt(lead.states)
-    if is_same:
-        return f"{names(lead.models)} {gap or 'are level'}{doubt}"
-    verb = "leads" if [*lead.states] == ["leads"] else "is ahead"
-    where = f"in {len(lead.jobs)} of {_jobs(n_jobs)}"
-    text = f"{names(lead.models)} {'are level' if is_level else verb} {where}"
-    return f"{text}, {gap}{doubt}" if gap else f"{text}{doubt}"
-
-
-def _range(lead: SharedLead) -> str:
-    least, most = number(lead.gap_low), number(lead.gap_high)
+def _range(lead: SharedLead, unit: str) -> str:
+    """ "275"; over jobs that differ "260 to 281"; where a lower end alone is known "at least 479" """
+    digits = DIGITS[unit]
+    least, most = number(lead.gap_low, digits), number(lead.gap_high, digits)
     if lead.one_sided:
         return f"at least {least}"
     return least if least == most else f"{least} to {most}"
@@ -110,8 +112,8 @@ def _doubt(states: Mapping[str, int]) -> str:
     return f" ({', '.join(counts)})"
 
 
-def _jobs(n: int) -> str:
-    return "1 job" if n == 1 else f"{n:,} jobs"
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def chip(conclusion: SweepConclusion) -> str:
@@ -167,12 +169,13 @@ def names_of(lead: JobLead) -> str:
     return names(lead.models)
 
 
-def first_of_job(lead: JobLead) -> str:
+def first_of_job(lead: JobLead, unit: str = "points") -> str:
     """Say who is first, and how far ahead of the second: "ann 1500 (+110)"."""
+    gap = number(lead.gap, DIGITS[unit], sign=True)
     if lead.one_sided:
-        return f"{names(lead.models)} (at least {number(lead.gap, sign=True)})"
-    text = f"{names(lead.models)} {number(lead.rating)}"
-    return text if lead.gap is None else f"{text} ({number(lead.gap, sign=True)})"
+        return f"{names(lead.models)} (at least {gap})"
+    text = f"{names(lead.models)} {number(lead.rating, DIGITS[unit])}"
+    return text if lead.gap is None else f"{text} ({gap})"
 
 
 def left_out(n_shown: int, n_models: int) -> str | None:
