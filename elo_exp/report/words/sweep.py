@@ -5,6 +5,7 @@ from typing import Any
 
 from elo_exp.analysis.conclusions.sweep import JobLead, SharedLead, SweepConclusion
 from elo_exp.report.formats import names, number
+from elo_exp.report.words.tournament import CHIPS
 
 _CHIPS = {
     "none": "No ranking",
@@ -16,16 +17,7 @@ _CHIPS = {
 DIGITS = {"points": 0, "score": 3}
 _OF_NO_RATING = ("tracker", "figures", "cache_dir", "sweep_pair")
 _MAX_VALUES = 8  # of a setting
-_STATES = {  # of the conclusion of a job
-    "none": "no ranking",
-    "few": "too few prompts",
-    "undecided": "undecided",
-    "words": "shared words only",
-    "caution": "caution",
-    "unchecked": "judge not checked",
-    "leads": "supported",
-    "": "no conclusion",
-}
+_STATES = {state: chip.lower() for state, chip in CHIPS.items()} | {"": "no conclusion"}
 
 
 def headline(
