@@ -42,7 +42,7 @@ from elo_exp.ratings.games import Games, games
 from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
 from elo_exp.ratings.ties import Davidson, RaoKupper
 from elo_exp.records import Battle
-from elo_exp.report.page import template
+from elo_exp.report.words.standings import unrated
 from tests.data import battle, by_dimension
 from tests.simulation import Tournament, in_one_order
 
@@ -359,7 +359,7 @@ def test_of_one_prompt_there_is_no_error_and_the_others_are_as_sure_as_before(
     assert (d.n_prompts, d.std_error, d.ci_low) == (1, None, None)
     assert (d.rank_low, d.rank_high) == (1, 4)
     assert gap_of_d(one).p_value is None
-    said = template("standings_words.j2").module.unrated(one, [])  # type: ignore[attr-defined]
+    said = "\n".join(unrated(one, []))
     assert said.strip().startswith("Rated on one prompt alone")
     for model in "abc":
         expected = pytest.approx(without.row(model).std_error, rel=0.05)

@@ -1,8 +1,8 @@
 """report.html: one page that fetches nothing, from a template of report/templates.
 
-The template `NAME.html.j2` extends report.html.j2. Numbers and names go in as plain values; sentences
-are the template's, and autoescape makes text of every name. A Content-Security-Policy allows the one
-script by its hash, and no request.
+The template `NAME.html.j2` extends report.html.j2 and lays out rows and sentences that Python made: it
+computes nothing, and a name that is not there is an error. Autoescape makes text of every name. A
+Content-Security-Policy allows the one script by its hash, and no request.
 """
 
 from __future__ import annotations
@@ -15,19 +15,15 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elo_exp.console import text_table
 from elo_exp.figures import style
 from elo_exp.records import Plot
 from elo_exp.report import formats, made
 from elo_exp.report.formats import when
-from elo_exp.report.words import judge, standings, tournament
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
 _TEMPLATES = Path(__file__).with_name("templates")
-# templates in which a name that is not there is an error; the others are still to move
-_STRICT: set[str] = set()
 _VARIABLES = {  # of the style sheet, by colour of a figure
     style.INK: "--ink",
     style.SOFT: "--soft",
@@ -46,57 +42,24 @@ _COORDINATE = re.compile(r"\d{2,}\.\d{2,}")  # in points; opacities are smaller
 
 
 def template(name: str) -> Template:
-    """Return a template of report/templates; names in HTML become text."""
-    environment = _environment(name.endswith(".html.j2"), name in _STRICT)
-    return environment.get_template(name)
+    """Return a template of report/templates; names become text, and one that is not there is an error."""
+    return _environment().get_template(name)
 
 
 @cache
-def _environment(autoescape: bool, is_strict: bool) -> Environment:
-    """Return what compiles each template once; a page's escapes also in what it imports."""
-    from jinja2 import (
-        ChainableUndefined,
-        Environment,
-        FileSystemLoader,
-        StrictUndefined,
-    )
+def _environment() -> Environment:
+    """Return what compiles each template once."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
-        autoescape=autoescape,
+        autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
-        undefined=StrictUndefined if is_strict else ChainableUndefined,
+        undefined=StrictUndefined,
     )
-    filters = (
-        "number",
-        "count",
-        "p_equals",
-        "p_value",
-        "percent",
-        "percent_reached",
-        "names",
-        "when",
-    )
-    environment.filters |= {name: getattr(formats, name) for name in filters}
-    environment.filters |= {"inline": inline_svg}
-    environment.tests["startswith"] = str.startswith
-    environment.globals |= {
-        "between": formats.between,
-        "percent_between": formats.percent_between,
-        "text_table": text_table,
-        "pairs": made.pairs,
-        "judge_words": judge,
-        "standings_words": standings,
-        "tournament_words": tournament,
-    }
+    environment.filters |= {"count": formats.count, "inline": inline_svg}
     return environment
-
-
-def text(name: str, **context: Any) -> str:
-    """Return the console's lines of a template."""
-    filled = template(f"{name}.txt.j2").render(**context)
-    return filled.replace("\N{NO-BREAK SPACE}", " ").rstrip("\n")
 
 
 class Figures:
