@@ -305,6 +305,9 @@ def test_odd_answers_are_named_and_need_caution_where_they_are_the_leaders(
     with_quality = concluded(fair(found), [STEADY])
     printed = tournament_console.text(tournament_page.context(with_quality))
     assert "judge         checked: flips 0 %" in printed  # the answers are not its own
+    assert "Verdict: no check failed." in page(fair(found), quality=[STEADY]).said
+    shown = tournament_page.context(with_quality)["dimensions"]
+    assert artifacts.results(with_quality, shown)["judge/caution"] is False
 
 
 AUDIT = {"n_prompts": 93, "date": "2026-11-22T10:00:00Z"}

@@ -39,6 +39,11 @@ class Check:
     of: int | None = None
     about: Mapping[str, Any] | None = None
 
+    @property
+    def is_failed_by_judge(self) -> bool:
+        """Whether the judge failed it; odd answers are the entrant's."""
+        return self.state == "caution" and self.name != "responses"
+
 
 def checks(
     battles: Battles,

@@ -337,7 +337,7 @@ def results(
         "headline/gap": gap,
         "headline/gap_se": std_error,
         "judge/caution": any(
-            c.state == "caution" for d in dimensions for c in d.checks
+            check.is_failed_by_judge for d in dimensions for check in d.checks
         ),
     }
     orders = [d.diagnosis.get("known_order") for d in dimensions]

@@ -80,11 +80,7 @@ def line(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
     if kind == "people":
         return "none: battles are votes"
     every = [check for some in checks.values() for check in some]
-    failed = {
-        check.name
-        for check in every
-        if check.state == "caution" and check.name != "responses"
-    }
+    failed = {check.name for check in every if check.is_failed_by_judge}
     said = {
         name: f"{words} {value}"
         for name, words in _MEASURED.items()
@@ -152,17 +148,20 @@ WARNINGS = {  # on the console, before the dimensions and what was measured ther
 def verdict(
     checks: Mapping[str, Sequence[Check]], refusal: str | None = None
 ) -> list[str]:
-    """Return whether a judge can be trusted, and what it failed.
+    """Return whether a judge can be trusted, what it failed, and what is odd about the first's answers.
 
     checks   by dimension
     refusal  why it cannot be used, where more than its checks says so
     """
-    failed = [
-        f"{dimension}: {reason(check)}"
-        for dimension, some in checks.items()
-        for check in some
-        if check.state == "caution"
-    ]
+    failed, odd = (
+        [
+            f"{dimension}: {reason(check)}"
+            for dimension, some in checks.items()
+            for check in some
+            if check.state == "caution" and check.is_failed_by_judge is of_judge
+        ]
+        for of_judge in (True, False)
+    )
     has_position = any(
         check.name in ("flips", "first_shown") and check.value is not None
         for some in checks.values()
@@ -178,7 +177,7 @@ def verdict(
         sentences.append(
             "Position bias was not checked: no comparison was judged in both orders."
         )
-    return sentences
+    return [*sentences, *odd]
 
 
 def reason(check: Check) -> str:
