@@ -318,11 +318,12 @@ def test_a_model_of_the_judges_family_is_told_from_it_by_anchors_that_are_kin(
     fit = found.placement.fit
     assert fit is not None
     assert (fit.n_kin_anchors, fit.kin is None) == (n_kin or 0, n_kin is None)
-    said = found.placement.reliability["mine"]
-    assert reason in str(said["reason"])
-    assert ("judge's family" in str(said["reason"])) == (n_kin == 0)
-    files = read_json(found.run_dir / "elo_ratings.json")["calibration"]
-    assert (files["kin"], files["n_kin_anchors"]) == (fit.kin, n_kin or 0)
+    files = read_json(found.run_dir / "elo_ratings.json")
+    said, row = files["conclusions"]["mine"], files["calibration"]
+    assert reason in said["sentence"]
+    assert ("judge's family" in said["sentence"]) == (n_kin == 0)
+    assert said["state"] == "caution" or n_kin != 0
+    assert (row["kin"], row["n_kin_anchors"]) == (fit.kin, n_kin or 0)
 
 
 # The defects
@@ -404,7 +405,10 @@ def test_page_console_and_tracker_agree(ran: Ran) -> None:
     )
     interval = f"{mine['ci_low']:.0f} to {mine['ci_high']:.0f}"
     place = f"{mine['rating']:.0f} (95 % CI {interval}), rank {mine['rank_low']} to {mine['rank_high']} of 12"
-    assert f"{place}, by 150 judged battles." in page.said
+    said = ratings["conclusions"]["mine"]
+    assert said["sentence"].startswith(place)
+    assert f"{said['sentence']}. By 150 judged battles." in page.said
+    assert f"mine: {said['sentence']}" in ran.out
     names = f"On {N_DRAWN} human battles the judge names the humans' winner in "
     for words in (names, f"as they are, mine is at {by_judge['rating']:.0f} "):
         assert words in page.said and words in ran.out
@@ -414,6 +418,8 @@ def test_page_console_and_tracker_agree(ran: Ran) -> None:
     assert logged["mine/rating"] == mine["rating"]
     assert logged["mine/by_judge"] == by_judge["rating"]
     assert logged["mine/status"] == mine["status"]
+    for name in ("state", "sentence", "rating", "ci_low"):
+        assert logged[f"conclusion/mine/{name}"] == said[name]
     assert logged["human/agreement"] <= 1
 
 
@@ -606,12 +612,13 @@ def test_a_real_model_is_placed_by_gpt_4_and_compared_with_the_crowd(
         "allow_missing=true",
         f"arena.hold_out=[{model}]",
     )
-    found = placed(
+    ran = placed(
         World(anchors={}, placed={model: 0.0}),
         llmfao(tmp_path, model),
         *many,
         judge=ReplayJudge(kind="model", path=path, judge_model="gpt-4"),
-    ).placement
+    )
+    found = ran.placement
     counts = (len(found.judged), len(found.human), len(found.board.models))
     assert counts == (550, 5998, 57)
     assert not found.judged.both_orders().any()  # gpt-4 was asked in one order
@@ -622,8 +629,9 @@ def test_a_real_model_is_placed_by_gpt_4_and_compared_with_the_crowd(
     )
     assert (by_judge, by_humans) == pytest.approx((872, 955), abs=1.0)
     assert abs(calibrated - by_humans) < 0.5 * abs(by_judge - by_humans)
-    assert found.reliability[model]["status"] == "caution"
-    assert "13 prompts" in str(found.reliability[model]["reason"])
+    said = read_json(ran.run_dir / "elo_ratings.json")["conclusions"][model]
+    assert said["state"] == "caution"
+    assert "13 prompts" in " ".join(reason["words"] for reason in said["reasons"])
 
 
 # Adaptive opponents

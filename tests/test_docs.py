@@ -174,6 +174,12 @@ ELSEWHERE = {
     *("kin", "family", "others", "is_allowed"),
     *("position_std_error", "style_length_verdicts"),
     "style_length_verdicts_std_error",
+    *(
+        "kin",
+        "family",
+        "others",
+        "is_allowed",
+    ),  # of a judge with kin among the entrants
 }
 
 

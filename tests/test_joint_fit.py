@@ -18,6 +18,7 @@ from scipy import optimize
 from scipy.special import expit
 from statsmodels.tools.numdiff import approx_fprime
 
+from elo_exp.analysis.conclusions import Conclusion, Reason
 from elo_exp.arena.joint_fit import JointFit, fit, leaderboard
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
@@ -25,6 +26,7 @@ from elo_exp.files import read_jsonl
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.fit import POINTS
 from elo_exp.records import Battle
+from elo_exp.report.words.arena import because
 from tests.arena_worlds import PLACED, Drawn, JudgedWorld
 from tests.data import shared_data
 
@@ -274,9 +276,7 @@ def test_without_kin_among_the_anchors_a_model_of_the_judge_is_never_reported() 
     """The prior of the preference, 1 log-odds of verdicts, is in the interval."""
     world = replace(WORLD, n_kin_anchors=0, place_at=0.0)
     found, without = drawn(world).fit(), drawn(replace(WORLD, place_at=0.0)).fit()
-    said = found.reliability(PLACED)
-    assert said["status"] == "caution"
-    assert str(said["reason"]).startswith("no anchor is of the judge's family")
+    assert found.cautions(PLACED)[0].name == "no_kin_anchor"
     prior = POINTS * found.t / found.s
     expected = math.hypot(estimate(without)[1] * without.t, prior)
     assert estimate(found)[1] * found.t == pytest.approx(expected, rel=0.1)
@@ -292,6 +292,10 @@ def test_without_kin_among_the_anchors_a_model_of_the_judge_is_never_reported() 
 
 
 BASE = drawn(seed=4).fit()
+
+
+def said(reason: Reason | None) -> str:
+    return because(reason, Conclusion(state="refused")) if reason else ""
 
 
 @pytest.mark.parametrize(
@@ -310,15 +314,14 @@ def test_a_judge_that_is_not_known_to_follow_the_humans_is_refused(
 ) -> None:
     """t(.975, 18) = 2.101, so that a judge at chance passes in 2.5 %; of a correlation, .444."""
     reason = replace(BASE, **changes).refusal
-    assert (reason is None) if words is None else words in str(reason)
-    assert BASE.reliability(PLACED, "unbeaten")["status"] == "refuse"
+    assert (reason is None) if words is None else words in said(reason)
 
 
 def test_a_judge_that_always_prefers_the_same_models_is_refused() -> None:
     """s is 3.7 standard errors above 0, and at the end of its range."""
     found = JudgedWorld(s=0.0, taste=20.0, noise=0.0).draw(29).fit()
     assert found.s > found.t * found.s_std_error
-    assert "correlate with theirs at 0.42" in str(found.refusal)
+    assert "correlate with theirs at 0.42" in said(found.refusal)
 
 
 @pytest.mark.parametrize(
@@ -331,10 +334,8 @@ def test_a_judge_that_always_prefers_the_same_models_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_what_calls_for_caution(changes: dict[str, float], words: str | None) -> None:
-    found = replace(BASE, **changes).reliability(PLACED)
-    assert found["status"] == ("report" if words is None else "caution")
-    assert (found["reason"] is None) == (words is None)
-    assert str(words or None) in str(found["reason"])
+    found = replace(BASE, **changes).cautions(PLACED)
+    assert [words in said(reason) for reason in found] == [True] * (words is not None)
 
 
 # The leaderboard
@@ -458,7 +459,7 @@ def test_kin_of_the_judge_are_placed_where_they_belong(
         at, half_width = found.theta[-1], found.t * found.covariance[-1, -1] ** 0.5
         rows.append((abs(at - some.truth) <= half_width, half_width, at - some.truth))
     covered, half_width, off = np.array(rows).T
-    states = {found.reliability(PLACED)["status"] for _, found in fits}
+    cautions = [found.cautions(PLACED) for _, found in fits]
     as_now = [
         fit(some.votes, some.calibrating, some.judged, [PLACED]) for some, _ in fits
     ]
@@ -471,7 +472,7 @@ def test_kin_of_the_judge_are_placed_where_they_belong(
             f"covers {1 - missed:.3f}"
         )
     assert covered.mean() >= least
-    assert "report" not in states or n_kin
+    assert all(cautions) or n_kin
 
 
 def drawn_kin(world: JudgedWorld, n_kin: int, n: int) -> list[Drawn]:

@@ -24,6 +24,7 @@ from scipy import optimize, special
 from scipy.linalg import block_diag
 
 from elo_exp.analysis.comparisons import N_DRAWS, with_ranks
+from elo_exp.analysis.conclusions import Reason
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.fit import POINTS, logistic
@@ -39,9 +40,8 @@ _LOWEST = (-6.0, math.log(0.03), math.log(0.05))
 _HIGHEST = (10.0, math.log(4.0), math.log(4.0))
 _STEPS = np.array([0.05, 0.1, 0.1])  # of second derivatives by z
 _SEED = 20260425  # of the draws behind rank sets
-NO_KIN_ANCHOR = "no anchor is of the judge's family"
 MIN_ANCHORS = 4  # from which a judge can be calibrated
-_MIN_PROMPTS = 20  # from here on intervals cover the truth as often as they should
+MIN_PROMPTS = 20  # from here on intervals cover the truth as often as they should
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,51 +100,43 @@ class JointFit:
         return POINTS * self.tau / self.s if self.s > 0.0 else None
 
     @property
-    def refusal(self) -> str | None:
+    def refusal(self) -> Reason | None:
         """Why a judge so calibrated places no model; None where it may.
 
         Fieller's interval of phi / s is then unbounded: a judge at chance passes in 2.5 %.
         """
         if self.n_anchors < MIN_ANCHORS:
-            return f"{self.n_anchors} anchors, and {MIN_ANCHORS} are needed to calibrate the judge"
+            about: dict[str, float] = {"needed": MIN_ANCHORS}
+            return Reason(name="few_anchors", value=self.n_anchors, about=about)
         z = self.s / self.s_std_error
         # Where a judge always prefers the same models, s is at its bounds and its error means nothing.
         least = self.t / math.sqrt(self.df + self.t**2)
         if z <= self.t:
-            why = (
-                f"sees {self.s:.2f} ± {self.s_std_error:.2f} of their distances, {z:.1f} standard "
-                f"errors from 0 where more than {self.t:.1f} are needed"
-            )
-        elif self.correlation <= least:
-            why = (
-                f"has abilities of the anchors that correlate with theirs at {self.correlation:.2f}, "
-                f"where more than {least:.2f} is needed"
-            )
-        else:
-            return None
-        return f"the judge is not known to follow the humans: it {why}"
+            about = {"s": self.s, "s_std_error": self.s_std_error, "needed": self.t}
+            return Reason(name="distances", value=z, about=about)
+        if self.correlation <= least:
+            about = {"needed": least}
+            return Reason(name="correlation", value=self.correlation, about=about)
+        return None
 
-    def reliability(self, model: str, flag: str | None = None) -> dict[str, str | None]:
-        """Return the status of a placed model, report, caution or refuse, and the reason.
-
-        flag  why the judge's verdicts give the model no rating
-        """
+    def cautions(self, model: str) -> list[Reason]:
+        """Return why the rating of a placed model needs care."""
         place, anchors = self.models.index(model), self.theta[self.is_anchor]
         half_width = self.t * self.covariance[place, place] ** 0.5
         n_prompts = min(self.n_prompts["calibration"], self.n_prompts[model])
         is_within = anchors.min() <= self.theta[place] <= anchors.max()
-        cautions = {
-            NO_KIN_ANCHOR: bool(self.is_kin[place]) and not self.n_kin_anchors,
-            "the interval says no more than that it is one of these models": half_width
-            >= 1.96 * self.omega,
-            "it is beyond all anchors, where nothing calibrates the judge": not is_within,
-            f"its verdicts are on {n_prompts} prompts, fewer than {_MIN_PROMPTS}": n_prompts
-            < _MIN_PROMPTS,
+        is_kin = bool(self.is_kin[place])
+        found = {
+            "no_kin_anchor": (is_kin and not self.n_kin_anchors, 0),
+            "wide": (half_width >= 1.96 * self.omega, POINTS * half_width),
+            "beyond": (not is_within, POINTS * self.theta[place]),
+            "few_prompts": (n_prompts < MIN_PROMPTS, n_prompts),
         }
-        caution = "; ".join(reason for reason, holds in cautions.items() if holds)
-        reason = self.refusal or (flag and f"{flag} by the judge's verdicts")
-        status = "refuse" if reason else "caution" if caution else "report"
-        return {"status": status, "reason": reason or caution or None}
+        return [
+            Reason(name=name, value=float(value))
+            for name, (holds, value) in found.items()
+            if holds
+        ]
 
 
 def fit(

@@ -15,6 +15,7 @@ import numpy as np
 from scipy import optimize, special
 
 from elo_exp.analysis.agreement import comparison_codes
+from elo_exp.analysis.conclusions import Reason
 from elo_exp.analysis.families import Kin
 from elo_exp.analysis.win_rates import in_name_order, shares
 from elo_exp.arena.joint_fit import JointFit
@@ -54,7 +55,7 @@ class Placement:
     by_judge  beside a calibrated board, the judge's verdicts taken as votes
     kin       placed models and anchors of the judge's family
     refusal   why they are
-    reliability  status and reason of each calibrated model
+    reasons   of each placed model, why its rating needs care
     agreement, temperature, fit  of the judge and the humans; None where it judged no human battle
     """
 
@@ -68,8 +69,8 @@ class Placement:
     kin: Kin = field(default_factory=Kin)
     by_judge: Leaderboard | None = None
     soft: Leaderboard | None = None  # by the judge's scores
-    refusal: str | None = None
-    reliability: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    refusal: Reason | None = None
+    reasons: Mapping[str, Sequence[Reason]] = field(default_factory=dict)
     agreement: Mapping[str, Any] | None = None
     temperature: float | None = None
     fit: JointFit | None = None

@@ -15,6 +15,10 @@ import numpy as np
 
 from elo_exp import pipeline
 from elo_exp.analysis import agreement, standings
+from elo_exp.analysis.checks import Check
+from elo_exp.analysis.conclusions import Conclusion, Reason, Scope
+from elo_exp.analysis.conclusions.arena import STATUS, conclude
+from elo_exp.analysis.conclusions.tournament import of_checks
 from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.judge_quality import RATES, judge_quality
 from elo_exp.analysis.standings import Standings, with_checks
@@ -27,12 +31,12 @@ from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Pairwise, answer_share, audits
 from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import write_json, write_jsonl
-from elo_exp.judges import PaidJudge
+from elo_exp.judges import PaidJudge, kind_of
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
 from elo_exp.report import arena_page, artifacts, page, tournament_page
-from elo_exp.report.words.arena import plan_of_calibration
+from elo_exp.report.words import arena as words
 
 _OF_FIT = (
     *("s", "s_std_error", "taste", "position", "design_effects", "n_anchors"),
@@ -43,10 +47,7 @@ _METRICS = (
     *("rating", "std_error", "ci_low", "ci_high", "rank", "rank_low", "rank_high"),
     *("status", "reason"),
 )
-_UNCALIBRATED = (
-    "the judge has judged no human battle again, so nothing calibrates it: give it more pairs, or "
-    "take its own scale with arena.placement=raw"
-)
+_SAID = ("state", "sentence", "rating", "ci_low", "ci_high")  # of a conclusion
 
 
 @dataclass(kw_only=True)
@@ -71,7 +72,9 @@ class Arena(Pairwise):
         run = PlacementRun(self, context.store)
         entered = run.random(run.n_battles)
         plan, n = run.plan(entered), len(run.to_recalibrate(entered))
-        return "\n".join([pipeline.plan_table(plan), *plan_of_calibration(plan, n)])
+        return "\n".join(
+            [pipeline.plan_table(plan), *words.plan_of_calibration(plan, n)]
+        )
 
     def run(self, context: Context) -> Report:
         run = PlacementRun(self, context.store)
@@ -194,13 +197,7 @@ def place(run: PlacementRun) -> Placement:
         )
     if chosen.placement == "calibrated":
         fit, place_of = found.fit, every.models.index
-        found.refusal = fit.refusal if fit else _UNCALIBRATED
-        found.reliability = {
-            model: fit.reliability(model, flag)
-            if fit
-            else {"status": "refuse", "reason": _UNCALIBRATED}
-            for model, flag in flags.items()
-        }
+        found.refusal = fit.refusal if fit else Reason(name="not_calibrated")
         if fit is None or found.refusal:
             # Placed models keep their rows, without a rating.
             board = experiment.rate(every.select(np.arange(len(judged), len(every))))
@@ -223,7 +220,53 @@ def place(run: PlacementRun) -> Placement:
     if chosen.simulated:
         graded = [e for e in experiment.entrant.values() if isinstance(e, GradedProbe)]
         found.truth = chosen.simulated.truth(graded, level=level, baseline=baseline)
+    found.reasons = {
+        model: _reasons(found, model, flag, is_kin_allowed=experiment.allows_kin)
+        for model, flag in flags.items()
+    }
     return found
+
+
+def _reasons(
+    found: Placement, model: str, flag: str | None, *, is_kin_allowed: bool
+) -> list[Reason]:
+    """Return what stands against the placement of a model, besides the checks of the judge.
+
+    flag  why the judge's verdicts give it no rating
+    """
+    if found.refusal:
+        return [found.refusal]
+    if flag:
+        return [Reason(name="unrated", about={"flag": flag})]
+    if found.by_judge and found.fit:
+        return found.fit.cautions(model)
+    reasons, kin = [Reason(name="raw")], found.kin
+    if kin.is_unequal and model in kin.models and not is_kin_allowed:
+        about = {"family": kin.family}
+        reasons.append(Reason(name="kin", about=about, judges=True))
+    return reasons
+
+
+def _conclusions(
+    found: Placement, checks: Sequence[Check], kind: str
+) -> dict[str, Conclusion]:
+    """Conclude what may be said of each placed model.
+
+    checks, kind  of the judge
+    """
+    judged = found.judged
+    concluded = {}
+    for model in found.placed:
+        own = judged.select(judged.model_a == judged.models.index(model))
+        scope = Scope(
+            judge=found.judge_model,
+            kind=kind,
+            n_prompts=own.n_prompts(),
+            source=found.arena,
+        )
+        reasons = [*found.reasons[model], *of_checks(checks, model)]
+        concluded[model] = conclude(found.board.row(model), reasons, scope)
+    return concluded
 
 
 def report(run: PlacementRun, found: Placement, context: Context) -> Report:
@@ -253,9 +296,14 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         votes = {dimension: Fitted.of(found.human)}
         strata = standings.of_strata(votes, by_arena, method.rate)
         rated = standings.with_diagnoses(rated, strata)
-    every_board = artifacts.ratings_json(rated) | {"placement": found.reliability}
+    rated = with_checks(rated, [quality])
+    kind = kind_of(experiment.judge)
+    concluded = _conclusions(found, rated.checks[dimension], kind)
+    said = {model: words.as_row(one, found) for model, one in concluded.items()}
+    every_board = artifacts.ratings_json(rated) | {"conclusions": said}
     of_dimension = every_board["dimensions"][dimension]
-    ratings = elo_ratings(found, of_dimension, {"method": name, **vars(method)})
+    settings = {"method": name, **vars(method)}
+    ratings = elo_ratings(found, of_dimension, settings, said)
     written = [
         *artifacts.write_judging(
             run_dir,
@@ -281,13 +329,14 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         written.append(write_jsonl(path, chosen.simulated.votes))
     facts = {**run.facts(), "judge_quality": [quality]}
     texts = (comparisons, judgments) if context.with_texts else ()
-    rated = with_checks(rated, [quality])
+    first = concluded[found.placed[0]]
+    why = words.because(found.refusal, first) if found.refusal else None
     shown = tournament_page.sections(
         rated,
         *texts,
         max_rows=len(found.board.models),
         noun="arenas",
-        refusal=found.refusal,
+        refusal=why,
     )
     headline = found.board.row(found.placed[0]).rating
 
@@ -298,7 +347,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
 
     return Report(
         headline=math.nan if headline is None else headline,
-        text=arena_page.text(found, quality, rated.diagnoses),
+        text=arena_page.text(found, concluded, quality, rated.diagnoses),
         facts=facts,
         artifacts=written,
         metrics=metrics(found, ratings, quality),
@@ -309,7 +358,7 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
         figures=figures,
         page=page.maker(
             "arena",
-            shown=arena_page.shown(found, rated.checks[dimension]),
+            shown=arena_page.shown(found, concluded),
             made=arena_page.made,
             **shown,
         ),
@@ -317,12 +366,16 @@ def report(run: PlacementRun, found: Placement, context: Context) -> Report:
 
 
 def elo_ratings(
-    found: Placement, boards: Mapping[str, Any], settings: Mapping[str, Any]
+    found: Placement,
+    boards: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    said: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Return the leaderboard, best first, with what it takes to rate the battles again.
 
     boards    leaderboards as in ratings.json, the placement's first
     settings  of the rating method
+    said      the conclusion of each placed model, as words.arena.as_row has it
     """
     of_board = {name: board["ratings"] for name, board in boards.items()}
     samples = (found.by_judge or found.board).samples
@@ -340,10 +393,11 @@ def elo_ratings(
             {
                 **row,
                 "source": found.source(row["model"]),
-                **found.reliability.get(row["model"], {}),
+                **_status(said.get(row["model"])),
             }
             for row in next(iter(of_board.values()))
         ],
+        "conclusions": said,
         "by_judge": of_board.get("by_judge", []),
         "soft": found.soft and {**found.soft.parameters, "ratings": of_board["soft"]},
         "by_humans": of_board["by_humans"],
@@ -357,6 +411,14 @@ def elo_ratings(
     }
 
 
+def _status(said: Mapping[str, Any] | None) -> dict[str, str | None]:
+    """Return whether a placement may be published, and what stands against it; nothing of anchors."""
+    if said is None:
+        return {}
+    reasons = [reason["words"] for reason in said["reasons"]]
+    return {"status": STATUS[said["state"]], "reason": "; ".join(reasons) or None}
+
+
 def metrics(
     placement: Placement, ratings: Mapping[str, Any], quality: Mapping[str, Any]
 ) -> dict[str, float | str]:
@@ -365,7 +427,9 @@ def metrics(
     ratings  of `elo_ratings`
     """
     calibration = ratings["calibration"] or {}
-    found = {f"human/{name}": calibration.get(name) for name in _OF_HUMANS}
+    found: dict[str, Any] = {
+        f"human/{name}": calibration.get(name) for name in _OF_HUMANS
+    }
     found["human/mae"] = placement.mae
     others = {"by_judge": placement.by_judge, "soft": placement.soft}
     for row in ratings["ratings"]:
@@ -380,6 +444,8 @@ def metrics(
         if truth and model in truth.models and row["rating"] is not None:
             own["error"] = row["rating"] - (truth.row(model).rating or math.nan)
         found |= {f"{model}/{name}": value for name, value in own.items()}
+        said = ratings["conclusions"][model]
+        found |= {f"conclusion/{model}/{name}": said[name] for name in _SAID}
     for name in RATES:
         found[f"judge/{quality['dimension']}/{name}"] = quality[name]
     return {name: value for name, value in found.items() if value is not None}

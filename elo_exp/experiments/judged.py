@@ -146,6 +146,11 @@ class Pairwise(Judged):
     def _plan_text(self, plan: Plan) -> str:
         return "\n".join([pipeline.plan_table(plan), *self._plan_of_kin(self.kin())])
 
+    @property
+    def allows_kin(self) -> bool:
+        """Whether a judge of the family of an entrant is no reason against what it says."""
+        return self.judging.self_judging == "allow"
+
     def _plan_of_kin(self, kin: Kin) -> list[str]:
         """Say before money is spent that the judge is of the family of some entrants."""
         is_said = self.judging.self_judging == "warn" and kin.is_unequal

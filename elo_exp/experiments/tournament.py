@@ -191,8 +191,7 @@ class Tournament(Pairwise):
         """Return the diagnosis `kin` of each dimension: which entrants are of the judge's family."""
         if not (kin := self.kin()).models:
             return {}
-        is_allowed = self.judging.self_judging == "allow"
-        found = {"kin": kin.to_dict() | {"is_allowed": is_allowed}}
+        found = {"kin": kin.to_dict() | {"is_allowed": self.allows_kin}}
         return {rubric.dimension: found for rubric in self._rubrics}
 
     def _ranks(self) -> dict[str, dict[str, int]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.analysis.checks import Check
+from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.arena.placement import Placement
 from elo_exp.console import text_table
 from elo_exp.ratings.leaderboard import Leaderboard
@@ -14,112 +14,106 @@ from elo_exp.report.words import arena as words
 from elo_exp.report.words import judge
 
 _BEST, _AROUND = 3, 4  # rows of the console: the first, and those around a placed model
-_KINDS = {  # of cards, by their chip
-    "Not placed": "open",
-    "No interval": "open",
-    "Caution": "caution",
-    "Placed": "supported",
+_CHIPS = {  # of a card: its label, and its colour
+    "refused": ("Not placed", "open"),
+    "unrated": ("No interval", "open"),
+    "no_interval": ("No interval", "open"),
+    "caution": ("Caution", "caution"),
+    "placed": ("Placed", "supported"),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubt:
+    """Why a rating needs care, or is refused; `of_judge` where a check of the judge says more."""
+
+    words: str
+    of_judge: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
     """What is said of one placed model.
 
-    kind    of the card: supported, caution or open
+    tone    of the card: supported, caution or open
     place   where it stands; None where nobody is placed
     beside  where it stands by the verdicts as they are, and by the judge's scores
-    reason  why the rating needs care, or is refused
     """
 
     model: str
-    kind: str
+    tone: str
     chip: str
     place: str | None
     beside: Sequence[str]
     truth: str | None
     held_out: str | None
-    reason: str | None
+    doubts: Sequence[Doubt]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What the page of a placement holds besides leaderboard, judge and verdicts.
-
-    doubts  about the judge, of all models
-    """
+    """What the page of a placement holds besides leaderboard, judge and verdicts."""
 
     arena: str
     headline: str
+    points: str | None
     facts: str
     judge: str
     humans: str
     rating: str
     is_simulated: bool
     cards: Sequence[Card]
-    doubts: Sequence[str]
     calibration: Sequence[str]
-    refusal: str | None
 
 
-def shown(placement: Placement, checks: Sequence[Check]) -> Shown:
+def shown(placement: Placement, conclusions: Mapping[str, Conclusion]) -> Shown:
     """Put into words where models were placed.
 
-    checks  of the judge
+    conclusions  by placed model
     """
-    failed = [check for check in checks if check.state == "caution"]
-    board = placement.board
+    board, first = placement.board, conclusions[placement.placed[0]]
     voters = "simulated voters" if placement.truth else "humans"
     interval = (
         f"95 % intervals: {board.interval}" if board.interval else "without intervals"
     )
-    refusal = placement.refusal
     return Shown(
         arena=placement.arena,
-        headline=f"No placement: {refusal.split(':')[0]}"
-        if refusal
-        else words.headline(placement),
+        headline=words.headline(placement, conclusions, is_short=True),
+        points=words.points(first, placement),
         facts=f"{names(placement.placed)} in {placement.arena}: {count(len(placement.judged))} "
         "battles judged by",
         judge=placement.judge_model,
         humans=f"{count(len(placement.human))} by {voters}",
         rating=f"{board.label}, {interval}",
         is_simulated=placement.truth is not None,
-        cards=[
-            _card(placement, model, has_doubts=bool(failed))
-            for model in placement.placed
-        ],
-        doubts=[judge.reason(check) for check in failed],
+        cards=[_card(placement, one) for one in conclusions.values()],
         calibration=words.calibration(placement),
-        refusal=refusal,
     )
 
 
-def _card(placement: Placement, model: str, *, has_doubts: bool) -> Card:
-    reliability = placement.reliability.get(model, {})
-    reason = reliability.get("reason")
-    if placement.refusal:
-        chip = "Not placed"
-    elif placement.board.row(model).ci_low is None:
-        chip = "No interval"
-    elif has_doubts or reliability.get("status") == "caution":
-        chip = "Caution"
-    else:
-        chip = "Placed"
+def _card(placement: Placement, conclusion: Conclusion) -> Card:
+    model, state = str(conclusion.subject), conclusion.state
+    chip, tone = _CHIPS[state]
     place, beside = None, list[str | None]()
-    if not placement.refusal:
-        where = _capital(words.place(placement.board, model))
-        place = f"{where}, by {count(placement.n_judged(model))} judged battles."
+    if state != "refused":
+        where = _capital(words.sentence(conclusion, placement))
+        n_judged = count(placement.n_judged(model))
+        place = f"{where}. By {n_judged} judged battles."
         beside = [words.by_judge(placement, model), words.soft(placement, model)]
+    doubts = [
+        Doubt(words=f"{_capital(said)}.", of_judge=reason.judges)
+        for reason in conclusion.reasons
+        if (said := words.because(reason, conclusion)) not in (place or "")
+    ]
     return Card(
         model=model,
-        kind=_KINDS[chip],
+        tone=tone,
         chip=chip,
         place=place,
         beside=[line for line in beside if line],
         truth=words.truth(placement, model),
         held_out=words.held_out(placement, model),
-        reason=f"{_capital(reason)}." if reason else None,
+        doubts=doubts,
     )
 
 
@@ -148,21 +142,27 @@ def made(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def text(
     placement: Placement,
+    conclusions: Mapping[str, Conclusion],
     quality: Mapping[str, Any],
     diagnoses: Mapping[str, Mapping[str, Any]],
 ) -> str:
     """Return the headline, the top of the leaderboard and the surroundings of placed models.
 
+    conclusions         by placed model
     quality, diagnoses  of the judge, as in manifest.json and in Standings
     """
     lines = [
-        f"{words.headline(placement)}.",
+        f"{words.headline(placement, conclusions, is_short=False)}.",
+        *filter(None, [words.points(conclusions[placement.placed[0]], placement)]),
         words.battles(placement, quality),
         f"95 % intervals: {placement.board.interval or 'none'}.",
         _table(placement.board, placement.placed),
     ]
-    for model in placement.placed:
-        said = (words.caution, words.by_judge, words.soft, words.held_out)
+    for model, conclusion in conclusions.items():
+        doubts = words.further(conclusion, placement)
+        if doubts and conclusion.state == "caution":
+            lines.append(f"{model}, caution: {'; '.join(doubts)}.")
+        said = (words.by_judge, words.soft, words.held_out)
         lines += [line for say in said if (line := say(placement, model))]
     lines += words.calibration(placement)
     truths = (words.truth(placement, model) for model in placement.placed)

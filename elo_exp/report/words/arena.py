@@ -1,13 +1,16 @@
 """What is said of models placed among human battles: on the page, on the console, in files and trackers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from elo_exp.analysis.conclusions import Conclusion, Effect, Reason
 from elo_exp.api.costs import money
+from elo_exp.arena.joint_fit import MIN_PROMPTS
 from elo_exp.arena.placement import Placement
 from elo_exp.pipeline import Plan
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.formats import between, count, number, percent
+from elo_exp.report.words import tournament, whose
 
 
 def with_interval(row: Rating) -> str:
@@ -32,21 +35,116 @@ def place(board: Leaderboard, model: str) -> str:
     return f"{with_interval(row)}, rank {ranks} of {n_rated}"
 
 
-def headline(placement: Placement) -> str:
-    """Say where each placed model stands, or why none does."""
+def sentence(conclusion: Conclusion, placement: Placement) -> str:
+    """Say where a model stands, with the weightiest reason against it, or why it is not placed."""
+    if conclusion.state == "refused":
+        return f"no placement: {because(conclusion.reasons[0], conclusion)}"
+    where = place(placement.board, str(conclusion.subject))
+    if conclusion.state != "caution":
+        return where
+    return f"{where}, but {because(conclusion.reasons[0], conclusion)}"
+
+
+def further(conclusion: Conclusion, placement: Placement) -> list[str]:
+    """Return the reasons that the sentence leaves out."""
+    said = sentence(conclusion, placement)
+    found = [because(reason, conclusion) for reason in conclusion.reasons]
+    return [one for one in found if one not in said]
+
+
+def headline(
+    placement: Placement, conclusions: Mapping[str, Conclusion], *, is_short: bool
+) -> str:
+    """Say where each placed model stands, or why none does.
+
+    is_short  the second without its figures
+    """
+    said = [sentence(one, placement) for one in conclusions.values()]
     if placement.refusal:
-        return f"No placement: {placement.refusal}"
-    return "; ".join(
-        f"{model}: {place(placement.board, model)}" for model in placement.placed
+        (text, *_) = said
+        text = f"{text[:1].upper()}{text[1:]}"
+        return ":".join(text.split(":")[:2]) if is_short else text
+    models = zip(conclusions, said, strict=True)
+    return "; ".join(f"{model}: {text}" for model, text in models)
+
+
+def points(conclusion: Conclusion, placement: Placement) -> str | None:
+    """Say whose taste the points are; None where nobody is placed."""
+    if placement.refusal:
+        return None
+    taste = placement.fit.taste if placement.fit and placement.by_judge else None
+    if taste is None:
+        return whose.whose(conclusion.scope)
+    return whose.of_calibrated_arena(1.96 * taste)
+
+
+def as_row(conclusion: Conclusion, placement: Placement) -> dict[str, Any]:
+    """Return a conclusion as the files have it, with its sentences."""
+    effect = conclusion.effect or Effect(value=None)
+    return {
+        "state": conclusion.state,
+        "sentence": sentence(conclusion, placement),
+        "reasons": [
+            {"name": one.name, "value": one.value, "words": because(one, conclusion)}
+            for one in conclusion.reasons
+        ],
+        "rating": effect.value,
+        "ci_low": effect.low,
+        "ci_high": effect.high,
+        "n_prompts": conclusion.scope.n_prompts,
+        "judge": conclusion.scope.judge,
+        "whose": points(conclusion, placement),
+    }
+
+
+# Reasons
+
+
+def because(reason: Reason, conclusion: Conclusion) -> str:
+    """Say one reason against a placement."""
+    if reason.name in _WORDS:
+        return _WORDS[reason.name](reason)
+    return f"the judge is in doubt: {tournament.because(reason, conclusion)}"
+
+
+def _distances(reason: Reason) -> str:
+    about = reason.about
+    return (
+        f"{_NOT_KNOWN}: it sees {about['s']:.2f} ± {about['s_std_error']:.2f} of their distances, "
+        f"{reason.value:.1f} standard errors from 0 where more than {about['needed']:.1f} are needed"
     )
 
 
-def caution(placement: Placement, model: str) -> str | None:
-    """Say why a calibrated rating needs care."""
-    found = placement.reliability.get(model, {})
-    if found.get("status") != "caution":
-        return None
-    return f"{model}, caution: {found['reason']}."
+def _correlation(reason: Reason) -> str:
+    return (
+        f"{_NOT_KNOWN}: it has abilities of the anchors that correlate with theirs at "
+        f"{reason.value:.2f}, where more than {reason.about['needed']:.2f} is needed"
+    )
+
+
+_NOT_KNOWN = "the judge is not known to follow the humans"
+_WORDS: dict[str, Callable[[Reason], str]] = {
+    "not_calibrated": lambda _: (
+        "the judge has judged no human battle again, so nothing calibrates it: give it more pairs, "
+        "or take its own scale with arena.placement=raw"
+    ),
+    "few_anchors": lambda reason: (
+        f"{reason.value:.0f} anchors, and {reason.about['needed']} are needed to calibrate the judge"
+    ),
+    "distances": _distances,
+    "correlation": _correlation,
+    "unrated": lambda reason: f"{reason.about['flag']} by the judge's verdicts",
+    "no_kin_anchor": lambda _: "no anchor is of the judge's family",
+    "wide": lambda _: "the interval says no more than that it is one of these models",
+    "beyond": lambda _: "it is beyond all anchors, where nothing calibrates the judge",
+    "few_prompts": lambda reason: (
+        f"its verdicts are on {reason.value:.0f} prompts, fewer than {MIN_PROMPTS}"
+    ),
+    "raw": lambda _: "this is the judge's own scale, not that of the voters",
+}
+
+
+# Beside it
 
 
 def truth(placement: Placement, model: str) -> str | None:
@@ -123,7 +221,7 @@ def calibration(placement: Placement) -> list[str]:
         f"temperature {number(placement.temperature, 2)})."
     )
     taste = ""
-    if placement.reliability and not placement.refusal and fit.taste is not None:
+    if placement.by_judge and fit.taste is not None:
         taste = (
             f", and its taste for a model is worth ± {number(1.96 * fit.taste)} points, which "
             "more battles do not narrow"

@@ -9,7 +9,7 @@ from elo_exp.analysis.conclusions.tournament import STATES
 from elo_exp.analysis.power import Precision
 from elo_exp.report.formats import names as joined
 from elo_exp.report.formats import number, p_equals, percent
-from elo_exp.report.words.judge import ODD
+from elo_exp.report.words.judge import ODD, kin
 from elo_exp.report.words.whose import whose
 
 CHIPS = {
@@ -177,9 +177,7 @@ _WORDS: dict[str, _Words] = {
     "first_shown": lambda reason, _: f"the first shown wins {_share(reason.value)}",
     "one_order": lambda *_: "it saw one order alone",
     "length": lambda reason, _: f"at equal length the lead is {number(reason.value)}",
-    "kin": lambda reason, c: (
-        f"{c.subject} and the judge are of one family, {reason.about['family']}"
-    ),
+    "kin": lambda reason, c: kin(str(c.subject), reason.about["family"]),
     "answers": lambda reason, _: (
         f"{_share(reason.value)} of its answers are {ODD[reason.about['kind']]}"
     ),

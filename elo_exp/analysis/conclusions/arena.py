@@ -1,0 +1,55 @@
+"""What may be said of a model that a judge has placed among human battles."""
+
+from collections.abc import Sequence
+
+from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
+from elo_exp.analysis.conclusions.tournament import OF_JUDGE, OTHERS
+from elo_exp.ratings.leaderboard import Rating
+
+# The first that applies; each says more than those before it.
+STATES = ("refused", "unrated", "no_interval", "caution", "placed")
+# Reasons by their weight: of a judge that cannot be used, of the fit, of the scale, of the verdicts
+REFUSALS = ("not_calibrated", "few_anchors", "distances", "correlation")
+OF_FIT = ("no_kin_anchor", "wide", "beyond", "few_prompts")
+_WEIGHT = {
+    name: n
+    for n, name in enumerate((*REFUSALS, "unrated", *OF_FIT, "raw", *OF_JUDGE, *OTHERS))
+}
+STATUS = {  # of a placement, as the files have it
+    "refused": "refuse",
+    "unrated": "refuse",
+    "no_interval": "caution",
+    "caution": "caution",
+    "placed": "report",
+}
+
+
+def conclude(row: Rating, reasons: Sequence[Reason], scope: Scope) -> Conclusion:
+    """Decide what may be said of a placed model, by the table of docs/arena.md.
+
+    Parameters
+    ----------
+    row
+        Of the leaderboard; a refused model has no rating.
+    reasons
+        Any of REFUSALS, OF_FIT and the checks of the judge, `unrated` of a model that won or lost
+        all, and `raw` of one that is rated on the judge's own scale, in any order.
+    scope
+        The judge, the arena as source, and the prompts on which the model was judged.
+    """
+    ordered = sorted(reasons, key=lambda reason: _WEIGHT[reason.name])
+    if {reason.name for reason in ordered} & {*REFUSALS}:
+        state = "refused"
+    elif row.rating is None:
+        state = "unrated"
+    elif row.ci_low is None:
+        state = "no_interval"
+    else:
+        state = "caution" if ordered else "placed"
+    return Conclusion(
+        state=state,
+        subject=row.model,
+        effect=Effect(value=row.rating, low=row.ci_low, high=row.ci_high),
+        reasons=tuple(ordered),
+        scope=scope,
+    )
