@@ -39,6 +39,20 @@ def kappa(
     counts both ways round, each half. Where one side has several verdicts on a comparison, the
     comparison counts once: it is the agreement of a verdict drawn from each. Battles that name no
     question are left out.
+
+    Parameters
+    ----------
+    first, second : Battles
+        Of two judges on one dimension, or of one judge on two dimensions.
+    names : tuple of str
+        What the row calls the two sides.
+    dimension : str or None
+        What the row says of its dimension; None if the sides are dimensions.
+
+    Returns
+    -------
+    dict
+        A row as `verdict_agreement` returns it.
     """
     (left, right), prompt, _ = _shared_votes(first, second)
     return _agreement(
@@ -49,7 +63,20 @@ def kappa(
 def pairwise_kappa(
     battles: Mapping[str, Battles], *, dimension: str | None = None
 ) -> list[dict[str, Any]]:
-    """Compute kappa of every two judges on one dimension; None: of every two dimensions."""
+    """Compute kappa of every two judges on one dimension, or of every two dimensions.
+
+    Parameters
+    ----------
+    battles : mapping of str to Battles
+        By judge, or by dimension.
+    dimension : str, optional
+        That of all of them; None if the keys are dimensions.
+
+    Returns
+    -------
+    list of dict
+        A row of `kappa` for each pair of keys, in their order.
+    """
     return [
         kappa(battles[a], battles[b], names=(a, b), dimension=dimension)
         for a, b in combinations(battles, 2)
@@ -59,9 +86,22 @@ def pairwise_kappa(
 def repeat_agreement(
     judgments: Sequence[Judgment], *, dimension: str
 ) -> dict[str, Any]:
-    """Compare each repeated verdict with the first one of its order, in the letters the judge saw.
+    """Compare each repeated verdict with the first one of its order, in the letters that the judge saw.
 
     A judge that always names the first shown agrees with itself by chance alone: no kappa.
+
+    Parameters
+    ----------
+    judgments : sequence of Judgment
+        With the raw verdicts; mirrored and invalid ones are left out, as is the second order of
+        equal answers.
+    dimension : str
+        Of the row.
+
+    Returns
+    -------
+    dict
+        A row as `verdict_agreement` returns it, with zero comparisons where nothing was repeated.
     """
     pairs = [
         (judgment.prompt_id, before.verdict, again.verdict)
@@ -79,7 +119,47 @@ def verdict_agreement(
     names: tuple[str, str],
     dimension: str | None = None,
 ) -> dict[str, Any]:
-    """Compute kappa of pairs of verdicts: the prompt, and what each side says, A, TIE or B."""
+    """Compute Cohen's kappa of pairs of verdicts, with an error clustered by prompt.
+
+    kappa = (p_o - p_e) / (1 - p_e), of the shares of pairs that agree, observed and by chance. Its
+    error is that of the delta method, from what each prompt contributes to p_o and p_e.
+
+    Parameters
+    ----------
+    pairs : sequence of (prompt, first, second)
+        The prompt's id, and what each side says: A, TIE or B.
+    names : tuple of str
+        What the row calls the two sides.
+    dimension : str, optional
+        What the row says of its dimension.
+
+    Returns
+    -------
+    dict
+        `n_comparisons`, `n_prompts`, `agreement` (a share), `kappa`, its `std_error`, and the ends of
+        its 95 % interval, `ci_low` and `ci_high`, within [-1, 1]. `kappa` is None where there is nothing
+        to compare, or where both sides always say the same, as chance would; the error and the interval
+        are None also where the prompts do not differ.
+
+    Raises
+    ------
+    ValueError
+        For a verdict of another letter.
+
+    References
+    ----------
+    .. [1] J. Cohen (1960), "A coefficient of agreement for nominal scales", Educational and
+       Psychological Measurement 20(1), 37-46.
+
+    Examples
+    --------
+    Of four verdicts three agree; by chance, half would.
+
+    >>> pairs = [("p1", "A", "A"), ("p2", "A", "A"), ("p3", "B", "B"), ("p4", "B", "A")]
+    >>> row = verdict_agreement(pairs, names=("judge", "repeat"))
+    >>> row["agreement"], row["kappa"]
+    (0.75, 0.5)
+    """
     prompts, *letters = zip(*pairs, strict=True) if pairs else ((), (), ())
     first, second = (np.eye(3)[[_LETTERS.index(v) for v in side]] for side in letters)
     prompt = np.unique(prompts, return_inverse=True)[1]
@@ -151,9 +231,19 @@ def _shared_votes(*sides: Battles) -> tuple[list[Array], Index, list[Mask]]:
 
 
 def comparison_codes(sides: Sequence[Battles]) -> tuple[list[Index], int]:
-    """A number for each battle's prompt and pair, the same on every side; -1: names no prompt.
+    """Number the prompt and pair of each battle, the same on every side.
 
-    Also how many numbers a prompt takes.
+    Parameters
+    ----------
+    sides : sequence of Battles
+        Each as `in_name_order` returns it; sides may have other models and prompts.
+
+    Returns
+    -------
+    codes : list of Index, shape (b,) each
+        One for each side; -1 for a battle that names no prompt.
+    n_pairs : int
+        How many numbers a prompt takes, so that `code // n_pairs` numbers the prompt.
     """
     names = sorted({name for side in sides for name in side.models})
     number = {name: i for i, name in enumerate(names)}
@@ -176,8 +266,25 @@ def rank_correlation(
 ) -> dict[str, Any]:
     """Compute Spearman's rank correlation of the models that both leaderboards rate.
 
-    Equal ratings share the mean of their ranks. `rho` is None for fewer than three models, or where
-    one leaderboard has no order.
+    Parameters
+    ----------
+    first, second : Leaderboard
+        Models that one of them does not rate are left out; equal ratings share the mean of their ranks.
+    names : tuple of str
+        What the row calls the two.
+    dimension : str
+        Of the row.
+
+    Returns
+    -------
+    dict
+        `n_models` and `rho`, which is None for fewer than three models, or where one leaderboard has
+        no order.
+
+    References
+    ----------
+    .. [1] C. Spearman (1904), "The proof and measurement of association between two things", American
+       Journal of Psychology 15(1), 72-101.
     """
     from scipy.stats import spearmanr  # a third of a second
 
@@ -201,7 +308,23 @@ def ranks_between_judges(
     *,
     dimension: str,
 ) -> list[dict[str, Any]]:
-    """Correlate the ratings by every two judges, from the comparisons that both judged."""
+    """Correlate the ratings by every two judges, from the comparisons that both judged.
+
+    Parameters
+    ----------
+    battles : mapping of str to Battles
+        By judge.
+    rate : callable
+        From battles by dimension to leaderboards by dimension.
+    dimension : str
+        Of all of them.
+
+    Returns
+    -------
+    list of dict
+        A row of `rank_correlation` for each pair of judges that have comparisons in common and that
+        `rate` rates.
+    """
     found = []
     for names in combinations(battles, 2):
         sides = [battles[name] for name in names]
@@ -227,12 +350,21 @@ def gold_results(
 ) -> list[dict[str, Any]]:
     """Compare a judge with the labels: all pairs, then each subset where there are several.
 
-    A row has `accuracy`, a mean over orders, so that a flip counts as half, with its 95 % interval
-    (both orders of a pair are one observation); `strict`, the share of pairs that are right in all
-    orders; Cohen's `kappa` of a, tie and b, a flip being a tie, with its interval; None where
-    undefined.
+    Parameters
+    ----------
+    pairs : sequence of GoldPair
+        With their labels.
+    judgments : sequence of Judgment
+        Of response_a against response_b, whose prompt_id is the pair's id; others are ignored.
 
-    judgments  of response_a against response_b, whose prompt_id is pair_id; others are ignored
+    Returns
+    -------
+    list of dict
+        By subset, "all" first. `n` valid judgments, `n_invalid`, `n_flips`; `accuracy`, a mean over
+        orders, so that a flip counts as half, with its 95 % interval `low` to `high`, in which both
+        orders of a pair are one observation; `strict`, the share of pairs that are right in all orders;
+        Cohen's `kappa` of a, tie and b, a flip being a tie, with `kappa_low` and `kappa_high`. None
+        where undefined.
     """
     by_id = {judgment.prompt_id: judgment for judgment in judgments}
     subsets: dict[str, list[tuple[GoldPair, Judgment]]] = {}

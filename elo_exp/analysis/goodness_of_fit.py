@@ -37,7 +37,23 @@ def transitivity(
 
     The test is the prompt-clustered score chi-square of the residual wins against the saturated
     model, a win rate for each pair, with (m - 1) (m - 2) / 2 degrees of freedom if all pairs met.
-    Returns `transitivity` and `pair_residuals` of ratings.json, of every pair of rated models.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        Of the dimension.
+    dimension : str
+        Of the rows.
+
+    Returns
+    -------
+    test : dict
+        `transitivity` of ratings.json: `n_models`, `n_pairs`, `n_prompts`, `df`, `chi_square`,
+        `p_value`; the last two are None of more than 2,000 pairs, and where `score_test` has none.
+    residuals : list of dict
+        `pair_residuals` of ratings.json, of every pair of rated models that met: shares of points
+        `observed` and `expected`, and `z`, their difference in standard errors; None where all prompts
+        are alike.
     """
     played, theta = fitted.fit.played, fitted.fit.theta
     m, n = len(theta), played.n_clusters
@@ -93,12 +109,32 @@ def transitivity(
 def score_test(
     scores: Array, covariance: Array, *, df: int, n_prompts: int
 ) -> tuple[float | None, float | None]:
-    """Test whether scores (k,) of rank `df` are zero: a robust chi-square, and its p value.
+    """Test whether scores of a given rank are zero: a robust chi-square, and its p value.
 
-    Their covariance (k, k) is estimated from n prompts, so p is Hotelling's: F with df and n - df.
+    Their covariance is estimated from n prompts, so p is Hotelling's: F with df and n - df [1]_.
     With eight models and 143 prompts, chi-square and Wald's statistic reject 16 % of transitive
-    tournaments at the 5 % level. None where df is not between 0 and n, the covariance lacks the
-    rank, or all prompts are alike.
+    tournaments at the 5 % level.
+
+    Parameters
+    ----------
+    scores : Array, shape (k,)
+        Sums over the prompts.
+    covariance : Array, shape (k, k)
+        Sum over the prompts of the outer products of what each contributes.
+    df : int
+        The rank of the covariance.
+    n_prompts : int
+        n.
+
+    Returns
+    -------
+    chi_square, p_value : float or None
+        None where df is not between 0 and n, the covariance lacks the rank, or all prompts are alike.
+
+    References
+    ----------
+    .. [1] H. Hotelling (1931), "The generalization of Student's ratio", Annals of Mathematical
+       Statistics 2(3), 360-378.
     """
     n = n_prompts
     if not 0 < df < n:
@@ -118,10 +154,28 @@ def score_test(
 
 
 def cycles(battles: Battles, *, dimension: str) -> dict[str, Any]:
-    """Count the cycles among all models: `cycles` of ratings.json.
+    """Count the cycles among all models.
 
     A pair of several battles on a prompt goes to who won more of them; a tie breaks a cycle. A
-    triple counts on the prompts on which its three pairs met.
+    triple counts on the prompts on which its three pairs met [1]_.
+
+    Parameters
+    ----------
+    battles : Battles
+        Of one dimension; those that name no prompt are left out.
+    dimension : str
+        Of the row.
+
+    Returns
+    -------
+    dict
+        `cycles` of ratings.json: `n_prompts` on which a triple met, `n_cyclic_prompts` on which one is
+        a cycle, and the `share` of these, None where no triple met; `n_triples`, `n_cyclic`.
+
+    References
+    ----------
+    .. [1] M. G. Kendall and B. Babington Smith (1940), "On the method of paired comparisons", Biometrika
+       31, 324-345.
     """
     named = in_name_order(battles.select(battles.question < len(battles.questions)))
     m = max(len(named.models), 1)
@@ -163,9 +217,19 @@ def _links(start: Index, end: Index, n: int) -> sparse.csr_array:
 
 
 def by_stratum(battles: Battles, strata: Mapping[str, str]) -> dict[str, Battles]:
-    """Split battles by the stratum of their prompts, the largest stratum first.
+    """Split battles by the stratum of their prompts.
 
-    strata  of each prompt, by its id; battles on other prompts are left out
+    Parameters
+    ----------
+    battles : Battles
+        Of one dimension.
+    strata : mapping of str to str
+        The stratum of each prompt, by its id; battles on other prompts are left out.
+
+    Returns
+    -------
+    dict of str to Battles
+        By stratum, the one with most battles first.
     """
     names, code = _codes(battles, strata)
     return {name: battles.select(code == s).compact() for s, name in enumerate(names)}
@@ -188,7 +252,22 @@ def heterogeneity(
 
     The statistic is the prompt-clustered score chi-square of ratings of their own for each
     stratum, so that a model which wins or loses everything on a stratum is no obstacle.
-    Returns the test of `judge.DIMENSION.strata` of ratings.json.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        Of the dimension.
+    strata : mapping of str to str
+        The stratum of each prompt, by its id; battles on other prompts are left out.
+    dimension : str
+        Of the row.
+
+    Returns
+    -------
+    dict
+        The test of `judge.DIMENSION.strata` of ratings.json: names of the `strata`, `n_prompts` of
+        each, `df`, `chi_square`, `p_value`; the last two are None of one stratum, of more than 2,000
+        models times strata, and where `score_test` has none.
     """
     battles, fit = fitted.battles, fitted.fit
     names, code = _codes(battles, strata)
@@ -224,7 +303,19 @@ def heterogeneity(
 
 
 def most_varied_gap(boards: Mapping[str, Leaderboard]) -> dict[str, Any] | None:
-    """Return the pair of models whose gap varies most between strata, and its gap on each."""
+    """Return the pair of models whose gap varies most between strata.
+
+    Parameters
+    ----------
+    boards : mapping of str to Leaderboard
+        By stratum.
+
+    Returns
+    -------
+    dict or None
+        `model_a`, `model_b` and `gaps`, the lead of the first on each stratum that rates both, in the
+        unit of the ratings; None where no gap varies.
+    """
     ratings = {
         stratum: {r.model: r.rating for r in board.ratings if r.rating is not None}
         for stratum, board in boards.items()

@@ -27,8 +27,27 @@ def position_effect(fitted: Fitted, *, dimension: str) -> dict[str, Any]:
     Without any, from those judged in one, which is not the same in all. A battle of one order that
     is the other mirrored, or of equal answers, does not show an effect of order and is left out. So
     are ties: of the verdicts between equals that name a winner, p_first name the first shown,
-    however many ties there are (Davidson 1970).
-    Returns `judge.DIMENSION.position` of ratings.json; None where it is not identified.
+    however many ties there are [1]_.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        Of the dimension.
+    dimension : str
+        Of the row.
+
+    Returns
+    -------
+    dict
+        `judge.DIMENSION.position` of ratings.json: `n_prompts`, `n_verdicts`, `n_decisive`; `effect` in
+        log-odds, above zero where the first shown wins more often, with its prompt-clustered
+        `std_error`; `p_first`, a share, with the ends of its 95 % interval by Student's t, `ci_low` and
+        `ci_high`. None where the effect is not identified.
+
+    References
+    ----------
+    .. [1] R. R. Davidson (1970), "On extending the Bradley-Terry model to accommodate ties in paired
+       comparison experiments", Journal of the American Statistical Association 65, 317-328.
     """
     in_both = fitted.battles.both_orders()
     verdicts = fitted.games_of(in_both if in_both.any() else fitted.battles.one_order())
@@ -57,12 +76,34 @@ def length_control(
     dimension: str,
     initial_rating: float,
 ) -> dict[str, Any]:
-    """Estimate the effect of length in Bradley-Terry, a tie being half a win; Dubois et al. (2024).
+    """Estimate the effect of length in Bradley-Terry, a tie being half a win.
 
-    The log-odds of a game move by effect * tanh(difference / scale). The difference of lengths has
-    no sign of its own, so its scale is the root mean square.
+    The log-odds of a game move by effect * tanh(difference / scale), as in [1]_. The difference of
+    lengths has no sign of its own, so its scale is the root mean square.
 
-    Returns `judge.DIMENSION.length` of ratings.json; None where it is not identified.
+    Parameters
+    ----------
+    battles : Battles
+        Of one dimension, with the style of their answers; those without are left out and counted.
+    dimension : str
+        Of the rows.
+    initial_rating : float
+        Rating points of the mean.
+
+    Returns
+    -------
+    dict
+        `judge.DIMENSION.length` of ratings.json. `effect`: a row with the effect in log-odds, its
+        prompt-clustered error and 95 % interval, and `scale` in characters. `ratings`: a row for each
+        model that played, the best first, with `mean_length` in characters, and ratings and errors in
+        rating points as they are and `at_equal_length`. `lead`: by how much the best would be ahead of
+        the second at equal length, or None. `terciles`: how often the longer answer wins, in thirds of
+        the games by how much longer it is. None where a value is not identified.
+
+    References
+    ----------
+    .. [1] Y. Dubois, B. Galambosi, P. Liang and T. B. Hashimoto (2024), "Length-controlled AlpacaEval: a
+       simple way to debias automatic evaluators", arXiv:2404.04475.
     """
     characters = battles.style()[:, :, 0]
     is_known = ~np.isnan(characters.sum(axis=1))

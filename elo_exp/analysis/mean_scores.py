@@ -20,12 +20,40 @@ def mean_scores(
 
     x_i is the mean of an item's draws, theta the mean of x_i, V = n/(n-1) sum over clusters of
     psi psi' with psi = (x_i - theta) / items: the standard error of a difference is that of the
-    paired differences (Miller 2024). Two entrants whose scores are 0 or 1 on independent items are
-    also compared by McNemar's mid-p test: half of the items that only one of them got right are its
-    own by chance, and the observed split counts half (Fagerland, Lydersen and Laake 2013).
-    Intervals of scores that are all 0, 1/2 or 1 end at 0 and 1, beyond which no mean can be.
-    Raises UserError for a score that stands twice, and where fewer than half of the items are in
-    common, unless `allow_missing`.
+    paired differences [1]_. Two entrants whose scores are 0 or 1 on independent items are also
+    compared by McNemar's mid-p test: half of the items that only one of them got right are its own by
+    chance, and the observed split counts half [2]_. Intervals of scores that are all 0, 1/2 or 1 end
+    at 0 and 1, beyond which no mean can be.
+
+    Parameters
+    ----------
+    dimension : str
+        What messages call it: the task and its metric.
+    rows : sequence of Score
+        Of that dimension, at least one; a value of None is missing. Items of one cluster are dependent.
+    allow_missing : bool
+        Whether fewer than half of the items may be in common.
+
+    Returns
+    -------
+    Leaderboard
+        In the unit of the scores, entrants by name, with their covariance (m, m). Its parameters are
+        `n_items`, `n_common` and `n_missing` and, of McNemar's test, `n_only_first`, `n_only_second`
+        and `mcnemar_mid_p`.
+
+    Raises
+    ------
+    UserError
+        For a score that stands twice; where fewer than half of the items are in common, unless
+        `allow_missing`; where none is.
+
+    References
+    ----------
+    .. [1] E. Miller (2024), "Adding error bars to evals: a statistical approach to language model
+       evaluations", arXiv:2411.00640.
+    .. [2] M. W. Fagerland, S. Lydersen and P. Laake (2013), "The McNemar test for binary matched-pairs
+       data: mid-p and asymptotic are better than exact conditional", BMC Medical Research Methodology
+       13, 91.
     """
     twice, n = Counter((r.entrant, r.item, r.draw) for r in rows).most_common(1)[0]
     if n > 1:

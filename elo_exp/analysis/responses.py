@@ -33,17 +33,25 @@ _REFUSAL = re.compile(
 def check_responses(model: str, responses: Mapping[str, Response]) -> dict[str, Any]:
     """Check what an entrant's answers have in common; texts are compared without case and punctuation.
 
-    responses  by prompt
+    Parameters
+    ----------
+    model : str
+        The entrant's name.
+    responses : mapping of str to Response
+        By prompt.
 
-    Returns a row of `responses` of ratings.json.
+    Returns
+    -------
+    dict
+        A row of `responses` of ratings.json:
 
-    one_text   share of the answers that are its most frequent text, which begins with `text`
-    repeated   share of the answers whose text occurs twice or more
-    phrases    share of the runs of eight words that stand in 5 % of its answers, and three at least
-    short      share of the answers of fewer than three words
-    refused    share of the answers that the API calls a refusal, or that begin as refusals do
-    n_cut_off  answers at the limit of their length
-    flags      the checks whose limit is reached
+        one_text   share of the answers that are its most frequent text, which begins with `text`
+        repeated   share of the answers whose text occurs twice or more
+        phrases    share of the runs of eight words that stand in 5 % of its answers, and three at least
+        short      share of the answers of fewer than three words
+        refused    share of the answers that the API calls a refusal, or that begin as refusals do
+        n_cut_off  answers at the limit of their length
+        flags      the checks whose limit, in `LIMITS`, is reached, and by three answers at least
     """
     words = [re.findall(r"\w+", r.response_text.lower()) for r in responses.values()]
     texts = Counter(" ".join(some) for some in words if some)

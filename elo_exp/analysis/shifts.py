@@ -53,7 +53,20 @@ class Influence:
 
 
 def influence(battles: Battles, *, orders: str) -> Influence | None:
-    """Split a fit by prompt; None where a battle names none, nobody is rated, or there is one."""
+    """Split a Bradley-Terry fit by prompt.
+
+    Parameters
+    ----------
+    battles : Battles
+        Of one dimension of a run.
+    orders : str
+        As of `games`.
+
+    Returns
+    -------
+    Influence or None
+        None where a battle names no prompt, nobody is rated, or there is one prompt.
+    """
     fit = fit_columns(games(battles, orders=orders))
     played, n = fit.played, fit.played.n_clusters
     if n < 2 or (battles.question >= len(battles.questions)).any():
@@ -75,6 +88,16 @@ def verdicts(battles: Battles) -> Counter[tuple[str | float | None, ...]]:
 
     Where one run's are among the other's, nothing but the choice of prompts can have moved a
     rating: there is no shift to test.
+
+    Parameters
+    ----------
+    battles : Battles
+        Of one dimension of a run.
+
+    Returns
+    -------
+    Counter
+        Of prompt, both models, winner and the verdicts of both orders; `<=` compares two of them.
     """
     return Counter(
         (
@@ -90,9 +113,22 @@ def shifts(
     after: Mapping[str, float],
     fits: tuple[Influence, Influence] | None = None,
 ) -> list[Shift]:
-    """Compare the ratings of two runs, by model; [] where they rate fewer than two in common.
+    """Compare the ratings of two runs, by model.
 
-    fits  of both runs, for intervals and t tests; a shift has none where the fits do not differ
+    Each run's scale is free, so that a shift is against the mean of those rated in both.
+
+    Parameters
+    ----------
+    before, after : mapping of str to float
+        Ratings by model, in rating points.
+    fits : pair of Influence, optional
+        Of both runs, with every model that both rate: for intervals and t tests.
+
+    Returns
+    -------
+    list of Shift
+        In rating points, in the order of `before`; empty where fewer than two models are rated in both.
+        A shift has no error where no fits are given, or where they do not differ.
     """
     shared = [model for model in before if model in after]
     if len(shared) < 2:

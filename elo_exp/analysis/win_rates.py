@@ -34,7 +34,18 @@ class WinRate(Record):
 
 
 def in_name_order(battles: Battles) -> Battles:
-    """Turn battles round so that model_a is the first of the two by name."""
+    """Turn battles round so that model_a is the first of the two by name.
+
+    Parameters
+    ----------
+    battles : Battles
+        In any order of sides; `models` is sorted.
+
+    Returns
+    -------
+    Battles
+        The same battles: winners, verdicts of both orders and shares are turned with the sides.
+    """
     turned = battles.model_a > battles.model_b
     other = np.array(
         [1, 0, 2, 3, -1], dtype=np.int8
@@ -52,7 +63,20 @@ def in_name_order(battles: Battles) -> Battles:
 
 
 def win_rates(battles: Battles, *, dimension: str) -> list[WinRate]:
-    """Count wins, ties and inconsistent verdicts of every pair that met, sorted by name."""
+    """Count wins, ties and inconsistent verdicts of every pair that met.
+
+    Parameters
+    ----------
+    battles : Battles
+        Of one dimension.
+    dimension : str
+        Of the rows.
+
+    Returns
+    -------
+    list of WinRate
+        Of p pairs, sorted by name.
+    """
     battles = in_name_order(battles)
     first, second, pair = pairs_that_met(battles.model_a, battles.model_b)
     result = np.minimum(battles.winner, 2)
@@ -77,7 +101,20 @@ def win_rates(battles: Battles, *, dimension: str) -> list[WinRate]:
 def pairs_that_met(
     first: NDArray[Any], second: NDArray[Any]
 ) -> tuple[Index, Index, Index]:
-    """Number the pairs (p,) of two columns (g,): both models of each pair, and the pair (g,)."""
+    """Number the pairs of two columns.
+
+    Parameters
+    ----------
+    first, second : NDArray, shape (g,)
+        The numbers of the two models, first < second.
+
+    Returns
+    -------
+    first, second : Index, shape (p,)
+        The models of each pair that met, ascending.
+    pair : Index, shape (g,)
+        The number of each row's pair.
+    """
     m = int(second.max(initial=0)) + 1
     met, pair = numbered(first.astype(np.intp) * m + second)
     return met // m, met % m, pair
@@ -94,9 +131,19 @@ class Share:
 
 
 def shares(battles: Battles) -> dict[tuple[str, str], Share]:
-    """Return the share of wins of every pair that met, sorted by name; a tie is half a win.
+    """Return the share of wins of every pair that met; a tie is half a win.
 
     Both orders count, where both were judged.
+
+    Parameters
+    ----------
+    battles : Battles
+        Of one dimension.
+
+    Returns
+    -------
+    dict of (str, str) to Share
+        By the names of the pair, sorted.
     """
     played = games(in_name_order(battles), orders="both")
     score, cluster = played.score, played.cluster
@@ -124,8 +171,28 @@ def shares(battles: Battles) -> dict[tuple[str, str], Share]:
 def mean_error(residual: Array, cluster: Index) -> float | None:
     """Return the clustered standard error of a mean.
 
-    residual  (g,): by how much each row moves the mean, times the number of rows
-    None where the clusters do not differ: there is one, or the residuals of each add up to zero.
+    Parameters
+    ----------
+    residual : Array, shape (g,)
+        By how much each row moves the mean, times the number of rows.
+    cluster : Index, shape (g,)
+        The cluster of each row, by any numbers.
+
+    Returns
+    -------
+    float or None
+        In the unit of the residuals; None where the clusters do not differ: there is one, or the
+        residuals of each add up to zero.
+
+    References
+    ----------
+    .. [1] K.-Y. Liang and S. L. Zeger (1986), "Longitudinal data analysis using generalized linear models",
+       Biometrika 73(1), 13-22.
+
+    Examples
+    --------
+    >>> mean_error(np.array([0.5, 0.5, -0.5, -0.5]), np.array([0, 0, 1, 1]))  # sqrt(2 (1 + 1)) / 4
+    0.5
     """
     found, at = np.unique(cluster, return_inverse=True)
     squares = float((np.bincount(at, residual) ** 2).sum())
@@ -145,9 +212,32 @@ def _clustered_error(squares: float, n_clusters: int, n_rows: int) -> float | No
 def share_interval(
     share: float, n: float, *, half_width: float = 1.96
 ) -> tuple[float, float]:
-    """Return the 95 % interval of a share of n battles, within [0, 1]; Wilson (1927).
+    """Return Wilson's 95 % interval of a share.
 
-    half_width  standard errors that a plain interval has on each side
+    Parameters
+    ----------
+    share : float
+        In [0, 1].
+    n : float
+        Independent battles behind it, above zero; not a whole number if it is an effective one.
+    half_width : float, default 1.96
+        Standard errors that a plain interval has on each side.
+
+    Returns
+    -------
+    low, high : float
+        Within [0, 1].
+
+    References
+    ----------
+    .. [1] E. B. Wilson (1927), "Probable inference, the law of succession, and statistical inference",
+       Journal of the American Statistical Association 22, 209-212.
+
+    Examples
+    --------
+    >>> low, high = share_interval(0.5, 100)
+    >>> round(low, 3), round(high, 3)
+    (0.404, 0.596)
     """
     weight = half_width**2 / n
     center = (share + weight / 2) / (1 + weight)
@@ -158,10 +248,29 @@ def share_interval(
 def clustered_interval(
     share: float, std_error: float | None, n_prompts: int
 ) -> tuple[float, float] | None:
-    """Return the 95 % interval of a share with a clustered error, within [0, 1].
+    """Return the 95 % interval of a share with a clustered error.
 
-    Wilson's, of as many independent battles as have this error, with Student's t in place of 1.96
-    (Franco et al. 2019). None without an error, as of nothing but wins or losses.
+    Wilson's, of as many independent battles as have this error, with Student's t in place of 1.96.
+
+    Parameters
+    ----------
+    share : float
+        In [0, 1].
+    std_error : float or None
+        Of the share, clustered by prompt.
+    n_prompts : int
+        Prompts behind it, which give the degrees of freedom.
+
+    Returns
+    -------
+    (low, high) or None
+        Within [0, 1]. None without an error, as of nothing but wins or losses.
+
+    References
+    ----------
+    .. [1] C. Franco, R. J. A. Little, T. A. Louis and E. V. Slud (2019), "Comparative study of confidence
+       intervals for proportions in complex sample surveys", Journal of Survey Statistics and
+       Methodology 7(3), 334-364.
     """
     if std_error is None or not 0.0 < share < 1.0:
         return None

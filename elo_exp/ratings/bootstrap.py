@@ -23,10 +23,24 @@ _NUMBERS_A_BLOCK = 2**17  # of resamples that are fitted together: they stay in 
 def bootstrap(
     fits: Mapping[str, Fit], *, n_bootstraps: int, seed: int
 ) -> dict[str, Array]:
-    """Abilities (b, r) of each dimension whose prompts differ, over the same draws of prompts.
+    """Fit Bradley-Terry to draws of the prompts with replacement.
 
-    A row is NaN where the resample leaves no finite abilities: a prior that gave it some would
-    decide what they are.
+    A resample that leaves no finite abilities has none: a prior that gave it some would decide what
+    they are.
+
+    Parameters
+    ----------
+    fits : mapping of str to Fit
+        By dimension; those whose prompts do not differ are left out.
+    n_bootstraps : int
+        b.
+    seed : int
+        Of the draws, which all dimensions share.
+
+    Returns
+    -------
+    dict of str to Array, shape (b, r)
+        Abilities in log-odds, mean zero, by dimension; a row is NaN where they are not finite.
     """
     fits = {
         name: fit for name, fit in fits.items() if np.isfinite(fit.covariance).any()
@@ -58,7 +72,22 @@ def bootstrap(
 def drawn_prompts(
     dimensions: Sequence[Games], *, n_bootstraps: int, seed: int
 ) -> list[NDArray[np.uint8]]:
-    """How often each prompt (b, n) of each dimension is drawn; all share the draws."""
+    """Draw prompts with replacement, all dimensions the same ones.
+
+    Parameters
+    ----------
+    dimensions : sequence of Games
+        Each with n prompts of its own, which may be others in every dimension.
+    n_bootstraps : int
+        b.
+    seed : int
+        Of `numpy.random.default_rng`.
+
+    Returns
+    -------
+    list of NDArray of uint8, shape (b, n) each
+        How often each prompt of each dimension is drawn.
+    """
     if not dimensions:
         return []
     codes = [played.prompts for played in dimensions]

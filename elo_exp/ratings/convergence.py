@@ -49,7 +49,21 @@ def convergence(
     The mean over permutations follows dr_i / dK = sum_j (w_ij - n_ij p_ij(r)) from r = 0, one
     equation for all K.
 
-    wins  (m, m): how often i scored against j in the matches that Elo plays
+    Parameters
+    ----------
+    wins : Array, shape (m, m)
+        How often i scored against j in the matches that Elo plays, a tie as half.
+    models : sequence of str
+        m names.
+    ks : sequence of float
+        Values of K to report, in rating points.
+    initial_rating : float
+        Rating points of the mean.
+
+    Returns
+    -------
+    Convergence
+        Without a limit where one is not finite.
     """
     from scipy import integrate  # a tenth of a second
 

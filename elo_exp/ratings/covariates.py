@@ -24,14 +24,26 @@ _COLLINEAR = 1e-9
 
 
 def with_columns(fit: Fit, every: Games, columns: Array) -> tuple[Fit, Array, Array]:
-    """Fit columns (g, k), oriented towards the first of each game, together with the abilities.
+    """Fit columns together with the abilities.
 
-    Returns the fit, and the columns' effects (k,) and standard errors (k,) in log-odds. An effect is
-    NaN where the models or the columns before it explain it. All is NaN where no column is left, or
-    where the maximum is not finite, as with columns that decide every game; errors are NaN also where
-    the prompts do not differ.
+    Parameters
+    ----------
+    fit : Fit
+        Of the same games without columns: r rated models.
+    every : Games
+        All g games.
+    columns : Array, shape (g, k)
+        Oriented towards the first of each game: their signs turn where the sides are swapped.
 
-    fit  of the same games without columns
+    Returns
+    -------
+    fit : Fit
+        With the abilities beside the columns. All is NaN where no column is left, or where the maximum
+        is not finite, as with columns that decide every game.
+    effects, errors : Array, shape (k,)
+        In log-odds by unit of the column, and their prompt-clustered standard errors. An effect is NaN
+        where the models or the columns before it explain it, an error also where the prompts do not
+        differ.
     """
     played, m = fit.played, len(fit.theta)
     x = columns[fit.rated[every.first] & fit.rated[every.second]]
@@ -65,9 +77,18 @@ def with_columns(fit: Fit, every: Games, columns: Array) -> tuple[Fit, Array, Ar
 def fit_columns(every: Games, style: Mapping[str, Array] | None = None) -> Fit:
     """Fit Bradley-Terry, with a position effect where one order alone was judged, and with style.
 
-    style  columns (g,) by name
-    Effects and their errors are the fit's parameters: of position in log-odds, of style in rating
-    points; None for one that cannot be told, as its column does not vary.
+    Parameters
+    ----------
+    every : Games
+        All g games.
+    style : mapping of str to Array, shape (g,) each, optional
+        Columns by name, as `style_columns` returns them, for each game.
+
+    Returns
+    -------
+    Fit
+        Effects and their errors are its parameters: of position in log-odds, of style in rating points;
+        None for one that cannot be told, as its column does not vary.
     """
     fit, columns = Fit.of(every), dict(style or {})
     if every.is_one_order:
@@ -86,11 +107,23 @@ def fit_columns(every: Games, style: Mapping[str, Array] | None = None) -> Fit:
 
 
 def style_columns(battles: Battles, features: Sequence[str]) -> dict[str, Array]:
-    """Return columns (n,) of the style of model_a against model_b, by name.
+    """Return the style of model_a against model_b as columns of a fit.
 
-    (a - b) / (a + b + 1) of the counts of both, as FastChat has it, over its root mean square: not
-    centred, so that it turns its sign where the sides are swapped. Votes and verdicts have columns
-    of their own.
+    (a - b) / (a + b + 1) of the counts of both, as the style control of FastChat has it, over its root
+    mean square: not centred, so that it turns its sign where the sides are swapped. Votes and verdicts
+    have columns of their own.
+
+    Parameters
+    ----------
+    battles : Battles
+        n battles with the style of both answers.
+    features : sequence of str
+        Of `data.writing_style.FEATURES`.
+
+    Returns
+    -------
+    dict of str to Array, shape (n,) each
+        By name: style, the feature, and votes or verdicts; those that no battle has are left out.
     """
     of_a, of_b = np.moveaxis(battles.style(), 1, 0)
     ratio = (of_a - of_b) / (of_a + of_b + 1.0)

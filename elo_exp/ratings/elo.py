@@ -191,7 +191,24 @@ class PermutationElo:
 def leaderboards(
     models: tuple[str, ...], played: Games, samples: Array, ks: Sequence[float]
 ) -> dict[float, Leaderboard]:
-    """The mean over permutations (p, m, k), with its Monte-Carlo error, by K."""
+    """Average Elo over permutations, with the Monte Carlo error of the mean, by K.
+
+    Parameters
+    ----------
+    models : tuple of str
+        m names.
+    played : Games
+        The matches.
+    samples : Array, shape (p, m, k)
+        Final ratings in rating points, of each permutation.
+    ks : sequence of float
+        k values of K.
+
+    Returns
+    -------
+    dict of float to Leaderboard
+        Without an error of prompts; the Monte Carlo error of one permutation is zero.
+    """
     n_perms, m, _ = samples.shape
     n_battles = np.bincount(np.append(played.first, played.second), minlength=m)
     wins = played.wins()
@@ -235,11 +252,28 @@ def replay(
     times: NDArray[np.integer[Any]] | None = None,
     advance: Advance = lambda orders: None,
 ) -> Array:
-    """Final log-odds (b, p, m, k) of the matches, shuffled by `default_rng(seed)`.
+    """Play matches in random orders, and return where every model ends.
 
-    seed   None: in the order given
-    times  (b, q) how often the matches of each prompt are played, in orders of its own for each
-           resample b; None: once, in one resample
+    Parameters
+    ----------
+    played : Games
+        Matches of m models on q prompts.
+    ks : sequence of float
+        k values of K, in rating points.
+    n_perms : int
+        p, orders of each resample.
+    seed : int or None
+        Of `numpy.random.default_rng`, which shuffles; None: in the order given.
+    times : NDArray of int, shape (b, q), optional
+        How often the matches of each prompt are played, in orders of its own for each resample b; None:
+        once, in one resample.
+    advance : callable, optional
+        Called with the number of orders played since.
+
+    Returns
+    -------
+    Array, shape (b, p, m, k)
+        Final log-odds, from zero; times `POINTS`, in rating points.
     """
     (first, second, score, kind), m = kinds(played), played.n_models
     if times is None:
@@ -286,13 +320,31 @@ def play(
     ks: Sequence[float],
     advance: Advance,
 ) -> Array:
-    """Log-odds (l, m, k) from zero after the matches in each lane's order (l, t), for every K.
-
-    models, score  (2, kinds) and (kinds,): the models of each kind of match, and the score of the first
+    """Play matches in each lane's order, for every K.
 
     The state has one row of K values for each model of each lane. A row moves as one opaque item:
     half the cost of moving its K numbers one by one. Plain numbers and named arguments in the calls
     would make a step a quarter slower.
+
+    Parameters
+    ----------
+    models : Index, shape (2, kinds)
+        The first and the second of each kind of match.
+    score : Array, shape (kinds,)
+        Of the first, in [0, 1].
+    orders : NDArray of int, shape (l, t)
+        The kinds of matches in the order in which each lane plays them.
+    n_models : int
+        m.
+    ks : sequence of float
+        k values of K, in rating points.
+    advance : callable
+        Called with the number of orders played since.
+
+    Returns
+    -------
+    Array, shape (l, m, k)
+        Final log-odds, from zero.
     """
     (n_lanes, n_steps), n_ks = orders.shape, len(ks)
     state = np.zeros((n_lanes * n_models, n_ks))

@@ -68,11 +68,25 @@ class Fit:
 
 
 def strongest_component(wins: Array) -> Mask:
-    """Find the models (m,) that have finite ratings together.
+    """Find the models that have finite ratings together.
 
-    They are the largest set in which a chain of wins or ties leads from everyone to everyone (Ford
-    1957). Of equally large sets, the one that wins most often against the others, then the one with
-    the most games. Nobody where no two are linked.
+    They are the largest set in which a chain of wins or ties leads from everyone to everyone [1]_. Of
+    equally large sets, the one that wins most often against the others, then the one with the most wins.
+
+    Parameters
+    ----------
+    wins : Array, shape (m, m)
+        How often i beat j, a tie as half a win for each.
+
+    Returns
+    -------
+    Mask, shape (m,)
+        Nobody where no two are linked.
+
+    References
+    ----------
+    .. [1] L. R. Ford (1957), "Solution of a ranking problem from binary comparisons", American
+       Mathematical Monthly 64(8), 28-33.
     """
     links = sparse.csr_array(wins > 0)
     _, part = csgraph.connected_components(links, connection="strong")
@@ -86,10 +100,33 @@ def strongest_component(wins: Array) -> Mask:
 
 
 def abilities(wins: Array) -> Array:
-    """Abilities (m,) in log-odds, mean zero, at which expected wins equal wins (m, m).
+    """Fit Bradley-Terry by maximum likelihood: the abilities at which expected wins equal wins.
 
-    Every model must reach every other by wins or ties; else the maximum lies at infinity. The
-    likelihood is concave (Hunter 2004).
+    The likelihood is concave, and its maximum finite where every model reaches every other by wins or
+    ties [1]_, as those of `strongest_component` do.
+
+    Parameters
+    ----------
+    wins : Array, shape (m, m)
+        How often i beat j, a tie as half a win for each.
+
+    Returns
+    -------
+    Array, shape (m,)
+        In log-odds, mean zero; times `POINTS`, in rating points.
+
+    References
+    ----------
+    .. [1] D. R. Hunter (2004), "MM algorithms for generalized Bradley-Terry models", Annals of
+       Statistics 32(1), 384-406.
+
+    Examples
+    --------
+    Three wins to one are odds of three: a gap of log 3, or 191 points.
+
+    >>> theta = abilities(np.array([[0.0, 3.0], [1.0, 0.0]]))
+    >>> round(float(theta[0] - theta[1]), 4), round(float(POINTS * (theta[0] - theta[1])))
+    (1.0986, 191)
     """
     m, n_games = len(wins), wins + wins.T
 
@@ -107,9 +144,25 @@ def newton(
 ) -> tuple[Array, Array]:
     """Maximise a concave log-likelihood by Newton's method with step halving.
 
-    evaluate  the log-likelihood, -inf outside the parameters' range, its gradient, and minus its
-              second derivative, which must be invertible
-    Returns the parameters and minus the second derivative there.
+    Parameters
+    ----------
+    start : Array, shape (k,)
+        Parameters at which the log-likelihood is finite.
+    evaluate : callable
+        From parameters (k,) to the log-likelihood, -inf outside their range, its gradient (k,), and
+        minus its second derivative (k, k), which must be invertible.
+
+    Returns
+    -------
+    parameters : Array, shape (k,)
+        Where the last step was below 1e-9, or after 200 steps.
+    curvature : Array, shape (k, k)
+        Minus the second derivative there.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        Where the second derivative is singular.
     """
     now, (value, gradient, curvature) = start, evaluate(start)
     for _ in range(_MAX_STEPS):
@@ -136,12 +189,33 @@ def logistic(
     *,
     largest: float = math.inf,
 ) -> tuple[Array, Array, float]:
-    """Maximise a logistic log-likelihood under a normal prior of mean 0 and this precision.
+    """Maximise a logistic log-likelihood under a normal prior of mean zero.
 
-    place, entry  (k, c) the parameters of each row, and what each is multiplied by
-    count, wins   (k,) the weight of each row, and of its wins
-    largest       log-odds of a row that are admitted
-    Returns the parameters, minus the second derivative there, and the value.
+    Parameters
+    ----------
+    place, entry : array, shape (k, c)
+        The parameters of each row, by number, and what each of them is multiplied by.
+    count, wins : Array, shape (k,)
+        The weight of each row, and of its wins.
+    precision : Array, shape (p, p)
+        Of the prior; zero for a parameter that has none.
+    start : Array, shape (p,)
+        Where to begin.
+    largest : float, default inf
+        Log-odds of a row beyond which no parameters are admitted.
+
+    Returns
+    -------
+    parameters : Array, shape (p,)
+    curvature : Array, shape (p, p)
+        Minus the second derivative there.
+    value : float
+        Of the log-likelihood and the prior's exponent there.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        Where rows and prior leave a parameter open.
     """
     n = len(start)
     pairs = (n * place[:, :, None] + place[:, None]).ravel()
@@ -164,12 +238,40 @@ def logistic(
 
 
 def win_probability(theta: Array) -> Array:
-    """Probability (..., m, m) that i beats j, by log-odds theta (..., m)."""
+    """Return the probability that i beats j, 1 / (1 + exp(theta_j - theta_i)).
+
+    Parameters
+    ----------
+    theta : Array, shape (..., m)
+        Abilities in log-odds.
+
+    Returns
+    -------
+    Array, shape (..., m, m)
+
+    Examples
+    --------
+    >>> float(win_probability(np.log([3.0, 1.0]))[0, 1])
+    0.75
+    """
     return np.asarray(special.expit(theta[..., :, None] - theta[..., None, :]))
 
 
 def information(theta: Array, n_games: Array) -> Array:
-    """The negative second derivative (m, m) of the log-likelihood; n_games (m, m) of each pair."""
+    """Return the negative second derivative of the log-likelihood by the abilities.
+
+    Parameters
+    ----------
+    theta : Array, shape (m,)
+        Abilities in log-odds.
+    n_games : Array, shape (m, m)
+        Of each pair, symmetric; the diagonal is ignored.
+
+    Returns
+    -------
+    Array, shape (m, m)
+        Of rank m - 1 at most: its rows add up to zero.
+    """
     p = win_probability(theta)
     weight = n_games * p * (1.0 - p)
     np.fill_diagonal(weight, 0.0)
@@ -177,7 +279,21 @@ def information(theta: Array, n_games: Array) -> Array:
 
 
 def mean_zero(n_models: int, n_parameters: int | None = None) -> Array:
-    """Make a curvature invertible by fixing the abilities' mean, which it leaves open, at zero."""
+    """Return what to add to a curvature so that it fixes the mean of the abilities, which it leaves open.
+
+    Parameters
+    ----------
+    n_models : int
+        m, the abilities, which come first.
+    n_parameters : int, optional
+        k, all parameters; None: the abilities alone.
+
+    Returns
+    -------
+    Array, shape (k, k)
+        1 / m among the abilities, zero elsewhere. The inverse of the sum, less this, is the inverse of
+        the curvature on abilities of mean zero.
+    """
     level = np.zeros((n_parameters or n_models,) * 2)
     level[:n_models, :n_models] = 1.0 / max(n_models, 1)
     return level
@@ -187,12 +303,38 @@ def mean_zero(n_models: int, n_parameters: int | None = None) -> Array:
 
 
 def residuals(theta: Array, played: Games) -> Array:
-    """Return the scores (g,) less their expected values, by log-odds theta (m,)."""
+    """Return the scores less their expected values.
+
+    Parameters
+    ----------
+    theta : Array, shape (m,)
+        Abilities in log-odds.
+    played : Games
+        Of these m models.
+
+    Returns
+    -------
+    Array, shape (g,)
+        Of the first of each game, in [-1, 1].
+    """
     return played.score - win_probability(theta)[played.first, played.second]
 
 
 def bread(theta: Array, played: Games) -> Array:
-    """Invert the information (m, m) of the games on abilities of mean zero."""
+    """Invert the information of games on abilities of mean zero.
+
+    Parameters
+    ----------
+    theta : Array, shape (m,)
+        Abilities in log-odds.
+    played : Games
+        Of these m models, all of them linked.
+
+    Returns
+    -------
+    Array, shape (m, m)
+        In squared log-odds: the covariance of the abilities if the games were independent.
+    """
     n_games, level = played.sums(), mean_zero(len(theta))
     return np.asarray(
         np.linalg.inv(information(theta, n_games + n_games.T) + level) - level
@@ -200,13 +342,29 @@ def bread(theta: Array, played: Games) -> Array:
 
 
 def sandwich(bread: Array, by_cluster: sparse.csr_array, n_models: int) -> Array:
-    """B (n/(n-1) sum_q s_q s_q') B, the covariance (k, k) clustered by prompt.
+    """Return the covariance clustered by prompt, B (n/(n-1) sum_q s_q s_q') B.
 
-    bread       B (k, k), the inverse information of the abilities, mean zero, and any parameters
-                after them
-    by_cluster  s (n, k), each cluster's first derivative of the log-likelihood
-    NaN where clusters do not differ: there is one, or their derivatives by a parameter, or by all
-    abilities, are zero. Liang and Zeger (1986); Miller (2024) for prompts as clusters.
+    Parameters
+    ----------
+    bread : Array, shape (k, k)
+        B, the inverse information of the abilities, mean zero, and of any parameters after them.
+    by_cluster : sparse array, shape (n, k)
+        s, each cluster's first derivative of the log-likelihood at the maximum.
+    n_models : int
+        How many of the k parameters are abilities; they come first.
+
+    Returns
+    -------
+    Array, shape (k, k)
+        NaN where clusters do not differ: there is one, or their derivatives by a parameter, or by all
+        abilities, are zero.
+
+    References
+    ----------
+    .. [1] K.-Y. Liang and S. L. Zeger (1986), "Longitudinal data analysis using generalized linear models",
+       Biometrika 73(1), 13-22.
+    .. [2] E. Miller (2024), "Adding error bars to evals: a statistical approach to language model
+       evaluations", arXiv:2411.00640. It has prompts as clusters.
     """
     n = by_cluster.shape[0]
     meat = (by_cluster.T @ by_cluster).toarray()
@@ -218,11 +376,21 @@ def sandwich(bread: Array, by_cluster: sparse.csr_array, n_models: int) -> Array
 
 
 def of_own_prompts(fit: Fit) -> Array:
-    """Correct the covariance (r, r) for models that met others on n_prompts (r,) of the n prompts.
+    """Correct the covariance of a fit for models that met others on some of the prompts.
 
-    At the maximum a model's scores add up to zero over the k prompts that it was on, so that these
-    take k / (k - 1) in place of n / (n - 1); from one alone there is no error: NaN. A few of many may be
-    alike by chance: of fewer than 20, no less is believed than independent games would leave.
+    At the maximum a model's scores add up to zero over the k prompts that it was on, so that these take
+    k / (k - 1) in place of n / (n - 1); from one alone there is no error: NaN. A few of many may be alike
+    by chance: of fewer than 20, no less is believed than independent games would leave.
+
+    Parameters
+    ----------
+    fit : Fit
+        Of r rated models on n prompts.
+
+    Returns
+    -------
+    Array, shape (r, r)
+        In squared log-odds.
     """
     n, m, covariance = fit.played.n_clusters, len(fit.theta), fit.covariance
     n_prompts = fit.n_prompts
@@ -250,7 +418,26 @@ def leaderboard(
     initial_rating: float,
     flags: Mapping[int, str] | None = None,
 ) -> Leaderboard:
-    """Turn abilities and their covariance into rating points; models of ties use it, too."""
+    """Turn abilities and their covariance into rating points; models of ties use it, too.
+
+    Parameters
+    ----------
+    fit : Fit
+        Of r of the m models.
+    battles : Battles
+        Of the m models, all that were given.
+    label, interval : str
+        The method's name for readers, and the kind of its intervals where battles name prompts.
+    initial_rating : float
+        Rating points of the mean of the rated models.
+    flags : mapping of int to str, optional
+        Why models have no rating, by number; None: as `why_unrated` says.
+
+    Returns
+    -------
+    Leaderboard
+        Of all m models, with 95 % intervals by Student's t; NaN for those that are not rated.
+    """
     m = len(battles.models)
     covariance = np.full((m, m), np.nan)
     covariance[np.ix_(fit.rated, fit.rated)] = POINTS**2 * of_own_prompts(fit)
@@ -275,9 +462,20 @@ def leaderboard(
 
 
 def why_unrated(wins: Array, rated: Mask) -> dict[int, str]:
-    """Say why models have no rating, by number; wins (m, m) count a tie as half.
+    """Say why models have no rating.
 
-    Disconnected: no chain of wins or ties leads to the rated models and back.
+    Parameters
+    ----------
+    wins : Array, shape (m, m)
+        How often i beat j, a tie as half a win for each.
+    rated : Mask, shape (m,)
+        The models that are rated.
+
+    Returns
+    -------
+    dict of int to str
+        Of the others, by number: "unbeaten", "winless" or "disconnected", which is said where no chain
+        of wins or ties leads to the rated models and back.
     """
     won, lost = wins.sum(axis=1) > 0, wins.sum(axis=0) > 0
     return {

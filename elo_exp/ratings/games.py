@@ -79,14 +79,43 @@ class Games:
 def differences(
     row: Index, first: Index, second: Index, slope: Array, *, shape: tuple[int, int]
 ) -> sparse.csr_array:
-    """Sum slope (e_first - e_second) in each row of a matrix (rows, m)."""
+    """Sum slope (e_first - e_second) in each row of a matrix.
+
+    Parameters
+    ----------
+    row, first, second : Index, shape (g,)
+        The row that each term belongs to, and its two columns.
+    slope : Array, shape (g,)
+        The terms.
+    shape : tuple of int
+        Rows and columns of the matrix.
+
+    Returns
+    -------
+    sparse array
+        Of that shape; terms that add up to zero are stored.
+    """
     entries, columns = np.append(slope, -slope), np.append(first, second)
     return sparse.csr_array((entries, (np.tile(row, 2), columns)), shape=shape)
 
 
 def kinds(played: Games) -> tuple[Index, Index, Array, Index]:
-    """Return the different games: the models (k,) of each and the score of the first, which is the side
-    that scored more; and the kind (g,) of each game."""
+    """Return the different games, the side that scored more as their first.
+
+    Parameters
+    ----------
+    played : Games
+        g games of m models.
+
+    Returns
+    -------
+    first, second : Index, shape (k,)
+        The models of each kind.
+    score : Array, shape (k,)
+        Of the first, in [0.5, 1].
+    kind : Index, shape (g,)
+        The kind of each game.
+    """
     swap, m = played.score < 0.5, played.n_models
     first = np.where(swap, played.second, played.first)
     second = np.where(swap, played.first, played.second)
@@ -98,10 +127,20 @@ def kinds(played: Games) -> tuple[Index, Index, Array, Index]:
 def games(battles: Battles, *, orders: str) -> Games:
     """Return the games of battles; those on one prompt are a cluster.
 
-    orders  both, one: two games where both orders were judged, the second ones last; reconciled:
-            one, of the reconciled winner. A battle with a share is one game of that share
-
     Where one order alone was judged, the position of the sides is part of the fit.
+
+    Parameters
+    ----------
+    battles : Battles
+        n battles of one dimension.
+    orders : {"both", "one", "reconciled"}
+        both, one: two games where both orders were judged, the second ones last; reconciled: one, of
+        the reconciled winner. A battle with a share is one game of that share.
+
+    Returns
+    -------
+    Games
+        g games, n to 2 n.
     """
     first, second = battles.model_a.astype(np.intp), battles.model_b.astype(np.intp)
     score, prompt = battles.scores(), battles.question
@@ -131,6 +170,25 @@ def games(battles: Battles, *, orders: str) -> Games:
 
 
 def numbered(codes: NDArray[np.integer[Any]]) -> tuple[Index, Index]:
-    """Return the codes that are present, ascending, and the place (n,) of each code among them."""
+    """Number the codes that are present.
+
+    Parameters
+    ----------
+    codes : NDArray of int, shape (n,)
+        From zero on.
+
+    Returns
+    -------
+    present : Index
+        The different codes, ascending.
+    place : Index, shape (n,)
+        Of each code among them.
+
+    Examples
+    --------
+    >>> present, place = numbered(np.array([7, 2, 7]))
+    >>> present.tolist(), place.tolist()
+    ([2, 7], [1, 0, 1])
+    """
     is_present = np.bincount(codes) > 0
     return np.flatnonzero(is_present), (np.cumsum(is_present) - 1)[codes]

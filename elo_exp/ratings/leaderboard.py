@@ -144,21 +144,66 @@ class Leaderboard:
 def t_quantile(df: float | Array, *, level: float = 0.95) -> Array:
     """Return the standard errors on each side of an interval, by Student's t.
 
-    An error estimated from n prompts has n - 1 degrees of freedom: with four prompts a 95 %
-    interval is 3.2 standard errors to each side, with 143 it is 1.98 (Cameron and Miller 2015).
+    Parameters
+    ----------
+    df : float or Array
+        Degrees of freedom: of an error estimated from n prompts, n - 1.
+    level : float, default 0.95
+        Of the interval.
+
+    Returns
+    -------
+    Array
+        Of the shape of `df`.
+
+    References
+    ----------
+    .. [1] A. C. Cameron and D. L. Miller (2015), "A practitioner's guide to cluster-robust inference",
+       Journal of Human Resources 50(2), 317-372.
+
+    Examples
+    --------
+    >>> [round(float(t_quantile(n - 1.0)), 2) for n in (4, 143)]
+    [3.18, 1.98]
     """
     return np.asarray(special.stdtrit(df, (1 + level) / 2))
 
 
 def degrees_of_freedom(n_prompts: float | Array) -> Array:
-    """Return one less than the prompts, at least 1: two are needed to estimate an error."""
+    """Return the degrees of freedom of an error that prompts estimate: one less than these.
+
+    Parameters
+    ----------
+    n_prompts : float or Array
+        Independent observations.
+
+    Returns
+    -------
+    Array
+        Of the same shape, at least 1: two prompts are needed to estimate an error.
+    """
     return np.maximum(np.asarray(n_prompts) - 1.0, 1.0)
 
 
 def with_intervals(
     board: Leaderboard, std_error: Array, n_prompts: Array | None = None
 ) -> Leaderboard:
-    """Add standard errors (m,) and their 95 % intervals, from n_prompts (m,) or the board's own."""
+    """Add standard errors and their 95 % intervals to a leaderboard.
+
+    Parameters
+    ----------
+    board : Leaderboard
+        Of m models.
+    std_error : Array, shape (m,)
+        In the unit of the ratings; NaN for none.
+    n_prompts : Array, shape (m,), optional
+        Behind each error; None: the board's own; without any, normal quantiles are taken.
+
+    Returns
+    -------
+    Leaderboard
+        Models without a rating have neither error nor interval.
+    """
     n = board.n_prompts if n_prompts is None else n_prompts
     n = np.full(len(board.models), np.inf) if n is None else n
     std_error = np.where(np.isfinite(board.rating), std_error, np.nan)
@@ -174,7 +219,24 @@ def with_intervals(
 def pinned(board: Leaderboard, model: str, at: float) -> Leaderboard:
     """Move the scale to where one model has a given rating; errors are of the distance to it.
 
-    Raises UserError where the model is not rated.
+    Parameters
+    ----------
+    board : Leaderboard
+        With a covariance.
+    model : str
+        That fixes the scale.
+    at : float
+        Its rating, in the board's unit.
+
+    Returns
+    -------
+    Leaderboard
+        The model itself has an error of zero, and prompts of others are no more than its own.
+
+    Raises
+    ------
+    UserError
+        Where the model is not rated.
     """
     fixed = board.models.index(model) if model in board.models else -1
     if fixed < 0 or math.isnan(board.rating[fixed]):
@@ -202,9 +264,20 @@ def pinned(board: Leaderboard, model: str, at: float) -> Leaderboard:
 def running_means(samples: Array, *, n_points: int = 120) -> tuple[Index, Array, Array]:
     """Return how the mean over permutations settles, at log-spaced numbers of them.
 
-    samples  (p, m), of a leaderboard by permutations
-    Returns the numbers of permutations (n,), the means (n, m) and their standard errors (n, m),
-    zero for one permutation.
+    Parameters
+    ----------
+    samples : Array, shape (p, m)
+        Of a leaderboard by permutations.
+    n_points : int, default 120
+        How many numbers of permutations at most.
+
+    Returns
+    -------
+    counts : Index, shape (n,)
+        Numbers of permutations, from 1 to p.
+    means, errors : Array, shape (n, m)
+        The means over the first so many, and their Monte Carlo standard errors, zero of one
+        permutation.
     """
     counts = np.unique(np.geomspace(1, len(samples), n_points).round().astype(np.intp))
     n = counts[:, None]

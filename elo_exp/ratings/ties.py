@@ -139,12 +139,24 @@ class TieModel(ABC):
 def is_separated(won: Array, ties: Array) -> bool:
     """Whether the maximum lies at infinity although chains of wins or ties lead to everyone.
 
-    won, ties  (m, m) how often i beat j, and how often they tied
     Abilities a_i and the tie parameter can then grow together, a_i - a_j >= 1 wherever i beat j and
     |a_i - a_j| <= 1 wherever they tied, and no outcome that was seen gets less likely. There are
     such a_i unless some cycle of results, from winner to loser or along a tie, has more wins than
-    ties: a negative cycle of difference constraints (Bellman 1958). Without ties there is always
-    such a cycle, and without wins no ability is at stake.
+    ties: a negative cycle of difference constraints [1]_. Without ties there is always such a cycle,
+    and without wins no ability is at stake.
+
+    Parameters
+    ----------
+    won, ties : Array, shape (m, m)
+        How often i beat j, and how often they tied, the second symmetric.
+
+    Returns
+    -------
+    bool
+
+    References
+    ----------
+    .. [1] R. Bellman (1958), "On a routing problem", Quarterly of Applied Mathematics 16(1), 87-90.
     """
     if not ties.any() or not won.any() or ((won > 0) & (won.T > 0)).any():
         return False
