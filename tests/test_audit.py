@@ -10,8 +10,10 @@ from scipy import stats
 from elo_exp import pipeline
 from elo_exp.analysis import audit_decisions
 from elo_exp.analysis.audit_decisions import Measure, decide, in_reach
+from elo_exp.analysis.conclusions.audit import audit_conclusion
 from elo_exp.experiments.judged import audits
 from elo_exp.files import write_json
+from elo_exp.report.words import audit as words
 from elo_exp.store.store import Store
 from tests.data import shipped
 from tests.simulated_audits import DELTA, FAULTS, JUDGES, contrasts
@@ -95,6 +97,49 @@ def test_prompts_needed_give_the_interval_its_length(sd: float):
     assert (1.645 + 1.282) * error == pytest.approx(0.05, rel=0.01)
     z = stats.norm.isf(0.025) + stats.norm.isf(0.2)
     assert effect == pytest.approx(z * sd / np.sqrt(n))
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "state", "sentence"),
+    [
+        ([], "cannot tell", "j on d: 0 ok, 0 biased, 0 undecided"),
+        (["ok", "reported"], "ok", "j on d: 1 ok, 0 biased, 0 undecided"),
+        (["ok", "cannot tell"], "cannot tell", "j on d: 1 ok, 0 biased, 1 undecided"),
+        (
+            ["cannot tell", "biased", "ok", "biased"],
+            "biased",
+            "j on d: 1 ok, 2 biased (p1 and p3), 1 undecided",
+        ),
+    ],
+)
+def test_a_judge_is_ok_where_every_probe_that_decides_is(
+    verdicts: list[str], state: str, sentence: str
+):
+    rows = [
+        decide([probed(0.0)], DELTA)[0] | {"probe": f"p{i}", "verdict": verdict}
+        for i, verdict in enumerate(verdicts)
+    ]
+    conclusion = audit_conclusion(rows, judge="j", dimension="d", n_prompts=93)
+    assert (conclusion.state, words.conclusion(conclusion)) == (state, sentence)
+    assert [reason.about["verdict"] for reason in conclusion.reasons] == sorted(
+        verdict for verdict in verdicts if verdict in ("biased", "cannot tell")
+    )
+
+
+def test_what_console_and_page_say_of_a_probe():
+    row = {"verdict": "cannot tell", "need": 1200, "kind": "bias", "n": 30}
+    assert words.verdict(row) == "cannot tell: 1,200 prompts would"
+    assert words.verdict(row | {"need": None}) == "cannot tell"
+    assert words.elo(row | {"estimate": 0.05}) == "+35"
+    assert words.elo(row | {"estimate": 0.05, "kind": "share"}) == "–"
+    told = [words.allowed(kind, 0.1) for kind in ("bias", "share", "floor", "reported")]
+    assert told == ["± 0.10", "< 0.10", "> 0.10", "–"]
+    twin = {"probe": "twin", "estimate": 0.5}
+    assert words.orders("d", 4, 1, [twin]) == (
+        "d: the two orders of a pair disagree in 25\N{NO-BREAK SPACE}% of pairs; an answer ties "
+        "with itself in 50\N{NO-BREAK SPACE}%."
+    )
+    assert words.orders("d", 0, 0, []) == ""
 
 
 def test_a_run_finds_the_last_audit_of_its_judge_and_rubric_to_the_byte(tmp_path):

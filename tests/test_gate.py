@@ -253,13 +253,16 @@ def test_a_candidate_that_breaks_the_replies_of_a_judge_exits_3(
     assert ran.code == code, ran.err
     found = ran.read("gate.json")
     (row,) = found["dimensions"]
+    said = found["conclusion"]["sentence"]
     assert (found["verdict"], found["conclusion"]["state"]) == (verdict, verdict)
     assert (row["n_prompts"], row["n_invalid"], row["share"]) == (30, n_broken, 0.5)
     comment = (ran.run_dir / "gate.md").read_text(encoding="utf-8")
     assert comment in ran.out
     assert comment.splitlines()[-1] == found["whose"]
-    assert f"\n{found['sentence']}\n" in comment and found["sentence"] in ran.page.said
-    assert ("have no valid verdict" in found["sentence"]) == bool(n_broken)
+    assert f"\n{said}\n" in comment and said in ran.page.said
+    log = (ran.run_dir / "tracker/log.jsonl").read_text(encoding="utf-8")
+    assert f'"gate/sentence": "{said}"' in log
+    assert ("have no valid verdict" in said) == bool(n_broken)
 
 
 def test_answers_that_a_candidate_does_not_give_are_not_left_out(folder: Path):

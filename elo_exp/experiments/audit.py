@@ -144,6 +144,11 @@ class AuditJudge:
                     ),
                 ),
             ],
+            metrics={
+                f"conclusion/{dimension}/{name}": one["conclusion"][name]
+                for dimension, one in audits.items()
+                for name in ("state", "sentence")
+            },
             tables={"audit": rows},
             figures=lambda: _figures(rows, self.audit.delta),
             page=page.maker("audit", sections=sections),
@@ -320,8 +325,8 @@ class AuditJudge:
             "n_queries": len(keys),
             "n_invalid": sum(judgment.invalid for judgment in judgments),
             "dollars": sum(replies[key].dollars for key in keys),
-            "sentence": words.conclusion(conclusion),
-            "conclusion": conclusion.to_dict(),
+            "conclusion": conclusion.to_dict()
+            | {"sentence": words.conclusion(conclusion)},
             "results": results,
             "gold": gold_results(self._gold, judgments),
         }

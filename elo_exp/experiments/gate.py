@@ -220,9 +220,8 @@ class Gate(Pairwise):
         conclusion = gate.conclusion
         return {
             "verdict": conclusion.state,
-            "sentence": sentence,
+            "conclusion": conclusion.to_dict() | {"sentence": sentence},
             "whose": whose,
-            "conclusion": conclusion.to_dict(),
             "candidate": conclusion.subject,
             "judge_model": conclusion.scope.judge,
             "orders": gate.orders,

@@ -61,7 +61,7 @@ def shown(one: Verdict) -> str:
 def orders(
     dimension: str, n_pairs: int, n_flips: int, results: Sequence[Mapping[str, Any]]
 ) -> str:
-    """Say how often the orders of a pair disagree, and a judge with itself."""
+    """Say how often the orders of a pair disagree, and a judge with itself; empty where nothing was asked twice."""
     told = []
     if n_pairs:
         told.append(
@@ -81,4 +81,4 @@ def orders(
                 f" under the {row['probe']} kappa with the verdicts is {number(row['estimate'], 2, sign=True)} "
                 "beside that of a repeat"
             )
-    return f"{dimension}:{';'.join(told)}."
+    return f"{dimension}:{';'.join(told)}." if told else ""
