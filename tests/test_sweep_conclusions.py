@@ -137,6 +137,12 @@ def test_what_does_not_move_is_said_once(settings: list[str], said: str):
     assert headline == "The first is the same in all 2 jobs"
 
 
+def test_a_setting_is_named_by_the_last_part_of_its_key():
+    given = "rating.bradley_terry.orders=both prompts.bank_path=a/b.c.jsonl judge=opus"
+    said = "orders=both bank_path=a/b.c.jsonl judge=opus"
+    assert words.shortened(given) == said
+
+
 # Jobs that have run
 
 

@@ -467,7 +467,8 @@ def _settings_head(rows: Sequence[Row]) -> list[str]:
 
 
 def _settings_cells(row: Row, head: Sequence[str]) -> list[str]:
-    cells = [row["job"], f"{row['k']:g}", count(row["n_perms"]), row["setting"]]
+    setting = words.shortened(row["setting"])
+    cells = [row["job"], f"{row['k']:g}", count(row["n_perms"]), setting]
     return cells[: len(head)]
 
 

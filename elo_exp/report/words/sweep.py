@@ -1,5 +1,6 @@
 """How it is said whether the jobs of a sweep agree."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -168,6 +169,11 @@ def first_of_job(lead: JobLead, unit: str = "points") -> str:
         return f"{names(lead.models)} (at least {gap})"
     text = f"{names(lead.models)} {number(lead.rating, DIGITS[unit])}"
     return text if lead.gap is None else f"{text} ({gap})"
+
+
+def shortened(setting: str) -> str:
+    """Name settings by the last part of their keys: "orders=both limit_pairs=240"."""
+    return re.sub(r"(?<!\S)[^\s=]*\.(?=[^\s=.]+=)", "", setting)
 
 
 def left_out(n_shown: int, n_models: int) -> str | None:
