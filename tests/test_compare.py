@@ -161,7 +161,7 @@ def test_console_page_csv_and_tracker_agree(ran: Ran, folder: Path):
     first = "probe_reference is ahead in 3 of 3 runs, by "
     assert first in page.said
     assert first in ran.out
-    shared = "Run 2 shares 10 of its 20 prompts with the 10 of run 1"
+    shared = "Runs 2, 3 share 10 of their 20 prompts with the 10 of run 1"
     assert shared in page.said
     assert shared in ran.out
     assert ["elo.k", "8", "16", "16"] in page.cells

@@ -185,7 +185,7 @@ def test_an_entrant_without_a_decisive_battle_stands_in_every_table(tmp_path: Pa
     rows = ran.read("compare.json")["conclusions"]
     said = f"overall: {rows['overall']['sentence']}"
     assert said in ran.out
-    assert f"{rows['overall']['sentence']}." in ran.page.said
+    assert f"{rows['overall']['sentence'].capitalize()}." in ran.page.said
     logged = {row["kind"]: row["value"] for row in ran.rows("tracker/log.jsonl")}
     assert (
         logged["summary"]["conclusion/overall/sentence"] == rows["overall"]["sentence"]

@@ -24,6 +24,7 @@ from elo_exp.report.formats import (
 )
 from elo_exp.report.words import compare as words
 from elo_exp.report.words import sweep as sweep_words
+from elo_exp.report.words.sweep import whose_of
 
 Row = Mapping[str, Any]
 Found = Mapping[str, Any]  # as compare.json has it
@@ -80,6 +81,7 @@ class Card:
 class ComparePage:
     """What page and console show of a comparison.
 
+    whose        taste the ratings are
     conclusions  by dimension; of oracle runs one, of their estimates
     sentences    what they say
     ratings      by dimension
@@ -90,6 +92,7 @@ class ComparePage:
 
     headline: str
     facts: str
+    whose: Sequence[str]
     conclusions: Mapping[str, CompareConclusion]
     sentences: Mapping[str, str]
     runs: Sequence[Sequence[str]]
@@ -121,11 +124,7 @@ def compare_page(found: Found) -> ComparePage:
     numbers = _numbers(found)
     ratings = grouped(found["ratings"], "dimension")
     overlaps = {
-        dimension: [
-            words.overlap(row, numbers[row["run"]])
-            for row in found["overlaps"]
-            if row["dimension"] == dimension
-        ]
+        dimension: _overlaps(dimension, found["overlaps"], numbers)
         for dimension in ratings
     }
     of_runs = {dimension: _of_runs(dimension, found) for dimension in ratings}
@@ -137,6 +136,7 @@ def compare_page(found: Found) -> ComparePage:
     return ComparePage(
         headline=words.headline(list(conclusions.values())),
         facts=words.facts(found),
+        whose=whose_of(found["conclusions_of_runs"].values()),
         conclusions=conclusions,
         sentences=sentences,
         runs=[_run_cells(row, numbers[row["run"]]) for row in found["runs"]],
@@ -182,7 +182,8 @@ def compare_page(found: Found) -> ComparePage:
 
 def console(page: ComparePage) -> str:
     """Format what is printed at the end of a comparison."""
-    blocks = ["\n".join(page.run_lines), f"{page.headline}."]
+    headline = "\n".join([f"{page.headline}.", *page.whose])
+    blocks = ["\n".join(page.run_lines), headline]
     if page.estimates:
         if page.conclusions["estimates"].changes:
             blocks[-1] += f"\n{_wrapped(page.sentences['estimates'])}"
@@ -238,14 +239,28 @@ def _firsts(dimension: str, rows: Sequence[Row], found: Found) -> SweepConclusio
     )
 
 
-def _of_runs(dimension: str, found: Found) -> list[str]:
-    """Say what each run concludes of a dimension, in the words that it had itself."""
-    numbers = _numbers(found)
+def _overlaps(
+    dimension: str, rows: Sequence[Row], numbers: Mapping[str, int]
+) -> list[str]:
+    """What runs share with the first, those that share the same in one sentence."""
+    alike: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["dimension"] == dimension:
+            alike.setdefault(words.overlap(row, [0]), []).append(row)
     return [
-        f"Run {numbers[run]}: {conclusions[dimension]['sentence']}."
-        for run, conclusions in found["conclusions_of_runs"].items()
-        if dimension in conclusions
+        words.overlap(some[0], [numbers[row["run"]] for row in some])
+        for some in alike.values()
     ]
+
+
+def _of_runs(dimension: str, found: Found) -> list[str]:
+    """What each run concludes of a dimension, in the words that it had itself."""
+    numbers, said = _numbers(found), dict[str, list[int]]()
+    for run, conclusions in found["conclusions_of_runs"].items():
+        if dimension in conclusions:
+            sentence = conclusions[dimension]["sentence"]
+            said.setdefault(sentence, []).append(numbers[run])
+    return [words.concluded(sentence, runs) for sentence, runs in said.items()]
 
 
 def _card(
@@ -262,7 +277,7 @@ def _card(
         chip=words.chip(conclusion),
         is_settled=firsts.state == "leads" and not conclusion.changes,
         has_moved=bool(conclusion.changes),
-        sentence=sentence,
+        sentence=sentence if conclusion.changes else sentence.capitalize(),
         first=sweep_words.sentence(firsts, noun="run"),
         of_runs=of_runs,
         overlaps=overlaps,

@@ -153,6 +153,7 @@ class Dimension:
 class SweepPage:
     """What page and console show of a sweep.
 
+    whose          taste the ratings are
     conclusions    of each dimension
     sentences      what they say, by dimension
     judges         cells of the table of agreement between judges
@@ -163,6 +164,7 @@ class SweepPage:
     conclusions: Sequence[SweepConclusion]
     sentences: Mapping[str, str]
     facts: str
+    whose: Sequence[str]
     cards: Sequence[Card]
     settings: Settings
     jobs: Sequence[JobRow]
@@ -219,6 +221,7 @@ def sweep_page(
         if estimates
         else words.headline(found, ", ".join(methods), list(settings.swept)),
         conclusions=found,
+        whose=words.whose_of(conclusions.values()),
         sentences={
             d.name: words.sentence(d.conclusion, is_same=is_same) for d in dimensions
         },
@@ -263,7 +266,7 @@ def console(sweep: SweepPage, unknown: Sequence[str] = ()) -> str:
     lines = []
     if sweep.conclusions or sweep.estimates:
         said = [f"{name}: {sentence}" for name, sentence in sweep.sentences.items()]
-        lines += [f"{sweep.headline}.", *said]
+        lines += [f"{sweep.headline}.", *said, *sweep.whose]
     if sweep.console_table:
         lines.append(sweep.console_table)
     lines += [

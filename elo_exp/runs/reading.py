@@ -75,7 +75,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return plain
 
 
-_OF_A_CONCLUSION = ("state", "sentence", "ci_low")  # what others read of it
+_OF_A_CONCLUSION = ("state", "sentence", "ci_low", "whose")  # what others read of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from elo_exp.report.formats import (
 
 Row = Mapping[str, Any]
 
+_SPACE = "\N{NO-BREAK SPACE}"
 _MAX_CHANGES = 4  # in a sentence
 _BY_DOUBT = ("unmoved", "untested", "nested", "refitted", "same", "none")
 _OF_RATINGS = {
@@ -98,17 +99,20 @@ def facts(found: Mapping[str, Any]) -> str:
     if not found["ratings"]:
         return text
     interval = found["interval"]
-    kind = f"95 % intervals: {interval}" if interval else "without intervals"
+    kind = f"95{_SPACE}% intervals: {interval}" if interval else "without intervals"
     return f"{text} Rating: {found['label']}, {kind}."
 
 
-def overlap(row: Row, run: int) -> str:
-    """Say what a run shares with the first; `run` is its number."""
+def overlap(row: Row, runs: Sequence[int]) -> str:
+    """Say what runs share with the first; `runs` are the numbers of those that share the same."""
+    are_many = len(runs) > 1
     if row["verdicts"] == "same":
-        return f"Run {run} has the same verdicts as run 1: only their fit can differ."
+        verb = "have" if are_many else "has"
+        return f"{runs_named(runs)} {verb} the same verdicts as run 1: only their fit can differ."
     text = (
-        f"Run {run} shares {count(row['n_shared_prompts'])} of its {count(row['n_prompts'])} "
-        f"prompts with the {count(row['n_prompts_before'])} of run 1"
+        f"{runs_named(runs)} {'share' if are_many else 'shares'} "
+        f"{count(row['n_shared_prompts'])} of {'their' if are_many else 'its'} "
+        f"{count(row['n_prompts'])} prompts with the {count(row['n_prompts_before'])} of run 1"
     )
     shared = row["agreement"]
     if shared["agreement"] is not None:
@@ -120,6 +124,15 @@ def overlap(row: Row, run: int) -> str:
     if row["no_interval"]:
         text += f". No shift is tested: {row['no_interval']}"
     return f"{text}."
+
+
+def concluded(text: str, runs: Sequence[int]) -> str:
+    """Say what runs conclude, each by itself, in their own words."""
+    return f"{runs_named(runs)}: {text}."
+
+
+def runs_named(runs: Sequence[int]) -> str:
+    return f"Run{'s' if len(runs) > 1 else ''} {', '.join(map(str, runs))}"
 
 
 def run_line(row: Row, run: int) -> str:

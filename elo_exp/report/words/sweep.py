@@ -1,13 +1,14 @@
 """How it is said whether the jobs of a sweep agree."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.conclusions.sweep import JobLead, SharedLead, SweepConclusion
 from elo_exp.report.formats import names, number
 from elo_exp.report.words.tournament import CHIPS
 
+_SPACE = "\N{NO-BREAK SPACE}"
 _CHIPS = {
     "none": "No ranking",
     "differs": "First differs",
@@ -17,6 +18,7 @@ _CHIPS = {
 }
 DIGITS = {"points": 0, "score": 3}
 _OF_NO_RATING = ("tracker", "figures", "cache_dir", "sweep_pair")
+_MAX_WHOSE = 4
 _MAX_VALUES = 8  # of a setting
 _STATES = {state: chip.lower() for state, chip in CHIPS.items()} | {"": "no conclusion"}
 
@@ -130,7 +132,7 @@ def facts(
     text = "; ".join(parts if swept else [*parts, "nothing was swept"])
     if not methods:
         return f"{text}."
-    kind = f"95 % intervals: {', '.join(intervals)}"
+    kind = f"95{_SPACE}% intervals: {', '.join(intervals)}"
     return f"{text}. Rating: {', '.join(methods)}, {kind if intervals else 'without intervals'}."
 
 
@@ -169,6 +171,15 @@ def first_of_job(lead: JobLead, unit: str = "points") -> str:
         return f"{names(lead.models)} (at least {gap})"
     text = f"{names(lead.models)} {number(lead.rating, DIGITS[unit])}"
     return text if lead.gap is None else f"{text} ({gap})"
+
+
+def whose_of(of_jobs: Iterable[Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """Return the lines that say whose taste the ratings are, each once.
+
+    of_jobs  conclusions by dimension, of each job
+    """
+    lines = dict.fromkeys(row["whose"] for job in of_jobs for row in job.values())
+    return list(lines)[:_MAX_WHOSE]
 
 
 def shortened(setting: str) -> str:
