@@ -15,10 +15,7 @@ import pytest
 from elo_exp import HOME
 from tests.mutants import MUTANTS, Mutant
 
-COPIED = (
-    *("elo_exp", "conf", "rubrics", "prompts", "tests", "docs"),
-    *("README.md", "pyproject.toml"),
-)
+NOT_COPIED = (".*", "__pycache__", "outputs", "site")
 each_mutant = pytest.mark.parametrize(
     "mutant", [pytest.param(mutant, id=mutant.name) for mutant in MUTANTS]
 )
@@ -36,14 +33,8 @@ def test_a_mutant_names_a_line_and_a_test_that_are_there(mutant: Mutant):
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources in a folder of their own, and the tests, which see the mistakes in none but these."""
-    folder = tmp_path_factory.mktemp("copy")
-    for name in COPIED:
-        place = HOME / name
-        if place.is_dir():
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(place, folder / name, ignore=ignored)
-        else:
-            shutil.copy(place, folder)
+    folder = tmp_path_factory.mktemp("copy") / "elo_exp"
+    shutil.copytree(HOME, folder, ignore=shutil.ignore_patterns(*NOT_COPIED))
     return folder
 
 
