@@ -466,6 +466,13 @@ MUTANTS = [
         seen_by="test_gate.py::test_one_invalid_order_of_two_leaves_half_a_point_open",
     ),
     Mutant(
+        name="a gate leaves prompts out that its candidate has not answered",
+        file="experiments/gate.py",
+        old="dict.fromkeys((*compared, *missing), (0.0, 1.0))",
+        new="dict.fromkeys(compared, (0.0, 1.0))",
+        seen_by="test_gate.py::test_answers_that_a_candidate_does_not_give_are_not_left_out",
+    ),
+    Mutant(
         name="a gate passes where one dimension does",
         file="analysis/gate.py",
         old="if all(one.low is not None",
