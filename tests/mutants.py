@@ -479,4 +479,11 @@ MUTANTS = [
         new="if any(one.low is not None",
         seen_by="test_gate.py::test_every_dimension_has_to_pass_and_one_suffices_to_fail",
     ),
+    Mutant(
+        name="the points of a bias are doubled",
+        file="report/words/judge.py",
+        old="return number(400.0 * math.log10",
+        new="return number(800.0 * math.log10",
+        seen_by="test_audit.py::test_a_bias_in_points_is_the_difference_of_ratings_that_moves_a_share_as_far",
+    ),
 ]

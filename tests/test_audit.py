@@ -14,6 +14,7 @@ from elo_exp.analysis.conclusions.audit import audit_conclusion
 from elo_exp.experiments.judged import audits
 from elo_exp.files import write_json
 from elo_exp.report.words import audit as words
+from elo_exp.report.words.judge import points
 from elo_exp.store.store import Store
 from tests.data import shipped
 from tests.simulated_audits import DELTA, FAULTS, JUDGES, contrasts
@@ -79,6 +80,16 @@ def test_an_interval_ends_at_what_its_mean_can_be():
     # a difference of kappas may be negative
     lower = decided(*[-0.09] * 99, kind="floor", bound=-0.1)
     assert (lower.verdict, lower.low < -0.1) == ("cannot tell", True)
+
+
+@pytest.mark.parametrize(
+    ("effect", "said"), [(0.25, "191"), (-0.25, "−191"), (0.0, "0"), (None, "–")]
+)
+def test_a_bias_in_points_is_the_difference_of_ratings_that_moves_a_share_as_far(
+    effect: float | None, said: str
+):
+    """From one half to three quarters, which is three wins for one loss: 400 log10(3) points."""
+    assert points(effect) == said
 
 
 def test_holm_counts_all_probes_but_the_reported():
