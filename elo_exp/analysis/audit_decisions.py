@@ -82,7 +82,20 @@ class Measure:
 
 
 def measures(judged: Judged, delta: float) -> list[Measure]:
-    """Return what was measured on one dimension, by name. delta: the margin of position."""
+    """Return what was measured on one dimension.
+
+    Parameters
+    ----------
+    judged : sequence of (Asked, Judgment)
+        Every question that was asked, with its judgment.
+    delta : float
+        The margin of the position bias, as mean score of the first shown less one half.
+
+    Returns
+    -------
+    list of Measure
+        By name, with a contrast for each prompt.
+    """
     controls: dict[str, dict[str, list[float]]] = {}
     for one, judgment in judged:
         if one.question.is_control:
@@ -169,18 +182,30 @@ def _same(judgment: Judgment, repeat: int) -> float:
 def decide(measured: Sequence[Measure], delta: float) -> list[dict[str, Any]]:
     """Decide on every probe of an audit whether the judge is ok, biased, or nobody can tell.
 
-    ok      the interval lies within the bound: two one-sided tests at 5 % (Schuirmann 1987)
-    biased  significant after Holm over all probes, and the estimate is at the bound or beyond it
+    ok: the interval lies within the bound, two one-sided tests at 5 % [1]_. biased: significant after
+    Holm over all probes, and the estimate is at the bound or beyond it.
 
-    delta  the margin of a bias, in which the distance to other bounds is measured, too
+    Parameters
+    ----------
+    measured : sequence of Measure
+        All that the judge was tried on in one dimension.
+    delta : float
+        The margin of a bias, in which the distance to other bounds is measured, too.
 
-    Returns a row for each measure, worst first; None where there is no number.
+    Returns
+    -------
+    list of dict
+        A row for each measure, worst first: `n` prompts with a contrast; the mean contrast and the ends
+        `low` and `high` of its 90 % interval, within what it can be; `p_value`, that there is a bias, or
+        that the bound is passed, adjusted for all probes; `verdict`: ok, biased, cannot tell or
+        reported; `need`, the prompts that decide with 80 % power, None where decided or too close to the
+        bound. None where there is no number.
 
-    n          prompts with a contrast
-    low, high  of the 90 % interval of the mean contrast, within what it can be
-    p_value    that there is a bias, or that the bound is passed; adjusted for all probes (Holm)
-    verdict    ok, biased, cannot tell, reported
-    need       prompts that decide with 80 % power; None where decided or too close to the bound
+    References
+    ----------
+    .. [1] D. J. Schuirmann (1987), "A comparison of the two one-sided tests procedure and the power
+       approach for assessing the equivalence of average bioavailability", Journal of Pharmacokinetics
+       and Biopharmaceutics 15(6), 657-680.
     """
     adjusted = holm(np.array([_p_value(one) for one in measured]))
     n_tests = int(np.isfinite(adjusted).sum())
@@ -252,9 +277,19 @@ def _result(one: Measure, p_value: float, n_tests: int, delta: float) -> dict[st
 
 
 def in_reach(measured: Sequence[Measure]) -> list[tuple[str, int, float, int]]:
-    """Return what each probe would find, by the variation of its contrasts: its name, its prompts,
-    the smallest effect that is found with 80 % power, and the prompts for a judge without a fault,
-    which varies in biases alone, to be called ok."""
+    """Return what each probe would find, by the variation of its contrasts.
+
+    Parameters
+    ----------
+    measured : sequence of Measure
+        Of simulated replies; those without prompts, or that decide nothing, are left out.
+
+    Returns
+    -------
+    list of (name, n_prompts, effect, need)
+        `effect` is the smallest that is found with 80 % power, in the unit of the contrast, and `need`
+        the prompts for a judge without a fault, which varies in biases alone, to be called ok.
+    """
     tested = [one for one in measured if len(one.values) and one.kind != "reported"]
     found = []
     for one in tested:
@@ -284,5 +319,18 @@ def _prompts(z: float, sd: float, distance: float) -> int:
 
 
 def path(store_dir: Path, judge_key: str, rubric_key: str) -> Path:
-    """Return where the last audit of this judge under this rubric, to the byte, lies beside the store."""
+    """Return where the last audit of a judge under a rubric lies, beside the store.
+
+    Parameters
+    ----------
+    store_dir : Path
+        The folder of the store.
+    judge_key, rubric_key : str
+        Of the judge and of the rubric's text, to the byte.
+
+    Returns
+    -------
+    Path
+        Of a JSON file, whether it is there or not.
+    """
     return store_dir / "audits" / f"{fingerprint([judge_key, rubric_key])}.json"

@@ -58,10 +58,25 @@ class Difference(Record):
 
 
 def differences(boards: Mapping[str, Leaderboard]) -> list[Difference]:
-    """Test every pair of rated models and every one-sided pair in every dimension, best first.
+    """Test every pair of rated models and every one-sided pair in every dimension.
 
     Two-sided t tests, and exact tests of one-sided pairs; p values adjusted over all pairs and
-    dimensions together (Holm 1979).
+    dimensions together [1]_.
+
+    Parameters
+    ----------
+    boards : mapping of str to Leaderboard
+        By dimension, all of one method.
+
+    Returns
+    -------
+    list of Difference
+        In the unit of the ratings, dimension by dimension, the pairs of the best first.
+
+    References
+    ----------
+    .. [1] S. Holm (1979), "A simple sequentially rejective multiple test procedure", Scandinavian Journal of
+       Statistics 6(2), 65-70.
     """
     tables = [_pair_tests(dimension, board) for dimension, board in boards.items()]
     if not tables:
@@ -108,10 +123,30 @@ def _numbers(values: Iterable[float | None]) -> Array:
 
 
 def holm(p_values: Array) -> Array:
-    """Adjust p values for their number; NaN is no test.
+    """Adjust p values for their number.
 
-    Those up to alpha are significant with family-wise error alpha: the k-th smallest of n, k from
-    0, is multiplied by n - k, and none is smaller than one before it. Holm (1979).
+    The k-th smallest of n, k from 0, is multiplied by n - k, and none is smaller than one before it.
+    Those up to alpha are then significant with family-wise error alpha [1]_.
+
+    Parameters
+    ----------
+    p_values : Array, shape (n,)
+        NaN is no test, and is not counted.
+
+    Returns
+    -------
+    Array, shape (n,)
+        At most 1; NaN where there is no test.
+
+    References
+    ----------
+    .. [1] S. Holm (1979), "A simple sequentially rejective multiple test procedure", Scandinavian Journal of
+       Statistics 6(2), 65-70.
+
+    Examples
+    --------
+    >>> holm(np.array([0.04, 0.01, np.nan, 0.03])).tolist()
+    [0.06, 0.03, nan, 0.06]
     """
     tested = np.flatnonzero(np.isfinite(p_values))
     order = tested[np.argsort(p_values[tested], kind="stable")]
@@ -129,10 +164,27 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
 
     The sets contain all true ranks at once with 95 % confidence: a rank counts the models that are
     better for certain. Of two rated models one is so by more than the quantile of the largest
-    pairwise |t| (Mogstad et al. 2023), of a one-sided pair by its exact test. Of P pairs S
-    are one-sided: each of these is tested at .05 / P, and all the others together at .05 (P - S) / P.
-    All hold at once, so that whoever is better than a better one is better, too. Equal ratings
-    share a set. Without a covariance and one-sided tests the leaderboard is returned as it is.
+    pairwise |t| [1]_, of a one-sided pair by its exact test. Of P pairs S are one-sided: each of these
+    is tested at .05 / P, and all the others together at .05 (P - S) / P. All hold at once, so that
+    whoever is better than a better one is better, too. Equal ratings share a set.
+
+    Parameters
+    ----------
+    board : Leaderboard
+        Of m models.
+    rng : numpy.random.Generator
+        Of the draws behind the quantile.
+
+    Returns
+    -------
+    Leaderboard
+        With `rank_low` and `rank_high` (m,); as it is without a covariance and one-sided tests.
+
+    References
+    ----------
+    .. [1] M. Mogstad, J. P. Romano, A. M. Shaikh and D. Wilhelm (2024), "Inference for ranks with
+       applications to mobility across neighbourhoods and academic achievement across countries",
+       Review of Economic Studies 91(1), 476-518; online in 2023.
     """
     models, ranks = rated(board), board.ranks()
     n_rated = int(np.isfinite(models.std_error).sum()) // 2
@@ -198,10 +250,21 @@ def _critical_t(models: Rated, noise: Array, alpha: float) -> Array:
 
 
 def max_t_quantile(noise: Array, std_error: Array, alpha: float = ALPHA) -> float:
-    """The 1 - alpha quantile of the largest |t| over all pairs of models.
+    """Return the 1 - alpha quantile of the largest |t| over all pairs of models.
 
-    noise      (m, s): ratings around their true values
-    std_error  (m, m): of the differences; a pair with NaN is left out
+    Parameters
+    ----------
+    noise : Array, shape (m, s)
+        Draws of the ratings around their true values.
+    std_error : Array, shape (m, m)
+        Of the differences, in the same unit; a pair with NaN is left out.
+    alpha : float, default ALPHA
+        Family-wise level.
+
+    Returns
+    -------
+    float
+        In standard errors.
     """
     weight = np.nan_to_num(1.0 / std_error)
     largest = np.zeros(noise.shape[1])
@@ -244,9 +307,19 @@ class First:
 
 
 def first_of(board: Leaderboard, pairs: Sequence[Difference]) -> First | None:
-    """Sum up what is known of the first of a leaderboard; None where fewer than two are ranked.
+    """Sum up what is known of the first of a leaderboard.
 
-    pairs  the differences of this leaderboard and dimension; of planned looks, too
+    Parameters
+    ----------
+    board : Leaderboard
+        With ranks.
+    pairs : sequence of Difference
+        The differences of this leaderboard and dimension; of planned looks, too.
+
+    Returns
+    -------
+    First or None
+        None where fewer than two models are ranked.
     """
     rows = board.ratings
     if len(rows) < 2 or rows[1].rank is None:
@@ -306,7 +379,21 @@ class Rated:
 
 
 def rated(board: Leaderboard, chosen: Mask | None = None) -> Rated:
-    """Return the rated models, or those of them at a mask (m,)."""
+    """Return the rated models of a leaderboard, best first, with the errors of their differences.
+
+    Parameters
+    ----------
+    board : Leaderboard
+        Of n models.
+    chosen : Mask, shape (n,), optional
+        Models to take of the rated ones; None: all.
+
+    Returns
+    -------
+    Rated
+        Of m models; errors are NaN where there is no covariance, or where rounding alone is left of the
+        variance of a difference.
+    """
     ranks, m = board.ranks(), len(board.models)
     is_rated = np.isfinite(board.rating)
     place = np.flatnonzero(is_rated if chosen is None else is_rated & chosen)

@@ -37,8 +37,19 @@ def kin(
 ) -> Kin:
     """Return which models are of the judge's family.
 
-    judge   the name of its model
-    models  by model, the names that may tell its family, as `names` gives them
+    Parameters
+    ----------
+    families : mapping of str to str
+        By part of a name, as judging.families.
+    judge : str
+        The name of its model.
+    models : mapping of str to sequence of str
+        By model, the names that may tell its family, as `names` gives them.
+
+    Returns
+    -------
+    Kin
+        Without a family where no name tells the judge's.
     """
     own = family(families, judge)
     of_family = [
@@ -51,8 +62,19 @@ def kin(
 
 
 def names(entrant: object) -> list[str]:
-    """Return the names of an entrant that may tell its family, the most telling first: its model, the file of its
-    weights or answers, its name. Of a path only the last part is a name of a model."""
+    """Return the names of an entrant that may tell its family.
+
+    Parameters
+    ----------
+    entrant : object
+        An entrant; what it has of `model`, `path` and `entrant_id` is read.
+
+    Returns
+    -------
+    list of str
+        The most telling first: its model, the file of its weights or answers, its name. Of a path only
+        the last part is a name of a model.
+    """
     model, path = (str(getattr(entrant, name, "")) for name in ("model", "path"))
     is_path = model[:1] in tuple("/.~") or model.count("/") > 1
     file = PurePath(path)
@@ -65,13 +87,23 @@ def names(entrant: object) -> list[str]:
 
 
 def family(families: Mapping[str, str], *names: str) -> str | None:
-    """Return the family of a model, from the first of its names that tells it; None: no name does.
+    """Return the family of a model, from the first of its names that tells it.
 
-    A part of a name tells it where no letter stands on either side: `o1` is in `o1-mini`, not in `foo1`. Case
-    does not matter. Of several parts the longest does, so that a whole name goes before its parts.
+    A part of a name tells it where no letter stands on either side: `o1` is in `o1-mini`, not in
+    `foo1`. Case does not matter. Of several parts the longest does, so that a whole name goes before
+    its parts.
 
-    families  by part of a name, as judging.families
-    names     of one model, the most telling first
+    Parameters
+    ----------
+    families : mapping of str to str
+        By part of a name, as judging.families.
+    *names : str
+        Of one model, the most telling first.
+
+    Returns
+    -------
+    str or None
+        None where no name does.
     """
     for name in names:
         told = _PROGRAM.sub("", name)

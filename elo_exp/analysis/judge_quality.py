@@ -20,12 +20,23 @@ RATES = ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
 
 
 def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> dict[str, Any]:
-    """Count over the judgments of one dimension; a rate is None where nothing was observed.
+    """Count flips, positions, ties and invalid replies over the judgments of one dimension.
 
     A mirrored verdict and one on equal answers say nothing about order, and enter no order
     statistic.
 
-    Returns a row of `judge_quality` of manifest.json.
+    Parameters
+    ----------
+    judgments : sequence of Judgment
+        Of the dimension.
+    dimension : str
+        Of the row.
+
+    Returns
+    -------
+    dict
+        A row of `judge_quality` of manifest.json: counts, and the shares `RATES`, each None where
+        nothing was observed.
     """
     valid = [j for j in judgments if not j.invalid]
     invalid = [{v.stop_reason for v in j.orders} for j in judgments if j.invalid]
@@ -66,8 +77,20 @@ def invalid_shares(
 ) -> list[dict[str, Any]]:
     """Compare each entrant's share of invalid judgments with that of the others.
 
-    A t test over prompts of the entrant's share less the mean share of all on the prompt; p_holm is
-    adjusted for all entrants, None where the prompts do not differ.
+    A t test over prompts of the entrant's share less the mean share of all on the prompt.
+
+    Parameters
+    ----------
+    judgments : sequence of Judgment
+        Of the dimension.
+    dimension : str
+        Of the rows.
+
+    Returns
+    -------
+    list of dict
+        By entrant: `n_judgments`, `n_invalid`, `share`, `p_holm`, which is adjusted for all entrants,
+        and whether it `differs` at 5 %; the last two are None where the prompts do not differ.
     """
     models = sorted({m for j in judgments for m in (j.entrant_a, j.entrant_b)})
     prompts = sorted({j.prompt_id for j in judgments})
@@ -112,6 +135,24 @@ def bounds(
     """Return an interval of a model's rating that is valid whatever its invalid verdicts would be.
 
     From the lower end if it had lost all of them to the upper end if it had won all.
+
+    Parameters
+    ----------
+    battles : sequence of Battle
+        Of one dimension, from the valid judgments.
+    judgments : sequence of Judgment
+        All of that dimension.
+    comparisons : sequence of Comparison
+        Their texts, for methods whose fit has the style of the answers.
+    model : str
+        One of the entrants.
+    rate : callable
+        From battles by dimension to leaderboards by dimension.
+
+    Returns
+    -------
+    low, high : float or None
+        In rating points; None where the method gives no such end.
     """
     mine = [j for j in judgments if j.invalid and model in (j.entrant_a, j.entrant_b)]
     ends = []

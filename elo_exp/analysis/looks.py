@@ -35,17 +35,57 @@ Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
 
 
 def family_wise_alpha(*, drop: bool) -> float:
-    """Return the level of all tests together: below .05 where resolved pairs are left out, so that
-    an undetected misfit does not take the error beyond it."""
+    """Return the level of all tests together.
+
+    Parameters
+    ----------
+    drop : bool
+        Whether resolved pairs are left out.
+
+    Returns
+    -------
+    float
+        Below .05 where they are, so that an undetected misfit does not take the error beyond it.
+    """
     return ALPHA * (1.0 - _RESERVE) if drop else ALPHA
 
 
 def key_of(some: Comparison | Judgment) -> Key:
+    """Return what tells a comparison, and its judgment, from others of its dimension.
+
+    Parameters
+    ----------
+    some : Comparison or Judgment
+        On a prompt, of two entrants.
+
+    Returns
+    -------
+    Key
+        The prompt's id, and both entrants in no order.
+    """
     return some.prompt_id, frozenset((some.entrant_a, some.entrant_b))
 
 
 def looks_of(n_prompts: int, n_looks: int) -> list[int]:
-    """Return how many prompts are judged at each look."""
+    """Return how many prompts are judged at each look.
+
+    Parameters
+    ----------
+    n_prompts : int
+        Of the dimension.
+    n_looks : int
+        Planned.
+
+    Returns
+    -------
+    list of int
+        Ascending, the last one n_prompts; a look with fewer than 20 joins the next.
+
+    Examples
+    --------
+    >>> looks_of(143, 3), looks_of(30, 3)
+    ([48, 95, 143], [20, 30])
+    """
     ends = {round(n_prompts * look / n_looks) for look in range(1, n_looks + 1)}
     return sorted(n for n in ends if n >= MIN_PROMPTS or n == n_prompts)
 
@@ -53,7 +93,15 @@ def looks_of(n_prompts: int, n_looks: int) -> list[int]:
 def prompt_order(strata: Mapping[str, str]) -> list[str]:
     """Order prompts by a hash within their stratum, so that all strata advance in proportion.
 
-    strata  of each prompt, by its id
+    Parameters
+    ----------
+    strata : mapping of str to str
+        The stratum of each prompt, by its id.
+
+    Returns
+    -------
+    list of str
+        Ids; they do not depend on the order in which they are given.
     """
     order = sorted(strata, key=lambda prompt: fingerprint([_SEED, prompt]))
     share: dict[str, float] = {}
@@ -104,10 +152,30 @@ def next_wave(
 
     A function of plan and verdicts alone: verdicts that are not due yet change nothing.
 
-    known  by dimension, what was asked; None: the verdict is invalid, or lost for good
-    drop  a resolved pair is judged on no further prompts, as long as Bradley-Terry fits; at the
-          first misfit the verdicts left out are wanted, and no pair is left out any more. Without
-          dropping, a dimension ends when all of its pairs are resolved
+    Parameters
+    ----------
+    comparisons : mapping of str to sequence of Comparison
+        All that is planned, by dimension.
+    known : mapping of str to mapping of Key to Battle or None
+        By dimension, what was asked; None: the verdict is invalid, or lost for good.
+    method : RatingMethod
+        Whose differences are tested.
+    n_looks : int
+        Planned.
+    drop : bool
+        A resolved pair is judged on no further prompts, as long as Bradley-Terry fits; at the first
+        misfit the verdicts left out are wanted, and no pair is left out any more. Without dropping, a
+        dimension ends when all of its pairs are resolved.
+
+    Returns
+    -------
+    Wave
+        With nothing wanted once the design has ended.
+
+    References
+    ----------
+    .. [1] W. Maurer and F. Bretz (2013), "Multiple testing in group sequential trials using graphical
+       approaches", Statistics in Biopharmaceutical Research 5(4), 311-320.
     """
     states = {
         name: _Dimension(some, known[name], n_looks, is_whole=not drop)
@@ -268,16 +336,55 @@ def _stopped(
 
 
 def spent(alpha: float, t: float) -> float:
-    """Return the error spent by time t: 4 - 4 Phi(z(1 - alpha / 4) / sqrt(t)), which is like O'Brien
-    and Fleming's on either side. Lan and DeMets (1983)."""
+    """Return the error spent by a time, 4 - 4 Phi(z(1 - alpha / 4) / sqrt(t)).
+
+    It is like that of O'Brien and Fleming's boundary on either side [1]_.
+
+    Parameters
+    ----------
+    alpha : float
+        Two-sided level, spent at t = 1.
+    t : float
+        In (0, 1]: the share of the plan.
+
+    Returns
+    -------
+    float
+        At most alpha.
+
+    References
+    ----------
+    .. [1] K. K. G. Lan and D. L. DeMets (1983), "Discrete sequential boundaries for clinical trials",
+       Biometrika 70(3), 659-663.
+
+    Examples
+    --------
+    >>> round(spent(0.05, 0.5), 4), round(spent(0.05, 1.0), 4)
+    (0.0031, 0.05)
+    """
     return float(4.0 * ndtr(ndtri(alpha / 4) / math.sqrt(t)))
 
 
 @cache
 def boundaries(alpha: float, times: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the two-sided boundary of each look, in standard errors; the last spends what is left.
+    """Return the two-sided boundary of each look; the last spends what is left of the error.
 
-    times  of the looks, ascending, shares of the plan
+    Parameters
+    ----------
+    alpha : float
+        Two-sided level of the test.
+    times : tuple of float
+        Of the looks, ascending, shares of the plan.
+
+    Returns
+    -------
+    tuple of float
+        In standard errors, 9 at most.
+
+    Examples
+    --------
+    >>> [round(bound, 2) for bound in boundaries(0.05, (0.5, 1.0))]
+    [2.96, 1.97]
     """
     from scipy.optimize import brentq
 
@@ -298,10 +405,26 @@ def stagewise(
     """Return the drift's median-unbiased estimate and the ends of its 95 % interval.
 
     By stage-wise ordering: the earlier an upper boundary is crossed the more extreme, and at one
-    look the larger Z. Tsiatis, Rosner and Mehta (1984).
+    look the larger Z [1]_.
 
-    times   of the looks up to the one at which testing stopped, with Z = z
-    bounds  of those before it
+    Parameters
+    ----------
+    times : sequence of float
+        Of the looks up to the one at which testing stopped, shares of the plan.
+    bounds : sequence of float
+        Of those before it, in standard errors.
+    z : float
+        Z at the look at which testing stopped.
+
+    Returns
+    -------
+    middle, low, high : float
+        The drift is the mean of Z at the end of the plan.
+
+    References
+    ----------
+    .. [1] A. A. Tsiatis, G. L. Rosner and C. R. Mehta (1984), "Exact confidence intervals following a
+       group sequential test", Biometrics 40(3), 797-803.
     """
     from scipy.optimize import brentq
 
@@ -320,7 +443,22 @@ def stagewise(
 def expected_share(
     times: Sequence[float], bounds: Sequence[float], drift: float
 ) -> tuple[float, float]:
-    """Return the share of the plan that is judged on average, and the power."""
+    """Return how much of a plan is judged on average, and its power.
+
+    Parameters
+    ----------
+    times : sequence of float
+        Of the looks, ascending, shares of the plan.
+    bounds : sequence of float
+        Of each look, in standard errors.
+    drift : float
+        The mean of Z at the end of the plan.
+
+    Returns
+    -------
+    share, power : float
+        In [0, 1].
+    """
     share = power = before = 0.0
     for t, stopped in zip(times, _stopped(times, bounds, drift), strict=True):
         share += (t - before) * (1.0 - power)

@@ -76,17 +76,48 @@ def one_sided(battles: Battles, *, orders: Orders) -> tuple[OneSided, ...]:
 
 
 def bound(n_prompts: int) -> float:
-    """Return the lower 95 % end for a model that took every point on n prompts, rating points.
+    """Return the lower 95 % end for a model that took every point on n prompts.
 
-    The mean mu at which all n are won with probability .025 is s = .025^(1/n); as a difference of
-    ratings it is 400 log10(s / (1 - s)). Clopper and Pearson (1934), for n of n.
+    The mean mu at which all n are won with probability .025 is s = .025^(1/n) [1]_; as a difference of
+    ratings it is 400 log10(s / (1 - s)).
+
+    Parameters
+    ----------
+    n_prompts : int
+        n, one or more.
+
+    Returns
+    -------
+    float
+        In rating points.
+
+    References
+    ----------
+    .. [1] C. J. Clopper and E. S. Pearson (1934), "The use of confidence or fiducial limits illustrated in
+       the case of the binomial", Biometrika 26(4), 404-413. Here n of n.
+
+    Examples
+    --------
+    >>> round(bound(60))
+    479
     """
     log_s = math.log(_TAIL) / n_prompts
     return _POINTS * (log_s - math.log(-math.expm1(log_s)))
 
 
 def closure(links: Mask) -> Mask:
-    """Return where a chain of links (m, m) leads."""
+    """Return where a chain of links leads.
+
+    Parameters
+    ----------
+    links : Mask, shape (m, m)
+        From i to j.
+
+    Returns
+    -------
+    Mask, shape (m, m)
+        With the links themselves.
+    """
     reached = links
     while True:
         further = reached | (reached.astype(np.float32) @ reached > 0)
@@ -98,7 +129,20 @@ def closure(links: Mask) -> Mask:
 def rate_all(
     method: RatingMethod, battles: Mapping[str, Battles]
 ) -> dict[str, Leaderboard]:
-    """Rate the battles of each dimension, and rank models that took every point, or none, too."""
+    """Rate the battles of each dimension, and rank models that took every point, or none, too.
+
+    Parameters
+    ----------
+    method : RatingMethod
+        One without `orders` counts both.
+    battles : mapping of str to Battles
+        By dimension.
+
+    Returns
+    -------
+    dict of str to Leaderboard
+        Of the dimensions that the method rates, each as `with_one_sided` returns it.
+    """
     orders: Orders = getattr(method, "orders", "both")
     return {
         dimension: with_one_sided(board, battles[dimension], orders=orders)
@@ -111,14 +155,25 @@ def with_one_sided(
 ) -> Leaderboard:
     """Rank the models that took every point, or none, among those that have a rating.
 
-    battles  that the leaderboard rates
-    orders   their games, as in its method
-
     Models are ranked by components wherever a chain of one-sided pairs leads to the rated ones, or from
     them; where nobody is rated, to the model that is so linked with most others. Two between which
-    no chain leads share a rank. Ratings, errors and covariance are not touched. The leaderboard is
-    returned as it is without one-sided pairs, and where wins and ties link models of which its
-    method rates none (ties that never contradict wins).
+    no chain leads share a rank. Ratings, errors and covariance are not touched.
+
+    Parameters
+    ----------
+    board : Leaderboard
+        Of these battles.
+    battles : Battles
+        That it rates.
+    orders : {"both", "one", "reconciled"}
+        Their games, as in its method.
+
+    Returns
+    -------
+    Leaderboard
+        With one-sided pairs, ranks (m,) and one end of the intervals of those models. As it is without
+        one-sided pairs, and where wins and ties link models of which its method rates none (ties that
+        never contradict wins).
     """
     pairs = one_sided(battles, orders=orders)
     is_rated = np.isfinite(board.rating)

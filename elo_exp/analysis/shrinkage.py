@@ -30,9 +30,19 @@ def with_p_best(board: Leaderboard) -> Leaderboard:
     """Add each model's chance of being best: 0 of those whose rank set leaves 1 out.
 
     Draws the models' spread from its marginal likelihood times a half-Cauchy prior, then the
-    ratings from their normal posterior, widened by Student's t. The leaderboard is returned as it is
-    without rank sets, with fewer than two ranked models, or where the errors of those that may be
-    best cannot be estimated; where one of several has no rating, their chances are left open.
+    ratings from their normal posterior, widened by Student's t.
+
+    Parameters
+    ----------
+    board : Leaderboard
+        Of n models, in rating points, with rank sets.
+
+    Returns
+    -------
+    Leaderboard
+        With `p_best` (n,), which adds up to 1. As it is without rank sets, with fewer than two ranked
+        models, or where the errors of those that may be best cannot be estimated; where one of several
+        has no rating, their chances are left open: NaN.
     """
     n_ranked = np.count_nonzero(board.ranks())
     if board.rank_low is None or n_ranked < 2:
@@ -86,9 +96,22 @@ def _chances(models: Rated) -> Array | None:
 
 
 def steadied(covariance: Array, n_prompts: float) -> Array:
-    """Mix a covariance (m, m) with that of equally uncertain, exchangeable ratings.
+    """Mix a covariance with that of equally uncertain, exchangeable ratings.
 
-    A covariance estimated from few prompts has eigenvalues that are much too small.
+    A covariance estimated from few prompts has eigenvalues that are much too small. The share of the
+    other is (m - 1) / (n_prompts + m - 2).
+
+    Parameters
+    ----------
+    covariance : Array, shape (m, m)
+        Of ratings, m of 2 or more.
+    n_prompts : float
+        That estimate it; infinite: it is known, and returned as it is.
+
+    Returns
+    -------
+    Array, shape (m, m)
+        In the same unit.
     """
     m = len(covariance)
     if math.isinf(n_prompts):
