@@ -27,6 +27,26 @@ def test_a_worked_example_of_isotonic_regression():
     assert curve(places).tolist() == [1, 1, 1.75, 2.5, 2.5, 4]
 
 
+def test_places_that_are_equal_but_for_the_last_digit_are_ties():
+    """As calibrated scores of two folds are: 1/3 summed in two orders. Curves fitted to them would differ."""
+    third = 1 / 3
+    x = np.array([third, np.nextafter(third, 1), 1.0])
+    curve = fit_isotonic(x, np.array([1.0, 3.0, 5.0]))
+    assert (curve.knots.tolist(), curve.levels.tolist()) == ([third, 1.0], [2.0, 5.0])
+
+
+def test_scores_of_one_block_are_calibrated_to_exactly_one_value():
+    """Between knots of one level, whatever the place: no digit tells them apart."""
+    curve = fit_isotonic(np.array([0.0, 0.3, 1.0]), np.array([0.7, 0.1, 0.1]))
+    assert set(curve.levels) == {0.9 / 3}
+    places = rows(np.arange(101) / 100, np.zeros(101))
+    observed = dataclasses.replace(
+        rows(np.array([0.0, 0.3, 1.0]), np.zeros(3)), fold=np.full(3, -1)
+    )
+    at = CrossFit(rows=observed, curves=tuple((k, curve) for k in range(5)))(places)
+    assert set(at.value) == set(curve.levels)
+
+
 @given(st.integers(0, 10_000))
 def test_the_fit_is_monotone_closest_and_linear_in_the_observations(seed: int):
     """No mixture of it with another monotone function is closer; u . f(x) = gradient . y."""

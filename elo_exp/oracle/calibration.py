@@ -18,6 +18,7 @@ from elo_exp.records import UserError
 
 _MAX_STEPS = 100
 _TOLERANCE = 1e-9
+_ROUNDING = 1e-15  # of the largest place
 _MAX_EPSILON = 250.0
 
 
@@ -45,12 +46,15 @@ def fit_isotonic(
 ) -> Curve:
     """Fit the monotone function of x that is closest to y in weighted least squares.
 
-    Observations at the same x count as one, their weighted mean.
+    Observations at the same x, up to rounding, count as one, their weighted mean.
     """
     from scipy.optimize import isotonic_regression
 
     weight = np.ones(len(x)) if weight is None else weight
     knots, knot = np.unique(x, return_inverse=True)
+    # Calibrated scores of two folds' curves may be equal but for the last digit
+    is_new = np.append(True, np.diff(knots) >= _ROUNDING * np.abs(knots).max(initial=0))
+    knots, knot = knots[is_new], (np.cumsum(is_new) - 1)[knot]
     total = np.bincount(knot, weight)
     mean = np.bincount(knot, weight * y) / total
     pooled = isotonic_regression(mean, weights=total, increasing=increasing)
@@ -84,7 +88,8 @@ class CrossFit:
             start += n_knots
         place, left, right = map(np.concatenate, zip(*parts, strict=True))
         levels = np.append(self.joined[0], 0.0)
-        value = (1.0 - right) * levels[left] + right * levels[left + 1]
+        # Where the curve is flat exactly its level: scores of one block stay ties in what is fitted to them
+        value = levels[left] + right * (levels[left + 1] - levels[left])
         value = np.bincount(place, value, len(rows)).astype(float)
         value[rows.fold < 0] = np.nan
         return Reading(
