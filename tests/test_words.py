@@ -1,0 +1,244 @@
+"""Sentences on judges, strata, entrants without a rating and the order experiment; the axis and the lists of a page."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elo_exp.analysis.checks import Check
+from elo_exp.ratings.convergence import Convergence, Progress
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
+from elo_exp.records import Plot
+from elo_exp.report import made
+from elo_exp.report.leaderboard_section import scale
+from elo_exp.report.page import Contents, Figures
+from elo_exp.report.tables import Table, expected_win_rate
+from elo_exp.report.words import judge, order, standings, strata
+from elo_exp.store.usage import Usage
+
+
+def plain(text: str) -> str:
+    return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+# The judge
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "detail", "reason"),
+    [
+        (
+            Check(name="flips", state="caution", value=0.21, n=21, of=100),
+            "21 %",
+            "21 of 100 comparisons in both orders",
+            "The judge names another winner in 21 % of comparisons when the answers swap places.",
+        ),
+        (
+            Check(name="flips", state="caution", n=0, of=0),
+            "not measured: one order",
+            "0 of 0 comparisons in both orders",
+            "Each comparison was judged in one order, so flips are not measured.",
+        ),
+        (
+            Check(name="first_shown", state="caution", value=0.6, low=0.56, high=0.64, n=900),
+            "60.0 %",
+            "95 % CI 56.0 to 64.0 %, 900 decisive verdicts",
+            "Of equal answers the one shown first wins 60 % of decisive verdicts (95 % CI 56 to 64 %).",
+        ),
+        (
+            Check(
+                name="length", state="caution", value=0.3, low=0.2, high=0.4,
+                about={"scale": 120.4, "gap": 100.0, "gap_at_equal_length": 20.0},
+            ),
+            "30.0 %",
+            "95 % CI 20.0 to 40.0 %, 120 characters apart; lead 100, at equal length 20",
+            "At equal length the lead would be 20 points, not 100: the shorter of two equally rated "
+            "answers wins 70 % of comparisons.",
+        ),
+        (
+            Check(
+                name="invalid", state="caution", value=0.05, n=5, of=100,
+                about={"refused": 3, "cut off": 0},
+            ),
+            "5 %",
+            "5 of 100, 3 refused",
+            "5 % of comparisons have no valid verdict.",
+        ),
+    ],
+)  # fmt: skip
+def test_a_check_is_said_with_its_counts(
+    check: Check, value: str, detail: str, reason: str
+):
+    words = judge.value(check), judge.detail(check), judge.reason(check)
+    assert tuple(map(plain, words)) == (value, detail, reason)
+
+
+def test_every_check_that_has_a_reason_has_a_row():
+    assert judge._REASONS.keys() <= judge._DETAILS.keys() == judge.CHECKS.keys()
+
+
+@pytest.mark.parametrize(
+    ("effect", "points"), [(0.2, "147"), (-0.2, "−147"), (0.0, "0"), (None, "–"), (0.6, "1200")]
+)  # fmt: skip
+def test_the_points_of_a_bias_are_the_gap_at_which_a_half_becomes_so_much_more(
+    effect: float | None, points: str
+):
+    """400 log10(.7 / .3) = 147; a share beyond .999 is taken as that."""
+    assert judge.points(effect) == points
+
+
+def test_a_verdict_names_each_failed_check_and_what_was_not_measured():
+    flips = Check(name="flips", state="caution", value=0.3, n=3, of=10)
+    fit = Check(name="fit", state="pass", value=0.01, about={})
+    assert judge.verdict({"d": [flips], "e": [fit]})[0] == "Verdict: caution."
+    assert judge.verdict({"d": [flips]})[1].startswith("d: The judge names another")
+    (sentence,) = judge.verdict({"d": [fit]})
+    assert sentence.startswith("Position bias was not checked")
+    passed = dataclasses.replace(flips, state="pass")
+    assert judge.verdict({"d": [passed]}) == ["Verdict: no check failed."]
+    refused = judge.verdict({"d": [passed]}, "too few battles")
+    assert refused == ["Verdict: refused. Too few battles."]
+
+
+def test_odd_answers_are_said_by_kind():
+    odd = {"a": {"phrases": 0.3}, "b": {"phrases": 0.05, "refused": 0.26}}
+    assert plain(judge.flagged(odd)) == "boilerplate: a 30 %, b 5 %; refusals: b 26 %"
+
+
+# Standings
+
+
+def board(*rows: tuple[str, float, str | None], **columns: Any) -> Leaderboard:
+    return Leaderboard(
+        label="L",
+        interval=None,
+        models=tuple(model for model, *_ in rows),
+        rating=np.array([rating for _, rating, _ in rows]),
+        flags={i: flag for i, (*_, flag) in enumerate(rows) if flag},
+        **columns,
+    )
+
+
+def test_each_entrant_without_a_rating_is_named_once_with_its_reason():
+    nan = float("nan")
+    found = board(
+        ("a", 1500.0, None), ("b", 1300.0, None), ("u", nan, "unbeaten"), ("w", nan, "winless"),
+        ("x", nan, "disconnected"), ("y", nan, "disconnected"),
+        n_prompts=np.array([9.0, 1.0, 9.0, 9.0, 9.0, 9.0]), n_clusters=9,
+    )  # fmt: skip
+    apart = [Rating(model="x", rating=1400.0), Rating(model="y", rating=1400.0)]
+    lines = standings.unrated(found, [apart])
+    assert [line.split(" (")[0] for line in lines] == [
+        "A group of its own: x and y",
+        "Not rated: u",
+        "Not rated: w",
+        "Rated on one prompt alone, which gives no interval: b.",
+    ]
+    assert standings.unrated(None, []) == []
+
+
+GAPS = [{"stratum": "one", "gap": 80.0}, {"stratum": "other", "gap": -30.0}]
+TEST = {
+    "p_value": 0.01, "chi_square": 12.3, "df": 2,
+    "most_varied_gap": {"model_a": "a", "model_b": "b", "gaps": GAPS},
+}  # fmt: skip
+
+
+def test_strata_that_reverse_are_to_be_reported_separately():
+    assert strata.sentence(TEST) == (
+        "Ratings differ between strata (χ² = 12, 2 df, p = .010). The gap a − b varies most: "
+        "+80 points on one, −30 points on other. The order reverses: report strata separately."
+    )
+    ahead = {**TEST["most_varied_gap"], "gaps": GAPS[:1]}
+    assert "reverses" not in strata.sentence({**TEST, "most_varied_gap": ahead})
+    alike = strata.sentence({**TEST, "p_value": 0.2}, "arenas")
+    assert (
+        alike
+        == "No evidence that ratings differ between arenas (χ² = 12, 2 df, p = .200)."
+    )
+    assert not strata.differ({"p_value": None})
+
+
+@pytest.mark.parametrize(
+    ("limit", "at", "sufficient_k", "end"),
+    [
+        ({}, None, None, "no limit, because an entrant only wins or only loses."),
+        ({"a": 1.0}, None, None, "which is too close for a share of it."),
+        ({"a": 1.0}, 0.999, 10.0, ", which is enough to read its gaps."),
+        ({"a": 1.0}, 0.8, None, "no K up to 64 covers 95 % for all: too few battles for Elo."),
+        ({"a": 1.0}, 0.8, 30.2, "for all from K = 31 on: K = 32 of the sweep suffices."),
+        ({"a": 1.0}, 0.8, 33.2, "95 % for all from K = 34 on."),
+    ],
+)  # fmt: skip
+def test_how_far_elo_has_come(
+    limit: Any, at: float | None, sufficient_k: float | None, end: str
+):
+    by_k = {}
+    if at is not None:
+        by_k[16.0] = Progress(convergence=at, slowest="a", slowest_share=at)
+    way = Convergence(limit=limit, by_k=by_k, sufficient_k=sufficient_k)
+    said = plain(order.convergence(way, 16.0, [4.0, 16.0, 32.0]))
+    assert said.endswith(end)
+    assert ("at K = 16 Elo has covered" in said) == bool(by_k)
+
+
+# What templates loop over
+
+
+def test_an_axis_holds_every_interval_and_marks_stand_where_their_values_are():
+    rows = [
+        Rating(model="a", rating=1500.0, ci_low=1400.0, ci_high=1600.0),
+        Rating(model="b", rating=1300.0),
+        Rating(model="c", rating=None),
+    ]
+    axis = scale(rows, digits=0)
+    assert (axis.low, axis.high) == (1288.0, 1612.0)  # 4 % of 300 on both sides
+    a, b, c = (axis.bar(row, {"a": 3}) for row in rows)
+    assert a
+    assert (a.color, a.left, a.mark, a.right) == (3, "34.57", "65.43", "3.70")
+    assert a.label == "1500, 95 % interval 1400 to 1600"
+    assert b
+    assert (b.left, b.right) == (None, None)
+    assert c is None
+    assert [value for _, value in axis.ticks] == [
+        "1300", "1350", "1400", "1450", "1500", "1550", "1600",
+    ]  # fmt: skip
+    assert scale([], digits=0).ticks
+
+
+def test_a_table_tells_text_from_numbers():
+    table = Table(
+        label="T", columns=["Name", "Where", "n"], words=["Where"], rows=["xyz"]
+    )
+    assert table.lines == [("x", [("y", True), ("z", False)])]
+
+
+def test_a_lead_of_400_points_is_worth_ten_points_of_eleven():
+    assert expected_win_rate(400.0) == pytest.approx(10 / 11)
+    assert expected_win_rate(-400.0) == pytest.approx(1 / 11)
+
+
+def test_a_figure_is_shown_once_and_a_section_listed_when_it_is_filled():
+    plots = [Plot(name=n, png=b"", svg="", rows=[], caption="") for n in "abc"]
+    figures, contents = Figures(plots, without=["b"]), Contents()
+    assert figures.take("a") is plots[0]
+    assert [figures.take(name) for name in "ab"] == [None, None]
+    assert figures.rest() == ["c"]
+    assert contents.listed("result", "Result") == "Result"
+    assert contents.sections == [("result", "Result")]
+
+
+def test_a_bill_has_what_was_paid_before_in_its_total():
+    usage = dataclasses.asdict(Usage(verdicts_wanted=9, judge_calls=4, dollars=1.5))
+    bill = made.bill(usage, {"dollars": 1.0})
+    assert bill
+    assert bill.total == "$2.50"
+    assert {fact.term: fact.text for fact in bill.facts} == {
+        "Before": "$1.00 of it, by earlier attempts in the same folder",
+        "Verdicts": "4 new, 0 cached",
+    }
+    assert made.bill(dataclasses.asdict(Usage()), None) is None
+    assert made.bill(None, None) is None
