@@ -150,6 +150,7 @@ class Placed:
     run: PlacementRun
     report: Report
     run_dir: Path
+    experiment: Arena
 
 
 @contextmanager
@@ -170,8 +171,8 @@ def placed(
 ) -> Placed:
     """A run."""
     with arena_of(world, folder, *overrides, judge=judge) as (experiment, context):
-        run = PlacementRun(experiment, context.store)
+        run = experiment.placement(context.store)
         run.run()
-        found = arena.place(run)
-        report = arena.report(run, found, context)
-        return Placed(found, run, report, context.run_dir)
+        found = arena.place(experiment, run)
+        report = arena.report(experiment, run, found, context)
+        return Placed(found, run, report, context.run_dir, experiment)

@@ -17,13 +17,18 @@ import numpy as np
 import pytest
 
 from elo_exp.arena import joint_fit
+from elo_exp.data.rubrics import Rubric
+from elo_exp.experiments.arena import Arena
+from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import read_json, read_jsonl, write_json, write_jsonl, write_whole
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Comparison, UserError, fingerprint
+from elo_exp.store.store import Store
 from tests.arena_files import TheJudge, World, arena_of, placed
 from tests.commands import Ran, attempt, run
-from tests.data import by_dimension, shared_data
+from tests.data import by_dimension, shared_data, shipped
+from tests.experiments import built
 from tests.openai_server import OpenAiServer
 from tests.pages import Reader
 from tests.simulation import BRADLEY_TERRY
@@ -326,6 +331,65 @@ def test_a_model_of_the_judges_family_is_told_from_it_by_anchors_that_are_kin(
     assert (row["kin"], row["n_kin_anchors"]) == (fit.kin, n_kin or 0)
 
 
+@pytest.mark.parametrize(
+    ("families", "met"),
+    [
+        ("{our: Us, mine: Us, m2: Us, m3: Us, m4: Us, m5: Us}", {"m2", "m3", "m4", "m5"}),
+        ("{our: Us, m2: Us, m3: Us}", {*RATINGS} - {"m2", "m3"}),
+    ],
+)  # fmt: skip
+def test_a_judge_that_is_not_asked_about_its_family_and_others_compares_each_side_alone(
+    families: str, met: set[str], folder: Path
+) -> None:
+    """Human battles link the two. The keys are those of any other run."""
+    given = (f"+judging.families={families}", "arena.n_battles=40")
+    judge, again = TheJudge(model="our-judge"), TheJudge(model="our-judge")
+    exclude = "judging.self_judging=exclude"
+    found = placed(WORLD, folder, *given, exclude, judge=judge)
+    pairs = [{c.entrant_a, c.entrant_b} - {"mine"} for c in found.run.comparisons]
+    assert set().union(*pairs) == met
+    assert sum("mine" in c.entrants for c in found.run.comparisons) == 40
+    placed(WORLD, folder, *given, exclude, judge=again)
+    assert (len(judge.seen) > 80, again.seen) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("world", "families", "line"),
+    [
+        (WORLD, "{our: Us, mine: Us, m2: Us}", "1 anchors of the judge's family, Us"),
+        (TWO, "{our: Us, mine: Us, m2: Us}", "mine is of the judge's family, Us, but other is not"),
+    ],
+)  # fmt: skip
+def test_where_no_anchor_is_left_to_meet_it_is_refused_before_anything_is_asked(
+    world: World, families: str, line: str, folder: Path
+) -> None:
+    given = (f"+judging.families={families}", "judging.self_judging=exclude")
+    judge = TheJudge(model="our-judge")
+    with pytest.raises(UserError, match=line):
+        placed(world, folder, *given, judge=judge)
+    assert judge.seen == []
+
+
+def test_a_draw_needs_no_experiment(tmp_path: Path) -> None:
+    """But the settings that it reads, the parts by name, and a store."""
+    job = built("experiment=arena", "arena.n_battles=6", "arena.n_calibration=4")
+    assert isinstance(job.experiment, Arena)
+    rubric: Rubric = shipped("rubric", "preference")
+    with Store(tmp_path / "store.sqlite") as store:
+        run = PlacementRun(
+            job.experiment.arena,
+            store,
+            entrants=job.experiment.entrant,
+            judge=shipped("judge", "lexical"),
+            rubric=rubric,
+            limit_pairs=8,
+        )
+        assert run.plan(run.random(run.n_battles)).new == 16
+        run.run()
+    assert len(run.comparisons) == 8
+    assert {c.entrant_a for c in run.comparisons[:6]} == {"newcomer"}
+
+
 # The defects
 
 
@@ -475,7 +539,7 @@ def test_nothing_of_a_refused_placement_is_shown_anywhere(
     folders = {path.parent for path in report.artifacts}
     shown = [p.read_text() for f in folders for p in f.iterdir() if p.is_file()]
     shown += map(repr, (report.metrics, report.tables, *(plot.rows for plot in plots)))
-    for board in (made.run.experiment.rate(every), of_fit):
+    for board in (made.experiment.rate(every), of_fit):
         row = board.row("mine")
         for number in (row.rating, row.std_error, row.ci_low, row.ci_high):
             assert not [text for text in shown if str(number)[:9] in text]

@@ -14,7 +14,6 @@ from elo_exp.arena.simulated import Simulated, true_abilities
 from elo_exp.data import bank
 from elo_exp.experiments import arena
 from elo_exp.experiments.arena import Arena
-from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.ratings.fit import POINTS, abilities
 from tests.commands import Ran, attempt, run
 from tests.data import BANK, shipped
@@ -169,9 +168,9 @@ def place(folder: Path, seed: int) -> Placement:
     seeds = (f"arena.seed={seed}", f"arena.simulated.seed={seed}")
     with opened(folder, "experiment=arena", *seeds, "figures=false") as (job, context):
         assert isinstance(job.experiment, Arena)
-        run = PlacementRun(job.experiment, context.store)
+        run = job.experiment.placement(context.store)
         run.run()
-        return arena.place(run)
+        return arena.place(job.experiment, run)
 
 
 @pytest.mark.slow

@@ -37,6 +37,7 @@ from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
 from elo_exp.report import arena_page, artifacts, page, tournament_page
 from elo_exp.report.words import arena as words
+from elo_exp.store.store import Store
 
 _OF_FIT = (
     *("s", "s_std_error", "taste", "position", "design_effects", "n_anchors"),
@@ -69,20 +70,24 @@ class Arena(Pairwise):
         self.check(context.overrides)
         if not self.plan:
             return None
-        run = PlacementRun(self, context.store)
+        run = self.placement(context.store)
         entered = run.random(run.n_battles)
         plan, n = run.plan(entered), len(run.to_recalibrate(entered))
         return "\n".join(
-            [pipeline.plan_table(plan), *words.plan_of_calibration(plan, n)]
+            [
+                pipeline.plan_table(plan),
+                *words.plan_of_calibration(plan, n),
+                *self._plan_of_kin(run.kin),
+            ]
         )
 
     def run(self, context: Context) -> Report:
-        run = PlacementRun(self, context.store)
+        run = self.placement(context.store)
         if self.shard is not None:
             ((prompts, _),) = run.tasks(run.random(run.n_battles))
             return answer_share(self, prompts, context.store, self.shard)
         run.run()
-        return report(run, place(run), context)
+        return report(self, run, place(self, run), context)
 
     def check(self, overrides: Sequence[str] = ()) -> None:
         """Raise UserError for settings that do not fit together."""
@@ -140,6 +145,21 @@ class Arena(Pairwise):
                 "shard: adaptive opponents are chosen as verdicts come in. Leave shard out."
             )
 
+    def placement(self, store: Store) -> PlacementRun:
+        """Return the draw as the settings say; nothing is asked yet."""
+        return PlacementRun(
+            self.arena,
+            store,
+            entrants=self.entrant,
+            judge=self.judge,
+            rubric=self._rubrics[0],
+            asking=self.asking,
+            limit_pairs=self.judging.limit_pairs,
+            with_style=needs_style(self.rating),
+            families=self.judging.families,
+            excludes_kin=self.judging.self_judging == "exclude",
+        )
+
     def rate(self, battles: Battles) -> Leaderboard:
         """Rate battles by the one method that was chosen, with rank sets."""
         boards = standings.leaderboards({"": battles}, self.rating)
@@ -147,9 +167,9 @@ class Arena(Pairwise):
         return board
 
 
-def place(run: PlacementRun) -> Placement:
+def place(experiment: Arena, run: PlacementRun) -> Placement:
     """Rate what was judged together with the human battles, and compare judge and humans."""
-    experiment, human, placed = run.experiment, run.human, tuple(run.drawn)
+    human, placed = run.human, tuple(run.drawn)
     chosen, judge_model = experiment.arena, experiment.judge.model
     battles = run.battles()
     judged = Battles.from_rows([b for b in battles if b.model_a in placed])
@@ -173,7 +193,7 @@ def place(run: PlacementRun) -> Placement:
         judged=judged,
         human=human,
         board=board,
-        kin=experiment.kin(run.anchors),
+        kin=run.kin,
         human_board=experiment.rate(
             run.arena.battles.concatenate(run.arena.held_out).among(
                 [*run.anchors, *placed]
@@ -269,9 +289,11 @@ def _conclusions(
     return concluded
 
 
-def report(run: PlacementRun, found: Placement, context: Context) -> Report:
+def report(
+    experiment: Arena, run: PlacementRun, found: Placement, context: Context
+) -> Report:
     """Write the artifacts of a placement, and report it."""
-    experiment, run_dir = run.experiment, context.run_dir
+    run_dir = context.run_dir
     chosen, dimension = experiment.arena, run.rubric.dimension
     comparisons, judgments = {dimension: run.comparisons}, {dimension: run.judgments}
     quality = judge_quality(run.judgments, dimension=dimension)

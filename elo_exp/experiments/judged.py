@@ -132,10 +132,9 @@ class Pairwise(Judged):
     def input_files(self) -> Mapping[str, Path]:
         return {"bank": Path(self.prompts.bank_path)}
 
-    def kin(self, others: Sequence[str] = ()) -> Kin:
-        """Return which entrants, and other models that are known by name alone, are of the judge's family."""
-        told = {name: [name] for name in others}
-        told |= {name: families.names(one) for name, one in self.entrant.items()}
+    def kin(self) -> Kin:
+        """Return which entrants are of the judge's family."""
+        told = {name: families.names(one) for name, one in self.entrant.items()}
         return families.kin(self.judging.families, self.judge.model, told)
 
     def dry_run(self, context: Context) -> str | None:
@@ -230,10 +229,7 @@ class Pairwise(Judged):
             allow_missing=self.allow_missing,
             at_least=at_least,
         )
-        return self.plan_pairs(self._paired(prompts, responses), store)
-
-    def plan_pairs(self, comparisons: Comparisons, store: Store) -> Plan:
-        """Return the plan of judging comparisons as the settings say."""
+        comparisons = self._paired(prompts, responses)
         return pipeline.plan_pairs(
             comparisons, self._rubrics, self.judge, store, self.asking
         )

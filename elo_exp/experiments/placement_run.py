@@ -6,20 +6,22 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import ItemsView, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elo_exp import pipeline
+from elo_exp.analysis.families import kin
+from elo_exp.analysis.families import names as names_of
 from elo_exp.arena import placement, sources
 from elo_exp.arena.joint_fit import MIN_ANCHORS
 from elo_exp.arena.placement import Draw
-from elo_exp.arena.sources import At, Texts
+from elo_exp.arena.sources import ArenaSettings, At, Texts
 from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.pairing import Responses
+from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants import Entrant
 from elo_exp.experiments.judged import preflight
-from elo_exp.judges import PaidJudge
-from elo_exp.pipeline import Plan
-from elo_exp.ratings import needs_style
+from elo_exp.judges import Judge, PaidJudge
+from elo_exp.pipeline import Asking, Plan
 from elo_exp.records import (
     Battle,
     Comparison,
@@ -31,17 +33,16 @@ from elo_exp.records import (
 )
 from elo_exp.store.store import Store
 
-if TYPE_CHECKING:
-    from elo_exp.experiments.arena import Arena
-
 logger = logging.getLogger(__name__)
 
+_AS_IT_IS, _NONE = Asking(), dict[str, str]()
 Entered = Mapping[str, Sequence[Draw]]  # by placed model, the battles that it enters
 
 
 class PlacementRun:
     """Draws become prompts, answers, comparisons and judgments.
 
+    kin         anchors and placed models of the judge's family
     human       battles between anchors
     candidates  battles that may be entered, in the order in which they are drawn
     n_battles   of each placed model
@@ -49,12 +50,32 @@ class PlacementRun:
     unusable    why battles cannot be judged
     """
 
-    def __init__(self, experiment: Arena, store: Store) -> None:
-        """Read the human battles, find the anchors and shuffle the battles that may be entered."""
-        chosen, names = experiment.arena, list(experiment.entrant)
-        self.experiment, self.store = experiment, store
-        (self.rubric,) = experiment.rubric.values()
-        self.with_style = needs_style(experiment.rating)
+    def __init__(
+        self,
+        chosen: ArenaSettings,
+        store: Store,
+        *,
+        entrants: Mapping[str, Entrant],
+        judge: Judge,
+        rubric: Rubric,
+        asking: Asking = _AS_IT_IS,
+        limit_pairs: int | None = None,
+        with_style: bool = False,
+        families: Mapping[str, str] = _NONE,
+        excludes_kin: bool = False,
+    ) -> None:
+        """Read the human battles, find the anchors and shuffle the battles that may be entered.
+
+        entrants      the models to place, by name
+        limit_pairs   in all, shared among them; None: no limit
+        with_style    whether the rating needs the style of answers
+        families      of models by parts of their names
+        excludes_kin  whether the judge is asked about no pair with exactly one of its family
+        """
+        names = list(entrants)
+        self.settings, self.store, self.entrants = chosen, store, entrants
+        self.judge, self.rubric, self.asking = judge, rubric, asking
+        self.with_style, self.excludes_kin = with_style, excludes_kin
         self.arena = sources.read(
             chosen,
             with_languages=chosen.max_per_language is not None,
@@ -72,6 +93,9 @@ class PlacementRun:
             self.arena, chosen.min_battles, n_least=n_least
         )
         self.human = self.arena.battles.among(self.anchors)
+        told = {name: [name] for name in self.anchors}
+        told |= {name: names_of(entrant) for name, entrant in entrants.items()}
+        self.kin = kin(families, judge.model, told)
         self.is_random = chosen.opponents == "random"
         self.candidates = placement.draws(
             self.arena,
@@ -80,8 +104,10 @@ class PlacementRun:
             sides=1 if self.is_random else 2,
             max_per_language=chosen.max_per_language,
         )
+        if excludes_kin and self.kin.is_unequal:
+            self.candidates = self._of_one_side(names, n_least)
         n_wanted = len(names) * chosen.n_battles
-        limit = experiment.judging.limit_pairs or n_wanted + chosen.n_calibration
+        limit = limit_pairs or n_wanted + chosen.n_calibration
         self.n_battles = min(chosen.n_battles, limit // len(names))
         self.n_calibration = min(chosen.n_calibration, max(0, limit - n_wanted))
         self.drawn = {name: list[Draw]() for name in names}
@@ -90,16 +116,41 @@ class PlacementRun:
         self._texts, self.unusable = dict[At, Texts](), dict[At, str]()
         self._prompts = dict[str, Prompt]()
 
+    def _of_one_side(self, names: Sequence[str], n_least: int) -> list[Draw]:
+        """Return the draws against opponents that are of the judge's family where the placed models are, and not
+        where these are not.
+
+        Raises UserError where they differ, and for fewer than n_least such anchors.
+        """
+        own, family = {*self.kin.models}, self.kin.family
+        of_family = [name for name in names if name in own]
+        is_kin = bool(of_family)
+        if is_kin and len(of_family) < len(names):
+            (other, *_) = (name for name in names if name not in own)
+            raise UserError(
+                f"judging.self_judging: found exclude, and {of_family[0]} is of the judge's family, "
+                f"{family}, but {other} is not. Place them in runs of their own: their opponents "
+                "differ."
+            )
+        side = [name for name in self.anchors if (name in own) == is_kin]
+        if len(side) < n_least:
+            whose = "of" if is_kin else "not of"
+            raise UserError(
+                f"judging.self_judging: found exclude, and {len(side)} anchors {whose} the judge's "
+                f"family, {family}. A placement needs {n_least} to compare with. Choose a judge of "
+                "another family, or warn."
+            )
+        return [draw for draw in self.candidates if draw.opponent in side]
+
     def run(self) -> None:
         """Draw battles, have them answered and judged.
 
         Random opponents are one round that all placed models enter. Adaptive ones take several:
         after the first, opponents stand near the rating so far.
         """
-        experiment, store = self.experiment, self.store
-        stored_only = experiment.judging.stored_only
-        judge = None if stored_only else experiment.judge
-        n_rounds = 1 if self.is_random else experiment.arena.rounds
+        store, stored_only = self.store, self.asking.stored_only
+        judge = None if stored_only else self.judge
+        n_rounds = 1 if self.is_random else self.settings.rounds
         starts = [self.n_battles * i // n_rounds for i in range(n_rounds + 1)]
         for start, end in pairwise(starts):
             drawn = {name: self._next(name, end - start) for name in self.drawn}
@@ -119,16 +170,18 @@ class PlacementRun:
                 pipeline.check_before_answers(plan, least, store)
             for task in tasks:
                 made = pipeline.generate(
-                    *task, store, allow_missing=experiment.allow_missing
+                    *task, store, allow_missing=self.asking.allow_missing
                 )
                 for name, responses in made.items():
                     self.responses[name] |= responses
             for name, draws in drawn.items():
                 self.drawn[name] += draws
             comparisons = self._compare(entered, self.responses)
-            ((_, judged),) = experiment.judge_pairs(comparisons, store).items()
+            judged = pipeline.judge_pairs(
+                comparisons, [self.rubric], self.judge, store, self.asking
+            )
             self.comparisons += comparisons[self.rubric.dimension]
-            self.judgments += judged
+            self.judgments += judged[self.rubric.dimension]
 
     def random(self, n_battles: int) -> Entered:
         """Draw so many battles, which all placed models enter, of those not drawn yet."""
@@ -139,7 +192,7 @@ class PlacementRun:
     def usable(self, draws: Sequence[Draw]) -> list[Draw]:
         """Read the texts of battles, and leave out those that cannot be judged."""
         new = {draw.at for draw in draws} - self._texts.keys() - self.unusable.keys()
-        texts, unusable = sources.texts(self.experiment.arena, new)
+        texts, unusable = sources.texts(self.settings, new)
         self._texts |= texts
         self.unusable |= unusable
         if unusable:
@@ -158,7 +211,7 @@ class PlacementRun:
 
     def facts(self) -> dict[str, Any]:
         """Return what the manifest says of the arena and of the battles that were drawn."""
-        arena, experiment = self.arena, self.experiment
+        arena = self.arena
         every = [draw for draws in self.drawn.values() for draw in self.usable(draws)]
         votes = [
             [b.question_id, b.model_a, b.model_b, b.winner]
@@ -166,7 +219,7 @@ class PlacementRun:
         ]
         drawn = [[d.question_id, d.opponent, "ab"[d.side]] for d in every]
         return {
-            "judge_model": experiment.judge.model,
+            "judge_model": self.judge.model,
             "entrants": list(self.drawn),
             "rubric_versions": {self.rubric.dimension: self.rubric.version},
             "selected_prompt_count": len({draw.question_id for draw in every}),
@@ -206,18 +259,24 @@ class PlacementRun:
         found = defaultdict[tuple[Prompt, ...], dict[str, Entrant]](dict)
         for name, draws in entered.items():
             prompts = {draw.question_id: self._prompt(draw) for draw in draws}
-            found[*prompts.values()][name] = self.experiment.entrant[name]
+            found[*prompts.values()][name] = self.entrants[name]
         return found.items()
 
     def plan(self, entered: Entered, *, at_least: bool = False) -> Plan:
         """Plan what judging would cost; no model is asked: see `pipeline.assume_responses`."""
-        allow_missing = self.experiment.allow_missing
+        allow_missing = self.asking.allow_missing
         assumed: dict[str, Mapping[str, Response]] = {}
         for task in self.tasks(entered):
             assumed |= pipeline.assume_responses(
                 *task, self.store, allow_missing=allow_missing, at_least=at_least
             )
-        return self.experiment.plan_pairs(self._compare(entered, assumed), self.store)
+        return pipeline.plan_pairs(
+            self._compare(entered, assumed),
+            [self.rubric],
+            self.judge,
+            self.store,
+            self.asking,
+        )
 
     def _compare(
         self, entered: Entered, responses: Responses
@@ -256,6 +315,11 @@ class PlacementRun:
         found = []
         for draw in next(iter(entered.values())):
             match = draw.question_id, frozenset(draw.models)
+            if (
+                self.excludes_kin
+                and len({m in self.kin.models for m in draw.models}) > 1
+            ):
+                continue
             if match not in known and len(known) < self.n_calibration:
                 known.add(match)
                 found.append(draw)
