@@ -55,7 +55,7 @@ def write_whole(path: Path, content: bytes | Iterable[str]) -> Path:
 
 
 def _encoded(text: str) -> bytes:
-    """As UTF-8, half a surrogate pair as its escape."""
+    """As UTF-8; lone surrogates are written as escapes."""
     return text.encode(errors="backslashreplace")
 
 
@@ -183,14 +183,14 @@ def checked(kind: Any, value: Any, place: object, hint: str = "") -> Any:
 def read_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the rows of a file whose texts models are sent.
 
-    Raises UserError, too, for half a surrogate pair, which JSON can hold and no request.
+    Raises UserError also for a lone surrogate, which JSON can hold and no request.
     """
     for place, row in read_jsonl(path):
         try:
             json.dumps(row, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             raise UserError(
-                f"{place}: holds half a surrogate pair, a \\ud... alone. Write the whole character."
+                f"{place}: holds a lone surrogate (\\ud...). Write the whole character."
             ) from None
         yield place, row
 

@@ -37,7 +37,7 @@ def canonical_json(value: Any) -> str:
 
 
 def storable_json(value: Any) -> str:
-    """The same, half a surrogate pair, which no file can hold, being written as its escape."""
+    """The same; lone surrogates are written as escapes, as no file can hold them."""
     return canonical_json(value).encode(errors="backslashreplace").decode()
 
 
@@ -215,9 +215,8 @@ class JudgeRequest:
     schema: str
     subject: Comparison | Item
     position_swap: bool = False
-    scale: tuple[float, float] | None = (
-        None  # the lowest and the highest score; None where a verdict is asked for
-    )
+    # the lowest and the highest score; None where a verdict is asked for
+    scale: tuple[float, float] | None = None
     repeat: int = 0
 
     @property
@@ -249,9 +248,8 @@ class Verdict(Record):
     reasoning: str = ""
     mirrored: bool = False
     repeat: int = 0
-    stop_reason: str = (
-        "end_turn"  # or why there is no verdict: refusal, max_tokens, ...
-    )
+    # or why there is no verdict: refusal, max_tokens, ...
+    stop_reason: str = "end_turn"
     timestamp: str | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
 

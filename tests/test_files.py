@@ -130,12 +130,12 @@ def test_law_what_was_written_as_jsonl_is_read_back(tmp_path_factory, name, rows
 def test_half_an_emoji_is_refused_where_it_stands_and_a_whole_one_is_not(
     tmp_path,
 ):
-    """JSON can say half a surrogate pair, which no model can be sent; a record is read with it."""
+    """JSON can hold a lone surrogate, which no model can be sent; a record is read with it."""
     lines = [r'{"text": "\ud83d\ude00 and \\ud83d"}', r'{"text": ["cut \uD83d"]}']
     path = write_whole(tmp_path / "x.jsonl", "\n".join(lines))
     rows = read_texts(path)
     assert next(rows) == (f"{path}:1", {"text": "\U0001f600 and \\ud83d"})
-    with pytest.raises(UserError, match=r"x\.jsonl:2: holds half a surrogate pair"):
+    with pytest.raises(UserError, match=r"x\.jsonl:2: holds a lone surrogate"):
         next(rows)
     assert [row for _, row in read_jsonl(path)][1] == {"text": ["cut \ud83d"]}
 

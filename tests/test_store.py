@@ -59,7 +59,7 @@ def test_the_first_answer_wins_and_every_one_that_was_made_is_counted(path):
 
 
 def test_half_an_emoji_is_kept_as_it_came(path):
-    """JSON can say half a surrogate pair, and no file can hold it; a backslash before it is no escape of ours."""
+    """JSON can hold a lone surrogate, and no file can; a backslash before it is no escape of ours."""
     text = '\ud83d and \\ud83d and "\\\\\ud83d'
     with Store(path) as store:
         assert [answer.text for answer in keep(store, reply("k", text))] == [text]

@@ -28,9 +28,8 @@ N_DRAWS = 20_000
 _N_DRAWS_OF_MANY = 5_000
 _MANY_MODELS = 100
 _DRAWS_A_BLOCK = 500  # fit in a processor's cache: three times as fast with 300 models
-_ROUNDING = (
-    1e-10  # of two variances: what rounding leaves of the zero variance of a difference
-)
+# of two variances: what rounding leaves of the zero variance of a difference
+_ROUNDING = 1e-10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,9 +152,8 @@ def length_control(
         std_error_at_equal_length=error_at_equal[order],
     )
     lead, best = None, order[np.isfinite(at_equal[order])][:2]
-    if (
-        len(best) > 1
-    ):  # by how much the best would be ahead of the second, in rating points
+    # by how much the best would be ahead of the second, in rating points
+    if len(best) > 1:
         gap = at_equal[best[0]] - at_equal[best[1]]
         i, j = (np.cumsum(raw.rated) - 1)[best]
         cov = controlled.covariance

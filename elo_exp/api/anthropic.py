@@ -104,9 +104,8 @@ class AnthropicApi:
     def create(self, nonce: str, requests: Mapping[str, Mapping[str, Any]]) -> str:
         """Submit a batch; return its id. The custom ids hold the nonce, which the server repeats in
         the results alone."""
-        client = self._client.with_options(
-            max_retries=0
-        )  # or a lost answer: two batches
+        # a lost answer that is sent again would make two batches
+        client = self._client.with_options(max_retries=0)
         batches = client.messages.batches.with_raw_response
         body: Any = [
             {"custom_id": name, "params": params} for name, params in requests.items()

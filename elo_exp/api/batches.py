@@ -180,10 +180,8 @@ class Batcher(Generic[R]):
         self._not_ours: set[str] = set()  # batches at the server
         self._n_vain_checks: Counter[str] = Counter()  # by the server's id
         self._n_attempts: Counter[str] = Counter()  # by key
-        self._n_lost, self._last_doubt = (
-            0,
-            "",
-        )  # submissions in a row that did not arrive
+        # submissions in a row that did not arrive
+        self._n_lost, self._last_doubt = 0, ""
         self._answered: set[str] = set()
         self._chunk_size = self._settings.chunk_size
         self._interval = self._settings.poll_initial_seconds

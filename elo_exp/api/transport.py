@@ -225,7 +225,7 @@ def json_of(response: Any) -> Any:
 
 
 def whole_text(content: Any) -> str:
-    """A text, or the text blocks of a list joined; half a surrogate pair is no text."""
+    """A text, or the text blocks of a list joined; a lone surrogate is no text."""
     if isinstance(content, list):
         blocks = [block for block in content if isinstance(block, Mapping)]
         texts = [block.get("text") for block in blocks if block.get("type") == "text"]

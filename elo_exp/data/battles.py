@@ -47,9 +47,8 @@ class Battles:
     score: Array  # (n,) model_a's share; NaN where it is what the winner says
     equal_answers: Mask  # (n,): one query was made for both orders
     questions: tuple[str, ...]
-    question: (
-        Codes  # (n,); from len(questions) on: names none, and is a prompt of its own
-    )
+    # (n,); from len(questions) on: names none, and is a prompt of its own
+    question: Codes
     dimensions: tuple[str, ...]
     dimension: Codes  # (n,)
     judges: tuple[str, ...]

@@ -61,9 +61,8 @@ class Mode:
     name: str
     strata: dict[str, Count]  # prompts by source; empty: the whole bank
     pilot_seed: Natural
-    prompt_cache: (
-        str  # what a judge with a prompt cache does about it: measured, 1h, 5m, none
-    )
+    # what a judge with a prompt cache does about it: measured, 1h, 5m, none
+    prompt_cache: str
 
 
 @dataclass(kw_only=True)

@@ -172,9 +172,8 @@ class NextStep(Record):
     tolerance: float  # a loss that does not matter
     possible_best: tuple[str, ...]
     policies: tuple[str, ...] = ()  # to label answers of
-    n_labels: int | None = (
-        None  # of each, on the same prompts, those that are there included
-    )
+    # of each, on the same prompts, those that are there included
+    n_labels: int | None = None
 
 
 class PolicyComparison(NamedTuple):
@@ -375,9 +374,8 @@ class PolicyEstimate(Record):
     degrees_of_freedom: float | None = None  # None for a normal interval
     ci_clipped: bool = False  # the interval reached beyond the scale
     headline: bool = False  # the one estimate to quote of the policy
-    rests_on: str = (
-        ""  # of an anchored one: own labels, raw weights, borrowed calibration
-    )
+    # of an anchored one: own labels, raw weights, borrowed calibration
+    rests_on: str = ""
     effective_labels: float | None = None  # that its correction comes to
 
 

@@ -214,9 +214,8 @@ def leaderboards(
     wins = played.wins()
     flags = why_unrated(wins, strongest_component(wins))
     flags |= dict.fromkeys(np.flatnonzero(n_battles == 0).tolist(), "no match")
-    by_prompt = played.by_cluster(
-        np.ones(len(played.score))
-    )  # stores what adds to zero
+    # stores what adds to zero
+    by_prompt = played.by_cluster(np.ones(len(played.score)))
     n_prompts = np.bincount(by_prompt.indices, minlength=m).astype(np.float64)
     boards = {}
     for i, k in enumerate(ks):

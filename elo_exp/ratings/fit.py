@@ -26,9 +26,8 @@ _WITHOUT_PROMPTS = {
     "prompt bootstrap": "battle bootstrap",
 }
 _MAX_STEPS = 200
-_LONGEST_STEP = (
-    3.0  # log-odds: beyond it, the curvature does not describe the likelihood
-)
+# log-odds: beyond it, the curvature does not describe the likelihood
+_LONGEST_STEP = 3.0
 # of the variance of independent games: what rounding leaves of zero
 _NO_VARIATION = 1e-12
 _FEW = 20  # prompts: from here on intervals cover the truth as often as they should

@@ -25,9 +25,8 @@ class Games:
     prompts: Index  # (n_clusters,) the code of each cluster's prompt, the same in every dimension
     # (g,) 1 where `first` was shown first, -1 where second, 0 where nobody knows or it is no matter
     shown: Array
-    is_one_order: (
-        bool  # of some battles one order alone was judged, not the same in all
-    )
+    # of some battles one order alone was judged, not the same in all
+    is_one_order: bool
     battle: Index  # (g,) the place of each game's battle
 
     @property

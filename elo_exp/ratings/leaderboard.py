@@ -69,9 +69,8 @@ class Leaderboard:
     """
 
     label: str  # the method's name for readers: "Bradley-Terry"
-    interval: (
-        str | None
-    )  # kind of the 95 % intervals: "prompt-clustered"; None: it has none
+    # kind of the 95 % intervals: "prompt-clustered"; None: it has none
+    interval: str | None
     models: tuple[str, ...]  # sorted
     rating: Array  # (m,)
     unit: str = "points"  # of ratings, errors and, squared, the covariance; else score
@@ -251,9 +250,8 @@ def pinned(board: Leaderboard, model: str, at: float) -> Leaderboard:
     assert board.covariance is not None and board.n_prompts is not None
     column = board.covariance[:, [fixed]]
     distances = board.covariance - column - column.T + board.covariance[fixed, fixed]
-    if math.isfinite(
-        board.covariance[fixed, fixed]
-    ):  # else other pairs are known as before
+    # without a variance of its own, other pairs are known as before
+    if math.isfinite(board.covariance[fixed, fixed]):
         moved = replace(moved, covariance=distances)
     n_prompts = np.minimum(board.n_prompts, board.n_prompts[fixed])
     return with_intervals(
