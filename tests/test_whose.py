@@ -2,8 +2,8 @@
 
 import pytest
 
-from elo_exp.analysis.conclusions import Scope
-from elo_exp.report.words.whose import of_gold, whose
+from elo_exp.analysis.conclusions import Gold, Scope
+from elo_exp.report.words.whose import of_run, whose
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,25 @@ def test_a_line_names_whose_taste_the_points_are(scope: Scope, words: str):
     assert whose(scope) == words
 
 
+PAIRS = {"subset": "all", "accuracy": 0.834, "low": 0.781, "high": 0.873, "n": 240}
+AGREES = "agrees with the gold labels on 83 % [78, 87] of 240 pairs."
+
+
 def test_an_audited_judge_is_held_against_its_gold_labels():
-    assert (
-        of_gold(0.834, 0.781, 0.873, 240)
-        == "It agrees with the gold labels on 83 % [78, 87] of 240 pairs."
+    gold = Gold.of({"gold": [PAIRS, {**PAIRS, "subset": "law"}]})
+    assert gold is not None
+    assert whose(Scope(judge="opus", n_prompts=93, gold=gold)) == (
+        "Points are opus's taste on these 93 prompts. Intervals cover other prompts, not another "
+        f"judge. It {AGREES}"
     )
+    assert Gold.of({}) is None  # not audited
+    assert Gold.of({"gold": [{**PAIRS, "accuracy": None}]}) is None  # all were invalid
+
+
+def test_of_several_dimensions_those_with_gold_labels_are_named():
+    gold, opus = Gold.of({"gold": [PAIRS]}), Scope(judge="opus", n_prompts=93)
+    assert of_run(opus, {"d": gold}).endswith(f"judge. It {AGREES}")
+    assert of_run(opus, {"d": gold, "e": None}).endswith(f"judge. On d it {AGREES}")
+    assert of_run(opus, {"d": None}) == whose(opus)
+    words = Scope(judge="lexical", kind="words")
+    assert of_run(words, {"d": gold}) == whose(words)

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.analysis.conclusions import Conclusion
+from elo_exp.analysis.conclusions import Conclusion, Gold
 from elo_exp.analysis.gate import Share, WorstPrompt
 from elo_exp.report.formats import NONE, count, number, percent, shortened
 from elo_exp.report.words import gate as words
 from elo_exp.report.words.judge import audited
-from elo_exp.report.words.whose import whose
+from elo_exp.report.words.whose import of_run
 
 _CHIPS = {"pass": "supported", "fail": "caution", "cannot tell": "open"}  # by state
 _HEAD = (
@@ -82,7 +82,10 @@ def shown(gate: Gated) -> Shown:
         conclusion=gate.conclusion,
         chip=_CHIPS[gate.conclusion.state],
         verdict=words.verdict(gate.conclusion),
-        whose=whose(gate.conclusion.scope),
+        whose=of_run(
+            gate.conclusion.scope,
+            {name: Gold.of(found["audit"]) for name, found in gate.audits.items()},
+        ),
         terms=[
             f"Judge {gate.conclusion.scope.judge}, orders: {gate.orders}.",
             words.margin(gate.margin, gate.margin_elo, gate.alpha),

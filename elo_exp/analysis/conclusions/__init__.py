@@ -14,7 +14,7 @@ from elo_exp.records import Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect(Record):
-    """How large something is: an estimate with its 95 % interval. None: not known.
+    """How large something is: an estimate with its 95 % interval, of a gate with one-sided bounds. None: not known.
 
     unit       points, share or score
     p_value    of the test that the conclusion rests on, adjusted for its family of tests
@@ -51,6 +51,29 @@ class Reason(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gold(Record):
+    """How often an audited judge names the better answer of labelled pairs: a share, its 95 % interval, and how many."""
+
+    share: float
+    low: float | None
+    high: float | None
+    n_pairs: int
+
+    @classmethod
+    def of(cls, audit: Mapping[str, Any]) -> "Gold | None":
+        """Read it from an audit, as audit.json has it; None without labelled pairs."""
+        for row in audit.get("gold", ()):
+            if row["subset"] == "all" and row["accuracy"] is not None:
+                return cls(
+                    share=row["accuracy"],
+                    low=row["low"],
+                    high=row["high"],
+                    n_pairs=row["n"],
+                )
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scope(Record):
     """Of what a conclusion is true.
 
@@ -59,6 +82,7 @@ class Scope(Record):
     dimension  None where there is one alone
     n_prompts  None where the battles name none
     source     the file or the arena that votes are from
+    gold       how often the judge agrees with labelled pairs; None where no audit has asked it
     """
 
     judge: str | None = None
@@ -66,6 +90,7 @@ class Scope(Record):
     dimension: str | None = None
     n_prompts: int | None = None
     source: str | None = None
+    gold: Gold | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

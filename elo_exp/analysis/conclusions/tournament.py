@@ -6,7 +6,7 @@ from typing import Any
 
 from elo_exp.analysis.checks import ALPHA, MIN_PROMPTS, Check
 from elo_exp.analysis.comparisons import First, first_of
-from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
+from elo_exp.analysis.conclusions import Conclusion, Effect, Gold, Reason, Scope
 from elo_exp.analysis.standings import Standings, with_checks
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Rows
@@ -49,7 +49,10 @@ def with_conclusions(
             first,
             reasons,
             dataclasses.replace(
-                scope, dimension=name, n_prompts=checked.n_prompts(name)
+                scope,
+                dimension=name,
+                n_prompts=checked.n_prompts(name),
+                gold=Gold.of(checked.diagnoses.get(name, {}).get("audit", {})),
             ),
             is_measured=is_measured(checks),
             unit=board.unit if board else "points",

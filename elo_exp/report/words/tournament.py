@@ -10,7 +10,7 @@ from elo_exp.analysis.power import Precision
 from elo_exp.report.formats import names as joined
 from elo_exp.report.formats import number, p_equals, percent
 from elo_exp.report.words.judge import ODD, kin
-from elo_exp.report.words.whose import whose
+from elo_exp.report.words.whose import of_run, whose
 
 CHIPS = {
     "none": "No ranking",
@@ -247,7 +247,9 @@ def points(conclusions: Sequence[Conclusion]) -> str:
     """Say whose taste the points of a run are, in one line for all dimensions."""
     counts = [one.scope.n_prompts for one in conclusions if one.scope.n_prompts]
     scope = conclusions[0].scope
-    return whose(dataclasses.replace(scope, n_prompts=max(counts, default=None)))
+    golds = {one.scope.dimension or "": one.scope.gold for one in conclusions}
+    whole = dataclasses.replace(scope, n_prompts=max(counts, default=None))
+    return of_run(whole, golds)
 
 
 def comment(conclusion: Conclusion, precision: Precision | None = None) -> str:

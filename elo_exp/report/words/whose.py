@@ -1,6 +1,9 @@
 """Whose taste the points are: one line on console and page, in gate.md and in the files."""
 
-from elo_exp.analysis.conclusions import Scope
+from collections.abc import Mapping
+from dataclasses import replace
+
+from elo_exp.analysis.conclusions import Gold, Scope
 from elo_exp.report.formats import number, percent
 
 
@@ -20,20 +23,34 @@ def whose(scope: Scope) -> str:
         return f"Scores are those in {scope.source or 'the file'}."
     n = "" if scope.n_prompts is None else f"{scope.n_prompts:,} "
     prompts = "this prompt" if scope.n_prompts == 1 else f"these {n}prompts"
+    agrees = f" {of_gold(scope.gold)}" if scope.gold else ""
     return (
         f"Points are {scope.judge or 'an unnamed judge'}'s taste on {prompts}. Intervals cover other "
-        "prompts, not another judge."
+        f"prompts, not another judge.{agrees}"
     )
 
 
-def of_gold(agreement: float, low: float, high: float, n_pairs: int) -> str:
-    """Say how often an audited judge names the better answer of pairs with a known one.
+def of_run(scope: Scope, golds: Mapping[str, Gold | None]) -> str:
+    """Say whose taste the points of all dimensions are.
 
-    agreement, low, high  shares, with the ends of a 95 % interval
+    golds  by dimension: how often the judge agrees with labelled pairs
     """
-    ends = f"[{number(100 * low)}, {number(100 * high)}]"
-    share = percent(agreement).replace("\N{NO-BREAK SPACE}", " ")
-    return f"It agrees with the gold labels on {share} {ends} of {n_pairs:,} pairs."
+    told = [
+        of_gold(gold, dimension if len(golds) > 1 else None)
+        for dimension, gold in golds.items()
+        if gold and scope.kind == "model"
+    ]
+    return " ".join([whose(replace(scope, gold=None)), *told])
+
+
+def of_gold(gold: Gold, dimension: str | None = None) -> str:
+    """Say how often an audited judge names the better answer of pairs with a known one."""
+    it = "It" if dimension is None else f"On {dimension} it"
+    share = percent(gold.share).replace("\N{NO-BREAK SPACE}", " ")
+    interval = ""
+    if gold.low is not None and gold.high is not None:
+        interval = f" [{number(100 * gold.low)}, {number(100 * gold.high)}]"
+    return f"{it} agrees with the gold labels on {share}{interval} of {gold.n_pairs:,} pairs."
 
 
 def of_calibrated_arena(taste: float) -> str:
