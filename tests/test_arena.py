@@ -680,7 +680,7 @@ def test_a_real_model_is_placed_by_gpt_4_and_compared_with_the_crowd(
         World(anchors={}, placed={model: 0.0}),
         llmfao(tmp_path, model),
         *many,
-        judge=ReplayJudge(kind="model", path=path, judge_model="gpt-4"),
+        judge=ReplayJudge(kind=None, path=path, judge_model="gpt-4"),
     )
     found = ran.placement
     counts = (len(found.judged), len(found.human), len(found.board.models))

@@ -44,7 +44,7 @@ def contrary(folder: Path, prompts: int = N) -> ReplayJudge:
         for a, b in (("ann", "bob"), ("ann", "zoe"), ("bob", "zoe"))
     ]
     return ReplayJudge(
-        kind="model",
+        kind=None,
         path=str(write_jsonl(folder / "contrary.jsonl", rows)),
         judge_model=None,
     )

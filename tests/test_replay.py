@@ -28,7 +28,7 @@ def comparison(
 
 
 def replay(path: Path, judge_model: str | None = None) -> ReplayJudge:
-    return ReplayJudge(kind="model", path=str(path), judge_model=judge_model)
+    return ReplayJudge(kind=None, path=str(path), judge_model=judge_model)
 
 
 def judged(

@@ -254,7 +254,7 @@ def test_the_plan_counts_responses(store):
 def recorded(folder: Path, *rows: dict[str, Any]) -> ReplayJudge:
     rows = tuple({"prompt_id": "p1", "policy": "ann", **row} for row in rows)
     path = write_jsonl(folder / "scores.jsonl", rows)
-    judge = ReplayJudge(kind="model", path=str(path), judge_model=None)
+    judge = ReplayJudge(kind=None, path=str(path), judge_model=None)
     judge.check()
     return judge
 

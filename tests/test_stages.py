@@ -225,7 +225,7 @@ def test_missing_verdicts_stop_the_run_or_their_comparisons_have_no_judgment(
     """The judge knows one battle, ann against bob on p1."""
     row = {"model_a": "ann", "model_b": "bob", "winner": "model_a", "question_id": "p1"}
     file = write_jsonl(tmp_path / "battles.jsonl", [row])
-    judge = ReplayJudge(kind="model", path=str(file), judge_model=None)
+    judge = ReplayJudge(kind=None, path=str(file), judge_model=None)
     comparisons = compared(responses, rubrics=FACTUALITY)
     with pytest.raises(UserError) as error:
         judged(path, comparisons, judge, FACTUALITY)

@@ -31,7 +31,7 @@ from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Pairwise, answer_share, audits
 from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import write_json, write_jsonl
-from elo_exp.judges import PaidJudge, kind_of
+from elo_exp.judges import PaidJudge, scope_of
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
@@ -319,7 +319,7 @@ def report(
         strata = standings.of_strata(votes, by_arena, method.rate)
         rated = standings.with_diagnoses(rated, strata)
     rated = with_checks(rated, [quality])
-    kind = kind_of(experiment.judge)
+    kind = scope_of(experiment.judge).kind
     concluded = _conclusions(found, rated.checks[dimension], kind)
     said = {model: words.as_row(one, found) for model, one in concluded.items()}
     every_board = artifacts.ratings_json(rated) | {"conclusions": said}

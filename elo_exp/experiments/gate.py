@@ -14,7 +14,6 @@ import numpy as np
 from pydantic import Field
 
 from elo_exp import experiments, pipeline
-from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.gate import gate_conclusion
 from elo_exp.analysis.gate import (
     pass_probability,
@@ -29,7 +28,7 @@ from elo_exp.data.pairing import Responses
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judged, Pairwise, audits
 from elo_exp.files import write_json, write_whole
-from elo_exp.judges import kind_of
+from elo_exp.judges import scope_of
 from elo_exp.ratings.fit import POINTS
 from elo_exp.records import UserError
 from elo_exp.report import gate_page, page, viewer
@@ -198,9 +197,8 @@ class Gate(Pairwise):
                 margin=margin,
                 candidate=next(iter(self.entrant)),
                 baseline=self.gate.baseline,
-                scope=Scope(
-                    judge=self.judge.model,
-                    kind=kind_of(self.judge),
+                scope=dataclasses.replace(
+                    scope_of(self.judge),
                     n_prompts=len({q for by in points.values() for q in by}),
                 ),
             ),

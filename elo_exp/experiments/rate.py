@@ -20,7 +20,7 @@ from elo_exp.data.battles import Battles
 from elo_exp.data.formats import Format
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.rated import report
-from elo_exp.judges.lexical import LexicalJudge
+from elo_exp.judges import kind_of_recorded
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import UserError
 from elo_exp.report import artifacts
@@ -165,7 +165,7 @@ def _scope(battles: Battles, files: Sequence[Path]) -> Scope:
     names = [judged.judges[i] for i in np.unique(judged.judge).tolist() if i >= 0]
     return Scope(
         judge=joined(names) or None,
-        kind="words" if names == [LexicalJudge.model] else "model",
+        kind=kind_of_recorded(names),
         source=_named(files),
     )
 

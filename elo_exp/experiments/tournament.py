@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from elo_exp import pipeline
 from elo_exp.analysis import standings
-from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.looks import Wave, family_wise_alpha
 from elo_exp.analysis.responses import check_responses
@@ -18,7 +17,7 @@ from elo_exp.entrants import OfKnownQuality
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judging, Pairwise, audits
 from elo_exp.experiments.rated import report
-from elo_exp.judges import kind_of
+from elo_exp.judges import scope_of
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import Judgment, UserError, fingerprint
 from elo_exp.report import artifacts
@@ -150,7 +149,7 @@ class Tournament(Pairwise):
         return report(
             found,
             context,
-            scope=Scope(judge=self.judge.model, kind=kind_of(self.judge)),
+            scope=scope_of(self.judge),
             n_seen=n_seen,
             facts={**self._facts(responses, judgments, quality), "n_seen": n_seen},
             quality=quality,

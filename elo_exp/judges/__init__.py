@@ -4,12 +4,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from elo_exp.analysis.conclusions import Scope
 from elo_exp.api.batches import BatchApi, BatchSettings
 from elo_exp.api.costs import Budget, TokenEstimator
 from elo_exp.api.jobs import ApiSettings, Model
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
 from elo_exp.types import CacheKey, Count, Dollars, JudgeKind, Positive
+
+LEXICAL = "lexical"  # the name of the judge that compares words
 
 
 @runtime_checkable
@@ -70,10 +73,28 @@ class BatchJudge(PaidJudge, Protocol):
     batch_settings: BatchSettings
 
 
-def kind_of(judge: Judge) -> JudgeKind:
-    """Return the judge's field `kind`, by which conclusions are worded; `model` where it has none."""
-    kind: JudgeKind = getattr(judge, "kind", "model")
-    return kind
+@runtime_checkable
+class Replay(Judge, Protocol):
+    """A judge that repeats verdicts of others."""
+
+    @property
+    def recorded(self) -> tuple[str, ...]:
+        """Names of those whose verdicts these are; empty where none is on file."""
+
+
+def scope_of(judge: Judge) -> Scope:
+    """Return whose verdicts a judge's are: by its name and its field `kind`, or those on file.
+
+    One that says no kind is a language model, unless it repeats verdicts of the lexical judge.
+    """
+    names = judge.recorded if isinstance(judge, Replay) else ()
+    kind = getattr(judge, "kind", None) or kind_of_recorded(names)
+    return Scope(judge=", ".join(names) or judge.model, kind=kind)
+
+
+def kind_of_recorded(names: Sequence[str]) -> JudgeKind:
+    """Return what judges are of whom only names are known."""
+    return "words" if {*names} == {LEXICAL} else "model"
 
 
 @dataclass(kw_only=True)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from elo_exp.files import utc_now
+from elo_exp.judges import LEXICAL
 from elo_exp.records import Comparison, Item, JudgeReply, JudgeRequest, fingerprint
 from elo_exp.store.store import Store
 from elo_exp.types import CacheKey, Integer, JudgeKind, Share
@@ -67,7 +68,7 @@ class LexicalJudge:
     position_effect: Share
     seed: Integer
 
-    model = "lexical"
+    model = LEXICAL
     key_fields = ("prompt_id",)  # for the draw of the position effect
 
     def cache_key(self) -> CacheKey:

@@ -141,7 +141,7 @@ class ReplayJudge:
     [0, 1], or null for one that could not be read. It has no interval.
     """
 
-    kind: JudgeKind
+    kind: JudgeKind | None  # None: what their names tell
     path: str
     judge_model: str | None
 
@@ -198,9 +198,18 @@ class ReplayJudge:
             )
         return paths
 
-    @cached_property
+    @property
+    def recorded(self) -> tuple[str, ...]:
+        return self._contents[1]
+
+    @property
     def _answers(self) -> dict[tuple[Any, ...], _Answer]:
         """By query."""
+        return self._contents[0]
+
+    @cached_property
+    def _contents(self) -> tuple[dict[tuple[Any, ...], _Answer], tuple[str, ...]]:
+        """The answers by query, and the names of those who gave them."""
         found: dict[tuple[Any, ...], _Answer] = {}
         judges, notes = set[str](), Counter[str]()
         every = (
@@ -232,7 +241,7 @@ class ReplayJudge:
                 "%s: %d judges (%s); name one as judge.judge_model",
                 self.path, len(judges), ", ".join(sorted(judges)),
             )  # fmt: skip
-        return found
+        return found, tuple(sorted(judges))
 
     def _reply(self, request: JudgeRequest) -> JudgeReply | None:
         """The recorded answer as a judge gives it; None where there is none."""

@@ -237,7 +237,11 @@ def _warnings(dimensions: Sequence[Dimension]) -> list[str]:
         ]
         if where:
             found.append(f"{text}: {', '.join(where)}")
-    differing = [d.name for d in dimensions if d.strata and strata.differ(d.strata)]
+    differing = [
+        d.name
+        for d in dimensions
+        if d.strata and strata.differ(d.strata) and not _is_said(d, "stratum")
+    ]
     if differing:
         found.append(
             f"ratings differ between strata in {names(differing)}; see By stratum"
@@ -245,6 +249,14 @@ def _warnings(dimensions: Sequence[Dimension]) -> list[str]:
     if len(found) <= _MAX_WARNINGS:
         return found
     return [*found[:_MAX_WARNINGS], f"{len(found) - _MAX_WARNINGS} more in the report"]
+
+
+def _is_said(dimension: Dimension, reason: str) -> bool:
+    """Whether the conclusion of a dimension has a reason, which its sentence then says."""
+    conclusion = dimension.conclusion
+    return (
+        any(one.name == reason for one in conclusion.reasons) if conclusion else False
+    )
 
 
 def _agreement(standings: Standings) -> list[str]:
