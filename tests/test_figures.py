@@ -173,7 +173,7 @@ def test_law_intervals_are_those_of_the_rows(numbers: list[tuple[Any, Any, Any]]
     ]
     names = {row["model"]: f"model {row['model']}" for row in rows}
     kinds.intervals(ax, rows, names, "method", ["Elo"])
-    ((x, y),) = lines(ax)
+    (x, y), *arrows = lines(ax)
     assert [None if np.isnan(at) else at for at in x] == [row["rating"] for row in rows]
     assert y == list(range(len(rows)))
     segments = list(ax.collections[0].get_segments())
@@ -181,8 +181,15 @@ def test_law_intervals_are_those_of_the_rows(numbers: list[tuple[Any, Any, Any]]
     for segment, row in zip(segments, rows, strict=True):
         if row in ends:
             assert segment[:, 0].tolist() == [row["ci_low"], row["ci_high"]]
+    open_ends = [
+        (row["ci_high"] if row["ci_low"] is None else row["ci_low"], i)
+        for i, row in enumerate(rows)
+        if row["rating"] is None and (row["ci_low"], row["ci_high"]) != (None, None)
+    ]
+    assert [(*x, *y) for x, y in arrows] == open_ends
     flags = [text.get_text() for text in ax.texts]
-    assert flags == ["unbeaten"] * sum(row["rating"] is None for row in rows)
+    n_unknown = sum(row["rating"] is None for row in rows) - len(open_ends)
+    assert flags == ["unbeaten"] * n_unknown
     assert [label.get_text() for label in ax.get_yticklabels()] == list(names.values())
 
 

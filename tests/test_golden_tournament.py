@@ -95,6 +95,12 @@ def test_many_entrants_without_a_clear_winner():
     same("many", rated(simulated(models, n_prompts=12, gap=0.2), models, "bradley_terry"), manifest=RATE)  # fmt: skip
 
 
+def test_entrants_that_took_every_point_or_none():
+    battles = simulated("abc", n_prompts=40)["d"]
+    battles += on_prompts(40, *[("u", name, "a") for name in "abc"], ("c", "w", "a"))
+    same("unbeaten", rated({"d": battles}, "abcuw", "bradley_terry"), manifest=RATE)
+
+
 def test_entrants_without_a_rating():
     """One unbeaten, one winless, a group apart, one that met nobody else, one on a single prompt."""
     battles = simulated("ab", gap=3.0)["d"]

@@ -3,6 +3,7 @@ number without a word."""
 
 import csv
 import dataclasses
+import html
 import math
 import re
 from itertools import combinations
@@ -191,17 +192,50 @@ def test_no_file_holds_a_number_that_is_none(rated):
     } <= checked
 
 
-def test_those_without_a_rating_are_named_on_the_console_and_in_the_report(
-    rated,
-):
-    page = rated.page
-    for where in (rated.out, page.said):
-        assert (
-            "Not rated: W (winless: no finite rating, below all that have one)."
-            in " ".join(where.split())
-        )
+def test_those_without_a_rating_are_ranked_by_whom_they_beat(rated):
+    """On one prompt: all points with probability .025 where they are 636 points apart the other way."""
+    least, most = f"{1400 + AHEAD - 636.4:.0f}", f"{1400 - AHEAD + 636.4:.0f}"
+    for cells in (["1 / 1–3", "U", f"over {least}"], ["3 / 1–3", "W", f"under {most}"]):
+        assert cells in [row[:3] for row in rated.page.cells]
+    assert re.search(rf"1-3 +U +over {least} +\[{least}, …\)", rated.out)
+    assert re.search(rf"1-3 +W +under {most} +\(…, {most}\]", rated.out)
+    assert "Not rated: U" not in rated.out + rated.page.said
     conclusions = rated.read("ratings.json")["conclusions"]
     assert {conclusion["state"] for conclusion in conclusions.values()} == {"few"}
+
+
+def test_a_loser_does_not_lead_over_an_unbeaten_entrant(tmp_path):
+    """A beats B and C on all 60 prompts, and B beats C three to one."""
+    rows = [
+        row(a, b, "model_b" if (a, q % 4) == ("B", 0) else "model_a", question_id=q)
+        for q in range(60)
+        for a, b in ("AB", "AC", "BC")
+    ]
+    path = write_table(tmp_path / "unbeaten.csv", rows)
+    ran = run(str(path), "tracker=local", "elo.n_perms=2", folder=tmp_path)
+    said = "A leads by at least 479, having won all 60 prompts, p < .001"
+    assert f"overall, 60 prompts: {said}\n" in ran.out
+    assert re.search(rf"<h1>\s*{html.escape(said)}\s*</h1>", ran.page.text)
+    found = ran.read("ratings.json")
+    assert found["conclusions"]["overall"]["sentence"] == said
+    tracked = {}
+    for one in ran.rows("tracker/log.jsonl"):
+        tracked |= one["value"] if one["kind"] == "summary" else {}
+    assert tracked["conclusion/overall/sentence"] == said
+    assert "B leads" not in ran.out + ran.page.text
+    board = found["dimensions"]["overall"]["bradley_terry"]["ratings"]
+    assert [r["model"] for r in board] == ["A", "B", "C"]
+    first, second, _ = board
+    assert (first["rating"], first["ci_high"], first["flag"]) == (
+        None,
+        None,
+        "unbeaten",
+    )
+    assert (first["rank"], first["rank_low"], first["rank_high"]) == (1, 1, 1)
+    assert first["ci_low"] == pytest.approx(second["rating"] + 479.1, abs=0.1)
+    lead = found["differences"]["bradley_terry"][0]
+    assert (lead["higher"], lead["lower"], lead["difference"]) == ("A", "B", None)
+    assert (lead["one_sided"], lead["n_prompts"]) == (True, 60)
 
 
 def test_entrants_that_nothing_links_to_the_first_have_a_board_of_their_own(

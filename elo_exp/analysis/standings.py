@@ -306,7 +306,7 @@ def with_looks(standings: Standings, wave: Wave) -> Standings:
     A rank counts the entrants that are significantly better.
     """
     method = standings.primary_method or ""
-    tested = sorted(wave.resolved, key=lambda one: -(one.difference or 0.0))
+    tested = sorted(wave.resolved, key=lambda d: -(d.difference or d.ci_low or 0.0))
     boards, found = {}, {}
     for dimension, board in standings.companions[method].items():
         resolved = [r for r in tested if r.dimension == dimension and r.significant]

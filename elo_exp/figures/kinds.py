@@ -37,7 +37,7 @@ def intervals(
 ) -> None:
     """Draw values with their intervals, a line for each name, the first on top.
 
-    A row without a value shows its flag in place of the mark.
+    A row without a value shows the end of its interval that is known as an arrow, or its flag.
 
     names    the label of each line, by the value of the column `of`
     series   the values of the column `by`, each with a mark of its own
@@ -55,6 +55,10 @@ def intervals(
         ax.hlines(y, low, high, color=color)
         ax.plot(value, y, "osD^v"[i % 5], color=color, label=label(name))
         for j in np.flatnonzero(np.isnan(value)):
+            if np.isfinite([low[j], high[j]]).any():
+                end, marker = (high[j], "<") if np.isnan(low[j]) else (low[j], ">")
+                ax.plot(end, y[j], marker, color=color)
+                continue
             at: Any = {
                 "xycoords": ("axes fraction", "data"),
                 "va": "center",

@@ -54,9 +54,16 @@ def plots(standings: Standings) -> list[Plot]:
 
 
 def best(standings: Standings) -> list[str]:
-    """Return the models by their mean rating of the primary method; those without one last."""
+    """Return the models by their mean rating of the primary method, or the end of it that is known;
+    those without one last."""
     rows = _rating_rows(standings)
-    return best_first(row for row in rows if row["method"] == rows[0]["method"])
+    first = [row for row in rows if row["method"] == rows[0]["method"]]
+    ends = ("rating", "ci_low", "ci_high")
+    known = [
+        {**row, "at": next((row[e] for e in ends if row[e] is not None), None)}
+        for row in first
+    ]
+    return best_first(known, "at")
 
 
 def elo_boards(standings: Standings) -> dict[str, Leaderboard]:
@@ -80,12 +87,17 @@ def ratings(standings: Standings) -> Plot | None:
     for ax, some in shown:
         kinds.intervals(ax, some, names, "method", methods)
     words = "; ".join(f"{name}: {interval}" for name, interval in methods.items())
+    is_open = any(r["rating"] is None and (r["ci_low"] or r["ci_high"]) for r in rows)
+    arrows = (
+        " An arrow: the rating is not finite, and is beyond this." if is_open else ""
+    )
     return plot(
         "ratings",
         figure,
         rows,
         "Ratings and their 95 % intervals",
-        f"Ratings, best first. 95 % intervals: {words}." + only_best(names, models),
+        f"Ratings, best first. 95 % intervals: {words}.{arrows}"
+        + only_best(names, models),
     )
 
 

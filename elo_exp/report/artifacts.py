@@ -372,10 +372,10 @@ def headline(dimensions: Sequence[Dimension]) -> tuple[float, float | None]:
     gaps, errors = [], []
     for dimension in dimensions:
         ratings = dimension.board.ratings if dimension.board else ()
-        rated = [row for row in ratings if row.rating is not None]
-        if len(rated) < 2:
+        ranked = [row for row in ratings if row.rank is not None]
+        if len(ranked) < 2 or None in (ranked[0].rating, ranked[1].rating):
             continue
-        first, second = rated[:2]
+        first, second = ranked[:2]
         gaps.append((first.rating or 0.0) - (second.rating or 0.0))
         best = {first.model, second.model}
         pairs = [d for d in dimension.pairs if {d.higher, d.lower} == best]
@@ -414,7 +414,7 @@ def tables(standings: Standings, dimensions: Sequence[Dimension]) -> dict[str, R
 def _charts(d: Dimension) -> dict[str, Lines]:
     """Return each entrant's interval as a flat line, the best on top, and Elo by K."""
     found = {}
-    rated = [r for r in d.board.ratings if r.rating is not None] if d.board else []
+    rated = [r for r in d.board.ratings if r.rank is not None] if d.board else []
     if d.board and rated:
         intervals = {
             row.model: [

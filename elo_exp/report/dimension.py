@@ -93,4 +93,5 @@ def dimension(standings: Standings, name: str) -> Dimension:
 def _groups(board: Leaderboard, others: Sequence[Leaderboard]) -> list[list[Rating]]:
     separate = [[r for r in b.ratings if r.rating is not None] for b in others]
     models = {row.model for rows in separate for row in rows}
-    return [[row for row in board.ratings if row.model not in models], *separate]
+    first = [r for r in board.ratings if r.rank is not None or r.model not in models]
+    return [first, *separate]

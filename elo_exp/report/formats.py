@@ -21,8 +21,13 @@ def count(value: int | None) -> str:
 
 
 def between(low: float | None, high: float | None, digits: int = 0) -> str:
-    if low is None or high is None:
+    """Return an interval, one end of which may be open: "1443 to 1548", "1967 or more"."""
+    if low is None and high is None:
         return NONE
+    if high is None:
+        return f"{number(low, digits)} or more"
+    if low is None:
+        return f"{number(high, digits)} or less"
     return f"{number(low, digits)} to {number(high, digits)}"
 
 

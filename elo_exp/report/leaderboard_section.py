@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.dimension import Dimension
 from elo_exp.report.formats import NONE, between, count, number, percent
-from elo_exp.report.words import judge
+from elo_exp.report.words import judge, standings
 
 _STEPS = [digit * 10.0**n for n in range(-6, 12) for digit in (1, 2, 5)]  # of an axis
 _MARGIN = 0.04  # of the scale, on both sides
@@ -15,6 +15,8 @@ _MAX_TICKS = 8
 _UNKNOWN = 9  # the colour of a name that has none
 _LAST = 9999.0  # where an entrant without a rank is sorted
 _MAX_SEEN_AT_ONCE = 8  # entrants; of more, a reader wants to filter
+_AMONG = "P(best), among those that may be"
+_P_BEST = {"Calibrated": "P(best)"}  # by a joint fit, of all
 _LEAST_P_BEST = 0.001  # what so many draws can tell from 0, and from 1
 
 
@@ -22,6 +24,7 @@ _LEAST_P_BEST = 0.001  # what so many draws can tell from 0, and from 1
 class Bar:
     """A rating and its interval as marks on the scale of the page, in percent of its width.
 
+    mark         of the rating; None of an entrant without one, whose interval is open to one side
     left, right  of the interval, from either end; None without one
     label        what a screen reader says
     """
@@ -29,7 +32,7 @@ class Bar:
     model: str
     color: int
     label: str
-    mark: str
+    mark: str | None
     left: str | None = None
     right: str | None = None
 
@@ -53,16 +56,19 @@ class Scale:
         ]
 
     def bar(self, rating: Rating, colors: Mapping[str, int]) -> Bar | None:
-        """Draw a rating; None for an entrant without one."""
-        if rating.rating is None:
+        """Draw a rating, or the open interval of an entrant that took every point, or none."""
+        low, high, value = rating.ci_low, rating.ci_high, rating.rating
+        if (low, high, value) == (None, None, None):
             return None
-        low, high = rating.ci_low, rating.ci_high
-        interval = between(low, high, self.digits)
+        if value is None:  # to the edge of the page's scale
+            low = self.low if low is None else low
+            high = self.high if high is None else high
+        interval = between(rating.ci_low, rating.ci_high, self.digits)
         return Bar(
             model=rating.model,
             color=colors.get(rating.model, _UNKNOWN),
-            label=f"{number(rating.rating, self.digits)}, 95 % interval {interval}",
-            mark=self._place(rating.rating),
+            label=f"{standings.rating(rating, self.digits)}, 95 % interval {interval}",
+            mark=None if value is None else self._place(value),
             left=None if low is None else self._place(low),
             right=None if high is None else self._place(self.low + self.high - high),
         )
@@ -163,7 +169,9 @@ def leaderboard_section(
     others = list(dict.fromkeys(o.label for d in dimensions for o in d.others))
     has_win_rates = any(d.win_rate for d in dimensions)
     columns = _Columns(
-        others=others, has_p_best=not scored, has_win_rates=has_win_rates
+        others=others,
+        p_best=None if scored else _P_BEST.get(label, _AMONG),
+        has_win_rates=has_win_rates,
     )
     groups = [
         Group(
@@ -184,7 +192,11 @@ def leaderboard_section(
         styles=[
             text for d in dimensions if d.board for text in _style(d.name, d.board)
         ],
-        note=_note(label, scored=scored, has_looks=bool(dimensions[0].looks)),
+        note=_note(
+            label,
+            scored=scored,
+            is_open=any(board.one_sided and board.rank is not None for board in boards),
+        ),
         is_long=len(boards[0].models) > _MAX_SEEN_AT_ONCE,
     )
 
@@ -226,16 +238,16 @@ class _Columns:
     """The columns that depend on what was rated; `others` are labels of further methods."""
 
     others: Sequence[str]
-    has_p_best: bool
+    p_best: str | None
     has_win_rates: bool
 
     @property
     def headings(self) -> list[str]:
-        p_best = ["P(best)"] if self.has_p_best else []
+        p_best = [self.p_best] if self.p_best else []
         return [*p_best, *self.others, *(["Win rate"] if self.has_win_rates else [])]
 
     def cells(self, dimension: Dimension, row: Rating) -> Iterator[Sortable]:
-        if self.has_p_best:
+        if self.p_best:
             text, p_best = NONE, row.p_best
             if p_best is not None:
                 text = percent(min(max(p_best, _LEAST_P_BEST), 1.0 - _LEAST_P_BEST))
@@ -265,9 +277,8 @@ def _line(
     axis: Scale,
 ) -> Line:
     odd = dimension.odd_answers.get(row.model)
-    rating = Sortable(text=row.flag or NONE, order=-_LAST)
-    if row.rating is not None:
-        rating = Sortable(text=number(row.rating, axis.digits), order=row.rating)
+    ends = (end for end in (row.rating, row.ci_low, row.ci_high) if end is not None)
+    rating = Sortable(text=standings.rating(row, axis.digits), order=next(ends, -_LAST))
     ranks = ""
     if row.rank_low is not None and row.rank_low != row.rank_high:
         ranks = f"{row.rank_low}–{row.rank_high}"
@@ -304,7 +315,8 @@ def _style(dimension: str, board: Leaderboard) -> Iterator[str]:
         )
 
 
-def _note(label: str, *, scored: bool, has_looks: bool) -> str:
+def _note(label: str, *, scored: bool, is_open: bool) -> str:
+    """`is_open`: whether an entrant's interval is open to one side."""
     if label == "Calibrated":
         return (
             "P(best): in so many draws from the joint fit no other model is better. Judge’s scale: "
@@ -312,10 +324,16 @@ def _note(label: str, *, scored: bool, has_looks: bool) -> str:
         )
     if scored:
         return ""
+    open_ends = ""
+    if is_open:
+        open_ends = (
+            "Over, under: an entrant that took every point, or none, has no finite rating; an exact "
+            "bound by prompts is added to that of the nearest one that it met. "
+        )
     return (
-        f"P(best){' is' if has_looks else ' and the lead in the result are'} shrunken, because the "
-        "first-placed entrant was probably also lucky. P(best) is among the rated entrants of a "
-        "group. Empirical Bayes; with two or three entrants it assumes that they are some 50 points "
-        "apart. Ratings, intervals and p values are not shrunken. Win rate: the mean over opponents, "
-        "a tie counting half."
+        "P(best) is 0 for entrants whose set of ranks leaves out the first; those that may be best "
+        "are shrunken towards each other, because the first-placed one was probably also lucky. "
+        "Empirical Bayes; with two or three of them it assumes that they are some 50 points apart. "
+        f"Ratings, differences and p values are not shrunken. {open_ends}Win rate: the mean over "
+        "opponents, a tie counting half."
     )

@@ -163,7 +163,9 @@ def _difference(pair: Difference, digits: int) -> list[str]:
         pair.higher,
         pair.lower,
         pair.dimension,
-        number(pair.difference, digits),
+        number(pair.difference, digits)
+        if pair.ci_low is None or not pair.one_sided
+        else f"over {number(pair.ci_low, digits)}",
         between(pair.ci_low, pair.ci_high, digits),
         test,
         result[pair.significant],
@@ -180,6 +182,11 @@ def _about_differences(
             "Tested up to the look shown, by alpha spending and Holm over all pairs and dimensions. "
             "Differences and intervals are those of stage-wise ordering, median-unbiased for their pair "
             "alone; after an early stop a narrow gap is still overestimated."
+        )
+    if any(pair.one_sided for d in dimensions for pair in d.pairs):
+        how += (
+            " Over: one took every point from the other, which bounds their difference exactly, by "
+            "the number of prompts."
         )
     left_out = [
         f"In {d.name} only those between {d.pairs[0].higher} and the others are shown; all are in "

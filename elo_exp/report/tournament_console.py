@@ -21,6 +21,7 @@ from elo_exp.report.words import tournament as words
 
 _COLUMNS = 100
 _SHORTEST, _LONGEST = 18, 34  # columns that names take
+_OF_RATING = 6  # columns; more where one is "over 1967"
 _PLOT = 34  # columns of the scale of intervals
 _FEW, _SHOWN = 12, 10  # entrants all of which are shown, and those shown of more
 _MAX_WARNINGS = 4
@@ -56,26 +57,42 @@ def text(shown: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """Columns of a leaderboard: those of names, and the scale from `low` over `span` points."""
+    """Columns of a leaderboard: of names and ratings, and the scale from `low` over `span` points."""
 
     width: int
+    of_rating: int
     low: float
     span: float
     digits: int
 
-    def line(self, row: Rating, rating: float) -> str:
+    def line(self, row: Rating) -> str:
         """Write an entrant's rank, rating and interval, the rating as a dot on its interval."""
-        dot = left = right = self._column(rating)
-        interval = ""
-        if row.ci_low is not None and row.ci_high is not None:
-            left, right = self._column(row.ci_low), self._column(row.ci_high)
-            low, high = (number(end, self.digits) for end in (row.ci_low, row.ci_high))
-            interval = f"[{low}, {high}]"
-        marks = f"{' ' * min(left, dot)}{'─' * (dot - left)}●{'─' * (right - dot)}"
+        rating = standings_words.rating(row, self.digits)
         return (
             f"{_rank(row):>6}  {self._name(row.model):<{self.width}}"
-            f"{number(rating, self.digits):>6}  {interval:>14}  {marks}"
+            f"{rating:>{self.of_rating}}  {self._interval(row):>14}  {self._marks(row)}"
         )
+
+    def _interval(self, row: Rating) -> str:
+        low, high = (number(end, self.digits) for end in (row.ci_low, row.ci_high))
+        if row.rating is None and row.ci_low is not None:
+            return f"[{low}, …)"
+        if row.rating is None and row.ci_high is not None:
+            return f"(…, {high}]"
+        return f"[{low}, {high}]" if None not in (row.ci_low, row.ci_high) else ""
+
+    def _marks(self, row: Rating) -> str:
+        """The rating as a dot on its interval; an interval that is open to one side as an arrow."""
+        if row.rating is not None:
+            dot = left = right = self._column(row.rating)
+            if row.ci_low is not None and row.ci_high is not None:
+                left, right = self._column(row.ci_low), self._column(row.ci_high)
+            left = min(left, dot)
+            return f"{' ' * left}{'─' * (dot - left)}●{'─' * (right - dot)}"
+        if row.ci_low is not None:
+            left = self._column(row.ci_low)
+            return f"{' ' * left}{'─' * (_PLOT - 1 - left)}>"
+        return "" if row.ci_high is None else f"<{'─' * self._column(row.ci_high)}"
 
     def _column(self, value: float) -> int:
         return round((value - self.low) / self.span * (_PLOT - 1))
@@ -95,7 +112,7 @@ def _rank(row: Rating) -> str:
 
 def _layout(dimensions: Sequence[Dimension], digits: int) -> _Layout:
     rows = [row for d in dimensions for group in d.groups for row in group]
-    rows = [row for row in rows if row.rating is not None]
+    rows = [row for row in rows if row.rank is not None]
     ends = [
         end
         for row in rows
@@ -104,8 +121,12 @@ def _layout(dimensions: Sequence[Dimension], digits: int) -> _Layout:
     ]
     low, high = (min(ends), max(ends)) if ends else (0.0, 0.0)
     longest = max((len(row.model) for row in rows), default=0)
+    ratings = (len(standings_words.rating(row, digits)) for row in rows)
+    of_rating = max(_OF_RATING, *ratings, 0)
+    width = min(_LONGEST - of_rating + _OF_RATING, longest + 1)
     return _Layout(
-        width=max(_SHORTEST, min(_LONGEST, longest + 1)),
+        width=max(_SHORTEST, width),
+        of_rating=of_rating,
         low=low,
         span=max(high - low, 1e-9),
         digits=digits,
@@ -119,7 +140,10 @@ def _leaderboards(dimensions: Sequence[Dimension], *, scored: bool) -> Iterator[
         interval = next((board.interval for board in boards if board.interval), None)
         method = f"{boards[0].label}, {interval}" if interval else boards[0].label
         value = "score" if scored else "rating"
-        yield f"  rank  {'entrant':<{layout.width}}{value:>6}  {'95 % CI':>14}  {method}"
+        yield (
+            f"  rank  {'entrant':<{layout.width}}{value:>{layout.of_rating}}  {'95 % CI':>14}  "
+            f"{method}"
+        )
     for d in dimensions:
         if d.conclusion:
             yield f"{_heading(d, scored=scored)}: {words.sentence(d.conclusion)}"
@@ -143,8 +167,8 @@ def _heading(d: Dimension, *, scored: bool) -> str:
 
 
 def _entrants(group: Sequence[Rating], layout: _Layout) -> list[str]:
-    """A line for each rated entrant; of many, the first and the last."""
-    lines = [layout.line(row, row.rating) for row in group if row.rating is not None]
+    """A line for each ranked entrant; of many, the first and the last."""
+    lines = [layout.line(row) for row in group if row.rank is not None]
     if len(lines) <= _FEW:
         return lines
     n_left_out = len(lines) - _SHOWN - 1

@@ -3,20 +3,31 @@
 from collections.abc import Sequence
 
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report.formats import count, names, p_equals
+from elo_exp.report.formats import NONE, count, names, number, p_equals
 
 _UNRATED = {  # why an entrant has no rating
-    "unbeaten": "no finite rating, and perhaps better than all that have one",
-    "winless": "no finite rating, below all that have one",
+    "unbeaten": "nothing links those that it beat to the rated ones",
+    "winless": "nothing links those that beat it to the rated ones",
     "disconnected": "no chain of wins leads to the others and back",
     "separated": "the ties leave its rating open",
 }
 
 
-def unrated(board: Leaderboard | None, groups: Sequence[Sequence[Rating]]) -> list[str]:
-    """Return a sentence for each group apart, each reason for no rating, and ratings from one prompt.
+def rating(row: Rating, digits: int = 0) -> str:
+    """Say a rating; of an entrant that took every point the end that is known: "over 1967"."""
+    if row.rating is not None:
+        return number(row.rating, digits)
+    if row.ci_low is not None:
+        return f"over {number(row.ci_low, digits)}"
+    if row.ci_high is not None:
+        return f"under {number(row.ci_high, digits)}"
+    return row.flag or NONE
 
-    groups  of entrants that nothing links to the others
+
+def unrated(board: Leaderboard | None, groups: Sequence[Sequence[Rating]]) -> list[str]:
+    """Return a sentence for each group apart, each reason for no rank, and ratings from one prompt.
+
+    groups  of entrants that are not linked to the others
     """
     if board is None:
         return []
@@ -30,7 +41,7 @@ def unrated(board: Leaderboard | None, groups: Sequence[Sequence[Rating]]) -> li
         models = [
             row.model
             for row in board.ratings
-            if row.rating is None and row.flag == flag and row.model not in apart
+            if row.rank is None and row.flag == flag and row.model not in apart
         ]
         if models:
             lines.append(f"Not rated: {names(models)} ({flag}: {why}).")
