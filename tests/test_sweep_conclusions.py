@@ -94,6 +94,12 @@ def test_the_gap_is_to_the_second_and_not_to_the_last():
     assert job_lead("0", entrants(ann=None)) is None
 
 
+def test_entrants_that_differ_by_rounding_alone_are_level_in_any_order():
+    one = job_lead("0", entrants(bob=1500.0 + 1e-12, ann=1500.0, cat=1310.0))
+    other = job_lead("1", entrants(ann=1500.0, bob=1500.0, cat=1300.0))
+    assert words.sentence(of(one, other)) == "ann and bob are level in 2 of 2 jobs"
+
+
 def test_an_entrant_that_took_every_point_is_first_by_its_bound():
     """It has the first rank and no rating, so that by ratings the second would be first."""
     first, *others = entrants(ann=None, bob=1480.0, cat=1310.0)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -354,10 +353,15 @@ def _estimate_cell(row: Row | None) -> Cell:
 
 def _rating_table(dimension: Dimension, settings: Settings) -> Table:
     """Jobs with the same ratings share a row."""
-    alike: dict[Any, list[str]] = {}
+    alike: list[list[str]] = []
     for job, rows in dimension.by_job.items():
-        key = map(itemgetter("model", "rating", "ci_low", "ci_high"), rows.values())
-        alike.setdefault(tuple(key), []).append(job)
+        for jobs in alike:
+            others = dimension.by_job[jobs[0]]
+            if same_ratings([list(rows.values()), list(others.values())]):
+                jobs.append(job)
+                break
+        else:
+            alike.append([job])
     models = dimension.models[:_MAX_MODELS]
     rows_of = [
         TableRow(
@@ -365,7 +369,7 @@ def _rating_table(dimension: Dimension, settings: Settings) -> Table:
             choices=settings.of(jobs),
             cells=[_rating_cell(dimension.by_job[jobs[0]].get(m)) for m in models],
         )
-        for jobs in alike.values()
+        for jobs in alike
     ]
     return Table(
         dimension=dimension.name,

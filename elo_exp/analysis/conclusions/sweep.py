@@ -175,7 +175,11 @@ def job_lead(
         return None
     return JobLead(
         job=job,
-        models=tuple(row["model"] for row in rated if row[value] == ratings[0]),
+        models=tuple(
+            sorted(
+                row["model"] for row in rated if ratings[0] - row[value] <= _ROUNDING
+            )
+        ),
         rating=ratings[0],
         gap=ratings[0] - ratings[1] if ratings[1:] else None,
         state=state,
