@@ -94,6 +94,8 @@ def test_the_headline_names_who_moved_and_where_or_the_doubt_that_is_left():
     moved, unmoved = of("moved", "tone"), of("unmoved", "facts")
     assert words.headline([moved, unmoved]) == "cat and bob moved significantly in tone"
     assert words.headline([moved]) == "cat and bob moved significantly"
+    both = words.headline([moved, of("moved", "facts")])
+    assert both == "Entrants moved significantly in tone and facts"
     headline = words.headline([of("same", "tone"), of("untested", "facts")])
     assert headline == "Ratings side by side: no shift can be tested"
 

@@ -48,14 +48,18 @@ def headline(conclusions: Sequence[CompareConclusion]) -> str:
     """Say whether anything changed between runs: of each dimension, or of estimates alone."""
     moved = [conclusion for conclusion in conclusions if conclusion.changes]
     if moved:
-        every = [c.name for conclusion in moved for c in conclusion.changes]
-        changed = names(list(dict.fromkeys(every)))
-        if moved[0].scope.dimension is None:
-            return f"{changed} differs significantly between runs"
-        text = f"{changed} moved significantly"
+        changed = [c.name for conclusion in moved for c in conclusion.changes]
+        dimensions = [conclusion.scope.dimension for conclusion in moved]
+        changed = list(dict.fromkeys(changed))
+        who = names(changed)
+        if dimensions == [None]:
+            verb = "differs" if len(changed) == 1 else "differ"
+            return f"{who} {verb} significantly between runs"
         if len(conclusions) == 1:
-            return text
-        return f"{text} in {names([c.scope.dimension or '' for c in moved])}"
+            return f"{who} moved significantly"
+        if len(moved) > 1:
+            who = "Entrants"  # not each of them in each
+        return f"{who} moved significantly in {names([d or '' for d in dimensions])}"
     states = {conclusion.state for conclusion in conclusions}
     state = next((state for state in _BY_DOUBT if state in states), "none")
     is_of_estimates = any(c.scope.dimension is None for c in conclusions)
