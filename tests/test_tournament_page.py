@@ -336,6 +336,16 @@ def test_an_audit_is_quoted_and_one_that_found_the_judge_obedient_needs_caution(
     assert line in re.sub(r"\s+", " ", console(found))
 
 
+def test_a_judge_that_was_asked_about_labelled_pairs_is_held_against_them():
+    pairs = {"subset": "all", "accuracy": 0.83, "low": 0.78, "high": 0.87, "n": 240}
+    audit = {**AUDIT, "results": [], "gold": [pairs]}
+    standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
+    found = with_diagnoses(standings, {"d": {"audit": audit}})
+    line = "It agrees with the gold labels on 83 % [78, 87] of 240 pairs."
+    assert line in page(found).said
+    assert line in re.sub(r"\s+", " ", console(found))
+
+
 def test_a_run_without_an_audit_says_so():
     standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
     found = with_diagnoses(standings, {"d": {"audit": {}}})
