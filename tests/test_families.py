@@ -198,8 +198,16 @@ def test_a_plan_says_who_is_judged_by_its_own_family_before_money_is_spent(tmp_p
 
 def test_a_lead_of_the_judges_kin_needs_care(folder, server):
     ran = tournament(folder, server, TWO)
-    assert "claude and the judge are of one family, Anthropic" in ran.page.said
-    assert ran.read("ratings.json")["judge"]["factuality"]["kin"] == {
+    ratings = ran.read("ratings.json")
+    said = ratings["conclusions"]["factuality"]
+    assert said["state"] == "caution"
+    assert [reason["name"] for reason in said["reasons"]] == ["kin"]
+    assert said["sentence"].startswith("the judge prefers claude by ")
+    assert said["sentence"].endswith(
+        "; claude and the judge are of one family, Anthropic"
+    )
+    assert said["sentence"] in ran.page.said
+    assert ratings["judge"]["factuality"]["kin"] == {
         "family": "Anthropic",
         "models": ["claude"],
         "others": ["probe_reference"],
@@ -209,8 +217,13 @@ def test_a_lead_of_the_judges_kin_needs_care(folder, server):
 
 @pytest.mark.parametrize("word", ["judging.families={}", "judging.self_judging=allow"])
 def test_it_needs_none_where_the_user_says_so(word, folder, server):
+    """Nor is anything judged anew: no key has a family in it."""
+    tournament(folder, server, TWO)
+    n_billed = server.meter.billed_bodies.total()
     ran = tournament(folder, server, TWO, word)
-    assert "are of one family" not in ran.page.said
+    assert server.meter.billed_bodies.total() == n_billed
+    said = ran.read("ratings.json")["conclusions"]["factuality"]
+    assert (said["state"], said["reasons"]) == ("leads", [])
     assert ("Entrants of the judge’s family" in ran.page.said) == (
         "families" not in word
     )
@@ -218,17 +231,17 @@ def test_it_needs_none_where_the_user_says_so(word, folder, server):
 
 def test_where_all_are_kin_or_another_leads_it_is_a_note(folder, server):
     ran = tournament(folder, server, BOTH, OF_POE)
-    assert "are of one family" not in ran.page.said
+    assert ran.read("ratings.json")["conclusions"]["factuality"]["reasons"] == []
     assert "claude and poe, of Anthropic" in ran.page.said
 
 
 def test_an_excluded_family_is_refused_where_nothing_would_link_it(folder, server):
-    server.meter.billed_bodies.clear()
+    n_billed = server.meter.billed_bodies.total()
     word = "judging.self_judging=exclude"
     ran = tournament(folder, server, TWO, word)
     assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
     assert "found exclude, which leaves out all pairs of Anthropic" in ran.err
-    assert not server.meter.billed_bodies
+    assert server.meter.billed_bodies.total() == n_billed
     assert tournament(folder, server, BOTH, OF_POE, word).code == 0
 
 
