@@ -160,9 +160,11 @@ def test_two_files_are_compared_on_console_page_and_in_ratings_json(two_logs, tm
         "ann.json: read as inspect_ai: 10 scores used, 0 missing"
         in found.err + found.out
     )
-    assert "quiz match, 10 items: too few items to rank; ann is ahead by" in found.out
-    page = (found.run_dir / "report.html").read_text()
-    assert "10 items cannot rank these entrants" in page
+    conclusion = found.read("ratings.json")["conclusions"]["quiz match"]
+    assert (conclusion["state"], conclusion["first"]) == ("few", "ann")
+    sentence = conclusion["sentence"]
+    assert sentence.startswith("10 items, too few to rank; ann is ahead of bob by")
+    assert sentence in " ".join(found.out.split()) and sentence in found.page.said
     assert not (found.run_dir / "elo_results.json").exists()
 
 
