@@ -15,6 +15,8 @@ from elo_exp.report.words import oracle as words
 from elo_exp.report.words import whose
 
 _MAX_EXTREME = 50  # extreme weights listed for each policy
+# Of what may be said, in the tracker
+_SAID = ("state", "sentence", "value", "ci_low", "ci_high", "policy", "most_lost")
 _BUDGETED = ("direct", "dr_cpo")  # estimators whose label budget is reported
 
 
@@ -57,15 +59,20 @@ def conclusions(analysis: Analysis) -> dict[str, Any]:
     if analysis.options.compat:
         return {}
     digits, compared = analysis.data.scale.decimals + 1, analysis.comparison
-    of_policies = {
-        policy: one.to_dict() | {"sentence": words.of_policy(one, digits)}
-        for policy, one in analysis.conclusions.items()
-    }
+    choice, step = compared.choice, compared.next_step
     return {
-        "conclusions": of_policies,
-        "choice": compared.choice.to_dict()
-        | {"sentence": words.advice(compared, digits)},
-        "whose": whose.of_oracle(analysis.options.oracle),
+        "conclusions": {
+            policy: words.as_row(one, digits)
+            for policy, one in analysis.conclusions.items()
+        },
+        "choice": {
+            "state": choice.state,
+            "sentence": words.advice(compared, digits),
+            "policy": step.choice,
+            "most_lost": step.most_lost,
+            "judge": choice.scope.judge,
+            "whose": whose.of_oracle(analysis.options.oracle),
+        },
     }
 
 
@@ -135,11 +142,16 @@ def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float |
         name: float(value) for name, value in values.items() if value is not None
     }
     concluded = conclusions(analysis)
-    for name, one in concluded.get("conclusions", {}).items():
-        said |= {f"conclusion/{name}/{key}": one[key] for key in ("state", "sentence")}
+    rows = {
+        f"conclusion/{n}": row for n, row in concluded.get("conclusions", {}).items()
+    }
     if concluded:
-        choice = concluded["choice"]
-        said |= {f"choice/{key}": choice[key] for key in ("state", "sentence")}
+        rows["choice"] = concluded["choice"]
+    for place, row in rows.items():
+        shown = {name: row.get(name) for name in _SAID}
+        said |= {
+            f"{place}/{n}": value for n, value in shown.items() if value is not None
+        }
     return said
 
 

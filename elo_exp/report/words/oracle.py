@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from elo_exp.analysis.conclusions import Conclusion
+from elo_exp.analysis.conclusions import Conclusion, Effect
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import (
     BORROWED,
@@ -13,6 +13,7 @@ from elo_exp.oracle.estimates import (
 )
 from elo_exp.oracle.gates import CAUTION, MIN_AUDIT, REFUSE, REPORT, TransportAudit
 from elo_exp.report.formats import count, number
+from elo_exp.report.words.whose import of_oracle
 
 _STATUSES = {REPORT: "reported", CAUTION: "with caution", REFUSE: "refused"}
 
@@ -31,6 +32,25 @@ def of_policy(conclusion: Conclusion, digits: int) -> str:
     value = with_interval(effect.value, effect.low, effect.high, digits)
     ending = f", with caution: {why}" if conclusion.state == CAUTION else ""
     return f"{conclusion.subject}: {value}{ending}"
+
+
+def as_row(conclusion: Conclusion, digits: int) -> dict[str, Any]:
+    """Return what may be said of a policy as manifest.json has it."""
+    effect = conclusion.effect or Effect(value=None)
+    return {
+        "state": conclusion.state,
+        "sentence": of_policy(conclusion, digits),
+        "reasons": [
+            {"name": reason.name, "value": reason.value, "words": reason.about["words"]}
+            for reason in conclusion.reasons
+        ],
+        "value": effect.value,
+        "ci_low": effect.low,
+        "ci_high": effect.high,
+        "n_prompts": conclusion.scope.n_prompts,
+        "judge": conclusion.scope.judge,
+        "whose": of_oracle(str(conclusion.scope.judge)),
+    }
 
 
 def with_interval(value: float, low: float, high: float, digits: int) -> str:
