@@ -113,9 +113,11 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         config = edit(config, overrides) if edit else config
         of_run = {field.name for field in dataclasses.fields(RunSettings)}
         run = {name: value for name, value in config.items() if name in of_run}
-        own = {name: value for name, value in config.items() if name not in of_run}
+        of_experiment = {
+            name: value for name, value in config.items() if name not in of_run
+        }
         settings = build({"_target_": "elo_exp.config.RunSettings", **run})
-        return Job(config=config, settings=settings, experiment=build(own))
+        return Job(config=config, settings=settings, experiment=build(of_experiment))
     except UserError as error:
         raise UserError(_at_its_source(str(error), cfg)) from None
 

@@ -325,7 +325,7 @@ def ranks_between_judges(
         A row of `rank_correlation` for each pair of judges that have comparisons in common and that
         `rate` rates.
     """
-    found = []
+    rows = []
     for names in combinations(battles, 2):
         sides = [battles[name] for name in names]
         _, _, masks = _shared_votes(*sides)
@@ -336,10 +336,10 @@ def ranks_between_judges(
             for side, mask in zip(sides, masks, strict=True)
         ]
         if boards[0] is not None and boards[1] is not None:
-            found.append(
+            rows.append(
                 rank_correlation(boards[0], boards[1], names=names, dimension=dimension)
             )
-    return found
+    return rows
 
 
 # Agreement with labels

@@ -27,8 +27,8 @@ class Fitted:
     @classmethod
     def of(cls, battles: Battles) -> Fitted:
         named = in_name_order(battles)
-        every = games(named, orders="both")
-        return cls(battles=named, games=every, fit=Fit.of(every))
+        all_games = games(named, orders="both")
+        return cls(battles=named, games=all_games, fit=Fit.of(all_games))
 
     def games_of(self, chosen: Mask) -> Games:
         """Return the games of the battles at a mask (n,), clusters numbered anew."""

@@ -64,21 +64,21 @@ def transitivity(
     residual = np.asarray(np.bincount(pair, off, p), dtype=np.float64)
     slope = n_games * expected * (1.0 - expected)  # v
 
-    own = sparse.csr_array((off, (played.cluster, pair)), shape=(n, p))  # e
+    by_prompt = sparse.csr_array((off, (played.cluster, pair)), shape=(n, p))  # e
     design = differences(np.arange(p), first, second, np.ones(p), shape=(p, m))  # D
-    scores, inverse = own @ design, bread(theta, played)
-    by_ability = (own.T @ scores).toarray() @ inverse
+    scores, inverse = by_prompt @ design, bread(theta, played)
+    by_ability = (by_prompt.T @ scores).toarray() @ inverse
     of_abilities = inverse @ (scores.T @ scores).toarray() @ inverse
     cross = design.multiply(by_ability).sum(axis=1)
     square = design.multiply(design @ of_abilities).sum(axis=1)
-    variance = own.power(2).sum(axis=0) - 2.0 * slope * cross + slope**2 * square
+    variance = by_prompt.power(2).sum(axis=0) - 2.0 * slope * cross + slope**2 * square
 
     df = p - m + 1 if p else 0
     chi_square = p_value = None
     if p <= _MAX_PAIRS:
         moved = slope[:, None] * design.toarray()
         shared = by_ability @ moved.T
-        covariance = (own.T @ own).toarray() - shared - shared.T
+        covariance = (by_prompt.T @ by_prompt).toarray() - shared - shared.T
         covariance += moved @ of_abilities @ moved.T
         chi_square, p_value = score_test(residual, covariance, df=df, n_prompts=n)
     test = {
@@ -288,9 +288,12 @@ def heterogeneity(
             parts.append(np.where(stratum[:, None] == s, own, 0.0) - own @ shared)
             n_groups, _ = csgraph.connected_components(n_games, directed=False)
             df += m - int(n_groups)  # differences of ratings that its games identify
-        every = np.hstack(parts)  # (n, m * strata)
+        contributions = np.hstack(parts)  # (n, m * strata)
         chi_square, p_value = score_test(
-            every.sum(axis=0), every.T @ every, df=df, n_prompts=n
+            contributions.sum(axis=0),
+            contributions.T @ contributions,
+            df=df,
+            n_prompts=n,
         )
     return {
         "dimension": dimension,
@@ -321,7 +324,7 @@ def most_varied_gap(boards: Mapping[str, Leaderboard]) -> dict[str, Any] | None:
         for stratum, board in boards.items()
     }
     models = sorted({model for by_model in ratings.values() for model in by_model})
-    varied, found = 0.0, None
+    varied, most_varied = 0.0, None
     for a, b in combinations(models, 2):
         gaps = {
             stratum: by_model[a] - by_model[b]
@@ -331,5 +334,5 @@ def most_varied_gap(boards: Mapping[str, Leaderboard]) -> dict[str, Any] | None:
         spread = max(gaps.values()) - min(gaps.values()) if gaps else 0.0
         if spread > varied:
             rows = [{"stratum": s, "gap": gap} for s, gap in gaps.items()]
-            varied, found = spread, {"model_a": a, "model_b": b, "gaps": rows}
-    return found
+            varied, most_varied = spread, {"model_a": a, "model_b": b, "gaps": rows}
+    return most_varied

@@ -117,7 +117,7 @@ def length_control(
     raw = Fit.of(played)
     controlled, (effect,), (error,) = with_columns(raw, played, x[:, None])
     t = float(t_quantile(degrees_of_freedom(played.n_clusters)))
-    found = one_row(
+    of_length = one_row(
         dimension=dimension,
         n_prompts=played.n_clusters,
         n_games=len(difference),
@@ -168,7 +168,7 @@ def length_control(
             ci_high=gap + t * error,
         )
     return {
-        "effect": found,
+        "effect": of_length,
         "ratings": ratings,
         "lead": lead,
         "terciles": _terciles(played, difference, dimension),
@@ -183,11 +183,11 @@ def _terciles(games: Games, difference: Array, dimension: str) -> list[dict[str,
     ends = np.quantile(apart[apart > 0], [1 / 3, 2 / 3])
     tercile = np.where(apart > 0, np.digitize(apart, ends, right=True), -1)
     longer_wins = np.where(difference > 0, games.score, 1.0 - games.score)
-    found = []
+    terciles = []
     for number in np.unique(tercile[tercile >= 0]):
         chosen = tercile == number
         wins, cluster = longer_wins[chosen], games.cluster[chosen]
-        found.append(
+        terciles.append(
             {
                 "dimension": dimension,
                 "shortest": int(apart[chosen].min()),
@@ -198,4 +198,4 @@ def _terciles(games: Games, difference: Array, dimension: str) -> list[dict[str,
                 "std_error": mean_error(wins - wins.mean(), cluster),
             }
         )
-    return found
+    return terciles

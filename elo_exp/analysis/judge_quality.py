@@ -173,6 +173,6 @@ def bounds(
                 )
             )
         assumed = with_style(assumed, comparisons)
-        every = Battles.from_rows([*battles, *assumed])
-        ends.append(rate({"": every})[""].row(model))
+        with_assumed = Battles.from_rows([*battles, *assumed])
+        ends.append(rate({"": with_assumed})[""].row(model))
     return ends[0].ci_low, ends[1].ci_high

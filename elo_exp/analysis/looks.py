@@ -388,15 +388,15 @@ def boundaries(alpha: float, times: tuple[float, ...]) -> tuple[float, ...]:
     """
     from scipy.optimize import brentq
 
-    found: list[float] = []
+    bounds: list[float] = []
     for t in times:
         error = alpha if t == times[-1] else spent(alpha, t)
 
         def excess(bound: float, error: float = error) -> float:
-            return sum(map(sum, _stopped(times, [*found, bound]))) - error
+            return sum(map(sum, _stopped(times, [*bounds, bound]))) - error
 
-        found.append(_FAR if excess(_FAR) >= 0 else brentq(excess, 0.0, _FAR))
-    return tuple(found)
+        bounds.append(_FAR if excess(_FAR) >= 0 else brentq(excess, 0.0, _FAR))
+    return tuple(bounds)
 
 
 def stagewise(

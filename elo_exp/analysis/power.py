@@ -66,7 +66,7 @@ def precision(boards: Mapping[str, Leaderboard]) -> list[Precision]:
         int(np.isfinite(models.std_error).sum()) // 2
         for models in rated_models.values()
     )
-    found = []
+    rows = []
     for dimension, models in rated_models.items():
         n = boards[dimension].n_clusters
         row = Precision(dimension=dimension, n_prompts=n, n_tests=n_tests)
@@ -87,8 +87,8 @@ def precision(boards: Mapping[str, Leaderboard]) -> list[Precision]:
                     str(e): prompts_needed(sigma, e, alpha=corrected) for e in EFFECTS
                 },
             )
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def assumed_sigma(

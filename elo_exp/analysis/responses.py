@@ -54,14 +54,14 @@ def check_responses(model: str, responses: Mapping[str, Response]) -> dict[str, 
         flags      the checks whose limit, in `LIMITS`, is reached, and by three answers at least
     """
     words = [re.findall(r"\w+", r.response_text.lower()) for r in responses.values()]
-    texts = Counter(" ".join(some) for some in words if some)
+    texts = Counter(" ".join(answer) for answer in words if answer)
     ((text, n_one_text),) = texts.most_common(1) or [("", 0)]
     n = max(len(responses), 1)
     least = max(_MIN_ANSWERS, LIMITS["phrases"] * n)
     runs = Counter(
         run
-        for some in words
-        for run in set(zip(*(some[i:_BEGINNING] for i in range(_RUN)), strict=False))
+        for answer in words
+        for run in set(zip(*(answer[i:_BEGINNING] for i in range(_RUN)), strict=False))
     )
     n_common = sum(count for count in runs.values() if count >= least)
     is_refused = [
@@ -72,7 +72,7 @@ def check_responses(model: str, responses: Mapping[str, Response]) -> dict[str, 
         "one_text": n_one_text / n,
         "repeated": sum(count for count in texts.values() if count > 1) / n,
         "phrases": n_common / max(runs.total(), 1),
-        "short": sum(len(some) < _SHORT for some in words) / n,
+        "short": sum(len(answer) < _SHORT for answer in words) / n,
         "refused": sum(is_refused) / n,
     }
     return {

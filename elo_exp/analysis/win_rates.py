@@ -193,9 +193,9 @@ def mean_error(residual: Array, cluster: Index) -> float | None:
     >>> mean_error(np.array([0.5, 0.5, -0.5, -0.5]), np.array([0, 0, 1, 1]))  # sqrt(2 (1 + 1)) / 4
     0.5
     """
-    found, at = np.unique(cluster, return_inverse=True)
+    clusters, at = np.unique(cluster, return_inverse=True)
     squares = float((np.bincount(at, residual) ** 2).sum())
-    return _clustered_error(squares, len(found), len(residual))
+    return _clustered_error(squares, len(clusters), len(residual))
 
 
 def _clustered_error(squares: float, n_clusters: int, n_rows: int) -> float | None:

@@ -104,8 +104,8 @@ def teacher_force(
                     timestamp=utc_now(),
                 )
 
-        for some in (ids[:check_answers], ids[check_answers:]):
-            wanted = {keys[i]: responses[i] for i in some if keys[i] not in stored}
+        for part in (ids[:check_answers], ids[check_answers:]):
+            wanted = {keys[i]: responses[i] for i in part if keys[i] not in stored}
             made = get_or_create(
                 wanted,
                 store,
@@ -128,11 +128,11 @@ def teacher_force(
         usage.logprobs_forced,
         usage.logprobs_stored,
     )
-    for name, found in totals.items():
-        if n_absent := list(found.values()).count(None):
+    for name, by_prompt in totals.items():
+        if n_absent := list(by_prompt.values()).count(None):
             logger.warning(
                 "warning: %s: %d of %d prompts with their answers exceed its context, and have no "
-                "log-probability", name, n_absent, len(found),
+                "log-probability", name, n_absent, len(by_prompt),
             )  # fmt: skip
     return totals
 
@@ -148,7 +148,9 @@ def n_forced(
         name: list(_logprob_keys(policy, prompts, responses).values())
         for name, policy in policies.items()
     }
-    return {name: len(store.get(ForcedLogprob, some)) for name, some in keys.items()}
+    return {
+        name: len(store.get(ForcedLogprob, listed)) for name, listed in keys.items()
+    }
 
 
 def _logprob_keys(

@@ -77,13 +77,13 @@ def by_load(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[str, R]
     groups: dict[Hashable, list[str]] = {}
     for name, entrant in entrants.items():
         groups.setdefault(getattr(entrant, "weights", None), []).append(name)
-    made: dict[str, R] = {}
+    results: dict[str, R] = {}
     for names in groups.values():
         try:
-            made.update((name, work(name)) for name in names)
+            results.update((name, work(name)) for name in names)
         finally:
             models.release()
-    return {name: made[name] for name in entrants}
+    return {name: results[name] for name in entrants}
 
 
 def _complete(
@@ -95,13 +95,14 @@ def _complete(
     ids = [prompt.prompt_id for prompt in prompts]
     missing = [
         f"{name} on {i}"
-        for name, some in responses.items()
+        for name, answers in responses.items()
         for i in ids
-        if i not in some
+        if i not in answers
     ]
     report_missing("responses", missing, len(ids) * len(responses), allow_missing)
     return {
-        name: {i: some[i] for i in ids if i in some} for name, some in responses.items()
+        name: {i: answers[i] for i in ids if i in answers}
+        for name, answers in responses.items()
     }
 
 
@@ -124,10 +125,12 @@ def _answers(
     usage.responses_wanted += len(prompts)
     usage.responses_stored += len(responses) - (usage.responses_generated - n_before)
     if isinstance(entrant, HostedEntrant):
-        made = [
+        new_responses = [
             responses[p.prompt_id] for p in wanted.values() if p.prompt_id in responses
         ]
-        usage.responses_unpriced += sum("dollars" not in r.diagnostics for r in made)
+        usage.responses_unpriced += sum(
+            "dollars" not in r.diagnostics for r in new_responses
+        )
         if entrant.budget.spent:
             logger.info("entrant %s: spent $%.4f", name, entrant.budget.spent)
     counts = Counter[str | None]()

@@ -130,9 +130,9 @@ def other_judges(
     A model with several settings is several judges, distinguished by the first digits of their
     keys.
     """
-    own = identify(judge)
-    others = [other for other in store.judges() if other.key != own.key]
-    n_judges = Counter([own.judge_model, *(other.judge_model for other in others)])
+    asked = identify(judge)
+    others = [other for other in store.judges() if other.key != asked.key]
+    n_judges = Counter([asked.judge_model, *(other.judge_model for other in others)])
     by_judge, once = {}, dataclasses.replace(asking, repeats=1)
     for other in others:
         tasks = _tasks(comparisons, rubrics, other, once)
@@ -230,11 +230,11 @@ def _judgments(
     tasks: Sequence[_Task], rubrics: Sequence[Rubric]
 ) -> dict[str, list[Judgment]]:
     """Return the judgments so far by dimension, in the order of their comparisons."""
-    found: dict[str, list[Judgment]] = {rubric.dimension: [] for rubric in rubrics}
+    judgments: dict[str, list[Judgment]] = {rubric.dimension: [] for rubric in rubrics}
     for task in tasks:
         if task.judgment:
-            found[task.rubric.dimension].append(task.judgment)
-    return found
+            judgments[task.rubric.dimension].append(task.judgment)
+    return judgments
 
 
 # Scores

@@ -48,7 +48,7 @@ def bootstrap(
     drawn = drawn_prompts(
         [fit.played for fit in fits.values()], n_bootstraps=n_bootstraps, seed=seed
     )
-    found = {}
+    samples = {}
     for (name, fit), times in zip(fits.items(), drawn, strict=True):
         played, m = fit.played, len(fit.theta)
         pair = np.append(
@@ -60,13 +60,13 @@ def bootstrap(
             shape=(played.n_clusters, m * m),
         )
         size = max(1, _NUMBERS_A_BLOCK // max(wins.shape))
-        found[name] = np.concatenate(
+        samples[name] = np.concatenate(
             [
                 _refitted(fit, (times[start : start + size] @ wins).reshape(-1, m, m))
                 for start in range(0, n_bootstraps, size)
             ]
         )
-    return found
+    return samples
 
 
 def drawn_prompts(
@@ -96,8 +96,8 @@ def drawn_prompts(
     times = np.empty((n_bootstraps, n), dtype=np.uint8)
     for row in times:
         row[:] = np.bincount(rng.integers(n, size=n), minlength=n)
-    ends = np.cumsum([len(own) for own in codes])[:-1]
-    return [times[:, own] for own in np.split(number, ends)]
+    ends = np.cumsum([len(places) for places in codes])[:-1]
+    return [times[:, places] for places in np.split(number, ends)]
 
 
 def _refitted(fit: Fit, wins: Array) -> Array:

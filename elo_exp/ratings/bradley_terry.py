@@ -63,9 +63,9 @@ class BradleyTerry:
 
     def rate(self, battles: Mapping[str, Battles]) -> dict[str, Leaderboard]:
         fits = {
-            dimension: self._fit(some)
-            for dimension, some in battles.items()
-            if len(some)
+            dimension: self._fit(of_dimension)
+            for dimension, of_dimension in battles.items()
+            if len(of_dimension)
         }
         if self.interval != "sandwich":
             plain = {d: fit for d, fit in fits.items() if fit.parts is None}

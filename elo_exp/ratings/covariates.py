@@ -23,14 +23,16 @@ _LARGEST_GAP = 25.0
 _COLLINEAR = 1e-9
 
 
-def with_columns(fit: Fit, every: Games, columns: Array) -> tuple[Fit, Array, Array]:
+def with_columns(
+    fit: Fit, all_games: Games, columns: Array
+) -> tuple[Fit, Array, Array]:
     """Fit columns together with the abilities.
 
     Parameters
     ----------
     fit : Fit
         Of the same games without columns: r rated models.
-    every : Games
+    all_games : Games
         All g games.
     columns : Array, shape (g, k)
         Oriented towards the first of each game: their signs turn where the sides are swapped.
@@ -46,7 +48,7 @@ def with_columns(fit: Fit, every: Games, columns: Array) -> tuple[Fit, Array, Ar
         differ.
     """
     played, m = fit.played, len(fit.theta)
-    x = columns[fit.rated[every.first] & fit.rated[every.second]]
+    x = columns[fit.rated[all_games.first] & fit.rated[all_games.second]]
     effects, errors = np.full((2, x.shape[1]), np.nan)
     nan = np.full_like(fit.covariance, np.nan)
     nothing = replace(fit, theta=np.diag(nan), covariance=nan)
@@ -57,29 +59,29 @@ def with_columns(fit: Fit, every: Games, columns: Array) -> tuple[Fit, Array, Ar
     of_columns = np.broadcast_to(np.arange(m, n), x.shape)
     place = np.column_stack([played.first, played.second, of_columns])
     entry = np.column_stack([ones, -ones, x])
-    found, information, _ = logistic(
+    estimate, information, _ = logistic(
         place, entry, ones, played.score, level, np.zeros(n), largest=_LARGEST_GAP
     )
-    gap = (entry * found[place]).sum(axis=1)
+    gap = (entry * estimate[place]).sum(axis=1)
     if np.abs(gap).max() >= _LARGEST_GAP - 1.0:
         return nothing, effects, errors
     residual = played.score - special.expit(gap)
     by_cluster = played.by_cluster(residual, *(x.T * residual))
     inverse = np.linalg.inv(information) - level
     covariance = sandwich(inverse, by_cluster, m)
-    effects[kept] = found[m:]
+    effects[kept] = estimate[m:]
     errors[kept] = np.sqrt(np.maximum(np.diag(covariance)[m:], 0.0))
     parts = (by_cluster @ inverse)[:, :m]
-    fit = replace(fit, theta=found[:m], covariance=covariance[:m, :m], parts=parts)
+    fit = replace(fit, theta=estimate[:m], covariance=covariance[:m, :m], parts=parts)
     return fit, effects, errors
 
 
-def fit_columns(every: Games, style: Mapping[str, Array] | None = None) -> Fit:
+def fit_columns(all_games: Games, style: Mapping[str, Array] | None = None) -> Fit:
     """Fit Bradley-Terry, with a position effect where one order alone was judged, and with style.
 
     Parameters
     ----------
-    every : Games
+    all_games : Games
         All g games.
     style : mapping of str to Array, shape (g,) each, optional
         Columns by name, as `style_columns` returns them, for each game.
@@ -90,13 +92,13 @@ def fit_columns(every: Games, style: Mapping[str, Array] | None = None) -> Fit:
         Effects and their errors are its parameters: of position in log-odds, of style in rating points;
         None for one that cannot be told, as its column does not vary.
     """
-    fit, columns = Fit.of(every), dict(style or {})
-    if every.is_one_order:
-        columns["position"] = every.shown
+    fit, columns = Fit.of(all_games), dict(style or {})
+    if all_games.is_one_order:
+        columns["position"] = all_games.shown
     if not columns:
         return fit
     x = np.stack(list(columns.values()), axis=1)
-    controlled, effects, errors = with_columns(fit, every, x)
+    controlled, effects, errors = with_columns(fit, all_games, x)
     parameters = dict[str, float | None]()
     for name, effect, error in zip(columns, effects, errors, strict=True):
         unit = 1.0 if name == "position" else POINTS
@@ -128,13 +130,13 @@ def style_columns(battles: Battles, features: Sequence[str]) -> dict[str, Array]
     of_a, of_b = np.moveaxis(battles.style(), 1, 0)
     ratio = (of_a - of_b) / (of_a + of_b + 1.0)
     is_vote = np.array([*battles.sources, ""])[battles.source] == "human"
-    found = {}
+    columns = {}
     for whose, chosen in (("votes", is_vote), ("verdicts", ~is_vote)):
         for feature in features if chosen.any() else ():
             x = np.where(chosen, ratio[:, FEATURES.index(feature)], 0.0)
             rms = math.sqrt((x**2).sum() / chosen.sum())
-            found[f"style_{feature}_{whose}"] = x / (rms or 1.0)
-    return found
+            columns[f"style_{feature}_{whose}"] = x / (rms or 1.0)
+    return columns
 
 
 def _identified(played: Games, x: Array) -> list[int]:

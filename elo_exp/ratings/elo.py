@@ -286,7 +286,7 @@ def replay(
     rng = np.random.default_rng(seed)
     resample = np.repeat(np.arange(len(times)), n_perms)  # of each lane
     size = max(_BLOCK_ORDERS, _BLOCK_BYTES // (longest * order.itemsize))
-    found = []
+    blocks = []
     for start in range(0, len(resample), size):
         block = resample[start : start + size]
         each = [
@@ -296,7 +296,7 @@ def replay(
         lanes = np.stack(each)[block - block[0]]
         if seed is not None:
             rng.permuted(lanes, axis=1, out=lanes)
-        found.append(
+        blocks.append(
             play(
                 sides,
                 np.append(score, 1.0),
@@ -306,7 +306,7 @@ def replay(
                 advance=advance,
             )
         )
-    log_odds = np.concatenate(found)[:, :m]
+    log_odds = np.concatenate(blocks)[:, :m]
     return log_odds.reshape(len(times), n_perms, m, len(ks))
 
 

@@ -49,10 +49,10 @@ class Fit:
     parts: Array | None = None
 
     @classmethod
-    def of(cls, every: Games) -> Fit:
-        wins = every.wins()
+    def of(cls, all_games: Games) -> Fit:
+        wins = all_games.wins()
         rated = strongest_component(wins)
-        played = every.among(rated)
+        played = all_games.among(rated)
         theta = abilities(wins[np.ix_(rated, rated)])
         by_cluster = played.by_cluster(residuals(theta, played))
         return cls(
@@ -232,8 +232,8 @@ def logistic(
         information = np.bincount(pairs, bend.ravel(), n * n).reshape(n, n)
         return float(value), gradient, information + precision
 
-    found, curvature = newton(start, evaluate)
-    return found, curvature, evaluate(found)[0]
+    estimate, curvature = newton(start, evaluate)
+    return estimate, curvature, evaluate(estimate)[0]
 
 
 def win_probability(theta: Array) -> Array:
@@ -398,11 +398,13 @@ def of_own_prompts(fit: Fit) -> Array:
         return covariance
     k = np.where(n_prompts > 1, n_prompts, np.nan)
     factor = np.where(fewer, np.sqrt(k / (k - 1) * (n - 1) / n), 1.0)
-    own = factor[:, None] * covariance * factor
+    corrected = factor[:, None] * covariance * factor
     independent = np.diag(bread(fit.theta, fit.played))
-    lacking = np.where(n_prompts < min(_FEW, n / 2), independent - np.diag(own), 0.0)
+    lacking = np.where(
+        n_prompts < min(_FEW, n / 2), independent - np.diag(corrected), 0.0
+    )
     of_distance = np.fmax(lacking, 0.0) / (1 - 1 / m) ** 2  # to each of the others
-    return np.asarray(own + np.diag(of_distance))
+    return np.asarray(corrected + np.diag(of_distance))
 
 
 # The leaderboard

@@ -52,9 +52,9 @@ class Games:
         """Sum slope_g (e_first - e_second), and then each of the other terms, over the games (g,)
         of each cluster: (n_clusters, m + len(others))."""
         n, m = self.n_clusters, self.n_models
-        found = differences(self.cluster, self.first, self.second, slope, shape=(n, m))
+        sums = differences(self.cluster, self.first, self.second, slope, shape=(n, m))
         columns = [np.bincount(self.cluster, other, n)[:, None] for other in others]
-        return sparse.hstack([found, *columns], format="csr") if columns else found
+        return sparse.hstack([sums, *columns], format="csr") if columns else sums
 
     def among(self, chosen: Mask) -> Games:
         """Return the games among the chosen models (m,), models and clusters numbered anew."""

@@ -75,12 +75,12 @@ class TieModel(ABC):
                 f"rating: {self.label} needs wins, losses and ties, and {n_shares} battles have a "
                 "share between. Choose 'rating=[bradley_terry]'."
             )
-        every = games(battles, orders=self.orders)
-        fit = Fit.of(every)  # Bradley-Terry: who is rated, and where to start
+        all_games = games(battles, orders=self.orders)
+        fit = Fit.of(all_games)  # Bradley-Terry: who is rated, and where to start
         flags = why_unrated(fit.wins, fit.rated)
         ties = fit.played.ties()
         if is_separated(fit.played.wins() - ties / 2.0, ties):
-            decisive = fit.wins - every.ties() / 2.0
+            decisive = fit.wins - all_games.ties() / 2.0
             for i, flag in why_unrated(decisive, ~fit.rated).items():
                 flags[i] = "separated" if flag == "disconnected" else flag
             nothing = np.full_like(fit.covariance, np.nan)

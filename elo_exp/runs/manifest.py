@@ -123,15 +123,15 @@ def name_files(content: dict[str, Any], run_dir: Path, paths: Sequence[Path]) ->
 
 def input_hashes(paths: Mapping[str, str]) -> dict[str, str]:
     """Return the SHA-256 of each file that is there; of a folder, that of the names in it."""
-    found = {}
+    hashes = {}
     for name, path in paths.items():
         if Path(path).is_file():
-            found[name] = sha256(Path(path))
+            hashes[name] = sha256(Path(path))
         elif Path(path).is_dir():
             inside = sorted(p.name for p in Path(path).iterdir() if p.name[0] != ".")
             names = "\0".join(inside).encode(errors="surrogateescape")
-            found[name] = hashlib.sha256(names).hexdigest()
-    return found
+            hashes[name] = hashlib.sha256(names).hexdigest()
+    return hashes
 
 
 @functools.cache

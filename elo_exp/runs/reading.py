@@ -132,8 +132,8 @@ class FinishedRun:
     def influences(self) -> Mapping[str, Any]:
         """Return influences.json: by policy, the value compared and its influence by prompt."""
         path = self.folder / "influences.json"
-        found: Mapping[str, Any] = read_json(path) if path.is_file() else {}
-        return found
+        by_policy: Mapping[str, Any] = read_json(path) if path.is_file() else {}
+        return by_policy
 
     def responses(self, entrant: str) -> dict[str, str]:
         """Return the texts by prompt; none of an entrant that did not answer in this run."""
@@ -151,12 +151,12 @@ def read_runs(
     run with ratings among them, or where asked one of the oracle, is left out. Raises UserError where
     such a folder is named.
     """
-    found: dict[Path, tuple[dict[str, Any], dict[str, Any]]] = {}
+    contents: dict[Path, tuple[dict[str, Any], dict[str, Any]]] = {}
     left_out = []
     for entry in chosen:
         for folder in _expanded(entry):
             try:
-                found[folder.resolve()] = _content(folder, with_oracle)
+                contents[folder.resolve()] = _content(folder, with_oracle)
             except UserError as error:
                 if folder == Path(entry):
                     raise UserError(f"runs: {error}") from None
@@ -170,7 +170,7 @@ def read_runs(
             conclusions=ratings.get("conclusions", {}),
         )
         for name, (folder, (manifest, ratings)) in zip(
-            _names(list(found)), found.items(), strict=True
+            _names(list(contents)), contents.items(), strict=True
         )
     ]
     return runs, left_out
@@ -250,13 +250,13 @@ def differing(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """
     if all(isinstance(value, Mapping) for value in values.values()):
         keys = dict.fromkeys(key for value in values.values() for key in value)
-        found = {
+        differences = {
             key: differing({run: value.get(key) for run, value in values.items()})
             for key in keys
         }
         return {
             f"{key}.{path}".rstrip("."): by
-            for key, inside in found.items()
+            for key, inside in differences.items()
             for path, by in inside.items()
         }
     if len({json.dumps(value) for value in values.values()}) == 1:
