@@ -22,6 +22,7 @@ from elo_exp.analysis.gate import (
     decide,
     pass_probability,
     points_of,
+    prompts_to_pass,
     share_of_points,
 )
 from elo_exp.data.battles import SCORES
@@ -169,6 +170,15 @@ def test_statsmodels_finds_the_same_chance_to_pass(n: int, sd: float, margin: fl
     assert pass_probability(n, sd, margin, 0.05) == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize(("sd", "margin"), [(0.37, 0.1), (0.45, 0.05), (0.0, 0.05)])
+def test_prompts_needed_are_the_fewest_that_have_the_power(sd: float, margin: float):
+    n = prompts_to_pass(sd, margin, 0.05)
+    assert n is not None and pass_probability(n, sd, margin, 0.05) >= 0.8
+    assert pass_probability(n - 1, sd, margin, 0.05) < 0.8
+    assert share(np.full(n, 0.5), margin).low > 0.5 - margin  # as many ties pass
+    assert prompts_to_pass(sd, 0.0, 0.05) is None
+
+
 # The command
 
 
@@ -209,7 +219,9 @@ def test_the_exit_code_is_the_verdict(
     assert "\nWorst prompts:\n" in comment
     assert "Judge not audited" in comment
     assert ("at least 20 prompts" in comment) == (code == 3)
-    assert ran.read("gate.json")["verdict"] == verdict
+    found = ran.read("gate.json")
+    assert found["verdict"] == verdict
+    assert found["conclusion"]["is_checked"]  # both orders were judged
     page = ran.page.text
     assert f"<h1>Gate: {verdict}</h1>" in page
 

@@ -201,6 +201,11 @@ class Gate(Pairwise):
                     scope_of(self.judge),
                     n_prompts=len({q for by in points.values() for q in by}),
                 ),
+                is_checked=all(
+                    row[rate] is not None
+                    for row in quality
+                    for rate in ("flip_rate", "first_shown_rate")
+                ),
             ),
             shares=shares,
             worst=worst_prompts(points, questions),

@@ -36,6 +36,7 @@ def audit_conclusion(
         subject=judge,
         others=passed,
         reasons=tuple(reasons),
+        is_checked=any(row["probe"] == "position" and row["n"] for row in results),
         scope=Scope(judge=judge, dimension=dimension, n_prompts=n_prompts),
     )
 

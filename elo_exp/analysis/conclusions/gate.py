@@ -14,6 +14,7 @@ def gate_conclusion(
     candidate: str,
     baseline: str,
     scope: Scope,
+    is_checked: bool = True,
 ) -> Conclusion:
     """Return what a gate says, by its one table; the first that applies.
 
@@ -42,6 +43,7 @@ def gate_conclusion(
         ),
         others=tuple(worse) if state == "fail" else (),
         reasons=(_reason(shares, margin),) if state == "cannot tell" else (),
+        is_checked=is_checked,
         scope=scope
         if len(shares) == 1
         else replace(scope, dimension=deciding.dimension),
