@@ -69,6 +69,11 @@ def percent_between(low: float | None, high: float | None, digits: int = 0) -> s
     return f"{between(100.0 * low, 100.0 * high, digits)}{_SPACE}%"
 
 
+def expected_win_rate(gap: float) -> str:
+    """Return in percent the share of points that a lead of so many rating points is worth."""
+    return percent(1.0 / (1.0 + math.pow(10.0, -gap / 400.0)))
+
+
 def names(models: Sequence[str], most: int = _MAX_NAMES) -> str:
     """Join names as a sentence does; of many, the first and how many more there are."""
     shown = list(models[:most])

@@ -10,6 +10,7 @@ from elo_exp.analysis.looks import Resolution
 from elo_exp.report.dimension import Dimension
 from elo_exp.report.formats import between, count, number, p_value, percent
 from elo_exp.report.tables import Table
+from elo_exp.report.words.standings import how_tested
 
 _MAX_MODELS = 20  # in a matrix
 _MAX_PAIRS = 45  # of a dimension; of more, those of the first entrant alone are shown
@@ -81,7 +82,7 @@ def pairs_section(
         ],
         is_wide=n_models > _WIDE,
         left_out=left_out,
-        how=" at planned looks, family-wise error .05" if has_looks else ", α = .05",
+        how=how_tested(has_looks=has_looks),
         differences=_differences(dimensions, scored=scored, has_looks=has_looks),
     )
 

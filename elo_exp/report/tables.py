@@ -1,6 +1,5 @@
-"""What a template loops over: tables of text, and the sums that a reader of a page would do by hand."""
+"""A table of text, which a template loops over."""
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -26,8 +25,3 @@ class Table:
             (first, list(zip(cells, is_text, strict=True)))
             for first, *cells in self.rows
         ]
-
-
-def expected_win_rate(gap: float) -> float:
-    """Return the share of points that a lead of so many rating points is worth."""
-    return 1.0 / (1.0 + math.pow(10.0, -gap / 400.0))

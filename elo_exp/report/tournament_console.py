@@ -207,10 +207,9 @@ def _significant(dimensions: Sequence[Dimension]) -> Iterator[str]:
         for pair in d.pairs
     ]
     if tested:
-        has_looks = any(d.looks for d in dimensions)
-        how = " at planned looks, family-wise error .05" if has_looks else ", alpha .05"
+        how = standings_words.how_tested(has_looks=any(d.looks for d in dimensions))
         n = sum(bool(pair.significant) for pair in tested)
-        yield f"{n} of {len(tested)} pairwise differences (Holm{how})"
+        yield f"{n} of {len(tested)} pairwise differences ({how})"
 
 
 def _looks(dimensions: Sequence[Dimension]) -> Iterator[str]:

@@ -12,13 +12,13 @@ from elo_exp.analysis.standings import Standings
 from elo_exp.report import page as pages
 from elo_exp.report import viewer
 from elo_exp.report.dimension import Dimension, dimension
-from elo_exp.report.formats import count, number, percent, when
+from elo_exp.report.formats import count, expected_win_rate, number, percent, when
 from elo_exp.report.judge_section import judge_section
 from elo_exp.report.leaderboard_section import Bar, leaderboard_section, scale
 from elo_exp.report.order_section import order_section
 from elo_exp.report.pairs_section import looks_section, pairs_section
 from elo_exp.report.strata_section import strata_tables
-from elo_exp.report.tables import Table, expected_win_rate
+from elo_exp.report.tables import Table
 from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.report.words import judge
 from elo_exp.report.words import standings as standings_words
@@ -189,9 +189,9 @@ def _tests(d: Dimension) -> list[str]:
     sentences = ["The errors of the differences cannot be estimated."]
     if any(pair.significant is not None for pair in d.pairs):
         n = sum(bool(pair.significant) for pair in d.pairs)
-        how = " at planned looks, family-wise error .05" if d.looks else ", α = .05"
+        how = standings_words.how_tested(has_looks=bool(d.looks))
         sentences = [
-            f"{n} of {len(d.pairs)} pairwise differences are significant (Holm{how}, all dimensions)."
+            f"{n} of {len(d.pairs)} pairwise differences are significant ({how}, all dimensions)."
         ]
     if known := d.diagnosis.get("known_order"):
         sentences.append(
@@ -222,7 +222,7 @@ def _power(precision: Mapping[str, Precision]) -> Table:
                 name,
                 count(row.n_prompts),
                 f"{number(row.detectable)} points",
-                percent(expected_win_rate(row.detectable or 0.0)),
+                expected_win_rate(row.detectable or 0.0),
                 f"{number(row.detectable_corrected)} points",
                 *(
                     count(row.prompts_needed_corrected.get(effort))

@@ -24,6 +24,13 @@ def rating(row: Rating, digits: int = 0) -> str:
     return row.flag or NONE
 
 
+def how_tested(*, has_looks: bool) -> str:
+    """Return by which test pairwise differences are significant."""
+    if has_looks:
+        return "Holm at planned looks, family-wise error .05"
+    return "Holm, α = .05"
+
+
 def unrated(board: Leaderboard | None, groups: Sequence[Sequence[Rating]]) -> list[str]:
     """Return a sentence for each group apart, each reason for no rank, and ratings from one prompt.
 

@@ -7,8 +7,8 @@ from typing import Any
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason
 from elo_exp.analysis.conclusions.tournament import STATES
 from elo_exp.analysis.power import Precision
+from elo_exp.report.formats import expected_win_rate, number, p_equals, percent
 from elo_exp.report.formats import names as joined
-from elo_exp.report.formats import number, p_equals, percent
 from elo_exp.report.words.judge import ODD, kin
 from elo_exp.report.words.whose import of_run, whose
 
@@ -262,5 +262,7 @@ def comment(conclusion: Conclusion, precision: Precision | None = None) -> str:
         )
     if not effect or not effect.value or effect.unit != "points":
         return ""
-    share = 1.0 / (1.0 + 10.0 ** (-effect.value / 400.0))
-    return f"Expected win rate of {conclusion.subject} over {conclusion.rival}: {percent(share)}."
+    share = expected_win_rate(effect.value)
+    return (
+        f"Expected win rate of {conclusion.subject} over {conclusion.rival}: {share}."
+    )
