@@ -329,6 +329,35 @@ MUTANTS = [
         new='"INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)"',
         seen_by="test_store.py::test_the_first_answer_wins_and_every_one_that_was_made_is_counted",
     ),
+    # Kin of the judge
+    Mutant(
+        name="a part of a name is found inside a word",
+        file="analysis/families.py",
+        old='rf"(?<!{letter}){re.escape(part)}(?!{letter})"',
+        new='rf"{re.escape(part)}"',
+        seen_by="test_families.py::test_a_part_between_anything_but_letters_tells_the_family",
+    ),
+    Mutant(
+        name="a lead of the judge's family is no reason for caution",
+        file="analysis/checks.py",
+        old='state = "note" if kin["is_allowed"] or not is_favoured else "caution"',
+        new='state = "note"',
+        seen_by="test_families.py::test_labelled_pairs_may_show_that_the_judge_has_no_preference_for_its_own",
+    ),
+    Mutant(
+        name="an arena takes it that a judge has no preference for its family",
+        file="arena/joint_fit.py",
+        old="is_kin.sum() / tau**2 + kin_sd**-2.0",
+        new="is_kin.sum() / tau**2 + 1e6",
+        seen_by="test_joint_fit.py::test_without_kin_among_the_anchors_a_model_of_the_judge_is_never_reported",
+    ),
+    Mutant(
+        name="a placement on the judge's own scale is reported as any other",
+        file="analysis/conclusions/arena.py",
+        old='state = "caution" if ordered else "placed"',
+        new='state = "placed"',
+        seen_by="test_arena_conclusions.py::test_the_first_state_that_applies",
+    ),
     # Oracle and arena
     Mutant(
         name="labels calibrate the answers to their own prompts",

@@ -356,7 +356,7 @@ def test_a_judge_that_is_not_asked_about_its_family_and_others_compares_each_sid
 @pytest.mark.parametrize(
     ("world", "families", "line"),
     [
-        (WORLD, "{our: Us, mine: Us, m2: Us}", "1 anchors of the judge's family, Us"),
+        (WORLD, "{our: Us, mine: Us, m2: Us}", "of 10 anchors 1 of the judge's family, Us"),
         (TWO, "{our: Us, mine: Us, m2: Us}", "mine is of the judge's family, Us, but other is not"),
     ],
 )  # fmt: skip

@@ -134,11 +134,11 @@ class PlacementRun:
             )
         side = [name for name in self.anchors if (name in own) == is_kin]
         if len(side) < n_least:
-            whose = "of" if is_kin else "not of"
+            whose = "" if is_kin else "not "
             raise UserError(
-                f"judging.self_judging: found exclude, and {len(side)} anchors {whose} the judge's "
-                f"family, {family}. A placement needs {n_least} to compare with. Choose a judge of "
-                "another family, or warn."
+                f"judging.self_judging: found exclude, and of {len(self.anchors)} anchors {len(side)} "
+                f"{whose}of the judge's family, {family}. A placement needs {n_least} to meet. Choose "
+                "a judge of another family, or warn."
             )
         return [draw for draw in self.candidates if draw.opponent in side]
 
