@@ -54,10 +54,23 @@ def checks(
 ) -> list[Check]:
     """Check a judge on one dimension.
 
-    diagnosis  of this dimension, as in Standings
-    quality    None where the judgments are not known
-    responses  what is odd about the entrants' answers; empty where they are not known
-    leaders    the two best entrants, if their difference is significant: it is to hold at equal length
+    Parameters
+    ----------
+    battles : Battles
+        Of the dimension.
+    diagnosis : mapping
+        Of this dimension, as in Standings.
+    quality : mapping, optional
+        A row of `judge_quality`; None where the judgments are not known.
+    leaders : sequence of str, optional
+        The two best entrants, if their difference is significant: it is to hold at equal length.
+    responses : rows, optional
+        What is odd about the entrants' answers; empty where they are not known.
+
+    Returns
+    -------
+    list of Check
+        In a fixed order; what could not be measured is "unchecked".
     """
     return [
         *_of_verdicts(battles, diagnosis, quality),

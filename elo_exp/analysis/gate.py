@@ -64,6 +64,16 @@ def points_of(judgment: Judgment) -> tuple[float, float]:
 
     They are equal where all verdicts are valid. An invalid one may have been lost and may have been won,
     and may well be invalid because of the candidate's answer: nothing is known of it.
+
+    Parameters
+    ----------
+    judgment : Judgment
+        Of the candidate, its first entrant, against the baseline.
+
+    Returns
+    -------
+    least, most : float
+        In [0, 1]; a tie is one half.
     """
     sides = [outcome(verdict) or "" for verdict in judgment.orders]
     least, most = (fmean(_SCORES.get(s, unknown) for s in sides) for unknown in (0, 1))
@@ -127,8 +137,21 @@ def share_of_points(
 
 
 def decide(shares: Sequence[Share], margin: float) -> str:
-    """Return pass where every share is above 1/2 - margin, else fail where one is below 1/2, else
-    cannot tell."""
+    """Decide a gate.
+
+    Parameters
+    ----------
+    shares : sequence of Share
+        Of every dimension.
+    margin : float
+        The loss that is tolerated, as share of points.
+
+    Returns
+    -------
+    str
+        "pass" where every share is above 1/2 - margin, else "fail" where one is below 1/2, else
+        "cannot tell".
+    """
     if all(one.low is not None and one.low > 0.5 - margin for one in shares):
         return "pass"
     is_worse = any(one.high is not None and one.high < 0.5 for one in shares)
@@ -168,7 +191,15 @@ def pass_probability(n_prompts: int, sd: float, margin: float, alpha: float) -> 
 def prompts_to_pass(sd: float, margin: float, alpha: float) -> int | None:
     """Return the prompts with which an equal candidate passes in one dimension with 80 % power.
 
-    None where no number is enough, because the margin is not above 0.
+    Parameters
+    ----------
+    sd, margin, alpha : float
+        As of `pass_probability`.
+
+    Returns
+    -------
+    int or None
+        None where no number is enough, because the margin is not above 0.
     """
     if margin <= 0.0:
         return None
@@ -185,8 +216,17 @@ def worst_prompts(
 ) -> list[WorstPrompt]:
     """Return the prompts on which the candidate lost most, over all dimensions.
 
-    points     the least and the most, by dimension and prompt; what is not known counts for nothing
-    questions  by prompt
+    Parameters
+    ----------
+    points : mapping of str to mapping of str to (float, float)
+        The least and the most, by dimension and prompt; what is not known counts for nothing.
+    questions : mapping of str to str
+        By prompt.
+
+    Returns
+    -------
+    list of WorstPrompt
+        Five at most, the worst first; none on which it won as much as it lost.
     """
     known = {
         name: {q: least for q, (least, most) in by.items() if least == most}

@@ -129,8 +129,28 @@ def rate(
 ) -> Standings:
     """Rate the battles of each dimension by every method and analyse them.
 
-    models   in the order that fixes their colours
-    matches  the battles that Elo plays; None: all
+    Parameters
+    ----------
+    battles : mapping of str to Battles
+        By dimension.
+    elo : EloMethod
+        With its values of K.
+    ratings : mapping of str to RatingMethod
+        By name; the primary one also ranks models that took every point, or none.
+    models : sequence of str
+        In the order that fixes their colours.
+    matches : mapping of str to Battles, optional
+        The battles that Elo plays; None: all.
+
+    Returns
+    -------
+    Standings
+        In rating points; without diagnoses that need texts or judgments, and without checks.
+
+    Raises
+    ------
+    UserError
+        For battles that a method cannot rate.
     """
     matches = matches or battles
     method = primary_method(ratings)
@@ -163,7 +183,25 @@ def rate(
 
 
 def of_scores(rows: Sequence[Score], *, allow_missing: bool) -> Standings:
-    """Compare mean scores in each dimension, by the tests and rank sets of ratings."""
+    """Compare mean scores in each dimension, by the tests and rank sets of ratings.
+
+    Parameters
+    ----------
+    rows : sequence of Score
+        Of all dimensions.
+    allow_missing : bool
+        Whether fewer than half of the items may be in common.
+
+    Returns
+    -------
+    Standings
+        In the unit of the scores, without battles.
+
+    Raises
+    ------
+    UserError
+        As `mean_scores`.
+    """
     boards = {}
     for name in dict.fromkeys(row.dimension for row in rows):
         own = [row for row in rows if row.dimension == name]
@@ -178,7 +216,18 @@ def of_scores(rows: Sequence[Score], *, allow_missing: bool) -> Standings:
 
 
 def primary_method(methods: Collection[str]) -> str | None:
-    """Return Bradley-Terry, or the first of the methods chosen instead."""
+    """Return the method that leads.
+
+    Parameters
+    ----------
+    methods : collection of str
+        Names of those that were chosen beside Elo.
+
+    Returns
+    -------
+    str or None
+        Bradley-Terry, or the first of the methods chosen instead; None: Elo alone was.
+    """
     return "bradley_terry" if "bradley_terry" in methods else next(iter(methods), None)
 
 
@@ -206,12 +255,23 @@ def leaderboards(
     *,
     one_sided_of: str | None = None,
 ) -> dict[str, dict[str, Leaderboard]]:
-    """Rate the battles of each dimension by every method, with rank sets and the chance of being
-    best: method -> dimension.
-
-    one_sided_of  the method that also ranks models that took every point, or none
+    """Rate the battles of each dimension by every method, with rank sets and the chance of being best.
 
     Each has draws of its own, so that no dimension depends on another.
+
+    Parameters
+    ----------
+    battles : mapping of str to Battles
+        By dimension.
+    ratings : mapping of str to RatingMethod
+        By name.
+    one_sided_of : str, optional
+        The method that also ranks models that took every point, or none.
+
+    Returns
+    -------
+    dict of str to dict of str to Leaderboard
+        By method and dimension.
     """
     boards = {}
     for name, method in ratings.items():
@@ -238,7 +298,21 @@ def _diagnoses(fitted: Fitted, dimension: str) -> dict[str, Any]:
 def with_diagnoses(
     standings: Standings, *found: Mapping[str, Mapping[str, Any]], **changes: Any
 ) -> Standings:
-    """The standings with more diagnoses, by dimension."""
+    """Add diagnoses to those of a dimension.
+
+    Parameters
+    ----------
+    standings : Standings
+        Whose dimensions are kept.
+    *found : mapping of str to mapping
+        Diagnoses by name, by dimension; later ones replace those of the same name.
+    **changes
+        Other fields of the standings.
+
+    Returns
+    -------
+    Standings
+    """
     diagnoses = dict(standings.diagnoses)
     for some in found:
         for dimension in diagnoses.keys() & some.keys():
@@ -254,9 +328,25 @@ def of_texts(
     *,
     initial_rating: float,
 ) -> dict[str, dict[str, Any]]:
-    """Diagnose the effect of length, invalid verdicts and repeated queries, by dimension.
+    """Diagnose the effect of length, invalid verdicts and repeated queries.
 
-    rate  the method that bounds what invalid verdicts hide
+    Parameters
+    ----------
+    standings : Standings
+        With battles from these judgments.
+    comparisons : mapping of str to sequence of Comparison
+        By dimension, with both texts.
+    judgments : mapping of str to sequence of Judgment
+        By dimension.
+    rate : callable
+        From battles by dimension to leaderboards: the method that bounds what invalid verdicts hide.
+    initial_rating : float
+        Rating points of the mean.
+
+    Returns
+    -------
+    dict of str to dict
+        `length`, `repeats` and `invalid` by dimension.
     """
     found = {}
     for dimension, battles in standings.battles.items():
@@ -281,9 +371,19 @@ def of_texts(
 
 
 def with_checks(standings: Standings, quality: Rows = ()) -> Standings:
-    """Add the checks of the judge, by dimension.
+    """Add the checks of the judge.
 
-    quality  of the judgments, a row for each dimension; empty where they are not known
+    Parameters
+    ----------
+    standings : Standings
+        With all of its diagnoses.
+    quality : rows, optional
+        Of the judgments, a row for each dimension; empty where they are not known.
+
+    Returns
+    -------
+    Standings
+        With checks by dimension.
     """
     of_dimension, found = {row["dimension"]: row for row in quality}, {}
     for name, battles in standings.battles.items():
@@ -304,6 +404,18 @@ def with_looks(standings: Standings, wave: Wave) -> Standings:
     """Put what planned looks have resolved in place of tests that know of no looks.
 
     A rank counts the entrants that are significantly better.
+
+    Parameters
+    ----------
+    standings : Standings
+        Of all that was judged.
+    wave : Wave
+        The last one.
+
+    Returns
+    -------
+    Standings
+        With the differences and ranks of the looks, for the primary method, and a row for each look.
     """
     method = standings.primary_method or ""
     tested = sorted(wave.resolved, key=lambda d: -(d.difference or d.ci_low or 0.0))
@@ -334,10 +446,22 @@ def with_looks(standings: Standings, wave: Wave) -> Standings:
 def of_strata(
     fitted: Mapping[str, Fitted], strata: Mapping[str, str], rate: Rate
 ) -> dict[str, dict[str, Any]]:
-    """Rate each stratum of the prompts, and test whether they differ, by dimension.
+    """Rate each stratum of the prompts, and test whether they differ.
 
-    strata  of each prompt, by its id
-    rate    the method of the ratings
+    Parameters
+    ----------
+    fitted : mapping of str to Fitted
+        By dimension.
+    strata : mapping of str to str
+        The stratum of each prompt, by its id.
+    rate : callable
+        From battles by stratum to leaderboards: the method of the ratings.
+
+    Returns
+    -------
+    dict of str to dict
+        `strata` by dimension: the test of `heterogeneity`, `ratings` of each stratum where there are
+        several, and the `most_varied_gap`.
     """
     found = {}
     for dimension, some in fitted.items():
@@ -361,10 +485,20 @@ def of_strata(
 def of_known_order(
     tested: Sequence[Difference], ranks: Mapping[str, Mapping[str, float]]
 ) -> dict[str, dict[str, Any]]:
-    """Count how often ratings recover the order of entrants of known quality, by dimension.
+    """Count how often ratings recover the order of entrants of known quality.
 
-    tested  the differences of the primary method
-    ranks   of those entrants by dimension, the best first
+    Parameters
+    ----------
+    tested : sequence of Difference
+        The differences of the primary method.
+    ranks : mapping of str to mapping of str to float
+        Of those entrants by dimension, the best first.
+
+    Returns
+    -------
+    dict of str to dict
+        `known_order` by dimension: `n_pairs`, of which `n_recovered` have the right sign, and of these
+        `n_significant`; dimensions without a pair are left out.
     """
     found = {}
     for dimension, rank in ranks.items():
@@ -398,9 +532,21 @@ def with_judges(
 ) -> Standings:
     """Add how far every two judges agree on the same comparisons.
 
-    judge   of the standings
-    others  battles of other judges, by judge and dimension
-    rate    the method whose ratings are correlated
+    Parameters
+    ----------
+    standings : Standings
+        Of one judge.
+    judge : str
+        Its name.
+    others : mapping of str to mapping of str to Battles
+        Battles of other judges, by judge and dimension.
+    rate : callable
+        From battles by dimension to leaderboards: the method whose ratings are correlated.
+
+    Returns
+    -------
+    Standings
+        With kappa and rank correlation of every two judges, by dimension.
     """
     kappas: list[dict[str, Any]] = []
     ranks: list[dict[str, Any]] = []
@@ -413,7 +559,18 @@ def with_judges(
 
 
 def trace_rows(standings: Standings) -> list[dict[str, Any]]:
-    """Return the running means of Elo with their Monte Carlo errors, by permutations."""
+    """Return the running means of Elo with their Monte Carlo errors.
+
+    Parameters
+    ----------
+    standings : Standings
+        With Elo.
+
+    Returns
+    -------
+    list of dict
+        A row for each dimension, number of permutations and model, in rating points.
+    """
     found = []
     for dimension in standings.dimensions:
         board = standings.primary(dimension)
