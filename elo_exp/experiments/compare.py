@@ -24,7 +24,7 @@ from elo_exp.oracle.evidence import clustered_error
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Plot, UserError
 from elo_exp.report import page
-from elo_exp.report.compare_page import Found, Row, compare_page, console, metrics
+from elo_exp.report.compare_page import Comparison, Row, compare_page, console, metrics
 from elo_exp.runs.reading import FinishedRun, differing, read_runs
 from elo_exp.store.usage import added_up, paid
 
@@ -81,7 +81,7 @@ class Compare:
         )
 
 
-def _figures(found: Found) -> Sequence[Plot]:
+def _figures(found: Comparison) -> Sequence[Plot]:
     from elo_exp.figures import sweep
 
     names = [row["run"] for row in found["runs"]]
@@ -122,7 +122,7 @@ def _read(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
     return found, left_out
 
 
-def compare(chosen: Sequence[FinishedRun]) -> Found:
+def compare(chosen: Sequence[FinishedRun]) -> Comparison:
     """Compare runs with the first of them, and return what compare.json holds.
 
     method        the one that leads, with its `label`, `unit` and the kind of its `interval`

@@ -27,25 +27,25 @@ from elo_exp.report.words import sweep as sweep_words
 from elo_exp.report.words.sweep import whose_of
 
 Row = Mapping[str, Any]
-Found = Mapping[str, Any]  # as compare.json has it
+Comparison = Mapping[str, Any]  # as compare.json has it
 Table = tuple[list[str], list[list[str]]]  # head and rows
 
 _MAX_LINES = 60  # of a table on the console
 _USAGE = ("judge_calls", "verdicts_stored", "output_tokens")
 
 
-def metrics(found: Found, page: "ComparePage") -> dict[str, float | str]:
+def metrics(comparison: Comparison, page: "ComparePage") -> dict[str, float | str]:
     """Return shift/<number of the run>/<dimension>/<model>, difference/<number>/<policy>, and
     conclusion/<dimension>/state and sentence."""
-    numbers = _numbers(found)
+    numbers = _numbers(comparison)
     changes = {
         f"shift/{numbers[row['run']]}/{row['dimension']}/{row['model']}": row["shift"]
-        for row in found["ratings"]
-        if row["method"] == found["method"]
+        for row in comparison["ratings"]
+        if row["method"] == comparison["method"]
     }
     changes |= {
         f"difference/{numbers[row['run']]}/{row['policy']}": row["difference"]
-        for row in found["estimates"]
+        for row in comparison["estimates"]
     }
     said = {
         f"conclusion/{dimension}/{name}": row[name]
@@ -119,28 +119,30 @@ class ComparePage:
         return [f"Run {n}" for n, _ in enumerate(self.runs, start=1)]
 
 
-def compare_page(found: Found) -> ComparePage:
+def compare_page(comparison: Comparison) -> ComparePage:
     """Lay out a comparison."""
-    numbers = _numbers(found)
-    ratings = grouped(found["ratings"], "dimension")
+    numbers = _numbers(comparison)
+    ratings = grouped(comparison["ratings"], "dimension")
     overlaps = {
-        dimension: _overlaps(dimension, found["overlaps"], numbers)
+        dimension: _overlaps(dimension, comparison["overlaps"], numbers)
         for dimension in ratings
     }
-    of_runs = {dimension: _of_runs(dimension, found) for dimension in ratings}
-    conclusions = _conclusions(found)
+    of_runs = {dimension: _of_runs(dimension, comparison) for dimension in ratings}
+    conclusions = _conclusions(comparison)
     sentences = {
         name: words.sentence(conclusion, numbers)
         for name, conclusion in conclusions.items()
     }
     return ComparePage(
         headline=words.headline(list(conclusions.values())),
-        facts=words.facts(found),
-        whose=whose_of(found["conclusions_of_runs"].values()),
+        facts=words.facts(comparison),
+        whose=whose_of(comparison["conclusions_of_runs"].values()),
         conclusions=conclusions,
         sentences=sentences,
-        runs=[_run_cells(row, numbers[row["run"]]) for row in found["runs"]],
-        run_lines=[words.run_line(row, numbers[row["run"]]) for row in found["runs"]],
+        runs=[_run_cells(row, numbers[row["run"]]) for row in comparison["runs"]],
+        run_lines=[
+            words.run_line(row, numbers[row["run"]]) for row in comparison["runs"]
+        ],
         cards=[
             _card(
                 conclusion,
@@ -152,16 +154,18 @@ def compare_page(found: Found) -> ComparePage:
             if overlaps.get(dimension)
         ],
         ratings={
-            dimension: _rating_table(found, numbers, rows)
+            dimension: _rating_table(comparison, numbers, rows)
             for dimension, rows in ratings.items()
         },
         of_runs=of_runs,
         overlaps=overlaps,
-        estimates=_estimate_table(found, numbers) if found["estimates"] else None,
+        estimates=_estimate_table(comparison, numbers)
+        if comparison["estimates"]
+        else None,
         paired=words.PAIRED,
         judge=[
             _judge_cells(row, numbers[row["run"]])
-            for row in found["judge"]
+            for row in comparison["judge"]
             if row["tie_rate"] is not None
         ],
         answers=[
@@ -170,12 +174,12 @@ def compare_page(found: Found) -> ComparePage:
                 [row["entrant"] for row in rows if row["n_same"] < row["n_shared"]],
             )
             for run, rows in grouped(
-                sorted(found["answers"], key=lambda row: str(row["run"])), "run"
+                sorted(comparison["answers"], key=lambda row: str(row["run"])), "run"
             ).items()
         ],
         differences=[
             (path, [NONE if value is None else str(value) for value in by_run.values()])
-            for path, by_run in found["differences"].items()
+            for path, by_run in comparison["differences"].items()
         ],
     )
 
@@ -211,31 +215,39 @@ def _wrapped(text: str) -> str:
     return textwrap.fill(text, 100, break_on_hyphens=False, break_long_words=False)
 
 
-def _conclusions(found: Found) -> dict[str, CompareConclusion]:
-    if found["estimates"]:
-        return {"estimates": conclude(found["estimates"])}
-    leading = [row for row in found["ratings"] if row["method"] == found["method"]]
+def _conclusions(comparison: Comparison) -> dict[str, CompareConclusion]:
+    if comparison["estimates"]:
+        return {"estimates": conclude(comparison["estimates"])}
+    leading = [
+        row for row in comparison["ratings"] if row["method"] == comparison["method"]
+    ]
     return {
         dimension: conclude(
             rows,
-            [r["verdicts"] for r in found["overlaps"] if r["dimension"] == dimension],
+            [
+                r["verdicts"]
+                for r in comparison["overlaps"]
+                if r["dimension"] == dimension
+            ],
             dimension=dimension,
-            unit=found["unit"],
-            firsts=_firsts(dimension, rows, found),
+            unit=comparison["unit"],
+            firsts=_firsts(dimension, rows, comparison),
         )
         for dimension, rows in grouped(leading, "dimension").items()
     }
 
 
-def _firsts(dimension: str, rows: Sequence[Row], found: Found) -> SweepConclusion:
-    of_runs = found["conclusions_of_runs"]
+def _firsts(
+    dimension: str, rows: Sequence[Row], comparison: Comparison
+) -> SweepConclusion:
+    of_runs = comparison["conclusions_of_runs"]
     return sweep.conclude(
         [
             sweep.job_lead(run, own, of_runs.get(run, {}).get(dimension))
             for run, own in grouped(rows, "run").items()
         ],
         dimension=dimension,
-        unit=found["unit"],
+        unit=comparison["unit"],
     )
 
 
@@ -253,10 +265,10 @@ def _overlaps(
     ]
 
 
-def _of_runs(dimension: str, found: Found) -> list[str]:
+def _of_runs(dimension: str, comparison: Comparison) -> list[str]:
     """What each run concludes of a dimension, in the words that it had itself."""
-    numbers, said = _numbers(found), dict[str, list[int]]()
-    for run, conclusions in found["conclusions_of_runs"].items():
+    numbers, said = _numbers(comparison), dict[str, list[int]]()
+    for run, conclusions in comparison["conclusions_of_runs"].items():
         if dimension in conclusions:
             sentence = conclusions[dimension]["sentence"]
             said.setdefault(sentence, []).append(numbers[run])
@@ -311,18 +323,20 @@ def _judge_cells(row: Row, run: int) -> list[str]:
     ]
 
 
-def _numbers(found: Found) -> dict[str, int]:
+def _numbers(comparison: Comparison) -> dict[str, int]:
     """Return the number of each run, from 1."""
-    return {row["run"]: n for n, row in enumerate(found["runs"], start=1)}
+    return {row["run"]: n for n, row in enumerate(comparison["runs"], start=1)}
 
 
-def _rating_table(found: Found, numbers: Mapping[str, int], rows: list[Row]) -> Table:
+def _rating_table(
+    comparison: Comparison, numbers: Mapping[str, int], rows: list[Row]
+) -> Table:
     """Return entrant by entrant, best first, a row for each run."""
-    head = ["Entrant", "Run", found["label"], "95 % CI", "Ranks"]
+    head = ["Entrant", "Run", comparison["label"], "95 % CI", "Ranks"]
     head += ["Shift", "95 % CI", "p (Holm)"]
-    digits = sweep_words.DIGITS[found["unit"]]
+    digits = sweep_words.DIGITS[comparison["unit"]]
     by_method = grouped(rows, "method")
-    leading = by_method.pop(found["method"], [])
+    leading = by_method.pop(comparison["method"], [])
     elo = {
         (row["model"], row["run"]): row["rating"]
         for row in by_method.get("elo", ())
@@ -354,7 +368,7 @@ def _rating_table(found: Found, numbers: Mapping[str, int], rows: list[Row]) -> 
     return [*head, "Elo"] if elo else head, cells
 
 
-def _estimate_table(found: Found, numbers: Mapping[str, int]) -> Table:
+def _estimate_table(comparison: Comparison, numbers: Mapping[str, int]) -> Table:
     """Return policy by policy, a row for each run."""
     head = ["Policy", "Run", "Value", "95 % CI", "Status", "Rests on"]
     head += ["Difference", "95 % CI", "p (Holm)", "Pairs"]
@@ -373,6 +387,6 @@ def _estimate_table(found: Found, numbers: Mapping[str, int]) -> Table:
             if row["n_shared_prompts"] == 0
             else count(row["n_shared_prompts"]),
         ]
-        for row in sorted(found["estimates"], key=lambda row: row["policy"])
+        for row in sorted(comparison["estimates"], key=lambda row: row["policy"])
     ]
     return head, cells

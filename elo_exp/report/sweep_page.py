@@ -209,8 +209,8 @@ def sweep_page(
         _dimension(name, own, conclusions)
         for name, own in grouped(rows, "dimension").items()
     ]
-    found = [dimension.conclusion for dimension in dimensions]
-    is_same = all(conclusion.is_same for conclusion in found)
+    together = [dimension.conclusion for dimension in dimensions]
+    is_same = all(conclusion.is_same for conclusion in together)
     methods = list(grouped(rows, "method"))
     n_finished = sum(job["finished"] for job in jobs)
     started = [job["started_at"] for job in jobs if job["started_at"]]
@@ -218,8 +218,8 @@ def sweep_page(
     return SweepPage(
         headline=words.estimates_reported(estimates)
         if estimates
-        else words.headline(found, ", ".join(methods), list(settings.swept)),
-        conclusions=found,
+        else words.headline(together, ", ".join(methods), list(settings.swept)),
+        conclusions=together,
         whose=words.whose_of(conclusions.values()),
         sentences={
             d.name: words.sentence(d.conclusion, is_same=is_same) for d in dimensions

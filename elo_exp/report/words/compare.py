@@ -97,14 +97,14 @@ def chip(conclusion: CompareConclusion) -> str:
     return _CHIPS[conclusion.firsts.state if conclusion.firsts else "none"]
 
 
-def facts(found: Mapping[str, Any]) -> str:
+def facts(comparison: Mapping[str, Any]) -> str:
     """Say what is compared."""
-    text = f"{len(found['runs'])} runs, compared with the first."
-    if not found["ratings"]:
+    text = f"{len(comparison['runs'])} runs, compared with the first."
+    if not comparison["ratings"]:
         return text
-    interval = found["interval"]
+    interval = comparison["interval"]
     kind = f"95{_SPACE}% intervals: {interval}" if interval else "without intervals"
-    return f"{text} Rating: {found['label']}, {kind}."
+    return f"{text} Rating: {comparison['label']}, {kind}."
 
 
 def overlap(row: Row, runs: Sequence[int]) -> str:
