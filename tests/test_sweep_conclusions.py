@@ -149,6 +149,17 @@ def test_a_setting_is_named_by_the_last_part_of_its_key():
     assert words.shortened(given) == said
 
 
+def test_whose_taste_the_ratings_are_is_said_once_and_of_some_jobs_with_their_numbers():
+    opus, haiku = {"whose": "Opus's taste."}, {"whose": "Haiku's taste."}
+    both = {"0": {"tone": opus, "facts": opus}, "1": {"tone": opus}}
+    assert words.whose_of(both) == ["Opus's taste."]
+    assert words.whose_of({**both, "2": {"tone": haiku}}, "run") == [
+        "Runs 0, 1: Opus's taste.",
+        "Run 2: Haiku's taste.",
+    ]
+    assert words.whose_of({"0": {}}) == []
+
+
 # Jobs that have run
 
 

@@ -136,7 +136,13 @@ def compare_page(comparison: Comparison) -> ComparePage:
     return ComparePage(
         headline=words.headline(list(conclusions.values())),
         facts=words.facts(comparison),
-        whose=whose_of(comparison["conclusions_of_runs"].values()),
+        whose=whose_of(
+            {
+                str(numbers[run]): conclusions
+                for run, conclusions in comparison["conclusions_of_runs"].items()
+            },
+            "run",
+        ),
         conclusions=conclusions,
         sentences=sentences,
         runs=[_run_cells(row, numbers[row["run"]]) for row in comparison["runs"]],
@@ -266,12 +272,17 @@ def _overlaps(
 
 
 def _of_runs(dimension: str, comparison: Comparison) -> list[str]:
-    """What each run concludes of a dimension, in the words that it had itself."""
+    """What each run concludes of a dimension, or an arena of the models it places, in its own words."""
     numbers, said = _numbers(comparison), dict[str, list[int]]()
+    dimensions = {row["dimension"] for row in comparison["ratings"]}
     for run, conclusions in comparison["conclusions_of_runs"].items():
-        if dimension in conclusions:
-            sentence = conclusions[dimension]["sentence"]
-            said.setdefault(sentence, []).append(numbers[run])
+        are_of_models = not dimensions & conclusions.keys()
+        for subject, row in conclusions.items():
+            text = row["sentence"]
+            if are_of_models:
+                said.setdefault(f"{subject}: {text}", []).append(numbers[run])
+            elif subject == dimension:
+                said.setdefault(text, []).append(numbers[run])
     return [words.concluded(sentence, runs) for sentence, runs in said.items()]
 
 

@@ -220,7 +220,7 @@ def sweep_page(
         if estimates
         else words.headline(together, ", ".join(methods), list(settings.swept)),
         conclusions=together,
-        whose=words.whose_of(conclusions.values()),
+        whose=words.whose_of(conclusions),
         sentences={
             d.name: words.sentence(d.conclusion, is_same=is_same) for d in dimensions
         },

@@ -1,7 +1,7 @@
 """How it is said whether the jobs of a sweep agree."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.conclusions.sweep import JobLead, SharedLead, SweepConclusion
@@ -152,8 +152,8 @@ def jobs_named(jobs: Sequence[str]) -> str:
     return ", ".join(jobs)
 
 
-def in_jobs(jobs: Sequence[str]) -> str:
-    return f"job{'s' if len(jobs) > 1 else ''} {jobs_named(jobs)}"
+def in_jobs(jobs: Sequence[str], noun: str = "job") -> str:
+    return f"{noun}{'s' if len(jobs) > 1 else ''} {jobs_named(jobs)}"
 
 
 def not_converged(jobs: Sequence[str]) -> str:
@@ -173,13 +173,23 @@ def first_of_job(lead: JobLead, unit: str = "points") -> str:
     return text if lead.gap is None else f"{text} ({gap})"
 
 
-def whose_of(of_jobs: Iterable[Mapping[str, Mapping[str, Any]]]) -> list[str]:
-    """Return the lines that say whose taste the ratings are, each once.
+def whose_of(
+    of_jobs: Mapping[str, Mapping[str, Mapping[str, Any]]], noun: str = "job"
+) -> list[str]:
+    """Return the lines that say whose taste the ratings are, each once, with its jobs where not of all.
 
-    of_jobs  conclusions by dimension, of each job
+    of_jobs  conclusions of each job, by its number
+    noun     what a job is called
     """
-    lines = dict.fromkeys(row["whose"] for job in of_jobs for row in job.values())
-    return list(lines)[:_MAX_WHOSE]
+    jobs_of: dict[str, list[str]] = {}
+    for job, conclusions in of_jobs.items():
+        for line in dict.fromkeys(row["whose"] for row in conclusions.values()):
+            jobs_of.setdefault(line, []).append(job)
+    lines = [
+        line if len(jobs) == len(of_jobs) else f"{in_jobs(jobs, noun.title())}: {line}"
+        for line, jobs in jobs_of.items()
+    ]
+    return lines[:_MAX_WHOSE]
 
 
 def shortened(setting: str) -> str:
