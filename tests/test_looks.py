@@ -10,11 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elo_exp.analysis.looks import key_of, looks_of, next_wave, prompt_order
+from elo_exp.analysis.separated import bound
+from elo_exp.analysis.standings import rate, with_looks
+from elo_exp.data.battles import Battles
 from elo_exp.pipeline.plan_table import looks_table
 from elo_exp.pipeline.planning import Plan, PlanRow
 from elo_exp.records import JudgeReply
 from elo_exp.store.store import Store
 from tests.commands import QUICK, attempt, run
+from tests.data import shipped
 from tests.looks_worlds import UNBEATEN, WORLDS, World, look, study, study_bounds
 from tests.simulation import BRADLEY_TERRY
 
@@ -118,6 +122,30 @@ def test_looks_written_a_second_time_ask_and_resolve_the_same(world, orders):
             assert r.look == 1 + expected.look[one * world.dims + r.dimension, q]
         assert (claims == expected.claims[one]).all()
         assert sum(map(len, wave.asked.values())) == expected.asked[one]
+
+
+def test_an_entrant_that_takes_every_point_is_resolved_at_the_look_and_ranked_first():
+    """e2 wins all of the 25 prompts of the first look: 319 points at least, and no further prompt is asked."""
+    world = World(elo=(0, 60, 1500), n=100, dims=1)
+    known = {"d": world.known(world.draw(1, np.random.default_rng(3), "both"))[0]}
+    comparisons = {"d": world.comparisons}
+    wave = next_wave(comparisons, known, BRADLEY_TERRY, n_looks=4, drop=True)
+    swept = [r for r in wave.resolved if r.one_sided]
+    assert {(r.higher, r.lower) for r in swept} == {("e2", "e0"), ("e2", "e1")}
+    for r in swept:
+        assert (r.look, r.n_prompts, r.significant) == (1, 25, True)
+        assert (r.difference, r.ci_high) == (None, None)
+        assert r.ci_low == pytest.approx(bound(25)) == pytest.approx(319, abs=0.5)
+    battles = [known["d"][key_of(c)] for c in wave.asked["d"]]
+    found = rate(
+        {"d": Battles.from_rows(battles)},
+        elo=shipped("elo", "default", n_perms=2),
+        ratings={"bradley_terry": BRADLEY_TERRY},
+        models=["e0", "e1", "e2"],
+    )
+    board = with_looks(found, wave).companions["bradley_terry"]["d"]
+    ranks = [(r.model, r.rank, r.rank_low, r.rank_high) for r in board.ratings]
+    assert ranks == [("e2", 1, 1, 1), ("e1", 2, 2, 2), ("e0", 3, 3, 3)]
 
 
 def test_without_dropping_all_pairs_of_a_dimension_go_on_together():

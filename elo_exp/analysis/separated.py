@@ -176,10 +176,11 @@ def with_one_sided(
         never contradict wins).
     """
     pairs = one_sided(battles, orders=orders)
+    if not pairs:
+        return board
     is_rated = np.isfinite(board.rating)
-    wins = games(battles, orders=orders).wins() > 0
-    reached = closure(wins)
-    if not pairs or (not is_rated.any() and (reached & reached.T).any()):
+    reached = closure(games(battles, orders=orders).wins() > 0)
+    if not is_rated.any() and (reached & reached.T).any():
         return board
     above = reached & ~reached.T
     is_linked = above | above.T

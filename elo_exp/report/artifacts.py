@@ -288,9 +288,9 @@ def _few(standings: Standings, method: str) -> list[Difference]:
     """The differences of few models, and of many those of neighbours in rank."""
     shown = {}
     for dimension, board in standings.companions[method].items():
-        rated = [row.model for row in board.ratings if row.rating is not None]
-        if len(rated) > _MAX_MODELS:
-            shown[dimension] = set(itertools.pairwise(rated))
+        ranked = [row.model for row in board.ratings if row.rank is not None]
+        if len(ranked) > _MAX_MODELS:
+            shown[dimension] = set(itertools.pairwise(ranked))
     return [
         pair
         for pair in standings.differences[method]
