@@ -151,6 +151,12 @@ def decide(shares: Sequence[Share], margin: float) -> str:
     str
         "pass" where every share is above 1/2 - margin, else "fail" where one is below 1/2, else
         "cannot tell".
+
+    Examples
+    --------
+    >>> tie = Share(dimension="d", n_prompts=93, low=0.48, high=0.52)
+    >>> decide([tie], margin=0.1), decide([tie], margin=0.01)
+    ('pass', 'cannot tell')
     """
     if all(one.low is not None and one.low > 0.5 - margin for one in shares):
         return "pass"
@@ -200,6 +206,11 @@ def prompts_to_pass(sd: float, margin: float, alpha: float) -> int | None:
     -------
     int or None
         None where no number is enough, because the margin is not above 0.
+
+    Examples
+    --------
+    >>> prompts_to_pass(0.37, margin=0.1, alpha=0.05)
+    96
     """
     if margin <= 0.0:
         return None
