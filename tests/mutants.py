@@ -367,6 +367,27 @@ MUTANTS = [
         seen_by="test_calibration.py::test_a_prompt_is_calibrated_by_the_labels_of_other_folds_alone",
     ),
     Mutant(
+        name="no label is added at the lower end of the scale",
+        file="oracle/evidence.py",
+        old="least=scale.low - level",
+        new="least=float(residual.mean())",
+        seen_by="test_own_labels.py::test_twenty_of_twenty_right_say_83_to_100_percent",
+    ),
+    Mutant(
+        name="the power of a round of labels is that for one rival",
+        file="oracle/estimates.py",
+        old="(1.0 - _POWER) / len(rivals)",
+        new="(1.0 - _POWER)",
+        seen_by="test_labels_to_buy.py::test_the_number_of_labels_by_hand",
+    ),
+    Mutant(
+        name="a policy without labels of its own is passed over",
+        file="analysis/conclusions/oracle.py",
+        old="    if unknown:\n",
+        new="    if unknown and not ranked:\n",
+        seen_by="test_labels_to_buy.py::test_a_policy_is_taken_where_it_is_best_near_the_best_or_all_is_labelled",
+    ),
+    Mutant(
         name="the error of an estimate takes rows for prompts",
         file="oracle/evidence.py",
         old="g / (g - 1) * float(squares.sum())",

@@ -45,6 +45,14 @@ def drawn(shift: float) -> Dataset:
     return dataclasses.replace(data, logging_policy=None, target_logprob={})
 
 
+def alone(data: Dataset) -> Dataset:
+    """The first policy."""
+    first = data.policies[0]
+    return dataclasses.replace(
+        data, policies=(first,), fresh={first: data.fresh[first]}
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "data", "truth", "compat"),
     [
@@ -52,6 +60,7 @@ def drawn(shift: float) -> Dataset:
         ("oracle_compat", several(1, **WORLDS), {}, "cje-0.3"),
         ("oracle_close", drawn(0.05), {}, None),
         ("oracle_apart", drawn(2.0), {}, None),
+        ("oracle_one", alone(drawn(2.0)), {}, None),
         ("oracle_refused", World(n=200, shift=4.0).draw(np.random.default_rng(0)), {}, None),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

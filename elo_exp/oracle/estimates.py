@@ -478,10 +478,12 @@ def analyse(
             status, gates[name] = decide(
                 checked, estimate, requires, headline, compat=compat
             )
-            reason = "; ".join(words for _, words in gates[name])
             if status != REFUSE and name == HEADLINE:
                 found.headlines[policy] = lead
-                reason += f": {lead.why}" if lead.why else ""
+                if lead.why:
+                    gate, words = gates[name][-1]
+                    gates[name][-1] = gate, f"{words}: {lead.why}"
+            reason = "; ".join(words for _, words in gates[name])
             numbers: dict[str, Any] = {
                 "n": estimate.n,
                 "ess": estimate.ess,

@@ -402,8 +402,8 @@ def collected_text(collection: Mapping[str, Any]) -> str:
     def cells(row: Mapping[str, Any]) -> list[str]:
         scores, labels = row["scores"], row["labels"]
         means = [
-            "-" if some["mean"] is None else f"{some['mean']:.3f}"
-            for some in (scores, labels)
+            "-" if rated["mean"] is None else f"{rated['mean']:.3f}"
+            for rated in (scores, labels)
         ]
         unread = scores["n_unreadable"] + labels["n_unreadable"]
         return [

@@ -6,10 +6,8 @@ from typing import Any
 from elo_exp.report.formats import count, number, percent, percent_between
 
 Row = Mapping[str, Any]  # of grid.csv
-_CERTAIN_MISS, _KNOWN = (
-    0.95,
-    0.85,
-)  # coverage below the first; known to be above the second
+_NOMINAL = 0.95  # below it intervals cover less than they say
+_ENOUGH = 0.85  # coverage that enough draws are to show
 
 
 def title(reported: Sequence[Row], coverage: tuple[float, float, float] | None) -> str:
@@ -23,9 +21,9 @@ def title(reported: Sequence[Row], coverage: tuple[float, float, float] | None) 
     if coverage is None:
         return "Errors of reported headlines; their coverage is not known"
     _, low, high = coverage
-    if high < _CERTAIN_MISS:
+    if high < _NOMINAL:
         return "Reported intervals miss the truth more often than they should"
-    if low < _KNOWN:
+    if low < _ENOUGH:
         return "Too few draws to tell how often reported intervals hold the truth"
     return "Calibrated scores recover the truth where they may be reported"
 

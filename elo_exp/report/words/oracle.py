@@ -79,7 +79,9 @@ def title(analysis: Analysis, leading: Mapping[str, PolicyEstimate]) -> str:
         return "No policy can be reported"
     first = ranking[0]["policy"]
     if len(ranking) == 1:
-        return of_policy(analysis.conclusions[first], digits)
+        is_sure = leading[first].status == REPORT
+        ending = "" if is_sure else ", with caution"
+        return f"{first}:{valued(first).removeprefix(first)}{ending}"
     possible = analysis.comparison.next_step.possible_best
     if len(possible) > 1:
         return f"No clear best policy: {' or '.join(map(valued, possible))}"
@@ -97,30 +99,44 @@ def title(analysis: Analysis, leading: Mapping[str, PolicyEstimate]) -> str:
 
 def advice(comparison: PolicyComparison, digits: int) -> str:
     """Say which policy to take, or what to label to know."""
-    choice, step = comparison.choice, comparison.next_step
-    subject, unknown = choice.subject, ", ".join(choice.others)
-    if choice.state == "nobody":
+    if comparison.choice.state == "nobody":
         return "No policy has an estimate, and every answer is labelled. More prompts would tell."
-    if choice.state == "unknown":
-        why = "without labels of their own nothing can be decided about them"
-        if comparison.n_labels_now >= MIN_AUDIT:
-            why = f"{count(comparison.n_labels_now)} are too few for an estimate"
-        return f"Label {count(step.n_labels)} or more answers of {unknown}: {why}."
+    if comparison.next_step.decision_ready:
+        return _to_take(comparison, digits)
+    return _to_label(comparison)
+
+
+def _to_take(comparison: PolicyComparison, digits: int) -> str:
+    choice, step = comparison.choice, comparison.next_step
+    lost, tolerance = (number(x, digits) for x in (step.most_lost, step.tolerance))
+    if len(comparison.ranking) == 1:
+        why = "no other policy has an estimate"
+    elif choice.state == "best":
+        among = " of the policies with an estimate" if choice.reasons else ""
+        why = f"it is best{among}"
+    elif choice.state == "near":
+        why = f"at most {lost} below the best (tolerance {tolerance})"
+    else:
+        why = (
+            f"every answer is labelled; it is at most {lost} below the best. More prompts would "
+            "tell more"
+        )
+    return f"Take {choice.subject}: {why}."
+
+
+def _to_label(comparison: PolicyComparison) -> str:
+    choice, step = comparison.choice, comparison.next_step
+    n, now = count(step.n_labels), count(comparison.n_labels_now)
+    policies = ", ".join(step.policies)
     if choice.state == "labels":
         return (
-            f"Label {count(step.n_labels)} answers each of {', '.join(step.policies)} to the same "
-            f"prompts ({count(comparison.n_labels_now)} now): 4 in 5 such rounds end the search."
+            f"Label {n} answers each of {policies} to the same prompts ({now} now): 4 in 5 such "
+            "rounds end the search."
         )
-    lost, tolerance = (number(x, digits) for x in (step.most_lost, step.tolerance))
-    if choice.state == "best":
-        among = " of the policies with an estimate" if choice.reasons else ""
-        return f"Take {subject}: it is best{among}."
-    if choice.state == "near":
-        return f"Take {subject}: at most {lost} below the best (tolerance {tolerance})."
-    return (
-        f"Take {subject}: every answer is labelled; it is at most {lost} below the best. More "
-        "prompts would tell more."
-    )
+    why = "without labels of their own nothing can be decided about them"
+    if comparison.n_labels_now >= MIN_AUDIT:
+        why = f"{now} are too few for an estimate"
+    return f"Label {n} or more answers of {policies}: {why}."
 
 
 def transport(audit: TransportAudit, *, margin: float, digits: int) -> str:
