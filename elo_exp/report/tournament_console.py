@@ -15,7 +15,7 @@ from elo_exp.report.formats import (
     percent,
     percent_reached,
 )
-from elo_exp.report.words import judge, strata
+from elo_exp.report.words import judge, order, strata
 from elo_exp.report.words import standings as standings_words
 from elo_exp.report.words import tournament as words
 
@@ -345,8 +345,7 @@ def _order_experiment(
     boards = {d.name: d.elo[k] for d in dimensions if k in d.elo}
     if not boards:
         return
-    samples = next(iter(boards.values())).samples
-    n_perms = len(boards) if samples is None else len(samples)
+    n_perms = order.n_orders([*boards.values()])
     yield (
         f"order experiment: permutation Elo, K = {k:g}, {n_perms} permutations (± Monte Carlo error, "
         "% of limit)"

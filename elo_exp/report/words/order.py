@@ -11,9 +11,9 @@ _SPACE = "\N{NO-BREAK SPACE}"
 
 
 def n_orders(boards: Sequence[Leaderboard]) -> int:
-    """Return in how many random orders battles were replayed; boards of all dimensions, at the K used."""
+    """Return in how many random orders the battles of each board were replayed; 1 if none was kept."""
     samples = boards[0].samples
-    return len(boards) if samples is None else len(samples)
+    return 1 if samples is None else len(samples)
 
 
 def lede(boards: Sequence[Leaderboard], k: float) -> str:
