@@ -438,6 +438,27 @@ MUTANTS = [
         seen_by="test_separated.py::test_rank_sets_share_their_error_among_all_pairs",
     ),
     Mutant(
+        name="rank sets know of no chains of one-sided pairs",
+        file="analysis/comparisons.py",
+        old="better = closure(better)[",
+        new="better = better[",
+        seen_by="test_separated.py::test_whom_the_first_is_ahead_of_by_a_chain_and_whom_it_never_met",
+    ),
+    Mutant(
+        name="an unbeaten entrant is over the weakest that it met",
+        file="analysis/separated.py",
+        old="min(known)[1]",
+        new="max(known)[1]",
+        seen_by="test_separated.py::test_an_unbeaten_entrant_is_first",
+    ),
+    Mutant(
+        name="a look at which a pair had no error counts as one that did not stop it",
+        file="analysis/looks.py",
+        old="if not test.one_sided]",
+        new="]",
+        seen_by="test_looks.py::test_a_pair_that_was_one_sided_at_first_has_the_interval_of_the_looks_after_it",
+    ),
+    Mutant(
         name="those that cannot be the best enter the chances of those that may",
         file="analysis/shrinkage.py",
         old="models = rated(board, may_be)",

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.looks import key_of, looks_of, next_wave, prompt_order
 from elo_exp.analysis.separated import bound
 from elo_exp.analysis.standings import rate, with_looks
@@ -146,6 +147,25 @@ def test_an_entrant_that_takes_every_point_is_resolved_at_the_look_and_ranked_fi
     board = with_looks(found, wave).companions["bradley_terry"]["d"]
     ranks = [(r.model, r.rank, r.rank_low, r.rank_high) for r in board.ratings]
     assert ranks == [("e2", 1, 1, 1), ("e1", 2, 2, 2), ("e0", 3, 3, 3)]
+
+
+def test_a_pair_that_was_one_sided_at_first_has_the_interval_of_the_looks_after_it():
+    """e1 wins all 20 prompts of the first look, too few to stop; then it wins each once and ties once. At the second
+    look it is 11 errors ahead, which who had not been 6 ahead at the first would hardly be."""
+    world, points = World(elo=(0, 0), n=140, dims=1), np.zeros((1, 140, 2))
+    points[0, 20:, 1] = 0.5
+    known = {"d": world.known(points)[0]}
+    wave = next_wave(
+        {"d": world.comparisons}, known, BRADLEY_TERRY, n_looks=7, drop=True
+    )
+    (found,) = wave.resolved
+    assert (found.higher, found.look, found.one_sided) == ("e1", 2, False)
+    seen = Battles.from_rows([*known["d"].values()][:40])
+    (alone,) = differences(BRADLEY_TERRY.rate({"d": seen}))
+    assert found.difference == pytest.approx(alone.difference, rel=1e-6)
+    z = alone.difference / alone.std_error
+    half = 1.96 / z * alone.difference
+    assert found.ci_high - found.ci_low == pytest.approx(2 * half, rel=1e-3)
 
 
 def test_without_dropping_all_pairs_of_a_dimension_go_on_together():
