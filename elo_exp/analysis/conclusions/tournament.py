@@ -68,7 +68,7 @@ def conclude(
     is_measured: bool,
     unit: str = "points",
 ) -> Conclusion:
-    """Decide what may be said of the first, by the table of docs/statistics.md.
+    """Decide what may be said of the first, by the table that docs/files.md describes.
 
     Parameters
     ----------
