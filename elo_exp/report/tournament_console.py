@@ -159,7 +159,8 @@ def _leaderboards(dimensions: Sequence[Dimension], *, scored: bool) -> Iterator[
 
 
 def _heading(d: Dimension, *, scored: bool) -> str:
-    if d.n_prompts is None:
+    is_said = d.conclusion is not None and d.conclusion.state == "few"
+    if d.n_prompts is None or is_said:
         return d.name
     if scored and d.board:
         return f"{d.name}, {int(d.board.parameters['n_common'] or 0)} items"
