@@ -109,6 +109,26 @@ def test_the_manifest_names_every_input(ran: Ran):
     assert counts == (400, 200, 50)
 
 
+def test_console_page_files_and_tracker_say_the_same_sentence_of_the_choice(ran: Ran):
+    manifest, metrics = ran.read("manifest.json"), dict[str, Any]()
+    for row in ran.rows("tracker/log.jsonl"):
+        metrics |= row["value"] if row["kind"] == "summary" else {}
+    sentence = ran.read("next.json")["advice"]
+    assert sentence == manifest["choice"]["sentence"] == metrics["choice/sentence"]
+    assert sentence in ran.out
+    assert sentence in ran.page.said
+    rows = {row["policy"]: row for row in ran.read("estimates.json") if row["headline"]}
+    assert list(manifest["conclusions"]) == list(rows)
+    for policy, conclusion in manifest["conclusions"].items():
+        assert conclusion["state"] == rows[policy]["status"]
+        assert conclusion["ci_low"] == rows[policy]["ci_low"]
+        assert conclusion["sentence"] == metrics[f"conclusion/{policy}/sentence"]
+    whose = "Values are what the oracle would label."
+    assert manifest["choice"]["whose"] == whose
+    assert whose in ran.out
+    assert whose in ran.page.said
+
+
 def test_the_diagnostics_are_those_that_the_statuses_were_decided_by(ran: Ran):
     found = ran.read("weight_diagnostics.json")
     assert found["policies"]["clone"]["weights"]["n_exactly_one"] == 400
