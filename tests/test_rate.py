@@ -207,7 +207,12 @@ def test_those_without_a_rating_are_ranked_by_whom_they_beat(rated):
 def test_a_loser_does_not_lead_over_an_unbeaten_entrant(tmp_path):
     """A beats B and C on all 60 prompts, and B beats C three to one."""
     rows = [
-        row(a, b, "model_b" if (a, q % 4) == ("B", 0) else "model_a", question_id=q)
+        row(
+            a,
+            b,
+            "model_b" if (a, q % 4) == ("B", 0) else "model_a",
+            **{"question_id": q, "source": "human"},
+        )
         for q in range(60)
         for a, b in ("AB", "AC", "BC")
     ]
@@ -319,7 +324,7 @@ def test_a_lead_is_the_difference_of_the_ratings_that_are_shown(tmp_path):
     assert (conclusion["difference"], conclusion["state"]) == (x - y, "undecided")
     assert f"x is {x - y:.0f} [" in conclusion["sentence"]
     assert conclusion["sentence"] in " ".join(ran.out.split())
-    assert conclusion["whose"] == f"Points are the votes in {path}."
+    assert conclusion["whose"].startswith("Points are an unnamed judge's taste on ")
 
 
 def test_a_console_without_the_characters_of_a_table_gets_their_escapes(
@@ -359,3 +364,53 @@ def test_files_of_several_programs_are_rated_together_by_their_names_alone(
         "elo_exp: rating: Davidson needs wins, losses and ties, and 2 battles have a share between. "
         "Choose 'rating=[bradley_terry]'.",
     )
+
+
+# Whose verdicts
+
+
+def judged_rows(n_prompts: int = 40, **more: Any) -> list[dict[str, Any]]:
+    """claude-3 beats gpt-4 on three prompts of four, in both orders."""
+    return [
+        row("claude-3", "gpt-4", winner, question_id=f"q{q}")
+        | {"verdict_ab": winner, "verdict_ba": winner, **more}
+        for q in range(n_prompts)
+        for winner in ["model_b" if q % 4 == 0 else "model_a"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "whose"),
+    [
+        ({}, "Points are an unnamed judge's taste on these 40 prompts."),
+        ({"source": "human"}, "Points are the votes in "),
+        ({"source": "human", "judge_model": "crowd"}, "Points are the votes in "),
+        ({"judge_model": "human"}, "Points are the votes in "),
+        ({"judge_model": "judgy"}, "Points are judgy's taste on these 40 prompts."),
+        ({"judge_model": "lexical"}, "Points count shared words and say nothing"),
+    ],
+)
+def test_only_what_is_said_to_be_votes_is(
+    columns: dict[str, str], whose: str, tmp_path: Path
+):
+    path = write_table(tmp_path / "battles.jsonl", judged_rows(**columns))
+    ran = run(*RATE, f"battles={path}", "elo.n_perms=2", folder=tmp_path)
+    conclusion = ran.read("ratings.json")["conclusions"]["overall"]
+    assert conclusion["whose"].startswith(whose)
+
+
+@pytest.mark.parametrize(
+    ("judge", "more", "reasons"),
+    [
+        ("claude-opus", (), ["kin"]),
+        ("gpt-5", (), []),
+        ("claude-opus", ("judging.families={}",), []),
+    ],
+)
+def test_a_first_of_the_family_of_a_files_judge_needs_care(
+    judge: str, more: tuple[str, ...], reasons: list[str], tmp_path: Path
+):
+    path = write_table(tmp_path / "battles.jsonl", judged_rows(judge_model=judge))
+    ran = run(*RATE, f"battles={path}", "elo.n_perms=2", *more, folder=tmp_path)
+    conclusion = ran.read("ratings.json")["conclusions"]["overall"]
+    assert [reason["name"] for reason in conclusion["reasons"]] == reasons

@@ -251,7 +251,7 @@ class _File:
             model_a=model_a,
             model_b=model_b,
             winner=winner,
-            source=text["source"] or ("llm-judge" if text["judge_model"] else "human"),
+            source=text["source"] or _source(text["judge_model"]),
             judge_model=text["judge_model"],
             dimension=text["dimension"],
             verdict_ab=ab,
@@ -320,6 +320,11 @@ def _hashable(name: str, value: Any) -> Any:
     if name in REQUIRED:
         raise MalformedError(f"{name} is {value!r}. Expected a name.")
     return json.dumps(value)
+
+
+def _source(judge: str | None) -> str:
+    """What a battle is by its judge alone: a verdict of a language model, or a vote."""
+    return "human" if judge in (None, "human") else "llm-judge"
 
 
 def _score(text: str, winner: str) -> float:

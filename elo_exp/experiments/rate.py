@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from elo_exp.analysis import standings
+from elo_exp.analysis import families, standings
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSettings
-from elo_exp.data import battle_files, scores
+from elo_exp.data import battle_files, scores, tables
 from elo_exp.data.battles import Battles
 from elo_exp.data.formats import Format
 from elo_exp.experiments import Context, Report
@@ -26,16 +26,22 @@ from elo_exp.records import UserError
 from elo_exp.report import artifacts
 from elo_exp.report.formats import names as joined
 from elo_exp.runs.reading import read_settings
-from elo_exp.types import Orders
+from elo_exp.types import Families, Orders
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class RatedVerdicts:
+    orders: Orders
+    families: Families  # of models, by a part of their names
 
 
 @dataclass(kw_only=True)
 class Rate:
     elo: EloMethod
     rating: dict[str, RatingMethod]
-    judging: dict[str, Orders]
+    judging: RatedVerdicts
     sweep_pair: list[str] | None  # whose difference a sweep draws; None: the two best
     ratings_from: str | None
     battles: str | list[str]
@@ -147,27 +153,45 @@ class Rate:
             by_dimension, elo=self.elo, ratings=self.rating, models=rated.models
         )
         boards = found.companions.get("bradley_terry", {})
+        scope = self._scope(rated)
         return report(
-            found,
+            standings.with_diagnoses(found, self._diagnosis_of_kin(scope, rated)),
             context,
-            scope=_scope(rated, list(self._files)),
+            scope=scope,
             facts={"n_battles": len(rated), "battles_files": [row for _, row in read]},
             written=artifacts.write_bootstraps(context.run_dir, boards),
         )
 
+    def _scope(self, battles: Battles) -> Scope:
+        """Whose verdicts the battles are: people's votes, or those of judges, which need not be named.
 
-def _scope(battles: Battles, files: Sequence[Path]) -> Scope:
-    """Whose verdicts the battles are: people's votes, or those of the judges that they name."""
-    is_verdict = np.array([source == "llm-judge" for source in battles.sources])
-    judged = battles.select(is_verdict[battles.source])
-    if not len(judged):
-        return Scope(kind="people", source=_named(files))
-    names = [judged.judges[i] for i in np.unique(judged.judge).tolist() if i >= 0]
-    return Scope(
-        judge=joined(names) or None,
-        kind=kind_of_recorded(names),
-        source=_named(files),
-    )
+        Only what is said to be votes is: by the format, the column `source` or a judge called human.
+        """
+        is_verdict = np.array([source != "human" for source in battles.sources])
+        judged = battles.select(is_verdict[battles.source])
+        names = [judged.judges[i] for i in np.unique(judged.judge).tolist() if i >= 0]
+        source, column = _named(list(self._files)), self.battles_columns["source"]
+        is_said = "human" in battles.judges or all(
+            chosen.votes or column in tables.keys(path)
+            for path, chosen in self._files.items()
+        )
+        if is_said and not len(judged):
+            return Scope(kind="people", source=source)
+        kind = kind_of_recorded(names)
+        return Scope(judge=joined(names) or None, kind=kind, source=source)
+
+    def _diagnosis_of_kin(
+        self, scope: Scope, battles: Battles
+    ) -> dict[str, dict[str, Any]]:
+        """Return the diagnosis `kin` of each dimension, where one judge is of a family with some models."""
+        if scope.judge is None:
+            return {}
+        models = {model: [model] for model in battles.models}
+        found = families.kin(self.judging.families, scope.judge, models)
+        if not found.models:
+            return {}
+        diagnosis = {"kin": found.to_dict() | {"is_allowed": False}}
+        return dict.fromkeys(battles.by_dimension(), diagnosis)
 
 
 def _named(files: Sequence[Path]) -> str:

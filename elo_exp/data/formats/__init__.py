@@ -49,6 +49,7 @@ class Format:
                gave none. Raises MalformedError, or as Python does for what is not there
     join       makes one row of all that are one battle
     judged     by a language model, each comparison once
+    votes      by people
 
     Of one whose rows are scores of items:
 
@@ -64,6 +65,7 @@ class Format:
     fields: Callable[[Row], Mapping[str, Any]] | None = None
     join: Callable[[Rows], Rows] | None = None
     judged: bool = False
+    votes: bool = False
     scores: Callable[[Path, str | None], Iterable[Any]] | None = None
 
     def complete(self, row: Row) -> Row:

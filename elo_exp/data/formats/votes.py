@@ -54,6 +54,7 @@ FORMATS = (
         required=("model_a", "model_b", *_FLAGS.values()),
         columns={"question_id": "id"},
         fields=lmarena,
+        votes=True,
     ),
     Format(
         name="comparia",
@@ -64,6 +65,7 @@ FORMATS = (
             "question_id": "id",
         },
         fields=comparia,
+        votes=True,
         assumes="conversations of several turns count as one battle",
     ),
 )
