@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 
 from elo_exp.analysis.checks import Check
@@ -20,7 +22,9 @@ from elo_exp.analysis.conclusions.tournament import (
     is_measured,
     of_checks,
     of_strata,
+    of_test,
 )
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.report.words import tournament as words
 from tests.documented import read
 
@@ -337,3 +341,17 @@ def test_a_stratum_of_20_prompts_on_which_the_first_is_behind_is_a_reason(
     found = list(of_strata(strata, "A"))
     assert [one.about["stratum"] for one in found] == behind
     assert all(one.about["rival"] == "B" for one in found)
+
+
+@pytest.mark.parametrize(("low", "names"), [(1390.0, ["undone"]), (1410.0, [])])
+def test_invalid_verdicts_may_undo_a_lead_of_all_points(low: float, names: list[str]):
+    """A took every valid point from B, which has 1400; counting A's invalid verdicts as lost bounds it."""
+    board = Leaderboard(
+        label="", interval="", models=("A", "B"), rating=np.array([np.nan, 1400.0])
+    )
+    row = {"model": "A", "bound_low": low, "bound_high": None}
+    check = Check(
+        name="invalid_by_entrant", state="caution", about={"differing": [row]}
+    )
+    first = dataclasses.replace(one_sided(), rivals=(), not_met=())
+    assert [one.name for one in of_test(first, board, [check])] == names

@@ -154,15 +154,13 @@ def of_test(
 def _is_undone(checks: Sequence[Check], board: Leaderboard, first: First) -> bool:
     """Whether the bounds of what invalid verdicts hide let another entrant be as good."""
     best, second = board.row(first.model).rating, board.row(first.second).rating
-    if best is None or second is None:
-        return False
     for check in checks:
         for row in (check.about or {}).get("differing", ()):
             low, high = row["bound_low"], row["bound_high"]
             if row["model"] == first.model:
-                is_undone = low is not None and low <= second
+                is_undone = None not in (low, second) and low <= second
             else:
-                is_undone = high is not None and high >= best
+                is_undone = None not in (high, best) and high >= best
             if is_undone:
                 return True
     return False
