@@ -148,7 +148,7 @@ def test_texts_are_shown_and_not_run(hostile: str):
     assert "img" not in tags
     assert tags.count("script") == 2  # the data, and the page's own
     assert " ".join(f"{hostile} of ann".split()) in reader.said
-    assert "A cell leads to its verdicts." in reader.said
+    assert "A cell opens its verdicts." in reader.said
 
 
 def test_the_script_makes_text_of_everything():

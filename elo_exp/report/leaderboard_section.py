@@ -222,7 +222,7 @@ def _about(dimension: Dimension, *, is_first: bool, scored: bool) -> str:
         return f"{count(int(dimension.board.parameters['n_common'] or 0))} items"
     if not is_first:
         return (
-            "a separate group: no chain of wins leads to the entrants above and back, so ratings "
+            "a separate group: no chain of wins links it to the entrants above and back, so ratings "
             "cannot be compared with theirs"
         )
     n = len(dimension.battles)
