@@ -140,7 +140,7 @@ def test_the_results_are_in_the_summary(logged: Logged):
     assert summary["headline/gap_se"] == manifest["headline_std_error"]
     assert (logged.run_dir / manifest["config_path"]).is_file()
     best = logged.table("leaderboard")[0]["entrant"]
-    assert summary["headline/leader"].split(", ")[0] == best
+    assert summary["headline/first"].split(", ")[0] == best
     assert 0 < summary["known_order/recovered"] <= summary["known_order/pairs"]
     assert summary["usage/verdicts_wanted"] == manifest["usage"]["verdicts_wanted"]
     for dimension, by_model in logged.read("elo_results.json")["primary"].items():

@@ -330,10 +330,10 @@ def results(
 ) -> dict[str, Value]:
     """Return final values and charts, under names that every run shares."""
     concluded = standings.conclusions
-    leaders = [one.subject for one in concluded.values() if one.subject]
+    firsts = [one.subject for one in concluded.values() if one.subject]
     gap, std_error = headline(dimensions)
     found: dict[str, Value | None] = {
-        "headline/leader": ", ".join(dict.fromkeys(leaders)) or None,
+        "headline/first": ", ".join(dict.fromkeys(firsts)) or None,
         "headline/gap": gap,
         "headline/gap_se": std_error,
         "judge/caution": any(
