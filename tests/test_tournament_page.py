@@ -157,7 +157,7 @@ def console(standings: Standings) -> str:
 
 
 def headline(reader: Reader) -> str:
-    found = re.search(r"<h1>(.*?)</h1>", reader.text, re.DOTALL)
+    found = re.search(r"<h1[^>]*>(.*?)</h1>", reader.text, re.DOTALL)
     assert found
     return html.unescape(" ".join(found[1].split()))
 

@@ -52,7 +52,8 @@ def context(
     return {
         **shown,
         "method": _method(shown["label"], shown["interval"], scored=scored),
-        "headline": words.headline(conclusions),
+        "headline": (headline := words.headline(conclusions)),
+        "begins": words.begins(headline, conclusions),
         "points": words.points(conclusions) if conclusions else None,
         "judge_line": judge.line(
             standings.checks, conclusions[0].scope.kind if conclusions else "model"
@@ -143,6 +144,7 @@ class Card:
     """The conclusion of a dimension.
 
     tone     supported, caution or open
+    begins   whether the sentence begins with a word, and no name
     comment  what would tell more
     notes    what else is to be known of its ratings: entrants without one, items that were scored
     reasons  those that the sentence leaves out
@@ -154,6 +156,7 @@ class Card:
     tone: str
     chip: str
     sentence: str
+    begins: bool
     comment: str
     notes: Sequence[str]
     reasons: Sequence[str]
@@ -170,11 +173,13 @@ def _card(
     notes = [standings_words.items(d.board)] if shown["scored"] and d.board else []
     ratings = d.board.ratings[:_ON_A_CARD] if d.board else ()
     bars = [shown["axis"].bar(row, shown["color"]) for row in ratings]
+    sentence = words.sentence(conclusion)
     return Card(
         dimension=d.name,
         tone=words.tone(conclusion),
         chip=words.chip(conclusion),
-        sentence=words.sentence(conclusion),
+        sentence=sentence,
+        begins=words.begins(sentence, [conclusion]),
         comment=words.comment(conclusion, precision),
         notes=[*notes, *standings_words.unrated(d.board, d.groups[1:])],
         reasons=words.further(conclusion),

@@ -8,14 +8,13 @@ from elo_exp.report.formats import count, names, number, percent
 def verdict(conclusion: Conclusion) -> str:
     """Say what a gate concluded, and where it cannot tell, why and what would help."""
     subject, has_several = conclusion.subject, conclusion.scope.dimension is not None
+    by = "By shared words " if conclusion.scope.kind == "words" else ""
     if conclusion.state == "pass":
         where = " in any dimension" if has_several else ""
-        return (
-            f"{subject} is not worse than the baseline by more than the margin{where}."
-        )
+        return f"{by}{subject} is not worse than the baseline by more than the margin{where}."
     if conclusion.state == "fail":
         where = f" in {names(conclusion.others)}" if has_several else ""
-        return f"{subject} is worse than the baseline{where}."
+        return f"{by}{subject} is worse than the baseline{where}."
     (reason,) = conclusion.reasons
     if reason.name == "invalid":
         where = f"In {reason.about['dimension']}, " if has_several else ""

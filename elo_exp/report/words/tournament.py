@@ -37,6 +37,12 @@ def tone(conclusion: Conclusion) -> str:
     return "caution" if conclusion.state == "caution" or is_doubtful else "open"
 
 
+def begins(sentence: str, conclusions: Sequence[Conclusion]) -> bool:
+    """Return whether a page may begin a sentence with a capital: it begins with no entrant's name."""
+    firsts = [one.subject for one in conclusions if one.subject]
+    return not sentence.startswith(tuple(firsts))
+
+
 def further(conclusion: Conclusion) -> list[str]:
     """Return the reasons that the sentence leaves out."""
     said = sentence(conclusion)
