@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.data.battles import from_judgments
 from elo_exp.files import write_jsonl, write_whole
+from elo_exp.judges import scope_of
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.records import Comparison, Judgment, UserError
+from elo_exp.types import JudgeKind
 from tests import data
 from tests.data import COMPARISON, DIMENSIONS, letters, shipped
 
@@ -320,3 +323,23 @@ def test_a_row_of_another_shape_is_refused(tmp_path, wrong, message):
     with pytest.raises(UserError) as error:
         replay(path).cache_key()
     assert str(error.value).startswith(f"{path}:2: {message}")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "kind", "expected"),
+    [
+        ("gpt-4", None, "model"),
+        ("lexical", None, "words"),
+        ("crowd", "people", "people"),
+        (None, None, "model"),
+    ],
+)
+def test_conclusions_name_those_whose_verdicts_are_replayed(
+    recorded: str | None, kind: JudgeKind | None, expected: str, tmp_path: Path
+):
+    row = {"model_a": "ann", "model_b": "bob", "winner": "model_a", "question_id": "p"}
+    path = write_jsonl(tmp_path / "battles.jsonl", [row | {"judge_model": recorded}])
+    judge = dataclasses.replace(replay(path), kind=kind)
+    assert scope_of(judge) == Scope(
+        judge=recorded or "replay", kind=expected, source=str(path)
+    )

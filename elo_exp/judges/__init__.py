@@ -75,7 +75,9 @@ class BatchJudge(PaidJudge, Protocol):
 
 @runtime_checkable
 class Replay(Judge, Protocol):
-    """A judge that repeats verdicts of others."""
+    """A judge that repeats verdicts of others, which are in a file or folder."""
+
+    path: str
 
     @property
     def recorded(self) -> tuple[str, ...]:
@@ -87,9 +89,12 @@ def scope_of(judge: Judge) -> Scope:
 
     One that says no kind is a language model, unless it repeats verdicts of the lexical judge.
     """
-    names = judge.recorded if isinstance(judge, Replay) else ()
+    names: Sequence[str] = ()
+    source = None
+    if isinstance(judge, Replay):
+        names, source = judge.recorded, judge.path
     kind = getattr(judge, "kind", None) or kind_of_recorded(names)
-    return Scope(judge=", ".join(names) or judge.model, kind=kind)
+    return Scope(judge=", ".join(names) or judge.model, kind=kind, source=source)
 
 
 def kind_of_recorded(names: Sequence[str]) -> JudgeKind:

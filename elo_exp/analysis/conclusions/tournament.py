@@ -21,10 +21,8 @@ OF_JUDGE = (
 )
 OTHERS = ("answers", "stratum", "exploratory")
 _NOT_JUDGED = ("people", "scores")  # there is nothing of a judge to check
-_OF_CHECKS = {
-    "audit": "obeys",
-    "responses": "answers",
-}  # where a reason has another name
+# Of a check, the name of its reason where it is another
+_OF_CHECKS = {"audit": "obeys", "responses": "answers"}
 
 
 def with_conclusions(

@@ -65,10 +65,8 @@ _MEASURED = {  # checks of which the console has the value
     "length": "longer wins",
     "invalid": "invalid",
 }
-_POSITION = {
-    "flips": "no flips",
-    "first_shown": "no positions",
-}  # where without a value
+# Said of a check of position without a value
+_POSITION = {"flips": "no flips", "first_shown": "no positions"}
 
 
 def line(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
