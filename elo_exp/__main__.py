@@ -9,16 +9,10 @@ Every choice is a file in conf/. What the experiment concluded goes to the run f
 """
 
 import contextlib
-import dataclasses
 import io
-import json
-import logging
 import math
 import os
-import re
 import sys
-import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import hydra
@@ -26,17 +20,11 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from elo_exp import CONF, __version__, config, sweeps
-from elo_exp.arrays import known
 from elo_exp.console import show
-from elo_exp.experiments import Context, Report, input_files, weight_files
-from elo_exp.files import write_whole
-from elo_exp.progress import listening
-from elo_exp.report.artifacts import write_plots
-from elo_exp.runs.manifest import name_files, run_manifest
+from elo_exp.experiments import Context
+from elo_exp.running import places, run
 from elo_exp.store.store import Store
-from elo_exp.trackers import RunInfo, tracking
-
-logger = logging.getLogger(__name__)
+from elo_exp.words import rewritten
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
@@ -48,7 +36,7 @@ def job(cfg: DictConfig) -> float:
         with sweeps.refusing():
             info = config.run_info(ready)
             report, tracked_at = run(ready, info, context)
-            show(report.text, "", *_places(report, info, tracked_at))
+            show(report.text, "", *places(report, info, tracked_at))
         if report.exit_code:
             sys.exit(report.exit_code)
         return report.headline
@@ -85,77 +73,6 @@ def sweep_job(cfg: DictConfig) -> float:
     return report.headline
 
 
-def run(
-    prepared: config.Job, info: RunInfo, context: Context
-) -> tuple[Report, str | None]:
-    """Run an experiment, and hand what it concluded to run folder and tracker.
-
-    Returns the report, and where the tracker has the run.
-    """
-    settings, experiment = prepared.settings, prepared.experiment
-    usage = context.store.usage
-    draws = info.group is None if settings.figures is None else settings.figures
-    logger.info("%s: %s", settings.name, _summary(info.labels) or "no judge")
-    with tracking(settings.tracker, info) as tracked:
-        started = time.monotonic()
-
-        def log_progress() -> None:
-            seconds = round(time.monotonic() - started, 1)
-            tracked.log(usage.progress(), ("progress/seconds", seconds))
-
-        files, weights = input_files(experiment), weight_files(experiment)
-        with run_manifest(info, usage, files, weights) as manifest:
-            with listening(log_progress):
-                report = experiment.run(context)
-            manifest |= {**report.facts, "headline": known(report.headline)}
-            plots = report.figures() if draws else []
-            written = [
-                info.run_dir / "manifest.json",
-                *report.artifacts,
-                *write_plots(info.run_dir, plots),
-            ]
-            if report.page is not None:
-                manifest["usage"] = dataclasses.asdict(usage)
-                page = report.page(info.run_dir.name, manifest, plots)
-                written.append(write_whole(info.run_dir / "report.html", page))
-            name_files(manifest, info.run_dir, written)
-        log_progress()
-        for n_perms, means in report.traces.items():
-            tracked.log(means, ("n_perms", n_perms))
-        spend = {f"usage/{name}": n for name, n in usage.metrics().items()}
-        figures = {f"figures/{plot.name}": plot for plot in plots}
-        results = {"headline": report.headline, **report.metrics, **spend}
-        if math.isnan(report.headline):
-            del results["headline"]
-        tables = {name: rows for name, rows in report.tables.items() if rows}
-        tracked.log({**results, **tables, **figures})
-        tracked.log_files(info.run_dir, written)
-        return report, tracked.where
-
-
-def _summary(labels: Mapping[str, str]) -> str:
-    """Such as "4 entrants, 3 dimensions, judge lexical"."""
-    counts = []
-    for name in ("entrants", "dimensions"):
-        if name in labels:
-            n = len(labels[name].split(", "))
-            counts.append(f"{n} {name if n > 1 else name[:-1]}")
-    judge = [f"judge {labels['judge_model']}"] if "judge_model" in labels else []
-    return ", ".join([*counts, *judge])
-
-
-def _places(report: Report, info: RunInfo, tracked_at: str | None) -> list[str]:
-    """The last lines of a run: where its files, its page and its tracked run are."""
-    page = (info.run_dir / "report.html").resolve()
-    places = {
-        "files": str(info.run_dir),
-        "report": page.as_uri() if report.page else None,
-        "tracked": tracked_at,
-        "next": report.follow_up,
-    }
-    return [f"{label:<14}{place}" for label, place in places.items() if place]
-
-
 def main() -> None:
     """The command: one line and exit code 2 for the user's mistakes, a traceback for ours."""
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -165,9 +82,7 @@ def main() -> None:
     if "--version" in sys.argv:  # Hydra would print its own
         print(f"elo_exp {__version__}")
         return
-    words = [part for word in sys.argv[1:] for part in _each_arena(word)]
-    is_override = re.compile(r"~|[^-].*=").match
-    sys.argv[1:] = _with_files(sorted(words, key=lambda word: bool(is_override(word))))
+    sys.argv[1:] = rewritten(sys.argv[1:])
     try:
         with contextlib.ExitStack() as sweeps.Checks.opened, sweeps.refusing():
             job()
@@ -183,26 +98,6 @@ def main() -> None:
     finally:
         lost = sweeps.summarize()
     sys.exit(int(lost))
-
-
-def _with_files(words: list[str]) -> list[str]:
-    """Words that are files stand for battles=[...] of experiment=rate."""
-    files = [w for w in words if not w.startswith("-") and Path(w).is_file()]
-    if not files:
-        return words
-    others = [word for word in words if word not in files]
-    if not any(word.startswith("experiment=") for word in others):
-        others.append("experiment=rate")
-    return [*others, f"battles={json.dumps(files, ensure_ascii=False)}"]
-
-
-def _each_arena(word: str) -> list[str]:
-    """Of arena=[one,two], which Hydra would merge into one: the first, and a union with the others."""
-    chosen = re.fullmatch(r"arena=\[(.+)\]", word)
-    if chosen is None:
-        return [word]
-    first, *others = chosen[1].replace(" ", "").split(",")
-    return [f"arena={first}", *(f"+arena@arena.union.{n}={n}" for n in others)]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,89 @@
+"""One run of an experiment: its manifest, page and figures, and what the tracker is told."""
+
+import dataclasses
+import logging
+import math
+import time
+from collections.abc import Mapping
+
+from elo_exp import config
+from elo_exp.arrays import known
+from elo_exp.experiments import Context, Report, input_files, weight_files
+from elo_exp.files import write_whole
+from elo_exp.progress import listening
+from elo_exp.report.artifacts import write_plots
+from elo_exp.runs.manifest import name_files, run_manifest
+from elo_exp.trackers import RunInfo, tracking
+
+logger = logging.getLogger(__name__)
+
+
+def run(
+    prepared: config.Job, info: RunInfo, context: Context
+) -> tuple[Report, str | None]:
+    """Run an experiment, and hand what it concluded to run folder and tracker.
+
+    Returns the report, and where the tracker has the run.
+    """
+    settings, experiment = prepared.settings, prepared.experiment
+    usage = context.store.usage
+    draws = info.group is None if settings.figures is None else settings.figures
+    logger.info("%s: %s", settings.name, _summary(info.labels) or "no judge")
+    with tracking(settings.tracker, info) as tracked:
+        started = time.monotonic()
+
+        def log_progress() -> None:
+            seconds = round(time.monotonic() - started, 1)
+            tracked.log(usage.progress(), ("progress/seconds", seconds))
+
+        files, weights = input_files(experiment), weight_files(experiment)
+        with run_manifest(info, usage, files, weights) as manifest:
+            with listening(log_progress):
+                report = experiment.run(context)
+            manifest |= {**report.facts, "headline": known(report.headline)}
+            plots = report.figures() if draws else []
+            written = [
+                info.run_dir / "manifest.json",
+                *report.artifacts,
+                *write_plots(info.run_dir, plots),
+            ]
+            if report.page is not None:
+                manifest["usage"] = dataclasses.asdict(usage)
+                page = report.page(info.run_dir.name, manifest, plots)
+                written.append(write_whole(info.run_dir / "report.html", page))
+            name_files(manifest, info.run_dir, written)
+        log_progress()
+        for n_perms, means in report.traces.items():
+            tracked.log(means, ("n_perms", n_perms))
+        spend = {f"usage/{name}": n for name, n in usage.metrics().items()}
+        figures = {f"figures/{plot.name}": plot for plot in plots}
+        results = {"headline": report.headline, **report.metrics, **spend}
+        if math.isnan(report.headline):
+            del results["headline"]
+        tables = {name: rows for name, rows in report.tables.items() if rows}
+        tracked.log({**results, **tables, **figures})
+        tracked.log_files(info.run_dir, written)
+        return report, tracked.where
+
+
+def _summary(labels: Mapping[str, str]) -> str:
+    """Such as "4 entrants, 3 dimensions, judge lexical"."""
+    counts = []
+    for name in ("entrants", "dimensions"):
+        if name in labels:
+            n = len(labels[name].split(", "))
+            counts.append(f"{n} {name if n > 1 else name[:-1]}")
+    judge = [f"judge {labels['judge_model']}"] if "judge_model" in labels else []
+    return ", ".join([*counts, *judge])
+
+
+def places(report: Report, info: RunInfo, tracked_at: str | None) -> list[str]:
+    """The last lines of a run: where its files, its page and its tracked run are."""
+    page = (info.run_dir / "report.html").resolve()
+    places = {
+        "files": str(info.run_dir),
+        "report": page.as_uri() if report.page else None,
+        "tracked": tracked_at,
+        "next": report.follow_up,
+    }
+    return [f"{label:<14}{place}" for label, place in places.items() if place]
