@@ -28,7 +28,8 @@ def run(
     settings, experiment = prepared.settings, prepared.experiment
     usage = context.store.usage
     draws = info.group is None if settings.figures is None else settings.figures
-    logger.info("%s: %s", settings.name, _summary(info.labels) or "no judge")
+    if opening := getattr(experiment, "opening", None) or _summary(info.labels):
+        logger.info("%s: %s", settings.name, opening)
     with tracking(settings.tracker, info) as tracked:
         started = time.monotonic()
 

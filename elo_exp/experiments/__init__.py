@@ -62,7 +62,8 @@ class Report:
 @runtime_checkable
 class Experiment(Protocol):
     """May also have `prepare(config, overrides)`, a static method that edits the configuration before parts are built,
-    and `input_files`, the files beside those of its parts that decide what it concludes."""
+    `input_files`, the files beside those of its parts that decide what it concludes, and `opening`, a text for the
+    first line of the console: what runs, known before it does; without it the line counts entrants and dimensions."""
 
     def dry_run(self, context: Context) -> str | None:
         """Check all that can be known to be wrong before anything is begun; return what to print in place of a run,
