@@ -57,6 +57,7 @@ def run(
         for n_perms, means in report.traces.items():
             tracked.log(means, ("n_perms", n_perms))
         spend = {f"usage/{name}": n for name, n in usage.metrics().items()}
+        spend["usage/seconds"] = round(time.monotonic() - started, 1)
         figures = {f"figures/{plot.name}": plot for plot in plots}
         results = {"headline": report.headline, **report.metrics, **spend}
         if math.isnan(report.headline):

@@ -167,8 +167,8 @@ FLAGS = {
     "separated",
     "null",
     *STATES,
-}  # "words" is a field, too
-FLAGS -= {"words"}
+}
+FLAGS -= {"words", "separated"}  # fields, too
 # Of battles in one order, of style control, and of a judge's kin
 ELSEWHERE = {
     *("kin", "family", "others", "is_allowed"),

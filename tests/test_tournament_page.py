@@ -282,7 +282,7 @@ def test_one_number_and_one_sentence_stand_on_console_page_files_and_tracker():
     assert artifacts.ratings_json(some)["conclusions"]["d"]["sentence"] == sentence
     tracked = artifacts.results(some, shown["dimensions"])
     assert tracked["conclusion/d/sentence"] == sentence
-    assert tracked["conclusion/d/difference"] == lead.difference
+    assert tracked["result/d/gap"] == lead.difference
 
 
 @pytest.mark.parametrize(("model", "reasons"), [("a", ["answers"]), ("c", [])])

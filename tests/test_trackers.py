@@ -149,6 +149,15 @@ def test_the_results_are_in_the_summary(logged: Logged):
             assert summary[f"elo/{place}"] == elo["mean"]
             assert summary[f"elo_ordering_error/{place}"] == elo["sem"]
             assert summary[f"bradley_terry_ci_low/{place}"] < elo["mean"] + 1000
+    stored = logged.read("ratings.json")
+    for dimension, found in stored["result"].items():
+        order = stored["dimensions"][dimension]["elo"]["order"]
+        assert {"gap", "mc_error", "one_order_wrong"} <= order.keys()
+        for prefix, numbers in (("result", found), ("order", order)):
+            for name, value in numbers.items():
+                assert summary[f"{prefix}/{dimension}/{name}"] == value
+    assert summary["order_mean/mc_error"] > 0
+    assert summary["usage/seconds"] > 0
     rates = {row["dimension"]: row["flip_rate"] for row in manifest["judge_quality"]}
     for dimension, rate in rates.items():
         assert summary[f"judge/{dimension}/flip_rate"] == rate

@@ -12,6 +12,8 @@ import numpy as np
 
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.judge_quality import RATES
+from elo_exp.analysis.order import order
+from elo_exp.analysis.outcome import OVER_DIMENSIONS, means, outcome
 from elo_exp.analysis.standings import Standings, trace_rows
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
@@ -28,7 +30,8 @@ from elo_exp.trackers import Histogram, Lines, Value
 _PAIR = ("prompt_id", "dimension", "entrant_a", "entrant_b")
 _MAX_MODELS = 60  # all of whose pairs are in ratings.json, which are 1,770
 _METRICS = ("std_error", "ci_low", "ci_high", "p_best", "ordering_error")  # of a rating
-_TRACKED = ("state", "sentence", "difference", "ci_low", "ci_high")  # of a conclusion
+# Of a conclusion; the numbers of its lead are logged as those of the result
+_TRACKED = ("state", "sentence")
 _OF_A_CHECK = ("name", "state", "value", "low", "high", "n", "of")
 _MAX_TEXT = 400  # characters of a text in a table
 _MIN_Z = 3.0  # of the pair residuals in ratings.json, where there are more models
@@ -202,6 +205,7 @@ def boards(standings: Standings, dimension: str) -> dict[str, Leaderboard]:
 def ratings_json(standings: Standings) -> dict[str, Any]:
     """Return every method's leaderboard by dimension; null where a method has no value.
 
+    `result` and, of Elo, `order` are the numbers by which a sweep compares; what is not defined is absent.
     Of more than 60 models it has the differences between neighbours in rank and the large residuals
     of pairs.
     """
@@ -212,6 +216,10 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
         },
         "dimensions": {
             dimension: _dimension_json(standings, dimension)
+            for dimension in standings.dimensions
+        },
+        "result": {
+            dimension: outcome(standings, dimension)
             for dimension in standings.dimensions
         },
         "judge": {
@@ -274,6 +282,7 @@ def _dimension_json(standings: Standings, dimension: str) -> dict[str, Any]:
             **_progress(way.by_k.get(standings.k)),
             "sufficient_k": way.sufficient_k,
         }
+        found["elo"]["order"] = order(standings, dimension)
     return found
 
 
@@ -360,10 +369,37 @@ def results(
                 found[place] = Histogram(samples.tolist())
     for q in quality:
         found |= {f"judge/{q['dimension']}/{name}": q[name] for name in RATES}
+    found |= numbers_compared(standings, quality)
     for dimension, conclusion in concluded.items():
         values = words.as_row(conclusion)
         found |= {f"conclusion/{dimension}/{name}": values[name] for name in _TRACKED}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def numbers_compared(standings: Standings, quality: Rows = ()) -> dict[str, float]:
+    """Return the numbers by which jobs of a sweep compare, and their means over the dimensions that have them.
+
+    order/<dimension>/<number>, order_mean/<number>, result/<dimension>/<number>, result_mean/<number> and
+    judge_mean/<rate>; the numbers are those of `analysis.order` and `analysis.outcome`.
+    """
+    orders = {name: order(standings, name) for name in standings.dimensions}
+    outcomes = {name: outcome(standings, name) for name in standings.dimensions}
+    rates = {
+        q["dimension"]: {name: q[name] for name in RATES if q[name] is not None}
+        for q in quality
+    }
+    found = dict[str, float]()
+    for prefix, by_dimension in (("order", orders), ("result", outcomes)):
+        for dimension, own in by_dimension.items():
+            found |= {f"{prefix}/{dimension}/{name}": own[name] for name in own}
+    of_result = means(outcomes)
+    found |= {f"order_mean/{name}": mean for name, mean in means(orders).items()}
+    found |= {
+        f"result_mean/{name}": of_result[name]
+        for name in OVER_DIMENSIONS
+        if name in of_result
+    }
+    return found | {f"judge_mean/{name}": mean for name, mean in means(rates).items()}
 
 
 def headline(dimensions: Sequence[Dimension]) -> tuple[float, float | None]:

@@ -1,0 +1,124 @@
+"""What K and the number of random orders move: the numbers of permutation Elo by which jobs of a sweep compare.
+
+The pair whose gap is measured is first and second by the rating that leads, so that it is the same in all jobs.
+A number that is not defined is absent, and never 0.
+"""
+
+from collections.abc import Sequence
+from itertools import combinations, groupby
+
+import numpy as np
+
+from elo_exp.analysis.standings import Standings
+from elo_exp.arrays import Array
+from elo_exp.ratings.leaderboard import Leaderboard
+
+NUMBERS = (
+    *("gap", "convergence", "slowest", "mc_error", "distance"),
+    *("swaps", "one_order_wrong"),
+)
+
+
+def order(standings: Standings, dimension: str) -> dict[str, float]:
+    """Measure what the order experiment gives at its K, over the entrants that have an Elo and a rank.
+
+    `convergence` and `slowest` solve an equation of the matches and of K: they do not depend on how many
+    orders were played.
+
+    Parameters
+    ----------
+    standings : Standings
+        With Elo.
+    dimension : str
+        Of its leaderboards.
+
+    Returns
+    -------
+    dict of str to float
+        Of NUMBERS those that are defined; none where fewer than two entrants have both.
+
+        gap              Elo of the first less that of the second, rating points; negative where Elo swaps
+                         them. Not where both share the first rank
+        convergence      the share of its limit that the gap between first and last has reached
+        slowest          the same of the entrant that has gone the smallest share of its way
+        mc_error         root mean square over entrants of the Monte Carlo error of the mean, rating
+                         points: what other orders would move it. Not of a single order
+        distance         root mean square over entrants of Elo less its limit, rating points: the bias of a
+                         small K and Monte Carlo error together
+        swaps            pairs that Elo ranks otherwise than the rating that leads. Not where Elo leads
+        one_order_wrong  the share of single orders that rank some pair otherwise [1]_
+
+    References
+    ----------
+    .. [1] M. Boubdir, E. Kim, B. Ermis, S. Hooker and M. Fadaee (2023), "Elo Uncovered: Robustness and Best
+       Practices in Language Model Evaluation", GEM workshop.
+    """
+    elo, board = standings.primary(dimension), standings.board(dimension)
+    if elo is None or board is None:
+        return {}
+    tiers = _tiers(elo, board)
+    models = [model for tier in tiers for model in tier]
+    if len(models) < 2:
+        return {}
+    place = {model: i for i, model in enumerate(elo.models)}
+    mean = {model: float(elo.rating[place[model]]) for model in models}
+    found = _gap(board, mean)
+    if board is not elo:
+        found["swaps"] = sum(
+            mean[better] < mean[worse]
+            for higher, lower in combinations(tiers, 2)
+            for better in higher
+            for worse in lower
+        )
+    if elo.samples is not None and len(tiers) > 1:
+        found["one_order_wrong"] = _share_wrong(
+            [elo.samples[:, [place[model] for model in tier]] for tier in tiers]
+        )
+    if elo.ordering_error is not None and _n_orders(elo) > 1:
+        found["mc_error"] = _rms(elo.ordering_error[[place[m] for m in models]])
+    way = standings.convergence[dimension]
+    if all(model in way.limit for model in models):
+        found["distance"] = _rms(
+            np.array([mean[model] - way.limit[model] for model in models])
+        )
+        if (at := way.by_k.get(standings.k)) is not None:
+            found |= {"convergence": at.convergence, "slowest": at.slowest_share}
+    return {name: float(found[name]) for name in NUMBERS if name in found}
+
+
+def _tiers(elo: Leaderboard, board: Leaderboard) -> list[list[str]]:
+    """Entrants that have an Elo and a rank, best first, those of one rank together."""
+    has_played = {
+        model for i, model in enumerate(elo.models) if elo.flags.get(i) != "no match"
+    }
+    ranked = [
+        row for row in board.ratings if row.rank is not None and row.model in has_played
+    ]
+    return [
+        [row.model for row in tier] for _, tier in groupby(ranked, lambda row: row.rank)
+    ]
+
+
+def _gap(board: Leaderboard, mean: dict[str, float]) -> dict[str, float]:
+    first, second = board.ratings[:2]
+    if first.rank == second.rank or not {first.model, second.model} <= mean.keys():
+        return {}
+    return {"gap": mean[first.model] - mean[second.model]}
+
+
+def _share_wrong(tiers: Sequence[Array]) -> float:
+    """The share of orders (p,) in which somebody is below one of a lower tier.
+
+    tiers  ratings (p, m) of two or more, the best first
+    """
+    lowest = np.stack([tier.min(axis=1) for tier in tiers[:-1]])
+    highest = np.stack([tier.max(axis=1) for tier in tiers[1:]])
+    return float((lowest < highest).any(axis=0).mean())
+
+
+def _n_orders(elo: Leaderboard) -> int:
+    return 0 if elo.samples is None else len(elo.samples)
+
+
+def _rms(values: Array) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))

@@ -1,0 +1,97 @@
+"""What a run comes to in each dimension, as the numbers by which jobs of a sweep compare.
+
+They describe the rating that leads; of its first and second there is one lead, that of the conclusion. A number
+that is not defined is absent, and never 0.
+"""
+
+from collections.abc import Mapping
+from statistics import fmean
+
+from elo_exp.analysis.comparisons import First, first_of
+from elo_exp.analysis.standings import Standings
+from elo_exp.ratings.leaderboard import Leaderboard
+
+NUMBERS = (
+    *("gap", "gap_se", "gap_low", "gap_high", "p_holm", "separated", "p_best"),
+    *("prompts", "battles", "ties"),
+)
+OVER_DIMENSIONS = ("gap", "gap_se", "separated")  # whose mean means something
+
+
+def outcome(standings: Standings, dimension: str) -> dict[str, float]:
+    """Sum up a dimension: the lead, how many pairs are told apart, and by how many battles.
+
+    Parameters
+    ----------
+    standings : Standings
+        With differences.
+    dimension : str
+        Of its leaderboards.
+
+    Returns
+    -------
+    dict of str to float
+        Of NUMBERS those that are defined.
+
+        gap, gap_se        rating of the first less that of the second, and its standard error, in the
+                           unit of the ratings; not where a rating is not finite
+        gap_low, gap_high  its 95 % interval; the near end alone where the first took every point
+        p_holm             of first against second, adjusted for all pairs and dimensions
+        separated          pairs that this adjustment tells apart; not where none could be tested
+        p_best             probability that no other is better than the first
+        prompts            not where the battles name none
+        battles, ties      not of scored items
+    """
+    board, pairs = standings.board(dimension), standings.pairs(dimension)
+    found: dict[str, float | None] = {"prompts": standings.n_prompts(dimension)}
+    if n_battles := len(standings.battles[dimension]):
+        is_tie = standings.battles[dimension].is_tie()
+        found |= {"battles": n_battles, "ties": int(is_tie.sum())}
+    tested = [pair.significant for pair in pairs if pair.significant is not None]
+    if tested:
+        found["separated"] = sum(tested)
+    if board is not None and (first := first_of(board, pairs)) is not None:
+        found |= _lead(board, first)
+    known = {name: found.get(name) for name in NUMBERS}
+    return {name: float(value) for name, value in known.items() if value is not None}
+
+
+def _lead(board: Leaderboard, first: First) -> dict[str, float | None]:
+    best, second, lead = board.row(first.model), board.row(first.second), first.lead
+    if lead is None:
+        ratings = best.rating, second.rating
+        gap = None if None in ratings else (best.rating or 0.0) - (second.rating or 0.0)
+        return {"gap": gap, "p_best": best.p_best}
+    return {
+        "gap": lead.difference,
+        "gap_se": lead.std_error,
+        "gap_low": lead.ci_low,
+        "gap_high": lead.ci_high,
+        "p_holm": lead.p_holm,
+        "p_best": best.p_best,
+    }
+
+
+def means(numbers: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Average each number over the dimensions that have it.
+
+    Parameters
+    ----------
+    numbers : mapping of str to mapping of str to float
+        By dimension and name.
+
+    Returns
+    -------
+    dict of str to float
+        By name, in the order in which they first occur.
+
+    Examples
+    --------
+    >>> means({"tone": {"gap": 10.0, "swaps": 1.0}, "facts": {"gap": 30.0}})
+    {'gap': 20.0, 'swaps': 1.0}
+    """
+    names = dict.fromkeys(name for own in numbers.values() for name in own)
+    return {
+        name: fmean(own[name] for own in numbers.values() if name in own)
+        for name in names
+    }
