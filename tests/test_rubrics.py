@@ -16,6 +16,7 @@ from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from tests.data import BLEEDING, DIMENSIONS, shipped
 
 FACTUALITY, CALIBRATION, UTILITY = (shipped("rubric", name) for name in DIMENSIONS)
+CORRECTNESS = shipped("rubric", "correctness")
 
 
 def request(
@@ -111,7 +112,12 @@ def test_swapping_the_positions_is_swapping_the_responses():
 
 @pytest.mark.parametrize(
     ("rubric", "shows_gold", "shows_behavior"),
-    [(FACTUALITY, True, False), (CALIBRATION, False, True), (UTILITY, False, False)],
+    [
+        (FACTUALITY, True, False),
+        (CALIBRATION, False, True),
+        (UTILITY, False, False),
+        (CORRECTNESS, True, False),
+    ],
 )
 def test_a_rubric_shows_only_what_it_needs_and_applies_where_that_is_there(
     rubric, shows_gold, shows_behavior
