@@ -42,7 +42,9 @@ def format_user_error(error: BaseException) -> str | None:
     """Return the user's mistake in one line; None for an error that is not the user's."""
     if isinstance(error, HydraException | OmegaConfBaseException):
         return _composition(error)
-    if isinstance(error, UserError | yaml.YAMLError):
+    if isinstance(error, UserError):
+        return "\n".join([_one_line(error.line), *error.below])
+    if isinstance(error, yaml.YAMLError):
         return _one_line(error)
     if isinstance(error, OSError) and error.errno in _FULL:
         return (

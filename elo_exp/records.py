@@ -22,7 +22,14 @@ Rows = Sequence[Mapping[str, Any]]  # of a table: values by column, JSON
 
 
 class UserError(Exception):
-    """A mistake that the user can correct: shown as one line, exit code 2, no traceback."""
+    """A mistake that the user can correct: shown as one line, exit code 2, no traceback.
+
+    below  what there is to choose from, shown under the line as it is
+    """
+
+    def __init__(self, line: object, *below: str) -> None:
+        super().__init__("\n".join([str(line), *below]))
+        self.line, self.below = str(line), below
 
 
 def canonical_json(value: Any) -> str:

@@ -18,7 +18,7 @@ MISTAKES = {
     "elo.kk=3": "elo.kk: unknown setting. Did you mean 'k'?",
     "-m judge=haiku,sonnet judge.chunk_size=9": "In a sweep over judge, write ++judge.chunk_size=..., if all of its",
     "jugde=lexical": "jugde: unknown setting. Did you mean 'judge'?",
-    "mode=fast": "mode=fast: no such mode. Known here: demo, headline, pilot.",
+    "mode=fast": "mode=fast: no such mode. Known here: demo, headline, own, pilot.",
     "'entrant=[probe_referenc,probe_hedged]'": "no such entrant. Did you mean 'probe_reference'?",
     "judging.use=consistent": "judging.use: is called judging.orders now.",
     "+foo=1": "foo: unknown setting. Known here: allow_missing, elo",

@@ -117,6 +117,8 @@ def test_every_file_of_settings_composes(group: str, name: str):
     match group:
         case "mode":
             assert cfg.mode.name == name
+        case "study":
+            assert cfg.study.name == name
         case "experiment":
             assert cfg._target_.startswith(f"elo_exp.experiments.{name}.")
         case "sweep":
@@ -158,6 +160,7 @@ def test_every_part_composes_and_builds(
             10,
         ),
         ("headline", "claude-opus-5-5", MODELS, {}, 100),
+        ("own", "elo_exp.judges.none.NoJudge", [], {}, 5),
     ],
 )
 def test_a_mode_chooses_judge_entrants_prompts_and_budget(

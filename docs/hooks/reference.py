@@ -27,6 +27,7 @@ from elo_exp.config import RunSettings
 GROUPS = {
     "mode": "How much to spend.",
     "experiment": "Which script runs.",
+    "study": "Which prompts, header, rubrics and strata belong together (docs/judging.md).",
     "entrant": "Who answers; several: `'entrant=[one,two]'`.",
     "judge": "Who compares. `judge@oracle_judge=NAME` chooses the second judge of `experiment=oracle`, whose settings "
     "begin with `oracle_judge.`",

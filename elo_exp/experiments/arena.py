@@ -8,6 +8,7 @@ python -m elo_exp experiment=arena arena=lmarena_140k 'entrant=[mine]' judge=opu
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,11 @@ from elo_exp.arena.sources import ArenaSettings
 from elo_exp.data.battles import Battles
 from elo_exp.entrants.probe import GradedProbe
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Pairwise, answer_share, audits
+from elo_exp.experiments.judged import Pairwise, answer_share, audits, refuse_unchosen
 from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import write_json, write_jsonl
-from elo_exp.judges import PaidJudge, scope_of
+from elo_exp.judges import Judge, PaidJudge, scope_of
+from elo_exp.pipeline import Plan
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
@@ -68,6 +70,8 @@ class Arena(Pairwise):
         The plan of adaptive opponents is that of as many random ones.
         """
         self.check(context.overrides)
+        if not self.shard:
+            refuse_unchosen(self.judge, partial(self._plans, store=context.store))
         if not self.plan:
             return None
         run = self.placement(context.store)
@@ -80,6 +84,11 @@ class Arena(Pairwise):
                 *self._plan_of_kin(run.kin),
             ]
         )
+
+    def _plans(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
+        """What each judge would be asked, and cost."""
+        runs = [replace(self, judge=judge).placement(store) for judge in judges]
+        return [run.plan(run.random(run.n_battles)) for run in runs]
 
     def run(self, context: Context) -> Report:
         run = self.placement(context.store)

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,15 @@ from elo_exp.data.pairing import reconcile, swaps
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants.probe import ProbeEntrant
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Prompts
+from elo_exp.experiments.judged import (
+    Prompts,
+    Study,
+    refuse_no_prompts,
+    refuse_unchosen,
+)
 from elo_exp.files import sha256, utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge
+from elo_exp.pipeline import Plan
 from elo_exp.probes import VERSION, Case, Probe, Question
 from elo_exp.records import (
     JudgeIdentity,
@@ -39,6 +45,7 @@ from elo_exp.records import (
 from elo_exp.report import audit_page, page
 from elo_exp.report.audit_page import Audited, ReachRow
 from elo_exp.report.words import audit as words
+from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Families, Integer, Positive, Share
 
 _WHAT = "audit verdicts"
@@ -65,6 +72,7 @@ class AuditJudging:
 @dataclass(kw_only=True)
 class AuditJudge:
     plan: bool
+    study: Study
     prompts: Prompts
     judging: AuditJudging
     levels: dict[str, ProbeEntrant]  # best first
@@ -73,6 +81,12 @@ class AuditJudge:
     probe: dict[str, Probe]
     audit: AuditSettings
 
+    @staticmethod
+    def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+        """The configuration as it is, with a bank to ask about."""
+        refuse_no_prompts(config)
+        return config
+
     @property
     def input_files(self) -> Mapping[str, Path]:
         paths = {"bank": self.prompts.bank_path, "gold": self.audit.gold}
@@ -80,6 +94,7 @@ class AuditJudge:
 
     def dry_run(self, context: Context) -> str | None:
         check_dimensions(list(self.rubric.values()))
+        refuse_unchosen(self.judge, partial(self._plans, store=context.store))
         if not self._queries:
             raise UserError(
                 "probe: there is nothing to ask. Choose a rubric that applies to prompts of the "
@@ -87,9 +102,7 @@ class AuditJudge:
             )
         if not self.plan:
             return None
-        plan = pipeline.plan_replies(
-            self._queries, self.judge, context.store, what=_WHAT
-        )
+        (plan,) = self._plans([self.judge], store=context.store)
         rng, delta = np.random.default_rng(self.audit.seed), self.audit.delta
         rows = []
         for rubric in self.rubric.values():
@@ -106,6 +119,15 @@ class AuditJudge:
                 for name, n, effect, needed in audit_decisions.in_reach(measured)
             ]
         return f"{pipeline.plan_table(plan)}\n{audit_page.plan_text(rows)}"
+
+    def _plans(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
+        """What each judge would be asked, and cost."""
+        return [
+            pipeline.plan_replies(
+                replace(self, judge=judge)._queries, judge, store, what=_WHAT
+            )
+            for judge in judges
+        ]
 
     def run(self, context: Context) -> Report:
         store, run_dir = context.store, context.run_dir

@@ -2,8 +2,9 @@
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,11 +17,11 @@ from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants import Entrant, HostedEntrant
 from elo_exp.experiments import Context, ReadsFiles, Report
 from elo_exp.files import read_json
-from elo_exp.judges import Judge, PaidJudge
+from elo_exp.judges import Judge, PaidJudge, Unchosen
 from elo_exp.pipeline import Asking, Plan
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.report.viewer import Comparisons, Judgments
-from elo_exp.report.words.judge import plan_of_kin
+from elo_exp.report.words.judge import none_chosen, plan_of_kin
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Families, Natural, Orders, Share
 
@@ -30,6 +31,19 @@ logger = logging.getLogger(__name__)
 @dataclass(kw_only=True)
 class Prompts:
     bank_path: str
+
+
+@dataclass(kw_only=True)
+class Study:
+    """Which bank, header, rubrics and strata belong together: conf/study/. Header and rubrics stand in the group rubric.
+
+    stratum    column of the bank by whose values ratings are compared; None: none
+    bank_path  the bank that header and rubrics are written for; None: any
+    """
+
+    name: str
+    stratum: str | None
+    bank_path: str | None
 
 
 @dataclass(kw_only=True)
@@ -75,6 +89,7 @@ class Judged:
     judging: Judging
     mode: Mode
     entrant: dict[str, Entrant]
+    study: Study | None  # None: the experiment has none
 
     def __post_init__(self) -> None:
         if self.shard is not None:
@@ -119,6 +134,7 @@ class Judged:
                 name: {"_target_": target, "entrant_id": name, "path": folder}
                 for name in config["entrant"]
             }
+        refuse_no_prompts(config)
         return config
 
 
@@ -203,12 +219,15 @@ class Pairwise(Judged):
                     "it out: rubric=[...]",
                     rubric.dimension,
                 )
+        if not self.shard:
+            refuse_unchosen(self.judge, partial(self._plan_by, store=store))
         if not self.plan:
             self._check_access(prompts, store)
 
     def _check_access(self, prompts: Sequence[Prompt], store: Store) -> None:
         """Raise UserError for models that are missing, and for what would stop the first paid call."""
-        self.judge.cache_key()  # like all_generated, it looks for the models
+        if not isinstance(self.judge, Unchosen):
+            self.judge.cache_key()  # like all_generated, it looks for the models
         stored_only = self.judging.stored_only
         asks = not (stored_only or self.shard)
         judge = self.judge if asks else None
@@ -220,6 +239,13 @@ class Pairwise(Judged):
             )
 
     def _plan(self, store: Store, *, at_least: bool = False) -> Plan:
+        (plan,) = self._plan_by([self.judge], store, at_least=at_least)
+        return plan
+
+    def _plan_by(
+        self, judges: Sequence[Judge], store: Store, *, at_least: bool = False
+    ) -> list[Plan]:
+        """What each judge would be asked, and cost."""
         prompts = self._prompts()
         responses = pipeline.assume_responses(
             prompts,
@@ -229,9 +255,10 @@ class Pairwise(Judged):
             at_least=at_least,
         )
         comparisons = self._paired(prompts, responses)
-        return pipeline.plan_pairs(
-            comparisons, self._rubrics, self.judge, store, self.asking
-        )
+        return [
+            pipeline.plan_pairs(comparisons, self._rubrics, judge, store, self.asking)
+            for judge in judges
+        ]
 
     def _bank(self) -> list[Prompt]:
         return bank.load(Path(self.prompts.bank_path))
@@ -291,6 +318,35 @@ class Pairwise(Judged):
             },
             "judge_quality": quality,
         }
+
+
+def refuse_no_prompts(config: Mapping[str, Any]) -> None:
+    """Raise UserError where a study brings no bank, and none is given."""
+    if config["prompts"]["bank_path"] is None:
+        raise UserError(
+            f"prompts.bank_path: study {config['study']['name']} has no prompts of its own. Give a "
+            "bank, prompts.bank_path=FILE (docs/formats.md), or study=medical for the one that ships."
+        )
+
+
+def refuse_unchosen(
+    judge: Judge, plans: Callable[[Sequence[Judge]], Sequence[Plan]]
+) -> None:
+    """Raise UserError where no judge is chosen, with what each that is offered would cost.
+
+    plans  of the judges that are offered
+    """
+    if not isinstance(judge, Unchosen):
+        return
+    priced = dict(zip(judge.offers, plans([*judge.offers.values()]), strict=True))
+    rows = next((plan.rows for plan in priced.values()), ())
+    raise UserError(
+        *none_chosen(
+            sum(row.queries for row in rows),
+            [row.dimension for row in rows],
+            {name: plan.dollars for name, plan in priced.items()},
+        )
+    )
 
 
 def answer_share(

@@ -84,6 +84,15 @@ class Replay(Judge, Protocol):
         """Names of those whose verdicts these are; empty where none is on file."""
 
 
+@runtime_checkable
+class Unchosen(Judge, Protocol):
+    """What stands in the place of a judge until somebody chooses one."""
+
+    @property
+    def offers(self) -> Mapping[str, Judge]:
+        """Judges that could be chosen, by the names by which they are."""
+
+
 def scope_of(judge: Judge) -> Scope:
     """Return whose verdicts a judge's are: by its name and its field `kind`, or those on file.
 

@@ -11,7 +11,7 @@ from typing import Any
 from elo_exp.analysis.power import assumed_sigma, detectable
 from elo_exp.api.costs import PER_MILLION
 from elo_exp.api.transport import UnreachableError
-from elo_exp.judges import Judge, PaidJudge
+from elo_exp.judges import Judge, PaidJudge, Unchosen
 from elo_exp.records import Item, JudgeRequest, UserError
 from elo_exp.store.usage import Usage, paid
 
@@ -198,7 +198,10 @@ def plan(
 
     stored, under_way  keys of replies that need no paying
     stored_only        whether the judge is asked nothing
+    Raises UserError where no judge is chosen.
     """
+    if isinstance(judge, Unchosen):
+        judge.cache_key()
     by_dimension = defaultdict(list)
     for request in requests:
         by_dimension[request.subject.dimension].append(request)

@@ -374,6 +374,31 @@ def kin(model: str, family: str) -> str:
     return f"{model} and the judge are of one family, {family}"
 
 
+def none_chosen(
+    n_queries: int, dimensions: Sequence[str], dollars: Mapping[str, float]
+) -> tuple[str, ...]:
+    """Return the lines of a run that has no judge: what there is to choose from.
+
+    n_queries   that it would ask on its dimensions
+    dollars     that a plan expects, by the name of a judge
+    """
+    queries = f"{count(n_queries)} {'query' if n_queries == 1 else 'queries'}"
+    where = f" on {names(dimensions)}" if dimensions else ""
+    priced = "    ".join(
+        f"judge={name}   ${price:,.2f}" for name, price in dollars.items()
+    )
+    choices = {
+        priced: "by batch, ANTHROPIC_API_KEY; plan=true has the detail",
+        "judge=openai_compatible judge.base_url=URL judge.model=NAME": "a server of your own",
+        "judge=lexical": "free: counts words, and can find nothing",
+    }
+    width = max(map(len, choices))
+    return (
+        f"judge: none is chosen. For {queries}{where}:",
+        *(f"  {choice:<{width}}    {about}" for choice, about in choices.items()),
+    )
+
+
 def plan_of_kin(models: Sequence[str], family: str) -> str:
     """Return the line of a plan that says who would be judged by a model of its own family."""
     verb, whose = ("is", "its") if len(models) == 1 else ("are", "their")

@@ -1,0 +1,201 @@
+"""A study: which bank, header, rubrics and strata belong together, and what a judge is told that it is.
+
+study=medical is the one that ships; study=own is neutral, for prompts and answers of one's own.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from elo_exp.files import write_jsonl
+from tests.commands import Ran, attempt
+from tests.experiments import composed, opened
+
+PROBES = "entrant=[probe_reference,probe_hedged,probe_partial,probe_swapped]"
+OWN = ("study=own", "mode=own", "prompts.bank_path=bank.jsonl", "recorded_dir=answers",
+       "entrant=[probe_reference,probe_hedged]")  # fmt: skip
+CAPITALS = {
+    "France": "Paris", "Spain": "Madrid", "Italy": "Rome", "Japan": "Tokyo", "Peru": "Lima", "Kenya": "Nairobi",
+    "Norway": "Oslo", "Egypt": "Cairo", "Cuba": "Havana", "Chile": "Santiago", "Ghana": "Accra", "Nepal": "Kathmandu",
+}  # fmt: skip
+
+
+@pytest.fixture
+def own_work(tmp_path: Path) -> Path:
+    """A folder with a bank of twelve questions about capitals, and two entrants' answers to them."""
+    bank = [
+        {
+            "prompt_id": f"p{i}",
+            "source": "capitals",
+            "subject": "geography",
+            "text": f"What is the capital of {country}?",
+            "gold_answer": city,
+        }
+        for i, (country, city) in enumerate(CAPITALS.items())
+    ]
+    write_jsonl(tmp_path / "bank.jsonl", bank)
+    (tmp_path / "answers").mkdir()
+    for name, text in (
+        ("probe_reference", "The capital of {} is {}."),
+        ("probe_hedged", "Nobody can be sure about {}, but it may be {}."),
+    ):
+        rows = [
+            {"prompt_id": f"p{i}", "response_text": text.format(country, city)}
+            for i, (country, city) in enumerate(CAPITALS.items())
+        ]
+        write_jsonl(tmp_path / f"answers/responses_{name}.jsonl", rows)
+    return tmp_path
+
+
+def folders_of_runs(folder: Path) -> list[str]:
+    """What a command has left under outputs/ besides the store."""
+    return [
+        path.name for path in (folder / "outputs").glob("*") if path.name != "cache"
+    ]
+
+
+# What belongs together
+
+
+def test_the_medical_study_is_what_a_run_has_unless_it_says_otherwise():
+    for experiment in ("tournament", "gate"):
+        cfg = composed(f"experiment={experiment}")
+        assert cfg.study.name == "medical"
+        assert list(cfg.rubric) == ["factuality", "calibration", "clinical_utility"]
+    assert composed().stratum == "source"
+    audit = composed("experiment=audit")
+    assert (audit.study.name, list(audit.rubric)) == ("medical", ["factuality"])
+    assert len(composed("experiment=audit", "study=medical").rubric) == 3
+
+
+@pytest.mark.parametrize("experiment", ["tournament", "gate", "audit"])
+def test_own_is_one_neutral_rubric_without_strata(experiment: str):
+    cfg = composed(f"experiment={experiment}", "study=own")
+    assert cfg.study.name == "own"
+    assert list(cfg.rubric) == ["preference"]
+    assert cfg.rubric.preference.system_path.endswith("arena_judge_system.md")
+    assert cfg.get("stratum") is None
+
+
+def test_what_you_choose_wins_over_the_study():
+    cfg = composed("study=own", "rubric=[correctness]", "stratum=subject")
+    assert list(cfg.rubric) == ["correctness"]
+    assert cfg.stratum == "subject"
+
+
+def test_a_study_without_a_bank_wants_one(tmp_path: Path):
+    for words in ((), ("experiment=audit",)):
+        ran = attempt(*words, "study=own", folder=tmp_path)
+        assert ran.code == 2
+        assert ran.err.startswith(
+            "elo_exp: prompts.bank_path: study own has no prompts of its own. Give a bank, prompts.bank_path=FILE"
+        )
+
+
+# Keys: what earlier versions have judged is found again
+
+
+def digest(keys: Iterable[str]) -> str:
+    return hashlib.sha256("".join(sorted(keys)).encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), "1331d11ba94e5fead2082f3ebc30f70a8ab42bed83553c0b0cc3219290dc3d34"),
+        (("mode=headline", "judge=opus", PROBES),
+         "7263e63cb44649647b0b3a09c012ce4adcd5bfebc7e14cba3c43b3613bfdb286"),
+        (("mode=headline", "judge=sonnet", PROBES),
+         "682c7523295f1675d7c882fe4ffdecec05c57b9524a9b624286564c900eb6ea1"),
+    ],
+)  # fmt: skip
+def test_the_queries_of_the_medical_study_have_the_keys_they_always_had(
+    tmp_path: Path, words: tuple[str, ...], expected: str
+):
+    with opened(tmp_path, *words) as (job, context):
+        keys = job.experiment._plan(context.store).keys  # type: ignore[attr-defined]
+    assert (len(keys), digest(keys)) == (4548, expected)
+
+
+def test_so_have_those_of_an_audit(tmp_path: Path):
+    with opened(tmp_path, "experiment=audit", "judge=sonnet") as (job, _):
+        keys = [query.key for query in job.experiment._queries]  # type: ignore[attr-defined]
+    expected = "5e50a9bc5ea0ba6abbdcd392b928dc95db8467e7e7080a5ff8cd7743eaed8f06"
+    assert (len(keys), digest(keys)) == (6272, expected)
+
+
+# No judge is chosen
+
+
+def prices(ran: Ran) -> dict[str, str]:
+    """The prices by judge of the lines that offer some: {"haiku": "0.01"}."""
+    parts = re.findall(r"judge=(\w+) +\$([\d.,]+)", ran.err)
+    return dict(parts)
+
+
+def planned(ran: Ran) -> str:
+    """The expected dollars of a plan of one dimension, which stand before those of plain messages."""
+    lines = ran.out.splitlines()
+    head = next(line for line in lines if "$ expected" in line)
+    row = next(line for line in lines if line.startswith("  preference "))
+    return row.split()[-3 if head.endswith("detects") else -2]
+
+
+@pytest.mark.parametrize(
+    ("words", "n_queries"),
+    [
+        (OWN, 24),
+        ((*OWN, "experiment=gate", "entrant=[probe_hedged]",
+          "gate.baseline=run/responses/responses_probe_reference.jsonl"), 24),
+        (("experiment=audit", "study=own", "judge=none", "prompts.bank_path=bank.jsonl", "probe=[twin]"), 30),
+    ],
+)  # fmt: skip
+def test_without_a_judge_a_run_says_what_three_would_cost_and_stops(
+    own_work: Path, words: tuple[str, ...], n_queries: int
+):
+    baseline = attempt(
+        *(*OWN, "judge=lexical", "tracker=local", "figures=false", "elo.n_perms=2"),
+        "hydra.run.dir=run",
+        folder=own_work,
+    )
+    assert baseline.code == 0, baseline.err
+    ran = attempt(*words, folder=own_work)
+    assert ran.code == 2
+    line, *below = ran.err[ran.err.index("elo_exp: ") :].splitlines()
+    assert line == (
+        f"elo_exp: judge: none is chosen. For {n_queries} queries on preference:"
+    )
+    assert [one.split()[0] for one in below] == [
+        "judge=haiku",
+        "judge=openai_compatible",
+        "judge=lexical",
+    ]
+    assert not folders_of_runs(own_work)
+    offered = prices(ran)
+    assert list(offered) == ["haiku", "sonnet", "opus"]
+    for judge, price in offered.items():
+        words_of_plan = [word for word in words if not word.startswith("judge=")]
+        plan = attempt(*words_of_plan, f"judge={judge}", "plan=true", folder=own_work)
+        assert plan.code == 0, plan.err
+        assert price == planned(plan)
+
+
+def test_a_plan_without_a_judge_stops_alike_and_shares_of_answers_need_none(
+    own_work: Path,
+):
+    ran = attempt(*OWN, "plan=true", folder=own_work)
+    assert (ran.code, ran.out) == (2, "")
+    assert "judge: none is chosen" in ran.err
+    share = attempt(*OWN, "shard=0/2", "tracker=local", folder=own_work)
+    assert share.code == 0, share.err
+
+
+@pytest.mark.parametrize("plan", [(), ("plan=true",)])
+def test_nobody_places_models_in_an_arena_either(tmp_path: Path, plan: tuple[str, ...]):
+    ran = attempt("experiment=arena", "judge=none", *plan, folder=tmp_path)
+    assert ran.code == 2
+    assert "elo_exp: judge: none is chosen. For 1,186 queries on preference:" in ran.err
+    assert not folders_of_runs(tmp_path)
