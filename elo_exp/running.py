@@ -55,7 +55,7 @@ def run(
             name_files(manifest, info.run_dir, written)
         log_progress()
         for n_perms, means in report.traces.items():
-            tracked.log(means, ("n_perms", n_perms))
+            tracked.log(means, ("n_perms", n_perms), is_charted=True)
         spend = {f"usage/{name}": n for name, n in usage.metrics().items()}
         spend["usage/seconds"] = round(time.monotonic() - started, 1)
         figures = {f"figures/{plot.name}": plot for plot in plots}

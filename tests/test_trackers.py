@@ -178,14 +178,38 @@ def test_intervals_are_flat_lines_with_the_best_on_top(logged: Logged):
 def test_permutations_are_histograms_and_traces_end_at_the_mean(logged: Logged):
     rows = logged.steps("n_perms")
     assert [row["n_perms"] for row in rows] == list(range(1, 21))
-    steps = {m["name"]: m.get("step_metric") for m in logged.of("metric")}
+    defined = {m["name"]: m for m in logged.of("metric")}
+    lines = logged.lines("convergence/factuality")
+    assert [*lines] == sorted(PROBES)
     for name in PROBES:
         shape = logged.media(f"permutations/factuality/{name}")
         mean = logged.summary[f"elo/factuality/{name}"]
         assert (shape["_type"], sum(shape["values"])) == ("histogram", 20)
         assert shape["bins"][0] <= mean <= shape["bins"][-1]
         assert rows[-1][f"trace/factuality/{name}"] == pytest.approx(mean)
-        assert steps[f"trace/factuality/{name}"] == "n_perms"
+        assert lines[name] == [
+            (row["n_perms"], row[f"trace/factuality/{name}"]) for row in rows
+        ]
+        trace = defined[f"trace/factuality/{name}"]
+        assert (trace["step_metric"], trace["options"]["hidden"]) == ("n_perms", True)
+    assert not any(name.startswith("trace/") for name in logged.summary)
+
+
+def test_elo_by_k_is_a_chart_with_the_limit_of_each_entrant(jobs: list[Logged]):
+    """Whoever has a limit: it is a flat line over the values of K."""
+    for job in jobs:
+        found = job.read("elo_results.json")["k_sensitivity"]["factuality"]
+        lines = job.lines("k_sensitivity/factuality")
+        assert {*PROBES} <= {*lines}
+        for name, line in lines.items():
+            if name.endswith(", limit"):
+                assert [k for k, _ in line] == [
+                    min(map(float, found)),
+                    max(map(float, found)),
+                ]
+                assert line[0][1] == line[1][1]
+            else:
+                assert line == [(float(k), at[name]["mean"]) for k, at in found.items()]
 
 
 def test_tables_have_the_numbers_of_the_run_folder(logged: Logged):

@@ -40,7 +40,7 @@ class Report:
     artifacts  files that the run has written
     metrics    final values and charts for the tracker, under names that are the same in every run
     tables     for the tracker
-    traces     for the tracker, by number of permutations
+    traces     for the tracker, by number of permutations; a chart among the metrics shows them
     figures    draws them; called unless they are not wanted
     page       report.html from its title, the manifest and the figures
     exit_code  of the command; of no job of a sweep

@@ -18,7 +18,7 @@ from elo_exp.analysis.standings import Standings, trace_rows
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
 from elo_exp.files import safe_name, write_csv, write_json, write_jsonl, write_whole
-from elo_exp.ratings.convergence import Progress
+from elo_exp.ratings.convergence import Convergence, Progress
 from elo_exp.ratings.leaderboard import Z95, Leaderboard
 from elo_exp.records import Judgment, Plot, Record, Rows
 from elo_exp.report.dimension import Dimension
@@ -362,13 +362,14 @@ def results(
                     place = f"{method}_{name}/{d.name}/{row.model}"
                     found[place] = getattr(row, name)
         elo = by_method.get("elo")
-        found |= _charts(d)
+        found |= _charts(d, standings.convergence.get(d.name))
         if elo and elo.samples is not None:
             for model, samples in zip(elo.models, elo.samples.T, strict=True):
                 place = f"permutations/{d.name}/{model}"
                 found[place] = Histogram(samples.tolist())
     for q in quality:
         found |= {f"judge/{q['dimension']}/{name}": q[name] for name in RATES}
+    found |= _running_means(standings)
     found |= numbers_compared(standings, quality)
     for dimension, conclusion in concluded.items():
         values = words.as_row(conclusion)
@@ -447,8 +448,11 @@ def tables(standings: Standings, dimensions: Sequence[Dimension]) -> dict[str, R
     }
 
 
-def _charts(d: Dimension) -> dict[str, Lines]:
-    """Return each entrant's interval as a flat line, the best on top, and Elo by K."""
+def _charts(d: Dimension, way: Convergence | None) -> dict[str, Lines]:
+    """Return each entrant's interval as a flat line, the best on top, and Elo by K with its limit.
+
+    way  of Elo; None without Elo
+    """
     found = {}
     rated = [r for r in d.board.ratings if r.rank is not None] if d.board else []
     if d.board and rated:
@@ -467,10 +471,33 @@ def _charts(d: Dimension) -> dict[str, Lines]:
     for k, elo in d.elo.items():
         for row in elo.ratings:
             by_k.setdefault(row.model, []).append((k, row.rating or 0.0))
+    if len(d.elo) > 1 and way is not None:
+        ends = min(d.elo), max(d.elo)
+        by_k |= {
+            f"{model}, limit": [(k, limit) for k in ends]
+            for model, limit in way.limit.items()
+        }
     if by_k:
         chart = Lines(title=f"{d.name}: Elo by K", x_label="K", lines=by_k)
         found[f"k_sensitivity/{d.name}"] = chart
     return found
+
+
+def _running_means(standings: Standings) -> dict[str, Lines]:
+    """Return how the mean over permutations settles, a chart of all entrants for each dimension."""
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for row in trace_rows(standings):
+        lines = found.setdefault(row["dimension"], {})
+        line = lines.setdefault(row["model"], [])
+        line.append((row["n_perms"], row["running_mean"]))
+    return {
+        f"convergence/{dimension}": Lines(
+            title=f"{dimension}: running mean of Elo",
+            x_label="permutations",
+            lines=lines,
+        )
+        for dimension, lines in found.items()
+    }
 
 
 def traces(standings: Standings) -> dict[int, dict[str, float]]:

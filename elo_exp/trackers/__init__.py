@@ -52,11 +52,16 @@ class TrackedRun(Protocol):
         """Where to look at the run, and how to upload it; None for the run folder."""
 
     def log(
-        self, metrics: Mapping[str, Value], step: tuple[str, float] | None = None
+        self,
+        metrics: Mapping[str, Value],
+        step: tuple[str, float] | None = None,
+        *,
+        is_charted: bool = False,
     ) -> None:
         """Log values under names that are the same in every run.
 
-        step  name and value of what they are plotted against; None: they are the run's results
+        step        name and value of what they are plotted against; None: they are the run's results
+        is_charted  whether a chart of the results shows them, so that they need none of their own
         """
 
     def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:

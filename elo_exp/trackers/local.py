@@ -36,7 +36,11 @@ class _LocalRun:
         self._log.flush()
 
     def log(
-        self, metrics: Mapping[str, Value], step: tuple[str, float] | None = None
+        self,
+        metrics: Mapping[str, Value],
+        step: tuple[str, float] | None = None,
+        *,
+        is_charted: bool = False,
     ) -> None:
         values = {name: _plain(value) for name, value in metrics.items()}
         if step is None:

@@ -63,7 +63,11 @@ class _TrackioRun:
         self.where = where
 
     def log(
-        self, metrics: Mapping[str, Value], step: tuple[str, float] | None = None
+        self,
+        metrics: Mapping[str, Value],
+        step: tuple[str, float] | None = None,
+        *,
+        is_charted: bool = False,
     ) -> None:
         values = {name: self._media(value) for name, value in metrics.items()}
         self._run.log(values, step=int(step[1]) if step else 0)

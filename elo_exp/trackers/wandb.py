@@ -125,11 +125,21 @@ class _WandbRun:
         return None if self._run.disabled else self._run.url
 
     def log(
-        self, metrics: Mapping[str, Value], step: tuple[str, float] | None = None
+        self,
+        metrics: Mapping[str, Value],
+        step: tuple[str, float] | None = None,
+        *,
+        is_charted: bool = False,
     ) -> None:
         if step is not None:
             for name in metrics.keys() - self._steps:
-                self._run.define_metric(name, step_metric=step[0])
+                self._run.define_metric(
+                    name,
+                    step_metric=step[0],
+                    hidden=is_charted or None,
+                    # the last value is a result under another name
+                    summary="none" if is_charted else None,
+                )
             self._steps |= metrics.keys()
             self._run.log({step[0]: step[1], **metrics})
             return
