@@ -27,6 +27,7 @@ from pydantic_core import SchemaError
 
 from elo_exp import HOME
 from elo_exp.experiments import Experiment, labels, parts_of
+from elo_exp.headline import check as check_headline
 from elo_exp.records import UserError
 from elo_exp.trackers import RunInfo, Tracker
 
@@ -55,6 +56,7 @@ class RunSettings:
     tracker: Tracker
     figures: bool | None  # None: not in the jobs of a sweep
     resume: bool
+    headline: str | None  # None: the experiment's own, or Elo's where Elo is swept
     cache_dir: Annotated[str, Field(min_length=1)]
 
 
@@ -117,7 +119,9 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
             name: value for name, value in config.items() if name not in of_run
         }
         settings = build({"_target_": "elo_exp.config.RunSettings", **run})
-        return Job(config=config, settings=settings, experiment=build(of_experiment))
+        experiment = build(of_experiment)
+        check_headline(settings.headline, experiment)
+        return Job(config=config, settings=settings, experiment=experiment)
     except UserError as error:
         raise UserError(_at_its_source(str(error), cfg)) from None
 
@@ -191,13 +195,12 @@ def run_info(job: Job) -> RunInfo:
 def _swept_values(given: Sequence[str]) -> str:
     """Return the overrides of a job that differ from those of others, such as "k=16 n_perms=500"."""
     words = {word.partition("=")[0].lstrip("+"): word for word in given}
-    swept = [key for key in os.environ.get(SWEPT, "").split(",") if key in words]
-    swept = swept or list(words)
-    last = [key.rpartition(".")[2] for key in swept]
-    names = last if len(set(last)) == len(last) else swept
+    keys = [key for key in swept() if key in words] or list(words)
+    last = [key.rpartition(".")[2] for key in keys]
+    names = last if len(set(last)) == len(last) else keys
     return " ".join(
         f"{name}={words[key].partition('=')[2]}"
-        for name, key in zip(names, swept, strict=True)
+        for name, key in zip(names, keys, strict=True)
     )
 
 
@@ -206,6 +209,12 @@ def overrides() -> tuple[str, ...]:
     words = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
     assert isinstance(words, list)
     return tuple(str(word) for word in words)
+
+
+def swept() -> tuple[str, ...]:
+    """The keys that the sweep varies whose job this is; none of a single run."""
+    keys = os.environ.get(SWEPT, "") if is_multirun() else ""
+    return tuple(filter(None, keys.split(",")))
 
 
 def is_multirun() -> bool:

@@ -10,9 +10,11 @@ from elo_exp import config
 from elo_exp.arrays import known
 from elo_exp.experiments import Context, Report, input_files, weight_files
 from elo_exp.files import write_whole
+from elo_exp.headline import headline
 from elo_exp.progress import listening
 from elo_exp.report.artifacts import write_plots
 from elo_exp.runs.manifest import name_files, run_manifest
+from elo_exp.store.usage import Usage
 from elo_exp.trackers import RunInfo, tracking
 
 logger = logging.getLogger(__name__)
@@ -41,7 +43,19 @@ def run(
         with run_manifest(info, usage, files, weights) as manifest:
             with listening(log_progress):
                 report = experiment.run(context)
-            manifest |= {**report.facts, "headline": known(report.headline)}
+            results = {**report.metrics, **_spend(usage, started)}
+            name, value = headline(
+                report,
+                results,
+                wanted=settings.headline,
+                swept=config.swept(),
+            )
+            report = dataclasses.replace(report, headline=value, headline_is=name)
+            manifest |= {
+                **report.facts,
+                "headline": known(value),
+                "headline_is": name,
+            }
             plots = report.figures() if draws else []
             written = [
                 info.run_dir / "manifest.json",
@@ -56,16 +70,19 @@ def run(
         log_progress()
         for n_perms, means in report.traces.items():
             tracked.log(means, ("n_perms", n_perms), is_charted=True)
-        spend = {f"usage/{name}": n for name, n in usage.metrics().items()}
-        spend["usage/seconds"] = round(time.monotonic() - started, 1)
         figures = {f"figures/{plot.name}": plot for plot in plots}
-        results = {"headline": report.headline, **report.metrics, **spend}
-        if math.isnan(report.headline):
-            del results["headline"]
+        results = {**report.metrics, **_spend(usage, started)}
+        if not math.isnan(report.headline):
+            results["headline"] = report.headline
         tables = {name: rows for name, rows in report.tables.items() if rows}
         tracked.log({**results, **tables, **figures})
         tracked.log_files(info.run_dir, written)
         return report, tracked.where
+
+
+def _spend(usage: Usage, started: float) -> dict[str, float]:
+    spend = {f"usage/{name}": n for name, n in usage.metrics().items()}
+    return spend | {"usage/seconds": round(time.monotonic() - started, 1)}
 
 
 def _summary(labels: Mapping[str, str]) -> str:

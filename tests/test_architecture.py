@@ -28,7 +28,7 @@ FLOORS = (  # from the ground up: folders, and modules that stand in none
     {"figures"},
     {"report"},
     {"experiments"},
-    {"words", "errors", "config", "sweeps", "running", "__main__"},
+    {"words", "errors", "headline", "config", "sweeps", "running", "__main__"},
 )
 SOCKETS = (
     *("entrants", "judges", "probes", "ratings", "estimators", "trackers"),

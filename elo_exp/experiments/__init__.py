@@ -3,7 +3,7 @@
 conf/experiment/NAME.yaml names the class as the root's `_target_`; the rest of the composed configuration are its fields.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -34,6 +34,7 @@ class Report:
     """What an experiment concluded.
 
     headline   one number by which a sweeper may compare jobs; NaN where there is none
+    headline_is  the name under which the tracker has it, if it has it under another one, too
     text       for the console
     follow_up  a command to try next, and what it does
     facts      for manifest.json
@@ -57,6 +58,7 @@ class Report:
     figures: Callable[[], Sequence[Plot]] = tuple
     page: Callable[[str, Mapping[str, Any], Sequence[Plot]], str] | None = None
     exit_code: int = 0
+    headline_is: str = "headline"
 
 
 @runtime_checkable
@@ -84,6 +86,14 @@ class HasWeights(Protocol):
     @property
     def weight_files(self) -> Sequence[Path]:
         """Files that loading the model reads; none of a model of the hub."""
+
+
+@runtime_checkable
+class NamesNumbers(Protocol):
+    @property
+    def numbers(self) -> Mapping[str, Collection[str]]:
+        """The kinds of numbers that it logs, by the first part of their names, with the last parts that there are;
+        empty: any. A `headline` of another name is refused before anything is begun."""
 
 
 def parts_of(experiment: object) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import functools
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from elo_exp.data import battle_files, scores, tables
 from elo_exp.data.battles import Battles
 from elo_exp.data.formats import Format
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.rated import report
+from elo_exp.experiments.rated import kinds_of_numbers, report
 from elo_exp.judges import kind_of_recorded
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import UserError
@@ -84,6 +84,10 @@ class Rate:
         arena.pop("split", None)  # that arenas of the hub once had
         is_inline = arena.get("inline_human", True)
         return config | taken | ({} if is_inline else {"arena": arena})
+
+    @property
+    def numbers(self) -> Mapping[str, Collection[str]]:
+        return kinds_of_numbers(self.rating)
 
     @property
     def input_files(self) -> Mapping[str, Path]:

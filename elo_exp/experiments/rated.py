@@ -1,16 +1,45 @@
 """Battles rated by every method, and what is made of the ratings: files, metrics, figures, the table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from elo_exp.analysis import order, outcome
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.tournament import with_conclusions
+from elo_exp.analysis.judge_quality import RATES
 from elo_exp.analysis.standings import Standings
 from elo_exp.experiments import Context, Report
 from elo_exp.records import Plot
 from elo_exp.report import artifacts, page, tournament_console, tournament_page
 from elo_exp.report.viewer import Comparisons, Judgments
+
+
+def kinds_of_numbers(ratings: Collection[str]) -> dict[str, Collection[str]]:
+    """Return the kinds of numbers that a run logs which ends in ratings, as `experiments.NamesNumbers` does.
+
+    ratings  names of the methods beside Elo
+    """
+    methods = dict.fromkeys(
+        name
+        for method in ("elo", *ratings)
+        for name in (
+            method,
+            *(f"{method}_{number}" for number in artifacts.OF_A_RATING),
+        )
+    )
+    return {
+        "headline": ("gap", "gap_se"),
+        "order": order.NUMBERS,
+        "order_mean": order.NUMBERS,
+        "result": outcome.NUMBERS,
+        "result_mean": outcome.OVER_DIMENSIONS,
+        "judge": RATES,
+        "judge_mean": RATES,
+        "known_order": ("recovered", "pairs"),
+        "usage": (),
+        **dict.fromkeys(methods, ()),
+    }
 
 
 def report(
@@ -48,6 +77,7 @@ def report(
 
     return Report(
         headline=gap,
+        headline_is="headline/gap",
         text=tournament_console.text(shown),
         follow_up=follow_up,
         facts={**facts, "headline_std_error": std_error},

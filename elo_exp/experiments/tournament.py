@@ -1,6 +1,7 @@
 """Who wins among our entrants: everyone answers, a judge compares the answers pair by pair, the battles are rated."""
 
 import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from elo_exp.data.pairing import Responses
 from elo_exp.entrants import OfKnownQuality
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judging, Pairwise, audits
-from elo_exp.experiments.rated import report
+from elo_exp.experiments.rated import kinds_of_numbers, report
 from elo_exp.judges import scope_of
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import Judgment, UserError, fingerprint
@@ -44,6 +45,10 @@ class Tournament(Pairwise):
     rating: dict[str, RatingMethod]
     stratum: str | None  # column of the bank; None: no strata
     sweep_pair: list[str] | None  # whose difference a sweep draws; None: the two best
+
+    @property
+    def numbers(self) -> Mapping[str, Collection[str]]:
+        return kinds_of_numbers(self.rating)
 
     def _check(self, store: Store) -> None:
         if self.sweep_pair is not None and len(set(self.sweep_pair)) != 2:

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -15,6 +16,7 @@ from elo_exp.analysis.judge_quality import RATES
 from elo_exp.analysis.order import order
 from elo_exp.analysis.outcome import OVER_DIMENSIONS, means, outcome
 from elo_exp.analysis.standings import Standings, trace_rows
+from elo_exp.arrays import known
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
 from elo_exp.files import safe_name, write_csv, write_json, write_jsonl, write_whole
@@ -29,7 +31,13 @@ from elo_exp.trackers import Histogram, Lines, Value
 # Of a judgment, which each of its raw verdicts repeats
 _PAIR = ("prompt_id", "dimension", "entrant_a", "entrant_b")
 _MAX_MODELS = 60  # all of whose pairs are in ratings.json, which are 1,770
-_METRICS = ("std_error", "ci_low", "ci_high", "p_best", "ordering_error")  # of a rating
+OF_A_RATING = (
+    "std_error",
+    "ci_low",
+    "ci_high",
+    "p_best",
+    "ordering_error",
+)  # of a rating
 # Of a conclusion; the numbers of its lead are logged as those of the result
 _TRACKED = ("state", "sentence")
 _OF_A_CHECK = ("name", "state", "value", "low", "high", "n", "of")
@@ -343,22 +351,22 @@ def results(
     gap, std_error = headline(dimensions)
     found: dict[str, Value | None] = {
         "headline/first": ", ".join(dict.fromkeys(firsts)) or None,
-        "headline/gap": gap,
+        "headline/gap": known(gap),
         "headline/gap_se": std_error,
         "judge/caution": any(
             check.is_failed_by_judge for d in dimensions for check in d.checks
         ),
     }
     orders = [d.diagnosis.get("known_order") for d in dimensions]
-    if known := [order for order in orders if order]:
-        found["known_order/recovered"] = sum(order["n_recovered"] for order in known)
-        found["known_order/pairs"] = sum(order["n_pairs"] for order in known)
+    if recovered := [order for order in orders if order]:
+        found["known_order/recovered"] = sum(one["n_recovered"] for one in recovered)
+        found["known_order/pairs"] = sum(one["n_pairs"] for one in recovered)
     for d in dimensions:
         by_method = boards(standings, d.name)
         for method, board in by_method.items():
             for row in board.ratings:
                 found[f"{method}/{d.name}/{row.model}"] = row.rating
-                for name in _METRICS:
+                for name in OF_A_RATING:
                     place = f"{method}_{name}/{d.name}/{row.model}"
                     found[place] = getattr(row, name)
         elo = by_method.get("elo")
@@ -404,8 +412,9 @@ def numbers_compared(standings: Standings, quality: Rows = ()) -> dict[str, floa
 
 
 def headline(dimensions: Sequence[Dimension]) -> tuple[float, float | None]:
-    """Return the gap between first and second by the primary ratings, the mean over dimensions, and
-    its standard error in rating points, an upper bound: dimensions share their prompts."""
+    """Return the gap between first and second by the primary ratings, the mean over dimensions, NaN
+    where none has two ratings, and its standard error in rating points, an upper bound: dimensions
+    share their prompts."""
     gaps, errors = [], []
     for dimension in dimensions:
         ratings = dimension.board.ratings if dimension.board else ()
@@ -418,7 +427,7 @@ def headline(dimensions: Sequence[Dimension]) -> tuple[float, float | None]:
         pairs = [d for d in dimension.pairs if {d.higher, d.lower} == best]
         errors += [d.std_error for d in pairs if d.std_error is not None]
     is_known = gaps and len(errors) == len(gaps)
-    return fmean(gaps) if gaps else 0.0, fmean(errors) if is_known else None
+    return fmean(gaps) if gaps else math.nan, fmean(errors) if is_known else None
 
 
 def tables(standings: Standings, dimensions: Sequence[Dimension]) -> dict[str, Rows]:

@@ -1,0 +1,83 @@
+"""The headline: the one number by which a sweeper compares jobs, by the name that trackers have for it."""
+
+import difflib
+import logging
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+from elo_exp.experiments import Experiment, NamesNumbers, Report
+from elo_exp.records import UserError
+from elo_exp.trackers import Value
+
+logger = logging.getLogger(__name__)
+
+# Where Elo's settings alone are swept: the bias of a small K and the noise of few orders add up in it, while the
+# ratings that lead cannot move.
+_OF_ELO = "order_mean/distance"
+_EXAMPLES = "headline/gap, result_mean/gap_se or order_mean/distance"
+
+
+def check(name: str | None, experiment: Experiment) -> None:
+    """Refuse the name of a number that the experiment never logs, as far as it says what it does. Raises UserError."""
+    if name is None or not isinstance(experiment, NamesNumbers):
+        return
+    first, _, rest = name.partition("/")
+    middle, _, last = rest.rpartition("/")
+    numbers = experiment.numbers
+    if first in numbers and (not numbers[first] or last in numbers[first]):
+        return
+    known = [
+        "/".join(filter(None, (kind, middle, number)))
+        for kind, own in numbers.items()
+        for number in own or [last]
+    ]
+    raise UserError(_unknown(name, known))
+
+
+def headline(
+    report: Report,
+    results: Mapping[str, Value],
+    *,
+    wanted: str | None,
+    swept: Sequence[str],
+) -> tuple[str, float]:
+    """Return the name and the value of the number by which a sweeper compares this job; NaN where it is not defined.
+
+    Without a wish the experiment's own, or Elo's mean distance to its limit where Elo's settings alone are swept.
+
+    results  all that the tracker is told
+    wanted   its name
+    swept    keys of the settings that a sweep varies
+    """
+    numbers = {
+        name: float(value)
+        for name, value in results.items()
+        if isinstance(value, int | float)
+    }
+    if wanted is None:
+        is_of_elo = bool(swept) and all(map(_is_of_elo, swept))
+        if is_of_elo and any(name.startswith("order_mean/") for name in numbers):
+            return _OF_ELO, numbers.get(_OF_ELO, math.nan)
+        return report.headline_is, report.headline
+    if wanted in numbers:
+        return wanted, numbers[wanted]
+    first, _, rest = wanted.partition("/")
+    of_kind = [name for name in numbers if name.startswith(f"{first}/")]
+    places = {name.partition("/")[2].rpartition("/")[0] for name in of_kind}
+    if first.startswith(("order", "result")) and rest.rpartition("/")[0] in places:
+        # `check` knows the last part: it is not defined here
+        logger.warning("warning: headline: %s is not defined in this run.", wanted)
+        return wanted, math.nan
+    raise UserError(_unknown(wanted, numbers))
+
+
+def _is_of_elo(key: str) -> bool:
+    return key == "elo" or key.startswith("elo.")
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    hint = (
+        f"Did you mean {close[0]}?" if close else f"Expected one such as {_EXAMPLES}."
+    )
+    return f"headline: this run has no number {name}. {hint}"
