@@ -142,6 +142,13 @@ def _votes(folder: Path) -> None:
         for side in ("model_a", "model_b")
     ]
     write_jsonl(folder / "verdicts.jsonl", verdicts)
+    words = {"model_a": "left", "model_b": "right"}
+    own = [
+        f"{b['model_a']},{b['model_b']},{words.get(str(b['winner']), 'neither')}"
+        for b in battles
+    ]
+    head = "left_model,right_model,vote"
+    write(folder / "votes.csv", "\n".join([head, *own, ""]))
     judges = itertools.cycle(("crowd", "somebody"))
     judged = [verdict | {"judge_model": next(judges)} for verdict in verdicts]
     write_jsonl(folder / "battles.jsonl", judged)

@@ -2,17 +2,20 @@
 
 import json
 import math
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from elo_exp import CONF
-from elo_exp.data import battle_files
+from elo_exp.data import battle_files, formats
 from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.pairing import reconcile
 from elo_exp.files import write_whole
@@ -239,6 +242,131 @@ def test_real_battles_of_people_and_models_are_read():
         assert "dropped" not in facts["rows"]
 
 
+# Dimensions
+
+
+def test_dimensions_are_read_apart_where_a_file_has_them(tmp_path, caplog):
+    """null pools them, and so does another column, which is said."""
+    rows = [{**GOOD, "dimension": d, "topic": "x", "question_id": 1} for d in "ab"]
+    path = write_table(tmp_path / "battles.csv", rows)
+    assert list(read_file(path)[0].by_dimension()) == ["a", "b"]
+    assert caplog.messages == []
+    for column, name in ((None, "overall"), ("topic", "x")):
+        battles, _ = read_file(path, columns={**COLUMNS, "dimension": column})
+        assert list(battles.by_dimension()) == [name]
+    assert caplog.messages == [f"{path}: 2 dimensions are pooled ('a', 'b')."] * 2
+
+
+# The words of a file for who won
+
+SAYS = {"left": "model_a", "right": "model_b", "same": "tie", "none": "both_bad"}
+VOTES = {"model_a": "left_model", "model_b": "right_model", "winner": "vote"}
+
+
+def votes(folder: Path, words: Sequence[Any], ending: str = "csv", **more: Any) -> Path:
+    """A file in which ann and bob meet once for each word."""
+    names = dict(zip(VOTES.values(), ("ann", "bob"), strict=False))
+    rows = [{**names, "vote": word, **more} for word in words]
+    return write_table(folder / f"votes.{ending}", rows)
+
+
+@pytest.mark.parametrize("ending", KINDS)
+def test_a_files_own_words_for_winners_are_read_as_they_are_said_to_mean(
+    tmp_path, ending
+):
+    """Beside them those that are known everywhere, and the names of models; null is no verdict."""
+    words = [*SAYS, "error", "tie", "bob", "left_model"]
+    path = votes(tmp_path, words, ending)
+    battles, facts = read_file(path, columns=VOTES, values={**SAYS, "error": None})
+    won = ["model_a", "model_b", "tie", "tie (bothbad)", "tie", "model_b", "model_a"]
+    assert [b.winner for b in battles.rows()] == won
+    assert facts["rows"]["invalid"] == 1
+
+
+def test_the_words_of_both_orders_are_those_of_the_winner(tmp_path):
+    """The winner that they name is still checked against the row's."""
+    columns = {**VOTES, "verdict_ab": "ab", "verdict_ba": "ba"}
+    path = votes(tmp_path, ["same"], ab="left", ba="right")
+    (row,) = read(path, columns=columns, values=SAYS)
+    both = (row.verdict_ab, row.verdict_ba)
+    assert (row.winner, both) == ("tie", ("model_a", "model_b"))
+    said = refused(path, columns=columns, values={**SAYS, "same": "model_a"})
+    assert said.startswith(":2: winner is 'same', verdict_ab is 'left' and verdict_ba")
+    said = refused(path, columns=columns, values={"left": "model_a"})
+    assert said.endswith("The column 'ba' has 'right'. To say what they mean, in place "
+                         "of ?: 'battles_values={right:?}'")  # fmt: skip
+
+
+def test_a_format_whose_words_are_known_keeps_them(tmp_path):
+    """A setting for one file of several does not turn the winners of another round."""
+    row = {"question_id": 1, "model_1": "ann", "model_2": "bob", "turn": 1}
+    row |= {"g1_winner": "model_1", "g2_winner": "model_1", "judge": ["gpt", "pair"]}
+    path = write_table(tmp_path / "pairs.jsonl", [row])
+    (found,) = read(path, values={"model_a": "model_b", "model_1": "model_b"})
+    assert found.winner == "model_a"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["left", "right", "tie"],
+            "has 'tie', 'left', 'right'. To say what they mean: "
+            "'battles_values={left:model_a,right:model_b}'",
+        ),
+        (
+            ["Left wins", "right wins", "a draw", "ann"],
+            "'battles_values={Left wins:model_a,right wins:model_b,a draw:tie}'",
+        ),
+        (["A", "B"], "mean, in place of ?: 'battles_values={A:?,B:?}'"),
+        (["win", "loss"], "'battles_values={win:?,loss:?}'"),
+        (["left", "loss"], "'battles_values={left:?,loss:?}'"),
+        ([1, 0], "'battles_values={1:?,0:?}'"),
+        (["A>B", "B>A"], """'battles_values=[["A>B",?],["B>A",?]]'"""),
+        (["gagné", "perdu"], """'battles_values=[["gagné",?],["perdu",?]]'"""),
+        (["true", "false"], """'battles_values=[["true",?],["false",?]]'"""),
+        (["it's", "left"], "has 'left', \"it's\"."),
+        (["${oc.env:HOME}", "left"], "has 'left', '${oc.env:HOME}'."),
+        (
+            [f"m{i}" for i in range(20)],
+            "has 'm19', 'm0', 'm1', 'm2', 'm3', 'm4', 'm5', 'm6' and 12 more.",
+        ),
+        (["x" * 60], f"has '{'x' * 40}'."),
+    ],
+)
+def test_a_word_that_is_not_known_is_refused_with_the_setting_to_paste(
+    tmp_path, words, said
+):
+    """What a word means stands in it only where it names the column of one side; A and B are positions."""
+    assert refused(votes(tmp_path, [*words, words[-1]]), columns=VOTES).endswith(said)
+
+
+WORD = st.text(
+    st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1
+)
+MEANING = st.sampled_from([*formats.WORDS, None])
+
+
+@given(st.dictionaries(WORD, MEANING, min_size=1, max_size=6))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_law_words_are_read_as_said_and_the_setting_that_is_offered_names_them(
+    tmp_path, values
+):
+    """Whatever they are: through the file, and through the command that the message proposes."""
+    path = votes(tmp_path, [*values, *["ann"] * 6], "jsonl")  # most have a verdict
+    battles, _ = read_file(path, columns=VOTES, values=values)
+    meant = [formats.WORDS[meant] for meant in values.values() if meant]
+    if "ann" not in values:
+        assert [b.winner for b in battles.rows()] == [*meant, *["model_a"] * 6]
+    known = {*formats.WORDS, *VOTES.values(), "ann", "bob"}
+    unknown = [word for word in values if word not in known]
+    if unknown and "battles_values=" in (said := refused(path, columns=VOTES)):
+        (setting,) = shlex.split(said.partition("mean")[2].partition(": ")[2])
+        given = OverridesParser.create().parse_override(setting).value()
+        pairs = given.items() if isinstance(given, dict) else given
+        assert [str(word) for word, _ in pairs] == unknown
+
+
 # What is refused
 
 ONE_OF = "Expected one of model_a, model_b, tie, tie (bothbad), both_bad"
@@ -265,7 +393,7 @@ def test_a_malformed_row_is_named_with_what_was_found_and_expected(
     rows = [{**GOOD, **nothing}, {**GOOD, **nothing, **change}]
     said = refused(write_table(tmp_path / f"battles.{ending}", rows))
     assert said.startswith(f"{place}: {words}")
-    assert said.endswith(". battles_on_error=drop leaves such rows out.")
+    assert ". battles_on_error=drop leaves such rows out." in said
 
 
 @pytest.mark.parametrize("model", ["tie", "model_b", "left"])

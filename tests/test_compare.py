@@ -20,7 +20,6 @@ from tests.oracle_simulation import World, several, write
 
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
 RATE = ("experiment=rate", "figures=false", "tracker=local", "elo.n_perms=5")
-BY_DIMENSION = "battles_columns.dimension=dimension"
 COMPARE = ("experiment=compare", "tracker=local")
 TURNED = {"model_a": "model_b", "model_b": "model_a", "tie": "tie"}
 
@@ -39,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             row[name] = TURNED[row[name]]
     write_table(folder / "turned.jsonl", rows)
     for name, battles in (("again", "whole/battles"), ("turned", "turned")):
-        given = (f"battles={battles}.jsonl", BY_DIMENSION, f"hydra.run.dir={name}")
+        given = (f"battles={battles}.jsonl", f"hydra.run.dir={name}")
         run(*RATE, *given, folder=folder)
     styled = ("rating.bradley_terry.style=[length]", "hydra.run.dir=refitted")
     run(*QUICK, "judging.limit_pairs=120", *styled, folder=folder)
@@ -151,6 +150,10 @@ def test_what_runs_share_and_in_what_they_differ(ran: Ran):
     assert [row["n_prompts"] for row in found["runs"]] == [10, 20, 20]
 
 
+def test_the_first_line_says_what_is_compared(ran: Ran):
+    assert ran.err.startswith("compare: 3 finished runs\n")
+
+
 def test_console_page_csv_and_tracker_agree(ran: Ran, folder: Path):
     lines = [line.split() for line in ran.out.splitlines()]
     best = lines.index(
@@ -180,7 +183,7 @@ def test_console_page_csv_and_tracker_agree(ran: Ran, folder: Path):
 def test_the_method_that_was_chosen_leads_under_its_name(folder: Path):
     for name in ("whole", "turned"):
         battles = f"battles={'whole/battles' if name == 'whole' else name}.jsonl"
-        given = (battles, BY_DIMENSION, "rating=[davidson]", f"hydra.run.dir=by_{name}")
+        given = (battles, "rating=[davidson]", f"hydra.run.dir=by_{name}")
         run(*RATE, *given, folder=folder)
     ran = compare(folder, "by_whole", "by_turned")
     found = ran.read("compare.json")
@@ -238,7 +241,6 @@ def test_what_cannot_be_compared_is_one_line(folder: Path, chosen: str, said: st
         run(
             *RATE,
             "battles=others.jsonl",
-            BY_DIMENSION,
             "hydra.run.dir=others",
             folder=folder,
         )

@@ -297,7 +297,6 @@ def test_in_one_order_everything_says_so_and_nothing_gives_a_number_of_flips(
     assert {row["inconsistent"] for row in rates} == {""}
     given = (
         f"battles={one.run_dir / 'battles.jsonl'}",
-        "battles_columns.dimension=dimension",
         "elo.n_perms=20",
         "tracker=local",
         "figures=false",
@@ -345,14 +344,11 @@ OF_TEXTS = {
 }  # not of battles
 
 
-def test_rating_the_battles_file_by_dimension_gives_the_same_ratings(demo: Ran):
-    given = (
-        "experiment=rate",
-        f"battles={demo.run_dir}/battles.jsonl",
-        "tracker=local",
-        "figures=false",
-    )
-    rated = run(*given, "battles_columns.dimension=dimension", folder=demo.folder)
+def test_rating_the_battles_file_gives_the_same_ratings(demo: Ran):
+    """By dimension, from its name alone."""
+    given = (f"{demo.run_dir}/battles.jsonl", "tracker=local", "figures=false")
+    rated = run(*given, folder=demo.folder)
+    assert "\nrate: 2,274 battles in 3 dimensions\n" in rated.err
     whole = demo.read("ratings.json")
     for found in whole["judge"].values():  # what takes the texts to know
         assert set(found) >= OF_TEXTS

@@ -29,6 +29,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Path]:
     to = run(
         "experiment=export", f"folder={rated.run_dir}", "tracker=local", folder=folder
     )
+    assert to.err.startswith(f"export: verdicts of {rated.run_dir}\n")
     return rated, to.run_dir / "overall"
 
 

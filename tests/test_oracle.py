@@ -71,6 +71,10 @@ def ran(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return run_oracle(out, *compared(folder))
 
 
+def test_the_first_line_says_whose_answers_are_analysed(ran: Ran):
+    assert ran.err.startswith("oracle: recorded answers\n")
+
+
 def test_the_run_folder_holds_these_files(ran: Ran):
     names = ["estimates.json", "weight_diagnostics.json", "label_budget.json"]
     names += ["extreme_weights.csv", "report.html", "manifest.json"]

@@ -6,6 +6,7 @@ import dataclasses
 import html
 import math
 import re
+import shlex
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -136,7 +137,6 @@ def rated(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return run(
         *RATE,
         f"battles={path}",
-        "battles_columns.dimension=dimension",
         methods,
         folder=folder,
     )
@@ -364,6 +364,39 @@ def test_files_of_several_programs_are_rated_together_by_their_names_alone(
         "elo_exp: rating: Davidson needs wins, losses and ties, and 2 battles have a share between. "
         "Choose 'rating=[bradley_terry]'.",
     )
+
+
+def test_a_table_with_words_of_its_own_is_rated_by_one_command(tmp_path):
+    """Left and right won eight and four times; a row that was skipped has no verdict, and is no tie."""
+    words = ["left"] * 8 + ["right"] * 4 + ["skipped"]
+    names = {"left_model": "A", "right_model": "B"}
+    rows = [names | {"vote": word, "q": i} for i, word in enumerate(words)]
+    path = write_table(tmp_path / "votes.csv", rows)
+    columns = {"model_a": "left_model", "model_b": "right_model", "winner": "vote"}
+    columns |= {"question_id": "q"}
+    given = [f"battles_columns.{name}={column}" for name, column in columns.items()]
+    quick = ("tracker=local", "figures=false", "elo.n_perms=2")
+    lost = attempt(str(path), *given, *quick, folder=tmp_path)
+    assert (lost.code, lost.err.count("\n")) == (2, 1)
+    *_, pasted = shlex.split(lost.err)
+    assert pasted == "battles_values={left:model_a,right:model_b,skipped:?}"
+    said = attempt(str(path), *given, *quick, pasted, folder=tmp_path)
+    assert "elo_exp: battles_values.skipped: found '?'. Expected one of" in said.err
+    values = pasted.replace("?", "null")
+    ran = run(str(path), *given, *quick, values, folder=tmp_path)
+    first, second = ran.err.splitlines()[:2]
+    assert first == f"{path}: read as battles: 12 used, 0 tied, 1 invalid"
+    assert second == "rate: 12 battles in 1 dimension"
+    board = ran.read("ratings.json")["dimensions"]["overall"]["bradley_terry"]
+    a, b = (row["rating"] for row in board["ratings"])
+    assert a - b == pytest.approx(400 * math.log10(2))
+
+
+def test_a_file_that_cannot_be_read_leaves_no_run(tmp_path):
+    path = write_table(tmp_path / "battles.jsonl", [row("A", "A", "tie")])
+    ran = attempt(*RATE, f"battles={path}", folder=tmp_path / "here")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert not list(tmp_path.glob("here/outputs/rate*"))
 
 
 # Whose verdicts

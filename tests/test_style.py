@@ -252,8 +252,7 @@ def test_a_tournament_controls_for_style_and_its_battles_can_be_rated_again(ran)
     assert "bold in verdicts does not vary." in page.said
     path = f"{ran.run_dir}/battles.jsonl"
     given = ("experiment=rate", f"battles={path}", STYLE, "tracker=local")
-    column = "battles_columns.dimension=dimension"
-    again = run(*given, column, "figures=false", folder=ran.folder)
+    again = run(*given, "figures=false", folder=ran.folder)
     rated_again = again.read("ratings.json")["dimensions"]["factuality"][
         "bradley_terry"
     ]

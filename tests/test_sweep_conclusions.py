@@ -181,8 +181,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     write_table(folder / "battles.csv", battles)
     axes = ("elo.k=8,16,32", "elo.n_perms=10,50")
     given = ("experiment=rate", "battles=battles.csv", "figures=false", "tracker=local")
-    dimension = "battles_columns.dimension=dimension"
-    return run("-m", *given, dimension, *axes, folder=folder)
+    return run("-m", *given, *axes, folder=folder)
 
 
 def test_a_sweep_shows_what_moved_and_no_range_over_dimensions(swept: Ran):

@@ -4,9 +4,10 @@ import itertools
 import json
 import logging
 import re
+import shlex
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from elo_exp.records import Battle, UserError
 logger = logging.getLogger(__name__)
 
 REQUIRED = ("model_a", "model_b", "winner")
-UNREAD = ("dimension", "score")  # unless the format or the user names their columns
+OF_WINNERS = ("winner", "verdict_ab", "verdict_ba")  # columns that hold words
 NAMES = (
     *REQUIRED,
     "source",
@@ -32,13 +33,19 @@ NAMES = (
     "judge_model",
     "verdict_ab",
     "verdict_ba",
-    *UNREAD,
+    "dimension",
+    "score",  # unless the format or the user names its column, it is not read
 )
-_ALSO = ("dimension", "equal_answers", "style_a", "style_b")  # read, too
+_ALSO = ("equal_answers", "style_a", "style_b")  # read, too
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MAX_MODELS = 3000  # beyond it, the column is not one of models
 _MAX_NAMED = 5  # names in a warning
 _MANY = 20  # rows, of which a model with a single one may be a slip
+_MAX_WORDS = 8  # of a column that holds others, as a message lists them
+_MAX_WORD = 40  # characters of one of them
+_PLAIN = re.compile(r"[A-Za-z_][\w-]*( [A-Za-z_][\w-]*)*|0|-?[1-9]\d*", re.ASCII)
+_CONSTANTS = ("true", "false", "null", "nan", "inf")  # no text in a command
+_TIES = {"tie", "tied", "draw", "drawn"}
 
 
 def recognise(
@@ -55,6 +62,7 @@ def read(
     *,
     columns: Mapping[str, str | None],
     filters: Mapping[str, str | None],
+    values: Mapping[str, str | None] | None = None,
     on_error: str = "stop",
     chosen: Format | None = None,
 ) -> tuple[Battles, dict[str, Any]]:
@@ -64,6 +72,8 @@ def read(
               winner's column, or its own, which a verdict of one order may not: there A and B are a
               judge's words for positions
     filters   our field name -> the value to keep
+    values    word of the file -> one of WORDS that it stands for, None for no verdict; of formats
+              whose words are not known
     on_error  stop: raise for the first malformed row; drop: leave malformed rows out and count them
     chosen    the format; None: recognise it
     Returns also the manifest's row of the file, which counts its rows by what became of them: used,
@@ -73,9 +83,10 @@ def read(
     stands for another result.
     """
     wanted = {name: value for name, value in filters.items() if value is not None}
-    file = _File(path, chosen or recognise(path, columns), columns, wanted)
+    form = chosen or recognise(path, columns)
+    file = _File(path, form, columns, wanted, values or {})
     number, question, questions = file.numbers(on_error)
-    counts, form = file.counts, file.format
+    counts = file.counts
     if counts["dropped"]:
         message = "%s: dropped %d malformed rows; the first: %s"
         logger.warning(message, path, counts["dropped"], file.first)
@@ -119,6 +130,7 @@ class _File:
         chosen: Format,
         columns: Mapping[str, str | None],
         wanted: Mapping[str, str],
+        values: Mapping[str, str | None],
     ) -> None:
         """Find the column of each field. Raises UserError for one that is not there."""
         self.path, self.format, self.wanted = path, chosen, wanted
@@ -126,7 +138,7 @@ class _File:
         self.pooled, self.fields = set[str | None](), dict[str, str]()
         present = tables.keys(path)
         for name in NAMES:
-            given, usual = columns.get(name), None if name in UNREAD else name
+            given, usual = columns.get(name), None if name == "score" else name
             column = chosen.columns.get(name, given) if given == usual else given
             if column is None and name not in REQUIRED:
                 continue
@@ -137,6 +149,12 @@ class _File:
                     f"{path}: has no column {column!r} (found {_quoted(present)}). Name it with "
                     f"battles_columns.{name}=COLUMN."
                 )
+        sides = {self.fields["model_a"]: "model_a", self.fields["model_b"]: "model_b"}
+        self.words: dict[str, str | None] = {**WORDS, **sides}
+        if not chosen.fields:
+            self.words |= {
+                word: meant and WORDS[meant] for word, meant in values.items()
+            }
 
     def numbers(self, on_error: str) -> tuple[list[int], list[int], list[str | None]]:
         """Return for each battle its number in `distinct` and that of its question, and these.
@@ -145,6 +163,8 @@ class _File:
         """
         chosen = self.format
         columns = {name: name for name in _ALSO} | self.fields
+        if self.fields.get("dimension") != "dimension":
+            columns["pooled"] = "dimension"
         asked = columns.pop("question_id", None)
         names = list(columns.values())
         known = dict[tuple[Any, ...], int | str]()
@@ -168,6 +188,8 @@ class _File:
                 self.first = self.first or f"{place}: {error}"
                 if on_error == "stop":
                     hint = "battles_on_error=drop leaves such rows out."
+                    if isinstance(error, _UnknownWordError) and not chosen.fields:
+                        hint = f"{hint} {self.words_of(error.field)}".rstrip()
                     raise UserError(f"{self.first} {hint}") from None
                 found = "dropped"
             if isinstance(found, str):
@@ -188,8 +210,8 @@ class _File:
 
     def outcome(self, row: dict[str, Any]) -> int | str:
         """The number of a battle, or why a row is none. Raises MalformedError."""
-        if "dimension" not in self.fields:
-            self.pooled.add(tables.text(row.pop("dimension")))
+        if "pooled" in row:
+            self.pooled.add(tables.text(row.pop("pooled")))
         battle = self.battle(row)
         if any(tables.text(row.get(name)) != self.wanted[name] for name in self.wanted):
             return "filtered out"
@@ -201,12 +223,16 @@ class _File:
     def battle(self, row: Row) -> Battle | None:
         """A battle without its question; None where the judge gave no verdict."""
         text = {name: tables.text(row.get(name)) for name in NAMES}
-        sides = {self.fields["model_a"]: "model_a", self.fields["model_b"]: "model_b"}
-        words = {**WORDS, **sides}
+        words = self.words
         one_of = f"Expected one of {', '.join(words)}"
         for name in ("verdict_ab", "verdict_ba"):
             if text[name] and text[name] not in words:
-                raise MalformedError(f"{name} is {text[name]!r}. {one_of}.")
+                error = f"{name} is {text[name]!r}. {one_of}."
+                raise _UnknownWordError(error, name)
+        if any(
+            text[name] and words.get(str(text[name]), "") is None for name in OF_WINNERS
+        ):
+            return None
         ab, ba = (words.get(str(text[name])) for name in ("verdict_ab", "verdict_ba"))
         reconciled = (ab if ab == ba else "tie") if ab and ba else None
         share = text["score"]
@@ -236,9 +262,8 @@ class _File:
                 "for another result. Rename the model."
             )
         if winner is None:
-            raise MalformedError(
-                f"winner is {result!r}. {one_of}, {model_a!r} or {model_b!r}."
-            )
+            error = f"winner is {result!r}. {one_of}, {model_a!r} or {model_b!r}."
+            raise _UnknownWordError(error, "winner")
         score = None if share is None else _score(share, winner)
         plain = winner.split()[0]
         if reconciled and score is None and plain != reconciled.split()[0]:
@@ -260,6 +285,31 @@ class _File:
             equal_answers=str(row["equal_answers"]).lower() == "true",
             style_a=_style(tables.text(row["style_a"])),
             style_b=_style(tables.text(row["style_b"])),
+        )
+
+    def words_of(self, field: str) -> str:
+        """Name the words of a column, with the setting that says what those mean that are not known."""
+        column, counts = self.fields[field], Counter[str]()
+        sides = [self.fields["model_a"], self.fields["model_b"]]
+        unknown = dict[str, None]()
+        with suppress(UserError):  # the file may be damaged further down
+            for _, row in tables.rows(self.path, {column, *sides}):
+                word = tables.text(row.get(column))
+                names = sides if field == "winner" else ()
+                if word and word not in (tables.text(row.get(name)) for name in names):
+                    unknown |= {word: None} if word not in self.words else {}
+                counts.update([word] if word else [])
+        words = [word for word, _ in counts.most_common(_MAX_WORDS)]
+        more = (
+            f" and {len(counts) - len(words)} more" if len(counts) > len(words) else ""
+        )
+        said = f"The column {column!r} has {_quoted(word[:_MAX_WORD] for word in words)}{more}"
+        setting = _setting(list(unknown), *sides)
+        place = ", in place of ?" if "?" in setting else ""
+        return (
+            f"{said}. To say what they mean{place}: {setting}"
+            if setting
+            else f"{said}."
         )
 
     def warn(self, battles: Battles) -> None:
@@ -290,10 +340,7 @@ class _File:
             )
         pooled = sorted(filter(None, self.pooled))
         if len(pooled) > 1:
-            warnings.append(
-                f"{len(pooled)} dimensions are pooled ({_quoted(pooled)}). "
-                "battles_columns.dimension=dimension rates each apart."
-            )
+            warnings.append(f"{len(pooled)} dimensions are pooled ({_quoted(pooled)}).")
         judged = {(b.dimension, b.judge_model) for b in self.distinct if b.judge_model}
         if len({dimension for dimension, _ in judged}) < len(judged):
             judges = sorted({judge for _, judge in judged})
@@ -305,6 +352,47 @@ class _File:
             )
         for warning in warnings:
             logger.warning("%s: %s", self.path, warning)
+
+
+class _UnknownWordError(MalformedError):
+    """Says also in which of our fields the word stands."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def _setting(words: Sequence[str], column_a: str, column_b: str) -> str:
+    """Return battles_values for words, as a shell takes it; a word that names a side's column means this side.
+
+    What a word means that does not is left to the user, as ?. Empty for more words than a column of
+    winners has, and for a word that no command can hold.
+    """
+    a, b = (_parts(column) for column in (column_a, column_b))
+    if not 0 < len(words) <= _MAX_WORDS or max(map(len, words)) > _MAX_WORD:
+        return ""
+    if any(_CONTROL.search(word) or set(word) & set("\"'\\$") for word in words):
+        return ""
+    meanings = dict[str, str]()
+    for word in words:
+        own = _parts(word)
+        sides = {"model_a": own & (a - b), "model_b": own & (b - a), "tie": own & _TIES}
+        meant = [side for side, shared in sides.items() if shared]
+        meanings[word] = meant[0] if len(meant) == 1 else "?"
+    if not {"model_a", "model_b"} <= set(meanings.values()):
+        meanings = {
+            word: meant if meant == "tie" else "?" for word, meant in meanings.items()
+        }
+    if all(_PLAIN.fullmatch(w) and w.lower() not in _CONSTANTS for w in words):
+        pairs = ",".join(f"{word}:{meant}" for word, meant in meanings.items())
+        return shlex.quote(f"battles_values={{{pairs}}}")
+    pairs = ",".join(f'["{word}",{meant}]' for word, meant in meanings.items())
+    return shlex.quote(f"battles_values=[{pairs}]")
+
+
+def _parts(name: str) -> set[str]:
+    """Words in a name but for a and b, which mean positions, and which a language has, too."""
+    return set(re.findall(r"[^\W_]+", name.casefold())) - {"a", "b"}
 
 
 def _blockwise(rows: Rows) -> Rows:

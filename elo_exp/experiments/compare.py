@@ -3,6 +3,7 @@
 python -m elo_exp experiment=compare 'runs=[outputs/pilot_...,outputs/headline_...]'
 """
 
+import functools
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Plot, UserError
 from elo_exp.report import page
 from elo_exp.report.compare_page import Comparison, Row, compare_page, console, metrics
+from elo_exp.report.words import opening
 from elo_exp.runs.reading import FinishedRun, differing, read_runs
 from elo_exp.store.usage import added_up, paid
 
@@ -53,12 +55,21 @@ class Compare:
         found, _ = read_runs(self.runs, with_oracle=True)
         return {f"run {r.name}": r.folder / "manifest.json" for r in found}
 
+    @functools.cached_property
+    def _read(self) -> tuple[list[FinishedRun], list[str]]:
+        """The runs, and why others of these folders are left out."""
+        return _read(self.runs)
+
+    @property
+    def opening(self) -> str:
+        return opening.runs(len(self._read[0]))
+
     def dry_run(self, context: Context) -> None:
-        for reason in _read(self.runs)[1]:
+        for reason in self._read[1]:
             logger.warning("warning: left out of the comparison: %s", reason)
 
     def run(self, context: Context) -> Report:
-        found = compare(_read(self.runs)[0])
+        found = compare(self._read[0])
         shown = compare_page(found)
         values = metrics(found, shown)
         changes = [abs(value) for value in values.values() if isinstance(value, float)]

@@ -18,6 +18,10 @@ _SCORES = {"left": 1.0, "tie": 0.5, "right": 0.0}
 class Export:
     folder: str
 
+    @property
+    def opening(self) -> str:
+        return f"verdicts of {self.folder}"
+
     def dry_run(self, context: Context) -> None:
         read_runs([self.folder])
 

@@ -145,12 +145,18 @@ class Oracle(Judged):
             return {**arenas.input_paths(self.arena), **paths}
         return {"bank": Path(self.prompts.bank_path), **paths}
 
+    @property
+    def opening(self) -> str | None:
+        """What is analysed; None where answers are collected first."""
+        if self.is_recorded:
+            return "recorded answers"
+        return "simulated policies" if self.is_simulated else None
+
     def dry_run(self, context: Context) -> str | None:
         """With status=true, what is done; with plan=true, what judge and oracle would cost."""
         self.check(context.overrides)
-        if self.is_recorded or self.is_simulated:
-            source = "recorded answers" if self.is_recorded else "simulated policies"
-            text = f"oracle: {source} are analysed; no call is made and nothing is paid"
+        if self.opening is not None:
+            text = f"oracle: {self.opening} are analysed; no call is made and nothing is paid"
             return text if self.plan or self.status else None
         store = context.store
         collection = self.collection(store)

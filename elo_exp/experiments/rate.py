@@ -6,9 +6,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import BeforeValidator
 
 from elo_exp.analysis import families, standings
 from elo_exp.analysis.conclusions import Scope
@@ -17,7 +18,8 @@ from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSettings
 from elo_exp.data import battle_files, scores, tables
 from elo_exp.data.battles import Battles
-from elo_exp.data.formats import Format
+from elo_exp.data.formats import WORDS, Format
+from elo_exp.data.scores import Score
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.rated import kinds_of_numbers, report
 from elo_exp.judges import kind_of_recorded
@@ -25,10 +27,32 @@ from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import UserError
 from elo_exp.report import artifacts
 from elo_exp.report.formats import names as joined
+from elo_exp.report.words import opening
 from elo_exp.runs.reading import read_settings
 from elo_exp.types import Families, Orders
 
 logger = logging.getLogger(__name__)
+
+
+def _pairs(given: Any) -> Any:
+    """A mapping also of pairs, in which a command can write any word, and of nothing."""
+    if given is None or isinstance(given, dict):
+        return given or {}
+    is_pairs = isinstance(given, list) and all(
+        isinstance(pair, list) and len(pair) == 2 for pair in given
+    )
+    if not is_pairs:
+        raise UserError(
+            f"battles_values: found {given!r}. Expected what the file's words mean: "
+            "'battles_values={left:model_a,right:model_b}'."
+        )
+    words = [str(word) for word, _ in given]
+    if len(set(words)) < len(words):
+        twice = next(word for word in words if words.count(word) > 1)
+        raise UserError(
+            f"battles_values: found {twice!r} twice. Expected each word once."
+        )
+    return dict(zip(words, (meant for _, meant in given), strict=True))
 
 
 @dataclass(kw_only=True)
@@ -50,9 +74,18 @@ class Rate:
     allow_missing: bool
     battles_on_error: Literal["stop", "drop"]
     battles_columns: dict[str, str | None]  # None: not to be read
+    battles_values: Annotated[dict[str, str | None], BeforeValidator(_pairs)]
     battles_filter: dict[str, str | None]
     # whose human battles an arena run left out of its file
     arena: ArenaSettings | None = None
+
+    def __post_init__(self) -> None:
+        for word, meant in self.battles_values.items():
+            if meant not in (None, *WORDS):
+                raise UserError(
+                    f"battles_values.{word}: found {meant!r}. Expected one of {', '.join(WORDS)}, "
+                    "or null for no verdict."
+                )
 
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -80,6 +113,9 @@ class Rate:
             "elo": config["elo"] | (found.get("elo") or {}),
             "rating": {name: chosen[name] | ratings[name] for name in ratings},
         }
+        is_given = any("battles_columns.dimension=" in word for word in overrides)
+        if "arena" in found and not is_given:  # people and judge are one fit
+            taken["battles_columns"] = config["battles_columns"] | {"dimension": None}
         arena = found.get("arena") or {}
         arena.pop("split", None)  # that arenas of the hub once had
         is_inline = arena.get("inline_human", True)
@@ -123,25 +159,25 @@ class Rate:
             )
         return found
 
-    def dry_run(self, context: Context) -> None:
-        _ = self._files
+    @property
+    def _is_scored(self) -> bool:
+        return any(one.scores for one in self._files.values())
 
-    def run(self, context: Context) -> Report:
-        if any(one.scores for one in self._files.values()):
-            metric, cluster = self.battles_metric, self.battles_columns["cluster"]
-            scored, facts = scores.read(self._files, metric=metric, cluster=cluster)
-            compared = standings.of_scores(scored, allow_missing=self.allow_missing)
-            return report(
-                compared,
-                context,
-                scope=Scope(kind="scores", source=_named(list(self._files))),
-                facts={"battles_files": facts},
-            )
+    @functools.cached_property
+    def _scored(self) -> tuple[list[Score], list[dict[str, Any]]]:
+        """Scores of items, and the manifest's row of each file."""
+        metric, cluster = self.battles_metric, self.battles_columns["cluster"]
+        return scores.read(self._files, metric=metric, cluster=cluster)
+
+    @functools.cached_property
+    def _rated(self) -> tuple[Battles, list[dict[str, Any]]]:
+        """Battles of all files, with those of the arena, and the manifest's row of each file."""
         read = [
             battle_files.read(
                 path,
                 columns=self.battles_columns,
                 filters=self.battles_filter,
+                values=self.battles_values,
                 on_error=self.battles_on_error,
                 chosen=chosen,
             )
@@ -152,6 +188,37 @@ class Rate:
             arena = arenas.read(self.arena, with_style=needs_style(self.rating))
             anchors = placement.anchors(arena, self.arena.min_battles)
             rated = rated.concatenate(arena.battles.among(anchors))
+        return rated, [row for _, row in read]
+
+    @property
+    def opening(self) -> str:
+        if self._is_scored:
+            rows, _ = self._scored
+            items = {(row.dimension, row.item) for row in rows}
+            return opening.scores(
+                len(items), len({dimension for dimension, _ in items})
+            )
+        rated, _ = self._rated
+        return opening.battles(len(rated), len(np.unique(rated.dimension)))
+
+    def check_files(self) -> None:
+        """Read them: a malformed row stops a run before it has a folder. Raises UserError."""
+        _ = self._scored if self._is_scored else self._rated
+
+    def dry_run(self, context: Context) -> None:
+        """What can be wrong has been checked with the files."""
+
+    def run(self, context: Context) -> Report:
+        if self._is_scored:
+            scored, facts = self._scored
+            compared = standings.of_scores(scored, allow_missing=self.allow_missing)
+            return report(
+                compared,
+                context,
+                scope=Scope(kind="scores", source=_named(list(self._files))),
+                facts={"battles_files": facts},
+            )
+        rated, facts = self._rated
         by_dimension = rated.by_dimension()
         found = standings.rate(
             by_dimension, elo=self.elo, ratings=self.rating, models=rated.models
@@ -162,7 +229,7 @@ class Rate:
             standings.with_diagnoses(found, self._diagnosis_of_kin(scope, rated)),
             context,
             scope=scope,
-            facts={"n_battles": len(rated), "battles_files": [row for _, row in read]},
+            facts={"n_battles": len(rated), "battles_files": facts},
             written=artifacts.write_bootstraps(context.run_dir, boards),
         )
 
