@@ -15,7 +15,7 @@ from elo_exp.data.formats import recognise
 from elo_exp.files import read_jsonl, write_json, write_jsonl
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import UserError
-from tests.commands import run
+from tests.commands import attempt, run
 from tests.data import shared_data
 from tests.faulty_documents import faulty
 from tests.score_files import inspect_log, lm_eval_rows, promptfoo_results
@@ -77,6 +77,40 @@ def test_an_interrupted_zip_is_read_and_its_status_said(tmp_path, caplog):
             archive.writestr(f"samples/{sample['id']}.json", json.dumps(sample))
     assert boards(path)["quiz match"].rating.tolist() == [0.5]
     assert "the status of the log is None" in caplog.text
+
+
+@pytest.mark.parametrize("shape", ["json", "eval"])
+def test_a_log_that_nobody_has_scored_is_refused_with_what_to_do(tmp_path, shape):
+    """It ended in an empty page. The answers in it can be judged; other formats hold none."""
+    log = inspect_log("ann", "CI")
+    for sample in log["samples"]:
+        sample["scores"] = None
+    path = write_json(tmp_path / "a.json", log)
+    if shape == "eval":
+        path = tmp_path / "a.eval"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("header.json", json.dumps(log | {"samples": []}))
+            for sample in log["samples"]:
+                archive.writestr(f"samples/{sample['id']}.json", json.dumps(sample))
+    ran = attempt("experiment=rate", f"battles={path}", folder=tmp_path / "here")
+    said = f"{path}: read as inspect_ai, none of its items has a score. judge=sonnet"
+    assert ran.err == f"elo_exp: {said} judges its answers.\n"
+    assert (ran.code, ran.out) == (2, "")
+    assert not list(tmp_path.glob("here/outputs/rate*"))
+
+
+def test_a_file_without_any_score_is_refused_whatever_wrote_it(tmp_path):
+    rows = write_jsonl(tmp_path / "m/samples_x.jsonl", lm_eval_rows([None, None]))
+    with pytest.raises(UserError, match="lm_eval, none of .* judges its answers"):
+        boards(rows)
+    results = promptfoo_results(ann=[1, 0])
+    path = write_json(tmp_path / "results.json", results)
+    with pytest.raises(UserError, match="none of its items has the score 'length'"):
+        boards(path, metric="length")
+    for row in results["results"]["results"]:
+        row["failureReason"] = 2
+    with pytest.raises(UserError, match="has a score. Give one with scores."):
+        boards(write_json(path, results))
 
 
 def test_two_logs_of_one_model_are_told_apart_by_their_files(tmp_path):

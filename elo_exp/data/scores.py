@@ -57,7 +57,22 @@ def read(
         entrants |= pairs
         values = np.array([row.value for row in own], dtype=np.float64)
         n_used = int(np.isfinite(values).sum())
+        if not n_used:
+            raise UserError(_no_score(path, one, metric))
         rows = {"scores used": n_used, "missing": len(own) - n_used}
         facts.append(formats.facts(path, one, rows))
         found += own
     return found, facts
+
+
+def _no_score(path: Path, one: Format, metric: str | None) -> str:
+    """Say that a file has no score, and what to do."""
+    if metric is not None:
+        hint = (
+            "battles_metric names one that it has; without it the usual ones are read."
+        )
+        return f"{path}: read as {one.name}, none of its items has the score {metric!r}. {hint}"
+    hint = (
+        "judge=sonnet judges its answers" if one.has_answers else "Give one with scores"
+    )
+    return f"{path}: read as {one.name}, none of its items has a score. {hint}."

@@ -54,6 +54,7 @@ class Format:
     Of one whose rows are scores of items:
 
     scores     yields each data.scores.Score of a file, of one metric where it is chosen
+    has_answers  the file holds the answers, too, that were scored
     """
 
     name: str
@@ -67,6 +68,7 @@ class Format:
     judged: bool = False
     votes: bool = False
     scores: Callable[[Path, str | None], Iterable[Any]] | None = None
+    has_answers: bool = False
 
     def complete(self, row: Row) -> Row:
         """Add to a row what `fields` gives. Raises MalformedError."""

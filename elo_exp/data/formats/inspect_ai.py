@@ -62,6 +62,7 @@ FORMATS = (
         shapes=("zip", "object"),
         required=("samples",),
         scores=scores,
+        has_answers=True,
         assumes="epochs of a sample are averaged",
     ),
 )

@@ -39,6 +39,7 @@ FORMATS = (
         shapes=("lines",),
         required=("doc_id", "doc", "target", "filtered_resps"),
         scores=scores,
+        has_answers=True,
         assumes="model and task by the path; one doc_id and doc_hash is one item",
     ),
     Format(
