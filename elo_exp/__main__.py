@@ -96,8 +96,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     finally:
-        lost = sweeps.summarize()
-    sys.exit(int(lost))
+        code = sweeps.summarize()
+    sys.exit(code)
 
 
 if __name__ == "__main__":

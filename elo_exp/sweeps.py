@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,6 +28,7 @@ from elo_exp.errors import format_user_error
 from elo_exp.experiments import Context
 from elo_exp.files import write_json
 from elo_exp.models import checkpoints
+from elo_exp.records import UserError
 from elo_exp.report import sweep_report
 from elo_exp.runs.manifest import input_hashes
 from elo_exp.runs.reading import manifest_if_any, sweep_jobs
@@ -76,10 +77,15 @@ class Checks(Callback):
     def on_multirun_start(
         self, config: DictConfig, config_name: str = "config", **_: Any
     ) -> None:
+        jobs = list[Job]()
         for number, overrides in enumerate(_jobs(config)):
             with refusing(f"job {number} ({' '.join(overrides)}): ", is_early=True):
                 job = prepare(hydra.compose(config_name, overrides), overrides)
                 Checks.tracker = job.settings.tracker
+                jobs.append(job)
+        if line := _shared_mistake(jobs):
+            with refusing():
+                raise UserError(line)
         Checks.folder = Path(config.hydra.sweep.dir)
         os.environ[GROUP] = _group(Checks.folder)
         words = OverridesParser.create().parse_overrides(
@@ -89,6 +95,32 @@ class Checks(Callback):
         keys = [*(config.hydra.sweeper.get("params") or ()), *swept]
         os.environ[SWEPT] = ",".join(str(key).lstrip("+") for key in keys)
         processes.export_lifeline()
+
+
+def _shared_mistake(jobs: Sequence[Job]) -> str | None:
+    """Return the line of a mistake in files of the experiment that every job would end with, if any.
+
+    The files of its parts, such as models, may be on the machines of the jobs alone.
+    """
+    shared: str | None = None
+    logging.disable()  # each job says itself what it reads
+    try:
+        for job in jobs:
+            check = getattr(job.experiment, "check_files", None)
+            if check is None or job.config.get("plan"):
+                return None
+            try:
+                check()
+            except Exception as error:
+                line = format_user_error(error)
+                if line is None or shared not in (None, line):
+                    return None
+                shared = line
+            else:
+                return None
+    finally:
+        logging.disable(logging.NOTSET)
+    return shared
 
 
 def _group(folder: Path) -> str:
@@ -161,15 +193,18 @@ def refusing(where: str = "", is_early: bool = False) -> Iterator[None]:
         sys.exit(2)
 
 
-def summarize() -> bool:
-    """Write the summary of the multirun of this process, if any. Return whether a job failed."""
+def summarize() -> int:
+    """Write the summary of the multirun of this process, if any. Return the exit code of the command.
+
+    1 where a job did not finish; 2 where none did, each by the same mistake of the user's.
+    """
     folder, Checks.folder = Checks.folder, None
     if (
         folder is None
         or not folder.is_dir()
         or not (written := sweep_report.write(folder))
     ):
-        return False
+        return 0
     text, config, metrics = written
     is_whole = metrics["sweep/finished"] == metrics["sweep/jobs"]
     show(text)
@@ -190,7 +225,11 @@ def summarize() -> bool:
         )
         with tracking(Checks.tracker, info) as tracked:
             tracked.log(metrics)
-    return not is_whole
+    if is_whole:
+        return 0
+    errors = {str(manifest_if_any(job).get("error")) for job in sweep_jobs(folder)}
+    is_users = all(error.startswith(f"{UserError.__name__}: ") for error in errors)
+    return 2 if is_users and len(errors) == 1 else 1
 
 
 def finished(info: RunInfo) -> float | None:

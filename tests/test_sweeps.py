@@ -13,7 +13,7 @@ import pytest
 
 from elo_exp.files import read_json as read
 from tests.commands import QUICK, Ran, attempt, run, table
-from tests.data import BANK
+from tests.data import BANK, write_table
 from tests.openai_server import OpenAiServer
 from tests.pages import Reader
 
@@ -172,6 +172,33 @@ def test_a_failing_job_is_named_with_its_reason_and_the_others_finish(tmp_path: 
     assert "prompts.bank_path=missing.jsonl" in jobs[0]["overrides"]
     assert broken.page.links == ["1/report.html"]
     assert reason in broken.page.said
+
+
+def test_a_file_that_no_job_can_read_is_one_line_and_leaves_nothing(tmp_path: Path):
+    """With its line number; a sweep over files, of which one can be read, goes on with that one."""
+    rows = [{"model_a": "ann", "model_b": "bob", "winner": w} for w in ("tie", "eve")]
+    bad = write_table(tmp_path / "bad.jsonl", rows)
+    good = write_table(tmp_path / "good.jsonl", rows[:1])
+    quick = ("tracker=local", "elo.n_perms=2")
+    sweep = ("-m", "experiment=rate", f"battles={bad}", "elo.k=8,16", *quick)
+    broken = attempt(*sweep, folder=tmp_path / "here")
+    assert (broken.code, broken.out, broken.err.count("\n")) == (2, "", 1)
+    assert broken.err.startswith(f"elo_exp: {bad}:2: winner is 'eve'. Expected one of")
+    assert not (tmp_path / "here/outputs").exists()
+    both = ("-m", "experiment=rate", f"battles={bad},{good}", *quick)
+    half = attempt(*both, folder=tmp_path / "here")
+    assert (half.code, half.out.count("failed: UserError")) == (1, 1)
+    assert "sweep: 1 of 2 jobs finished" in half.out
+
+
+def test_a_sweep_without_a_finished_job_ends_with_the_code_of_its_mistake(
+    tmp_path: Path,
+):
+    """2 where all jobs are lost to one mistake of the user's, 1 where they are lost to several."""
+    same = attempt("-m", "prompts.bank_path=a.jsonl", "elo.k=8,16", folder=tmp_path)
+    several = attempt("-m", "prompts.bank_path=a.jsonl,b.jsonl", folder=tmp_path)
+    for ran, code in ((same, 2), (several, 1)):
+        assert (ran.code, ran.out.count("cannot be read")) == (code, 2)
 
 
 def test_a_setting_may_be_what_only_the_job_knows(tmp_path: Path):
