@@ -185,14 +185,21 @@ def read_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
     Raises UserError also for a lone surrogate, which JSON can hold and no request.
     """
-    for place, row in read_jsonl(path):
+    return sendable(read_jsonl(path))
+
+
+def sendable(
+    rows: Iterable[tuple[str, Mapping[Any, Any]]],
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield rows with their places. Raises UserError for a lone surrogate."""
+    for place, row in rows:
         try:
             json.dumps(row, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             raise UserError(
                 f"{place}: holds a lone surrogate (\\ud...). Write the whole character."
             ) from None
-        yield place, row
+        yield place, dict(row)
 
 
 def read_text(path: str | Path) -> str:
@@ -201,11 +208,14 @@ def read_text(path: str | Path) -> str:
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[TextIO]:
-    """Open a text file for reading, gzipped or not. Raises UserError where it cannot be read."""
+def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
+    """Open a text file for reading, gzipped or not. Raises UserError where it cannot be read.
+
+    newline  as of open(): "" keeps line breaks as they are
+    """
     with (
         open_binary(path) as content,
-        io.TextIOWrapper(content, encoding=_UTF8) as file,
+        io.TextIOWrapper(content, encoding=_UTF8, newline=newline) as file,
     ):
         try:
             yield file

@@ -76,7 +76,8 @@ def test_rows_become_prompts_in_file_order_and_unknown_keys_are_ignored(tmp_path
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ({"prompt_id": None}, "prompt_id: found {{'source': 'medqa', "),
+        ({"prompt_id": 1}, "prompt_id: found 1. Input should be a valid string."),
+        ({"prompt_id": None, "text": None}, "no prompt: none of prompt, question, input, "),
         ({"text": "  \n"}, "text: found '  \\n'. String should have at least 1 character."),
         ({"gold_answer": ""}, "gold_answer: found ''. String should have at least 1 "),
         ({"expected_behavior": "refuse"}, "expected_behavior: found 'refuse'. Input should"),

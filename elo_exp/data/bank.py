@@ -1,23 +1,28 @@
 """The prompt bank: load it, check it, and draw the pilot's stratified subset."""
 
+import hashlib
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, StringConstraints
 
-from elo_exp.files import checked, read_texts
-from elo_exp.records import Prompt, UserError
+from elo_exp.data import fields, tables
+from elo_exp.data.tables import Row
+from elo_exp.files import checked, read_texts, sendable
+from elo_exp.records import Prompt, UserError, fingerprint
 
 logger = logging.getLogger(__name__)
 
 _FIELDS = (
     " Leave out an optional field that is empty; prompts/README.md has the fields."
 )
+_NAMES = {"prompt_id", "source", "subject", "text"}  # of a row of a bank of ours
+OWN = "own"  # source and subject of a prompt that has none
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
@@ -34,32 +39,91 @@ class _Row(BaseModel):
 def load(path: Path) -> list[Prompt]:
     """Load every prompt of a bank, in file order.
 
-    Raises UserError naming file, line and remedy for the first bad row.
+    A row with prompt_id, source, subject and text is read by these names. Others need a prompt, under
+    any of the names of data.fields: its id is then found alike or made of its text, and source and
+    subject are "own". Raises UserError naming file, line and remedy for the first bad row.
     """
-    prompts, again = [], []
+    return [prompt for prompt, _ in _rows(path)]
+
+
+def _rows(path: Path) -> list[tuple[Prompt, Row]]:
+    """Every prompt with its row."""
+    found: list[tuple[Prompt, Row]] = []
+    again = []
     places: dict[str, str] = {}
     texts: dict[str, str] = {}
-    for place, row in read_texts(path):
-        checked(_Row, row, place, _FIELDS)
-        prompt = Prompt.from_dict(row)
+    for place, row in _texts(path):
+        own = dict(row) if row.keys() >= _NAMES else _in_other_names(row, place)
+        checked(_Row, own, place, _FIELDS)
+        prompt = Prompt.from_dict(own)
         if (earlier := places.setdefault(prompt.prompt_id, place)) != place:
+            is_made = prompt.prompt_id == hashed(prompt.text)
             raise UserError(
-                f"{place}: prompt_id {prompt.prompt_id!r} is already at {earlier}. Give each its "
-                "own."
+                f"{place}: the prompt of {earlier} again. Remove one of them, or give each a "
+                "prompt_id."
+                if is_made
+                else f"{place}: prompt_id {prompt.prompt_id!r} is already at {earlier}. Give each "
+                "its own."
             )
         first = texts.setdefault(prompt.text.strip(), prompt.prompt_id)
         if first != prompt.prompt_id:
             again.append(f"{prompt.prompt_id!r} that of {first!r}")
-        prompts.append(prompt)
-    if not prompts:
+        found.append((prompt, row))
+    if not found:
         raise UserError(f"{path}: has no prompts. Expected one JSON object a line.")
     if again:
         _warn_once(
-            f"{path}: {len(again)} of {len(prompts)} prompts repeat the text of another "
+            f"{path}: {len(again)} of {len(found)} prompts repeat the text of another "
             f"({again[0]}). They count as independent, which makes intervals too narrow. Remove "
             "them."
         )
-    return prompts
+    return found
+
+
+def _texts(path: Path) -> Iterator[tuple[str, Row]]:
+    """The rows of a bank: JSON lines or, where it is none by its name, any table."""
+    if ".jsonl" in path.suffixes or tables.shape(path) in ("lines", "object"):
+        return read_texts(path)
+    return sendable(
+        (place, {name: value for name, value in row.items() if value not in (None, "")})
+        for place, row in tables.rows(path)
+    )
+
+
+def _in_other_names(row: Row, place: str) -> dict[str, Any]:
+    """Return a row of a bank that was written for another program."""
+    text = row["text"] if "text" in row else fields.prompt_of(row)
+    if text is None:
+        raise UserError(
+            f"{place}: no prompt: none of {', '.join(fields.PROMPT)}. Expected one of them, with a "
+            "text."
+        )
+    key = fields.first(row, fields.ID)
+    if key is None:
+        key = hashed(text) if isinstance(text, str) else None
+    found = {
+        "prompt_id": str(key) if isinstance(key, int) else key,
+        "source": fields.first(row, fields.SOURCE) or OWN,
+        "subject": fields.first(row, ("subject",)) or OWN,
+        "text": text,
+        "gold_answer": _reference(row),
+        "expected_behavior": row.get("expected_behavior"),
+        "tags": row.get("tags") or [],
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _reference(row: Row) -> Any:
+    """Of several turns that of the first; a number as text."""
+    found = fields.first(row, fields.REFERENCE)
+    if isinstance(found, list):
+        found = found[0] or None if len(found) == 1 or "turns" in row else None
+    return str(found) if isinstance(found, int | float) else found
+
+
+def hashed(text: str) -> str:
+    """Return the id of a prompt that has none: of its text, whatever the white space."""
+    return hashlib.sha256(fields.folded(text).encode()).hexdigest()[:12]
 
 
 @cache
@@ -73,15 +137,15 @@ def strata(path: Path, column: str) -> dict[str, str]:
 
     Raises UserError for a column that no row has.
     """
-    rows = [row for _, row in read_texts(path)]
-    if not any(column in row for row in rows):
-        known = ", ".join(sorted({name for row in rows for name in row}))
+    rows = _rows(path)
+    if not any(column in row for _, row in rows):
+        known = ", ".join(sorted({name for _, row in rows for name in row}))
         raise UserError(
             f"stratum: found no column {column!r} in {path}. Choose one of {known}."
         )
     return {
-        row["prompt_id"]: str(row[column])
-        for row in rows
+        prompt.prompt_id: str(row[column])
+        for prompt, row in rows
         if row.get(column) is not None
     }
 
@@ -104,7 +168,23 @@ def select(
             sizes = Counter(p.source for p in prompts).items()
             raise UserError(
                 f"mode.strata: found {count} prompts of source {source!r}. Expected at most "
-                f"{len(stratum)}: the bank has {', '.join(f'{name} {n}' for name, n in sizes)}."
+                f"{len(stratum)}: the bank has {', '.join(f'{name} {n}' for name, n in sizes)}. Of a "
+                f"bank of your own, mode.strata={{}} prompts.n={sum(strata.values())} takes so many."
             )
         chosen.update(rng.choice(stratum, size=count, replace=False).tolist())
     return [prompt for i, prompt in enumerate(prompts) if i in chosen]
+
+
+def draw(prompts: Sequence[Prompt], n: int | None) -> list[Prompt]:
+    """Take so many prompts, drawn by a hash of their ids, in their order; all where n is None.
+
+    Of a larger n those of a smaller one are part: more later pay for the new ones only.
+    Raises UserError for more than there are.
+    """
+    if n is not None and n > len(prompts):
+        raise UserError(
+            f"prompts.n: found {n:,}. Expected at most {len(prompts):,}, as many as there are."
+        )
+    chosen = sorted(prompts, key=lambda prompt: fingerprint(prompt.prompt_id))[:n]
+    taken = {prompt.prompt_id for prompt in chosen}
+    return [prompt for prompt in prompts if prompt.prompt_id in taken]

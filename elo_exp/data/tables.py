@@ -103,7 +103,7 @@ def _objects(path: Path, found: Iterable[Any]) -> Iterator[tuple[str, Row]]:
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
     csv.field_size_limit(_MAX_FIELD)
-    with files.open_text(path) as file:
+    with files.open_text(path, newline="") as file:  # those within a cell
         reader = csv.DictReader(file, strict=True)
         try:
             header = list(reader.fieldnames or ())

@@ -1,0 +1,45 @@
+"""The names under which tables hold a prompt, its id, a reference, an answer and who gave it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PROMPT = ("prompt", "question", "input", "instruction", "text")
+ID = ("prompt_id", "question_id", "uid", "id")
+REFERENCE = ("gold_answer", "reference", "target")
+SOURCE = ("source", "category", "dataset")
+ANSWER = (
+    *("response_text", "response", "answer", "output", "completion"),
+    "generation",
+)
+ENTRANT = ("entrant_id", "model", "model_id", "generator")
+
+
+def folded(text: str) -> str:
+    """Return a text by which it is found: white space of any kind and length is one space."""
+    return " ".join(text.split())
+
+
+def first(row: Mapping[Any, Any], names: Sequence[str]) -> Any:
+    """Return the value under the first of these names that is not missing or empty, else None."""
+    return next((row[name] for name in names if row.get(name) not in (None, "")), None)
+
+
+def prompt_of(row: Mapping[Any, Any]) -> Any:
+    """Return the prompt of a row: of several turns the first, of an instruction also its input."""
+    turns = row.get("turns")
+    if isinstance(turns, list) and turns:
+        return turns[0]
+    instruction = row.get("instruction")
+    if isinstance(instruction, str) and instruction:
+        return with_input(instruction, row.get("input"))
+    return first(row, PROMPT)
+
+
+def with_input(instruction: str, given: Any) -> str:
+    """Return an instruction and the text that it is about, as alpaca_eval puts them."""
+    return f"{instruction}\n\n{given}" if given else instruction
+
+
+def only(value: Any) -> Any:
+    """Return what a list of one holds, and anything else as it is."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
