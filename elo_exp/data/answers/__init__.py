@@ -1,0 +1,237 @@
+"""Files of answers, told apart by their keys: one module a format.
+
+A module of this folder has FORMATS, a tuple of Format. The format with the most required keys that
+a file has is the file's; plain rows, which require none by name, come last. What an answer is of
+each is said in its module, with the source.
+"""
+
+import contextlib
+import functools
+import importlib
+import json
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elo_exp.data import tables
+from elo_exp.data.tables import Row
+from elo_exp.records import UserError
+
+_MAX_KEYS = 20  # that a message names
+_AMONG = (LookupError, TypeError, ValueError, AttributeError)  # of a row unlike others
+
+
+class MalformedError(Exception):
+    """Says what is wrong with a row."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """An answer as a file has it.
+
+    place      "file:line"
+    text       None: the request failed, and there is no answer. An empty text is an answer
+    prompt     the text that was answered; None where the file names it by `id` alone
+    entrant    the file's own name of who answered
+    reference  the right answer, where the file has one
+    source     a group of prompts
+    is_cut     it ended at its limit of tokens
+    notes      what was left aside, to be counted and said: "first turn"
+    recorded   of answers that a run of ours has written: what else its Response has
+    """
+
+    place: str
+    text: str | None
+    prompt: str | None = None
+    id: str | None = None
+    entrant: str | None = None
+    reference: str | None = None
+    source: str | None = None
+    is_cut: bool = False
+    notes: Sequence[str] = ()
+    recorded: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A kind of file that is recognised by its keys.
+
+    required   keys of every row; of an object, or a zip file, as in data.formats
+    shapes     of tables.shape
+    answer     the fields of an Answer from a row. Raises MalformedError, or as Python does for what
+               is not there
+    answers    in its place, of a file that is not read row by row: yields each Answer. Raises so too
+    lacks      of a format whose keys have several names: what is lacking, in words, or ""
+    in_folder  the file does not name who answered: its folder does
+    """
+
+    name: str
+    required: Sequence[str] = ()
+    shapes: Sequence[str] = tables.SHAPES
+    answer: Callable[[Row], Mapping[str, Any]] | None = None
+    answers: Callable[[Path], Iterator[Answer]] | None = None
+    lacks: Callable[[set[str]], str] | None = None
+    in_folder: bool = False
+
+    def missing(self, shape: str, keys: set[str]) -> str:
+        """Return what a file lacks to be of this format, in words; "" where it is of it."""
+        lacking = [repr(key) for key in self.required if key not in keys]
+        if lacking:
+            return f"lacks {', '.join(lacking)}"
+        is_object = shape == "lines" and "object" in self.shapes  # of one line, perhaps
+        if shape not in self.shapes and not is_object:
+            return f"is no {' or '.join(self.shapes)}"
+        return self.lacks(keys) if self.lacks else ""
+
+
+@functools.cache
+def formats() -> tuple[Format, ...]:
+    """Return every format, those with most required keys first."""
+    modules = [
+        importlib.import_module(f"{__name__}.{module.name}")
+        for module in pkgutil.iter_modules(__path__)
+    ]
+    every = [one for module in modules for one in module.FORMATS]
+    return tuple(sorted(every, key=lambda one: -len(one.required)))
+
+
+def recognise(path: Path) -> Format:
+    """Return the format of a file of answers.
+
+    Raises UserError for a file of no format, naming the nearest and what it lacks.
+    """
+    shape, keys = tables.shape(path), tables.keys(path)
+    nearest: tuple[float, str] = (0.0, "")
+    for one in formats():
+        if not (missing := one.missing(shape, keys)):
+            return one
+        if one.required:
+            share = sum(key in keys for key in one.required) / len(one.required)
+            nearest = max(nearest, (share, f" Not {one.name}: it {missing}."))
+        else:
+            last = f" {missing}"
+    found = ", ".join(sorted(map(repr, keys))[:_MAX_KEYS]) or "nothing"
+    raise UserError(
+        f"{path}: has no answers:{last} The file ({shape}) has {found}.{nearest[1]} "
+        "docs/formats.md has the files that are read."
+    )
+
+
+def read(path: Path) -> tuple[Format, list[Answer]]:
+    """Return a file's format and its answers, in the order of the file.
+
+    Raises UserError for a file of no format, and for the first row that is not as its format says.
+    """
+    chosen = recognise(path)
+    found: list[Answer] = []
+    try:
+        found.extend((chosen.answers or functools.partial(_rowwise, chosen))(path))
+    except UserError:
+        raise
+    except MalformedError as error:
+        raise UserError(f"{path}: {error}") from None
+    except Exception as error:  # of a zip file, or an object, of another make
+        words = " ".join(repr(error).split())
+        raise UserError(
+            f"{path}: cannot be read as {chosen.name}: {words:.200}"
+        ) from None
+    if not found:
+        raise UserError(f"{path}: has no answers. Expected at least one row.")
+    for answer in found:
+        _check(answer)
+    return chosen, found
+
+
+def _rowwise(chosen: Format, path: Path) -> Iterator[Answer]:
+    assert chosen.answer is not None
+    for place, row in tables.rows(path):
+        lacking = [repr(key) for key in chosen.required if key not in row]
+        if lacking:
+            raise UserError(
+                f"{place}: lacks {', '.join(lacking)}, which other rows have. Expected a row of "
+                f"{chosen.name}."
+            )
+        with malformed(place, chosen.name):
+            fields = chosen.answer(row)
+        yield Answer(place=place, **fields)
+
+
+@contextlib.contextmanager
+def malformed(place: str, name: str) -> Iterator[None]:
+    """Turn what reading a row raises into a UserError that names the row's place."""
+    try:
+        yield
+    except MalformedError as error:
+        raise UserError(f"{place}: {error}") from None
+    except _AMONG as error:
+        raise UserError(f"{place}: is no row of {name}: {error!r:.200}.") from None
+
+
+def _check(answer: Answer) -> None:
+    """Raise UserError for what could not be found again, or not be sent to a judge."""
+    if answer.prompt is None and answer.id is None:
+        raise UserError(f"{answer.place}: has neither a prompt nor an id. Add one.")
+    if answer.prompt is not None and not answer.prompt.strip():
+        raise UserError(f"{answer.place}: the prompt is empty. Expected a text.")
+    if answer.entrant is not None and not answer.entrant.isprintable():
+        raise UserError(
+            f"{answer.place}: has {answer.entrant!r}. Expected a model's name: text without control "
+            "characters."
+        )
+    texts = answer.text, answer.prompt, answer.id, answer.entrant, answer.reference
+    try:
+        json.dumps(texts, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{answer.place}: holds a lone surrogate (\\ud...). Write the whole character."
+        ) from None
+
+
+# What the formats share
+
+
+def text(value: Any, what: str) -> str:
+    """Return a text. Raises MalformedError for anything else."""
+    if not isinstance(value, str):
+        raise MalformedError(f"{what} is {value!r:.80}. Expected a text.")
+    return value
+
+
+def said(content: Any, what: str) -> str:
+    """Return the text of a message: a text, or the texts of its parts, but for those of a thought.
+
+    Raises MalformedError for parts of other kinds, such as pictures.
+    """
+    if not isinstance(content, list):
+        return text(content, what)
+    texts = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind in ("text", "output_text", "input_text"):
+            texts.append(text(part["text"], what))
+        elif kind != "reasoning":
+            raise MalformedError(f"{what} has a part {part!r:.80}. Expected texts.")
+    return "".join(texts)
+
+
+def name(value: Any, what: str) -> str | None:
+    """Return an id or a model's name as text, None where it is missing.
+
+    Raises MalformedError for what is neither text nor number.
+    """
+    if isinstance(value, list | dict | bool):
+        raise MalformedError(f"{what} is {value!r:.80}. Expected a name.")
+    found = tables.text(value)
+    return (found.strip() or None) if found else None
+
+
+def reference_of(value: Any) -> str | None:
+    """Return a reference as text; None for none, or for several."""
+    if isinstance(value, list) and len(value) == 1:
+        return reference_of(value[0])
+    if isinstance(value, list | dict | bool):
+        return None
+    found = tables.text(value)
+    return found if found and found.strip() else None

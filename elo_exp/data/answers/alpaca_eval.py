@@ -1,0 +1,32 @@
+"""alpaca_eval: the outputs of one model, model_outputs.json.
+
+github.com/tatsu-lab/alpaca_eval, src/alpaca_eval/main.py and results/
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from elo_exp.data import fields
+from elo_exp.data.answers import Format, name, text
+from elo_exp.data.tables import Row
+
+
+def answer(row: Row) -> Mapping[str, Any]:
+    instruction, given = text(row["instruction"], "instruction"), row.get("input")
+    about = text(given, "input") if given else None
+    output = row["output"]
+    return {
+        "prompt": fields.with_input(instruction, about),
+        "text": None if output is None else text(output, "output"),
+        "entrant": name(row.get("generator"), "generator"),
+        "source": name(row.get("dataset"), "dataset"),
+    }
+
+
+FORMATS = (
+    Format(
+        name="alpaca_eval's outputs",
+        required=("instruction", "output"),
+        answer=answer,
+    ),
+)

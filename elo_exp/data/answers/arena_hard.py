@@ -1,0 +1,43 @@
+"""Arena-Hard-Auto: the answers of one model, model_answer/MODEL.jsonl.
+
+github.com/lmarena/arena-hard-auto, gen_answer.py and utils/completion.py
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from elo_exp.data.answers import Format, MalformedError, name, said
+from elo_exp.data.tables import Row
+
+_FAILED = "$ERROR$"  # API_ERROR_OUTPUT, in place of an answer
+
+
+def answer(row: Row) -> Mapping[str, Any]:
+    """Turns of user and assistant, perhaps after a system's; the first two are taken."""
+    messages = list(row["messages"])
+    if messages and messages[0]["role"] == "system":
+        messages = messages[1:]
+    roles = [message["role"] for message in messages]
+    if not roles or roles != ["user", "assistant"] * (len(roles) // 2):
+        raise MalformedError(
+            f"messages are of {', '.join(map(str, roles)) or 'nobody'}. Expected user and "
+            "assistant in turn."
+        )
+    asked, answered = messages[0]["content"], messages[1]["content"]
+    given = answered["answer"] if isinstance(answered, dict) else answered
+    return {
+        "id": name(row["uid"], "uid"),
+        "prompt": said(asked, "the user's message"),
+        "text": None if given in (None, _FAILED) else said(given, "the answer"),
+        "entrant": name(row["model"], "model"),
+        "notes": ("first turn",) if len(roles) > 2 else (),
+    }
+
+
+FORMATS = (
+    Format(
+        name="arena_hard's answers",
+        required=("uid", "model", "messages"),
+        answer=answer,
+    ),
+)

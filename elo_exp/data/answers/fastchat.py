@@ -1,0 +1,33 @@
+"""FastChat, as of MT-bench: the answers of one model, model_answer/MODEL.jsonl, without their prompts.
+
+github.com/lm-sys/FastChat, fastchat/llm_judge/gen_model_answer.py and common.py
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from elo_exp.data.answers import Format, name, text
+from elo_exp.data.tables import Row
+
+_FAILED = "$ERROR$"  # API_ERROR_OUTPUT, in place of an answer
+
+
+def answer(row: Row) -> Mapping[str, Any]:
+    first, *others = row["choices"]
+    turn, *later = first["turns"]
+    notes = [("first turn", later), ("first choice", others)]
+    return {
+        "id": name(row["question_id"], "question_id"),
+        "text": None if turn in (None, _FAILED) else text(turn, "the first turn"),
+        "entrant": name(row["model_id"], "model_id"),
+        "notes": tuple(note for note, is_left in notes if is_left),
+    }
+
+
+FORMATS = (
+    Format(
+        name="FastChat's answers",
+        required=("question_id", "model_id", "choices"),
+        answer=answer,
+    ),
+)

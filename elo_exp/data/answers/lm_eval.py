@@ -1,0 +1,46 @@
+"""lm-evaluation-harness: samples of one model on one task, MODEL/samples_TASK_TIME.jsonl.
+
+github.com/EleutherAI/lm-evaluation-harness, lm_eval/evaluator.py and loggers/evaluation_tracker.py
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from elo_exp.data.answers import Format, MalformedError, name, reference_of, text
+from elo_exp.data.tables import Row
+
+
+def answer(row: Row) -> Mapping[str, Any]:
+    """The request's context is the prompt; a row of each filter has one and the same answer in `resps`."""
+    arguments = row["arguments"]
+    requests = list(arguments.values()) if isinstance(arguments, dict) else arguments
+    first = requests[0]
+    context = next(iter(first.values())) if isinstance(first, dict) else first[0]
+    drawn = row.get("resps") or [row["filtered_resps"]]
+    answers = drawn[0] if isinstance(drawn[0], list) else drawn
+    if len(requests) > 1 or not answers or not isinstance(answers[0], str):
+        raise MalformedError(
+            "has log-likelihoods of options, and no answer that could be judged. Rate its scores: "
+            "experiment=rate."
+        )
+    doc = name(row["doc_id"], "doc_id")
+    if doc is None:
+        raise MalformedError("doc_id is missing. Expected a number.")
+    return {
+        "id": f"{doc} {name(row.get('doc_hash'), 'doc_hash') or ''}".strip(),
+        "prompt": text(context, "the first argument"),
+        "text": answers[0],
+        "reference": reference_of(row["target"]),
+        "notes": ("first of several answers",) if len(answers) > 1 else (),
+    }
+
+
+FORMATS = (
+    Format(
+        name="lm_eval",
+        shapes=("lines",),
+        required=("doc_id", "doc", "target", "filtered_resps", "arguments"),
+        answer=answer,
+        in_folder=True,
+    ),
+)

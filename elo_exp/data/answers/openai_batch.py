@@ -1,0 +1,59 @@
+"""OpenAI's batches: the output and the error file of one, rows in any order, without their prompts.
+
+platform.openai.com/docs/api-reference/batch/request-output
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from elo_exp.data.answers import Format, MalformedError, name, said
+from elo_exp.data.tables import Row
+
+_OK = 200
+
+
+def answer(row: Row) -> Mapping[str, Any]:
+    response = row["response"] or {}
+    body = response.get("body") or {}
+    key = name(row["custom_id"], "custom_id")
+    if key is None:
+        raise MalformedError("custom_id is missing. Expected a name.")
+    entrant = name(body.get("model"), "body.model")
+    if row["error"] or response.get("status_code") != _OK:
+        return {"id": key, "text": None, "entrant": entrant}
+    found = _of_responses(body) if "output" in body else _of_chat(body)
+    return {"id": key, "entrant": entrant, **found}
+
+
+def _of_chat(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of /v1/chat/completions. A refusal is an answer."""
+    first, *others = body["choices"]
+    message = first["message"]
+    content = message["content"]
+    given = message.get("refusal") if content is None else content
+    return {
+        "text": said(given or "", "content"),
+        "is_cut": first["finish_reason"] == "length",
+        "notes": ("first choice",) if others else (),
+    }
+
+
+def _of_responses(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of /v1/responses: the texts of its messages."""
+    messages = [part["content"] for part in body["output"] if part["type"] == "message"]
+    parts = [part for content in messages for part in content]
+    texts = [
+        {"type": "text", "text": part["refusal"]} if "refusal" in part else part
+        for part in parts
+    ]
+    reason = (body.get("incomplete_details") or {}).get("reason")
+    return {"text": said(texts, "output"), "is_cut": reason == "max_output_tokens"}
+
+
+FORMATS = (
+    Format(
+        name="OpenAI batch output",
+        required=("custom_id", "response", "error"),
+        answer=answer,
+    ),
+)

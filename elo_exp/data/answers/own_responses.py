@@ -1,0 +1,45 @@
+"""elo_exp: the answers of a run, responses/responses_NAME.jsonl (docs/files.md)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from elo_exp.data.answers import Format, MalformedError, name, text
+from elo_exp.data.tables import Row
+from elo_exp.files import checked
+from elo_exp.records import Response, UserError, canonical_json
+
+_RECORDED = ("p_correct", "finish_reason", "diagnostics", "timestamp")
+
+
+def answer(row: Row) -> Mapping[str, Any]:
+    entrant, prompt_id = (name(row[key], key) for key in ("entrant_id", "prompt_id"))
+    if entrant is None or prompt_id is None:
+        raise MalformedError("entrant_id or prompt_id is empty. Expected a name.")
+    given = {key: row[key] for key in _RECORDED if row.get(key) is not None}
+    said = None if row["response_text"] is None else text(row["response_text"], "it")
+    one = {"entrant_id": entrant, "prompt_id": prompt_id, "response_text": said or ""}
+    try:
+        whole = checked(Response, {**one, "diagnostics": {}, **given}, "row")
+        canonical_json(whole.to_dict())
+    except UserError as error:
+        raise MalformedError(str(error).removeprefix("row: ")) from None
+    except ValueError:
+        raise MalformedError(
+            "found NaN or Infinity, which JSON does not have. Write null or leave it out."
+        ) from None
+    return {
+        "text": said,
+        "id": prompt_id,
+        "entrant": entrant,
+        "is_cut": whole.finish_reason == "length",
+        "recorded": given,
+    }
+
+
+FORMATS = (
+    Format(
+        name="elo_exp's responses",
+        required=("entrant_id", "prompt_id", "response_text"),
+        answer=answer,
+    ),
+)

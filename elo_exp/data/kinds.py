@@ -1,0 +1,48 @@
+"""What a file can be read as: battles, scores of items, answers or prompts."""
+
+import zlib
+from pathlib import Path
+from typing import Literal
+
+from elo_exp.data import answers, fields, formats, tables
+from elo_exp.records import UserError
+
+Kind = Literal["battles", "scores", "answers", "prompts"]
+
+# Of a file that somebody else has written: no file ends a command before it is known what it is
+_FOREIGN = (
+    *(UserError, OSError, ValueError, LookupError, TypeError, AttributeError),
+    *(EOFError, RecursionError, MemoryError, NotImplementedError, zlib.error),
+)
+
+
+def kinds(path: Path) -> tuple[Kind, ...]:
+    """Return what a file can be read as, what it is meant for first; nothing for a file of no kind.
+
+    A log with scores and answers is ("scores", "answers"), a table of questions and answers
+    ("answers", "prompts"). Whatever the file holds, nothing is raised.
+    """
+    try:
+        if not path.is_file():
+            return ()
+        shape, keys = tables.shape(path), tables.keys(path)
+        return tuple(kind for kind in _KINDS if _is(kind, shape, keys))
+    except _FOREIGN:
+        return ()
+
+
+_KINDS: tuple[Kind, ...] = ("battles", "scores", "answers", "prompts")
+
+
+def _is(kind: Kind, shape: str, keys: set[str]) -> bool:
+    if kind == "answers":
+        return any(not one.missing(shape, keys) for one in answers.formats())
+    if kind == "prompts":
+        names = {str(key).strip().casefold() for key in keys}
+        return shape in tables.SHAPES and bool(names & {*fields.PROMPT, "turns"})
+    return any(
+        bool(one.scores) == (kind == "scores")
+        and keys.issuperset(one.required)
+        and (shape in one.shapes or (shape == "lines" and "object" in one.shapes))
+        for one in formats.formats()
+    )
