@@ -1,11 +1,12 @@
-"""Responses made elsewhere, read from responses_<entrant_id>.jsonl."""
+"""Answers made elsewhere: responses_<entrant_id>.jsonl, or a file in any format of data.answers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from elo_exp.files import checked, read_jsonl
+from elo_exp.data import joining
+from elo_exp.files import checked, read_jsonl, safe_name
 from elo_exp.records import Prompt, Response, UserError, canonical_json
 from elo_exp.types import CacheKey
 
@@ -24,7 +25,8 @@ class RecordedEntrant:
     @property
     def _file(self) -> Path:
         path = Path(self.path)
-        return path / f"responses_{self.entrant_id}.jsonl" if path.is_dir() else path
+        name = f"responses_{safe_name(self.entrant_id)}.jsonl"
+        return path / name if path.is_dir() else path
 
     @cached_property
     def _responses(self) -> dict[str, Response]:
@@ -66,12 +68,7 @@ class RecordedEntrant:
         return {"": self._file}
 
     def cache_key(self, prompt: Prompt) -> CacheKey:
-        response = self._responses.get(prompt.prompt_id)
-        return {
-            "loader": "recorded",
-            "prompt_id": prompt.prompt_id,
-            "response": response and response.to_dict(),
-        }
+        return _key(prompt, self._responses.get(prompt.prompt_id))
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
         return (
@@ -79,3 +76,41 @@ class RecordedEntrant:
             for p in prompts
             if p.prompt_id in self._responses
         )
+
+
+@dataclass(kw_only=True)
+class AnswersEntrant:
+    """Answers of a file in any format of data.answers, found by a prompt's text or else its id.
+
+    inside  the file's own name for this entrant, where it has several
+    """
+
+    entrant_id: str
+    path: str
+    inside: str | None
+
+    @property
+    def _answers(self) -> joining.Answers:
+        return joining.one(Path(self.path), self.entrant_id, self.inside)
+
+    def check(self) -> None:
+        """Raise UserError for a file that is absent or cannot be read."""
+        _ = self._answers
+
+    @property
+    def input_files(self) -> Mapping[str, Path]:
+        return {"": Path(self.path)}
+
+    def cache_key(self, prompt: Prompt) -> CacheKey:
+        return _key(prompt, self._answers.response(prompt))
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
+        return filter(None, map(self._answers.response, prompts))
+
+
+def _key(prompt: Prompt, response: Response | None) -> CacheKey:
+    return {
+        "loader": "recorded",
+        "prompt_id": prompt.prompt_id,
+        "response": response and response.to_dict(),
+    }

@@ -24,13 +24,14 @@ from elo_exp.analysis.gate import (
 )
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.power import assumed_sigma
+from elo_exp.data import joining
 from elo_exp.data.pairing import Responses
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Judged, Pairwise, audits
-from elo_exp.files import write_json, write_whole
+from elo_exp.experiments.judged import Judged, Pairwise, answers_node, audits
+from elo_exp.files import safe_name, write_json, write_whole
 from elo_exp.judges import scope_of
 from elo_exp.ratings.fit import POINTS
-from elo_exp.records import UserError
+from elo_exp.records import Prompt, UserError
 from elo_exp.report import gate_page, page, viewer
 from elo_exp.report.artifacts import verdict_rows, write_judging
 from elo_exp.report.gate_page import Gated
@@ -77,13 +78,41 @@ class Gate(Pairwise):
         """Add the baseline to the entrants."""
         config = Judged.prepare(config, overrides)
         place = config["gate"]["baseline"]
-        if place != "???":
-            config["entrant"][BASELINE] = {
-                "_target_": "elo_exp.entrants.recorded.RecordedEntrant",
-                "entrant_id": BASELINE,
-                "path": str(_answers(Path(place))),
-            }
+        if place == "???":
+            return config
+        if BASELINE in config["entrant"]:
+            raise UserError(
+                f"entrant: found a candidate called {BASELINE}, as the recorded one is here. Call it "
+                "otherwise: 'answers={NAME:FILE}'."
+            )
+        path = _answers(Path(place))
+        node = {
+            "_target_": "elo_exp.entrants.recorded.RecordedEntrant",
+            "entrant_id": BASELINE,
+            "path": str(path),
+        }
+        if _is_joined(path, config["answers"], config["prompts"]["bank_path"]):
+            ((_, one),) = joining.entrants([(BASELINE, path)]).items()
+            node = answers_node(BASELINE, one)
+        config["entrant"][BASELINE] = node
         return config
+
+    @property
+    def _files(self) -> list[joining.Given]:
+        """The candidate's and, unless it is compared as a run of ours has written it, the baseline's."""
+        path = _answers(Path(self.gate.baseline))
+        is_joined = _is_joined(path, self.answers, self.prompts.bank_path)
+        return [*super()._files, *([(BASELINE, path)] if is_joined else [])]
+
+    def _lines_of_answers(self) -> list[str]:
+        return self._joined.lines(keeps_all=True)
+
+    def _bank(self) -> list[Prompt]:
+        """With files of answers, the prompts that the baseline answered: what the candidate lacks of them counts."""
+        if not self._files:
+            return super()._bank()
+        answered = set(self._joined.answered[BASELINE])
+        return [p for p in self._joined.prompts if p.prompt_id in answered]
 
     def _plan_text(self, plan: pipeline.Plan) -> str:
         margin, alpha = self.gate.margin, self.gate.alpha
@@ -236,22 +265,26 @@ class Gate(Pairwise):
             "worst": [one.to_dict() for one in gate.worst],
         }
 
-    def _check(self, store: Store) -> None:
+    def _check_number(self) -> None:
         if len(self.entrant) != 2:
             raise UserError(
                 f"entrant: found {', '.join(self.entrant)}. Expected one candidate beside the "
                 "baseline: entrant=[candidate]."
             )
+
+    def _check(self, store: Store) -> None:
         files = experiments.input_files(self)
         answers = files[f"entrant {BASELINE}"]
-        manifest = read_manifest(answers.parent.parent)
+        folder = answers.parent.parent
+        manifest = read_manifest(folder) if _is_of_run(answers) else None
         judged = {
             n: str(p) for n, p in files.items() if n.split()[0] in ("bank", "rubric")
         }
         changed = [
             f"{name} ({judged[name]})"
             for name, digest in input_hashes(judged).items()
-            if digest not in manifest.get("input_hashes", {}).values()
+            if manifest is not None
+            and digest not in manifest.get("input_hashes", {}).values()
         ]
         if changed:
             raise UserError(
@@ -259,6 +292,18 @@ class Gate(Pairwise):
                 "the same prompts by the same rubrics, or run the baseline again."
             )
         super()._check(store)
+
+
+def _is_of_run(path: Path) -> bool:
+    """Whether a run has written this file of answers."""
+    return (
+        path.parent.name == "responses" and (path.parents[1] / "manifest.json").exists()
+    )
+
+
+def _is_joined(path: Path, given: object, bank_path: str | None) -> bool:
+    """Whether a baseline's answers are joined to the prompts as files of answers are."""
+    return bool(given) or bank_path is None or not _is_of_run(path)
 
 
 def _answers(place: Path) -> Path:
@@ -271,4 +316,4 @@ def _answers(place: Path) -> Path:
             f"gate.baseline: {place} has the answers of {len(names)} entrants. Name the file of one: "
             f"gate.baseline={place}/responses/responses_NAME.jsonl."
         )
-    return place / "responses" / f"responses_{names[0]}.jsonl"
+    return place / "responses" / f"responses_{safe_name(names[0])}.jsonl"

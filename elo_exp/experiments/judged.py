@@ -4,14 +4,14 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
 from elo_exp import pipeline
 from elo_exp.analysis import audit_decisions, families
 from elo_exp.analysis.families import Kin
-from elo_exp.data import bank, pairing
+from elo_exp.data import bank, joining, pairing
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants import Entrant, HostedEntrant
@@ -44,6 +44,19 @@ class Study:
     name: str
     stratum: str | None
     bank_path: str | None
+
+
+@dataclass(kw_only=True)
+class AskedPrompts:
+    bank_path: str | None  # None: the prompts that the answers are to
+    n: Count | None  # so many, drawn; None: all
+
+    @property
+    def path(self) -> Path:
+        """The bank. Raises UserError for none."""
+        if self.bank_path is None:
+            raise UserError(_no_prompts("none are given"))
+        return Path(self.bank_path)
 
 
 @dataclass(kw_only=True)
@@ -85,7 +98,8 @@ class Judged:
     shard: str | None  # i/n: answer this share of the prompts, and stop
     allow_missing: bool
     recorded_dir: str | None
-    prompts: Prompts
+    answers: str | list[Any] | dict[str, Any] | None  # files; see joining.given
+    prompts: AskedPrompts
     judging: Judging
     mode: Mode
     entrant: dict[str, Entrant]
@@ -111,6 +125,13 @@ class Judged:
             allow_missing=self.allow_missing,
         )
 
+    def refuse_drawing(self, setting: str) -> None:
+        """Raise UserError for prompts.n in an experiment that draws by a setting of its own."""
+        if self.prompts.n is not None:
+            raise UserError(
+                f"prompts.n: found {self.prompts.n}. This experiment draws by {setting}."
+            )
+
     def check_files(self) -> None:
         """With allow_missing, go on without the entrants whose files are absent."""
         if not self.allow_missing:
@@ -126,15 +147,35 @@ class Judged:
 
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-        """With recorded_dir, entrants that read their answers from it in place of those chosen."""
+        """With answers, entrants that read them from these files, in place of those that no word names.
+
+        With recorded_dir, entrants that read their answers from it in place of those chosen.
+        """
         folder = config.get("recorded_dir")
-        if folder is not None:
+        files = joining.given(config.get("answers"))
+        if files and folder is not None:
+            raise UserError(
+                f"recorded_dir: found {folder}, and answers besides. Leave one of them out."
+            )
+        if files:
+            named = config["entrant"] if _names_entrants(overrides) else {}
+            found = joining.entrants(files)
+            if both := found.keys() & named.keys():
+                name = min(both)
+                raise UserError(
+                    f"answers: {found[name].path} is of {name!r}, and so is entrant={name}. Call it "
+                    "otherwise: 'answers={NAME:FILE,...}'."
+                )
+            nodes = {name: answers_node(name, one) for name, one in found.items()}
+            config["entrant"] = {**nodes, **named}
+        elif folder is not None:
             target = "elo_exp.entrants.recorded.RecordedEntrant"
             config["entrant"] = {
                 name: {"_target_": target, "entrant_id": name, "path": folder}
                 for name in config["entrant"]
             }
-        refuse_no_prompts(config)
+        if not files and not config.get("gate"):
+            refuse_no_prompts(config)
         return config
 
 
@@ -145,7 +186,8 @@ class Pairwise(Judged):
 
     @property
     def input_files(self) -> Mapping[str, Path]:
-        return {"bank": Path(self.prompts.bank_path)}
+        path = self.prompts.bank_path
+        return {} if path is None else {"bank": Path(path)}
 
     def kin(self) -> Kin:
         """Return which entrants are of the judge's family."""
@@ -154,6 +196,8 @@ class Pairwise(Judged):
 
     def dry_run(self, context: Context) -> str | None:
         """With plan=true, what judging would cost."""
+        self._check_number()
+        self._say_answers()
         self._check(context.store)
         return self._plan_text(self._plan(context.store)) if self.plan else None
 
@@ -199,13 +243,21 @@ class Pairwise(Judged):
     def _rubrics(self) -> list[Rubric]:
         return list(self.rubric.values())
 
-    def _check(self, store: Store) -> None:
-        self._refuse_excluded(self.kin())
+    def _check_number(self) -> None:
+        """Raise UserError for too few entrants."""
         if len(self.entrant) < 2:
+            if self._files:
+                raise UserError(
+                    f"answers: one entrant ({', '.join(self.entrant)}). Give a second file, or "
+                    "answers of several models in one file."
+                )
             raise UserError(
                 f"entrant: found {len(self.entrant)} ({', '.join(self.entrant) or 'none'}). A "
                 "tournament needs at least two: 'entrant=[first,second]'."
             )
+
+    def _check(self, store: Store) -> None:
+        self._refuse_excluded(self.kin())
         if not self.rubric:
             raise UserError(
                 "rubric: none is chosen. Choose at least one: 'rubric=[factuality]'."
@@ -260,12 +312,47 @@ class Pairwise(Judged):
             for judge in judges
         ]
 
+    @property
+    def _files(self) -> list[joining.Given]:
+        """The files of answers that are joined."""
+        return joining.given(self.answers)
+
+    @cached_property
+    def _joined(self) -> joining.Joined:
+        path = self.prompts.bank_path
+        files = joining.entrants(self._files)
+        return joining.join(files, None if path is None else Path(path))
+
+    def _say_answers(self) -> None:
+        """Say what was read of files of answers. Raises UserError where they cannot be compared."""
+        for line in self._lines_of_answers() if self._files else ():
+            is_warning = line.startswith("warning: ")
+            logger.log(logging.WARNING if is_warning else logging.INFO, "%s", line)
+
+    def _lines_of_answers(self) -> list[str]:
+        return self._joined.lines()
+
     def _bank(self) -> list[Prompt]:
-        return bank.load(Path(self.prompts.bank_path))
+        """All prompts: of the bank, and those that all files of answers have an answer to."""
+        return (
+            list(self._joined.shared) if self._files else bank.load(self.prompts.path)
+        )
 
     def _prompts(self) -> list[Prompt]:
         """The prompts that this mode takes of the bank."""
-        return bank.select(self._bank(), self.mode.strata, seed=self.mode.pilot_seed)
+        chosen = bank.select(self._bank(), self.mode.strata, seed=self.mode.pilot_seed)
+        return bank.draw(chosen, self.prompts.n)
+
+    def _strata(self, column: str) -> dict[str, str]:
+        """Each prompt's value of a column of the bank. Raises UserError for a column that is not there."""
+        if self.prompts.bank_path is not None:
+            return bank.strata(self.prompts.path, column)
+        if column != "source":
+            raise UserError(
+                f"stratum: found {column!r}. Of the prompts of answers only the source is known: "
+                "stratum=source, or stratum=null."
+            )
+        return {prompt.prompt_id: prompt.source for prompt in self._bank()}
 
     @property
     def _opponents(self) -> int | None:
@@ -317,16 +404,41 @@ class Pairwise(Judged):
                 for name, some in responses.items()
             },
             "judge_quality": quality,
+            **({"answers": self._facts_of_answers} if self._files else {}),
         }
+
+    @property
+    def _facts_of_answers(self) -> list[dict[str, Any]]:
+        return [one.facts() for one in self._joined.files.values()]
+
+
+def _names_entrants(overrides: Sequence[str]) -> bool:
+    """Whether words of the command choose entrants."""
+    return any(re.match(r"\+?entrant(@[^=]+)?=(?!\[\]$)", word) for word in overrides)
+
+
+def answers_node(name: str, one: joining.Answers) -> dict[str, Any]:
+    """Describe an entrant that answers from a file."""
+    return {
+        "_target_": "elo_exp.entrants.recorded.AnswersEntrant",
+        "entrant_id": name,
+        "path": str(one.path),
+        "inside": one.inside,
+    }
 
 
 def refuse_no_prompts(config: Mapping[str, Any]) -> None:
     """Raise UserError where a study brings no bank, and none is given."""
     if config["prompts"]["bank_path"] is None:
-        raise UserError(
-            f"prompts.bank_path: study {config['study']['name']} has no prompts of its own. Give a "
-            "bank, prompts.bank_path=FILE (docs/formats.md), or study=medical for the one that ships."
-        )
+        study = (config.get("study") or {}).get("name")
+        raise UserError(_no_prompts(f"study {study} has no prompts of its own"))
+
+
+def _no_prompts(why: str) -> str:
+    return (
+        f"prompts.bank_path: {why}. Give a bank, prompts.bank_path=FILE (docs/formats.md), files of "
+        "answers that hold their prompts, or study=medical for the bank that ships."
+    )
 
 
 def refuse_unchosen(

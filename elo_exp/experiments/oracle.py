@@ -143,7 +143,7 @@ class Oracle(Judged):
             return paths
         if chosen.prompts == "arena":
             return {**arenas.input_paths(self.arena), **paths}
-        return {"bank": Path(self.prompts.bank_path), **paths}
+        return {"bank": self.prompts.path, **paths}
 
     @property
     def opening(self) -> str | None:
@@ -176,7 +176,7 @@ class Oracle(Judged):
         if self.is_simulated:
             sources = simulated.write(
                 run_dir,
-                self.prompts.bank_path,
+                str(self.prompts.path),
                 seed=chosen.seed,
                 all_labelled=chosen.grid,
             )
@@ -323,7 +323,7 @@ class Oracle(Judged):
             self.oracle,
             [self.scoring, self.oracle_scoring],
             arena=self.arena,
-            bank_path=Path(self.prompts.bank_path),
+            bank_path=self.prompts.path,
             mode=self.mode,
         )
         return Collection(
@@ -338,6 +338,12 @@ class Oracle(Judged):
 
     def check(self, overrides: Sequence[str]) -> None:
         """Raise UserError for mistakes that can be known before anything is asked."""
+        self.refuse_drawing("oracle.n_prompts")
+        if self.answers:
+            raise UserError(
+                "answers: experiment=oracle does not read them. Give what policies have answered as "
+                "oracle.logged=FILE or oracle.fresh_dir=FILE (docs/oracle.md)."
+            )
         if not self.estimator:
             raise UserError(
                 "estimator: none is chosen. Choose at least one: 'estimator=[direct]'."

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from elo_exp import pipeline
@@ -11,7 +10,7 @@ from elo_exp.analysis import standings
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.looks import Wave, family_wise_alpha
 from elo_exp.analysis.responses import check_responses
-from elo_exp.data import bank, battles, pairing
+from elo_exp.data import battles, pairing
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
 from elo_exp.entrants import OfKnownQuality
@@ -57,7 +56,7 @@ class Tournament(Pairwise):
                 "'sweep_pair=[one,other]'."
             )
         if self.stratum is not None:
-            bank.strata(Path(self.prompts.bank_path), self.stratum)
+            self._strata(self.stratum)
         k, m = self.judging.opponents, len(self.entrant)
         is_one = self.judging.orders == "one"
         if k is not None and not (is_one and 6 <= m > k and k * m % 2 == 0):
@@ -126,7 +125,7 @@ class Tournament(Pairwise):
             found = standings.with_looks(found, wave)
         strata = {}
         if self.stratum is not None:
-            of_prompt = bank.strata(Path(self.prompts.bank_path), self.stratum)
+            of_prompt = self._strata(self.stratum)
             strata = standings.of_strata(found.fitted, of_prompt, method.rate)
         found = standings.with_diagnoses(
             found,

@@ -112,7 +112,7 @@ def write_judging(
     """Write the responses, the comparisons with their texts, and the verdicts."""
     written = []
     for name, by_prompt in responses.items():
-        path = run_dir / f"responses/responses_{name}.jsonl"
+        path = run_dir / f"responses/responses_{safe_name(name)}.jsonl"
         written.append(write_jsonl(path, (r.to_dict() for r in by_prompt.values())))
     every = (comparison for some in comparisons.values() for comparison in some)
     path = run_dir / "matches/matches.jsonl"

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from elo_exp.data import battle_files
 from elo_exp.data.battles import OVERALL, Battles
 from elo_exp.data.formats.battle_rows import FLAT
-from elo_exp.files import read_json, read_jsonl
+from elo_exp.files import read_json, read_jsonl, safe_name
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import UserError
 
@@ -137,7 +137,7 @@ class FinishedRun:
 
     def responses(self, entrant: str) -> dict[str, str]:
         """Return the texts by prompt; none of an entrant that did not answer in this run."""
-        path = self.folder / "responses" / f"responses_{entrant}.jsonl"
+        path = self.folder / "responses" / f"responses_{safe_name(entrant)}.jsonl"
         rows = read_jsonl(path) if path.is_file() else ()
         return {row["prompt_id"]: row["response_text"] for _, row in rows}
 

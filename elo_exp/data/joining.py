@@ -1,0 +1,440 @@
+"""Files of answers, joined to the prompts that they answer; what is missing on either side is said."""
+
+import functools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elo_exp.data import answers, bank
+from elo_exp.data.answers import Answer
+from elo_exp.data.fields import folded
+from elo_exp.records import Prompt, Response, UserError
+
+_LOST = 0.1  # of the prompts, from which on it is said whom to leave out
+_NAMED = 3  # entrants of a file that have a line each, or that a line names
+_CUT = "length"
+
+# A file and the name that it is given; None: its own
+Given = tuple[str | None, Path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The answers of one entrant, of one file.
+
+    given   whether the command named the entrant
+    inside  the file's own name of it, where the file has several
+    """
+
+    entrant: str
+    path: Path
+    format: str
+    given: bool
+    inside: str | None
+    rows: Sequence[Answer]
+
+    @functools.cached_property
+    def _by_text(self) -> Mapping[str, Sequence[Answer]]:
+        found = defaultdict(list)
+        for row in self.rows:
+            if row.prompt is not None:
+                found[folded(row.prompt)].append(row)
+        return found
+
+    @functools.cached_property
+    def _by_id(self) -> Mapping[str, Sequence[Answer]]:
+        found = defaultdict(list)
+        for row in self.rows:
+            if row.id is not None:
+                found[row.id].append(row)
+        return found
+
+    def rows_to(self, prompt: Prompt) -> Sequence[Answer]:
+        """Return the rows that answer a prompt: by its text, and of equal texts by its id; else by its id."""
+        same_text = self._by_text.get(folded(prompt.text), ())
+        both = [row for row in same_text if row.id == prompt.prompt_id]
+        return both or same_text or self._by_id.get(prompt.prompt_id, ())
+
+    def to(self, prompt: Prompt) -> Answer | None:
+        """Return the answer to a prompt; None where there is none. Raises UserError for two that differ."""
+        rows = [row for row in self.rows_to(prompt) if row.text is not None]
+        for row in rows[1:]:
+            if row.text != rows[0].text:
+                raise UserError(
+                    f"{row.place}: a second, different answer of {self.entrant} to "
+                    f"{prompt.prompt_id!r}; the first is at {rows[0].place}. Keep one of them."
+                )
+        return rows[0] if rows else None
+
+    def response(self, prompt: Prompt) -> Response | None:
+        """Return the same as a Response under the entrant's name."""
+        row = self.to(prompt)
+        if row is None:
+            return None
+        assert row.text is not None
+        recorded = {"finish_reason": _CUT if row.is_cut else None, **row.recorded}
+        return Response(
+            entrant_id=self.entrant,
+            prompt_id=prompt.prompt_id,
+            response_text=row.text,
+            **recorded,
+        )
+
+    @property
+    def n_answers(self) -> int:
+        return sum(row.text is not None for row in self.rows)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the manifest's row of it."""
+        return {
+            "file": str(self.path),
+            "format": self.format,
+            "entrant": self.entrant,
+            "answers": self.n_answers,
+            "empty": sum(row.text is not None and not row.text.strip() for row in self.rows),
+            "cut_off": sum(row.is_cut for row in self.rows),
+            "failed": sum(row.text is None for row in self.rows),
+            "notes": dict(Counter(note for row in self.rows for note in row.notes)),
+        }  # fmt: skip
+
+    def line(self) -> str:
+        """Return what was read, in words."""
+        facts = self.facts()
+        counts = [
+            f"{facts['empty']} empty" if facts["empty"] else "",
+            f"{facts['cut_off']} cut off" if facts["cut_off"] else "",
+            *(f"{note} of {n}" for note, n in facts["notes"].items()),
+            f"{facts['failed']} failed" if facts["failed"] else "",
+        ]
+        is_plain = self.entrant in (stem(self.path), _folder(self.path))
+        if not (self.given or self.inside or is_plain):
+            counts.append("call it otherwise: 'answers={NAME:FILE,...}'")
+        text = (
+            f"{self.path}: {self.format}: {self.n_answers:,} answers of {self.entrant}"
+        )
+        return "; ".join([text, *filter(None, counts)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """Prompts, and who answered them.
+
+    prompts  of the bank or, without one, of the files; in an order that is not that of the files
+    files    the answers of each entrant, by name
+    """
+
+    prompts: Sequence[Prompt]
+    files: Mapping[str, Answers]
+
+    @functools.cached_property
+    def answered(self) -> Mapping[str, Sequence[str]]:
+        """The prompts that each entrant answered, by their ids."""
+        return {
+            name: [p.prompt_id for p in self.prompts if one.to(p) is not None]
+            for name, one in self.files.items()
+        }
+
+    @functools.cached_property
+    def shared(self) -> Sequence[Prompt]:
+        """The prompts that all entrants answered. Raises UserError for none."""
+        counts = Counter(key for keys in self.answered.values() for key in keys)
+        found = [p for p in self.prompts if counts[p.prompt_id] == len(self.files)]
+        if not found:
+            have = [f"{name} has {len(keys):,}" for name, keys in self._by_number]
+            rest = f" and {len(have) - 5} more" if have[5:] else ""
+            hint = self._without() or " Are these answers to one set of prompts?"
+            for one in self.files.values():
+                if all(row.prompt is None for row in one.rows):
+                    hint = f" {one.path} holds no prompts: add prompts=FILE."
+                    break
+            raise UserError(
+                f"answers: no prompt is answered by all ({', '.join(have[:5])}{rest}, none "
+                f"shared).{hint}"
+            )
+        return found
+
+    @property
+    def _by_number(self) -> list[tuple[str, Sequence[str]]]:
+        return sorted(self.answered.items(), key=lambda item: len(item[1]))
+
+    def lines(self, *, keeps_all: bool = False) -> list[str]:
+        """Return what was read and what is missing, a line each; warnings begin with "warning: ".
+
+        keeps_all  prompts that not all answered are not left out
+        """
+        by_path = defaultdict(list)
+        for one in self.files.values():
+            by_path[one.path].append(one)
+        lines = []
+        for path, several in by_path.items():
+            if len(several) <= _NAMED:
+                lines += [one.line() for one in several]
+            else:
+                n = sum(one.n_answers for one in several)
+                names = ", ".join(one.entrant for one in several[:_NAMED])
+                lines.append(
+                    f"{path}: {several[0].format}: {n:,} answers of {len(several)} entrants "
+                    f"({names} and {len(several) - _NAMED} more)"
+                )
+        joined = (line for one in self.files.values() for line in self._oddities(one))
+        return [*lines, *joined, *self._counts(keeps_all)]
+
+    def _oddities(self, one: Answers) -> Iterator[str]:
+        """Warn of answers that join no prompt, or one of another text."""
+        used, otherwise = set[int](), list[str]()
+        for prompt in self.prompts:
+            rows = one.rows_to(prompt)
+            used |= set(map(id, rows))
+            texts = [row.prompt for row in rows if row.prompt is not None]
+            if any(folded(text) != folded(prompt.text) for text in texts):
+                otherwise.append(prompt.prompt_id)
+        strays = [r for r in one.rows if r.text is not None and id(r) not in used]
+        if strays:
+            what = strays[0].id or repr(folded(strays[0].prompt or "")[:40])
+            yield (
+                f"warning: {one.entrant}: {len(strays):,} answers are to no prompt of the bank "
+                f"({what}), and left out."
+            )
+        if otherwise:
+            yield (
+                f"warning: {one.entrant}: {len(otherwise):,} answers are joined by id alone: their "
+                f"file has another text for the prompt ({otherwise[0]})."
+            )
+
+    def _counts(self, keeps_all: bool) -> list[str]:
+        n, m, shared = len(self.prompts), len(self.files), self.shared
+        lacking = [
+            f"{name} lacks {n - len(keys):,}"
+            for name, keys in self._by_number
+            if len(keys) < n
+        ]
+        rest = f" and {len(lacking) - 5} more" if lacking[5:] else ""
+        whom = f"all {m}" if m > 1 else next(iter(self.files))
+        referred = sum(prompt.gold_answer is not None for prompt in shared)
+        line = f"prompts: {n:,}, answered by {whom}: {len(shared):,}"
+        line += f" ({', '.join(lacking[:5])}{rest})" if lacking else ""
+        lines = [f"{line}; {referred:,} with a reference"]
+        if n - len(shared) > _LOST * n and not keeps_all:
+            lines.append(
+                f"warning: {n - len(shared):,} of {n:,} prompts are left out, as not all answered "
+                f"them.{self._without()}"
+            )
+        return lines
+
+    def _without(self) -> str:
+        """Say whom to leave out so that nine of ten prompts are shared; "" where two would not remain."""
+        left = {name: set(keys) for name, keys in self.answered.items()}
+        out: list[str] = []
+        wanted = (1.0 - _LOST) * len(self.prompts)
+        while len(left) > 2 and len(set.intersection(*left.values())) < wanted:
+            counts = Counter(key for keys in left.values() for key in keys)
+            alone = {key for key, n in counts.items() if n == len(left) - 1}
+            worst = min(
+                left, key=lambda name: (-len(alone - left[name]), len(left[name]))
+            )
+            out.append(worst)
+            del left[worst]
+        kept = len(set.intersection(*left.values()))
+        if not out or not kept:
+            return ""
+        names = ", ".join(out[:5]) + (f" and {len(out) - 5} more" if out[5:] else "")
+        return f" Without {names} it is {kept:,}: name the others, 'answers={{NAME:FILE,...}}'."
+
+
+def stem(path: Path) -> str:
+    """Return a file's name without its endings and without "responses_"."""
+    name = Path(path.name.removesuffix(".gz")).stem
+    return name.removeprefix("responses_") or name
+
+
+def _folder(path: Path) -> str:
+    return path.absolute().parent.name
+
+
+def given(value: Any) -> list[Given]:
+    """Return the files that the setting `answers` names, those in a folder one by one.
+
+    value  a file, a list of files or of {name: NAME, file: FILE}, or NAME: FILE
+    Raises UserError for anything else, and for a name that stands twice.
+    """
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, Mapping):
+        value = [{"name": name, "file": file} for name, file in value.items()]
+    found: list[Given] = []
+    for item in value or ():
+        name, file = None, item
+        if isinstance(item, Mapping) and set(item) == {"name", "file"}:
+            name, file = str(item["name"]), item["file"]
+        if not isinstance(file, str) or not file:
+            raise UserError(
+                f"answers: found {file!r:.80}. Expected a file, a list of files, or NAME: FILE."
+            )
+        if name is not None and name in [known for known, _ in found]:
+            raise UserError(f"answers: {name!r} stands twice. Give each file its own.")
+        path = Path(file)
+        inside = (
+            sorted(filter(Path.is_file, path.glob("[!.]*"))) if path.is_dir() else []
+        )
+        if path.is_dir() and (name is not None or not inside):
+            raise UserError(f"answers: {file} is a folder. Name the files in it.")
+        found += [(name, one) for one in inside or [path]]
+    return found
+
+
+def entrants(files: Sequence[Given]) -> dict[str, Answers]:
+    """Read files, and return the answers of each entrant by name.
+
+    An entrant is called what the command says, else what the file says, else as the file, else as
+    its folder. Raises UserError for a file that cannot be read, and for two of one name.
+    """
+    stems = Counter(stem(path) for path in {path for _, path in files})
+    found: dict[str, Answers] = {}
+    for name, path in files:
+        for one in _of_file(path, name, is_alone=stems[stem(path)] == 1):
+            if one.entrant in found:
+                raise UserError(_second(one, found[one.entrant].path))
+            found[one.entrant] = one
+    return found
+
+
+def _second(one: Answers, first: Path) -> str:
+    paths = [first, one.path]
+    pairs = next(
+        (names for names in (list(map(stem, paths)), list(map(_folder, paths))) if len(set(names)) > 1),
+        ["one", "two"],
+    )  # fmt: skip
+    named = ",".join(f"{name}:{path}" for name, path in zip(pairs, paths, strict=True))
+    return (
+        f"{one.path}: a second file of {one.entrant!r}, as {first}. Name them: "
+        f"'answers={{{named}}}'."
+    )
+
+
+def _of_file(path: Path, name: str | None, *, is_alone: bool) -> Iterable[Answers]:
+    chosen, rows = _read(path)
+    inside = dict.fromkeys(row.entrant for row in rows if row.entrant is not None)
+    about: dict[str, Any] = {
+        "path": path,
+        "format": chosen.name,
+        "given": name is not None,
+    }
+    if name is not None and len(inside) > 1:
+        if name not in inside:
+            known = ", ".join(list(inside)[:5]) + (", ..." if len(inside) > 5 else "")
+            raise UserError(
+                f"{path}: has the answers of {len(inside)} entrants, and none is called {name!r}. "
+                f"Choose one of {known}."
+            )
+        own = [row for row in rows if row.entrant == name]
+        return [Answers(entrant=name, inside=name, rows=own, **about)]
+    unnamed = [row for row in rows if row.entrant is None and row.text is not None]
+    if inside and unnamed:
+        raise UserError(
+            f"{unnamed[0].place}: names no model, and other rows do. Name it, or leave the row out."
+        )
+    if len(inside) > 1:
+        return [
+            Answers(
+                entrant=one,
+                inside=one,
+                rows=[row for row in rows if row.entrant == one],
+                **about,
+            )
+            for one in inside
+        ]
+    in_place = stem(path) if is_alone and not chosen.in_folder else _folder(path)
+    called = name or next(iter(inside), None) or in_place
+    return [Answers(entrant=called, inside=None, rows=rows, **about)]
+
+
+def one(path: Path, entrant: str, inside: str | None) -> Answers:
+    """Return the answers of one entrant of a file, as `entrants` has found them."""
+    (found,) = _of_file(path, inside or entrant, is_alone=True)
+    return Answers(**{**vars(found), "entrant": entrant, "inside": inside})
+
+
+def join(files: Mapping[str, Answers], bank_path: Path | None) -> Joined:
+    """Join answers to the prompts of a bank or, without one, to those that the files hold.
+
+    A prompt is found by its text, whatever its white space, else by its id. Raises UserError where
+    no file holds a prompt, for an id that stands for two, and for two references.
+    """
+    prompts = bank.load(bank_path) if bank_path else _own_prompts(files)
+    return Joined(prompts=prompts, files=files)
+
+
+def _own_prompts(files: Mapping[str, Answers]) -> list[Prompt]:
+    """Return the prompts of files, in an order that depends on them alone."""
+    rows = [row for one in files.values() for row in one.rows]
+    by_text: dict[str, list[Answer]] = defaultdict(list)
+    texts_of: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        if row.prompt is not None:
+            by_text[folded(row.prompt)].append(row)
+            if row.id is not None:
+                texts_of[row.id].add(folded(row.prompt))
+    if not by_text:
+        raise UserError(
+            "answers: these files hold no prompts. Add prompts=FILE, the questions that they answer."
+        )
+    for row in rows:
+        if row.prompt is None and len(texts_of.get(row.id or "", ())) > 1:
+            raise UserError(
+                f"{row.place}: id {row.id!r} stands for two prompts in these files. Add prompts=FILE."
+            )
+    found = []
+    for text, same in by_text.items():
+        ids = {row.id for row in same} - {None}
+        key = next(iter(ids)) if len(ids) == 1 else None
+        if key is None or len(texts_of[key]) > 1:
+            key = bank.hashed(text)
+        sources = {row.source for row in same} - {None}
+        found.append(
+            Prompt(
+                prompt_id=key,
+                text=min(str(row.prompt) for row in same),
+                source=str(*sources) if len(sources) == 1 else bank.OWN,
+                subject=bank.OWN,
+                gold_answer=_reference(same),
+            )
+        )
+    return sorted(found, key=lambda prompt: _natural(prompt.prompt_id))
+
+
+def _reference(rows: Sequence[Answer]) -> str | None:
+    given = [row for row in rows if row.reference is not None]
+    for row in given[1:]:
+        if folded(str(row.reference)) != folded(str(given[0].reference)):
+            raise UserError(
+                f"{row.place}: another reference than at {given[0].place}, to one prompt. Add "
+                "prompts=FILE, whose references count."
+            )
+    return min((str(row.reference) for row in given), default=None)
+
+
+def _natural(key: str) -> list[tuple[int, int, str]]:
+    """Sort q2 before q10."""
+    parts = re.split(r"(\d+)", key)
+    return [(1, int(p), p) if p.isdecimal() else (0, 0, p) for p in parts]
+
+
+def _read(path: Path) -> tuple[answers.Format, Sequence[Answer]]:
+    """Read a file once in a command, in which several parts read it, as long as it does not change."""
+    try:
+        about = path.stat()
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}). Check the path."
+        ) from None
+    return _read_once(path.absolute(), path, about.st_mtime_ns, about.st_size)
+
+
+@functools.lru_cache(maxsize=256)
+def _read_once(
+    _: Path, path: Path, __: int, ___: int
+) -> tuple[answers.Format, Sequence[Answer]]:
+    return answers.read(path)

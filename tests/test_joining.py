@@ -1,0 +1,359 @@
+"""Answers joined to their prompts: by text, else by id; named; what is missing on either side is said."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elo_exp.data import joining
+from elo_exp.data.answers import Answer
+from elo_exp.data.joining import Answers, Joined
+from elo_exp.files import write_jsonl
+from elo_exp.records import UserError
+from tests.answer_files import BY_ID, MADE, asked, bank, made
+from tests.data import shared_data, write_table
+
+
+def joined(*files: Any, prompts: Path | None = None) -> Joined:
+    """Files, or pairs of a name and a file, joined."""
+    pairs = [one if isinstance(one, tuple) else (None, one) for one in files]
+    return joining.join(joining.entrants(pairs), prompts)
+
+
+def texts(found: Joined) -> dict[str, list[str | None]]:
+    """What each entrant says to the prompts that all answered."""
+    return {
+        name: [row.text if (row := one.to(p)) else None for p in found.shared]
+        for name, one in found.files.items()
+    }
+
+
+def rows(*pairs: tuple[str, str], **others: Any) -> list[dict[str, Any]]:
+    return [{"prompt": prompt, "answer": text, **others} for prompt, text in pairs]
+
+
+# A worked example
+
+
+def test_two_files_are_joined_by_the_text_of_their_prompts(tmp_path):
+    """One has an id and white space of its own, the other a prompt more; the first has a failed request."""
+    old = write_jsonl(
+        tmp_path / "old.jsonl",
+        [
+            {"id": 7, "prompt": "Why \n so?", "answer": "It is."},
+            {"id": 8, "prompt": "How?", "answer": None},
+            {"id": 9, "prompt": "Who?", "answer": ""},
+        ],
+    )
+    new = write_jsonl(
+        tmp_path / "new.jsonl", rows(("Who?", "He."), ("Why so?", "So."), ("How?", "A"))
+    )
+    found = joined(old, new)
+    assert texts(found) == {"old": ["It is.", ""], "new": ["So.", "He."]}
+    assert [(p.prompt_id, p.text) for p in found.shared] == [
+        ("7", "Why \n so?"),
+        ("9", "Who?"),
+    ]
+    assert found.lines() == [
+        f"{old}: plain rows: 2 answers of old; 1 empty; 1 failed",
+        f"{new}: plain rows: 3 answers of new",
+        "prompts: 3, answered by all 2: 2 (old lacks 1); 0 with a reference",
+        "warning: 1 of 3 prompts are left out, as not all answered them.",
+    ]
+
+
+# Laws
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_same_answers_are_the_same_in_every_format(tmp_path, name):
+    """Answers, prompts and the responses that keys are made of, whatever program wrote the file."""
+    prompts = bank(tmp_path)
+    plain = joined(made(tmp_path, "plain rows", "Said", "ann"), prompts=prompts)
+    other = joined(made(tmp_path / "other", name, "Said", "ann"), prompts=prompts)
+    assert texts(other) == texts(plain)
+    assert other.shared == plain.shared
+    if name not in BY_ID:
+        assert [p.text for p in joined(made(tmp_path, name, "Said", "ann")).shared] == [
+            one.prompt for one in asked("Said")
+        ] or name in ("alpaca_eval's outputs", "plain rows", "lm_eval")
+    for prompt in plain.shared:
+        mine = other.files["ann"].response(prompt)
+        assert mine is not None
+        if name != "elo_exp's responses":  # which have more to say
+            assert mine == plain.files["ann"].response(prompt)
+
+
+WORDS = st.text(alphabet="ab \n", max_size=3).map(lambda text: f"q{text}")
+TABLE = st.dictionaries(WORDS, st.sampled_from(["A", "B", ""]), min_size=1, max_size=6)
+
+
+def of(name: str, table: Mapping[str, str], order: Sequence[int]) -> Answers:
+    by_text = {joining.folded(prompt): text for prompt, text in table.items()}
+    every = [
+        Answer(place=f"{name}:{i}", prompt=prompt, text=text)
+        for i, (prompt, text) in enumerate(by_text.items())
+    ]
+    chosen = sorted(every, key=lambda row: order[every.index(row) % len(order)])
+    about = {"path": Path(name), "format": "plain rows", "given": False, "inside": None}
+    return Answers(entrant=name, rows=chosen, **about)  # type: ignore[arg-type]
+
+
+@given(st.lists(TABLE, min_size=2, max_size=4), st.data())
+@settings(max_examples=200, deadline=None)
+def test_any_order_of_rows_and_files_gives_one_bank_and_a_lost_row_is_named(
+    tables, data
+):
+    n = len(tables)
+    orders = st.permutations(range(6))
+    files = {f"m{i}": of(f"m{i}", one, range(6)) for i, one in enumerate(tables)}
+    whole = joining.join(files, None)
+    again = {
+        name: of(name, tables[int(name[1:])], data.draw(orders))
+        for name in data.draw(st.permutations(list(files)))
+    }
+    other = joining.join(again, None)
+    assert other.prompts == whole.prompts
+    assert {k: other.answered[k] for k in files} == whole.answered
+    shared = set.intersection(*({*map(joining.folded, one)} for one in tables))
+    if not shared:
+        with pytest.raises(UserError, match="no prompt is answered by all"):
+            _ = whole.shared
+        return
+    assert {joining.folded(p.text) for p in whole.shared} == shared
+    counts = whole.lines()[n]
+    for name, one in files.items():
+        lacking = len(whole.prompts) - len(one.rows)
+        assert (f"{name} lacks {lacking}" in counts) == bool(lacking)
+
+
+# Names
+
+
+def test_an_entrant_is_called_as_the_command_the_file_or_the_folder_says(tmp_path):
+    pairs = [("Why?", "So.")]
+    named = write_jsonl(tmp_path / "a.jsonl", rows(*pairs, model="gpt"))
+    stem = write_jsonl(tmp_path / "responses_old.jsonl.gz", rows(*pairs))
+    one, two = (
+        write_jsonl(tmp_path / name / "outputs.jsonl", rows(*pairs))
+        for name in ("one", "two")
+    )
+    files = [(None, named), (None, stem), (None, one), (None, two), ("null", stem)]
+    assert list(joining.entrants(files)) == ["gpt", "old", "one", "two", "null"]
+    assert joined(named, stem).lines()[0] == (
+        f"{named}: plain rows: 1 answers of gpt; call it otherwise: 'answers={{NAME:FILE,...}}'"
+    )
+
+
+def test_two_files_of_one_name_stop_with_words_to_paste(tmp_path):
+    a, b = (
+        write_jsonl(tmp_path / f"{name}.jsonl", rows(("Why?", name), model="gpt"))
+        for name in "ab"
+    )
+    with pytest.raises(UserError) as error:
+        joined(a, b)
+    assert str(error.value) == (
+        f"{b}: a second file of 'gpt', as {a}. Name them: 'answers={{a:{a},b:{b}}}'."
+    )
+    assert list(joined(("x", a), ("y", b)).files) == ["x", "y"]
+
+
+def test_a_file_of_several_entrants_is_several_and_a_name_chooses_one(tmp_path):
+    path = write_jsonl(
+        tmp_path / "all.jsonl",
+        [{"id": i, "prompt": str(i), "answer": m, "model": m} for m in "abcd" for i in (1, 2)],
+    )  # fmt: skip
+    assert list(joined(path).files) == ["a", "b", "c", "d"]
+    assert joined(path).lines()[0] == (
+        f"{path}: plain rows: 8 answers of 4 entrants (a, b, c and 1 more)"
+    )
+    chosen = joined(("c", path), ("a", path))
+    assert texts(chosen) == {"c": ["c", "c"], "a": ["a", "a"]}
+    with pytest.raises(UserError, match=r"4 entrants, and none is called 'x'. Choose"):
+        joined(("x", path))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("a.jsonl", [(None, "a.jsonl")]),
+        (["a.jsonl", "b.jsonl"], [(None, "a.jsonl"), (None, "b.jsonl")]),
+        ({"old": "a.jsonl", 4: "b"}, [("old", "a.jsonl"), ("4", "b")]),
+        ([{"name": "null", "file": "a"}, "b"], [("null", "a"), (None, "b")]),
+        (None, []),
+        ({}, []),
+    ],
+)
+def test_the_setting_names_files(value, expected):
+    assert joining.given(value) == [(name, Path(path)) for name, path in expected]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ([1], "answers: found 1. Expected a file, a list of files, or NAME: FILE."),
+        ({"a": {"b": "c"}}, "answers: found {'b': 'c'}. Expected a file"),
+        ([{"name": "a", "file": "x"}] * 2, "answers: 'a' stands twice."),
+    ],
+)
+def test_another_value_of_the_setting_is_refused(value, words):
+    with pytest.raises(UserError) as error:
+        joining.given(value)
+    assert str(error.value).startswith(words)
+
+
+def test_a_folder_stands_for_the_files_in_it(tmp_path):
+    for name in "ba":
+        write_jsonl(tmp_path / f"{name}.jsonl", rows(("Why?", name)))
+    (tmp_path / ".hidden").write_text("x", encoding="utf-8")
+    found = joining.given(str(tmp_path))
+    assert [path.name for _, path in found] == ["a.jsonl", "b.jsonl"]
+
+
+# With a bank
+
+
+def test_with_a_bank_its_rows_are_the_prompts_and_strays_are_named(tmp_path):
+    prompts = write_jsonl(
+        tmp_path / "bank.jsonl",
+        [{"id": i, "text": f"Is it {i}?", "gold_answer": "Yes."} for i in range(4)],
+    )
+    old = write_jsonl(
+        tmp_path / "old.jsonl",
+        [{"id": i, "prompt": f"Is  it {i}?", "answer": "A"} for i in (0, 1, 2, 3, 9)],
+    )
+    new = write_jsonl(
+        tmp_path / "new.jsonl",
+        [{"id": i, "prompt": f"Q: is it {i}?", "answer": "B"} for i in range(4)],
+    )
+    found = joined(old, new, prompts=prompts)
+    assert [p.prompt_id for p in found.shared] == ["0", "1", "2", "3"]
+    assert found.lines()[2:] == [
+        "warning: old: 1 answers are to no prompt of the bank (9), and left out.",
+        "warning: new: 4 answers are joined by id alone: their file has another text for the prompt "
+        "(0).",
+        "prompts: 4, answered by all 2: 4; 4 with a reference",
+    ]
+
+
+def test_of_equal_prompts_the_id_says_which_is_answered(tmp_path):
+    twice = [{"id": name, "prompt": "Why?", "answer": name} for name in "ab"]
+    path = write_jsonl(tmp_path / "old.jsonl", twice)
+    prompts = [{"prompt_id": row["id"], "text": row["prompt"]} for row in twice]
+    found = joined(path, prompts=write_jsonl(tmp_path / "bank.jsonl", prompts))
+    assert texts(found) == {"old": ["a", "b"]}
+
+
+# What stops
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ([{"prompt": "Why?", "answer": "A"}, {"prompt": "Why?", "answer": "B"}],
+         [{"prompt": "Why?", "answer": "A"}],
+         "one.jsonl:2: a second, different answer of one to "),
+        ([{"prompt": "Why?", "answer": "A", "target": "1"}],
+         [{"prompt": "Why?", "answer": "A", "target": "2"}],
+         "two.jsonl:1: another reference than at "),
+        ([{"id": 1, "prompt": "Why?", "answer": "A"}, {"id": 1, "prompt": "How?", "answer": "A"}],
+         [{"id": 1, "answer": "A"}],
+         "two.jsonl:1: id '1' stands for two prompts in these files. Add prompts=FILE."),
+        ([{"id": 1, "answer": "A"}], [{"id": 1, "answer": "A"}],
+         "answers: these files hold no prompts. Add prompts=FILE, the questions that they answer."),
+        ([{"prompt": "Why?", "answer": "A"}], [{"prompt": "How?", "answer": "A"}],
+         "answers: no prompt is answered by all (one has 1, two has 1, none shared). Are these"),
+        ([{"prompt": "Why?", "answer": "A"}], [{"id": 1, "answer": "A"}], "two.jsonl holds no prompts: add prompts=FILE."),
+        ([{"prompt": "Why?", "answer": "A", "model": "m"}, {"prompt": "How?", "answer": "A", "model": None}],
+         [{"prompt": "Why?", "answer": "A"}], "one.jsonl:2: names no model, and other rows do."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_joined_stops(tmp_path, first, second, words):
+    one = write_jsonl(tmp_path / "one.jsonl", first)
+    two = write_jsonl(tmp_path / "two.jsonl", second)
+    with pytest.raises(UserError) as error:
+        joined(one, two).lines()
+    assert words in str(error.value)
+
+
+def test_a_retried_request_has_the_answer_that_came(tmp_path):
+    twice = [
+        {"prompt": "Why?", "answer": None},
+        *rows(("Why?", "So."), ("Why?", "So.")),
+    ]
+    found = joined(write_jsonl(tmp_path / "old.jsonl", twice))
+    assert texts(found) == {"old": ["So."]}
+
+
+def test_many_lost_prompts_name_whom_to_leave_out(tmp_path):
+    """Three answer all ten, one only two."""
+    files = [
+        write_jsonl(
+            tmp_path / f"{name}.jsonl", rows(*((f"Q{i}?", name) for i in range(n)))
+        )
+        for name, n in {"a": 10, "b": 10, "c": 2, "d": 10}.items()
+    ]
+    *_, counts, warning = joined(*files).lines()
+    assert "answered by all 4: 2 (c lacks 8)" in counts
+    assert warning == (
+        "warning: 8 of 10 prompts are left out, as not all answered them. Without c it is 10: name "
+        "the others, 'answers={NAME:FILE,...}'."
+    )
+
+
+def test_a_changed_file_is_read_anew(tmp_path):
+    path = write_jsonl(tmp_path / "old.jsonl", rows(("Why?", "A")))
+    assert texts(joined(path)) == {"old": ["A"]}
+    write_jsonl(path, rows(("Why?", "Another")))
+    assert texts(joined(path)) == {"old": ["Another"]}
+
+
+# Real files
+
+
+def test_published_answers_are_joined(tmp_path):
+    folder = shared_data("answers")
+    alpaca = [
+        folder / "alpaca_eval" / name / "model_outputs.json.gz"
+        for name in ("phi-2", "NullModel", "text_davinci_003")
+    ]
+    found = joined(*alpaca)
+    assert list(found.files) == ["phi-2", "example", "text_davinci_003"]
+    assert (len(found.prompts), len(found.shared)) == (805, 803)
+    assert found.lines()[2].endswith("805 answers of text_davinci_003; 2 empty")
+    hard = [
+        folder / "arena_hard/v0.1" / f"{name}.jsonl.gz"
+        for name in ("gpt-4-0314", "gpt-3.5-turbo-0125")
+    ]
+    assert len(joined(*hard).shared) == 500
+    bench = joined(
+        folder / "mt_bench/gpt-4.jsonl", prompts=folder / "mt_bench/question.jsonl"
+    )
+    assert (len(bench.prompts), len(bench.shared)) == (80, 30)
+    assert bench.lines()[0].endswith("30 answers of gpt-4; first turn of 30")
+    assert dataclasses.asdict(bench.shared[0])["prompt_id"] == "101"
+
+
+def test_seventy_models_of_which_none_answered_all(tmp_path):
+    folder = shared_data("llmfao")
+    found = joined(folder / "responses.jsonl.gz", prompts=folder / "prompts.jsonl.gz")
+    assert len(found.files) == 70
+    assert len(found.shared) == 2
+    assert "Without Code Llama (13B)" in found.lines()[-1]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_published_answers_are_the_same_as_a_table(tmp_path, ending):
+    path = shared_data("answers/alpaca_eval/NullModel/model_outputs.json.gz")
+    one = joining.entrants([("null", path)])["null"]
+    table = [{"question": row.prompt, "answer": row.text} for row in one.rows]
+    other = write_table(tmp_path / f"null.{ending}", table)
+    found, again = joined(("null", path)), joined(("null", other))
+    assert [p.text for p in again.prompts] == [p.text for p in found.prompts]
+    assert texts(again) == texts(found)
