@@ -557,4 +557,18 @@ MUTANTS = [
         new="return number(800.0 * math.log10",
         seen_by="test_audit.py::test_a_bias_in_points_is_the_difference_of_ratings_that_moves_a_share_as_far",
     ),
+    Mutant(
+        name="a word for no verdict is a tie",
+        file="data/battle_files.py",
+        old="word: meant and WORDS[meant]",
+        new='word: WORDS[meant or "tie"]',
+        seen_by="test_battles.py::test_a_files_own_words_for_winners_are_read_as_they_are_said_to_mean",
+    ),
+    Mutant(
+        name="A and B are taken for the sides of columns that end so",
+        file="data/battle_files.py",
+        old=' - {"a", "b"}',
+        new="",
+        seen_by="test_battles.py::test_a_word_that_names_no_column_is_left_to_the_user",
+    ),
 ]

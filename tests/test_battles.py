@@ -331,7 +331,7 @@ def test_a_format_whose_words_are_known_keeps_them(tmp_path):
             [f"m{i}" for i in range(20)],
             "has 'm19', 'm0', 'm1', 'm2', 'm3', 'm4', 'm5', 'm6' and 12 more.",
         ),
-        (["x" * 60], f"has '{'x' * 40}'."),
+        (["x" * 60], f"has '{'x' * 40}…'."),
     ],
 )
 def test_a_word_that_is_not_known_is_refused_with_the_setting_to_paste(
@@ -341,9 +341,16 @@ def test_a_word_that_is_not_known_is_refused_with_the_setting_to_paste(
     assert refused(votes(tmp_path, [*words, words[-1]]), columns=VOTES).endswith(said)
 
 
+def test_a_word_that_names_no_column_is_left_to_the_user(tmp_path):
+    """A judge says A for the answer that it was shown first, whatever a column is called."""
+    rows = [{"model_a": "ann", "model_b": "bob", "winner": word} for word in "AB"]
+    said = refused(write_table(tmp_path / "battles.jsonl", rows))
+    assert said.endswith("mean, in place of ?: 'battles_values={A:?,B:?}'")
+
+
 WORD = st.text(
     st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1
-)
+).filter(lambda word: word not in ("ann", "bob"))
 MEANING = st.sampled_from([*formats.WORDS, None])
 
 
@@ -356,8 +363,7 @@ def test_law_words_are_read_as_said_and_the_setting_that_is_offered_names_them(
     path = votes(tmp_path, [*values, *["ann"] * 6], "jsonl")  # most have a verdict
     battles, _ = read_file(path, columns=VOTES, values=values)
     meant = [formats.WORDS[meant] for meant in values.values() if meant]
-    if "ann" not in values:
-        assert [b.winner for b in battles.rows()] == [*meant, *["model_a"] * 6]
+    assert [b.winner for b in battles.rows()] == [*meant, *["model_a"] * 6]
     known = {*formats.WORDS, *VOTES.values(), "ann", "bob"}
     unknown = [word for word in values if word not in known]
     if unknown and "battles_values=" in (said := refused(path, columns=VOTES)):
@@ -396,11 +402,12 @@ def test_a_malformed_row_is_named_with_what_was_found_and_expected(
     assert ". battles_on_error=drop leaves such rows out." in said
 
 
-@pytest.mark.parametrize("model", ["tie", "model_b", "left"])
+@pytest.mark.parametrize("model", ["tie", "model_b", "left", "void"])
 def test_a_model_that_is_called_like_a_word_for_a_result_is_not_guessed_at(
     tmp_path, model
 ):
     """Dropping such rows would leave others of the file, which may be read in the other way."""
+    values = {"void": None}
     sides = ("ann", model) if model == "left" else (model, "bob")
     rows = [
         dict(zip(LEFT_RIGHT.values(), values, strict=True))
@@ -408,7 +415,8 @@ def test_a_model_that_is_called_like_a_word_for_a_result_is_not_guessed_at(
     ]
     path = write_table(tmp_path / "battles.jsonl", rows)
     words = f": winner is {model!r}, which is the name of one model and the word"
-    assert refused(path, columns=LEFT_RIGHT, on_error="drop").startswith(words)
+    how = {"columns": LEFT_RIGHT, "values": values, "on_error": "drop"}
+    assert refused(path, **how).startswith(words)
 
 
 @pytest.mark.parametrize(

@@ -227,12 +227,8 @@ class _File:
         one_of = f"Expected one of {', '.join(words)}"
         for name in ("verdict_ab", "verdict_ba"):
             if text[name] and text[name] not in words:
-                error = f"{name} is {text[name]!r}. {one_of}."
+                error = f"{name} is {_shown(text[name])}. {one_of}."
                 raise _UnknownWordError(error, name)
-        if any(
-            text[name] and words.get(str(text[name]), "") is None for name in OF_WINNERS
-        ):
-            return None
         ab, ba = (words.get(str(text[name])) for name in ("verdict_ab", "verdict_ba"))
         reconciled = (ab if ab == ba else "tie") if ab and ba else None
         share = text["score"]
@@ -256,13 +252,18 @@ class _File:
         by_word = words.get(result)
         by_name = {model_a: "model_a", model_b: "model_b"}.get(result)
         winner = by_word or by_name
-        if by_word and by_name and by_word != by_name and not reconciled:
+        is_word = result in words
+        if is_word and by_name and by_word != by_name and not reconciled:
             raise UserError(  # other rows may be read in the other way, so that none can be dropped
                 f"{self.path}: winner is {result!r}, which is the name of one model and the word "
                 "for another result. Rename the model."
             )
+        said = filter(None, (text[name] for name in OF_WINNERS))
+        if any(words.get(word, "") is None for word in said):
+            return None
         if winner is None:
-            error = f"winner is {result!r}. {one_of}, {model_a!r} or {model_b!r}."
+            names = f"{_shown(model_a)} or {_shown(model_b)}"
+            error = f"winner is {_shown(result)}. {one_of}, {names}."
             raise _UnknownWordError(error, "winner")
         score = None if share is None else _score(share, winner)
         plain = winner.split()[0]
@@ -303,7 +304,7 @@ class _File:
         more = (
             f" and {len(counts) - len(words)} more" if len(counts) > len(words) else ""
         )
-        said = f"The column {column!r} has {_quoted(word[:_MAX_WORD] for word in words)}{more}"
+        said = f"The column {column!r} has {', '.join(map(_shown, words))}{more}"
         setting = _setting(list(unknown), *sides)
         place = ", in place of ?" if "?" in setting else ""
         return (
@@ -436,6 +437,12 @@ def _style(text: str | None) -> tuple[int, ...] | None:
     raise MalformedError(
         f"style is {text!r}. Expected a list of counts: {', '.join(FEATURES)}."
     )
+
+
+def _shown(word: str | None) -> str:
+    """A word of a file in quotes, cut where it is long."""
+    text = str(word)
+    return repr(text if len(text) <= _MAX_WORD else f"{text[:_MAX_WORD]}…")
 
 
 def _quoted(names: Iterable[str]) -> str:
