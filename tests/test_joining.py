@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,10 +16,11 @@ from hypothesis import strategies as st
 from elo_exp.data import joining
 from elo_exp.data.answers import Answer
 from elo_exp.data.joining import Answers, Joined
-from elo_exp.files import write_jsonl
+from elo_exp.files import write_json, write_jsonl, write_whole
 from elo_exp.records import UserError
-from tests.answer_files import BY_ID, MADE, asked, bank, made
+from tests.answer_files import BY_ID, MADE, asked, bank, made, write
 from tests.data import shared_data, write_table
+from tests.faulty_documents import faulty
 
 
 def joined(*files: Any, prompts: Path | None = None) -> Joined:
@@ -357,3 +360,75 @@ def test_published_answers_are_the_same_as_a_table(tmp_path, ending):
     found, again = joined(("null", path)), joined(("null", other))
     assert [p.text for p in again.prompts] == [p.text for p in found.prompts]
     assert texts(again) == texts(found)
+
+
+# Faulty files
+
+
+def content(found: Joined) -> dict[str, tuple[Any, ...]]:
+    """By prompt: its reference, and what each entrant says, and whether it was cut off."""
+    said = {
+        p.text: (p.gold_answer, *(one.to(p) for one in found.files.values()))
+        for p in found.shared
+    }
+    return {
+        text: (reference, *((row.text, row.is_cut) for row in rows if row))
+        for text, (reference, *rows) in said.items()
+    }
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_faulty_file_is_refused_or_spoken_of_or_says_the_same(tmp_path, name):
+    """A hundred of each format, one place changed in each, and fifty that end too early.
+
+    What a text says is nobody's mistake: one text that became another word is read as it stands.
+    """
+    prompts = bank(tmp_path, 8) if name in BY_ID else None
+    other = made(tmp_path, "plain rows", "Other", "bob", n=8)
+    document = MADE[name](asked("Said", 8), "ann")
+    path = tmp_path / "ann" / ("log.eval" if name == "inspect_ai log" else "file.json")
+    whole = joined(write(path, name, document), other, prompts=prompts)
+    before, lines = content(whole), whole.lines()
+    fates = Counter[str]()
+
+    def check(what: str) -> None:
+        try:
+            found = joined(path, other, prompts=prompts)
+            after, now = content(found), found.lines()
+        except UserError as error:
+            assert "\n" not in str(error)
+            fates["refused"] += 1
+            return
+        if after == before:
+            fates["equal"] += 1
+        elif now != lines:
+            fates["spoken of"] += 1
+        else:
+            changed = [key for key in before if before[key] != after[key]]
+            assert len(changed) == 1 and "zzz" in str(after[changed[0]]), what
+            fates["another text"] += 1
+
+    for what, changed in faulty(document, 100, seed=11):
+        if name == "inspect_ai log" and not can_be_zipped(changed):
+            write_json(path, changed)
+        else:
+            write(path, name, changed)
+        check(what)
+    data = write(path, name, document).read_bytes()
+    for end in np.linspace(1, len(data) - 2, 50, dtype=int):
+        write_whole(path, data[:end])
+        check(f"ends after {end} bytes")
+    assert fates["refused"] >= 30 and fates["equal"] >= 5, fates
+
+
+def can_be_zipped(log: Any) -> bool:
+    """Whether a log has samples that parts of an archive can be named after."""
+    samples = log.get("samples")
+    if not isinstance(samples, list):
+        return False
+    names = [
+        (str(sample["id"]), str(sample["epoch"]))
+        for sample in samples
+        if isinstance(sample, dict) and {"id", "epoch"} <= sample.keys()
+    ]
+    return len(set(names)) == len(samples)

@@ -430,11 +430,12 @@ def _read(path: Path) -> tuple[answers.Format, Sequence[Answer]]:
         raise UserError(
             f"{path}: cannot be read ({error.strerror}). Check the path."
         ) from None
-    return _read_once(path.absolute(), path, about.st_mtime_ns, about.st_size)
+    version = about.st_ino, about.st_mtime_ns, about.st_size
+    return _read_once(path.absolute(), path, version)
 
 
 @functools.lru_cache(maxsize=256)
 def _read_once(
-    _: Path, path: Path, __: int, ___: int
+    _: Path, path: Path, __: tuple[int, int, int]
 ) -> tuple[answers.Format, Sequence[Answer]]:
     return answers.read(path)

@@ -199,6 +199,13 @@ def text(value: Any, what: str) -> str:
     return value
 
 
+def listed(value: Any, what: str) -> list[Any]:
+    """Return a list. Raises MalformedError for anything else, a text among it, and for an empty one."""
+    if not isinstance(value, list) or not value:
+        raise MalformedError(f"{what} is {value!r:.80}. Expected a list.")
+    return value
+
+
 def said(content: Any, what: str) -> str:
     """Return the text of a message: a text, or the texts of its parts, but for those of a thought.
 

@@ -6,7 +6,7 @@ github.com/lmarena/arena-hard-auto, gen_answer.py and utils/completion.py
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.data.answers import Format, MalformedError, name, said
+from elo_exp.data.answers import Format, MalformedError, listed, name, said
 from elo_exp.data.tables import Row
 
 _FAILED = "$ERROR$"  # API_ERROR_OUTPUT, in place of an answer
@@ -14,7 +14,7 @@ _FAILED = "$ERROR$"  # API_ERROR_OUTPUT, in place of an answer
 
 def answer(row: Row) -> Mapping[str, Any]:
     """Turns of user and assistant, perhaps after a system's; the first two are taken."""
-    messages = list(row["messages"])
+    messages = listed(row["messages"], "messages")
     if messages and messages[0]["role"] == "system":
         messages = messages[1:]
     roles = [message["role"] for message in messages]

@@ -6,15 +6,15 @@ github.com/lm-sys/FastChat, fastchat/llm_judge/gen_model_answer.py and common.py
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.data.answers import Format, name, text
+from elo_exp.data.answers import Format, listed, name, text
 from elo_exp.data.tables import Row
 
 _FAILED = "$ERROR$"  # API_ERROR_OUTPUT, in place of an answer
 
 
 def answer(row: Row) -> Mapping[str, Any]:
-    first, *others = row["choices"]
-    turn, *later = first["turns"]
+    first, *others = listed(row["choices"], "choices")
+    turn, *later = listed(first["turns"], "turns")
     notes = [("first turn", later), ("first choice", others)]
     return {
         "id": name(row["question_id"], "question_id"),

@@ -73,7 +73,10 @@ def _fields(sample: Any, n_epochs: int) -> Mapping[str, Any]:
     choices = (sample.get("output") or {}).get("choices") or []
     answered = None
     if choices and not sample.get("error"):
-        answered = _whole(said(choices[0]["message"]["content"], "output"), attached)
+        content = choices[0]["message"]["content"]
+        answered = _whole(said(content, "output"), attached)
+        if isinstance(content, list) and sum("text" in part for part in content) > 1:
+            notes.append("several parts, joined,")
     notes += ["first choice"] if len(choices) > 1 else []
     return {
         "prompt": _whole(asked, attached),

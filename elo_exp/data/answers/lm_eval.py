@@ -6,19 +6,30 @@ github.com/EleutherAI/lm-evaluation-harness, lm_eval/evaluator.py and loggers/ev
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.data.answers import Format, MalformedError, name, reference_of, text
+from elo_exp.data.answers import (
+    Format,
+    MalformedError,
+    listed,
+    name,
+    reference_of,
+    text,
+)
 from elo_exp.data.tables import Row
 
 
 def answer(row: Row) -> Mapping[str, Any]:
     """The request's context is the prompt; a row of each filter has one and the same answer in `resps`."""
     arguments = row["arguments"]
-    requests = list(arguments.values()) if isinstance(arguments, dict) else arguments
+    requests = listed(
+        list(arguments.values()) if isinstance(arguments, dict) else arguments,
+        "arguments",
+    )
     first = requests[0]
-    context = next(iter(first.values())) if isinstance(first, dict) else first[0]
-    drawn = row.get("resps") or [row["filtered_resps"]]
-    answers = drawn[0] if isinstance(drawn[0], list) else drawn
-    if len(requests) > 1 or not answers or not isinstance(answers[0], str):
+    given = list(first.values()) if isinstance(first, dict) else first
+    context = listed(given, "the first of the arguments")[0]
+    drawn = listed(row.get("resps") or [row["filtered_resps"]], "resps")
+    answers = listed(drawn[0], "resps")
+    if len(requests) > 1 or not isinstance(answers[0], str):
         raise MalformedError(
             "has log-likelihoods of options, and no answer that could be judged. Rate its scores: "
             "experiment=rate."

@@ -6,7 +6,7 @@ platform.openai.com/docs/api-reference/batch/request-output
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.data.answers import Format, MalformedError, name, said
+from elo_exp.data.answers import Format, MalformedError, listed, name, said
 from elo_exp.data.tables import Row
 
 _OK = 200
@@ -27,7 +27,7 @@ def answer(row: Row) -> Mapping[str, Any]:
 
 def _of_chat(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Of /v1/chat/completions. A refusal is an answer."""
-    first, *others = body["choices"]
+    first, *others = listed(body["choices"], "choices")
     message = first["message"]
     content = message["content"]
     given = message.get("refusal") if content is None else content
