@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from elo_exp.data import bank
 from elo_exp.files import write_jsonl
 from elo_exp.records import Prompt, UserError
-from tests.data import BANK, shared_data
+from tests.data import BANK, shared_data, write_table
 
 STRATA = {"medmcqa_open": 24, "medqa": 69, "curated": 50}
 PILOT = {"medmcqa_open": 8, "medqa": 24, "curated": 18}
@@ -106,6 +109,79 @@ def test_prompts_that_repeat_the_text_of_another_are_warned_of_once(tmp_path, ca
     (message,) = caplog.messages
     said = "2 of 4 prompts repeat the text of another ('p2' that of 'p0'). They count"
     assert message.startswith(f"warning: {path}: {said}")
+
+
+# Banks that were written for other programs
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"prompt": "Why?"}, {"text": "Why?", "source": "own", "subject": "own"}),
+        ({"id": 7, "question": "Why?", "reference": "So."},
+         {"prompt_id": "7", "text": "Why?", "gold_answer": "So."}),
+        ({"question_id": 81, "category": "math", "turns": ["1+1?", "And 2?"], "reference": ["2", "4"]},
+         {"prompt_id": "81", "text": "1+1?", "gold_answer": "2", "source": "math"}),
+        ({"instruction": "Add.", "input": "1, 2", "target": 3},
+         {"text": "Add.\n\n1, 2", "gold_answer": "3"}),
+        ({"instruction": "Add.", "input": ""}, {"text": "Add.", "gold_answer": None}),
+        ({"prompt_id": "p", "text": "Why?", "reference": ["a", "b"]}, {"gold_answer": None}),
+        ({**FULL, "reference": "Another.", "question": "How?"}, FULL),
+    ],
+)  # fmt: skip
+def test_a_row_of_another_program_is_read_under_the_names_in_use(
+    tmp_path, given, expected
+):
+    """A row with the four names of our own is read by these alone."""
+    (prompt,) = bank.load(write_jsonl(tmp_path / "bank.jsonl", [given]))
+    assert {key: getattr(prompt, key) for key in expected} == expected
+
+
+def test_a_prompt_without_an_id_is_known_by_its_text(tmp_path):
+    """Whatever the white space: 12 digits of its SHA-256."""
+    rows = [{"prompt": "Why  so?\n"}, {"prompt": "How?"}]
+    first, second = bank.load(write_jsonl(tmp_path / "bank.jsonl", rows))
+    assert first.prompt_id == sha256(b"Why so?").hexdigest()[:12] != second.prompt_id
+    path = write_jsonl(tmp_path / "again.jsonl", [*rows, {"prompt": "Why so?"}])
+    with pytest.raises(UserError) as error:
+        bank.load(path)
+    assert str(error.value) == (
+        f"{path}:3: the prompt of {path}:1 again. Remove one of them, or give each a prompt_id."
+    )
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl.gz"])
+def test_a_bank_may_be_any_table_whose_empty_cells_are_left_out(tmp_path, ending):
+    rows = [row(prompt_id="p2", text="How?"), row(gold_answer="")]
+    if ending == "jsonl.gz":  # which can leave a key out
+        del rows[1]["gold_answer"]
+    second, first = bank.load(write_table(tmp_path / f"bank.{ending}", rows))
+    assert (second.prompt_id, second.gold_answer) == ("p2", "Because.")
+    assert (first.prompt_id, first.gold_answer) == ("p1", None)
+
+
+def test_strata_of_a_bank_without_ids_are_found_by_the_ids_that_it_gets(tmp_path):
+    rows = [{"prompt": "Why?", "level": "hard"}, {"prompt": "How?", "level": None}]
+    path = write_jsonl(tmp_path / "bank.jsonl", rows)
+    assert bank.strata(path, "level") == {bank.hashed("Why?"): "hard"}
+
+
+# So many of the prompts
+
+
+@given(st.integers(1, 30), st.integers(1, 30))
+def test_a_larger_draw_holds_a_smaller_one_in_the_order_of_the_bank(n, m):
+    prompts = [Prompt(**{**FULL, "prompt_id": f"p{i}"}) for i in range(30)]
+    few, many = bank.draw(prompts, min(n, m)), bank.draw(prompts, max(n, m))
+    assert (len(few), len(many)) == (min(n, m), max(n, m))
+    assert few == [p for p in prompts if p in few]
+    assert {p.prompt_id for p in few} <= {p.prompt_id for p in many}
+
+
+def test_more_than_there_are_cannot_be_drawn(shipped):
+    assert bank.draw(shipped, None) == shipped
+    with pytest.raises(UserError, match=r"prompts\.n: found 144. Expected at most 143"):
+        bank.draw(shipped, 144)
 
 
 # The pilot's subset
