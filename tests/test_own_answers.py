@@ -161,3 +161,61 @@ def test_answers_meet_an_entrant_that_a_word_names(two):
     assert ran.code == 0, ran.err
     assert ran.read("manifest.json")["entrants"] == ["old", "probe_reference"]
     assert ran.read("manifest.json")["bank_size"] == 23
+
+
+# The gate
+
+
+GATE = ("experiment=gate", "rubric=[preference]", "tracker=local", "judge=lexical")
+
+
+@pytest.mark.parametrize("baseline", ["old.csv", "old/answers.json"])
+def test_a_gate_compares_two_files(two, baseline):
+    """What the baseline answered is the bank; that it lacks a prompt is said."""
+    made(two, "alpaca_eval's outputs", "Old", "old", n=23)
+    words = (f"gate.baseline={baseline}", "answers=new.jsonl", ALONE)
+    planned = attempt(*GATE, *words, "judge=sonnet", "plan=true", folder=two)
+    assert (planned.code, planned.err.splitlines()[-1]) == (
+        0,
+        "prompts: 24, answered by all 2: 23 (baseline lacks 1); 0 with a reference",
+    )
+    assert "P(pass | equal)" in planned.out
+    ran = attempt(*GATE, *words, folder=two)
+    assert ran.code in (0, 1, 3), ran.err
+    found = ran.read("gate.json")
+    assert found["candidate"] == "new"
+    assert found["dimensions"][0]["n_prompts"] == 23
+
+
+def test_a_gate_counts_what_the_candidate_lacks_and_the_baseline_has(two):
+    words = ("gate.baseline=new.jsonl", "answers=old.csv", ALONE)
+    refused = attempt(*GATE, *words, folder=two)
+    assert refused.code == 2
+    assert "1 of 48 responses are missing (old 1)" in refused.err
+    ran = attempt(*GATE, *words, "allow_missing=true", folder=two)
+    (row,) = ran.read("gate.json")["dimensions"]
+    assert (row["n_prompts"], row["n_invalid"]) == (24, 1)
+
+
+def test_a_candidate_of_another_kind_answers_the_prompts_of_the_baselines_file(two):
+    prompts = bank(two)
+    words = ("gate.baseline=old.csv", f"prompts.bank_path={prompts}")
+    ran = attempt(*GATE, *words, "entrant=[probe_reference]", folder=two)
+    assert ran.code in (0, 1, 3), ran.err
+    assert ran.read("gate.json")["candidate"] == "probe_reference"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("gate.baseline=old.csv", "answers=[old.csv,new.jsonl]", ALONE),
+         "entrant: found old, new, baseline. Expected one candidate beside the baseline"),
+        (("gate.baseline=old.csv", "answers=[{name:baseline,file:new.jsonl}]", ALONE),
+         "entrant: found a candidate called baseline"),
+        (("gate.baseline=nope.csv", "answers=new.jsonl", ALONE), "nope.csv: cannot be read"),
+    ],
+)  # fmt: skip
+def test_a_gate_that_cannot_compare_says_why(two, words, said):
+    ran = attempt(*GATE, *words, folder=two)
+    assert ran.code == 2
+    assert ran.err.splitlines()[-1].startswith(f"elo_exp: {said}"), ran.err
