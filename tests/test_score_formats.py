@@ -1,6 +1,7 @@
 """Files of scores that other programs wrote: what is read of each, and faulty ones."""
 
 import json
+import logging
 import math
 import zipfile
 from pathlib import Path
@@ -100,9 +101,14 @@ def test_a_log_that_nobody_has_scored_is_refused_with_what_to_do(tmp_path, shape
 
 
 def test_a_file_without_any_score_is_refused_whatever_wrote_it(tmp_path):
-    rows = write_jsonl(tmp_path / "m/samples_x.jsonl", lm_eval_rows([None, None]))
+    path = tmp_path / "m/samples_x.jsonl"
+    texts = lm_eval_rows([None, None], arguments=[["Why?", {"until": []}]])
     with pytest.raises(UserError, match="lm_eval, none of .* judges its answers"):
-        boards(rows)
+        boards(write_jsonl(path, texts))
+    for row in texts:  # log-likelihoods of options: nothing that a judge could read
+        row |= {"arguments": [["Why?", "A"], ["Why?", "B"]]}
+    with pytest.raises(UserError, match="has a score. Give one with scores."):
+        boards(write_jsonl(path, texts))
     results = promptfoo_results(ann=[1, 0])
     path = write_json(tmp_path / "results.json", results)
     with pytest.raises(UserError, match="none of its items has the score 'length'"):
@@ -111,6 +117,24 @@ def test_a_file_without_any_score_is_refused_whatever_wrote_it(tmp_path):
         row["failureReason"] = 2
     with pytest.raises(UserError, match="has a score. Give one with scores."):
         boards(write_json(path, results))
+
+
+def test_a_log_that_has_answers_too_says_what_would_judge_them(tmp_path, caplog):
+    """Its scores are rated unless a judge is chosen; options leave nothing to judge."""
+    caplog.set_level(logging.INFO)
+    texts = lm_eval_rows([1, 0], arguments=[["Why?", {"until": []}]])
+    options = lm_eval_rows([1, 0], arguments=[["Why?", "A"], ["Why?", "B"]])
+    log = inspect_log("ann", "CI")
+    results = promptfoo_results(ann=[1, 0])
+    for path, has_answers in {
+        write_jsonl(tmp_path / "m/samples_x.jsonl", texts): True,
+        write_jsonl(tmp_path / "m/samples_y.jsonl", options): False,
+        write_json(tmp_path / "log.json", log): True,
+        write_json(tmp_path / "results.json", results): False,
+    }.items():
+        caplog.clear()
+        boards(path)
+        assert ("; judge=sonnet would judge its answers" in caplog.text) == has_answers
 
 
 def test_two_logs_of_one_model_are_told_apart_by_their_files(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
-from elo_exp.data import formats
+from elo_exp.data import answers, formats, tables
 from elo_exp.data.formats import Format
 from elo_exp.records import UserError
 
@@ -60,9 +60,23 @@ def read(
         if not n_used:
             raise UserError(_no_score(path, one, metric))
         rows = {"scores used": n_used, "missing": len(own) - n_used}
-        facts.append(formats.facts(path, one, rows))
+        hint = "judge=sonnet would judge its answers" if _has_texts(path, one) else ""
+        facts.append(formats.facts(path, one, rows, hint))
         found += own
     return found, facts
+
+
+def _has_texts(path: Path, one: Format) -> bool:
+    """Whether the answers that were scored are texts, which a judge can compare, and no options."""
+    if not one.has_answers:
+        return False
+    try:
+        form = answers.recognise(path)
+        if form.answer is not None:
+            form.answer(next(tables.rows(path))[1])
+    except (UserError, answers.MalformedError, *answers.AMONG):
+        return False
+    return True
 
 
 def _no_score(path: Path, one: Format, metric: str | None) -> str:
@@ -72,7 +86,7 @@ def _no_score(path: Path, one: Format, metric: str | None) -> str:
             "battles_metric names one that it has; without it the usual ones are read."
         )
         return f"{path}: read as {one.name}, none of its items has the score {metric!r}. {hint}"
-    hint = (
-        "judge=sonnet judges its answers" if one.has_answers else "Give one with scores"
-    )
+    hint = "Give one with scores"
+    if _has_texts(path, one):
+        hint = "judge=sonnet judges its answers"
     return f"{path}: read as {one.name}, none of its items has a score. {hint}."

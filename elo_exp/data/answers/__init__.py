@@ -20,7 +20,12 @@ from elo_exp.data.tables import Row
 from elo_exp.records import UserError
 
 _MAX_KEYS = 20  # that a message names
-_AMONG = (LookupError, TypeError, ValueError, AttributeError)  # of a row unlike others
+AMONG = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+)  # that a row unlike others raises
 
 
 class MalformedError(Exception):
@@ -165,7 +170,7 @@ def malformed(place: str, name: str) -> Iterator[None]:
         yield
     except MalformedError as error:
         raise UserError(f"{place}: {error}") from None
-    except _AMONG as error:
+    except AMONG as error:
         raise UserError(f"{place}: is no row of {name}: {error!r:.200}.") from None
 
 

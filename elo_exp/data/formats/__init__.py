@@ -121,11 +121,17 @@ def recognise(path: Path, name: str | None = None) -> Format:
     )
 
 
-def facts(path: Path, one: Format, rows: Mapping[str, int]) -> dict[str, Any]:
-    """Say what a file was read as, with counts of rows; return the manifest's row of it."""
+def facts(
+    path: Path, one: Format, rows: Mapping[str, int], hint: str = ""
+) -> dict[str, Any]:
+    """Say what a file was read as, with counts of rows; return the manifest's row of it.
+
+    hint  what else the file could be read as
+    """
     counted = ", ".join(f"{n} {word}" for word, n in rows.items())
     assumed = f"; assumed: {one.assumes}" if one.assumes else ""
-    logger.info("%s: read as %s: %s%s", path, one.name, counted, assumed)
+    also = f"; {hint}" if hint else ""
+    logger.info("%s: read as %s: %s%s%s", path, one.name, counted, assumed, also)
     return {
         "file": str(path),
         "format": one.name,
