@@ -8,7 +8,13 @@ from collections.abc import Mapping
 
 from elo_exp import config
 from elo_exp.arrays import known
-from elo_exp.experiments import Context, Report, input_files, weight_files
+from elo_exp.experiments import (
+    Context,
+    Report,
+    input_files,
+    judged_as,
+    weight_files,
+)
 from elo_exp.files import write_whole
 from elo_exp.headline import headline
 from elo_exp.progress import listening
@@ -41,6 +47,7 @@ def run(
 
         files, weights = input_files(experiment), weight_files(experiment)
         with run_manifest(info, usage, files, weights) as manifest:
+            manifest.update(judged_as(experiment))
             with listening(log_progress):
                 report = experiment.run(context)
             results = {**report.metrics, **_spend(usage, started)}

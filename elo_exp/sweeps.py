@@ -55,6 +55,7 @@ class Checks(Callback):
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(LineFormatter("%(message)s"))
         logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+        logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for every look
         with refusing(is_early=True):
             overrides = _unresolved(config.hydra.overrides.task)
             job = prepare(config, overrides)

@@ -89,7 +89,8 @@ def test_a_plan_needs_no_key_and_asks_and_pays_nothing(stories):
     assert ran.code == 0, ran.err
     assert stories["plan"].calls == []
     assert ran.out.startswith(
-        "plan: judge claude-opus-5-5, cap $5.00 (judging.budget_usd), tokens estimated from the length"
+        'plan: judge claude-opus-5-5 as "an expert, impartial physician-evaluator", cap $5.00 '
+        "(judging.budget_usd), tokens estimated from the length"
     )
     assert list(ran.folder.rglob("manifest.json")) == []
     assert answers(ran.folder) == {}

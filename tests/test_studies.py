@@ -5,14 +5,18 @@ study=medical is the one that ships; study=own is neutral, for prompts and answe
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
+from elo_exp.data.rubrics import role_in
 from elo_exp.files import write_jsonl
+from elo_exp.judges import as_whom, roles
 from tests.commands import Ran, attempt
+from tests.data import shipped
 from tests.experiments import composed, opened
+from tests.openai_server import OpenAiServer
 
 PROBES = "entrant=[probe_reference,probe_hedged,probe_partial,probe_swapped]"
 OWN = ("study=own", "mode=own", "prompts.bank_path=bank.jsonl", "recorded_dir=answers",
@@ -125,6 +129,109 @@ def test_so_have_those_of_an_audit(tmp_path: Path):
         keys = [query.key for query in job.experiment._queries]  # type: ignore[attr-defined]
     expected = "5e50a9bc5ea0ba6abbdcd392b928dc95db8467e7e7080a5ff8cd7743eaed8f06"
     assert (len(keys), digest(keys)) == (6272, expected)
+
+
+# What the judge is told that it is
+
+
+@pytest.mark.parametrize(
+    ("header", "role"),
+    [
+        ("# version: v1\n\n# Judge\n\nYou are an expert,\nimpartial evaluator. You compare two.",
+         "an expert, impartial evaluator"),
+        ("You are a teacher: grade these.", "a teacher"),
+        ("Judge these answers.", "Judge these answers"),
+        ("You are " + "very " * 40 + "careful.", ("very " * 20)[:99].rstrip() + "…"),
+        ("# Only a heading", ""),
+    ],
+)  # fmt: skip
+def test_a_role_is_the_first_sentence_of_the_header(header: str, role: str):
+    assert role_in(header) == role
+
+
+def test_shipped_headers_name_two_roles():
+    names = ("factuality", "calibration", "clinical_utility", "preference", "correctness")  # fmt: skip
+    assert [shipped("rubric", name).role for name in names] == [
+        *["an expert, impartial physician-evaluator"] * 3,
+        *["an expert, impartial evaluator"] * 2,
+    ]
+
+
+def test_a_judge_that_goes_by_words_or_by_a_file_is_told_nothing():
+    rubrics = [shipped("rubric", "preference"), shipped("rubric", "correctness")]
+    assert roles(shipped("judge", "lexical"), rubrics) == {}
+    assert roles(shipped("judge", "replay", path="votes.jsonl"), rubrics) == {}
+    told = roles(shipped("judge", "opus"), rubrics)
+    assert set(told) == {"preference", "correctness"}
+    assert as_whom(told.values()) == ' as "an expert, impartial evaluator"'
+
+
+Judged = Callable[..., tuple[Ran, str]]
+
+
+@pytest.fixture
+def judged(own_work: Path) -> Iterator[Judged]:
+    """Runs the command before a judge on this machine: what it printed, and all that the judge was sent."""
+    with OpenAiServer(models=("m",)) as server:
+
+        def run_before_it(*words: str) -> tuple[Ran, str]:
+            ran = attempt(
+                *("judge=openai_compatible", f"judge.base_url={server.url}"),
+                *("judge.model=m", "tracker=local", *words),
+                folder=own_work,
+            )
+            sent = [call.body.decode() for call in server.calls if call.body]
+            return ran, "\n".join(sent).lower()
+
+        yield run_before_it
+
+
+def test_own_prompts_are_judged_by_no_physician(judged: Judged):
+    ran, sent = judged(*OWN, "figures=false", "elo.n_perms=2")
+    assert ran.code == 0, ran.err
+    assert ran.err.startswith(
+        "12 of 12 prompts have a reference answer, which the judge is not shown; 'rubric=[preference,correctness]' "
+        "has it judge by them, too\n"
+        'own: study own: preference; judge m as "an expert, impartial evaluator"\n'
+    )
+    assert sent
+    assert "physician" not in sent
+    assert "clinic" not in sent
+    manifest = ran.read("manifest.json")
+    assert manifest["study"] == "own"
+    assert manifest["judge_roles"] == {"preference": "an expert, impartial evaluator"}
+    assert 'judged by m as "an expert, impartial evaluator"' in ran.page.said
+
+
+def test_under_the_medical_study_every_request_is_to_a_physician(judged: Judged):
+    ran, sent = judged("study=medical", *OWN[1:], "figures=false", "elo.n_perms=2")
+    assert ran.code == 0, ran.err
+    assert "warning: study" not in ran.err  # it was chosen
+    bodies = sent.splitlines()
+    assert len(bodies) == 3 * 24
+    assert all("physician-evaluator" in body for body in bodies)
+    assert set(ran.read("manifest.json")["judge_roles"].values()) == {
+        "an expert, impartial physician-evaluator"
+    }
+
+
+@pytest.mark.parametrize("experiment", ["tournament", "audit"])
+def test_prompts_that_a_study_was_not_written_for_are_warned_of(
+    judged: Judged, experiment: str
+):
+    words = [f"experiment={experiment}", "prompts.bank_path=bank.jsonl", "plan=true"]
+    ran, sent = judged(*words)
+    assert (ran.code, sent) == (0, "")
+    warning = (
+        'warning: study medical tells the judge that it is "an expert, impartial physician-evaluator", about '
+        "bank.jsonl. For prompts of any kind: study=own; to keep it: study=medical.\n"
+    )
+    assert warning in ran.err
+    assert ran.out.startswith(
+        'plan: judge m as "an expert, impartial physician-evaluator", cap '
+    )
+    named, _ = judged(*words, "study=medical")
+    assert warning not in named.err
 
 
 # No judge is chosen

@@ -26,6 +26,8 @@ from elo_exp.records import (
 
 _DECODER = json.JSONDecoder(object_pairs_hook=files.unique_keys)
 _VERSION = re.compile(r"#\s*version:\s*(v\d+)\s*$")
+_FIRST_SENTENCE = re.compile(r".+?(?=[.!?:;](?:\s|$)|$)")
+_MAX_ROLE = 100  # characters
 
 
 @dataclass(kw_only=True)
@@ -107,6 +109,11 @@ class Instructions:
         """The cacheable prefix: every request of this rubric starts with it, byte for byte."""
         return f"{files.read_text(self.system_path).strip()}\n\n{self.text.strip()}\n"
 
+    @property
+    def role(self) -> str:
+        """What the judge is told that it is."""
+        return role_in(self.system)
+
     @cached_property
     def _prefix(self) -> str:
         text = f"{self.system}\0{self.schema}\0{self.dimension}"
@@ -184,6 +191,15 @@ class Instructions:
     def _tags(self) -> re.Pattern[str]:
         names = ["question", "reference_answer", "expected_behavior", *self.responses]
         return re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(names)})\b)", re.IGNORECASE)
+
+
+def role_in(system: str) -> str:
+    """Return what a header tells a judge that it is: its first sentence, without headings and "You are"."""
+    lines = [line.strip() for line in system.splitlines()]
+    words = " ".join(line for line in lines if line and not line.startswith("#"))
+    sentence = _FIRST_SENTENCE.match(words)
+    role = re.sub("^You are ", "", sentence[0]) if sentence else ""
+    return role if len(role) <= _MAX_ROLE else f"{role[: _MAX_ROLE - 1].rstrip()}…"
 
 
 def line_of(name: str, value: str) -> re.Pattern[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from elo_exp.judges import roles
 from elo_exp.records import Plot, Rows
 from elo_exp.store.store import Store
 from elo_exp.trackers import Tracker, Value
@@ -127,6 +128,16 @@ def weight_files(experiment: object) -> dict[str, Sequence[Path]]:
         for name, part in parts_of(experiment).items()
         if isinstance(part, HasWeights)
     }
+
+
+def judged_as(experiment: object) -> dict[str, Any]:
+    """The study of an experiment with a judge, and what its judge is told that it is, by dimension; for the manifest."""
+    judge = getattr(experiment, "judge", None)
+    if judge is None:
+        return {}
+    study = getattr(experiment, "study", None)
+    rubrics = getattr(experiment, "rubric", {}).values()
+    return {"study": study and study.name, "judge_roles": roles(judge, rubrics)}
 
 
 def labels(experiment: object) -> dict[str, str]:

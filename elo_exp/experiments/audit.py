@@ -25,8 +25,10 @@ from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import (
     Prompts,
     Study,
+    opening_of,
     refuse_no_prompts,
     refuse_unchosen,
+    warn_of_bank,
 )
 from elo_exp.files import sha256, utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge
@@ -81,6 +83,11 @@ class AuditJudge:
     probe: dict[str, Probe]
     audit: AuditSettings
 
+    @property
+    def opening(self) -> str:
+        """The first line of the console: what is judged, by whom, as what, and what it may cost."""
+        return opening_of(self.judge, [*self.rubric.values()], self.study)
+
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         """The configuration as it is, with a bank to ask about."""
@@ -100,6 +107,13 @@ class AuditJudge:
                 "probe: there is nothing to ask. Choose a rubric that applies to prompts of the "
                 "bank, 'rubric=[factuality]', and probes, 'probe=[ladder,formatting]'."
             )
+        warn_of_bank(
+            self.study,
+            self.prompts.bank_path,
+            self.judge,
+            [*self.rubric.values()],
+            context,
+        )
         if not self.plan:
             return None
         (plan,) = self._plans([self.judge], store=context.store)

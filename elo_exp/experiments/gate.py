@@ -29,7 +29,7 @@ from elo_exp.data.pairing import Responses
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judged, Pairwise, answers_node, audits
 from elo_exp.files import safe_name, write_json, write_whole
-from elo_exp.judges import scope_of
+from elo_exp.judges import roles, scope_of
 from elo_exp.ratings.fit import POINTS
 from elo_exp.records import Prompt, UserError
 from elo_exp.report import gate_page, page, viewer
@@ -245,6 +245,7 @@ class Gate(Pairwise):
             margin_elo=self.gate.margin_elo,
             alpha=alpha,
             dollars=paid(dataclasses.asdict(store.usage)),
+            roles=[*roles(self.judge, self._rubrics).values()],
         )
 
     def _file(self, gate: Gated, *, sentence: str, whose: str) -> dict[str, Any]:

@@ -17,11 +17,17 @@ from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants import Entrant, HostedEntrant
 from elo_exp.experiments import Context, ReadsFiles, Report
 from elo_exp.files import read_json
-from elo_exp.judges import Judge, PaidJudge, Unchosen
+from elo_exp.judges import Judge, PaidJudge, Unchosen, roles
 from elo_exp.pipeline import Asking, Plan
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.report.viewer import Comparisons, Judgments
-from elo_exp.report.words.judge import none_chosen, plan_of_kin
+from elo_exp.report.words import opening
+from elo_exp.report.words.judge import (
+    foreign_bank,
+    none_chosen,
+    plan_of_kin,
+    references_unused,
+)
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Families, Natural, Orders, Share
 
@@ -189,6 +195,11 @@ class Pairwise(Judged):
         path = self.prompts.bank_path
         return {} if path is None else {"bank": Path(path)}
 
+    @property
+    def opening(self) -> str:
+        """The first line of the console: what is judged, by whom, as what, and what it may cost."""
+        return opening_of(self.judge, self._rubrics, self.study)
+
     def kin(self) -> Kin:
         """Return which entrants are of the judge's family."""
         told = {name: families.names(one) for name, one in self.entrant.items()}
@@ -199,7 +210,19 @@ class Pairwise(Judged):
         self._check_number()
         self._say_answers()
         self._check(context.store)
+        bank_path = self.prompts.bank_path
+        warn_of_bank(self.study, bank_path, self.judge, self._rubrics, context)
+        self._offer_references()
         return self._plan_text(self._plan(context.store)) if self.plan else None
+
+    def _offer_references(self) -> None:
+        """Say of prompts of any kind that they have references, where no rubric shows them."""
+        is_open = self.study is not None and self.study.bank_path is None
+        if not is_open or any(rubric.needs_reference for rubric in self._rubrics):
+            return
+        prompts = self._prompts()
+        if n := sum(prompt.gold_answer is not None for prompt in prompts):
+            logger.info("%s", references_unused(n, len(prompts), list(self.rubric)))
 
     def _plan_text(self, plan: Plan) -> str:
         return "\n".join([pipeline.plan_table(plan), *self._plan_of_kin(self.kin())])
@@ -438,6 +461,40 @@ def _no_prompts(why: str) -> str:
     return (
         f"prompts.bank_path: {why}. Give a bank, prompts.bank_path=FILE (docs/formats.md), files of "
         "answers that hold their prompts, or study=medical for the bank that ships."
+    )
+
+
+def warn_of_bank(
+    study: Study | None,
+    bank_path: str | None,
+    judge: Judge,
+    rubrics: Sequence[Rubric],
+    context: Context,
+) -> None:
+    """Warn of prompts that the study's header was not written for, unless the command names the study."""
+    if study is None or study.bank_path is None:
+        return
+    is_named = any(word.startswith("study=") for word in context.overrides)
+    own, path = Path(study.bank_path).resolve(), Path(bank_path or "").resolve()
+    told = roles(judge, rubrics).values()
+    if told and not is_named and own != path:
+        where = bank_path or "the prompts of these answers"
+        logger.warning("warning: %s", foreign_bank(study.name, told, where))
+
+
+def opening_of(judge: Judge, rubrics: Sequence[Rubric], study: Study | None) -> str:
+    """Say what is judged, by whom, as what, and what it may cost."""
+    cap = None
+    if isinstance(judge, PaidJudge):
+        prices = judge.prices_of(judge.model)
+        is_free = prices is not None and not (prices.input or prices.output)
+        cap = None if is_free else judge.budget.cap
+    return opening.judged(
+        [rubric.dimension for rubric in rubrics],
+        judge.model,
+        roles(judge, rubrics).values(),
+        study=study.name if study else None,
+        cap=cap,
     )
 
 

@@ -1,6 +1,6 @@
 """Judges turn requests into replies; rubrics render the requests and parse the replies."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -8,6 +8,7 @@ from elo_exp.analysis.conclusions import Scope
 from elo_exp.api.batches import BatchApi, BatchSettings
 from elo_exp.api.costs import Budget, TokenEstimator
 from elo_exp.api.jobs import ApiSettings, Model
+from elo_exp.data.rubrics import Instructions
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
 from elo_exp.types import CacheKey, Count, Dollars, JudgeKind, Positive
@@ -91,6 +92,27 @@ class Unchosen(Judge, Protocol):
     @property
     def offers(self) -> Mapping[str, Judge]:
         """Judges that could be chosen, by the names by which they are."""
+
+
+def is_told(judge: Judge) -> bool:
+    """Whether a judge is shown the header of a rubric: a language model is; words, votes and what is on file are not."""
+    is_replay = hasattr(type(judge), "recorded")  # which, asked of it, reads its file
+    is_there = not (is_replay or isinstance(judge, Unchosen))
+    return is_there and (getattr(judge, "kind", None) or "model") == "model"
+
+
+def roles(judge: Judge, rubrics: Iterable[Instructions]) -> dict[str, str]:
+    """Return what a judge is told that it is, by dimension; {} of one that is told nothing."""
+    return {r.dimension: r.role for r in rubrics if r.role} if is_told(judge) else {}
+
+
+def as_whom(roles: Iterable[str]) -> str:
+    """Say what a judge is told that it is, behind its name: ' as "an expert, impartial evaluator"'; '' where nothing is.
+
+    roles  of the rubrics; equal ones are said once
+    """
+    told = [f'"{role}"' for role in dict.fromkeys(roles)]
+    return f" as {' and '.join(told)}" if told else ""
 
 
 def scope_of(judge: Judge) -> Scope:

@@ -11,6 +11,7 @@ from elo_exp.analysis.looks import (
 from elo_exp.analysis.power import assumed_sigma
 from elo_exp.api.costs import money
 from elo_exp.console import text_table
+from elo_exp.judges import as_whom
 from elo_exp.pipeline.planning import Plan, PlanRow
 from elo_exp.store.usage import Usage
 
@@ -42,7 +43,7 @@ def _cells(name: str, *rows: PlanRow) -> list[str]:
 
 
 def _heading(plan: Plan) -> str:
-    judge = f"plan: judge {plan.judge_model}"
+    judge = f"plan: judge {plan.judge_model}{as_whom(plan.roles)}"
     if plan.budget_usd is None:
         return f"{judge}, which costs nothing"
     cap = f"cap {money(plan.budget_usd)} ({plan.budget_setting})"

@@ -11,7 +11,8 @@ from typing import Any
 from elo_exp.analysis.power import assumed_sigma, detectable
 from elo_exp.api.costs import PER_MILLION
 from elo_exp.api.transport import UnreachableError
-from elo_exp.judges import Judge, PaidJudge, Unchosen
+from elo_exp.data.rubrics import role_in
+from elo_exp.judges import Judge, PaidJudge, Unchosen, is_told
 from elo_exp.records import Item, JudgeRequest, UserError
 from elo_exp.store.usage import Usage, paid
 
@@ -141,6 +142,7 @@ class Plan:
     """budget_usd  the cap; None for a judge that costs nothing
     spent_usd   part of the cap that this run has spent
     what        verdicts, scores or audit verdicts
+    roles       what the judge is told that it is, by the headers of the requests
     """
 
     judge_model: str
@@ -150,6 +152,7 @@ class Plan:
     spent_usd: float = 0.0
     what: str = "verdicts"
     keys: Sequence[str] = ()  # of all queries
+    roles: Sequence[str] = ()
 
     @property
     def new(self) -> int:
@@ -242,4 +245,10 @@ def plan(
         spent_usd=paid.budget.spent if paid else 0.0,
         what=what,
         keys=[request.key for request in requests],
+        roles=_roles(requests) if is_told(judge) else (),
     )
+
+
+def _roles(requests: Sequence[JudgeRequest]) -> list[str]:
+    systems = dict.fromkeys(request.system for request in requests)
+    return list(dict.fromkeys(role for role in map(role_in, systems) if role))

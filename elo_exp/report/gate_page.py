@@ -6,6 +6,7 @@ from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion, Gold
 from elo_exp.analysis.gate import Share, WorstPrompt
+from elo_exp.judges import as_whom
 from elo_exp.report.formats import NONE, count, number, percent, shortened
 from elo_exp.report.words import gate as words
 from elo_exp.report.words.judge import audited
@@ -28,6 +29,7 @@ class Gated:
 
     quality  rows of judge_quality of manifest.json
     audits   the last audit of the judge, by dimension
+    roles    what the judge is told that it is
     """
 
     conclusion: Conclusion
@@ -40,6 +42,7 @@ class Gated:
     margin_elo: float | None
     alpha: float
     dollars: float
+    roles: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +90,7 @@ def shown(gate: Gated) -> Shown:
             {name: Gold.of(found["audit"]) for name, found in gate.audits.items()},
         ),
         terms=[
-            f"Judge {gate.conclusion.scope.judge}, orders: {gate.orders}.",
+            f"Judge {gate.conclusion.scope.judge}{as_whom(gate.roles)}, orders: {gate.orders}.",
             words.margin(gate.margin, gate.margin_elo, gate.alpha),
             f"Cost ${gate.dollars:.2f}.",
             *audited(gate.audits),

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elo_exp.judges import as_whom
 from elo_exp.report.formats import count, percent, when
 from elo_exp.store.usage import TOKEN_CLASSES, Usage, added_up, paid
 
@@ -114,7 +115,9 @@ def _of_command(manifest: Manifest) -> Iterator[Fact]:
 
 def _of_judging(manifest: Manifest) -> Iterator[Fact]:
     judging = _config(manifest, "judging")
+    yield Fact(term="Study", text=manifest.get("study") or "")
     if judge := manifest.get("judge_model"):
+        judge += as_whom((manifest.get("judge_roles") or {}).values())
         if orders := judging.get("orders"):
             judge += f"; orders used: {orders}"
         if share := judging.get("flip_share"):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elo_exp.figures import style
+from elo_exp.judges import as_whom
 from elo_exp.records import Plot
 from elo_exp.report import formats, made
 from elo_exp.report.formats import when
@@ -130,6 +131,7 @@ def maker(
             "manifest": manifest,
             "started": when(started) if started else None,
             "judge_model": manifest.get("judge_model"),
+            "judge_as": as_whom((manifest.get("judge_roles") or {}).values()),
             "has_flips": made.has_flips(manifest),
             "made_of": made.facts(manifest, has_elo=has_elo),
             "bill": made.bill(manifest.get("usage"), manifest.get("paid_before")),

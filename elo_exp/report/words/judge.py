@@ -1,10 +1,11 @@
 """How the checks of a judge, its audits and odd answers are said."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.checks import Check
+from elo_exp.judges import as_whom
 from elo_exp.report.formats import (
     NONE,
     count,
@@ -372,6 +373,24 @@ _DETAILS: Mapping[str, Callable[[Check, About], str]] = {
 def kin(model: str, family: str) -> str:
     """Return why a lead may be the judge's preference for its own family."""
     return f"{model} and the judge are of one family, {family}"
+
+
+def foreign_bank(study: str, roles: Iterable[str], path: str) -> str:
+    """Return the warning of a bank that the study was not written for."""
+    told = as_whom(roles).removeprefix(" as ")
+    return (
+        f"study {study} tells the judge that it is {told}, about {path}. For prompts of any kind: study=own; to keep "
+        f"it: study={study}."
+    )
+
+
+def references_unused(n: int, n_prompts: int, rubrics: Sequence[str]) -> str:
+    """Return the line that says how reference answers could be judged by."""
+    chosen = ",".join([*rubrics, "correctness"])
+    return (
+        f"{count(n)} of {count(n_prompts)} prompts have a reference answer, which the judge is not shown; "
+        f"'rubric=[{chosen}]' has it judge by them, too"
+    )
 
 
 def none_chosen(

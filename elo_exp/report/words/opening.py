@@ -1,4 +1,9 @@
-"""The first line of a run on files: what there is to rate or to compare."""
+"""The first line of a run: what there is to rate or to compare, or what is judged, by whom and as what."""
+
+from collections.abc import Iterable, Sequence
+
+from elo_exp.judges import as_whom
+from elo_exp.report.formats import names
 
 
 def battles(n: int, n_dimensions: int) -> str:
@@ -11,6 +16,24 @@ def scores(n_items: int, n_dimensions: int) -> str:
 
 def runs(n: int) -> str:
     return _counted(n, "finished run")
+
+
+def judged(
+    dimensions: Sequence[str],
+    judge: str,
+    roles: Iterable[str],
+    *,
+    study: str | None,
+    cap: float | None,
+) -> str:
+    """Return the first line of a run: what is judged, by whom, as what, and what it may cost.
+
+    roles  what the judge is told that it is
+    cap    in dollars; None where nothing is paid
+    """
+    what = f"study {study}: {names(dimensions)}" if study else names(dimensions)
+    most = "" if cap is None else f"; at most ${cap:,.2f}".removesuffix(".00")
+    return f"{what}; judge {judge}{as_whom(roles)}{most}"
 
 
 def _counted(n: int, noun: str) -> str:
