@@ -80,6 +80,8 @@ def lines(text: str, page: str) -> set[str]:
 
 # Installing
 
+EXTRAS = set(tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"])
+
 
 def test_the_extras_of_the_pages_exist():
     installed = [
@@ -91,8 +93,18 @@ def test_the_extras_of_the_pages_exist():
         for what in installed
         for name in re.findall(r"[\w-]+", what.partition("[")[2])
     }
-    project = tomllib.loads(read("pyproject.toml"))["project"]
-    assert extras <= set(project["optional-dependencies"])
+    assert extras <= EXTRAS
+
+
+@pytest.mark.parametrize("where", ["conf/**/*.yaml", "elo_exp/**/*.py", "**/*.md"])
+def test_what_names_an_extra_names_one_that_exists(where: str):
+    """Of help, of comments in settings, of messages and of pages: elo-exp[hf], .[hf], "extra hf"."""
+    named = re.compile(r"(?:elo-exp|'\.)\[([\w,]+)\]|\bextra `?(?!(?:or|that)\b)(\w+)")
+    paths = [HOME / page for page in PAGES] if where == "**/*.md" else HOME.glob(where)
+    texts = [path.read_text(encoding="utf-8") for path in paths]
+    found = [match for text in texts for match in named.finditer(text)]
+    names = {name for m in found for name in (m[1] or m[2]).split(",")}
+    assert names and names <= {*EXTRAS, "NAME"}
 
 
 @pytest.mark.parametrize(

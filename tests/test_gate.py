@@ -206,7 +206,11 @@ def gate(*given: str, folder: Path) -> Ran:
     [
         (("entrant=probe_reference",), 0, "pass"),
         (("entrant=probe_swapped",), 1, "fail"),
-        (("entrant=probe_swapped", "judging.limit_pairs=10"), 3, "cannot tell"),
+        (
+            ("entrant=probe_swapped", "judging.limit_pairs=10", "gate.comment=pr.md"),
+            3,
+            "cannot tell",
+        ),
     ],
 )
 def test_the_exit_code_is_the_verdict(
@@ -214,8 +218,13 @@ def test_the_exit_code_is_the_verdict(
 ):
     ran = gate(*given, folder=folder)
     assert ran.code == code, ran.err
-    comment = (folder / "gate.md").read_text(encoding="utf-8")
+    comment = (ran.run_dir / "gate.md").read_text(encoding="utf-8")
     assert comment.startswith(f"## Gate: {verdict}\n") and comment in ran.out
+    named = [folder / "pr.md"] if "gate.comment=pr.md" in given else []
+    assert [path.read_text(encoding="utf-8") for path in named] == [comment] * len(
+        named
+    )
+    assert [*folder.glob("*.md")] == named  # nothing is written that was not asked for
     assert "\nWorst prompts:\n" in comment
     assert "Judge not audited" in comment
     assert ("at least 20 prompts" in comment) == (code == 3)
