@@ -571,4 +571,47 @@ MUTANTS = [
         new="",
         seen_by="test_battles.py::test_a_word_that_names_no_column_is_left_to_the_user",
     ),
+    # Files of answers: a wrong join is worse than none
+    Mutant(
+        name="of two different answers to one prompt the first is taken",
+        file="data/joining.py",
+        old="            if row.text != rows[0].text:",
+        new="            if False:",
+        seen_by="test_joining.py::test_what_cannot_be_joined_stops",
+    ),
+    Mutant(
+        name="of two references to one prompt the first is taken",
+        file="data/joining.py",
+        old="if folded(str(row.reference)) != folded(str(given[0].reference)):",
+        new="if False:",
+        seen_by="test_joining.py::test_what_cannot_be_joined_stops",
+    ),
+    Mutant(
+        name="an id that stands for two prompts joins one of them",
+        file="data/joining.py",
+        old='if row.prompt is None and len(texts_of.get(row.id or "", ())) > 1:',
+        new="if False:",
+        seen_by="test_joining.py::test_what_cannot_be_joined_stops",
+    ),
+    Mutant(
+        name="answers to no prompt of the bank go without a word",
+        file="data/joining.py",
+        old="        if strays:",
+        new="        if False:",
+        seen_by="test_joining.py::test_with_a_bank_its_rows_are_the_prompts_and_strays_are_named",
+    ),
+    Mutant(
+        name="an empty answer is a failed request",
+        file="data/joining.py",
+        old="rows = [row for row in self.rows_to(prompt) if row.text is not None]",
+        new="rows = [row for row in self.rows_to(prompt) if row.text]",
+        seen_by="test_joining.py::test_two_files_are_joined_by_the_text_of_their_prompts",
+    ),
+    Mutant(
+        name="what a gate's candidate did not answer is left out",
+        file="experiments/gate.py",
+        old="        answered = set(self._joined.answered[BASELINE])",
+        new="        answered = {p.prompt_id for p in self._joined.shared}",
+        seen_by="test_own_answers.py::test_a_gate_counts_what_the_candidate_lacks_and_the_baseline_has",
+    ),
 ]

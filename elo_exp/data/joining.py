@@ -295,6 +295,11 @@ def entrants(files: Sequence[Given]) -> dict[str, Answers]:
     found: dict[str, Answers] = {}
     for name, path in files:
         for one in _of_file(path, name, is_alone=stems[stem(path)] == 1):
+            if not one.entrant.isprintable():
+                raise UserError(
+                    f"{path}: is of {one.entrant!r}. Expected a name without control characters: "
+                    "'answers={NAME:FILE,...}'."
+                )
             if one.entrant in found:
                 raise UserError(_second(one, found[one.entrant].path))
             found[one.entrant] = one

@@ -89,7 +89,7 @@ class AnswersEntrant:
     path: str
     inside: str | None
 
-    @property
+    @cached_property
     def _answers(self) -> joining.Answers:
         return joining.one(Path(self.path), self.entrant_id, self.inside)
 
