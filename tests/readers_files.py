@@ -89,7 +89,10 @@ def write_inputs(folder: Path) -> None:
 
 
 def _bank(folder: Path) -> None:
-    """Some prompts of each source, and longer answers from each entrant than from the one before."""
+    """Some prompts of each source, and longer answers from each entrant than from the one before.
+
+    Two files of answers hold the prompts themselves.
+    """
     rows = [row for _, row in read_jsonl(BANK)]
     chosen = [
         row
@@ -103,6 +106,13 @@ def _bank(folder: Path) -> None:
             for row in chosen
         ]
         write_jsonl(folder / f"responses/responses_{name}.jsonl", answers)
+
+    for name in ("old", "new"):
+        own = [
+            {"prompt": row["text"], "response": f"{name}: {row['text'][:60]}"}
+            for row in chosen
+        ]
+        write_jsonl(folder / f"{name}.jsonl", own)
 
 
 def _questions(folder: Path) -> None:
