@@ -8,16 +8,20 @@ what concerns several fields. Building reads no file and makes no call; files ar
 import contextlib
 import dataclasses
 import difflib
+import itertools
 import math
 import os
 import pkgutil
 import re
 import secrets
+import threading
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import hydra
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
@@ -25,7 +29,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
-from elo_exp import HOME
+from elo_exp import CONF, HOME
 from elo_exp.experiments import Experiment, labels, parts_of
 from elo_exp.headline import check as check_headline
 from elo_exp.records import UserError
@@ -42,6 +46,56 @@ OmegaConf.register_new_resolver("home", lambda path: str(HOME / path), replace=T
 OmegaConf.register_new_resolver(
     "token", lambda: secrets.token_hex(2), use_cache=True, replace=True
 )
+
+
+_COMPOSING = threading.Lock()  # Hydra has one search path for the process
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Composed:
+    """A composed configuration, and what Hydra would do with it.
+
+    run_dir  the folder that a run of it would have
+    choices  the option taken of each group
+    """
+
+    cfg: DictConfig
+    run_dir: Path
+    choices: Mapping[str, Any]
+
+
+def compose(words: Sequence[str]) -> Composed:
+    """Compose the configuration of a command, also inside another application of Hydra, which keeps its own.
+
+    words  overrides, and --config-dir=DIR. Raises Hydra's and OmegaConf's errors.
+    """
+    folders = [f"file://{folder.absolute()}" for folder in config_dirs(words)]
+    given = [word for word in words if not word.startswith("-")]
+    if folders:
+        given.append(f"hydra.searchpath={folders}")
+    with _COMPOSING:
+        application = GlobalHydra.instance()
+        outer, application.hydra = application.hydra, None
+        try:
+            with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+                cfg = hydra.compose("config", given, return_hydra_config=True)
+                run_dir = Path(cfg.hydra.run.dir).absolute()
+                choices = dict(cfg.hydra.runtime.choices)
+        finally:
+            application.hydra = outer
+    OmegaConf.set_struct(cfg, False)
+    del cfg["hydra"]
+    return Composed(cfg=cfg, run_dir=run_dir, choices=choices)
+
+
+def config_dirs(words: Sequence[str]) -> list[Path]:
+    """Return the folders of --config-dir DIR and --config-dir=DIR."""
+    parts = " ".join(words).replace("=", " ").split(" ")
+    return [
+        Path(folder)
+        for flag, folder in itertools.pairwise(parts)
+        if flag in ("--config-dir", "-cd")
+    ]
 
 
 class NothingToPlanError(Exception):
@@ -166,13 +220,32 @@ def _empty(cfg: DictConfig, overrides: Sequence[str]) -> None:
 
 def run_info(job: Job) -> RunInfo:
     """Describe the job that Hydra is running."""
-    hydra = HydraConfig.get()
-    run_dir, given = Path(hydra.runtime.output_dir), overrides()
-    kind, found = str(hydra.runtime.choices["experiment"]), labels(job.experiment)
+    application = HydraConfig.get()
+    run_dir, given = Path(application.runtime.output_dir), overrides()
     name, group = run_dir.name, None
     if is_multirun():
         name = _swept_values(given) or name
-        group = os.environ.get(GROUP, Path(hydra.sweep.dir).name)
+        group = os.environ.get(GROUP, Path(application.sweep.dir).name)
+    kind = str(application.runtime.choices["experiment"])
+    return described(job, run_dir, kind, given, name=name, group=group)
+
+
+def described(
+    job: Job,
+    run_dir: Path,
+    kind: str,
+    given: Sequence[str],
+    *,
+    name: str,
+    group: str | None = None,
+) -> RunInfo:
+    """Describe a job to trackers and manifest.
+
+    kind   the experiment
+    given  words of the command
+    name   of the run in trackers; group is that of its sweep
+    """
+    found = labels(job.experiment)
     tags = {
         "mode": job.config.get("mode", {}).get("name"),
         "judge": found.get("judge_model"),
@@ -183,10 +256,8 @@ def run_info(job: Job) -> RunInfo:
         name=name,
         group=group,
         job_type=kind,
-        config={
-            name: value for name, value in job.config.items() if name != "_target_"
-        },
-        overrides=given,
+        config={key: value for key, value in job.config.items() if key != "_target_"},
+        overrides=tuple(given),
         labels=found,
         tags=tuple(f"{key}:{value}" for key, value in tags.items() if value),
     )

@@ -2,15 +2,10 @@
 
 import errno
 import re
-import sys
-from collections.abc import Collection, Iterator
-from itertools import pairwise
-from pathlib import Path
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-import hydra
 import yaml
-from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
@@ -20,7 +15,7 @@ from omegaconf.errors import (
 )
 
 from elo_exp import CONF
-from elo_exp.config import suggest
+from elo_exp.config import compose, config_dirs, suggest
 from elo_exp.records import UserError
 
 RENAMED = {
@@ -38,10 +33,13 @@ _LAUNCHERS = {
 }  # the extra that brings each
 
 
-def format_user_error(error: BaseException) -> str | None:
-    """Return the user's mistake in one line; None for an error that is not the user's."""
+def format_user_error(error: BaseException, words: Sequence[str] = ()) -> str | None:
+    """Return the user's mistake in one line; None for an error that is not the user's.
+
+    words  of the command, by which an error of Hydra's is told in the user's terms
+    """
     if isinstance(error, HydraException | OmegaConfBaseException):
-        return _composition(error)
+        return _composition(error, words)
     if isinstance(error, UserError):
         return "\n".join([_one_line(error.line), *error.below])
     if isinstance(error, yaml.YAMLError):
@@ -56,32 +54,32 @@ def format_user_error(error: BaseException) -> str | None:
     return _known(str(error), type(error).__name__)
 
 
-def _composition(error: HydraException | OmegaConfBaseException) -> str:
+def _composition(
+    error: HydraException | OmegaConfBaseException, words: Sequence[str]
+) -> str:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        return _missing_option(error.missing_cfg_file)
+        return _missing_option(error.missing_cfg_file, words)
     if isinstance(error, OverrideParseException):
         return _one_line(_unreadable_word(error))
     cause = error.__cause__ or error
     if isinstance(cause, OmegaConfBaseException):
-        return _omegaconf(cause)
+        return _omegaconf(cause, words)
     group = re.match(r"Could not override '([\w/@]+)", str(error))
-    return _foreign(group[1]) if group else _one_line(error)
+    return _foreign(group[1], words) if group else _one_line(error)
 
 
-def _omegaconf(error: OmegaConfBaseException) -> str:
+def _omegaconf(error: OmegaConfBaseException, words: Sequence[str]) -> str:
     key = str(error.full_key or error.key or "configuration")
     if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(
         error.parent_node, DictConfig
     ):
         given = map(
-            _key_of, sys.argv
+            _key_of, words
         )  # Hydra names the first step of a key that is not there
         whole = next((word for word in given if f"{word}.".startswith(f"{key}.")), key)
-        return _foreign(whole, [str(name) for name in error.parent_node])
+        return _foreign(whole, words, [str(name) for name in error.parent_node])
     if " is not a ListConfig" in str(error):
-        found = next(
-            (w.partition("=")[2] for w in sys.argv if _key_of(w) == key), "VALUE"
-        )
+        found = next((w.partition("=")[2] for w in words if _key_of(w) == key), "VALUE")
         return f"{key}: found {found}. Expected a list: '{key}=[{found}]'."
     return f"{key}: {_one_line(str(error).splitlines()[0])}"
 
@@ -91,24 +89,26 @@ def _key_of(word: str) -> str:
     return re.split("[=@]", word.lstrip("+~"))[0]
 
 
-def _foreign(key: str, siblings: Collection[str] = ()) -> str:
+def _foreign(key: str, words: Sequence[str], siblings: Collection[str] = ()) -> str:
     """Say which experiments have a setting or a group that the chosen one has not."""
     if new := RENAMED.get(key):
         return f"{key}: is called {new} now."
     if key.startswith("judging.families."):
         return f"{key}: is no part of a name yet. To add it: +{key}=FAMILY."
     group = key.partition(".")[0]
-    if key != group and any(re.match(rf"{group}=[^\[]*,", word) for word in sys.argv):
+    if key != group and any(re.match(rf"{group}=[^\[]*,", word) for word in words):
         return (
             f"{key}: unknown setting. In a sweep over {group}, write ++{key}=..., if all of its "
             "options have it."
         )
     chosen = next(
-        (w.partition("=")[2] for w in sys.argv if w.startswith("experiment=")),
+        (w.partition("=")[2] for w in words if w.startswith("experiment=")),
         "tournament",
     )
     readers = [
-        name for name in _options("experiment") if name != chosen and key in _keys(name)
+        name
+        for name in _options("experiment", words)
+        if name != chosen and key in _keys(name, words)
     ]
     if readers:
         return (
@@ -117,7 +117,7 @@ def _foreign(key: str, siblings: Collection[str] = ()) -> str:
         )
     known = [
         name
-        for name in siblings or _keys(chosen)
+        for name in siblings or _keys(chosen, words)
         if "." not in name and name != "_target_"
     ]
     hint = (
@@ -128,15 +128,15 @@ def _foreign(key: str, siblings: Collection[str] = ()) -> str:
     return f"{key}: unknown setting.{hint}"
 
 
-def _keys(experiment: str) -> set[str]:
+def _keys(experiment: str, words: Sequence[str]) -> set[str]:
     """Return the settings and groups that an experiment has, as dotted names."""
     try:
-        cfg = _compose([f"experiment={experiment}"])
+        folders = [f"--config-dir={folder}" for folder in config_dirs(words)]
+        composed = compose([*folders, f"experiment={experiment}"])
     except Exception:  # a file of the user's that does not compose
         return set()
-    groups = {group.partition("@")[0] for group in cfg.hydra.runtime.choices}
-    del cfg["hydra"]
-    return groups | set(_dotted(OmegaConf.to_container(cfg)))
+    groups = {group.partition("@")[0] for group in composed.choices}
+    return groups | set(_dotted(OmegaConf.to_container(composed.cfg)))
 
 
 def _dotted(node: Any, where: str = "") -> Iterator[str]:
@@ -145,48 +145,27 @@ def _dotted(node: Any, where: str = "") -> Iterator[str]:
         yield from _dotted(value, f"{where}{key}.")
 
 
-def _compose(overrides: list[str]) -> DictConfig:
-    """Compose once more, in place of what Hydra was doing: the command ends with this error."""
-    GlobalHydra.instance().clear()
-    extra = [f"file://{folder.absolute()}" for folder in _config_dirs()]
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        given = [*overrides, f"hydra.searchpath={extra}"]
-        cfg = hydra.compose("config", given, return_hydra_config=True)
-    OmegaConf.set_struct(cfg, False)
-    return cfg
-
-
-def _config_dirs() -> list[Path]:
-    """--config-dir DIR or --config-dir=DIR."""
-    words = " ".join(sys.argv).replace("=", " ").split(" ")
-    return [
-        Path(folder)
-        for flag, folder in pairwise(words)
-        if flag in ("--config-dir", "-cd")
-    ]
-
-
-def _options(group: str) -> list[str]:
-    folders = (CONF, *_config_dirs())
+def _options(group: str, words: Sequence[str]) -> list[str]:
+    folders = (CONF, *config_dirs(words))
     return sorted(
         {path.stem for folder in folders for path in folder.glob(f"{group}/*.yaml")}
     )
 
 
-def _missing_option(name: str) -> str:
+def _missing_option(name: str, words: Sequence[str]) -> str:
     group, _, option = name.rpartition("/")
     if group == "hydra/launcher" and (extra := option.partition("_")[0]) in _LAUNCHERS:
         return (
             f"hydra/launcher={option}: is not installed. pip install "
             f"'elo-exp[{_LAUNCHERS[extra]}]' brings it."
         )
-    options = _options(group) if group else []
-    folders = _config_dirs()
+    options = _options(group, words) if group else []
+    folders = config_dirs(words)
     if not options:
         where = ", ".join(map(str, (CONF, *folders)))
         return f"{name}: no such configuration file in {where}."
     line = f"{group}={option}: no such {group}.{suggest(option, options)}"
-    if group == "entrant" and "recorded_dir" in map(_key_of, sys.argv):
+    if group == "entrant" and "recorded_dir" in map(_key_of, words):
         # Answers on file do not make an entrant by themselves
         folder = next(iter(folders), "mine")
         line += (

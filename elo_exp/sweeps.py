@@ -187,7 +187,7 @@ def refusing(where: str = "", is_early: bool = False) -> Iterator[None]:
     except Exception as error:
         if is_early and "HydraConfig was not set" in str(error):
             return
-        if (line := format_user_error(error)) is None:
+        if (line := format_user_error(error, sys.argv[1:])) is None:
             show(traceback.format_exc(), is_error=True)  # ours
             sys.exit(1)
         show(f"elo_exp: {where}{line}", is_error=True)
