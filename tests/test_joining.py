@@ -201,6 +201,8 @@ def test_the_setting_names_files(value, expected):
     ("value", "words"),
     [
         ([1], "answers: found 1. Expected a file, a list of files, or NAME: FILE."),
+        (5, "answers: found 5. Expected a file, a list of files, or NAME: FILE."),
+        ("", "answers: found ''. Expected a file"),
         ({"a": {"b": "c"}}, "answers: found {'b': 'c'}. Expected a file"),
         ([{"name": "a", "file": "x"}] * 2, "answers: 'a' stands twice."),
     ],
@@ -251,6 +253,17 @@ def test_of_equal_prompts_the_id_says_which_is_answered(tmp_path):
     prompts = [{"prompt_id": row["id"], "text": row["prompt"]} for row in twice]
     found = joined(path, prompts=write_jsonl(tmp_path / "bank.jsonl", prompts))
     assert texts(found) == {"old": ["a", "b"]}
+
+
+def test_a_bank_of_other_prompts_is_named(tmp_path):
+    prompts = write_jsonl(tmp_path / "bank.jsonl", [{"text": "Whence?"}])
+    path = write_jsonl(tmp_path / "old.jsonl", rows(("Why?", "So.")))
+    with pytest.raises(UserError) as error:
+        joined(path, prompts=prompts).lines()
+    assert str(error.value) == (
+        "answers: no prompt is answered by all (old has 0, none shared). Are these answers to the "
+        f"prompts of {prompts}?"
+    )
 
 
 # What stops

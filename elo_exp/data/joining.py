@@ -124,10 +124,12 @@ class Joined:
 
     prompts  of the bank or, without one, of the files; in an order that is not that of the files
     files    the answers of each entrant, by name
+    bank     the file of the prompts; None: they are those of the answers
     """
 
     prompts: Sequence[Prompt]
     files: Mapping[str, Answers]
+    bank: Path | None
 
     @functools.cached_property
     def answered(self) -> Mapping[str, Sequence[str]]:
@@ -146,6 +148,8 @@ class Joined:
             have = [f"{name} has {len(keys):,}" for name, keys in self._by_number]
             rest = f" and {len(have) - 5} more" if have[5:] else ""
             hint = self._without() or " Are these answers to one set of prompts?"
+            if self.bank is not None:
+                hint = f" Are these answers to the prompts of {self.bank}?"
             for one in self.files.values():
                 if all(row.prompt is None for row in one.rows):
                     hint = f" {one.path} holds no prompts: add prompts=FILE."
@@ -260,12 +264,11 @@ def given(value: Any) -> list[Given]:
     value  a file, a list of files or of {name: NAME, file: FILE}, or NAME: FILE
     Raises UserError for anything else, and for a name that stands twice.
     """
-    if isinstance(value, str):
-        value = [value]
+    items = [] if value is None else value if isinstance(value, list) else [value]
     if isinstance(value, Mapping):
-        value = [{"name": name, "file": file} for name, file in value.items()]
+        items = [{"name": name, "file": file} for name, file in value.items()]
     found: list[Given] = []
-    for item in value or ():
+    for item in items:
         name, file = None, item
         if isinstance(item, Mapping) and set(item) == {"name", "file"}:
             name, file = str(item["name"]), item["file"]
@@ -369,7 +372,7 @@ def join(files: Mapping[str, Answers], bank_path: Path | None) -> Joined:
     no file holds a prompt, for an id that stands for two, and for two references.
     """
     prompts = bank.load(bank_path) if bank_path else _own_prompts(files)
-    return Joined(prompts=prompts, files=files)
+    return Joined(prompts=prompts, files=files, bank=bank_path)
 
 
 def _own_prompts(files: Mapping[str, Answers]) -> list[Prompt]:
