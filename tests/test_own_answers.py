@@ -11,11 +11,10 @@ import pytest
 from elo_exp.files import write_jsonl
 from tests.answer_files import BY_ID, MADE, asked, bank, made
 from tests.commands import attempt, run
-from tests.data import write_table
+from tests.data import BANK, write_table
 
-OWN = ("rubric=[preference]", "stratum=null", "figures=false", "elo.n_perms=5")
-OWN = (*OWN, "tracker=local", "judge=lexical")
-ALONE = "prompts.bank_path=null"  # the prompts that the answers hold
+STUDY = ("study=own", "mode=own", "judge=lexical", "tracker=local")
+OWN = (*STUDY, "figures=false", "elo.n_perms=5")
 
 
 def judge(*words: str, folder: Path, **how: Any) -> Any:
@@ -37,7 +36,7 @@ def two(tmp_path: Path) -> Path:
 
 
 def test_two_files_of_answers_are_judged(two):
-    ran = judge("answers=[old.csv,new.jsonl]", ALONE, folder=two)
+    ran = judge("answers=[old.csv,new.jsonl]", folder=two)
     assert ran.code == 0, ran.err
     assert lines(ran)[:3] == [
         "old.csv: plain rows: 23 answers of old",
@@ -56,12 +55,12 @@ def test_two_files_of_answers_are_judged(two):
 
 
 def test_what_runs_plans_and_says_the_same_first(two):
-    words = ("answers=[old.csv,new.jsonl]", ALONE, "judge=sonnet", "plan=true")
+    words = ("answers=[old.csv,new.jsonl]", "judge=sonnet", "plan=true")
     ran = judge(*words, folder=two)
     assert ran.code == 0, ran.err
     assert lines(ran)[0] == "old.csv: plain rows: 23 answers of old"
     assert "46" in ran.out
-    assert not (two / "outputs/cache").exists() or not list(two.glob("outputs/own*"))
+    assert not list(two.glob("outputs/own*"))
 
 
 def test_names_are_values_never_words(two):
@@ -70,7 +69,7 @@ def test_names_are_values_never_words(two):
         {"name": "null", "file": "old.csv"},
         {"name": "org/m 1.5", "file": "new.jsonl"},
     ]
-    ran = judge(f"answers={as_hydra(given)}", ALONE, folder=two)
+    ran = judge(f"answers={as_hydra(given)}", folder=two)
     assert ran.code == 0, ran.err
     assert ran.read("manifest.json")["entrants"] == ["null", "org/m 1.5"]
     names = {path.name for path in (ran.run_dir / "responses").iterdir()}
@@ -105,18 +104,19 @@ def test_the_same_answers_in_another_format_share_every_verdict(tmp_path):
 
 
 def test_answers_as_recorded_answers_share_keys_with_a_run_of_ours(tmp_path):
-    """What a run has written is read again: not an answer and not a verdict is new."""
-    first = run(*OWN, folder=tmp_path)
-    again = judge(f"answers={first.run_dir}/responses", folder=tmp_path)
+    """What a run has written is read again under its study: not a verdict is new."""
+    first = run("figures=false", "elo.n_perms=5", "tracker=local", folder=tmp_path)
+    words = (f"answers={first.run_dir}/responses", "study=medical")
+    again = judge(*words, f"prompts.bank_path={BANK}", folder=tmp_path)
     assert again.code == 0, again.err
     usage = again.read("manifest.json")["usage"]
     assert usage["verdicts_stored"] == usage["verdicts_distinct"] > 0
 
 
 def test_prompts_n_draws_by_hash_so_that_more_later_pay_for_the_new_ones_only(two):
-    words = ("answers=[old.csv,new.jsonl]", ALONE)
-    few = judge(*words, "prompts.n=5", folder=two)
-    more = judge(*words, "prompts.n=9", folder=two)
+    words = "answers=[old.csv,new.jsonl]"
+    few = judge(words, "prompts.n=5", folder=two)
+    more = judge(words, "prompts.n=9", folder=two)
     chosen = [
         {row["prompt_id"] for row in ran.rows("responses/responses_old.jsonl")}
         for ran in (few, more)
@@ -124,7 +124,7 @@ def test_prompts_n_draws_by_hash_so_that_more_later_pay_for_the_new_ones_only(tw
     assert [len(ids) for ids in chosen] == [5, 9]
     assert chosen[0] < chosen[1]
     assert more.read("manifest.json")["usage"]["verdicts_stored"] == 10
-    ran = judge(*words, "prompts.n=24", folder=two)
+    ran = judge(words, "prompts.n=24", folder=two)
     assert (ran.code, lines(ran)[-1]) == (
         2,
         "elo_exp: prompts.n: found 24. Expected at most 23, as many as there are.",
@@ -134,14 +134,14 @@ def test_prompts_n_draws_by_hash_so_that_more_later_pay_for_the_new_ones_only(tw
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("answers=old.csv", ALONE),
+        (("answers=old.csv",),
          "answers: one entrant (old). Give a second file, or answers of several models in one file."),
-        (("answers=[old.csv,nope.csv]", ALONE), "nope.csv: cannot be read (No such file or directory)."),
-        (("answers=[old.csv,new.jsonl]", ALONE, "stratum=subject"), "stratum: found 'subject'. Of the prompts of"),
-        (("answers=[old.csv,new.jsonl]", ALONE, "recorded_dir=x"), "recorded_dir: found x, and answers besides."),
-        (("answers=[old.csv,new.jsonl]", ALONE, "+mode.strata.medqa=2"), "mode.strata: found 2 prompts of source"),
-        (("entrant=[claude,base_olmo]", ALONE), "prompts.bank_path: study medical has no prompts of its own. Give a bank"),
-        (("answers=[old.csv,new.jsonl]", ALONE, "experiment=oracle", "~stratum"), "answers: experiment=oracle does not"),
+        (("answers=[old.csv,nope.csv]",), "nope.csv: cannot be read (No such file or directory)."),
+        (("answers=[old.csv,new.jsonl]", "stratum=subject"), "stratum: found 'subject'. Of the prompts of"),
+        (("answers=[old.csv,new.jsonl]", "recorded_dir=x"), "recorded_dir: found x, and answers besides."),
+        (("answers=[old.csv,new.jsonl]", "+mode.strata.medqa=2"), "mode.strata: found 2 prompts of source"),
+        (("entrant=[claude,base_olmo]",), "prompts.bank_path: study own has no prompts of its own. Give a bank"),
+        (("answers=[old.csv,new.jsonl]", "experiment=oracle", "~stratum"), "answers: experiment=oracle does not"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_and_writes_nothing(two, words, said):
@@ -166,14 +166,14 @@ def test_answers_meet_an_entrant_that_a_word_names(two):
 # The gate
 
 
-GATE = ("experiment=gate", "rubric=[preference]", "tracker=local", "judge=lexical")
+GATE = ("experiment=gate", *STUDY)
 
 
 @pytest.mark.parametrize("baseline", ["old.csv", "old/answers.json"])
 def test_a_gate_compares_two_files(two, baseline):
     """What the baseline answered is the bank; that it lacks a prompt is said."""
     made(two, "alpaca_eval's outputs", "Old", "old", n=23)
-    words = (f"gate.baseline={baseline}", "answers=new.jsonl", ALONE)
+    words = (f"gate.baseline={baseline}", "answers=new.jsonl")
     planned = attempt(*GATE, *words, "judge=sonnet", "plan=true", folder=two)
     assert (planned.code, planned.err.splitlines()[-1]) == (
         0,
@@ -188,7 +188,7 @@ def test_a_gate_compares_two_files(two, baseline):
 
 
 def test_a_gate_counts_what_the_candidate_lacks_and_the_baseline_has(two):
-    words = ("gate.baseline=new.jsonl", "answers=old.csv", ALONE)
+    words = ("gate.baseline=new.jsonl", "answers=old.csv")
     refused = attempt(*GATE, *words, folder=two)
     assert refused.code == 2
     assert "1 of 48 responses are missing (old 1)" in refused.err
@@ -208,11 +208,11 @@ def test_a_candidate_of_another_kind_answers_the_prompts_of_the_baselines_file(t
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("gate.baseline=old.csv", "answers=[old.csv,new.jsonl]", ALONE),
+        (("gate.baseline=old.csv", "answers=[old.csv,new.jsonl]"),
          "entrant: found old, new, baseline. Expected one candidate beside the baseline"),
-        (("gate.baseline=old.csv", "answers=[{name:baseline,file:new.jsonl}]", ALONE),
+        (("gate.baseline=old.csv", "answers=[{name:baseline,file:new.jsonl}]"),
          "entrant: found a candidate called baseline"),
-        (("gate.baseline=nope.csv", "answers=new.jsonl", ALONE), "nope.csv: cannot be read"),
+        (("gate.baseline=nope.csv", "answers=new.jsonl"), "nope.csv: cannot be read"),
     ],
 )  # fmt: skip
 def test_a_gate_that_cannot_compare_says_why(two, words, said):
