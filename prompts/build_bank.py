@@ -416,7 +416,7 @@ def _prompt(
 def curated(path: Path) -> list[dict[str, Any]]:
     """The curated rows of a bank, as they are. Raises UserError where there is none."""
     bank.load(path)  # refuses what would be refused later, by its place in this file
-    rows = [row for _, row in tables.rows(path) if row["source"] == "curated"]
+    rows = [row for _, row in tables.rows(path) if row.get("source") == "curated"]
     if not rows:
         raise UserError(
             f"{path}: holds no prompt of source 'curated'. Name a bank that does with --curated."

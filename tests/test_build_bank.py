@@ -303,7 +303,8 @@ def test_a_row_without_usable_fields_is_refused(build, capsys, row, message):
         ("--medqa=nowhere.jsonl", "nowhere.jsonl: cannot be read (No such file or directory)."),
         ("--medqa=curated.txt", "curated.txt: is no data set. Expected a file ending in .jsonl,"),
         ("--medqa=bad.json", "bad.json: found no list of objects. Name a file with one object a"),
-        ("--curated=medqa.jsonl", "medqa.jsonl:1: prompt_id: found"),
+        ("--curated=medqa.jsonl", "medqa.jsonl: holds no prompt of source 'curated'."),
+        ("--curated=nothing.jsonl", "nothing.jsonl:1: no prompt: none of prompt, question,"),
         ("--curated=plain.jsonl", "plain.jsonl: holds no prompt of source 'curated'."),
         ("--out=curated.jsonl", "curated.jsonl: is the bank whose curated prompts are copied."),
     ],
@@ -311,5 +312,6 @@ def test_a_row_without_usable_fields_is_refused(build, capsys, row, message):
 def test_a_wrong_file_is_refused(build, capsys, given, message):
     Path("bad.json").write_text('{"question": "Why?"}', encoding="utf-8")
     write_jsonl(Path("plain.jsonl"), [{**CURATED, "source": "medqa"}])
+    write_jsonl(Path("nothing.jsonl"), [{"x": 1}])
     assert build(given) == 2
     assert refused(capsys).startswith(message)
