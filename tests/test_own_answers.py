@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from elo_exp.files import write_jsonl
-from tests.answer_files import BY_ID, MADE, asked, bank, made
+from elo_exp.data.answers import read as read_answers
+from elo_exp.files import write_jsonl, write_whole
+from tests.answer_files import BY_ID, MADE, Asked, asked, bank, made, write_log
 from tests.commands import attempt, run
-from tests.data import BANK, write_table
+from tests.data import BANK, shared_data, write_table
 
 STUDY = ("study=own", "mode=own", "judge=lexical", "tracker=local")
 OWN = (*STUDY, "figures=false", "elo.n_perms=5")
@@ -219,3 +220,95 @@ def test_a_gate_that_cannot_compare_says_why(two, words, said):
     ran = attempt(*GATE, *words, folder=two)
     assert ran.code == 2
     assert ran.err.splitlines()[-1].startswith(f"elo_exp: {said}"), ran.err
+
+
+# Published files
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with files as others publish them, and such as stand beside them."""
+    folder, answers = tmp_path_factory.mktemp("published"), shared_data("answers")
+    for name in ("alpaca_eval", "mt_bench", "arena_hard"):
+        (folder / name).symlink_to(answers / name)
+    bench = (answers / "mt_bench/gpt-4.jsonl").read_text(encoding="utf-8")
+    other = bench.replace('"model_id": "gpt-4"', '"model_id": "other"')
+    write_whole(folder / "bench/other.jsonl", other)
+    (folder / "a.eval").symlink_to(shared_data("formats/inspect_scored.eval"))
+    _, rows = read_answers(folder / "a.eval")
+    log = MADE["inspect_ai log"](
+        [Asked(str(row.id), str(row.prompt), "No", row.reference) for row in rows],
+        "org/other",
+    )
+    write_log(folder / "b.eval", log)
+    v2 = [Asked(f"v{i}", f"Of version 2: {i}?", "So.") for i in range(750)]
+    write_jsonl(folder / "v2.0/o3.jsonl", MADE["arena_hard's answers"](v2, "o3"))
+    for model in ("m1", "m2"):
+        samples = MADE["lm_eval"](asked(model), model)
+        write_jsonl(folder / model / "samples_gsm8k_T.jsonl", samples)
+    batch = MADE["OpenAI batch output"](asked("Batch"), "gpt-5-mini-2026")
+    batch[3] |= {"response": None, "error": {"code": "batch_expired"}}
+    write_jsonl(folder / "batch_output.jsonl", batch)
+    made(folder, "FastChat's answers", "Other", "other")
+    bank(folder)
+    return folder
+
+
+ALPACA = "alpaca_eval/{}/model_outputs.json.gz"
+HARD = "arena_hard/v0.1/gpt-4-0314.jsonl.gz"
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "n_queries"),
+    [
+        ((f"answers=[{ALPACA.format('phi-2')},{ALPACA.format('alpaca-7b')}]",),
+         [f"{ALPACA.format('phi-2')}: alpaca_eval's outputs: 803 answers of phi-2",
+          f"{ALPACA.format('alpaca-7b')}: alpaca_eval's outputs: 805 answers of alpaca-7b",
+          "prompts: 805, answered by all 2: 803 (phi-2 lacks 2); 0 with a reference"], 1606),
+        ((f"answers=[{ALPACA.format('NullModel')},{ALPACA.format('alpaca-7b')}]",),
+         [f"{ALPACA.format('NullModel')}: alpaca_eval's outputs: 805 answers of example; call it otherwise: "
+          "'answers={NAME:FILE,...}'"], 1610),
+        ((f'answers=[{{name:"null",file:{ALPACA.format("NullModel")}}},'
+          f"{{name:davinci,file:{ALPACA.format('text_davinci_003')}}}]",),
+         [f"{ALPACA.format('NullModel')}: alpaca_eval's outputs: 805 answers of null",
+          f"{ALPACA.format('text_davinci_003')}: alpaca_eval's outputs: 805 answers of davinci; 2 empty"], 1610),
+        ((f"answers=[{HARD},arena_hard/v0.1/gpt-3.5-turbo-0125.jsonl.gz]",),
+         [f"{HARD}: arena_hard's answers: 500 answers of gpt-4-0314"], 1000),
+        ((f"answers=[{HARD},v2.0/o3.jsonl]",),
+         ["elo_exp: answers: no prompt is answered by all (gpt-4-0314 has 500, o3 has 750, none shared). "
+          "Are these answers to one set of prompts?"], 0),
+        (("answers=[mt_bench/gpt-4.jsonl,bench/other.jsonl]",),
+         ["elo_exp: answers: these files hold no prompts. Add prompts=FILE, the questions that they answer."], 0),
+        (("answers=[mt_bench/gpt-4.jsonl,bench/other.jsonl]", "prompts.bank_path=mt_bench/question.jsonl"),
+         ["mt_bench/gpt-4.jsonl: FastChat's answers: 30 answers of gpt-4; first turn of 30"], 60),
+        (("answers=[a.eval,b.eval]",),
+         ["a.eval: inspect_ai log: 10 answers of openai/gpt-4o-mini; call it otherwise: "
+          "'answers={NAME:FILE,...}'"], 20),
+        (("answers=[m1/samples_gsm8k_T.jsonl,m2/samples_gsm8k_T.jsonl]",),
+         ["m1/samples_gsm8k_T.jsonl: lm_eval: 24 answers of m1"], 48),
+        (("answers=[batch_output.jsonl,other/answers.json]", "prompts.bank_path=bank.jsonl"),
+         ["batch_output.jsonl: OpenAI batch output: 23 answers of gpt-5-mini-2026; 1 failed; call it otherwise: "
+          "'answers={NAME:FILE,...}'"], 46),
+    ],
+)  # fmt: skip
+def test_published_files_are_planned(published, words, said, n_queries):
+    ran = attempt(*STUDY, *words, "judge=haiku", "plan=true", folder=published)
+    assert lines(ran)[: len(said)] == said
+    assert ran.code == (0 if n_queries else 2)
+    if n_queries:
+        assert f" {n_queries:,} " in ran.out
+    else:
+        assert len(lines(ran)) == 1
+
+
+def test_a_log_is_rated_by_its_scores_unless_a_judge_is_named(published):
+    ran = attempt(
+        *("experiment=rate", "battles=[a.eval,b.eval]", "tracker=local"),
+        *("allow_missing=true", "figures=false"),
+        folder=published,
+    )
+    assert any(
+        line.startswith("a.eval: read as inspect_ai: 10 scores used")
+        and line.endswith("judge=sonnet would judge its answers")
+        for line in lines(ran)
+    ), ran.err

@@ -85,7 +85,9 @@ class Answers:
 
     @property
     def n_answers(self) -> int:
-        return sum(row.text is not None for row in self.rows)
+        """How many prompts it answers: a program may write a row for each of its filters."""
+        rows = [row for row in self.rows if row.text is not None]
+        return len({(row.id, folded(row.prompt or "")) for row in rows})
 
     def facts(self) -> dict[str, Any]:
         """Return the manifest's row of it."""
