@@ -562,3 +562,13 @@ def test_a_column_of_thousands_of_names_is_none_of_models(tmp_path):
         ": found 3,001 models. Expected at most 3,000: are 'model_a' and 'model_b' the"
     )
     assert refused(write_table(tmp_path / "battles.csv", rows)).startswith(words)
+
+
+def test_a_column_of_hundreds_of_values_is_none_of_dimensions(tmp_path):
+    """A board for each would say nothing; with null they are one."""
+    rows = [{**GOOD, "dimension": f"row {i}"} for i in range(101)]
+    path = write_table(tmp_path / "battles.csv", rows)
+    said = refused(path)
+    assert said.startswith(": found 101 dimensions in 'dimension'. Expected at most")
+    assert said.endswith("or pool them with battles_columns.dimension=null.")
+    assert len(read(path, columns={**COLUMNS, "dimension": None})) == 101

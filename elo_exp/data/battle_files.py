@@ -39,10 +39,12 @@ NAMES = (
 _ALSO = ("equal_answers", "style_a", "style_b")  # read, too
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MAX_MODELS = 3000  # beyond it, the column is not one of models
+_MAX_DIMENSIONS = 100  # beyond it, the column is not one of dimensions
 _MAX_NAMED = 5  # names in a warning
 _MANY = 20  # rows, of which a model with a single one may be a slip
 _MAX_WORDS = 8  # of a column that holds others, as a message lists them
 _MAX_WORD = 40  # characters of one of them
+_MAX_SEARCHED = 100_000  # rows in which these words are looked for
 _PLAIN = re.compile(r"[A-Za-z_][\w-]*( [A-Za-z_][\w-]*)*|0|-?[1-9]\d*", re.ASCII)
 _CONSTANTS = ("true", "false", "null", "nan", "inf")  # no text in a command
 _TIES = {"tie", "tied", "draw", "drawn"}
@@ -294,7 +296,8 @@ class _File:
         sides = [self.fields["model_a"], self.fields["model_b"]]
         unknown = dict[str, None]()
         with suppress(UserError):  # the file may be damaged further down
-            for _, row in tables.rows(self.path, {column, *sides}):
+            rows = tables.rows(self.path, {column, *sides})
+            for _, row in itertools.islice(rows, _MAX_SEARCHED):
                 word = tables.text(row.get(column))
                 names = sides if field == "winner" else ()
                 if word and word not in (tables.text(row.get(name)) for name in names):
@@ -320,6 +323,13 @@ class _File:
             raise UserError(
                 f"{self.path}: found {len(models):,} models. Expected at most {_MAX_MODELS:,}: are "
                 f"{fields['model_a']!r} and {fields['model_b']!r} the right columns?"
+            )
+        if len(battles.dimensions) > _MAX_DIMENSIONS:
+            raise UserError(
+                f"{self.path}: found {len(battles.dimensions):,} dimensions in "
+                f"{fields['dimension']!r}. Expected at most {_MAX_DIMENSIONS}. Name another column "
+                "with battles_columns.dimension=COLUMN, or pool them with "
+                "battles_columns.dimension=null."
             )
         alike = defaultdict(list)
         for name in models:
