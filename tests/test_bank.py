@@ -187,6 +187,16 @@ def test_more_than_there_are_cannot_be_drawn(shipped):
 # The pilot's subset
 
 
+def test_a_bank_without_the_pilots_sources_is_told_how_to_draw(shipped):
+    own = [p for p in shipped if p.source != "medqa"]
+    with pytest.raises(UserError) as error:
+        bank.select(own, PILOT, seed=1)
+    assert str(error.value).endswith(
+        "the bank has medmcqa_open 24, curated 50. Of a bank of your own, mode.strata={} prompts.n=50 "
+        "takes so many."
+    )
+
+
 def test_the_pilot_subset_is_the_one_specified(shipped):
     """One generator; 8 of medmcqa_open, 24 of medqa, 18 of curated, drawn in this order without
     replacement; handed back in bank order."""

@@ -247,6 +247,23 @@ def test_with_a_bank_its_rows_are_the_prompts_and_strays_are_named(tmp_path):
     ]
 
 
+def test_a_question_in_two_templates_is_one_prompt_where_its_id_is_that_of_its_content(
+    tmp_path,
+):
+    """As lm_eval writes what it asked of two chat models, each in a template of its own."""
+    paths = []
+    for model, template in (("m1", "<user>{}</user>"), ("m2", "[INST]{}[/INST]")):
+        samples = MADE["lm_eval"](asked(model, 3), model)
+        for row in samples:
+            context = template.format(row["doc"]["question"])
+            row["arguments"] = {"gen_args_0": {"arg_0": context, "arg_1": {}}}
+        paths.append(write_jsonl(tmp_path / model / "samples_x.jsonl", samples))
+    found = joined(*paths)
+    assert [p.text for p in found.shared] == [one.prompt for one in asked("", 3)]
+    assert texts(found) == {m: [f"{m} {i}." for i in range(3)] for m in ("m1", "m2")}
+    assert found.lines()[2].startswith("warning: m1: 3 answers are joined by id alone")
+
+
 def test_of_equal_prompts_the_id_says_which_is_answered(tmp_path):
     twice = [{"id": name, "prompt": "Why?", "answer": name} for name in "ab"]
     path = write_jsonl(tmp_path / "old.jsonl", twice)

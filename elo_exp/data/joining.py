@@ -397,22 +397,35 @@ def _own_prompts(files: Mapping[str, Answers]) -> list[Prompt]:
                 f"{row.place}: id {row.id!r} stands for two prompts in these files. Add prompts=FILE."
             )
     found = []
+    for key, texts in texts_of.items():
+        question = _question(key, [row for text in texts for row in by_text[text]])
+        if len(texts) > 1 and question is not None:
+            same = [row for text in texts for row in by_text.pop(text)]
+            found.append(_prompt(key, question, same))
     for text, same in by_text.items():
-        ids = {row.id for row in same} - {None}
-        key = next(iter(ids)) if len(ids) == 1 else None
-        if key is None or len(texts_of[key]) > 1:
-            key = bank.hashed(text)
-        sources = {row.source for row in same} - {None}
-        found.append(
-            Prompt(
-                prompt_id=key,
-                text=min(str(row.prompt) for row in same),
-                source=str(*sources) if len(sources) == 1 else bank.OWN,
-                subject=bank.OWN,
-                gold_answer=_reference(same),
-            )
-        )
+        ids = [key for key in {row.id for row in same} if key is not None]
+        is_known = len(ids) == 1 and len(texts_of[ids[0]]) == 1
+        key = ids[0] if is_known else bank.hashed(text)
+        found.append(_prompt(key, min(str(row.prompt) for row in same), same))
     return sorted(found, key=lambda prompt: _natural(prompt.prompt_id))
+
+
+def _question(key: str, rows: Sequence[Answer]) -> str | None:
+    """Return the one question that rows of one id were all made of, if they were."""
+    questions = {row.question for row in rows}
+    is_one = len(questions) == 1 and all(row.id == key for row in rows)
+    return questions.pop() if is_one else None
+
+
+def _prompt(key: str, text: str, rows: Sequence[Answer]) -> Prompt:
+    sources = {row.source for row in rows} - {None}
+    return Prompt(
+        prompt_id=key,
+        text=text,
+        source=str(*sources) if len(sources) == 1 else bank.OWN,
+        subject=bank.OWN,
+        gold_answer=_reference(rows),
+    )
 
 
 def _reference(rows: Sequence[Answer]) -> str | None:

@@ -40,6 +40,8 @@ class Answer:
     text       None: the request failed, and there is no answer. An empty text is an answer
     prompt     the text that was answered; None where the file names it by `id` alone
     entrant    the file's own name of who answered
+    question   what the prompt was made of, where `id` is that of its content: programs that put a
+               question into each model's own template ask one question under several texts
     reference  the right answer, where the file has one
     source     a group of prompts
     is_cut     it ended at its limit of tokens
@@ -51,6 +53,7 @@ class Answer:
     text: str | None
     prompt: str | None = None
     id: str | None = None
+    question: str | None = None
     entrant: str | None = None
     reference: str | None = None
     source: str | None = None
@@ -185,9 +188,9 @@ def _check(answer: Answer) -> None:
             f"{answer.place}: has {answer.entrant!r}. Expected a model's name: text without control "
             "characters."
         )
-    texts = answer.text, answer.prompt, answer.id, answer.entrant, answer.reference
+    texts = (answer.text, answer.prompt, answer.question, answer.reference, answer.id)
     try:
-        json.dumps(texts, ensure_ascii=False).encode()
+        json.dumps([*texts, answer.entrant], ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise UserError(
             f"{answer.place}: holds a lone surrogate (\\ud...). Write the whole character."

@@ -6,6 +6,7 @@ github.com/EleutherAI/lm-evaluation-harness, lm_eval/evaluator.py and loggers/ev
 from collections.abc import Mapping
 from typing import Any
 
+from elo_exp.data import fields
 from elo_exp.data.answers import (
     Format,
     MalformedError,
@@ -37,8 +38,11 @@ def answer(row: Row) -> Mapping[str, Any]:
     doc = name(row["doc_id"], "doc_id")
     if doc is None:
         raise MalformedError("doc_id is missing. Expected a number.")
+    of_content = name(row.get("doc_hash"), "doc_hash")
+    question = fields.prompt_of(row["doc"]) if of_content else None
     return {
-        "id": f"{doc} {name(row.get('doc_hash'), 'doc_hash') or ''}".strip(),
+        "id": f"{doc} {of_content or ''}".strip(),
+        "question": question if isinstance(question, str) else None,
         "prompt": text(context, "the first argument"),
         "text": answers[0],
         "reference": reference_of(row["target"]),
