@@ -82,8 +82,9 @@ def main() -> None:
     if "--version" in sys.argv:  # Hydra would print its own
         print(f"elo_exp {__version__}")
         return
-    sys.argv[1:] = rewritten(sys.argv[1:])
     try:
+        with sweeps.refusing():
+            sys.argv[1:] = rewritten(sys.argv[1:])
         with contextlib.ExitStack() as sweeps.Checks.opened, sweeps.refusing():
             job()
     except KeyboardInterrupt:

@@ -90,11 +90,12 @@ def compose(words: Sequence[str]) -> Composed:
 
 def config_dirs(words: Sequence[str]) -> list[Path]:
     """Return the folders of --config-dir DIR and --config-dir=DIR."""
-    parts = " ".join(words).replace("=", " ").split(" ")
+    flag = re.compile("(?<=^--config-dir)=")
+    parts = [part for word in words for part in flag.split(word, maxsplit=1)]
     return [
         Path(folder)
-        for flag, folder in itertools.pairwise(parts)
-        if flag in ("--config-dir", "-cd")
+        for name, folder in itertools.pairwise(parts)
+        if name in ("--config-dir", "-cd")
     ]
 
 
@@ -153,20 +154,20 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         )
     cls = _import(config["_target_"], "")
     judges = "plan" in {field.name for field in dataclasses.fields(cls)}
-    missing = sorted(OmegaConf.missing_keys(OmegaConf.masked_copy(cfg, names)))
-    unset = ", ".join(f"{key}=VALUE" for key in missing)
     if config["plan"] and not judges:
+        unset = _unset(config)
         hint = f" To run it, set {unset}." if unset else ""
         raise NothingToPlanError(f"it makes no judge calls and costs nothing.{hint}")
-    if config["plan"] and unset:
-        raise NothingToPlanError(
-            f"to count calls, tokens and dollars it needs {unset}."
-        )
     if not judges:
         del config["plan"]
     try:
         edit = getattr(cls, "prepare", None)
         config = edit(config, overrides) if edit else config
+        # what a run would not need, as its experiment leaves it out, a plan does not, either
+        if config.get("plan") and (unset := _unset(config)):
+            raise UserError(
+                f"plan: to count calls, tokens and dollars it needs {unset}."
+            )
         of_run = {field.name for field in dataclasses.fields(RunSettings)}
         run = {name: value for name, value in config.items() if name in of_run}
         of_experiment = {
@@ -178,6 +179,18 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         return Job(config=config, settings=settings, experiment=experiment)
     except UserError as error:
         raise UserError(_at_its_source(str(error), cfg)) from None
+
+
+def _unset(node: Any) -> str:
+    """The settings without a value, as they are to be given: one=VALUE, other.inner=VALUE."""
+    return ", ".join(f"{key}=VALUE" for key in sorted(_missing(node)))
+
+
+def _missing(node: Any, where: str = "") -> Iterator[str]:
+    for key, value in node.items() if isinstance(node, Mapping) else ():
+        if value == "???":
+            yield f"{where}{key}"
+        yield from _missing(value, f"{where}{key}.")
 
 
 def _refuse_lost(cfg: DictConfig, overrides: Sequence[str]) -> None:

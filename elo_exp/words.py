@@ -1,27 +1,177 @@
-"""The words of a command, rewritten into those that Hydra reads."""
+"""The words of a command, rewritten into those that Hydra reads; also those of the library.
 
-import json
+    old.csv new.jsonl judge=sonnet        answers=["old.csv","new.jsonl"] study=own mode=own judge=sonnet
+    battles.jsonl elo.k=8                 experiment=rate battles=["battles.jsonl"] elo.k=8
+    prompts=bank.jsonl 'entrant=[hf:a/b]' prompts.bank_path="bank.jsonl" 'entrant=[]' +entrant@entrant.b=...
+
+A name of a file is a value: no variable in it is resolved.
+"""
+
+import difflib
+import functools
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
+
+import yaml
+
+from elo_exp import CONF, HOME
+from elo_exp.config import config_dirs
+from elo_exp.data.kinds import Kind, kinds
+from elo_exp.records import UserError
+
+_OF_STUDIES = ("tournament", "gate", "audit")  # experiments that have one
+_LISTED = ("entrant", "rubric", "rating", "estimator", "probe")  # groups of many
+_BANK = HOME / "prompts" / "bank.jsonl"  # of the study that ships
+_SOURCES = {  # of an entrant without a yaml, by prefix: its file in conf/entrant
+    "hf": "huggingface",
+    "api": "openai_compatible",
+    "claude": "claude",
+}
+_WITH_VALUE = (  # Hydra's flags that the next word belongs to
+    *("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name"),
+    *("-cn", "--config-dir", "-cd", "--experimental-rerun"),
+)
+_ALONE = (
+    *("--resolve", "--run", "-r", "--multirun", "-m", "--info", "-i"),
+    *("--shell-completion", "-sc", "--help", "-h", "--hydra-help", "--version"),
+)
+_ANSWERED = ("--help", "-h", "--hydra-help", "--version", "-sc", "--shell-completion")
+_INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+_MAX_CHARS = 80  # of a word that a message quotes
 
 
 def rewritten(words: Sequence[str]) -> list[str]:
-    """Return the words of a command as Hydra reads them: flags first, and no word that is a file."""
-    parts = [part for word in words for part in _each_arena(word)]
-    is_override = re.compile(r"~|[^-].*=").match
-    return _with_files(sorted(parts, key=lambda word: bool(is_override(word))))
+    """Return the words of a command as Hydra reads them: flags first, and no word that is a file.
+
+    Words that have been rewritten stay as they are. Raises UserError for a word that is no flag, file
+    or setting, and for files that cannot be taken together; whatever a word is, nothing else.
+    """
+    flags, rest = _parted(words)
+    if any(flag in _ANSWERED for flag in flags):
+        return [*flags, *rest]
+    _refuse_flags(flags, rest)
+    files = [word for word in rest if _is_file(word)]
+    settings = [word for word in rest if not _is_file(word)]
+    for word in settings:
+        if not _is_override(word):
+            raise UserError(_no_word(word, flags, rest))
+    _refuse_lists(settings)
+    _refuse_unplaced(flags, settings)
+    settings = [part for word in settings for part in _spelled(word)]
+    settings += _of_files(files, settings)
+    settings += _study(settings)
+    if "plan=true" in settings:  # which needs no launcher
+        settings = [word for word in settings if not _of_launcher(word)]
+    return [*flags, *settings]
 
 
-def _with_files(words: list[str]) -> list[str]:
-    """Words that are files stand for battles=[...] of experiment=rate."""
-    files = [w for w in words if not w.startswith("-") and Path(w).is_file()]
-    if not files:
-        return words
-    others = [word for word in words if word not in files]
-    if not any(word.startswith("experiment=") for word in others):
-        others.append("experiment=rate")
-    return [*others, f"battles={json.dumps(files, ensure_ascii=False)}"]
+def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the flags with their values, and the other words."""
+    flags, rest = list[str](), list[str]()
+    before = ""
+    for word in words:
+        is_value = before in _WITH_VALUE or (
+            before in ("--info", "-i") and word in _INFO
+        )
+        is_flag = word.startswith("-") and len(word) > 1
+        (flags if is_value or is_flag else rest).append(word)
+        before = "" if is_value else word
+    return flags, rest
+
+
+def key_of(word: str) -> str:
+    """Of an override such as +a.b=c: a.b"""
+    return re.split("[=@]", word.lstrip("+~"))[0]
+
+
+def _is_override(word: str) -> bool:
+    return re.match(r"~|[^-].*=", word, re.DOTALL) is not None
+
+
+def _is_file(word: str) -> bool:
+    """Whether a word is a file's name; a word may be too long, or no name at all."""
+    try:
+        return bool(word) and Path(word).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _is_folder(word: str) -> bool:
+    try:
+        return bool(word) and Path(word).is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def _experiment(settings: Sequence[str]) -> str | None:
+    """The experiment that words choose, None for none."""
+    chosen = [word for word in settings if key_of(word) == "experiment"]
+    return chosen[-1].partition("=")[2] if chosen else None
+
+
+# Values
+
+
+def quoted(text: str) -> str:
+    """Return a text as a value that Hydra reads as it is: in quotes, no variable being resolved."""
+    inside = re.sub(r'(\\*)"', r'\1\1\\"', _plain(text))
+    last = inside[
+        len(inside.rstrip("\\")) :
+    ]  # before the closing quote it would escape
+    return f'"{inside}{last}"'
+
+
+def _plain(text: str) -> str:
+    """Escape what OmegaConf would resolve."""
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+
+
+def _unresolved(text: str) -> str:
+    """Escape variables in a value that may have been escaped before."""
+    return re.sub(r"(?<!\\)\$\{", r"\\${", text)
+
+
+def _is_quoted(text: str) -> bool:
+    return len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+
+
+def _file_value(text: str) -> str:
+    """Return the name of a file as a value; several, of a sweep, as they are."""
+    if _is_quoted(text) or ("," in text and not _is_file(text)) or text == "null":
+        return _unresolved(text)
+    return quoted(text)
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas that stand in no quotes."""
+    parts = re.findall(r'(?:"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[^,])+', text)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if _is_quoted(text) else text
+
+
+# What stands for other words
+
+
+def _spelled(word: str) -> Iterator[str]:
+    """Yield what a word stands for: itself, mostly."""
+    name, _, value = word.partition("=")
+    if name == "arena":
+        yield from _each_arena(word)
+    elif name == "prompts" and value and value[0] not in "{[":
+        yield f"prompts.bank_path={_file_value(value)}"
+    elif name == "answers":
+        yield f"answers={_answers(value)}"
+    elif name == "entrant" and re.search(rf"\b({'|'.join(_SOURCES)}):", value):
+        yield from _entrants(value)
+    else:
+        yield word
 
 
 def _each_arena(word: str) -> list[str]:
@@ -31,3 +181,376 @@ def _each_arena(word: str) -> list[str]:
         return [word]
     first, *others = chosen[1].replace(" ", "").split(",")
     return [f"arena={first}", *(f"+arena@arena.union.{n}={n}" for n in others)]
+
+
+def _answers(value: str) -> str:
+    """Return files of answers as values. Of {NAME:FILE}, a list: in it names are values, too."""
+    inside = value[1:-1].strip()
+    if (
+        value.startswith("[")
+        and value.endswith("]")
+        and "{" not in re.sub(r"\$\{", "", inside)
+    ):
+        return f"[{','.join(quoted(one) if not _is_quoted(one) else _unresolved(one) for one in _split(inside))}]"
+    if value.startswith("{") and value.endswith("}"):
+        return f"[{','.join(map(_named, _split(inside)))}]"
+    return _unresolved(value) if value[:1] in ("[", "{", "") else _file_value(value)
+
+
+def _named(part: str) -> str:
+    match = re.fullmatch(r"""("[^"]*"|'[^']*'|[^:"']+):\s*(.+)""", part, re.DOTALL)
+    if match is None:
+        raise UserError(
+            f"answers: found {_cut(part)}. Expected names and files: 'answers={{NAME:FILE,NAME:FILE}}'."
+        )
+    name, file = (_unquoted(text.strip()) for text in match.groups())
+    return f"{{name:{quoted(name)},file:{quoted(file)}}}"
+
+
+def _entrants(value: str) -> Iterator[str]:
+    """Yield the words for a list in which some entrants are named by where they come from."""
+    if not (value.startswith("[") and value.endswith("]")):
+        raise UserError(
+            f"entrant: found {_cut(value)}. Expected a list: 'entrant=[{_cut(value)}]'."
+        )
+    given = [_unquoted(part) for part in _split(value[1:-1])]
+    made, kept = dict[str, str](), list[str]()
+    for part in given:
+        prefix, colon, model = part.partition(":")
+        if not colon or prefix not in _SOURCES:
+            kept.append(part)
+            continue
+        last = model.rstrip("/").rpartition("/")[2]
+        name = re.sub(r"^(?=\d)|^$", "_", re.sub(r"[^\w-]", "_", last, flags=re.ASCII))
+        if first := made.get(name) or next((k for k in kept if k == name), None):
+            raise UserError(
+                f"entrant: {first} and {part} are both called {name}. Name one yourself: "
+                f"+entrant@entrant.NAME={_SOURCES[prefix]} entrant.NAME.entrant_id=NAME "
+                f"entrant.NAME.model={model}"
+            )
+        made[name] = part
+    for name in kept:
+        if name in made:
+            raise UserError(f"entrant: {name} and {made[name]} are both called {name}.")
+    yield f"entrant=[{','.join(kept)}]"
+    for name, part in made.items():
+        prefix, _, model = part.partition(":")
+        yield f"+entrant@entrant.{name}={_SOURCES[prefix]}"
+        yield f"entrant.{name}.entrant_id={quoted(name)}"
+        yield f"entrant.{name}.model={quoted(model)}"
+        if prefix == "api":
+            for setting in ("base_url", "key_variable"):
+                yield f"entrant.{name}.{setting}=${{api.{setting}}}"
+
+
+def _of_launcher(word: str) -> bool:
+    return re.match(r"\W*hydra[./]launcher\b", word) is not None
+
+
+# Files
+
+
+def _of_files(files: Sequence[str], settings: Sequence[str]) -> list[str]:
+    """Return the words that files stand for: by what they can be read as, an experiment's setting."""
+    if not files:
+        return []
+    experiment, keys = _experiment(settings), {key_of(word) for word in settings}
+    if experiment not in (None, "rate", "tournament", "gate"):
+        raise UserError(
+            f"{files[0]}: experiment={experiment} takes no file by itself. Name the setting that "
+            "it is for, NAME=FILE; --help lists them."
+        )
+    of = {file: kinds(Path(file)) for file in files}
+    listed = f"[{','.join(map(quoted, files))}]"
+    is_rated = experiment == "rate" or any(key.startswith("battles") for key in keys)
+    if not is_rated and _are_answers(of, experiment, keys):
+        if "answers" in keys:
+            raise UserError(
+                f"answers: is set, and {files[0]} given besides. Name all files in one of the two."
+            )
+        return [f"answers={listed}"]
+    if experiment in ("tournament", "gate"):
+        raise UserError(
+            f"{files[0]}: has no answers to judge ({_said(of[files[0]])}). experiment=rate takes "
+            "battles and scores; docs/formats.md has the files that are read."
+        )
+    chosen = [] if experiment else ["experiment=rate"]
+    return [*chosen, f"battles={listed}"]
+
+
+def _are_answers(
+    of: Mapping[str, tuple[Kind, ...]], experiment: str | None, keys: set[str]
+) -> bool:
+    """Whether files are to be judged, in place of rated. Raises UserError for a mix of both."""
+    answers = [file for file, some in of.items() if "answers" in some]
+    rated = [file for file, some in of.items() if {"battles", "scores"} & {*some}]
+    prompts = [file for file, some in of.items() if some == ("prompts",)]
+    is_judged = "judge" in keys or experiment is not None
+    if prompts and not rated and (answers or "answers" in keys or "entrant" in keys):
+        name = shlex.quote(f"prompts={prompts[0]}")
+        raise UserError(f"{prompts[0]}: holds prompts and no answers. Write {name}.")
+    if prompts and len(prompts) == len(of):
+        file = prompts[0]
+        raise UserError(
+            f"{file}: holds prompts and nobody's answers. Write {shlex.quote(f'prompts={file}')} and "
+            "who answers: 'entrant=[hf:org/model,api:name]'; of battles under other names, the columns: "
+            "battles_columns.model_a=COLUMN battles_columns.model_b=COLUMN battles_columns.winner=COLUMN."
+        )
+    if len(answers) == len(of):
+        return is_judged or len(rated) < len(of)
+    if len(rated) == len(of):
+        return False
+    if answers and rated:
+        lone = next(file for file in answers if file not in rated or is_judged)
+        other = next(file for file in of if file != lone and file in rated)
+        raise UserError(
+            f"{lone} has {_said(of[lone])}, {other} {_said(of[other])}. Give files of one kind: answers "
+            "are judged, battles and scores are rated."
+        )
+    return bool(answers) or (is_judged and not rated)
+
+
+def _said(some: Sequence[Kind]) -> str:
+    return " and ".join(some) or "nothing that is read"
+
+
+def _study(settings: Sequence[str]) -> list[str]:
+    """Return the words that judge own prompts and answers as such, where none say how."""
+    experiment = _experiment(settings) or "tournament"
+    keys = {key_of(word) for word in settings}
+    banks = [word for word in settings if key_of(word) == "prompts.bank_path"]
+    is_own = "answers" in keys or any(not _is_shipped(word) for word in banks)
+    if experiment not in _OF_STUDIES or not is_own:
+        return []
+    added = [] if "study" in keys else ["study=own"]
+    if experiment == "audit":
+        return [*added, *([] if "judge" in keys or not added else ["judge=none"])]
+    return [*added, *([] if "mode" in keys else ["mode=own"])]
+
+
+def _is_shipped(word: str) -> bool:
+    """Whether a bank is that of the study that ships."""
+    path = _unquoted(word.partition("=")[2])
+    try:
+        return Path(path).resolve() == _BANK.resolve()
+    except (OSError, ValueError):
+        return False
+
+
+# Mistakes
+
+
+def _cut(word: str) -> str:
+    return word if len(word) <= _MAX_CHARS else f"{word[:_MAX_CHARS]}..."
+
+
+def _no_word(word: str, flags: Sequence[str], rest: Sequence[str]) -> str:
+    """Say what a word that is no file and has no value could have meant."""
+    shown, settings = _cut(word), [other for other in rest if _is_override(other)]
+    names = _names(flags, settings)
+    if word in ("help", "version"):
+        line = f"{word}: is no setting. Did you mean --{word}?"
+    elif _is_folder(word):
+        line = _folder(word)
+    elif word.partition(".")[0] in names:
+        line = (
+            f"{shown}: is no file and has no value. Write {shown}=VALUE without spaces; --help "
+            "lists settings."
+        )
+    elif re.search(r"[./\\*]", word):
+        line = f"{shown}: no such file. A setting is NAME=VALUE"
+    elif group := next((g for g in _groups(flags) if word in _options(g, flags)), None):
+        line = _option(group, word, rest)
+    elif near := nearest(word, names):
+        line = f"{shown}: no setting. Did you mean {near!r}?"
+    else:
+        line = f"{shown}: no setting. A setting is NAME=VALUE; --help lists them."
+    return line
+
+
+def _option(group: str, word: str, rest: Sequence[str]) -> str:
+    """Say how an option is chosen."""
+    if group == "experiment":
+        return f"{word}: is an experiment: {_as_experiment(word, rest)}"
+    value = f"[{word}]" if group in _LISTED else word
+    return f"{word}: is one of {group}: {shlex.quote(f'{group}={value}')}"
+
+
+def _folder(word: str) -> str:
+    """Say how to give a folder: of runs, or of files."""
+    path = Path(word)
+    runs = [path] if (path / "manifest.json").is_file() else []
+    runs = runs or [one.parent for one in sorted(path.glob("*/manifest.json"))]
+    if runs or path.name == "outputs":
+        kind = "a run" if runs == [path] else "a folder of runs"
+        some = "..." if runs != [path] else ""
+        inside = str(path) + (f"/{some}" if some else "")
+        setting = shlex.quote(f"runs=[{inside}]")
+        return f"{word}: {kind}. Did you mean experiment=compare {setting}?"
+    setting = shlex.quote(f"battles={word}")
+    return (
+        f"{word}: a folder. Did you mean its files, {shlex.quote(f'{path}/')}*? Of battles or scores: "
+        f"experiment=rate {setting}"
+    )
+
+
+def _as_experiment(word: str, rest: Sequence[str]) -> str:
+    """Return how an experiment is chosen, with what was named besides."""
+    paths = [one for one in rest if _is_file(one) or (one != word and _is_folder(one))]
+    setting = {
+        "rate": "battles",
+        "compare": "runs",
+        "dashboard": "runs",
+        "export": "folder",
+    }.get(word)
+    if not paths or setting is None:
+        return f"experiment={word}"
+    value = f"[{','.join(paths)}]" if len(paths) > 1 or setting == "runs" else paths[0]
+    return f"experiment={word} {shlex.quote(f'{setting}={value}')}"
+
+
+def _refuse_flags(flags: Sequence[str], rest: Sequence[str]) -> None:
+    """Raise UserError for a flag that Hydra does not have: mostly a setting."""
+    known = (*_WITH_VALUE, *_ALONE)
+    before = ""
+    for flag in flags:
+        is_value, before = before in (*_WITH_VALUE, "--info", "-i"), flag
+        name, equals, value = flag.partition("=")
+        is_short = re.match(r"-[mrcpi]", name) is not None
+        is_begun = len(name) > 3 and any(one.startswith(name) for one in known)
+        if (
+            is_value
+            or not name.startswith("-")
+            or name in known
+            or is_begun
+            or is_short
+        ):
+            continue
+        key = name.lstrip("-").replace("-", "_")
+        settings = [word for word in rest if _is_override(word)]
+        values = _settings(flags, settings)
+        whole = [one for one in values if one == key or one.endswith(f".{key}")]
+        if "." in key and key.partition(".")[0] in _names(flags, settings):
+            whole = [key]  # of a part, such as elo.k
+        if not whole:
+            near = nearest(key, _names(flags, settings))
+            hint = f" Did you mean {near}=VALUE?" if near else ""
+            raise UserError(
+                f"{_cut(flag)}: no such flag. A setting is NAME=VALUE; --help lists both.{hint}"
+            )
+        if not equals:
+            following = [word for word in rest if not _is_override(word)]
+            value = (
+                following[0] if following and not _is_file(following[0]) else "VALUE"
+            )
+            value = "true" if isinstance(values.get(whole[0]), bool) else value
+        meant = shlex.quote(f"{whole[0]}={value}")
+        raise UserError(f"{_cut(flag)}: did you mean {meant}?")
+
+
+def _refuse_lists(settings: Sequence[str]) -> None:
+    """Raise UserError for several options of a group that takes one."""
+    for word in settings:
+        name, _, value = word.partition("=")
+        options = re.fullmatch(r"\[([\w.,/ -]*)\]", value)
+        if options is None or name in (*_LISTED, "arena") or not (CONF / name).is_dir():
+            continue
+        each = options[1].replace(" ", "")
+        if "," not in each:
+            raise UserError(f"{word}: {name} takes one. Write {name}={each or 'NAME'}.")
+        raise UserError(
+            f"{word}: a run has one {name}. To run it with each, in a sweep: -m {name}={each}"
+        )
+
+
+def _refuse_unplaced(flags: Sequence[str], settings: Sequence[str]) -> None:
+    """Raise UserError for a file of the user's, chosen in a list, that does not say where it belongs."""
+    for word in settings:
+        group, _, value = word.partition("=")
+        for name in re.findall(r"[\w./-]+", value) if group in _LISTED else ():
+            for folder in config_dirs(flags):
+                path = folder / group / f"{name}.yaml"
+                place = f"{group}.{name.rpartition('/')[2]}"
+                if path.is_file() and _package(path) not in (place, "_global_"):
+                    raise UserError(
+                        f"{path}: its first line has to be '# @package {place}'."
+                    )
+
+
+def _package(path: Path) -> str | None:
+    """Return what the head of a configuration file says of its place."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    head = "\n".join(
+        takewhile(lambda line: not line.strip() or line.lstrip()[0] == "#", lines)
+    )
+    said = re.search(r"#\s*@package\s+(\S+)", head)
+    return said[1] if said else None
+
+
+# What there is
+
+
+def nearest(word: str, names: Sequence[str]) -> str | None:
+    """Return the name that is most like a word: by its letters, or else by how it begins."""
+    if close := difflib.get_close_matches(word, names, n=1):
+        return close[0]
+    alike = [name for name in names if name[:2] == word[:2] and len(word) > 1]
+    return min(alike, key=lambda name: abs(len(name) - len(word)), default=None)
+
+
+def _groups(flags: Sequence[str]) -> list[str]:
+    folders = (CONF, *config_dirs(flags))
+    names = {path.name for folder in folders for path in folder.glob("[!.]*/")}
+    return ["experiment", *sorted(names - {"hydra", "experiment"})]
+
+
+def _options(group: str, flags: Sequence[str]) -> set[str]:
+    folders = (CONF, *config_dirs(flags))
+    return {path.stem for folder in folders for path in folder.glob(f"{group}/*.yaml")}
+
+
+def _names(flags: Sequence[str], settings: Sequence[str]) -> list[str]:
+    """Return the first steps of all settings of the chosen experiment."""
+    return sorted({key.partition(".")[0] for key in _settings(flags, settings)})
+
+
+def _settings(flags: Sequence[str], settings: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of the chosen experiment by dotted name, and its groups."""
+    name = f"experiment/{_experiment(settings) or 'tournament'}.yaml"
+    paths = [
+        CONF / "config.yaml",
+        *(folder / name for folder in (CONF, *config_dirs(flags))),
+    ]
+    found = dict[str, Any]()
+    for path in paths:
+        found |= _of_yaml(path) if path.is_file() else {}
+    if "_judged" in found:
+        found |= _of_yaml(CONF / "judged.yaml")
+    return {key: value for key, value in found.items() if not re.match("_|hydra", key)}
+
+
+@functools.cache
+def _of_yaml(path: Path) -> dict[str, Any]:
+    """Return the dotted settings of a file, and the groups that it chooses of: the included ones as _NAME."""
+    try:
+        node = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    if not isinstance(node, dict):
+        return {}
+    groups = dict[str, Any]()
+    for entry in node.pop("defaults", None) or ():
+        if isinstance(entry, dict):
+            groups |= {
+                str(key).removeprefix("override ").lstrip("/").partition("@")[0]: None
+                for key in entry
+            }
+        elif entry != "_self_":
+            groups[f"_{str(entry).lstrip('/')}"] = None
+    return groups | dict(_dotted(node))
+
+
+def _dotted(node: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in node.items() if isinstance(node, dict) else ():
+        yield f"{where}{key}", value
+        yield from _dotted(value, f"{where}{key}.")

@@ -146,6 +146,7 @@ def test_a_judge_that_counts_words_announces_nothing_on_own_prompts(tmp_path: Pa
     own_prompts(tmp_path)
     ran = run(
         "prompts.bank_path=bank.jsonl",
+        "judge=lexical",
         "entrant=[recorded,probe_reference]",
         "entrant.recorded.path=responses_recorded.jsonl",
         "rubric=[factuality,clinical_utility]",

@@ -52,12 +52,13 @@ MISTAKES = {
     # what another experiment reads
     "battles=notes.txt": "battles: experiment=tournament does not have it. Add experiment=rate, or leave",
     # a copied file that still has the first line, or the name, of the one that it was copied from
-    "--config-dir=mine 'entrant=[probe_hedged,probe_partial,copied]'": "entrant: copied.yaml puts what it holds "
-    "elsewhere. Expected its first line to be '# @package entrant.copied'.",
-    "--config-dir=mine 'entrant=[probe_hedged,unplaced]'": "first line to be '# @package entrant.unplaced'",
+    "--config-dir=mine 'entrant=[probe_hedged,probe_partial,copied]'": "mine/entrant/copied.yaml: its first line "
+    "has to be '# @package entrant.copied'.",
+    "--config-dir=mine 'entrant=[probe_hedged,unplaced]'": "mine/entrant/unplaced.yaml: its first line "
+    "has to be '# @package entrant.unplaced'.",
     "--config-dir=mine 'entrant=[probe_hedged,unnamed]'": "entrant.unnamed.entrant_id: found 'probe_partial'. Expected",
     # a file or folder that is not there, or not what it should be
-    "prompts.bank_path=missing.jsonl": "missing.jsonl: cannot be read (No such file or directory)",
+    "study=medical mode=demo prompts.bank_path=missing.jsonl": "missing.jsonl: cannot be read (No such file or directory)",
     "judge=replay judge.path=run": "judge.path: found no .jsonl file in run/verdicts. Expected verdicts",
     "experiment=rate battles=notes.txt": "notes.txt: is none of the formats that are read. The file (csv) has",
     "shard=4/4": "shard: found '4/4'. Expected i/n, counted from 0: the first of four is 0/4, the last 3/4.",
@@ -121,8 +122,6 @@ PLANS = {
     "mode=headline judge=opus": "plan: judge claude-opus",
     "experiment=oracle": "oracle: simulated policies are analysed; no call is made",
     "experiment=arena": "  preference    593    1,186 ",
-    "experiment=arena arena=file entrant=[recorded]": "plan: to count calls, tokens and dollars it needs "
-    "entrant.recorded.path=VALUE",
     "experiment=rate": "plan: it makes no judge calls and costs nothing. To run it, set battles=VALUE",
     "experiment=compare": "To run it, set runs=VALUE",
     "experiment=dashboard": "To run it, set runs=VALUE",

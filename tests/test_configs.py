@@ -306,6 +306,7 @@ def test_entrants_and_a_dimension_of_your_own_are_files_and_no_code(tmp_path: Pa
     ran = run(
         *["--config-dir=mine", "entrant=[alpha,parrot]", "recorded_dir=."],
         *["rubric=[empathy,factuality]", "prompts.bank_path=bank.jsonl"],
+        "judge=lexical",
         *[*LOCAL, "figures=false"],
         folder=tmp_path,
     )

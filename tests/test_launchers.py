@@ -51,7 +51,7 @@ def paid(server: AnthropicServer, folder: Path) -> list[str]:
         "judging.budget_usd=1",
         "judge.poll_initial_seconds=0.1",
         "judge.poll_max_seconds=0.2",
-        bank(folder),
+        *("study=medical", "mode=demo", bank(folder)),
         *QUICK,
     ]
 
@@ -176,7 +176,8 @@ def test_a_mistake_in_a_worker_is_one_line_as_without_launchers(
     tmp_path: Path, launcher: Sequence[str]
 ):
     banks = f"prompts.bank_path={BANK},missing.jsonl"
-    ran = attempt("-m", banks, *launcher, *QUICK, folder=tmp_path, anew=True)
+    given = ("-m", banks, "study=medical", "mode=demo", *launcher, *QUICK)
+    ran = attempt(*given, folder=tmp_path, anew=True)
     assert (ran.code, "Traceback" in ran.err) == (1, False)
     assert "job 1 failed: UserError: missing.jsonl: cannot be read" in ran.out
     assert "sweep: 1 of 2 jobs finished" in ran.out

@@ -301,7 +301,8 @@ def test_the_four_of_the_original_meet_by_one_command(folder, tmp_path):
     ran = run(
         f"entrant=[{','.join(four)}]",
         *(f"entrant.{name}={model}" for name in four),
-        *("judge=lexical", "prompts.bank_path=bank.jsonl", "tracker=local"),
+        *("study=medical", "judge=lexical", "prompts.bank_path=bank.jsonl"),
+        "tracker=local",
         *("elo.n_perms=5", "figures=false"),
         folder=tmp_path,
         ELO_EXP_SECURITY_DIR=str(folder / "security"),

@@ -15,6 +15,7 @@ from elo_exp.models import checkpoints
 from elo_exp.trackers import RunInfo
 from tests.commands import QUICK, attempt, run, start
 
+MEDICAL = ("study=medical", "mode=demo")  # of a copy of its bank
 SWEEP = (
     "-m",
     "elo.n_perms=5",
@@ -55,7 +56,7 @@ def test_a_sweep_that_was_killed_goes_on_in_the_folder_that_is_named(tmp_path):
     for k in (4, 16, 32):
         bank(tmp_path, f"bank{k}")
     os.mkfifo(tmp_path / "bank8.jsonl")
-    sweep = (*SWEEP, "prompts.bank_path=bank${elo.k}.jsonl")
+    sweep = (*SWEEP, *MEDICAL, "prompts.bank_path=bank${elo.k}.jsonl")
     process = start(*sweep, "elo.k=4,8,16", folder=tmp_path)
     while not any(manifests(sweep) for sweep in sweeps(tmp_path)):
         assert process.poll() is None
@@ -89,7 +90,8 @@ def test_a_failed_job_is_tried_again_and_so_is_one_whose_prompts_changed(
 ):
     """Two jobs, of which the second reads a file that is not there before somebody writes it."""
     one, two = bank(tmp_path, "one"), tmp_path / "two.jsonl"
-    sweep = ("-m", f"prompts.bank_path={one},{two}", *QUICK, "hydra.sweep.dir=sweep")
+    banks = f"prompts.bank_path={one},{two}"
+    sweep = ("-m", banks, *MEDICAL, *QUICK, "hydra.sweep.dir=sweep")
     failed = attempt(*sweep, folder=tmp_path)
     first = manifests(failed.run_dir)
     assert (failed.code, list(first)) == (1, ["0"])
@@ -119,7 +121,7 @@ def on_file(tmp_path_factory) -> Path:
         "template_path": "prompts/pairwise.md",
         "schema_path": "prompts/verdict_schema.json",
     }
-    own = [f"prompts.bank_path={bank(folder, 'bank')}"]
+    own = [*MEDICAL, f"prompts.bank_path={bank(folder, 'bank')}"]
     for name, path in files.items():
         own.append(f"rubric.factuality.{name}={shutil.copy(HOME / path, folder)}")
     run(*QUICK, *own, "hydra.run.dir=asked", folder=folder)

@@ -217,9 +217,16 @@ def test_under_the_medical_study_every_request_is_to_a_physician(judged: Judged)
 
 @pytest.mark.parametrize("experiment", ["tournament", "audit"])
 def test_prompts_that_a_study_was_not_written_for_are_warned_of(
-    judged: Judged, experiment: str
+    judged: Judged, own_work: Path, experiment: str
 ):
-    words = [f"experiment={experiment}", "prompts.bank_path=bank.jsonl", "plan=true"]
+    """Of a bank that stands in a file of the user's; a word of the command would bring study=own."""
+    (own_work / "mine/experiment").mkdir(parents=True)
+    (own_work / "mine/experiment/capitals.yaml").write_text(
+        f"# @package _global_\ndefaults: [{experiment}, _self_]\n"
+        "prompts: {bank_path: bank.jsonl}\n",
+        encoding="utf-8",
+    )
+    words = ["--config-dir=mine", "experiment=capitals", "plan=true"]
     ran, sent = judged(*words)
     assert (ran.code, sent) == (0, "")
     warning = (

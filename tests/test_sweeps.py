@@ -158,7 +158,8 @@ def test_the_summary_is_a_page_figures_and_one_more_run_in_the_group(swept: Ran)
 def test_a_failing_job_is_named_with_its_reason_and_the_others_finish(tmp_path: Path):
     """The first of two jobs cannot begin."""
     banks = f"prompts.bank_path=missing.jsonl,{BANK}"
-    broken = attempt("-m", banks, *QUICK, folder=tmp_path)
+    medical = ("study=medical", "mode=demo")
+    broken = attempt("-m", banks, *medical, *QUICK, folder=tmp_path)
     assert (broken.code, "Traceback" in broken.err) == (1, False)
     assert "sweep: 1 of 2 jobs finished" in broken.out
     assert "To run what did not finish: python -m elo_exp -m" in broken.out
@@ -195,8 +196,9 @@ def test_a_sweep_without_a_finished_job_ends_with_the_code_of_its_mistake(
     tmp_path: Path,
 ):
     """2 where all jobs are lost to one mistake of the user's, 1 where they are lost to several."""
-    same = attempt("-m", "prompts.bank_path=a.jsonl", "elo.k=8,16", folder=tmp_path)
-    several = attempt("-m", "prompts.bank_path=a.jsonl,b.jsonl", folder=tmp_path)
+    demo = ("-m", "study=medical", "mode=demo")
+    same = attempt(*demo, "prompts.bank_path=a.jsonl", "elo.k=8,16", folder=tmp_path)
+    several = attempt(*demo, "prompts.bank_path=a.jsonl,b.jsonl", folder=tmp_path)
     for ran, code in ((same, 2), (several, 1)):
         assert (ran.code, ran.out.count("cannot be read")) == (code, 2)
 

@@ -410,6 +410,7 @@ def test_a_run_that_fails_is_marked_as_failed(tmp_path: Path):
         "entrant=[probe_reference,probe_hedged]",
         "rubric=[calibration]",
         "prompts.bank_path=bank.jsonl",
+        "judge=lexical",
         "recorded_dir=.",
         "hydra.run.dir=run",
     )

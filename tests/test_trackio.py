@@ -95,6 +95,7 @@ def test_a_run_that_fails_says_so(tmp_path: Path):
     entrants = (
         "entrant=[probe_reference,probe_hedged]",
         "prompts.bank_path=bank.jsonl",
+        "judge=lexical",
         "recorded_dir=.",
     )
     store = str(tmp_path / "store")

@@ -53,6 +53,14 @@ class Study:
 
 
 @dataclass(kw_only=True)
+class Api:
+    """The server of entrants that a word of the command has named, api:NAME; they take its settings themselves."""
+
+    base_url: str | None
+    key_variable: str | None
+
+
+@dataclass(kw_only=True)
 class AskedPrompts:
     bank_path: str | None  # None: the prompts that the answers are to
     n: Count | None  # so many, drawn; None: all
@@ -109,6 +117,7 @@ class Judged:
     judging: Judging
     mode: Mode
     entrant: dict[str, Entrant]
+    api: Api
     study: Study | None  # None: the experiment has none
 
     def __post_init__(self) -> None:
@@ -159,6 +168,12 @@ class Judged:
         """
         folder = config.get("recorded_dir")
         files = joining.given(config.get("answers"))
+        for name, node in config["entrant"].items():
+            if "base_url" in node and node["base_url"] is None:
+                raise UserError(
+                    f"api.base_url: names no server for entrant {name}. Set api.base_url=URL, such as "
+                    "http://localhost:8000/v1, and api.key_variable=NAME where it asks for a key."
+                )
         if files and folder is not None:
             raise UserError(
                 f"recorded_dir: found {folder}, and answers besides. Leave one of them out."
@@ -276,7 +291,7 @@ class Pairwise(Judged):
                 )
             raise UserError(
                 f"entrant: found {len(self.entrant)} ({', '.join(self.entrant) or 'none'}). A "
-                "tournament needs at least two: 'entrant=[first,second]'."
+                "tournament needs at least two: 'entrant=[first,second]', or files of answers."
             )
 
     def _check(self, store: Store) -> None:

@@ -1,0 +1,198 @@
+"""The words of a command: files, own prompts, entrants without a yaml; what is typed by mistake is one line."""
+
+from __future__ import annotations
+
+import shlex
+import string
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from elo_exp import HOME
+from elo_exp.files import write_jsonl
+from elo_exp.records import UserError
+from elo_exp.words import quoted, rewritten
+from tests.commands import attempt
+
+QUESTIONS = [f"What is {n} and {n}?" for n in range(4)]
+OWN = ["study=own", "mode=own"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as a newcomer has it: answers, prompts, battles, a yaml without its package line, runs."""
+    folder = tmp_path_factory.mktemp("words")
+    for name in ("old", "new"):
+        rows = [{"prompt": q, "response": f"{name}: {q}"} for q in QUESTIONS]
+        write_jsonl(folder / f"{name}.jsonl", rows)
+    write_jsonl(folder / "bank.jsonl", [{"question": q} for q in QUESTIONS])
+    write_jsonl(folder / "rows.jsonl", [{"about": q} for q in QUESTIONS])
+    battle = {"model_a": "ann", "model_b": "bob", "winner": "model_a"}
+    write_jsonl(folder / "battles.jsonl", [battle])
+    write_jsonl(folder / "${oc.env:SECRET_KEY}.jsonl", [battle])
+    (folder / "mine" / "entrant").mkdir(parents=True)
+    yaml = "defaults: [recorded@_here_, _self_]\nentrant_id: old\n"
+    (folder / "mine/entrant/old.yaml").write_text(yaml, encoding="utf-8")
+    (folder / "runs" / "first").mkdir(parents=True)
+    (folder / "runs/first/manifest.json").write_text("{}", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def here(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(made)
+    return made
+
+
+# What stands for other words
+
+REWRITTEN = {
+    # files, by what they can be read as
+    "old.jsonl new.jsonl judge=sonnet": ["judge=sonnet", 'answers=["old.jsonl","new.jsonl"]', *OWN],
+    "battles.jsonl elo.k=8,16 -m": ["-m", "elo.k=8,16", "experiment=rate", 'battles=["battles.jsonl"]'],
+    "experiment=rate old.jsonl": ["experiment=rate", 'battles=["old.jsonl"]'],
+    "bank.jsonl battles_columns.winner=question": [
+        "battles_columns.winner=question", "experiment=rate", 'battles=["bank.jsonl"]'],
+    # own work, where no word says how it is judged
+    "prompts=bank.jsonl": ['prompts.bank_path="bank.jsonl"', *OWN],
+    "prompts.bank_path=bank.jsonl study=medical": ["prompts.bank_path=bank.jsonl", "study=medical", "mode=own"],
+    "answers=old.jsonl mode=demo": ['answers="old.jsonl"', "mode=demo", "study=own"],
+    "experiment=gate gate.baseline=old.jsonl answers=new.jsonl": [
+        "experiment=gate", "gate.baseline=old.jsonl", 'answers="new.jsonl"', *OWN],
+    "experiment=audit prompts=bank.jsonl": [
+        "experiment=audit", 'prompts.bank_path="bank.jsonl"', "study=own", "judge=none"],
+    "experiment=audit prompts=bank.jsonl judge=haiku": [
+        "experiment=audit", 'prompts.bank_path="bank.jsonl"', "judge=haiku", "study=own"],
+    "experiment=arena prompts=bank.jsonl": ["experiment=arena", 'prompts.bank_path="bank.jsonl"'],
+    # names are values
+    "'answers={null:old.jsonl,gpt 4:new.jsonl}'": [
+        'answers=[{name:"null",file:"old.jsonl"},{name:"gpt 4",file:"new.jsonl"}]', *OWN],
+    # entrants without a yaml: the last part names them
+    "'entrant=[probe_hedged,hf:Qwen/Qwen3-0.6B,claude:claude-haiku-5-5]'": [
+        "entrant=[probe_hedged]", "+entrant@entrant.Qwen3-0_6B=huggingface",
+        'entrant.Qwen3-0_6B.entrant_id="Qwen3-0_6B"', 'entrant.Qwen3-0_6B.model="Qwen/Qwen3-0.6B"',
+        "+entrant@entrant.claude-haiku-5-5=claude", 'entrant.claude-haiku-5-5.entrant_id="claude-haiku-5-5"',
+        'entrant.claude-haiku-5-5.model="claude-haiku-5-5"'],
+    "'entrant=[api:big]'": [
+        "entrant=[]", "+entrant@entrant.big=openai_compatible", 'entrant.big.entrant_id="big"',
+        'entrant.big.model="big"', "entrant.big.base_url=${api.base_url}",
+        "entrant.big.key_variable=${api.key_variable}"],
+    # of a plan, which starts nothing
+    "plan=true hydra/launcher=joblib hydra.launcher.n_jobs=2 -m": ["-m", "plan=true"],
+    "arena=[one,two]": ["arena=one", "+arena@arena.union.two=two"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "words"), REWRITTEN.items(), ids=list(REWRITTEN))
+def test_words_stand_for_others_and_once_rewritten_for_themselves(
+    line: str, words: list[str], here: Path
+):
+    assert rewritten(shlex.split(line)) == words
+    assert rewritten(words) == words
+
+
+def test_the_bank_that_ships_is_no_bank_of_the_users():
+    word = f"prompts.bank_path={HOME / 'prompts/bank.jsonl'}"
+    assert rewritten([word]) == [word]
+
+
+ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
+
+
+@given(st.lists(ANY | st.text(string.printable), max_size=4))
+@settings(max_examples=300, deadline=None)
+def test_whatever_the_words_are_they_are_rewritten_or_refused_in_a_line(words):
+    """Among them names of 300 characters, which no file can have, and null bytes."""
+    try:
+        once = rewritten(words)
+    except UserError as error:
+        assert len(error.line) < 700
+    else:
+        assert rewritten(once) == once
+
+
+@pytest.mark.parametrize("word", ["a" * 5000, "\0", f"entrant=[{'x,' * 300}y]"])
+def test_a_word_past_any_file_name_is_a_line(word: str, tmp_path: Path):
+    ran = attempt(word, folder=tmp_path)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert len(ran.err) < 1000
+
+
+@given(
+    st.text(st.characters(exclude_categories=["C"]), max_size=20)
+    | st.text("\\\"$'{}:,[]() ", max_size=12)
+)
+@settings(deadline=None)  # fmt: skip
+def test_a_quoted_value_is_read_as_it_is(text: str):
+    """By Hydra, and by OmegaConf, which would resolve a variable."""
+    (word,) = OverridesParser.create().parse_overrides([f"a={quoted(text)}"])
+    assert OmegaConf.to_container(OmegaConf.create({"a": word.value()}), resolve=True) == {"a": text}  # fmt: skip
+
+
+def test_a_name_of_a_file_resolves_no_variable(made: Path):
+    """Neither of a file that is there, nor of answers that are not."""
+    name, key = "${oc.env:SECRET_KEY}.jsonl", {"SECRET_KEY": "sesame-1234"}
+    rated = attempt(name, "tracker=local", "figures=false", folder=made, **key)
+    assert rated.code == 0, rated.err
+    absent = attempt("answers={a:${oc.env:SECRET_KEY},b:c}", folder=made, **key)
+    assert "${oc.env:SECRET_KEY}: cannot be read" in absent.err
+    written = [p for p in rated.run_dir.rglob("*") if p.suffix in (".json", ".yaml", ".log")]  # fmt: skip
+    texts = [path.read_text(encoding="utf-8") for path in written]
+    assert texts and not any(
+        "sesame" in text for text in (*texts, rated.err, absent.err)
+    )
+
+
+# Mistakes
+
+MISTAKES = {
+    "nope.csv": "nope.csv: no such file. A setting is NAME=VALUE",
+    "runs/": "runs/: a folder of runs. Did you mean experiment=compare 'runs=[runs/...]'?",
+    "runs/first": "runs/first: a run. Did you mean experiment=compare 'runs=[runs/first]'?",
+    "mine": "mine: a folder. Did you mean its files, mine/*? Of battles or scores: experiment=rate battles=mine",
+    "rate battles.jsonl": "rate: is an experiment: experiment=rate battles=battles.jsonl",
+    "audit": "audit: is an experiment: experiment=audit",
+    "sonnet": "sonnet: is one of judge: judge=sonnet",
+    "probe_hedged": "probe_hedged: is one of entrant: 'entrant=[probe_hedged]'",
+    "report": "report: no setting. Did you mean 'resume'?",
+    "--plan": "--plan: did you mean plan=true?",
+    "--judge sonnet": "--judge: did you mean judge=sonnet?",
+    "--budget_usd 5": "--budget_usd: did you mean judging.budget_usd=5?",
+    "--elo.k=16": "--elo.k=16: did you mean elo.k=16?",
+    "--frobnicate": "--frobnicate: no such flag. A setting is NAME=VALUE; --help lists both.",
+    "--config-dir mine 'entrant=[old,probe_hedged]'": "mine/entrant/old.yaml: its first line has to be "
+    "'# @package entrant.old'.",
+    "prompts=rows.jsonl 'entrant=[probe_hedged,probe_partial]' judge=lexical": "rows.jsonl:1: no prompt: none of prompt",
+    "prompts=bank.jsonl": "entrant: found 0 (none). A tournament needs at least two",
+    "old.jsonl": "answers: one entrant (old). Give a second file, or answers of several models in one file.",
+    "old.jsonl battles.jsonl": "old.jsonl has answers and prompts, battles.jsonl battles. Give files of one kind: ",
+    "old.jsonl bank.jsonl": "bank.jsonl: holds prompts and no answers. Write prompts=bank.jsonl.",
+    "bank.jsonl": "bank.jsonl: holds prompts and nobody's answers. Write prompts=bank.jsonl and who answers: ",
+    "'judge=[haiku,sonnet]'": "judge=[haiku,sonnet]: a run has one judge. To run it with each, in a sweep: "
+    "-m judge=haiku,sonnet",
+    "'judge=[sonnet]'": "judge=[sonnet]: judge takes one. Write judge=sonnet.",
+    "'entrant=[hf:x/base,hf:y/base]'": "entrant: hf:x/base and hf:y/base are both called base. Name one yourself: ",
+    "entrant=hf:x/base": "entrant: found hf:x/base. Expected a list: 'entrant=[hf:x/base]'.",
+    "prompts=bank.jsonl 'entrant=[api:a,api:b]' judge=lexical": "api.base_url: names no server for entrant a. Set "
+    "api.base_url=URL",
+    "'answers={old.jsonl,new.jsonl}'": "answers: found old.jsonl. Expected names and files: 'answers={NAME:FILE,",
+    "experiment=compare old.jsonl": "old.jsonl: experiment=compare takes no file by itself. Name the setting",
+    "old.jsonl answers=new.jsonl": "answers: is set, and old.jsonl given besides. Name all files in one of the two.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "said"), MISTAKES.items(), ids=list(MISTAKES))
+def test_a_mistake_is_a_line_that_says_what_was_meant_and_writes_nothing(
+    line: str, said: str, made: Path
+):
+    before = {path for path in made.rglob("*") if "cache" not in path.parts}
+    ran = attempt(*shlex.split(line), folder=made)
+    last = ran.err.splitlines()[-1]
+    assert (ran.code, ran.out) == (2, ""), ran.err
+    assert last.startswith(f"elo_exp: {said}"), ran.err
+    left = {path for path in made.rglob("*") if "cache" not in path.parts} - before
+    assert left <= {made / "outputs"}
