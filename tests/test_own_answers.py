@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from elo_exp.data.answers import read as read_answers
+from elo_exp.data.bank import load as load_bank
 from elo_exp.files import write_jsonl, write_whole
 from tests.answer_files import BY_ID, MADE, Asked, asked, bank, made, write_log
 from tests.commands import attempt, run
@@ -312,3 +313,20 @@ def test_a_log_is_rated_by_its_scores_unless_a_judge_is_named(published):
         and line.endswith("judge=sonnet would judge its answers")
         for line in lines(ran)
     ), ran.err
+
+
+def test_answers_to_an_arenas_prompts_are_placed(tmp_path):
+    """They are found by the text of the prompt."""
+    rows = [
+        {"question": p.text, "response": p.gold_answer}
+        for p in load_bank(BANK)
+        if p.gold_answer
+    ]
+    write_jsonl(tmp_path / "mine.jsonl", rows)
+    ran = attempt(
+        *("experiment=arena", "answers=mine.jsonl", "tracker=local", "figures=false"),
+        *("arena.n_battles=40", "arena.n_calibration=20", "plan=true"),
+        folder=tmp_path,
+    )
+    assert ran.code == 0, ran.err
+    assert lines(ran)[0] == f"mine.jsonl: plain rows: {len(rows)} answers of mine"

@@ -26,6 +26,7 @@ from elo_exp.analysis.standings import Standings, with_checks
 from elo_exp.arena import joint_fit, sources
 from elo_exp.arena.placement import Placement, soft_elo, temperature
 from elo_exp.arena.sources import ArenaSettings
+from elo_exp.data import joining
 from elo_exp.data.battles import Battles
 from elo_exp.entrants.probe import GradedProbe
 from elo_exp.experiments import Context, Report
@@ -69,6 +70,7 @@ class Arena(Pairwise):
 
         The plan of adaptive opponents is that of as many random ones.
         """
+        self._say_answers()
         self.check(context.overrides)
         if not self.shard:
             refuse_unchosen(self.judge, partial(self._plans, store=context.store))
@@ -97,6 +99,10 @@ class Arena(Pairwise):
             return answer_share(self, prompts, context.store, self.shard)
         run.run()
         return report(self, run, place(self, run), context)
+
+    def _lines_of_answers(self) -> list[str]:
+        """Only what was read: the prompts are those of the arena."""
+        return [one.line() for one in joining.entrants(self._files).values()]
 
     def check(self, overrides: Sequence[str] = ()) -> None:
         """Raise UserError for settings that do not fit together."""

@@ -447,7 +447,7 @@ class Pairwise(Judged):
 
     @property
     def _facts_of_answers(self) -> list[dict[str, Any]]:
-        return [one.facts() for one in self._joined.files.values()]
+        return [one.facts() for one in joining.entrants(self._files).values()]
 
 
 def _names_entrants(overrides: Sequence[str]) -> bool:
