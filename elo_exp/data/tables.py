@@ -57,7 +57,7 @@ def keys(path: Path) -> set[str]:
         try:
             with ZipFile(path) as archive:
                 return {name.partition("/")[0] for name in archive.namelist()}
-        except BadZipFile as error:
+        except (BadZipFile, NotImplementedError, OSError, ValueError) as error:
             raise UserError(f"{path}: cannot be read as zip ({error}).") from None
     if kind != "object":
         return set(next(rows(path), ("", {}))[1])

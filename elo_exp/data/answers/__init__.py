@@ -20,6 +20,8 @@ from elo_exp.data.tables import Row
 from elo_exp.records import UserError
 
 _MAX_KEYS = 20  # that a message names
+_MAX_CHARS = 80  # of what a message quotes
+_MAX_NAME = 200  # characters of an id or a model's name
 AMONG = (
     LookupError,
     TypeError,
@@ -120,7 +122,8 @@ def recognise(path: Path) -> Format:
             nearest = max(nearest, (share, f" Not {one.name}: it {missing}."))
         else:
             last = f" {missing}"
-    found = ", ".join(sorted(map(repr, keys))[:_MAX_KEYS]) or "nothing"
+    names = sorted(repr(str(key))[:_MAX_CHARS] for key in keys)
+    found = ", ".join(names[:_MAX_KEYS]) or "nothing"
     raise UserError(
         f"{path}: has no answers:{last} The file ({shape}) has {found}.{nearest[1]} "
         "docs/formats.md has the files that are read."
@@ -183,11 +186,6 @@ def _check(answer: Answer) -> None:
         raise UserError(f"{answer.place}: has neither a prompt nor an id. Add one.")
     if answer.prompt is not None and not answer.prompt.strip():
         raise UserError(f"{answer.place}: the prompt is empty. Expected a text.")
-    if answer.entrant is not None and not answer.entrant.isprintable():
-        raise UserError(
-            f"{answer.place}: has {answer.entrant!r}. Expected a model's name: text without control "
-            "characters."
-        )
     texts = (answer.text, answer.prompt, answer.question, answer.reference, answer.id)
     try:
         json.dumps([*texts, answer.entrant], ensure_ascii=False).encode()
@@ -238,8 +236,13 @@ def name(value: Any, what: str) -> str | None:
     """
     if isinstance(value, list | dict | bool):
         raise MalformedError(f"{what} is {value!r:.80}. Expected a name.")
-    found = tables.text(value)
-    return (found.strip() or None) if found else None
+    found = (tables.text(value) or "").strip()
+    if len(found) > _MAX_NAME or not found.isprintable():
+        raise MalformedError(
+            f"{what} is {found!r:.80}. Expected a name: at most {_MAX_NAME} characters, none of them "
+            "a control character."
+        )
+    return found or None
 
 
 def reference_of(value: Any) -> str | None:

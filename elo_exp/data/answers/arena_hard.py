@@ -20,8 +20,7 @@ def answer(row: Row) -> Mapping[str, Any]:
     roles = [message["role"] for message in messages]
     if not roles or roles != ["user", "assistant"] * (len(roles) // 2):
         raise MalformedError(
-            f"messages are of {', '.join(map(str, roles)) or 'nobody'}. Expected user and "
-            "assistant in turn."
+            f"messages are of {', '.join(map(repr, roles)):.80}. Expected user and assistant in turn."
         )
     asked, answered = messages[0]["content"], messages[1]["content"]
     given = answered["answer"] if isinstance(answered, dict) else answered
