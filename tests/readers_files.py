@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.files import read_jsonl, write_json, write_jsonl
+from tests import own_example
 from tests.arena_files import World
 from tests.commands import SCRIPTS
 from tests.data import BANK, PROBES
@@ -81,6 +82,7 @@ def write_inputs(folder: Path) -> None:
             folder / name,
             f"# @package entrant.{entrant}\n{text}entrant_id: {entrant}\n",
         )
+    own_example.write_files(folder)
     _bank(folder)
     _questions(folder)
     _votes(folder)
@@ -89,10 +91,7 @@ def write_inputs(folder: Path) -> None:
 
 
 def _bank(folder: Path) -> None:
-    """Some prompts of each source, and longer answers from each entrant than from the one before.
-
-    Two files of answers hold the prompts themselves.
-    """
+    """Some prompts of each source, and longer answers from each entrant than from the one before."""
     rows = [row for _, row in read_jsonl(BANK)]
     chosen = [
         row
@@ -106,13 +105,6 @@ def _bank(folder: Path) -> None:
             for row in chosen
         ]
         write_jsonl(folder / f"responses/responses_{name}.jsonl", answers)
-
-    for name in ("old", "new"):
-        own = [
-            {"prompt": row["text"], "response": f"{name}: {row['text'][:60]}"}
-            for row in chosen
-        ]
-        write_jsonl(folder / f"{name}.jsonl", own)
 
 
 def _questions(folder: Path) -> None:

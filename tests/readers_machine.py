@@ -91,7 +91,7 @@ MADE_SMALL: dict[str, dict[str, object]] = {
 STANDS_FOR = {
     r"battles=FILE": "battles=battles.jsonl",
     r"RUN\b": "outputs/arena_1",
-    r"DIR1": "outputs/first",
+    r"DIR1|outputs/own\b": "outputs/first",
     r"DIR2": "outputs/k64",
     r"_\.\.\.": "_1",
     r"arena=lmarena_140k": "arena=lmarena_140k arena.path=lmarena.jsonl",

@@ -1,0 +1,98 @@
+"""docs/own.md, done as it says: from two files, which tests/own_example.py makes, to a sentence that may be published."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from elo_exp import HOME
+from tests import own_example
+from tests.anthropic_server import AnthropicServer
+from tests.commands import Ran, attempt
+from tests.documented import OWN, Block, blocks, in_block, read, tutorial
+
+QUICK = ("judge.poll_initial_seconds=0.02", "judge.poll_max_seconds=0.1")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("own")
+    own_example.write_files(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[AnthropicServer]:
+    with AnthropicServer(
+        verdicts=own_example.judge, polls_to_end=1, seconds_to_end=0.05
+    ) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def printed(folder: Path, server: AnthropicServer) -> dict[Block, Ran]:
+    """What the command before each output of the page has ended with."""
+    shown, every = dict[Block, Ran](), tutorial(OWN)
+    for block, output in pairwise(every):
+        if not block.kind and output.kind == "text":
+            (line,) = in_block(block.text)
+            shown[output] = given(line, folder, server)
+    return shown
+
+
+def given(line: str, folder: Path, server: AnthropicServer) -> Ran:
+    """A plan needs no key; Claude is the program."""
+    program, _, _, *words = shlex.split(line)
+    assert program == "python"
+    quiet = () if "plan=true" in words else ("tracker=local",)
+    if "judge=sonnet" in words and "plan=true" not in words:
+        words += [f"judge.base_url={server.url}", *QUICK]
+        quiet += ("figures=false",)
+        key = {"ANTHROPIC_API_KEY": server.key, "NO_PROXY": "127.0.0.1"}
+        return attempt(*words, *quiet, folder=folder, **key)
+    return attempt(*words, *quiet, folder=folder)
+
+
+def lines(text: str) -> set[str]:
+    return set(re.sub(r"\d{4}-\d\d-\d\d", "DATE", text).splitlines())
+
+
+def test_every_command_prints_what_the_page_shows(printed: dict[Block, Ran]):
+    assert len(printed) == 6
+    for block, ran in printed.items():
+        assert lines(block.text) <= lines(ran.out + ran.err)
+        assert ran.code == (2 if "\nelo_exp: " in block.text else 0)
+
+
+def test_the_files_hold_what_the_page_shows_of_them(folder: Path):
+    shown = [
+        b for b in blocks(OWN) if b.file in ("old.csv", "new.jsonl", "questions.jsonl")
+    ]
+    shown = [block for block in shown if block.kind in ("csv", "json")]
+    assert len(shown) == 3
+    for block in shown:
+        assert block.file is not None
+        assert lines(block.text) <= lines((folder / block.file).read_text())
+
+
+def test_the_sentence_has_the_numbers_of_the_run(
+    printed: dict[Block, Ran], folder: Path
+):
+    *_, ran = printed.values()
+    (found,) = ran.read("ratings.json")["conclusions"].values()
+    (shown,) = (b for b in blocks(OWN) if b.kind == "json" and '"state"' in b.text)
+    assert json.loads(shown.text).items() <= found.items()
+    quoted = " ".join(re.findall(r"(?m)^> (.*)$", read(OWN)))
+    said = ran.out + ran.err
+    for number in re.findall(r"(?<![\w-])[\d.]*\d(?![\w-])", quoted):
+        assert re.search(rf"(?<![\d.]){re.escape(number.lstrip('0'))}(?!\d)", said)
+
+
+def test_the_page_is_in_the_site():
+    assert OWN.removeprefix("docs/") in (HOME / "mkdocs.yml").read_text()
