@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 from elo_exp import CONF, __version__, config, sweeps
 from elo_exp.console import show
 from elo_exp.experiments import Context
-from elo_exp.running import places, run
+from elo_exp.running import dry_run, places, run
 from elo_exp.store.store import Store
 from elo_exp.words import rewritten
 
@@ -64,7 +64,7 @@ def sweep_job(cfg: DictConfig) -> float:
             overrides=info.overrides,
             with_texts=bool(prepared.settings.figures),
         )
-        if (text := sweeps.dry_run(prepared, context)) is not None:
+        if (text := dry_run(prepared, context)) is not None:
             show(text)
             return math.nan
         report, _ = run(prepared, info, context)

@@ -74,18 +74,33 @@ def compose(words: Sequence[str]) -> Composed:
     if folders:
         given.append(f"hydra.searchpath={folders}")
     with _COMPOSING:
-        application = GlobalHydra.instance()
-        outer, application.hydra = application.hydra, None
+        outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
         try:
             with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
                 cfg = hydra.compose("config", given, return_hydra_config=True)
                 run_dir = Path(cfg.hydra.run.dir).absolute()
                 choices = dict(cfg.hydra.runtime.choices)
         finally:
-            application.hydra = outer
+            GlobalHydra.instance().hydra = outer
     OmegaConf.set_struct(cfg, False)
     del cfg["hydra"]
     return Composed(cfg=cfg, run_dir=run_dir, choices=choices)
+
+
+def put(cfg: DictConfig, values: Mapping[str, Any]) -> None:
+    """Put values into a composed configuration as they are, by dotted name: no text of them is an interpolation."""
+    for key, value in values.items():
+        OmegaConf.update(cfg, key, _literal(value), merge=False)
+
+
+def _literal(value: Any) -> Any:
+    if isinstance(value, str):
+        return re.sub(r"(\\*)\$\{", lambda match: rf"{match[1] * 2}\${{", value)
+    if isinstance(value, Mapping):
+        return {str(key): _literal(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_literal(inner) for inner in value]
+    return str(value) if isinstance(value, Path) else value
 
 
 def config_dirs(words: Sequence[str]) -> list[Path]:

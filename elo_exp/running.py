@@ -26,6 +26,13 @@ from elo_exp.trackers import RunInfo, tracking
 logger = logging.getLogger(__name__)
 
 
+def dry_run(job: config.Job, context: Context) -> str | None:
+    """Check a job before it has a folder; return what stands in its place, such as its plan. Raises UserError."""
+    if not job.config.get("plan"):  # which needs no models
+        job.check_files()
+    return job.experiment.dry_run(context)
+
+
 def run(
     prepared: config.Job, info: RunInfo, context: Context
 ) -> tuple[Report, str | None]:
@@ -55,7 +62,7 @@ def run(
                 report,
                 results,
                 wanted=settings.headline,
-                swept=config.swept(),
+                swept=config.swept() if info.group else (),
             )
             report = dataclasses.replace(report, headline=value, headline_is=name)
             manifest |= {

@@ -30,6 +30,7 @@ from elo_exp.files import write_json
 from elo_exp.models import checkpoints
 from elo_exp.records import UserError
 from elo_exp.report import sweep_report
+from elo_exp.running import dry_run
 from elo_exp.runs.manifest import input_hashes
 from elo_exp.runs.reading import manifest_if_any, sweep_jobs
 from elo_exp.store import processes
@@ -133,12 +134,6 @@ def _group(folder: Path) -> str:
     return (
         folder.name if has_time else f"{folder.name}_{datetime.now():%Y-%m-%d_%H-%M-%S}"
     )
-
-
-def dry_run(job: Job, context: Context) -> str | None:
-    if not job.config.get("plan"):  # which needs no models
-        job.check_files()
-    return job.experiment.dry_run(context)
 
 
 def _jobs(cfg: DictConfig) -> Iterator[list[str]]:

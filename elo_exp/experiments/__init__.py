@@ -76,6 +76,12 @@ class Experiment(Protocol):
 
 
 @runtime_checkable
+class Plans(Protocol):
+    def plans(self, store: Store) -> Sequence[Any]:
+        """Return what each judge would be asked, and cost: pipeline.Plan."""
+
+
+@runtime_checkable
 class ReadsFiles(Protocol):
     @property
     def input_files(self) -> Mapping[str, Path]:

@@ -87,6 +87,10 @@ class Arena(Pairwise):
             ]
         )
 
+    def plans(self, store: Store) -> list[Plan]:
+        """Return what the judge would be asked, and cost."""
+        return self._plans([self.judge], store=store)
+
     def _plans(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
         """What each judge would be asked, and cost."""
         runs = [replace(self, judge=judge).placement(store) for judge in judges]

@@ -134,6 +134,10 @@ class AuditJudge:
             ]
         return f"{pipeline.plan_table(plan)}\n{audit_page.plan_text(rows)}"
 
+    def plans(self, store: Store) -> list[Plan]:
+        """Return what the judge would be asked, and cost."""
+        return self._plans([self.judge], store=store)
+
     def _plans(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
         """What each judge would be asked, and cost."""
         return [

@@ -328,6 +328,10 @@ class Pairwise(Judged):
                 self._plan(store), self._plan(store, at_least=True), store
             )
 
+    def plans(self, store: Store) -> list[Plan]:
+        """Return what the judge would be asked, and cost."""
+        return [self._plan(store)]
+
     def _plan(self, store: Store, *, at_least: bool = False) -> Plan:
         (plan,) = self._plan_by([self.judge], store, at_least=at_least)
         return plan

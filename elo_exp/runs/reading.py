@@ -5,7 +5,7 @@ What is read from a run folder is data: nothing in it is imported or resolved.
 
 import glob
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,8 +95,7 @@ class FinishedRun:
 
     def primary(self, dimension: str) -> str:
         """Return the method that leads: Bradley-Terry, or what was chosen instead, or Elo."""
-        methods = [m for m in self.boards.get(dimension, {}) if m != "elo"]
-        return "bradley_terry" if "bradley_terry" in methods else [*methods, "elo"][0]
+        return primary_method(self.boards.get(dimension, {}))
 
     def stored(self, method: str, dimension: str) -> Mapping[str, Any]:
         """Return a leaderboard as ratings.json has it; empty where the run has none."""
@@ -140,6 +139,12 @@ class FinishedRun:
         path = self.folder / "responses" / f"responses_{safe_name(entrant)}.jsonl"
         rows = read_jsonl(path) if path.is_file() else ()
         return {row["prompt_id"]: row["response_text"] for _, row in rows}
+
+
+def primary_method(boards: Iterable[str]) -> str:
+    """Return the method that leads among those with a leaderboard."""
+    methods = [method for method in boards if method != "elo"]
+    return "bradley_terry" if "bradley_terry" in methods else [*methods, "elo"][0]
 
 
 def read_runs(
