@@ -47,9 +47,12 @@ def test_two_files_of_answers_are_judged(two):
     ]
     manifest = ran.read("manifest.json")
     assert manifest["entrants"] == ["old", "new"]
-    assert manifest["selected_prompt_count"] == manifest["bank_size"] == 23
+    assert (manifest["selected_prompt_count"], manifest["bank_size"]) == (23, 24)
     assert [row["format"] for row in manifest["answers"]] == ["plain rows"] * 2
     assert set(manifest["input_hashes"]) >= {"entrant old", "entrant new"}
+    page = ran.page.text
+    assert "old.csv read as plain rows: 23 of old." in page
+    assert "23 of the 24 in the bank" in page
     answered = ran.rows("responses/responses_old.jsonl")
     assert {row["response_text"] for row in answered} == {
         one.answer for one in asked("Old")[1:]
@@ -162,7 +165,7 @@ def test_answers_meet_an_entrant_that_a_word_names(two):
     ran = judge(*words, f"prompts.bank_path={prompts}", folder=two)
     assert ran.code == 0, ran.err
     assert ran.read("manifest.json")["entrants"] == ["old", "probe_reference"]
-    assert ran.read("manifest.json")["bank_size"] == 23
+    assert ran.read("manifest.json")["selected_prompt_count"] == 23
 
 
 # The gate

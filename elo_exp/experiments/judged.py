@@ -437,7 +437,7 @@ class Pairwise(Judged):
             "rubric_versions": {
                 rubric.dimension: rubric.version for rubric in self._rubrics
             },
-            "bank_size": len(self._bank()),
+            "bank_size": len(self._joined.prompts if self._files else self._bank()),
             "selected_prompt_count": len(judged),
             "truncated_responses": {
                 name: sum(

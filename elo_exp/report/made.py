@@ -11,6 +11,7 @@ from elo_exp.store.usage import TOKEN_CLASSES, Usage, added_up, paid
 
 Manifest = Mapping[str, Any]
 _NOTHING = dataclasses.asdict(Usage())
+_MAX_FILES = 8  # of answers that a page names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +135,11 @@ def _of_judging(manifest: Manifest) -> Iterator[Fact]:
     yield Fact(term="Rubrics", text=pairs(manifest.get("rubric_versions")))
     files = [_battles(file) for file in manifest.get("battles_files") or ()]
     yield Fact(term="Battles", text=" ".join(files))
+    answers = manifest.get("answers") or ()
+    shown = [_answers(file) for file in answers[:_MAX_FILES]]
+    if n := len(answers) - len(shown):
+        shown.append(f"And {n} more, in manifest.json.")
+    yield Fact(term="Answers", text=" ".join(shown))
     if n_cut_off := sum((manifest.get("truncated_responses") or {}).values()):
         text = f"{count(n_cut_off)} at the limit of tokens"
         yield Fact(term="Answers cut off", text=text)
@@ -154,6 +160,13 @@ def _battles(file: Mapping[str, Any]) -> str:
     rows = ", ".join(f"{count(n)} {what}" for what, n in file["rows"].items())
     assumed = f"; assumed: {file['assumed']}" if file.get("assumed") else ""
     return f"{file['file']} read as {file['format']}: {rows}{assumed}."
+
+
+def _answers(file: Mapping[str, Any]) -> str:
+    odd = [f"{count(file[name])} {name}" for name in ("empty", "failed") if file[name]]
+    notes = [f"{note} of {count(n)}" for note, n in file["notes"].items()]
+    counts = "; ".join([f"{count(file['answers'])} of {file['entrant']}", *odd, *notes])
+    return f"{file['file']} read as {file['format']}: {counts}."
 
 
 def _of_elo(manifest: Manifest) -> Iterator[Fact]:
