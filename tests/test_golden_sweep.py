@@ -6,7 +6,7 @@ from typing import Any
 
 from elo_exp.report import sweep_page
 from tests import golden
-from tests.test_sweep_page import failed, job, rendered, row
+from tests.test_sweep_page import failed, job, page_of, rendered, row
 
 
 def rated(
@@ -21,7 +21,7 @@ def rated(
 
 
 def same(name: str, *parts: Any, unknown: tuple[str, ...] = ()) -> None:
-    shown = sweep_page.sweep_page(*parts)
+    shown = page_of(*parts)
     golden.same(f"{name}.html", rendered(shown, parts[0]))
     golden.same(f"{name}.txt", sweep_page.console(shown, unknown))
 
@@ -64,7 +64,7 @@ def test_jobs_that_differ_by_judge_with_an_entrant_that_has_no_rating():
 def test_many_jobs_and_entrants():
     jobs = [job(n, f"elo.seed={n}", started_at=None) for n in range(33)]
     ratings: dict[str, float | None] = {f"m{i:02}": 1500.0 - 10 * i for i in range(10)}
-    rows = [r for n in range(33) for r in rated(n, ratings)]
+    rows = [r for n in range(33) for r in rated(n, ratings, ordering_error=0.5 + n)]
     same("sweep_many", jobs, rows, [], [])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from elo_exp.analysis.conclusions.sweep import (
     same_ratings,
 )
 from elo_exp.files import read_json
+from elo_exp.report.formats import number, percent, percent_reached, plain
 from elo_exp.report.words import sweep as words
 from tests.commands import Ran, run, table
 from tests.data import write_table
@@ -130,8 +132,9 @@ def test_jobs_are_the_same_where_no_rating_differs_by_more_than_rounding():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["elo.k", "elo.n_perms"], "is the same in all 2 jobs: no swept setting enters it"),
-        (["judge"], "is the same in all 2 jobs: no swept setting moves it"),
+        (["elo.k", "elo.n_perms"], "is the same in all 2 jobs: elo.k and elo.n_perms cannot move it; Elo moves"),
+        (["elo.k", "tracker"], "is the same in all 2 jobs: elo.k cannot move it; Elo moves"),
+        (["judge"], "is the same in all 2 jobs: judge did not move it; Elo moves"),
     ],
 )  # fmt: skip
 def test_what_does_not_move_is_said_once(settings: list[str], said: str):
@@ -141,6 +144,16 @@ def test_what_does_not_move_is_said_once(settings: list[str], said: str):
     other = of(lead("0"), lead("1", gap=121.0))
     headline = words.headline([found, other], "Davidson", settings)
     assert headline == "The first is the same in all 2 jobs"
+    still = words.headline([found, found], "Davidson", settings, elo_moved=False)
+    assert still == "Nothing moved: the 2 jobs have the same ratings"
+
+
+def test_a_number_goes_from_its_least_to_its_most_and_is_one_where_both_read_alike():
+    assert words.span("273", "378") == "273 to 378"
+    assert words.span("275", "275") == "275"
+    assert words.span("76\N{NO-BREAK SPACE}%", "98\N{NO-BREAK SPACE}%") == (
+        "76 to 98\N{NO-BREAK SPACE}%"
+    )
 
 
 def test_a_setting_is_named_by_the_last_part_of_its_key():
@@ -187,7 +200,10 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 def test_a_sweep_shows_what_moved_and_no_range_over_dimensions(swept: Ran):
     """K and permutations enter Elo alone."""
     rows = table(swept.run_dir / "sweep_summary.csv")
-    said = "Bradley-Terry is the same in all 6 jobs: no swept setting enters it"
+    said = (
+        "Bradley-Terry is the same in all 6 jobs: elo.k and elo.n_perms cannot move it; "
+        "Elo moves"
+    )
     assert f"{said}.\n" in swept.out
     assert said in swept.page.said
     found = read_json(swept.run_dir / "sweep_conclusions.json")
@@ -205,11 +221,96 @@ def test_a_sweep_shows_what_moved_and_no_range_over_dimensions(swept: Ran):
         assert conclusion["sentence"].startswith(f"ann by {gap}")
         assert f"\n{dimension}: {conclusion['sentence']}\n" in swept.out
         assert f"{conclusion['sentence']}." in swept.page.said
-    lines = [line.split() for line in swept.out.splitlines()]
-    by_k = [line for line in lines if line[-1:] == ["%"]]
-    assert len(by_k) == 12
-    ahead = [line[-3] for line in by_k if "8" in line or "32" in line]
-    assert len(set(ahead)) > 2  # as Elo's gap moves with K
+
+
+# A heading of the console -> the column of sweep_numbers.csv, and how one number is said
+SAID = {
+    "Bradley-Terry": ("result_gap", number),
+    "Elo gap": ("order_gap", number),
+    "convergence": ("order_convergence", percent_reached),
+    "error": ("order_mc_error", lambda value: number(value, 1)),
+    "limit": ("order_distance", number),
+    "swapped": ("order_swaps", number),
+    "ranks otherwise": ("order_one_order_wrong", percent),
+}
+
+
+def console_table(out: str, title: str) -> tuple[list[str], list[list[str]]]:
+    """The last line of the headings and the rows of a table of the console."""
+    lines = out.partition(f"\n{title}\n\n")[2].partition("\n\n")[0].splitlines()
+    (at,) = (n for n, line in enumerate(lines) if set(line.strip()) == {"─"})
+    cells = [re.split(r"  +", line.strip()) for line in lines]
+    return cells[at - 1], cells[at + 1 :]
+
+
+def test_every_printed_range_is_that_of_sweep_numbers_csv_within_its_dimension(
+    swept: Ran,
+):
+    """Nothing is taken over dimensions, and the lead, which cannot move, is one number."""
+    rows = table(swept.run_dir / "sweep_numbers.csv")
+    assert len(rows) == 6 * 2
+    head, lines = console_table(swept.out, "What moved by dimension, over the 6 jobs")
+    assert head[0] == "dimension"
+    assert {"Bradley-Terry", "Elo gap", "error"} <= {*head}
+    assert [line[0] for line in lines] == ["tone", "facts"]
+    for line in lines:
+        own = [row for row in rows if row["dimension"] == line[0]]
+        for name, cell in zip(head[1:], line[1:], strict=True):
+            column, said = SAID[name]
+            values = [float(row[column]) for row in own if row[column]]
+            if not values:  # on tone dan is second, who has no Elo
+                assert (line[0], name, cell) == ("tone", "Elo gap", "–")
+                continue
+            ends = plain(said(min(values))), plain(said(max(values)))
+            if ends[0] == ends[1]:
+                assert cell == ends[0]
+            else:
+                assert cell == f"{ends[0].removesuffix(' %')} to {ends[1]}"
+        assert " to " not in line[1]
+        assert " to " in line[head.index("convergence")]
+    reader = swept.page
+    for line in lines:
+        assert line in [[plain(cell) for cell in cells] for cells in reader.cells]
+
+
+def test_the_numbers_of_a_job_are_those_of_its_ratings_json(swept: Ran):
+    for row in table(swept.run_dir / "sweep_numbers.csv"):
+        found = read_json(swept.run_dir / row["job"] / "ratings.json")
+        order = found["dimensions"][row["dimension"]]["elo"]["order"]
+        for prefix, own in (
+            ("order", order),
+            ("result", found["result"][row["dimension"]]),
+        ):
+            for name, value in own.items():
+                assert float(row[f"{prefix}_{name}"]) == value
+        assert row["judge_flip_rate"] == ""  # nobody judged here
+
+
+def test_jobs_are_compared_by_means_over_dimensions(swept: Ran):
+    rows = table(swept.run_dir / "sweep_numbers.csv")
+    title = "What moved by job, means over dimensions"
+    head, lines = console_table(swept.out, title)
+    assert head[:4] == ["job", "K", "permutations", "Elo gap"]
+    for line in lines:
+        own = [row for row in rows if row["job"] == line[0]]
+        errors = [float(row["order_mc_error"]) for row in own]
+        assert line[head.index("error")] == number(sum(errors) / 2, 1)
+        (gap,) = (float(row["order_gap"]) for row in own if row["order_gap"])
+        assert line[3] == number(gap)  # of the dimension that has one in every job
+
+
+def test_a_sweep_of_equals_says_that_nothing_moved(swept: Ran):
+    given = ("experiment=rate", "battles=battles.csv", "figures=false", "tracker=local")
+    equal = (
+        "elo.n_perms=10",
+        "battles_columns.dimension=dimension",
+        "headline=null,headline/gap",
+    )
+    ran = run("-m", *given, *equal, folder=swept.folder)
+    assert "Nothing moved: the 2 jobs have the same ratings.\n" in ran.out
+    assert "What moved" not in ran.out
+    assert "Nothing moved" in ran.page.said
+    assert "What moved" not in ran.page.headings
 
 
 def test_an_entrant_without_a_decisive_battle_has_no_elo(swept: Ran):

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from elo_exp.figures.style import grouped
 from elo_exp.files import read_json
 from elo_exp.report import made, page, sweep_page
+from elo_exp.report.sweep_numbers import NUMBERS
 from elo_exp.store.usage import Usage, added_up
 from tests.commands import run, table
 from tests.pages import Reader
@@ -59,8 +61,40 @@ ROWS = [
 ]
 
 
+def numbers(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """What sweep_numbers.csv has of these rows of sweep_summary.csv: gaps, convergence and a Monte Carlo error."""
+    found = []
+    for own in grouped(rows, "job", "dimension").values():
+        (rated, elo), first = (
+            (_descending(own, name) for name in ("rating", "elo")),
+            own[0],
+        )
+        same = ("job", "setting", "dimension", "k", "n_perms", "method", "unit")
+        found.append(
+            dict.fromkeys(NUMBERS)
+            | {name: first[name] for name in same}
+            | {
+                "result_gap": rated[0] - rated[1] if rated[1:] else None,
+                "order_gap": elo[0] - elo[1] if elo[1:] else None,
+                "order_convergence": first["convergence"],
+                "order_mc_error": first["ordering_error"],
+            }
+        )
+    return found
+
+
+def _descending(rows: Sequence[Any], name: str) -> list[float]:
+    return sorted((row[name] for row in rows if row[name] is not None), reverse=True)
+
+
+def page_of(
+    jobs: Sequence[Any], rows: Sequence[Any], *more: Any
+) -> sweep_page.SweepPage:
+    return sweep_page.sweep_page(jobs, rows, *(more or ([], [])), {}, numbers(rows))
+
+
 def read(jobs: Sequence[Any] = TWO, rows: Sequence[Any] = ROWS) -> Reader:
-    return Reader(rendered(sweep_page.sweep_page(jobs, rows, [], []), jobs))
+    return Reader(rendered(page_of(jobs, rows), jobs))
 
 
 def rendered(shown: sweep_page.SweepPage, jobs: Sequence[Any]) -> str:
@@ -74,7 +108,7 @@ def test_jobs_stand_side_by_side_and_link_to_their_reports():
     reader = read()
     assert reader.links == ["0/report.html", "1/report.html"]
     for words in (
-        "Bradley-Terry is the same in all 2 jobs: no swept setting enters it", "2 of 2 jobs finished; elo.k = 4, 16",
+        "Bradley-Terry is the same in all 2 jobs: elo.k cannot move it; Elo moves", "2 of 2 jobs finished; elo.k = 4, 16",
         "ann by 200.", "By Elo ann is ahead in 2 of 2 jobs, by 101 to 180.",
         "Rating: Bradley-Terry, 95 % intervals: prompt-clustered.", "elo.k=4,16", "tracker=local",
         "2026-11-21 14:50 UTC", "$2.50", "d $2.50", "8 new, 12 cached", "Elo has not converged in job 0.",
@@ -84,6 +118,8 @@ def test_jobs_stand_side_by_side_and_link_to_their_reports():
         ["0", "4", "finished", "$1.25", "4", "6"],
         ["0, 1", "4, 16", "1500 / 1480 to 1520", "1300 / 1280 to 1320"],
         ["0", "4", "80 %", "1450 / ± 0.71", "1350 / ± 0.71"],
+        ["d", "200", "101 to 180", "80 to 100 %"],  # what moved: no Monte Carlo error
+        ["1", "16", "180", "100 %"],
     ):
         assert line in reader.cells
 

@@ -14,6 +14,7 @@ from elo_exp.analysis.conclusions.sweep import (
 )
 from elo_exp.console import text_table
 from elo_exp.figures.style import best_first, grouped
+from elo_exp.report import sweep_numbers
 from elo_exp.report.formats import (
     NONE,
     between,
@@ -25,6 +26,8 @@ from elo_exp.report.formats import (
     rating_or_bound,
     when,
 )
+from elo_exp.report.sweep_numbers import Moved
+from elo_exp.report.tables import Table
 from elo_exp.report.words import sweep as words
 
 Row = Mapping[str, Any]
@@ -84,7 +87,7 @@ class TableRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class RatingTable:
     """A table of one dimension, with a column for each of its best entrants."""
 
     dimension: str
@@ -157,6 +160,7 @@ class SweepPage:
     sentences      what they say, by dimension
     judges         cells of the table of agreement between judges
     errors         of jobs that did not finish
+    moved          tables of what differs between jobs; None where nothing does
     """
 
     headline: str
@@ -169,14 +173,15 @@ class SweepPage:
     jobs: Sequence[JobRow]
     policies: Sequence[str]
     estimates: Sequence[TableRow]
-    ratings: Sequence[Table]
-    elo: Sequence[Table]
+    ratings: Sequence[RatingTable]
+    elo: Sequence[RatingTable]
     judges: Sequence[Sequence[str]]
     started: str | None
     finished: str | None
     errors: Sequence[str]
     n_finished: int
-    console_table: str | None
+    moved: Moved | None
+    console_tables: Sequence[str]
 
     @property
     def has_errors(self) -> bool:
@@ -196,6 +201,7 @@ def sweep_page(
     judges: Sequence[Row],
     estimates: Sequence[Row],
     conclusions: Conclusions = MappingProxyType({}),
+    numbers: Sequence[Row] = (),
 ) -> SweepPage:
     """Lay out the entries of sweep_jobs.json and the rows of the other files of a sweep.
 
@@ -203,6 +209,7 @@ def sweep_page(
     judges       of sweep_judges.csv
     estimates    of sweep_summary.csv, of oracle runs
     conclusions  of the jobs, as their ratings.json has them
+    numbers      rows of sweep_numbers.csv
     """
     settings = Settings(jobs)
     dimensions = [
@@ -211,6 +218,8 @@ def sweep_page(
     ]
     together = [dimension.conclusion for dimension in dimensions]
     is_same = all(conclusion.is_same for conclusion in together)
+    differing = [d.name for d in dimensions if d.conclusion.state == "differs"]
+    moved = sweep_numbers.moved(numbers, is_same=is_same, differing=differing)
     methods = list(grouped(rows, "method"))
     n_finished = sum(job["finished"] for job in jobs)
     started = [job["started_at"] for job in jobs if job["started_at"]]
@@ -218,7 +227,12 @@ def sweep_page(
     return SweepPage(
         headline=words.estimates_reported(estimates)
         if estimates
-        else words.headline(together, ", ".join(methods), list(settings.swept)),
+        else words.headline(
+            together,
+            ", ".join(methods),
+            list(settings.swept),
+            elo_moved=moved is not None,
+        ),
         conclusions=together,
         whose=words.whose_of(conclusions),
         sentences={
@@ -253,7 +267,8 @@ def sweep_page(
             if not job["finished"]
         ],
         n_finished=n_finished,
-        console_table=_console_table(rows, dimensions, is_same=is_same),
+        moved=moved,
+        console_tables=_console_tables(rows, dimensions, moved),
     )
 
 
@@ -266,8 +281,7 @@ def console(sweep: SweepPage, unknown: Sequence[str] = ()) -> str:
     if sweep.conclusions or sweep.estimates:
         said = [f"{name}: {sentence}" for name, sentence in sweep.sentences.items()]
         lines += [f"{sweep.headline}.", *said, *sweep.whose]
-    if sweep.console_table:
-        lines.append(sweep.console_table)
+    lines += sweep.console_tables
     lines += [
         f"sweep_pair: no job rates {model}, so the two best are drawn"
         for model in unknown
@@ -351,7 +365,7 @@ def _estimate_cell(row: Row | None) -> Cell:
     return Cell(value=f"{value} {row['status']}")
 
 
-def _rating_table(dimension: Dimension, settings: Settings) -> Table:
+def _rating_table(dimension: Dimension, settings: Settings) -> RatingTable:
     """Jobs with the same ratings share a row."""
     alike: list[list[str]] = []
     for job, rows in dimension.by_job.items():
@@ -371,7 +385,7 @@ def _rating_table(dimension: Dimension, settings: Settings) -> Table:
         )
         for jobs in alike
     ]
-    return Table(
+    return RatingTable(
         dimension=dimension.name,
         models=models,
         rows=rows_of,
@@ -388,7 +402,7 @@ def _rating_cell(row: Row | None) -> Cell:
     return Cell(value=value, error=error)
 
 
-def _elo_table(dimension: Dimension, settings: Settings) -> Table:
+def _elo_table(dimension: Dimension, settings: Settings) -> RatingTable:
     models, rows = dimension.models[:_MAX_MODELS], []
     for job, by_model in dimension.by_job.items():
         first = next(iter(by_model.values()))
@@ -400,7 +414,7 @@ def _elo_table(dimension: Dimension, settings: Settings) -> Table:
             is_lagging=first["converged"] is False,
         )
         rows.append(row)
-    return Table(dimension=dimension.name, models=models, rows=rows)
+    return RatingTable(dimension=dimension.name, models=models, rows=rows)
 
 
 def _elo_cell(row: Row | None) -> Cell:
@@ -421,14 +435,22 @@ def _judge_cells(row: Row) -> list[str]:
     ]
 
 
-def _console_table(
-    rows: Sequence[Row], dimensions: Sequence[Dimension], *, is_same: bool
-) -> str | None:
-    """What moved: the first of each job, by Elo where no other rating depends on what was swept."""
-    if not rows:
-        return None
-    if is_same:
-        return _elo_by_job(rows, dimensions)
+def _console_tables(
+    rows: Sequence[Row], dimensions: Sequence[Dimension], moved: Moved | None
+) -> list[str]:
+    """What moved, by dimension and by job; in place of the latter who is first in each job, where that differs."""
+    tables = []
+    if moved is not None:
+        by_dimension, by_job = moved.heads
+        tables.append(_table(moved.by_dimension, by_dimension))
+    if any(d.conclusion.state == "differs" for d in dimensions):
+        tables.append(_firsts_by_job(rows, dimensions))
+    elif moved is not None:
+        tables.append(_table(moved.by_job, by_job))
+    return tables
+
+
+def _firsts_by_job(rows: Sequence[Row], dimensions: Sequence[Dimension]) -> str:
     columns = [dimension.name for dimension in dimensions]
     settings = _settings_head(rows)
     lines = []
@@ -441,30 +463,10 @@ def _console_table(
         ]
         lines.append([*_settings_cells(own[0], settings), *firsts])
     methods = ", ".join(grouped(rows, "method"))
-    head = [*settings, *columns]
     title = f"The first of each job by {methods}, and points ahead of the second"
-    return _table(title, head, lines, text=["setting", *columns])
-
-
-def _elo_by_job(rows: Sequence[Row], dimensions: Sequence[Dimension]) -> str | None:
-    settings = _settings_head(rows)
-    lines = []
-    for dimension in dimensions:
-        name = dimension.name
-        for job, own in dimension.by_job.items():
-            lead, row = dimension.elo_leads[job], next(iter(own.values()))
-            if lead:
-                first = words.names_of(lead)
-                gap = number(lead.gap, sign=True)
-                converged = percent_reached(row["convergence"])
-                cells = [*_settings_cells(row, settings), first, gap, converged]
-                lines.append([name, *cells])
-                name = ""
-    if not lines:
-        return None
-    title = "What moved: the first by Elo, and how far Elo has converged"
-    head = ["dimension", *settings, "first", "ahead by", "converged"]
-    return _table(title, head, lines, text=["setting", "first"])
+    head = [*settings, *columns]
+    table = Table(label=title, columns=head, rows=lines, words=["setting", *columns])
+    return _table(table, head)
 
 
 def _settings_head(rows: Sequence[Row]) -> list[str]:
@@ -479,14 +481,9 @@ def _settings_cells(row: Row, head: Sequence[str]) -> list[str]:
     return cells[: len(head)]
 
 
-def _table(
-    title: str,
-    head: Sequence[str],
-    lines: Sequence[Sequence[str]],
-    *,
-    text: Sequence[str],
-) -> str:
-    table = text_table(head, lines[:_MAX_LINES], text=text, width=100)
-    n_more = len(lines) - _MAX_LINES
-    more = [f"  ... and {n_more} more in sweep_summary.csv"] if n_more > 0 else []
-    return "\n".join([title, table, *more])
+def _table(table: Table, head: Sequence[str]) -> str:
+    """Format a table for the console, with headings in several lines."""
+    shown = text_table(head, table.rows[:_MAX_LINES], text=table.words)
+    n_more = len(table.rows) - _MAX_LINES
+    more = [f"  ... and {n_more} more in sweep_numbers.csv"] if n_more > 0 else []
+    return "\n".join([table.label, shown, *more])

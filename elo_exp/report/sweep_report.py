@@ -12,7 +12,7 @@ from elo_exp.data.battles import Battles
 from elo_exp.figures.style import grouped
 from elo_exp.files import write_csv, write_json, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report import made
+from elo_exp.report import made, sweep_numbers
 from elo_exp.report.artifacts import write_plots
 from elo_exp.report.page import render
 from elo_exp.report.sweep_page import console, sweep_page
@@ -31,8 +31,8 @@ _NO_BATTLES = Battles.from_rows([])
 
 
 def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | None:
-    """Write report.html, sweep_summary.csv, sweep_conclusions.json, sweep_judges.csv,
-    sweep_jobs.json and figures/.
+    """Write report.html, sweep_summary.csv, sweep_numbers.csv, sweep_conclusions.json,
+    sweep_judges.csv, sweep_jobs.json and figures/.
 
     Returns the text for the console, the configuration of the last job that finished, empty where
     none did, and the metrics for the tracker; None where no job ran, as where all of them only
@@ -56,18 +56,24 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
     found, _ = read_runs([str(folder)], with_oracle=True)
     rows, estimates = _rows(found)
     judges = _judge_rows(found)
+    numbers = sweep_numbers.number_rows(found, _settings(found))
     elo_rows = [{**row, "rating": row["elo"]} for row in rows if row["elo"] is not None]
     pair = config.get("sweep_pair") or ()
     unknown = sorted(set(pair) - {row["model"] for row in elo_rows})
     plots = sweep.plots(elo_rows, None if unknown else pair)
     write_json(folder / "sweep_jobs.json", jobs)
     summary = rows or estimates
-    for name, table in (("sweep_summary", summary), ("sweep_judges", judges)):
+    tables: dict[str, Sequence[Row]] = {
+        "sweep_summary": summary,
+        "sweep_numbers": numbers,
+        "sweep_judges": judges,
+    }
+    for name, table in tables.items():
         if table:
             write_csv(folder / f"{name}.csv", table)
     write_plots(folder, plots)
     conclusions = {job.folder.name: job.conclusions for job in found}
-    shown = sweep_page(jobs, rows, judges, estimates, conclusions)
+    shown = sweep_page(jobs, rows, judges, estimates, conclusions, numbers)
     together = {
         dimension: {**conclusion.to_dict(), "sentence": sentence}
         for conclusion, (dimension, sentence) in zip(
@@ -86,6 +92,8 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
         "sweep/jobs": len(jobs),
         "sweep/finished": sum(job["finished"] for job in jobs),
         "sweep": summary,
+        **({"sweep_numbers": numbers} if numbers else {}),
+        **sweep_numbers.metrics(numbers),
         **{
             f"conclusion/{dimension}/{name}": row[name]
             for dimension, row in together.items()
@@ -101,16 +109,10 @@ def _rows(
     jobs: Sequence[FinishedRun],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return a row for each job, dimension and model, and of oracle runs one for each job and policy."""
-    given = [set(job.manifest["overrides"]) for job in jobs]
-    fixed = set.intersection(*given) if given else set()
+    settings = _settings(jobs)
     rows, estimates = [], []
     for job in jobs:
-        swept = [
-            word
-            for word in job.manifest["overrides"]
-            if word not in fixed and not word.startswith(_AXES)
-        ]
-        at = {"job": job.folder.name, "setting": " ".join(swept)}
+        at = {"job": job.folder.name, "setting": settings[job.folder.name]}
         estimates += [{**at, **row} for row in job.headlines().values()]
         for dimension in job.boards:
             method = job.primary(dimension)
@@ -140,6 +142,20 @@ def _rows(
                     }
                 )
     return rows, estimates
+
+
+def _settings(jobs: Sequence[FinishedRun]) -> dict[str, str]:
+    """Return what was swept besides K and the number of permutations, by job."""
+    given = [set(job.manifest["overrides"]) for job in jobs]
+    fixed = set.intersection(*given) if given else set()
+    return {
+        job.folder.name: " ".join(
+            word
+            for word in job.manifest["overrides"]
+            if word not in fixed and not word.startswith(_AXES)
+        )
+        for job in jobs
+    }
 
 
 def _judge_rows(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:

@@ -85,6 +85,8 @@ class FinishedRun:
     name         the end of its path, as much as tells it from the others
     boards       by dimension and method, as ratings.json has them; none of an oracle run
     conclusions  by dimension, as ratings.json has them; none of a run that draws none
+    results      the numbers of the leaderboard by dimension, as ratings.json has them; none of a run
+                 of an older version
     """
 
     name: str
@@ -92,6 +94,7 @@ class FinishedRun:
     manifest: Mapping[str, Any]
     boards: Mapping[str, Mapping[str, Mapping[str, Any]]]
     conclusions: Mapping[str, Mapping[str, Any]]
+    results: Mapping[str, Mapping[str, float]]
 
     def primary(self, dimension: str) -> str:
         """Return the method that leads: Bradley-Terry, or what was chosen instead, or Elo."""
@@ -173,6 +176,7 @@ def read_runs(
             manifest=manifest,
             boards=ratings.get("dimensions", {}),
             conclusions=ratings.get("conclusions", {}),
+            results=ratings.get("result", {}),
         )
         for name, (folder, (manifest, ratings)) in zip(
             _names(list(contents)), contents.items(), strict=True

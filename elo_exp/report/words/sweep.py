@@ -17,28 +17,42 @@ _CHIPS = {
     "leads": "Same leader",
 }
 DIGITS = {"points": 0, "score": 3}
-_OF_NO_RATING = ("tracker", "figures", "cache_dir", "sweep_pair")
+_OF_NO_RATING = (
+    *("tracker", "figures", "cache_dir", "sweep_pair", "headline", "name", "resume"),
+)
+FIRST_DIFFERS = "first differs"
 _MAX_WHOSE = 4
 _MAX_VALUES = 8  # of a setting
 _STATES = {state: chip.lower() for state, chip in CHIPS.items()} | {"": "no conclusion"}
 
 
 def headline(
-    conclusions: Sequence[SweepConclusion], method: str, swept: Sequence[str]
+    conclusions: Sequence[SweepConclusion],
+    method: str,
+    swept: Sequence[str],
+    *,
+    elo_moved: bool = True,
 ) -> str:
     """Say whether the jobs agree.
 
     conclusions  of each dimension
     method       by which the entrants are rated, for readers
     swept        names of the settings
+    elo_moved    whether Elo, or how far it has come, differs between jobs
     """
     states = {conclusion.state for conclusion in conclusions}
     if states <= {"none"}:
         return "No job ranks two entrants" if states else "No job gave ratings"
     n_jobs = max(conclusion.n_jobs for conclusion in conclusions)
     if all(conclusion.is_same for conclusion in conclusions):
-        verb = "enters" if all(map(_is_of_elo, swept)) else "moves"
-        return f"{method} is the same in all {n_jobs} jobs: no swept setting {verb} it"
+        if not elo_moved:
+            return f"Nothing moved: the {n_jobs} jobs have the same ratings"
+        verb = "cannot" if all(map(_is_of_elo, swept)) else "did not"
+        moving = [name for name in swept if name.split(".", 1)[0] not in _OF_NO_RATING]
+        return (
+            f"{method} is the same in all {n_jobs} jobs: {names(moving)} {verb} move it; "
+            "Elo moves"
+        )
     if "differs" in states:
         differing = [
             c.scope.dimension or "" for c in conclusions if c.state == "differs"
@@ -53,7 +67,11 @@ def headline(
 
 def _is_of_elo(setting: str) -> bool:
     """Whether a setting enters no rating but Elo's."""
-    return setting.startswith("elo.") or setting.split(".", 1)[0] in _OF_NO_RATING
+    return (
+        setting == "elo"
+        or setting.startswith("elo.")
+        or setting.split(".", 1)[0] in _OF_NO_RATING
+    )
 
 
 def estimates_reported(estimates: Sequence[Mapping[str, Any]]) -> str:
@@ -95,6 +113,15 @@ def _range(lead: SharedLead, unit: str) -> str:
     if lead.one_sided:
         return f"at least {least}"
     return least if least == most else f"{least} to {most}"
+
+
+def span(low: str, high: str) -> str:
+    """Say from where to where a number goes over jobs: "273 to 378", "76 to 98 %"; "275" where both ends read alike."""
+    if low == high:
+        return low
+    percents = f"{_SPACE}%"
+    start = low.removesuffix(percents) if high.endswith(percents) else low
+    return f"{start} to {high}"
 
 
 def _doubt(states: Mapping[str, int]) -> str:

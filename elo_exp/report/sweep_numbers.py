@@ -1,0 +1,266 @@
+"""The numbers by which the jobs of a sweep compare: sweep_numbers.csv, and the tables of those that moved.
+
+A row is of one job and dimension. A range is over jobs within a dimension; over dimensions there are means only.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from elo_exp.analysis import order, outcome
+from elo_exp.analysis.judge_quality import RATES
+from elo_exp.figures.style import grouped
+from elo_exp.report.formats import NONE, count, number, percent, percent_reached
+from elo_exp.report.tables import Table
+from elo_exp.report.words import sweep as words
+from elo_exp.runs.reading import FinishedRun
+from elo_exp.store.usage import added_up
+
+Row = Mapping[str, Any]
+
+NUMBERS = (
+    *(f"result_{name}" for name in outcome.NUMBERS),
+    *(f"order_{name}" for name in order.NUMBERS),
+    *(f"judge_{name}" for name in RATES),
+    "dollars",
+)
+_ROUNDING = 1e-9  # a smaller difference is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A number in a table.
+
+    heads     its heading, in lines of the console
+    said      its value, for readers
+    combined  its values on several dimensions
+    """
+
+    name: str
+    heads: tuple[str, ...]
+    said: Callable[[float], str]
+    combined: Callable[[Sequence[float]], float] = fmean
+
+    @property
+    def heading(self) -> str:
+        """On a page."""
+        return _begun(" ".join(self.heads))
+
+
+_OF_ORDER = (
+    Column(name="order_gap", heads=("Elo gap",), said=number),
+    Column(name="order_convergence", heads=("convergence",), said=percent_reached),
+    Column(
+        name="order_mc_error",
+        heads=("Monte Carlo", "error"),
+        said=lambda value: number(value, 1),
+    ),
+    Column(name="order_distance", heads=("to its", "limit"), said=number),
+    Column(name="order_swaps", heads=("pairs", "swapped"), said=lambda n: f"{n:.3g}"),
+    Column(
+        name="order_one_order_wrong",
+        heads=("one order", "ranks otherwise"),
+        said=percent,
+    ),
+)
+
+
+def _of_result(method: str, unit: str) -> tuple[Column, ...]:
+    def points(value: float) -> str:
+        return number(value, words.DIGITS[unit])
+
+    return (
+        Column(name="result_gap", heads=("lead by", method), said=points),
+        Column(name="result_gap_se", heads=("its", "error"), said=points),
+        Column(
+            name="result_separated",
+            heads=("pairs", "told apart"),
+            said=lambda n: f"{n:.3g}",
+        ),
+        Column(name="judge_flip_rate", heads=("flips",), said=percent),
+        Column(name="judge_invalid_rate", heads=("invalid",), said=percent),
+        Column(
+            name="dollars",
+            heads=("paid",),
+            said=lambda value: f"${value:,.2f}",
+            combined=sum,
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """What moved, in two tables: by dimension over the jobs, and by job.
+
+    heads  headings of each table in lines of the console
+    """
+
+    by_dimension: Table
+    by_job: Table
+    heads: tuple[Sequence[str], Sequence[str]]
+
+
+def _begun(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def number_rows(
+    jobs: Sequence[FinishedRun], settings: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return a row for each job and dimension; None where a number is not defined there.
+
+    settings  what was swept besides K and the number of permutations, by job
+    """
+    rows = []
+    for job in jobs:
+        manifest = job.manifest
+        rates = {row["dimension"]: row for row in manifest.get("judge_quality", ())}
+        bill = added_up([manifest.get("usage"), manifest.get("paid_before")])
+        dollars = bill.get("dollars_by_dimension", {})
+        for dimension in job.boards:
+            leading = job.stored(job.primary(dimension), dimension)
+            found = {"dollars": dollars.get(dimension)}
+            for prefix, own in (
+                ("result", job.results.get(dimension, {})),
+                ("order", job.stored("elo", dimension).get("order", {})),
+                ("judge", rates.get(dimension, {})),
+            ):
+                found |= {f"{prefix}_{name}": value for name, value in own.items()}
+            rows.append(
+                {
+                    "job": job.folder.name,
+                    "setting": settings.get(job.folder.name, ""),
+                    "judge": manifest.get("judge_model"),
+                    "dimension": dimension,
+                    "k": manifest["config"]["elo"]["k"],
+                    "n_perms": manifest["n_perms"],
+                    "method": leading.get("label"),
+                    "unit": leading.get("unit", "points"),
+                    **{name: found.get(name) for name in NUMBERS},
+                }
+            )
+    return rows
+
+
+def ranges(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, float]]]:
+    """Return the least and the most of each number over the jobs that have it, by dimension."""
+    return {
+        dimension: {
+            name: (min(values), max(values))
+            for name in NUMBERS
+            if (values := [row[name] for row in own if row[name] is not None])
+        }
+        for dimension, own in grouped(rows, "dimension").items()
+    }
+
+
+def moving(rows: Sequence[Row]) -> set[str]:
+    """Return the numbers that differ between jobs on some dimension."""
+    return {
+        name
+        for own in ranges(rows).values()
+        for name, (low, high) in own.items()
+        if high - low > _ROUNDING
+    }
+
+
+def moved(
+    rows: Sequence[Row], *, is_same: bool, differing: Collection[str] = ()
+) -> Moved | None:
+    """Lay out what moved; None where nothing did.
+
+    is_same    whether the rating that leads is the same in all jobs, so that only Elo can move
+    differing  dimensions on which not all jobs have the same first: their leads are of different pairs
+    """
+    names = moving(rows)
+    if not names:
+        return None
+    lead, *others = _of_result(", ".join(grouped(rows, "method")), rows[0]["unit"])
+    chosen = [column for column in (lead, *others) if column.name in names]
+    if is_same or not chosen:
+        chosen = [column for column in _OF_ORDER if column.name in names]
+    with_lead = chosen if lead in chosen else [lead, *chosen]
+    settings = _settings(rows)
+    return Moved(
+        by_dimension=_by_dimension(rows, with_lead, differing),
+        by_job=_by_job(rows, settings, chosen),
+        heads=(
+            ["dimension", *("\n".join(column.heads) for column in with_lead)],
+            [*settings, *("\n".join(column.heads) for column in chosen)],
+        ),
+    )
+
+
+def _by_dimension(
+    rows: Sequence[Row], columns: Sequence[Column], differing: Collection[str]
+) -> Table:
+    def cell(dimension: str, column: Column) -> str:
+        if column.name == "result_gap" and dimension in differing:
+            return words.FIRST_DIFFERS
+        ends = found[dimension].get(column.name)
+        return NONE if ends is None else words.span(*map(column.said, ends))
+
+    found, n_jobs = ranges(rows), len(grouped(rows, "job"))
+    return Table(
+        label=f"What moved by dimension, over the {n_jobs} jobs",
+        columns=["Dimension", *(column.heading for column in columns)],
+        rows=[[d, *(cell(d, column) for column in columns)] for d in found],
+    )
+
+
+def _settings(rows: Sequence[Row]) -> list[str]:
+    """The columns that say which job a line is of: those that differ between jobs."""
+    names = {"K": "k", "permutations": "n_perms", "setting": "setting"}
+    return [
+        "job",
+        *(head for head, name in names.items() if len(grouped(rows, name)) > 1),
+    ]
+
+
+def _by_job(
+    rows: Sequence[Row], settings: Sequence[str], columns: Sequence[Column]
+) -> Table:
+    """A mean is over the dimensions that have the number in every job, so that jobs compare."""
+    n_jobs, dimensions = len(grouped(rows, "job")), grouped(rows, "dimension")
+    whole = {
+        column.name: [
+            dimension
+            for dimension, own in dimensions.items()
+            if sum(row[column.name] is not None for row in own) == n_jobs
+        ]
+        for column in columns
+    }
+    lines = []
+    for job, own in grouped(rows, "job").items():
+        first, by_dimension = own[0], {row["dimension"]: row for row in own}
+        cells = {
+            "job": job,
+            "K": f"{first['k']:g}",
+            "permutations": count(first["n_perms"]),
+            "setting": words.shortened(first["setting"]),
+        }
+        line = [cells[head] for head in settings]
+        for column in columns:
+            values = [by_dimension[d][column.name] for d in whole[column.name]]
+            line.append(column.said(column.combined(values)) if values else NONE)
+        lines.append(line)
+    means = ", means over dimensions" if len(dimensions) > 1 else ""
+    heads = [_begun(head) for head in settings]
+    return Table(
+        label=f"What moved by job{means}",
+        columns=[*heads, *(column.heading for column in columns)],
+        rows=lines,
+        words=["setting", "Setting"],  # as the console and as the page heads it
+    )
+
+
+def metrics(rows: Sequence[Row]) -> dict[str, float]:
+    """Return the ends of what moved, for the tracker: sweep/<dimension>/<number>_low and _high."""
+    names = moving(rows)
+    return {
+        f"sweep/{dimension}/{name}_{end}": value
+        for dimension, own in ranges(rows).items()
+        for name in names & own.keys()
+        for end, value in zip(("low", "high"), own[name], strict=True)
+    }
