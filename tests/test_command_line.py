@@ -21,7 +21,7 @@ MISTAKES = {
     "mode=fast": "mode=fast: no such mode. Known here: demo, headline, own, pilot.",
     "'entrant=[probe_referenc,probe_hedged]'": "no such entrant. Did you mean 'probe_reference'?",
     "judging.use=consistent": "judging.use: is called judging.orders now.",
-    "+foo=1": "foo: unknown setting. Known here: allow_missing, answers, elo",
+    "+foo=1": "foo: unknown setting. Known here: allow_missing, answers, api",
     "'elo.k=${nope}'": "Interpolation key 'nope' not found",
     # a value of the wrong type
     "elo.k=abc": "elo.k: found 'abc'. Expected a valid number.",
