@@ -2,12 +2,35 @@
 
 import io
 import logging
+import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
 
 # Control characters but the tab and the line break, and those that reorder text
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+_SECRET = re.compile(
+    r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE
+)  # in a variable's name
+_MIN_CHARS = 8  # of a secret: shorter values stand in ordinary text, too
+_KEYS = dict[
+    str, str
+]()  # those read so far, of variables with other names, and of .env
+
+
+def keep_secret(variable: str, value: str) -> None:
+    """Have a key masked in all that is printed from now on."""
+    _KEYS[variable] = value
+
+
+def masked(text: str) -> str:
+    """Return text in which the values of variables with keys are the variables' names: $ANTHROPIC_API_KEY."""
+    named = {name: value for name, value in os.environ.items() if _SECRET.search(name)}
+    for variable, value in {**named, **_KEYS}.items():
+        if len(value) >= _MIN_CHARS and value in text:
+            text = text.replace(value, f"${variable}")
+    return text
 
 
 def printable(text: str) -> str:
@@ -18,14 +41,14 @@ def printable(text: str) -> str:
 def show(*lines: object, is_error: bool = False) -> None:
     """Print lines, which may hold names and messages of others, on stdout or stderr."""
     text = "\n".join(map(str, lines))
-    print(printable(text), file=sys.stderr if is_error else sys.stdout)
+    print(printable(masked(text)), file=sys.stderr if is_error else sys.stdout)
 
 
 class LineFormatter(logging.Formatter):
     """Log lines that hold names and messages of others."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
+        return printable(masked(super().format(record)))
 
 
 def text_table(

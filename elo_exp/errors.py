@@ -16,6 +16,7 @@ from omegaconf.errors import (
 
 from elo_exp import CONF
 from elo_exp.config import compose, config_dirs, suggest
+from elo_exp.console import masked
 from elo_exp.records import UserError
 
 RENAMED = {
@@ -38,6 +39,11 @@ def format_user_error(error: BaseException, words: Sequence[str] = ()) -> str | 
 
     words  of the command, by which an error of Hydra's is told in the user's terms
     """
+    line = _line(error, words)
+    return None if line is None else masked(line)
+
+
+def _line(error: BaseException, words: Sequence[str]) -> str | None:
     if isinstance(error, HydraException | OmegaConfBaseException):
         return _composition(error, words)
     if isinstance(error, UserError):

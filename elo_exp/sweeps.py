@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from elo_exp import __version__
 from elo_exp.config import GROUP, SWEPT, Job, NothingToPlanError, prepare
-from elo_exp.console import LineFormatter, show
+from elo_exp.console import LineFormatter, masked, show
 from elo_exp.errors import format_user_error
 from elo_exp.experiments import Context
 from elo_exp.files import write_json
@@ -257,7 +257,7 @@ def finished(info: RunInfo) -> float | None:
 
 def note_failure(run_dir: Path, overrides: tuple[str, ...], error: Exception) -> None:
     """Write the error of a failed job into its manifest; the other jobs go on."""
-    text = f"{type(error).__name__}: {error}"
+    text = masked(f"{type(error).__name__}: {error}")
     is_ours = format_user_error(error) is None
     logger.error(
         "job %s failed: %s", run_dir.name, text, exc_info=error if is_ours else None

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from elo_exp import HOME
+from elo_exp.api.transport import read_key
+from elo_exp.console import masked
 from elo_exp.files import write_jsonl
 from elo_exp.records import UserError
 from elo_exp.words import quoted, rewritten
@@ -145,6 +147,31 @@ def test_a_name_of_a_file_resolves_no_variable(made: Path):
     assert texts and not any(
         "sesame" in text for text in (*texts, rated.err, absent.err)
     )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["prompts.bank_path=${oc.env:A_KEY}", "study=medical", "mode=demo"],
+        ["elo.k=${oc.env:A_KEY}"],
+        ["-m", "elo.k=8,${oc.env:A_KEY}"],
+    ],
+)
+def test_a_key_that_a_message_would_repeat_is_its_variable(
+    words: list[str], tmp_path: Path
+):
+    ran = attempt(*words, folder=tmp_path, A_KEY="sk-sesame-1234")
+    assert (ran.code, "sesame" in ran.out + ran.err) == (2, False)
+    assert "$A_KEY" in ran.err
+
+
+def test_a_key_that_was_read_from_a_file_is_masked_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text("MY_GATEWAY=sk-sesame-5678\n", encoding="utf-8")
+    assert read_key("MY_GATEWAY") == "sk-sesame-5678"
+    assert masked("found sk-sesame-5678.") == "found $MY_GATEWAY."
 
 
 # Mistakes

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from elo_exp.console import keep_secret
 from elo_exp.records import UserError
 
 NO_CONNECTION = 0  # the status of a request for which there was no connection
@@ -103,6 +104,8 @@ def read_key(variable: str) -> str | None:
             f"{variable}: holds a space, a line break or another character that no key has. Set "
             "it anew."
         )
+    if key:
+        keep_secret(variable, key)
     return key
 
 
