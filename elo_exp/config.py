@@ -30,7 +30,7 @@ from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, Validati
 from pydantic_core import SchemaError
 
 from elo_exp import CONF, HOME
-from elo_exp.experiments import Experiment, labels, parts_of
+from elo_exp.experiments import Experiment, ReadsFiles, input_files, labels, parts_of
 from elo_exp.headline import check as check_headline
 from elo_exp.records import UserError
 from elo_exp.trackers import RunInfo, Tracker
@@ -141,6 +141,20 @@ class Job:
     @property
     def store_path(self) -> Path:
         return Path(self.settings.cache_dir) / "store.sqlite"
+
+    def refuse_absent(self, *, with_parts: bool = True) -> None:
+        """Raise UserError for the first input file or folder that is not there.
+
+        with_parts  also for those of parts, such as models, which may be on other machines
+        """
+        own = self.experiment
+        files = own.input_files if isinstance(own, ReadsFiles) else {}
+        for role, path in (input_files(own) if with_parts else files).items():
+            if not path.exists():
+                raise UserError(
+                    f"{path}: cannot be read (No such file or directory). It is given as "
+                    f"{role or 'input'}: check the path."
+                )
 
     def check_files(self) -> None:
         """Let the experiment and each of its parts look for their files."""

@@ -30,7 +30,10 @@ def dry_run(job: config.Job, context: Context) -> str | None:
     """Check a job before it has a folder; return what stands in its place, such as its plan. Raises UserError."""
     if not job.config.get("plan"):  # which needs no models
         job.check_files()
-    return job.experiment.dry_run(context)
+    text = job.experiment.dry_run(context)
+    if text is None:  # a mistake in the settings comes first, and then a missing file
+        job.refuse_absent()
+    return text
 
 
 def run(

@@ -108,11 +108,12 @@ def _shared_mistake(jobs: Sequence[Job]) -> str | None:
     logging.disable()  # each job says itself what it reads
     try:
         for job in jobs:
-            check = getattr(job.experiment, "check_files", None)
-            if check is None or job.config.get("plan"):
+            if job.config.get("plan"):
                 return None
             try:
-                check()
+                if hasattr(job.experiment, "check_files"):
+                    job.experiment.check_files()
+                job.refuse_absent(with_parts=False)
             except Exception as error:
                 line = format_user_error(error)
                 if line is None or shared not in (None, line):

@@ -59,6 +59,14 @@ MISTAKES = {
     "--config-dir=mine 'entrant=[probe_hedged,unnamed]'": "entrant.unnamed.entrant_id: found 'probe_partial'. Expected",
     # a file or folder that is not there, or not what it should be
     "study=medical mode=demo prompts.bank_path=missing.jsonl": "missing.jsonl: cannot be read (No such file or directory)",
+    "experiment=oracle prompts.bank_path=missing.jsonl": "missing.jsonl: cannot be read (No such file or directory)",
+    "experiment=oracle oracle.fresh_dir=missing.jsonl": "missing.jsonl: cannot be read (No such file or directory). "
+    "It is given as fresh: check the path.",
+    "experiment=oracle oracle.fresh_dir=notes.txt oracle.truth=missing.json": "missing.json: cannot be read",
+    "experiment=audit audit.gold=missing.jsonl": "missing.jsonl: cannot be read",
+    "recorded_dir=missing": "missing: cannot be read",
+    "experiment=gate gate.baseline=missing entrant=probe_hedged": "missing: cannot be read",
+    "experiment=export folder=missing": "found no manifest.json in missing.",
     "judge=replay judge.path=run": "judge.path: found no .jsonl file in run/verdicts. Expected verdicts",
     "experiment=rate battles=notes.txt": "notes.txt: is none of the formats that are read. The file (csv) has",
     "shard=4/4": "shard: found '4/4'. Expected i/n, counted from 0: the first of four is 0/4, the last 3/4.",

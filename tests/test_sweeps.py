@@ -194,13 +194,21 @@ def test_a_file_that_no_job_can_read_is_one_line_and_leaves_nothing(tmp_path: Pa
     assert "sweep: 1 of 2 jobs finished" in half.out
 
 
+def test_a_bank_that_no_job_finds_is_one_line_and_leaves_nothing(tmp_path: Path):
+    banks = ("study=medical", "mode=demo", "prompts.bank_path=missing.jsonl")
+    ran = attempt("-m", *banks, "elo.k=8,16", "tracker=local", folder=tmp_path)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert ran.err.startswith("elo_exp: missing.jsonl: cannot be read (No such file")
+    assert not (tmp_path / "outputs").exists()
+
+
 def test_a_sweep_without_a_finished_job_ends_with_the_code_of_its_mistake(
     tmp_path: Path,
 ):
     """2 where all jobs are lost to one mistake of the user's, 1 where they are lost to several."""
-    demo = ("-m", "study=medical", "mode=demo")
-    same = attempt(*demo, "prompts.bank_path=a.jsonl", "elo.k=8,16", folder=tmp_path)
-    several = attempt(*demo, "prompts.bank_path=a.jsonl,b.jsonl", folder=tmp_path)
+    replay = ("-m", "judge=replay")
+    same = attempt(*replay, "judge.path=a.jsonl", "elo.k=8,16", folder=tmp_path)
+    several = attempt(*replay, "judge.path=a.jsonl,b.jsonl", folder=tmp_path)
     for ran, code in ((same, 2), (several, 1)):
         assert (ran.code, ran.out.count("cannot be read")) == (code, 2)
 
