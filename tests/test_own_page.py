@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from elo_exp import HOME
 from tests import own_example
 from tests.anthropic_server import AnthropicServer
 from tests.commands import Ran, attempt
@@ -94,5 +93,9 @@ def test_the_sentence_has_the_numbers_of_the_run(
         assert re.search(rf"(?<![\d.]){re.escape(number.lstrip('0'))}(?!\d)", said)
 
 
-def test_the_page_is_in_the_site():
-    assert OWN.removeprefix("docs/") in (HOME / "mkdocs.yml").read_text()
+def test_the_page_of_formats_shows_what_is_read_of_the_same_answers(
+    folder: Path, server: AnthropicServer
+):
+    (command, shown) = (b for b in blocks("docs/formats.md") if "old.jsonl" in b.text)
+    ran = given(*in_block(command.text), folder, server)
+    assert (ran.code, lines(shown.text) <= lines(ran.err)) == (0, True)
