@@ -164,6 +164,29 @@ def test_a_long_text_of_a_log_may_stand_in_its_attachments(tmp_path):
         answers.read(write_json(tmp_path / "b", log))
 
 
+def test_a_thought_is_split_off_as_it_is_of_an_entrants_answers(tmp_path):
+    """A closing tag alone ends one where most answers have it; elsewhere it is a word of the answer."""
+    said = [
+        "<think>Hm.</think> So.",
+        "It ends with </think>, see.",
+        "Plain.",
+        "<think>On",
+    ]
+    rows = [{"id": i, "response": text} for i, text in enumerate(said)]
+    _, found = answers.read(write_jsonl(tmp_path / "a.jsonl", rows))
+    assert [row.text for row in found] == ["So.", said[1], "Plain.", ""]
+    assert [row.is_cut for row in found] == [False, False, False, True]
+    assert [len(row.notes) for row in found] == [1, 0, 0, 1]
+    _, found = answers.read(
+        write_jsonl(
+            tmp_path / "b.jsonl",
+            [{"id": i, "response": "Hm.</think>\n\nSo."} for i in range(3)],
+        )
+    )
+    assert {row.text for row in found} == {"So."}
+    assert {tuple(row.notes) for row in found} == {("thought split off",)}
+
+
 # Real files
 
 

@@ -5,6 +5,7 @@ import re
 # Of Qwen, DeepSeek and others, of Magistral, and the channels of gpt-oss
 _OPENING = r"<think(?:ing)?>|\[THINK\]|<\|channel\|>"
 _CLOSING = r"</think(?:ing)?>|\[/THINK\]|<\|channel\|>final<\|message\|>"
+OPEN_AT_START = re.compile(rf"\s*(?:{_OPENING})")
 OPEN_AT_END = re.compile(rf"(?:{_OPENING})\s*$")
 
 

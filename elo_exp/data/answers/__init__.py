@@ -11,11 +11,11 @@ import importlib
 import json
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from elo_exp.data import tables
+from elo_exp.data import tables, thoughts
 from elo_exp.data.tables import Row
 from elo_exp.records import UserError
 
@@ -152,7 +152,7 @@ def read(path: Path) -> tuple[Format, list[Answer]]:
         raise UserError(f"{path}: has no answers. Expected at least one row.")
     for answer in found:
         _check(answer)
-    return chosen, found
+    return chosen, _without_thoughts(found)
 
 
 def _rowwise(chosen: Format, path: Path) -> Iterator[Answer]:
@@ -178,6 +178,32 @@ def malformed(place: str, name: str) -> Iterator[None]:
         raise UserError(f"{place}: {error}") from None
     except AMONG as error:
         raise UserError(f"{place}: is no row of {name}: {error!r:.200}.") from None
+
+
+def _without_thoughts(found: Sequence[Answer]) -> list[Answer]:
+    """Split off the thoughts that answers begin with, as entrants do: a judge compares answers.
+
+    A closing tag alone ends a thought where most answers of the file have one: a template has opened
+    it. In another file it is a word of the answer.
+    """
+    texts = [answer.text or "" for answer in found]
+    split = [thoughts.split_thought(text) for text in texts]
+    opened = [thoughts.OPEN_AT_START.match(text) is not None for text in texts]
+    has_one = [about["thought"] != "none" for _, about in split]
+    n_alone = sum(has_one) - sum(opened)
+    return [
+        replace(
+            answer,
+            text=said,
+            is_cut=answer.is_cut or about["thought"] == "unclosed",
+            notes=(*answer.notes, "thought split off"),
+        )
+        if is_thought and (is_opened or 2 * n_alone > len(found))
+        else answer
+        for answer, (said, about), is_thought, is_opened in zip(
+            found, split, has_one, opened, strict=True
+        )
+    ]
 
 
 def _check(answer: Answer) -> None:
