@@ -30,7 +30,13 @@ from elo_exp.data import joining
 from elo_exp.data.battles import Battles
 from elo_exp.entrants.probe import GradedProbe
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Pairwise, answer_share, audits, refuse_unchosen
+from elo_exp.experiments.judged import (
+    Pairwise,
+    answer_share,
+    audits,
+    next_audit,
+    refuse_unchosen,
+)
 from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import write_json, write_jsonl
 from elo_exp.judges import Judge, PaidJudge, scope_of
@@ -390,6 +396,7 @@ def report(
     return Report(
         headline=math.nan if headline is None else headline,
         text=arena_page.text(found, concluded, quality, rated.diagnoses),
+        follow_up=next_audit(experiment.judge, experiment.rubric, context),
         facts=facts,
         artifacts=written,
         metrics=metrics(found, ratings, quality),

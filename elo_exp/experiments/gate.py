@@ -27,7 +27,13 @@ from elo_exp.analysis.power import assumed_sigma
 from elo_exp.data import joining
 from elo_exp.data.pairing import Responses
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Judged, Pairwise, answers_node, audits
+from elo_exp.experiments.judged import (
+    Judged,
+    Pairwise,
+    answers_node,
+    audits,
+    next_audit,
+)
 from elo_exp.files import safe_name, write_json, write_whole
 from elo_exp.judges import roles, scope_of
 from elo_exp.ratings.fit import POINTS
@@ -144,6 +150,7 @@ class Gate(Pairwise):
         return Report(
             headline=math.nan,
             text=text,
+            follow_up=next_audit(self.judge, self.rubric, context),
             exit_code=EXIT_CODES[state],
             facts=facts | {"entrants": [gate.conclusion.subject]},
             artifacts=[

@@ -2,13 +2,14 @@
 
 import logging
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
-from elo_exp import pipeline
+from elo_exp import CONF, pipeline
 from elo_exp.analysis import audit_decisions, families
 from elo_exp.analysis.families import Kin
 from elo_exp.data import bank, joining, pairing
@@ -593,6 +594,35 @@ def audits(
         path = audit_decisions.path(store.path.parent, key, rubric.key)
         found[rubric.dimension] = {"audit": read_json(path) if path.exists() else {}}
     return found
+
+
+def next_audit(
+    judge: Judge, rubrics: Mapping[str, Rubric], context: Context
+) -> str | None:
+    """Return the command that plans the audit of a paid judge on the rubrics that it has not been audited on.
+
+    rubrics  by the name in the group rubric. None where nothing is left to audit, or words of the command
+             do not say which judge it is
+    """
+    known = audits(judge, [*rubrics.values()], context.store)
+    names = [name for name, one in rubrics.items() if not known[one.dimension]["audit"]]
+    chosen = [word for word in context.overrides if re.match(r"judge[=.]", word)]
+    chosen = [word for word in chosen if not word.startswith("judge.budget_usd=")]
+    if not any(word.startswith("judge=") for word in chosen):  # a mode's
+        models = (
+            f"judge={path.stem}"
+            for path in sorted((CONF / "judge").glob("*.yaml"))
+            if f"\nmodel: {judge.model}\n" in path.read_text(encoding="utf-8")
+        )
+        chosen = [*filter(None, [next(models, None)]), *chosen]
+    if not (isinstance(judge, PaidJudge) and names and chosen):
+        return None
+    of_rubrics = [word for word in context.overrides if word.startswith("rubric.")]
+    words = ["experiment=audit", *chosen, f"rubric=[{','.join(names)}]", *of_rubrics]
+    return (
+        f"elo-exp {shlex.join([*words, 'plan=true'])}     how far this judge can be trusted: what asking it "
+        "costs; free, needs no key"
+    )
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
 from elo_exp.entrants import OfKnownQuality
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Judging, Pairwise, audits
+from elo_exp.experiments.judged import Judging, Pairwise, audits, next_audit
 from elo_exp.experiments.rated import kinds_of_numbers, report
 from elo_exp.judges import scope_of
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
@@ -27,7 +27,10 @@ from elo_exp.types import Count
 
 logger = logging.getLogger(__name__)
 
-_AFTER_DEMO = "python -m elo_exp mode=pilot plan=true     what a real run costs; free, needs no key"
+_AFTER_DEMO = (
+    "elo-exp FILE FILE judge=sonnet plan=true     two files of answers of your own: what judging them costs; free, "
+    "needs no key"
+)
 
 
 @dataclass(kw_only=True)
@@ -157,7 +160,7 @@ class Tournament(Pairwise):
             n_seen=n_seen,
             facts={**self._facts(responses, judgments, quality), "n_seen": n_seen},
             quality=quality,
-            follow_up=_AFTER_DEMO if self.mode.name == "demo" else None,
+            follow_up=self._follow_up(context),
             written=artifacts.write_judging(
                 context.run_dir,
                 responses=responses,
@@ -189,6 +192,13 @@ class Tournament(Pairwise):
             drop=self._drop,
         )
         return wave, judgments, n_seen
+
+    def _follow_up(self, context: Context) -> str | None:
+        """The command to give next: after the demo one's own work, after a paid judge its audit."""
+        is_shipped = self.study is not None and self.study.name == "medical"
+        if self.mode.name == "demo" and scope_of(self.judge).kind == "words":
+            return _AFTER_DEMO if is_shipped else None
+        return next_audit(self.judge, self.rubric, context)
 
     def _diagnosis_of_kin(self) -> dict[str, dict[str, Any]]:
         """Return the diagnosis `kin` of each dimension: which entrants are of the judge's family."""
