@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -440,7 +441,35 @@ def test_a_data_set_of_the_hub_is_read_as_files_are(tmp_path: Path) -> None:
             )
             assert "arena lmarena_55k: 3 battles of 4 rows" in ran.err
         assert not [path for path in hub.asked if "test.csv" in path]
-    refused = attempt(*plan, *few, *found, folder=tmp_path, HF_ENDPOINT=url, **cache)
+    run = [word for word in found if word != "plan=true"]
+    refused = attempt(*plan, *few, *run, folder=tmp_path, HF_ENDPOINT=url, **cache)
     assert refused.code == 2
     assert "arena.dataset: cannot load tiny/votes at 18c2983" in refused.err
     assert "Retrying" not in refused.err
+
+
+def test_a_plan_without_the_data_set_goes_by_the_settings_and_says_so(
+    tmp_path: Path,
+) -> None:
+    """500 battles of a placed model and 300 that calibrate, in both orders; a run is refused as ever."""
+    words = ("experiment=arena", "arena=lmarena_140k", "judge=opus", "plan=true")
+    nowhere = {"HF_HOME": str(tmp_path / "hub"), "HF_ENDPOINT": "http://127.0.0.1:9"}
+    ran = attempt(*words, "entrant=[claude]", folder=tmp_path, **nowhere)
+    assert ran.code == 0, ran.err
+    assert "arena lmarena_140k: is not here, and cannot be loaded." in ran.err
+    assert re.search(r"^ +preference +800 +1,600 +0 +1,600 ", ran.out, re.MULTILINE)
+    assert (
+        "  assumed: lmarena_140k is not here; numbers are those of the settings"
+        in ran.out
+    )
+    twice = attempt(
+        *words, "entrant=[claude]", "arena.n_battles=1000", "arena.n_calibration=0",
+        "arena.placement=raw", folder=tmp_path, **nowhere,
+    )  # fmt: skip
+    assert re.search(r"^ +preference +1,000 +2,000 ", twice.out, re.MULTILINE)
+    of_own = (*words, "entrant=[claude]", "arena.assumed_chars=null")
+    refused = attempt(*of_own, folder=tmp_path, **nowhere)
+    assert (refused.code, "cannot load lmarena-ai/arena-human" in refused.err) == (
+        2,
+        True,
+    )

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +122,44 @@ class Simulated:
                 np.subtract(shares, _HEDGE_COST * np.array([*map(is_hedged, answers)]))
             )
         return np.array(rows).T
+
+
+@dataclass(kw_only=True)
+class Assumed(Simulated):
+    """Battles of assumed lengths, in place of a data set that is not here: enough to count what a placement asks.
+
+    n_models  that meet each other in turn
+    prompt, response  characters of each
+    """
+
+    n_models: Count
+    prompt: Count
+    response: Count
+
+    @cached_property
+    def votes(self) -> list[dict[str, str]]:
+        pairs = list(combinations(range(self.n_models), 2))
+        rows = []
+        for n in range(self.n_votes):
+            i, j = pairs[n % len(pairs)]
+            rows.append(
+                {
+                    "question_id": f"assumed {n}",
+                    "model_a": f"assumed {i}",
+                    "model_b": f"assumed {j}",
+                    "winner": ("model_a", "model_b")[n % 2],
+                    "prompt": _filler(f"question {n}", self.prompt),
+                    "response_a": _filler(f"answer {n} of {i}", self.response),
+                    "response_b": _filler(f"answer {n} of {j}", self.response),
+                }
+            )
+        return rows
+
+
+def _filler(name: str, n_chars: int) -> str:
+    """Return a text of so many characters, which a tokenizer cuts as it cuts English."""
+    sentence = f"{name}: the quick brown fox jumps over the lazy dog. "
+    return (sentence * (n_chars // len(sentence) + 1))[:n_chars]
 
 
 def true_abilities(worth: Array) -> Array:

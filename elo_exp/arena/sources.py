@@ -12,13 +12,13 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from elo_exp.arena.simulated import Simulated
+from elo_exp.arena.simulated import Assumed, Simulated
 from elo_exp.data import tables
 from elo_exp.data.battles import Battles
 from elo_exp.data.formats import WORDS, MalformedError
@@ -62,6 +62,14 @@ class ArenaColumns:
 
 
 @dataclass(kw_only=True)
+class AssumedChars:
+    """Characters of a prompt and of an answer, for plans without the data set."""
+
+    prompt: Count
+    response: Count
+
+
+@dataclass(kw_only=True)
 class ArenaSource:
     """Settings in conf/arena: files or a data set of human battles, and which of them are read."""
 
@@ -79,6 +87,7 @@ class ArenaSource:
     hold_out: list[str]  # models whose battles are left out
     max_chars: Count
     where: dict[str, Any]  # what columns must hold, by dotted path; None: anything
+    assumed_chars: AssumedChars | None  # None: no plan without the battles
     union: dict[str, ArenaSource]  # further arenas, by name
 
     @property
@@ -130,6 +139,24 @@ class Texts(NamedTuple):
     prompt: str
     response_a: str
     response_b: str
+
+
+_PLAIN = ArenaColumns(  # of votes that are made here
+    model_a="model_a",
+    model_b="model_b",
+    winner="winner",
+    won_by_a=None,
+    won_by_b=None,
+    tied=None,
+    question_id="question_id",
+    evaluation_order=None,
+    language=None,
+    conversation_a=None,
+    conversation_b=None,
+    prompt="prompt",
+    response_a="response_a",
+    response_b="response_b",
+)
 
 
 class _Row(NamedTuple):
@@ -229,7 +256,8 @@ def read(
         )
     left_out = f"; left out: {reasons}" if reasons else ""
     n, text = len(battles), "arena %s: %d battles of %d rows%s"
-    logger.info(text, arena.title, n, n_rows, left_out)
+    if not isinstance(arena.simulated, Assumed):
+        logger.info(text, arena.title, n, n_rows, left_out)
     if absent := hold_out.difference(*(battle.models for battle in held_out)):
         raise UserError(
             f"arena.hold_out: {min(absent)!r} has no battle in {arena.title}. Check the name."
@@ -243,6 +271,48 @@ def read(
         n_rows=n_rows,
         dropped=dict(dropped.most_common()),
     )
+
+
+def assumed(arena: ArenaSettings, *, n_models: int) -> ArenaSettings | None:
+    """Return battles of assumed lengths where a data set cannot be loaded; None where all are here.
+
+    n_models  of the anchors that are assumed
+    Raises UserError where the settings assume no lengths.
+    """
+    for one in arena.members.values():
+        if one.simulated or _paths(one):
+            continue
+        try:
+            _download(str(one.dataset), one.revision, one.data_files)
+        except UserError:
+            if one.assumed_chars is None:
+                raise
+            chars = asdict(one.assumed_chars)
+            n_votes = arena.n_battles + arena.n_calibration
+            stand_in = Assumed(
+                n_votes=n_votes, seed=0, bank_path="", n_models=n_models, **chars
+            )
+            logger.warning(
+                "warning: arena %s: is not here, and cannot be loaded. The plan goes by the settings: "
+                "%d battles, with prompts of %d and answers of %d characters (arena.assumed_chars).",
+                one.name,
+                n_votes,
+                *chars.values(),
+            )
+            return replace(
+                arena,
+                simulated=stand_in,
+                dataset=None,
+                columns=_PLAIN,
+                text_lists=False,
+                languages=None,
+                hold_out=[],
+                where={},
+                union={},
+                min_battles=1,
+                max_per_language=None,
+            )
+    return None
 
 
 def texts(

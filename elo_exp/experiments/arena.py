@@ -24,6 +24,7 @@ from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.judge_quality import RATES, judge_quality
 from elo_exp.analysis.standings import Standings, with_checks
 from elo_exp.arena import joint_fit, sources
+from elo_exp.arena.joint_fit import MIN_ANCHORS
 from elo_exp.arena.placement import Placement, soft_elo, temperature
 from elo_exp.arena.sources import ArenaSettings
 from elo_exp.data import joining
@@ -82,13 +83,16 @@ class Arena(Pairwise):
             refuse_unchosen(self.judge, partial(self._plans, store=context.store))
         if not self.plan:
             return None
-        run = self.placement(context.store)
+        stand_in = sources.assumed(self.arena, n_models=MIN_ANCHORS)
+        one = replace(self, arena=stand_in) if stand_in else self
+        run = one.placement(context.store)
         entered = run.random(run.n_battles)
         plan, n = run.plan(entered), len(run.to_recalibrate(entered))
         return "\n".join(
             [
                 pipeline.plan_table(plan),
                 *words.plan_of_calibration(plan, n),
+                *([words.plan_is_assumed(self.arena.title)] if stand_in else []),
                 *self._plan_of_kin(run.kin),
             ]
         )

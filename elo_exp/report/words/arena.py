@@ -252,6 +252,13 @@ def battles(placement: Placement, quality: Mapping[str, Any]) -> str:
     )
 
 
+def plan_is_assumed(arena: str) -> str:
+    return (
+        f"  assumed: {arena} is not here; numbers are those of the settings, lengths those of "
+        "arena.assumed_chars."
+    )
+
+
 def plan_of_calibration(plan: Plan, n: int) -> list[str]:
     """Say what share of a plan calibrates the judge, and what that buys.
 
