@@ -24,7 +24,9 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobRuntime
 from hydra.types import RunMode
+from hydra.version import VersionBase, getbase
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
@@ -73,18 +75,32 @@ def compose(words: Sequence[str]) -> Composed:
     given = [word for word in words if not word.startswith("-")]
     if folders:
         given.append(f"hydra.searchpath={folders}")
-    with _COMPOSING:
-        outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
-        try:
-            with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-                cfg = hydra.compose("config", given, return_hydra_config=True)
-                run_dir = Path(cfg.hydra.run.dir).absolute()
-                choices = dict(cfg.hydra.runtime.choices)
-        finally:
-            GlobalHydra.instance().hydra = outer
+    with (
+        _COMPOSING,
+        _outer_application(),
+        hydra.initialize_config_dir(str(CONF), "elo_exp", version_base="1.3"),
+    ):
+        cfg = hydra.compose("config", given, return_hydra_config=True)
+        run_dir = Path(cfg.hydra.run.dir).absolute()
+        choices = dict(cfg.hydra.runtime.choices)
     OmegaConf.set_struct(cfg, False)
     del cfg["hydra"]
     return Composed(cfg=cfg, run_dir=run_dir, choices=choices)
+
+
+@contextlib.contextmanager
+def _outer_application() -> Iterator[None]:
+    """Give back what Hydra has for the whole process: the application, the version that it behaves as, the job's name."""
+    application, base, job = GlobalHydra.instance(), getbase(), JobRuntime.instance()
+    outer, names = application.hydra, job.conf
+    application.hydra, job.conf = None, names.copy()
+    try:
+        yield
+    finally:
+        application.hydra = outer
+        GlobalHydra.set_instance(application)  # Hydra leaves a copy in its place
+        VersionBase.instance().version_base = base
+        job.conf = names
 
 
 def put(cfg: DictConfig, values: Mapping[str, Any]) -> None:
