@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 logger = logging.getLogger(__name__)
@@ -16,7 +17,11 @@ _SECONDS_A_LINE = 10.0
 _SECONDS_A_NOTE = 30.0
 _SECONDS_HIDDEN = 3.0  # work measured by `meter` that takes no longer shows nothing
 _bar_notes: list[Callable[[str], None]] = []  # of the bar that is shown, if one is
-_listeners: list[Callable[[], None]] = []
+# Of the run whose thread it is: several may go on side by side
+_listeners: ContextVar[tuple[Callable[[], None], ...]] = ContextVar(
+    "_listeners", default=()
+)
+_is_silent = ContextVar("_is_silent", default=False)
 _last_note = [0.0]
 
 
@@ -26,7 +31,8 @@ def track(items: Iterable[T], *, label: str, total: int) -> Generator[T]:
     Listeners are called after every tenth of them and every ten seconds.
     """
     # One bar on a terminal, and not one for each worker of a launcher
-    has_bar = sys.stderr.isatty() and multiprocessing.parent_process() is None
+    is_worker = multiprocessing.parent_process() is not None
+    has_bar = sys.stderr.isatty() and not is_worker and not _is_silent.get()
     last, tenth = time.monotonic(), max(total // 10, 1)
     shown = _bar(items, label, total) if has_bar and total else items
     for done, item in enumerate(shown, start=1):
@@ -37,18 +43,28 @@ def track(items: Iterable[T], *, label: str, total: int) -> Generator[T]:
             if not has_bar:
                 logger.info("%s: %s of %s", label, f"{done:,}", f"{total:,}")
         if is_due or done % tenth == 0 or done == total:
-            for listener in _listeners:
+            for listener in _listeners.get():
                 listener()
 
 
 @contextmanager
 def listening(listener: Callable[[], None]) -> Iterator[None]:
-    """Call the listener while tracked work goes on."""
-    _listeners.append(listener)
+    """Call the listener while tracked work of this thread goes on."""
+    token = _listeners.set((*_listeners.get(), listener))
     try:
         yield
     finally:
-        _listeners.remove(listener)
+        _listeners.reset(token)
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Show no bar for the work of this thread: a program that calls us prints by itself."""
+    token = _is_silent.set(True)
+    try:
+        yield
+    finally:
+        _is_silent.reset(token)
 
 
 @contextmanager
