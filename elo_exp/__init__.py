@@ -1,4 +1,11 @@
-"""Which of my language-model configurations is really better, by how much, and how sure may I be?"""
+"""Which of my language-model configurations is really better, by how much, and how sure may I be?
+
+import elo_exp
+
+run = elo_exp.rate(frame)  # battles: a frame, rows, a file, files
+run = elo_exp.compare({"old": "a.jsonl", "new": frame}, judge="sonnet")
+run.ratings
+"""
 
 import importlib
 from pathlib import Path

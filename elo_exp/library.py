@@ -1,330 +1,462 @@
-"""elo_exp in Python: the command's experiments as functions, by the same configuration, store and words.
+"""The library: what the command does, called from Python, with tables in and tables out.
 
-    import elo_exp
-    run = elo_exp.rate(frame, winner="preferred")
-    run = elo_exp.compare({"old": "old.jsonl", "new": frame}, judge="sonnet", budget_usd=2)
-    pandas.DataFrame(run.ratings)
-
-Two defaults differ from the command's: a run is tracked in its folder (tracker=local), and figures are drawn when they
-are asked for (figures=False). Nothing is printed: what the command says before its table goes to the logger `elo_exp`
-and to `Run.notes`.
+Nothing is printed, the process stays as it was, and several calls may go on side by side in threads.
 """
 
+from __future__ import annotations
+
+import atexit
 import contextlib
-import contextvars
-import dataclasses
 import html
 import logging
 import math
+import os
+import re
+import secrets
+import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from elo_exp import CONF, config
+import yaml
+
+from elo_exp import config, running
+from elo_exp.config import NothingToPlanError
 from elo_exp.console import text_table
 from elo_exp.data.battle_files import NAMES
 from elo_exp.errors import format_user_error
-from elo_exp.experiments import Context, Plans
-from elo_exp.files import read_json, read_jsonl, write_jsonl
-from elo_exp.records import Plot, UserError
-from elo_exp.running import dry_run
-from elo_exp.running import run as run_job
-from elo_exp.runs.reading import primary_method, read_manifest, sweep_jobs
+from elo_exp.experiments import Context, Plans, Report
+from elo_exp.files import read_json, read_jsonl, safe_name, write_jsonl, write_whole
+from elo_exp.progress import silence
+from elo_exp.records import UserError
+from elo_exp.runs.reading import read_manifest, sweep_jobs
 from elo_exp.store.store import Store
-from elo_exp.words import rewritten
+from elo_exp.words import key_of, quoted, rewritten
 
-Table = Any  # a frame of pandas, polars or pyarrow, rows, or a dictionary of columns
-Source = str | Path | Table
+if TYPE_CHECKING:
+    from elo_exp.pipeline.planning import Plan as Planned
+    from elo_exp.pipeline.planning import PlanRow
 
+
+class Frame(Protocol):
+    """A table of pandas, polars or pyarrow."""
+
+    @property
+    def columns(self) -> Any: ...
+
+
+File: TypeAlias = str | os.PathLike[str]
+Table: TypeAlias = File | Frame | Sequence[Mapping[str, Any]]
+
+_preparing = threading.RLock()  # Hydra's parsers are one for the process
+_drawing = threading.RLock()  # and so is Matplotlib's style
+_TABLES = (
+    "answers",
+    "battles",
+    "prompts",
+)  # settings that take tables in place of files
 _LOGGER = logging.getLogger("elo_exp")
-_DRAWING = threading.Lock()  # Matplotlib is not made for threads
-_notes: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar(
-    "notes", default=None
+_PLANNED = (
+    *("dimension", "n_prompts", "n_entrants", "pairs", "queries", "stored"),
+    *("under_way", "new", "input_tokens", "output_tokens", "dollars", "dollars_plain"),
 )
-_MISSING = ("NAType", "NaTType")  # of pandas
-_BOARD = ("dimension", "rank", "model", "rating", "ci_low", "ci_high")
+_NO_TEXT = ("null", "true", "false", "nan", "inf")
+_MAX_ROWS = 60  # that are shown
+_MAX_CELL = 80  # characters
+_WIDE = 1000  # characters; a table is as wide as its cells
+_BOARD = ("model", "rating", "ci_low", "ci_high", "rank_low", "rank_high")
 
 
-class _Notes(logging.Handler):
-    """Keeps the lines of the run that this thread is in."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if (lines := _notes.get()) is not None:
-            lines.append(record.getMessage())
-
-
-_LOGGER.addHandler(_Notes())
-if _LOGGER.level == logging.NOTSET:
-    _LOGGER.setLevel(logging.INFO)
+# What a run gives
 
 
 class Rows(list[dict[str, Any]]):
-    """Rows as dictionaries, which `pandas.DataFrame(rows)` and `polars.DataFrame(rows,
-    infer_schema_length=None)` take as they are; a table in a notebook."""
+    """Rows of a table: `pandas.DataFrame(rows)` takes them, polars with `infer_schema_length=None`."""
+
+    def __repr__(self) -> str:
+        if not self:
+            return "no rows"
+        names = _shown_columns(self)
+        shown = self[:_MAX_ROWS]
+        lines = [[_cell(row.get(name)) for name in names] for row in shown]
+        text = [n for n in names if any(isinstance(row.get(n), str) for row in shown)]
+        more = [f"... of {len(self):,} rows"] if len(self) > _MAX_ROWS else []
+        return "\n".join([text_table(names, lines, text=text, width=_WIDE), *more])
 
     def _repr_html_(self) -> str:
-        names = list(dict.fromkeys(name for row in self for name in row))
-        head = "".join(f"<th>{html.escape(str(name))}</th>" for name in names)
+        if not self:
+            return "<p>no rows</p>"
+        names = _shown_columns(self)
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
         body = "".join(
-            f"<tr>{''.join(f'<td>{_cell(row.get(name))}</td>' for name in names)}</tr>"
-            for row in self
+            "<tr>"
+            + "".join(f"<td>{html.escape(_cell(row.get(name)))}</td>" for name in names)
+            + "</tr>"
+            for row in self[:_MAX_ROWS]
         )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        more = f"<p>... of {len(self):,} rows</p>" if len(self) > _MAX_ROWS else ""
+        return (
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+        )
+
+
+class Picture:
+    """A figure of a run: a notebook shows it; `svg` is its text, `path` its file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.svg = path.read_text(encoding="utf-8")
+
+    def __repr__(self) -> str:
+        return f"Picture({self.path.name!r})"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
 
 
 class Run:
-    """A finished run, read from its folder: what `rate`, `compare`, `audit` and `run` return.
-
-    Printed it is the console's text, in a notebook a board.
+    """A finished run. In a notebook its last line, `run`, shows what it concluded and its leaderboards.
 
     Attributes
     ----------
     folder : Path
-        The run folder; docs/files.md describes what is in it.
+        Its files, of which docs/files.md has the list. Of `rate` without `out` the folder is temporary, and
+        goes when the program ends.
     text : str
-        What the command would print.
+        What the command would have printed; of an opened run, its conclusions and leaderboards.
     notes : list of str
-        Lines that it would print before: what was read, warnings, spending.
+        The lines and warnings that the command would have shown on the way.
     exit_code : int
-        What it would exit with: of a gate 0 (pass), 1 (fail) or 3 (cannot tell).
+        That of the command: 0; of a gate also 1, which is *worse* or *cannot tell*.
     """
 
     def __init__(
         self,
-        folder: str | Path,
-        text: str = "",
+        folder: File,
         *,
-        notes: Sequence[str] = (),
+        text: str = "",
+        notes: list[str] | None = None,
         exit_code: int = 0,
-        draw: Callable[[], Sequence[Plot]] | None = None,
     ) -> None:
         self.folder = Path(folder)
-        self.text = text
-        self.notes = list(notes)
-        self.exit_code = exit_code
-        self._draw = draw
+        self.notes, self.exit_code = [] if notes is None else notes, exit_code
+        self._text = text
+        self._report: Report | None = None  # which can draw
+
+    @property
+    def text(self) -> str:
+        return self._text or self._summary()
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What ran and on what: settings, versions, hashes, usage, dollars."""
+        with _mistakes():
+            return read_manifest(self.folder)
+
+    @property
+    def headline(self) -> float:
+        """The one number by which runs of this kind are compared; NaN where there is none."""
+        value = self.manifest.get("headline")
+        return math.nan if value is None else float(value)
 
     @cached_property
-    def manifest(self) -> dict[str, Any]:
-        """manifest.json: configuration, versions, hashes of inputs, seeds, usage and cost."""
-        return read_manifest(self.folder)
+    def conclusions(self) -> Rows:
+        """What may be said of each dimension: a row with its state and sentence."""
+        files = ("ratings.json", "gate.json", "audit.json")
+        name = next((n for n in files if (self.folder / n).is_file()), None)
+        content = self.read(name) if name else {}
+        if name == "audit.json":
+            by = {key: one["conclusion"] for key, one in content.items()}
+        elif name == "gate.json":
+            by = {"": content["conclusion"]}
+        else:
+            by = content.get("conclusions", {})
+        return Rows({"dimension": key, **one} for key, one in by.items())
 
     @cached_property
     def ratings(self) -> Rows:
-        """One row for each dimension, method and model.
-
-        `rating`, `std_error`, `ci_low` and `ci_high` are points, `rank_low` and `rank_high` the ranks that the
-        intervals leave open, `p_best` the probability of being the best. Raises `UserError` for a run without ratings.
-        """
+        """A row for each dimension, method and model: rating, ci_low, ci_high, rank_low, rank_high, p_best ..."""
         return Rows(
             {"dimension": dimension, "method": method, **row}
-            for dimension, by_method in self._ratings["dimensions"].items()
-            for method, board in by_method.items()
-            for row in board["ratings"]
+            for dimension, methods in self._rated["dimensions"].items()
+            for method, board in methods.items()
+            for row in board.get("ratings", ())
         )
 
     @cached_property
     def differences(self) -> Rows:
-        """One row for each method and pair: the difference in points, its interval, p-value and Holm's."""
-        by_method = self._ratings["differences"]
+        """A row for each method, dimension and pair: the difference, its interval, Holm's p-value."""
         return Rows(
             {"method": method, **row}
-            for method, rows in by_method.items()
+            for method, rows in self._rated.get("differences", {}).items()
             for row in rows
         )
 
     @cached_property
-    def conclusions(self) -> Rows:
-        """One row for each dimension: the state of the evidence, and the sentence that may be said."""
-        found = self._ratings.get("conclusions", {})
-        return Rows({"dimension": name, **row} for name, row in found.items())
-
-    @cached_property
     def battles(self) -> Rows:
-        """One row for each battle, as in battles.jsonl; none where the run wrote no such file."""
-        path = self.folder / "battles.jsonl"
-        return Rows(row for _, row in read_jsonl(path)) if path.is_file() else Rows()
+        """The battles that were rated, one a row."""
+        return self._of_folder("battles", "battles.jsonl")
 
     @cached_property
     def verdicts(self) -> Rows:
-        """One row for each judged comparison, with the verdict on each order in `raw`; of an audit, as verdicts.jsonl."""
-        paths = sorted((self.folder / "verdicts").glob("*.jsonl"))
-        single = self.folder / "verdicts.jsonl"
-        paths += [single] if single.is_file() else []
-        return Rows(row for path in paths for _, row in read_jsonl(path))
+        """The judge's verdicts, one comparison a row, in both orders."""
+        return self._of_folder("verdicts", "verdicts.jsonl")
+
+    @cached_property
+    def responses(self) -> Rows:
+        """The answers, one a row: entrant_id, prompt_id, response_text ..."""
+        return self._of_folder("responses")
 
     @cached_property
     def probes(self) -> Rows:
-        """Of an audit, one row for each dimension and probe: its estimate, interval and verdict."""
-        path = self.folder / "audit.json"
-        found = read_json(path) if path.is_file() else {}
+        """Of an audit, a row for each dimension and probe: its estimate, interval and verdict."""
         return Rows(
             {"dimension": dimension, **row}
-            for dimension, audit in found.items()
+            for dimension, audit in self.read("audit.json").items()
             for row in audit["results"]
         )
 
-    @cached_property
-    def sweep(self) -> list["Run"]:
-        """Of a sweep's folder, its jobs in their order; none of any other run."""
-        return [Run(job) for job in sweep_jobs(self.folder)]
+    @property
+    def sweep(self) -> list[Run]:
+        """The finished jobs of a sweep, in their order; none of a single run."""
+        jobs = sweep_jobs(self.folder)
+        return [Run(job) for job in jobs if read_manifest(job).get("finished_at")]
 
-    def figure(self, name: str) -> Any:
-        """Return a figure, such as "ratings", as IPython's SVG.
+    @property
+    def page(self) -> Path:
+        """The run's page, report.html, with its figures."""
+        self._draw()
+        path = self.folder / "report.html"
+        if not path.is_file():
+            raise UserError(f"{self.folder}: has no page, being of {self._kind}.")
+        return path
+
+    @property
+    def figures(self) -> list[str]:
+        """The names of its figures, which are drawn when they are first asked for."""
+        self._draw()
+        return sorted(path.stem for path in (self.folder / "figures").glob("*.svg"))
+
+    def figure(self, name: str) -> Picture:
+        """Return a figure, which a notebook shows.
+
+        Parameters
+        ----------
+        name : str
+            Such as `ratings`; `figures` lists them.
 
         Raises
         ------
         UserError
-            Where the run has no figure of this name, naming those that it has.
+            Where the run has no such figure.
         """
-        from IPython.display import SVG  # of the notebook
+        if name not in self.figures:
+            known = ", ".join(self.figures) or "none: figures=true draws them"
+            raise UserError(f"{name}: no such figure of this run. It has {known}.")
+        return Picture(self.folder / "figures" / f"{name}.svg")
 
-        folder = self.folder / "figures"
-        if not folder.is_dir() and self._draw is not None:
-            from elo_exp.report.artifacts import write_plots
+    def read(self, name: str) -> Any:
+        """Return a file of the run: rows of `.jsonl` and `.csv`, arrays by name of `.npz`, the object of `.json`.
 
-            with _DRAWING:
-                write_plots(self.folder, self._draw())
-        path = folder / f"{name}.svg"
-        if not path.is_file():
-            names = ", ".join(sorted(p.stem for p in folder.glob("*.svg"))) or "none"
-            raise UserError(
-                f"figure: found {name!r}. Expected one of this run's: {names}."
-            )
-        return SVG(filename=str(path))  # type: ignore[no-untyped-call]
+        Parameters
+        ----------
+        name : str
+            Its path in the folder, such as `estimates.json`.
 
-    @cached_property
-    def _ratings(self) -> dict[str, Any]:
-        path = self.folder / "ratings.json"
-        if not path.is_file():
-            raise UserError(
-                f"{self.folder}: has no ratings.json. Expected the folder of a tournament, an arena "
-                "or of experiment=rate."
-            )
-        found: dict[str, Any] = read_json(path)
-        return found
+        Raises
+        ------
+        UserError
+            Where the run has no such file.
+        """
+        path = self.folder / name
+        with _mistakes():
+            if not path.is_file():
+                raise UserError(f"{path}: no such file of the run, of {self._kind}.")
+            if path.suffix == ".jsonl":
+                return Rows(row for _, row in read_jsonl(path))
+            if path.suffix == ".csv":
+                from elo_exp.data import tables
 
-    @property
-    def _board(self) -> Rows:
-        """The rows of the method that leads, with the columns that a reader looks for."""
-        return Rows(
-            {name: row[name] for name in _BOARD}
-            for row in self.ratings
-            if row["method"]
-            == primary_method(self._ratings["dimensions"][row["dimension"]])
+                return Rows(dict(row) for _, row in tables.rows(path))
+            if path.suffix == ".npz":
+                import numpy as np
+
+                with np.load(path, allow_pickle=False) as arrays:
+                    return dict(arrays)
+            content = read_json(path)
+        is_rows = isinstance(content, list) and all(
+            isinstance(r, dict) for r in content
         )
-
-    def __repr__(self) -> str:
-        if self.text:
-            return self.text
-        if not (self.folder / "ratings.json").is_file():
-            return f"Run({str(self.folder)!r})"
-        rows = [[_text(cell) for cell in row.values()] for row in self._board]
-        said = [f"{row['dimension']}: {row['sentence']}" for row in self.conclusions]
-        return "\n".join([*said, text_table(_BOARD, rows, text=("model",))])
-
-    def _repr_html_(self) -> str:
-        if not (self.folder / "ratings.json").is_file():
-            return f"<pre>{html.escape(repr(self))}</pre>"
-        said = "".join(
-            f"<li>{html.escape(row['dimension'])}: {html.escape(row['sentence'])}</li>"
-            for row in self.conclusions
-        )
-        board = self._board._repr_html_()
-        return (
-            f"<ul>{said}</ul>{board}<p><code>{html.escape(str(self.folder))}</code></p>"
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What judging would cost, before anything is paid.
-
-    Attributes
-    ----------
-    text : str
-        The table that `plan=true` prints.
-    rows : Rows
-        One row for each judge and dimension: `pairs`, `queries`, `stored`, `new`, `input_tokens`, `output_tokens`,
-        `dollars`, and `detects`, the gap in points that is found with 80 % power.
-    notes : list of str
-        Lines before the table: what was read, and warnings.
-    """
-
-    text: str
-    rows: Rows = dataclasses.field(default_factory=Rows)
-    notes: Sequence[str] = ()
-
-    @property
-    def dollars(self) -> float:
-        """Expected cost of all rows, in dollars."""
-        return math.fsum(row["dollars"] for row in self.rows)
+        return Rows(content) if is_rows else content
 
     def __repr__(self) -> str:
         return self.text
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.text)}</pre>"
+        boards, said = self._boards(), self.conclusions
+        if not boards and not said:
+            return f"<pre>{html.escape(self.text)}</pre>"
+        lines = "".join(f"<p>{html.escape(str(row['sentence']))}</p>" for row in said)
+        parts = [
+            f"<h4>{html.escape(name)}</h4>{rows._repr_html_()}"
+            for name, rows in boards.items()
+        ]
+        where = html.escape(str(self.folder))
+        return f"{lines}{''.join(parts)}<p><small>{where}</small></p>"
+
+    # Inside
+
+    @property
+    def _kind(self) -> str:
+        path = self.folder / "manifest.json"
+        kind = read_manifest(self.folder).get("experiment") if path.is_file() else None
+        return f"experiment={kind}" if kind else "no run"
+
+    @cached_property
+    def _rated(self) -> dict[str, Any]:
+        if not (self.folder / "ratings.json").is_file():
+            raise UserError(f"{self.folder}: has no ratings, being of {self._kind}.")
+        rated: dict[str, Any] = self.read("ratings.json")
+        return rated
+
+    def _of_folder(self, name: str, alone: str | None = None) -> Rows:
+        """The rows of all files of a folder of the run, or of one file in its place."""
+        if alone and (self.folder / alone).is_file():
+            rows: Rows = self.read(alone)
+            return rows
+        paths = sorted((self.folder / name).glob("*.jsonl"))
+        if not paths:
+            raise UserError(f"{self.folder}: has no {name}, being of {self._kind}.")
+        with _mistakes():
+            return Rows(row for path in paths for _, row in read_jsonl(path))
+
+    def _boards(self) -> dict[str, Rows]:
+        """By dimension, the ratings of the method that leads."""
+        if not (self.folder / "ratings.json").is_file():
+            return {}
+        boards = {}
+        for dimension, methods in self._rated["dimensions"].items():
+            others = [method for method in methods if method != "elo"]
+            lead = (
+                "bradley_terry" if "bradley_terry" in methods else [*others, "elo"][0]
+            )
+            rows = methods.get(lead, {}).get("ratings", ())
+            boards[dimension] = Rows(
+                {name: row[name] for name in _BOARD if name in row} for row in rows
+            )
+        return boards
+
+    def _summary(self) -> str:
+        if self.sweep:
+            return "\n".join(
+                [f"{len(self.sweep)} jobs", *(str(j.folder) for j in self.sweep)]
+            )
+        lines = [str(row["sentence"]) for row in self.conclusions]
+        boards = [f"{name}\n{rows!r}" for name, rows in self._boards().items()]
+        return "\n".join([*lines, *boards, str(self.folder)])
+
+    def _draw(self) -> None:
+        """Draw what has not been drawn, if this program has made the run."""
+        with _drawing:
+            report, self._report = self._report, None
+            if report is not None:
+                running.draw(report, self.folder)
 
 
-def run(*words: str, out: str | Path | None = None, **settings: Any) -> Run:
-    """Run the command in this process.
+@dataclass(frozen=True)
+class Plan:
+    """What a run would ask and cost, before anything is paid.
+
+    Attributes
+    ----------
+    rows : Rows
+        By judge and dimension: pairs, queries, those stored and new, tokens, dollars, and `detects`, the
+        gap in rating points that is found with 80 % power.
+    dollars : float
+        Expected in all, by the chosen transport and prompt cache.
+    text : str
+        What `plan=true` prints.
+    notes : list of str
+        The lines and warnings that the command would have shown before.
+    """
+
+    rows: Rows
+    dollars: float
+    text: str
+    notes: list[str]
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        heading = html.escape(self.text.partition("\n")[0])
+        return f"<p>{heading}</p>{self.rows._repr_html_()}"
+
+
+# What is called
+
+
+def run(*words: str, out: File | None = None, **settings: Any) -> Run:
+    """Run what `python -m elo_exp WORDS` runs, in this process.
 
     Parameters
     ----------
     *words : str
-        Words of the command, such as "mode=headline", "judge=opus" or a file.
-    out : str or Path, optional
-        The run folder; by default the command's, below outputs/.
+        Of the command, such as `"experiment=oracle"`, `"mode=pilot"` or a file.
+    out : path, optional
+        The run folder; by default a new one in `outputs/`.
     **settings
-        Settings by name, two underscores for a dot: `judging__looks=5`. Values are taken as they are. A group of the
-        configuration is chosen by name: `judge="opus"`, `rubric=["factuality"]`.
+        The same as values: `judge="sonnet"`, `judging__looks=5` for `judging.looks=5`. Of `answers`, `battles`
+        and `prompts` a value may be a table. The tracker is `local` unless one is named, and figures are
+        drawn when they are asked for unless `figures=True`.
 
     Returns
     -------
     Run
-        The finished run, read from its folder.
 
     Raises
     ------
     UserError
-        With the line that the command would print.
+        In the command's words, before anything is spent or written.
 
     Examples
     --------
     >>> import elo_exp
-    >>> elo_exp.run("mode=demo", elo__n_perms=100).ratings  # doctest: +SKIP
+    >>> demo = elo_exp.run("rubric=[factuality]", elo__n_perms=20)  # doctest: +SKIP
+    >>> demo.ratings[0]["model"]  # doctest: +SKIP
+    'probe_reference'
     """
-    finished = _run(words, settings, out)
-    assert isinstance(finished, Run)
-    return finished
+    return _run(words, settings, out)
 
 
 def rate(
-    battles: Source | Sequence[str | Path],
+    battles: Table | Sequence[File],
     *words: str,
-    out: str | Path | None = None,
     values: Mapping[str, str] | None = None,
+    out: File | None = None,
     **settings: Any,
 ) -> Run:
-    """Rate battles or scores of any program that is known.
+    """Rate battles or scores that exist: who wins, by how much, and how sure that is. No judge, no cost.
 
     Parameters
     ----------
-    battles : str, Path, list of them, or a table
-        Files, or a frame of pandas or polars, a pyarrow table, rows or a dictionary of columns.
+    battles : DataFrame, rows, file or files
+        One battle a row: of pandas, polars or pyarrow, dictionaries, or files in any format of
+        docs/formats.md, such as an lm-eval log.
     *words : str
-        More words of the command.
-    out : str or Path, optional
-        The run folder; by default a temporary one.
-    values : mapping, optional
-        The table's words for winners, to `model_a`, `model_b` and `tie`: `{"left": "model_a"}`.
+        Further words of the command.
+    values : dict, optional
+        What the column of winners says, to model_a, model_b or tie: `{"left": "model_a"}`.
+    out : path, optional
+        The run folder; by default a temporary one, which goes when the program ends.
     **settings
-        Names of columns (`winner="preferred"`, `model_a="left"`, `judge_model`, `question_id`, `dimension`, ...), and
-        settings as in `run`.
+        The columns that are called otherwise, such as `winner="preferred"`, `model_a`, `question_id` or
+        `dimension`; the rest as in `run`, such as `elo__k=8`.
 
     Returns
     -------
@@ -333,59 +465,56 @@ def rate(
     Raises
     ------
     UserError
-        Naming row, what it holds and what was expected.
+        For rows that are no battles, with the row and what was expected.
 
     Examples
     --------
-    >>> rows = [dict(model_a="a", model_b="b", winner="model_a")] * 3
-    >>> rows += [dict(model_a="a", model_b="b", winner="model_b")]
-    >>> elo_exp.rate(rows).conclusions[0]["first"]  # doctest: +SKIP
-    'a'
+    >>> import elo_exp
+    >>> battles = [
+    ...     {"question_id": n, "model_a": "new", "model_b": "old", "winner": "model_a" if n % 4 else "model_b"}
+    ...     for n in range(40)
+    ... ]
+    >>> run = elo_exp.rate(battles, elo__n_perms=20)
+    >>> [row["model"] for row in run.ratings if row["method"] == "bradley_terry"]
+    ['new', 'old']
     """
-    folder = Path(tempfile.mkdtemp(prefix="elo_exp_"))
-    columns = {name: settings.pop(name) for name in NAMES if name in settings}
-    named = {f"battles_columns__{name}": column for name, column in columns.items()}
-    if out is None:
-        settings.setdefault("cache_dir", str(folder / "cache"))
-    given = {
-        "battles": _files(battles, folder / "battles.jsonl"),
-        "battles_values": dict(values or {}),
-        **named,
-        **settings,
-    }
-    finished = _run(("experiment=rate", *words), given, out or folder / "run")
-    assert isinstance(finished, Run)
-    return finished
+    given: dict[str, Any] = {"battles": battles}
+    for name, value in settings.items():
+        given[f"battles_columns__{name}" if name in NAMES else name] = value
+    if values is not None:
+        given["battles_values"] = values
+    return _run(("experiment=rate", *words), given, out, is_free=True)
 
 
 def compare(
-    answers: Mapping[str, Source] | Sequence[str | Path],
+    answers: Table | Sequence[File] | Mapping[str, Table],
     *words: str,
     judge: str,
-    prompts: Source | None = None,
+    prompts: Table | None = None,
     budget_usd: float | None = None,
-    out: str | Path | None = None,
+    out: File | None = None,
     **settings: Any,
 ) -> Run:
-    """Have a judge compare answers that exist, pair by pair in both orders, and rate them.
+    """Have a judge compare answers that exist, pair by pair in both orders, and rate who gave them.
 
     Parameters
     ----------
-    answers : mapping or sequence
-        Files of answers in any format that is known, or tables with the columns `prompt` (or `id`) and `answer`, by
-        the name of whoever answered; a sequence of files takes the names from the files.
+    answers : dict, files, file or DataFrame
+        `{"old": "a.jsonl", "new": frame}` names them; files name themselves. One answer a row, in any
+        format of docs/formats.md; a table with a column `model` holds those of several.
     *words : str
-        More words of the command, such as "judge.model=NAME".
+        Further words of the command.
     judge : str
-        Who judges: an option of the group `judge`. There is no default.
-    prompts : str, Path or table, optional
-        The prompts, where the answers do not hold them.
+        Such as `"sonnet"`; docs/judging.md has all. There is no default: `"lexical"` is free, counts words,
+        and can find nothing.
+    prompts : file or DataFrame, optional
+        The prompts, where the answers do not have them.
     budget_usd : float, optional
-        Never spend more, in dollars; by default the mode's cap.
-    out : str or Path, optional
-        The run folder; by default below outputs/.
+        Never spend more; by default 5.
+    out : path, optional
+        The run folder; by default a new one in `outputs/`.
     **settings
-        As in `run`.
+        As in `run`, such as `study="medical"`.
 
     Returns
     -------
@@ -394,21 +523,26 @@ def compare(
     Raises
     ------
     UserError
-        With the line that the command would print, before anything is spent.
+        For answers that cannot be joined, and where the judge would cost more than the budget.
+
+    Examples
+    --------
+    >>> import elo_exp
+    >>> run = elo_exp.compare({"old": "a.jsonl", "new": "b.jsonl"}, judge="sonnet")  # doctest: +SKIP
+    >>> run.differences  # doctest: +SKIP
     """
-    with _tables() as folder:
-        given = _judged(answers, judge, prompts, budget_usd, folder)
-        finished = _run(_own(words), given | settings, out)
-    assert isinstance(finished, Run)
-    return finished
+    given = {"answers": answers, "judge": judge, **settings}
+    if prompts is not None:
+        given["prompts"] = prompts
+    return _run(words, given | _budget(budget_usd), out)
 
 
 def audit(
     *words: str,
     judge: str,
-    prompts: Source | None = None,
+    prompts: Table | None = None,
     budget_usd: float | None = None,
-    out: str | Path | None = None,
+    out: File | None = None,
     **settings: Any,
 ) -> Run:
     """Ask a judge questions whose right answer is known: how far can it be trusted?
@@ -416,56 +550,49 @@ def audit(
     Parameters
     ----------
     *words : str
-        More words of the command.
+        Words of the command.
     judge : str
-        An option of the group `judge`.
-    prompts : str, Path or table, optional
-        Prompts with references; by default the bank that ships.
+        Such as `"sonnet"`.
+    prompts : file or DataFrame, optional
+        With reference answers; by default the bank that ships.
     budget_usd : float, optional
-        Never spend more, in dollars.
-    out : str or Path, optional
-        The run folder; by default below outputs/.
+        Never spend more.
+    out : path, optional
+        The run folder; by default a new one in `outputs/`.
     **settings
-        As in `run`.
+        As in `run`, such as `audit__n_prompts=30`.
 
     Returns
     -------
     Run
-        Its `probes` are the rows.
+        Its `conclusions` are *ok*, *biased* or *cannot tell*, by dimension; `probes` has the numbers.
 
     Raises
     ------
     UserError
-        With the line that the command would print, before anything is spent.
+        As the command does.
+
+    Examples
+    --------
+    >>> import elo_exp
+    >>> elo_exp.audit(judge="haiku", budget_usd=2).conclusions  # doctest: +SKIP
     """
-    with _tables() as folder:
-        given = _judged(None, judge, prompts, budget_usd, folder)
-        own = (
-            ("study=own",) if prompts is not None and not _names(words, "study") else ()
-        )
-        finished = _run(("experiment=audit", *own, *words), given | settings, out)
-    assert isinstance(finished, Run)
-    return finished
+    given = {"judge": judge, **settings}
+    if prompts is not None:
+        given["prompts"] = prompts
+    words = ("experiment=audit", *words)
+    return _run(words, given | _budget(budget_usd), out)
 
 
-def plan(
-    *words: str,
-    answers: Mapping[str, Source] | Sequence[str | Path] | None = None,
-    judge: str | None = None,
-    prompts: Source | None = None,
-    budget_usd: float | None = None,
-    **settings: Any,
-) -> Plan:
-    """Say what judging would cost, and which differences it would detect; needs no key and no model.
+def plan(*words: str, budget_usd: float | None = None, **settings: Any) -> Plan:
+    """Say what a run would ask and cost. Free: no key, model or network is needed.
 
     Parameters
     ----------
-    *words : str
-        Words of the command, such as "mode=pilot" or "experiment=audit".
-    answers, judge, prompts, budget_usd
-        As in `compare`.
-    **settings
-        As in `run`.
+    *words, **settings
+        Those of `run`: `plan(answers={"old": "a.jsonl", "new": frame}, judge="sonnet")`.
+    budget_usd : float, optional
+        The cap that the plan is held against.
 
     Returns
     -------
@@ -474,261 +601,447 @@ def plan(
     Raises
     ------
     UserError
-        Where the plan cannot be counted.
+        Where it cannot count.
+
+    Examples
+    --------
+    >>> import elo_exp
+    >>> elo_exp.plan(judge="lexical").dollars  # doctest: +SKIP
+    0.0
     """
-    with _tables() as folder:
-        given = _judged(answers, judge, prompts, budget_usd, folder)
-        is_own = answers is not None or prompts is not None
-        found = _run(
-            _own(words) if is_own else words, given | settings, None, plans=True
-        )
-    assert isinstance(found, Plan)
-    return found
+    with (
+        tempfile.TemporaryDirectory(prefix="elo_exp_") as place,
+        _notes() as notes,
+        silence(),
+    ):
+        chosen = {**settings, **_budget(budget_usd), "plan": True}
+        folder = _Folder(Path(place))
+        given, mappings = _as_words(words, chosen, folder)
+        with folder.naming(notes), _mistakes(given):
+            try:
+                job, composed = _prepared(given, mappings)
+            except NothingToPlanError as nothing:
+                return Plan(Rows(), 0.0, f"plan: {nothing}", notes)
+            with Store(job.store_path) as store:
+                context = _context(job, composed.run_dir, store, given)
+                text = running.dry_run(job, context)
+                own = job.experiment
+                plans = own.plans(store) if isinstance(own, Plans) else []
+    rows = Rows(_plan_row(one, row) for one in plans for row in one.rows)
+    dollars = math.fsum(one.dollars for one in plans)
+    return Plan(rows, dollars, text or "", notes)
 
 
-def open_run(folder: str | Path) -> Run:
-    """Open a finished run, or a sweep, by its folder.
+def open_run(folder: File) -> Run:
+    """Open a finished run, or a sweep.
 
     Parameters
     ----------
-    folder : str or Path
-        The folder that a run printed.
+    folder : path
+        That the command printed behind `files`.
 
     Returns
     -------
     Run
-        What is in the folder is data: nothing of it is run or resolved.
+        Of a sweep, `sweep` has the runs of its jobs.
 
     Raises
     ------
     UserError
-        Where the folder holds no run.
+        Where there is no run, or it did not finish.
+
+    Examples
+    --------
+    >>> import elo_exp
+    >>> elo_exp.open_run("outputs/first").ratings  # doctest: +SKIP
     """
-    opened = Run(folder)
-    if not sweep_jobs(opened.folder):
-        with _mistakes(()):
-            _ = opened.manifest
-    return opened
+    path = Path(folder)
+    with _mistakes():
+        if sweep_jobs(path):
+            return Run(path)
+        if not (path / "manifest.json").is_file():
+            raise UserError(
+                f"{path}: has no manifest.json. Expected the folder that a run printed behind 'files'."
+            )
+        manifest = read_manifest(path)
+        if not manifest.get("finished_at"):
+            why = manifest.get("error") or "it was stopped"
+            raise UserError(f"{path}: did not finish ({why}). Give its command again.")
+    return Run(path)
+
+
+# How it is done
+
+
+def _budget(dollars: float | None) -> dict[str, Any]:
+    return {} if dollars is None else {"judging__budget_usd": dollars}
 
 
 def _run(
     words: Sequence[str],
     settings: Mapping[str, Any],
-    out: str | Path | None,
+    out: File | None,
     *,
-    plans: bool = False,
-) -> Run | Plan:
-    """Compose, build and run a job; with `plans`, plan it."""
-    notes: list[str] = []
-    token = _notes.set(notes)
-    try:
-        chosen, values = _apart(settings)
-        given = rewritten(["tracker=local", "figures=false", *words, *chosen])
-        with _mistakes(given):
-            return _done(given, values, out, notes, plans=plans)
-    finally:
-        _notes.reset(token)
+    is_free: bool = False,
+) -> Run:
+    """Run words and settings.
+
+    is_free  what is made costs nothing: without `out` its folder is temporary, and goes with the run
+    """
+    is_temporary = is_free and out is None
+    with _notes() as notes, silence(), _folder(out, is_temporary) as folder:
+        places = {} if not is_temporary else {"cache_dir": folder.path("cache")}
+        given, mappings = _as_words(words, {**places, **settings}, folder)
+        with folder.naming(notes), _mistakes(given):
+            done = _done(given, mappings, folder, notes)
+    if is_temporary:
+        atexit.register(shutil.rmtree, done.folder, ignore_errors=True)
+    return done
 
 
 def _done(
     given: Sequence[str],
-    values: Mapping[str, Any],
-    out: str | Path | None,
+    mappings: Mapping[str, Any],
+    folder: _Folder,
     notes: list[str],
-    *,
-    plans: bool,
-) -> Run | Plan:
-    composed = config.compose(given)
-    if plans:
-        values = {**values, "plan": True}
-    config.put(composed.cfg, values)
-    overrides = [word for word in given if not word.startswith("-")]
-    job = config.prepare(composed.cfg, overrides)
-    folder = Path(out).absolute() if out else composed.run_dir
-    kind = str(composed.choices["experiment"])
-    told = [*overrides, *(f"{key}={value}" for key, value in values.items())]
+) -> Run:
+    try:
+        job, composed = _prepared(given, mappings)
+    except NothingToPlanError as nothing:
+        raise UserError(f"plan: {nothing}") from None
+    if job.config.get("plan"):
+        raise UserError("plan: run() runs. elo_exp.plan(...) takes the same words.")
+    run_dir = (folder.place or composed.run_dir).absolute()
     with Store(job.store_path) as store:
-        context = Context(
-            run_dir=folder,
-            store=store,
-            tracker=job.settings.tracker,
-            overrides=overrides,
-        )
-        if (text := dry_run(job, context)) is not None:
-            if not plans:
-                return Run(folder, text, notes=notes)
-            rows = [
-                {"judge": plan.judge_model, **row.to_dict()}
-                for plan in _plans(job.experiment, store)
-                for row in plan.rows
-            ]
-            return Plan(text=text, rows=Rows(rows), notes=notes)
-        if plans:
-            raise UserError(
-                f"plan: experiment={kind} asks no judge, and costs nothing."
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        info = config.described(job, folder, kind, told, name=folder.name)
-        report, _ = run_job(job, info, context)
-    return Run(
-        folder,
-        report.text,
-        notes=notes,
-        exit_code=report.exit_code,
-        draw=report.figures,
+        context = _context(job, run_dir, store, given)
+        if (text := running.dry_run(job, context)) is not None:
+            return Run(run_dir, text=text, notes=notes)
+        run_dir.mkdir(parents=True, exist_ok=True)
+        shown = [*context.overrides, *(f"{k}={v}" for k, v in mappings.items())]
+        _write_settings(run_dir, job, shown)
+        kind = str(composed.choices["experiment"])
+        info = config.described(job, run_dir, kind, shown, name=run_dir.name)
+        is_lazy = job.settings.figures is None
+        if is_lazy:
+            job.settings.figures = False
+        report, _ = running.run(job, info, context)
+    done = Run(run_dir, text=report.text, notes=notes, exit_code=report.exit_code)
+    done._report = report if is_lazy else None
+    return done
+
+
+def _prepared(
+    given: Sequence[str], mappings: Mapping[str, Any]
+) -> tuple[config.Job, config.Composed]:
+    with _preparing:
+        composed = config.compose(given)
+        config.put(composed.cfg, mappings)
+        return config.prepare(composed.cfg, _overrides(given)), composed
+
+
+def _overrides(given: Sequence[str]) -> list[str]:
+    return [word for word in given if not re.match(r"-|\W*hydra[./]", word)]
+
+
+def _context(
+    job: config.Job, run_dir: Path, store: Store, given: Sequence[str]
+) -> Context:
+    return Context(
+        run_dir=run_dir,
+        store=store,
+        tracker=job.settings.tracker,
+        overrides=_overrides(given),
     )
 
 
-def _plans(experiment: object, store: Store) -> Sequence[Any]:
-    return experiment.plans(store) if isinstance(experiment, Plans) else ()
+def _write_settings(run_dir: Path, job: config.Job, shown: Sequence[str]) -> None:
+    """Write what Hydra writes of a command."""
+    folder = run_dir / ".hydra"
+    folder.mkdir(exist_ok=True)
+    for name, content in {"config": job.config, "overrides": list(shown)}.items():
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        write_whole(folder / f"{name}.yaml", text)
+
+
+def _plan_row(one: Planned, row: PlanRow) -> dict[str, Any]:
+    fields = {name: getattr(row, name) for name in _PLANNED}
+    gap = row.detects if one.what == "verdicts" else math.nan
+    return {
+        "judge": one.judge_model,
+        **fields,
+        "detects": gap if math.isfinite(gap) else None,
+    }
 
 
 @contextlib.contextmanager
-def _mistakes(words: Sequence[str]) -> Iterator[None]:
-    """The user's mistakes as UserError, in the words of the command; ours as they are."""
+def _mistakes(words: Sequence[str] = ()) -> Iterator[None]:
+    """Raise the user's mistakes as UserError, in the words of the command; ours as they are."""
     try:
         yield
-    except config.NothingToPlanError as error:
-        raise UserError(f"plan: {error}") from None
+    except UserError:
+        raise
     except Exception as error:
         if (line := format_user_error(error, words)) is None:
             raise
         raise UserError(line) from None
 
 
-# What is given
+# Settings
 
 
-def _apart(settings: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """Return the words that choose options of groups, and the values of other settings by dotted name."""
-    words, values = list[str](), dict[str, Any]()
+def _as_words(
+    words: Sequence[str], settings: Mapping[str, Any], folder: _Folder
+) -> tuple[list[str], dict[str, Any]]:
+    """Return words and settings as the words of a command, and the mappings, which Hydra's words cannot hold."""
+    if flags := [w for w in words if w.startswith("-") and "--config-dir=" not in w]:
+        raise UserError(
+            f"{flags[0]}: is a flag of the command, not of the library. In place of a sweep call run() "
+            "in a loop; a folder of your own files is '--config-dir=DIR', one word."
+        )
+    given, mappings = list(words), dict[str, Any]()
     for name, value in settings.items():
         key = name.replace("__", ".")
-        if "." not in key and (CONF / key).is_dir():
-            listed = value if isinstance(value, str) else f"[{','.join(value)}]"
-            words.append(f"{key}={listed}")
+        if key in _TABLES:
+            value = _files_of(key, value, folder)  # noqa: PLW2901
+        if isinstance(value, Mapping):
+            mappings[key] = _plain(value)
         else:
-            values[key] = value
-    return words, values
+            given.append(f"{key}={_value(value, key)}")
+    if not any(key_of(word).startswith("tracker") for word in given):
+        given.append("tracker=local")
+    return rewritten(given), mappings
 
 
-def _own(words: Sequence[str]) -> tuple[str, ...]:
-    """The words, and the study and the mode of one's own data where they choose none."""
-    added = [f"{name}=own" for name in ("study", "mode") if not _names(words, name)]
-    return (*added, *words)
-
-
-def _names(words: Sequence[str], group: str) -> bool:
-    return any(word.startswith(f"{group}=") for word in words)
-
-
-def _judged(
-    answers: Mapping[str, Source] | Sequence[str | Path] | None,
-    judge: str | None,
-    prompts: Source | None,
-    budget_usd: float | None,
-    folder: Path,
-) -> dict[str, Any]:
-    """Settings of answers, judge, prompts and cap; tables are written to files of the folder."""
-    given: dict[str, Any] = {}
-    if judge is not None:
-        given["judge"] = judge
-    if isinstance(answers, Mapping):
-        given["answers"] = [
-            {"name": name, "file": _file(source, folder / f"answers_{n}.jsonl")}
-            for n, (name, source) in enumerate(answers.items())
-        ]
-    elif answers is not None:
-        given["answers"] = [str(source) for source in answers]
-    if prompts is not None:
-        given["prompts__bank_path"] = _file(prompts, folder / "prompts.jsonl")
-    if budget_usd is not None:
-        given["judging__budget_usd"] = budget_usd
-    return given
-
-
-@contextlib.contextmanager
-def _tables() -> Iterator[Path]:
-    """A folder for tables that are given as such."""
-    yield Path(tempfile.mkdtemp(prefix="elo_exp_"))
-
-
-def _files(source: Source | Sequence[str | Path], path: Path) -> list[str]:
-    if isinstance(source, list | tuple) and all(
-        isinstance(one, str | Path) for one in source
-    ):
-        return [str(one) for one in source]
-    return [_file(source, path)]
-
-
-def _file(source: Source, path: Path) -> str:
-    """The path of a file, or of one to which a table is written."""
-    if isinstance(source, str | Path):
-        return str(source)
-    rows = (
-        {name: _plain(value) for name, value in row.items()} for row in _rows(source)
-    )
-    return str(write_jsonl(path, rows))
-
-
-@runtime_checkable
-class _Polars(Protocol):
-    def to_dicts(self) -> list[dict[str, Any]]: ...
-
-
-@runtime_checkable
-class _Arrow(Protocol):
-    def to_pylist(self) -> list[dict[str, Any]]: ...
-
-
-@runtime_checkable
-class _Pandas(Protocol):
-    def to_dict(self, orient: str) -> Any: ...
-
-
-def _rows(table: Table) -> Iterable[Mapping[str, Any]]:
-    """The rows of a frame, of a dictionary of columns, or rows. Raises UserError for anything else."""
-    if isinstance(table, _Polars):
-        return table.to_dicts()
-    if isinstance(table, _Arrow):
-        return table.to_pylist()
-    if isinstance(table, _Pandas) and not isinstance(table, Mapping):
-        rows: list[dict[str, Any]] = table.to_dict("records")
-        return rows
-    if isinstance(table, Mapping):
-        names = list(table)
-        columns = zip(*(table[name] for name in names), strict=True)
-        return [dict(zip(names, values, strict=True)) for values in columns]
-    if isinstance(table, Iterable):
-        rows = list(table)
-        if all(isinstance(row, Mapping) for row in rows):
-            return rows
+def _value(value: Any, key: str) -> str:
+    """Return a value as a word of Hydra's has it."""
+    value = _plain(value)
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        is_name = re.fullmatch(r"[A-Za-z_][\w/-]*", value, re.ASCII)
+        is_word = is_name and value.lower() not in _NO_TEXT
+        return value if is_word else quoted(value)
+    if isinstance(value, list):
+        return f"[{','.join(_value(one, key) for one in value)}]"
+    if isinstance(value, dict) and set(value) == {"name", "file"}:
+        return f"{{name:{quoted(value['name'])},file:{quoted(value['file'])}}}"
     raise UserError(
-        f"found {type(table).__name__}. Expected a file, a frame of pandas, polars or pyarrow, rows as "
-        "dictionaries, or a dictionary of columns."
+        f"{key}: found {value!r:.80}. Expected a number, a text, a list or a mapping."
     )
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: None for what is missing, a number for a numpy scalar, text for the rest."""
-    if type(value).__name__ in _MISSING or (
-        isinstance(value, float) and math.isnan(value)
-    ):
-        return None
+    """Return a value as JSON has it: NaN and what other libraries call missing as None, arrays as lists."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if hasattr(value, "tolist"):  # numpy's scalars and arrays
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(one) for one in value]
+    if hasattr(value, "tolist"):  # an array or a number of NumPy's
         return _plain(value.tolist())
-    return value if isinstance(value, str | int | float | None) else str(value)
+    return _scalar(value)
 
 
-def _text(value: object) -> str:
+def _scalar(value: Any) -> Any:
+    is_nan = isinstance(value, float) and math.isnan(value)
+    if is_nan or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+# Tables
+
+
+class _Folder:
+    """Where a run leaves its files, and the tables that it is given.
+
+    place  None: none is needed before the run has its own
+    """
+
+    def __init__(self, place: Path | None) -> None:
+        self.place = place
+        self._is_new = False
+        self._tables: dict[str, str] = {}  # by their files
+
+    def write(self, name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+        """Write a table that messages call by its name."""
+        path = write_jsonl(self.path("given", f"{safe_name(name)}.jsonl"), rows)
+        self._tables[str(path)] = name
+        return str(path)
+
+    @contextlib.contextmanager
+    def naming(self, notes: list[str]) -> Iterator[None]:
+        """Call tables by their names in what is said, and not by their files."""
+        try:
+            yield
+        except UserError as error:
+            raise UserError(self._named(error.line), *error.below) from None
+        finally:
+            notes[:] = map(self._named, notes)
+
+    def _named(self, text: str) -> str:
+        for path, name in self._tables.items():
+            text = text.replace(path, name)
+        return text
+
+    def path(self, *parts: str) -> Path:
+        if self.place is None:
+            now = datetime.now()
+            name = f"own_{now:%Y-%m-%d_%H-%M-%S}_{secrets.token_hex(4)}"
+            self.place = Path("outputs", name).absolute()
+        if not self.place.exists():
+            self.place.mkdir(parents=True)
+            self._is_new = True
+        return self.place.joinpath(*parts)
+
+    def remove_if_unused(self) -> None:
+        """Leave nothing of a run that did not begin."""
+        is_used = self.place and (self.place / "manifest.json").exists()
+        if self._is_new and self.place and not is_used:
+            shutil.rmtree(self.place, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _folder(out: File | None, is_temporary: bool) -> Iterator[_Folder]:
+    place = None if out is None else Path(out).absolute()
+    if is_temporary:
+        place = Path(tempfile.gettempdir(), f"elo_exp_{secrets.token_hex(8)}")
+    folder = _Folder(place)
+    try:
+        yield folder
+    except BaseException:
+        folder.remove_if_unused()
+        raise
+
+
+def _files_of(key: str, value: Any, folder: _Folder) -> Any:
+    """Return the files that a value names, or those that its tables are written to."""
+    if isinstance(value, Mapping) and key == "answers":
+        return [
+            {"name": str(name), "file": _file_of(key, table, folder, str(name))}
+            for name, table in value.items()
+        ]
+    is_files = isinstance(value, list | tuple) and all(map(_is_file, value))
+    if is_files and value:
+        return [os.fspath(file) for file in value]
+    return value if value is None else _file_of(key, value, folder, key)
+
+
+def _is_file(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike)
+
+
+def _file_of(key: str, table: Any, folder: _Folder, name: str) -> str:
+    if _is_file(table):
+        return os.fspath(table)  # type: ignore[no-any-return]
+    return folder.write(name, _rows_of(key, table))
+
+
+def _rows_of(key: str, table: Any) -> list[dict[str, Any]]:
+    """Return the rows of a table of polars, pyarrow, pandas, or of dictionaries."""
+    if hasattr(table, "to_dicts"):
+        rows = table.to_dicts()
+    elif hasattr(table, "to_pylist"):
+        rows = table.to_pylist()
+    elif hasattr(table, "to_dict"):
+        rows = table.to_dict("records")
+    elif isinstance(table, Mapping):  # of columns
+        values = zip(*table.values(), strict=True)
+        rows = [dict(zip(table, row, strict=True)) for row in values]
+    else:
+        rows = list(table) if isinstance(table, Iterable) else [table]
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, Mapping):
+            raise UserError(
+                f"{key}: row {number}: found {row!r:.60}. Expected a table of pandas, polars or pyarrow, "
+                "rows as dictionaries, or files."
+            )
+    if not rows:
+        raise UserError(f"{key}: found a table without rows.")
+    return [_plain(row) for row in rows]
+
+
+# What is said on the way
+
+
+class _Notes(logging.Handler):
+    """Keeps the lines of the runs that go on, each in its thread, and hands on what would have been shown without us."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: dict[int, list[str]] = {}  # by thread
+        self._before: tuple[int, bool, int, list[logging.Handler]] | None = None
+
+    def add(self, notes: list[str]) -> None:
+        with _counting:
+            if not self.of:
+                level = _LOGGER.getEffectiveLevel()
+                self._before = (_LOGGER.level, _LOGGER.propagate, level, _LOGGER.handlers)  # fmt: skip
+                _LOGGER.handlers, _LOGGER.propagate = [self], False
+                _LOGGER.setLevel(min(level, logging.INFO))
+            self.of[threading.get_ident()] = notes
+
+    def remove(self, outer: list[str] | None) -> None:
+        with _counting:
+            del self.of[threading.get_ident()]
+            if outer is not None:
+                self.of[threading.get_ident()] = outer
+            if not self.of and self._before is not None:
+                own, _LOGGER.propagate, _, _LOGGER.handlers = self._before
+                _LOGGER.setLevel(own)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        notes = self.of.get(record.thread or 0)
+        if notes is None and len(self.of) == 1:  # of a thread that the run has begun
+            (notes,) = self.of.values()
+        if notes is not None and record.levelno >= logging.INFO:
+            notes.append(record.getMessage())
+        if self._before is None:
+            return
+        _, propagates, level, handlers = self._before
+        if record.levelno < level:
+            return
+        above = logging.getLogger().handlers if propagates else []
+        for handler in [*handlers, *above]:
+            if record.levelno >= handler.level:
+                handler.handle(record)
+
+
+_counting = threading.RLock()
+_HANDLER = _Notes()
+
+
+@contextlib.contextmanager
+def _notes() -> Iterator[list[str]]:
+    """Give a list that takes the lines of this thread's run. Nothing is printed but what the program's own logging shows."""
+    notes: list[str] = []
+    outer = _HANDLER.of.get(threading.get_ident())
+    _HANDLER.add(notes)
+    try:
+        yield notes
+    finally:
+        _HANDLER.remove(outer)
+
+
+# Tables as text
+
+
+def _shown_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows[:_MAX_ROWS] for name in row))
+
+
+def _cell(value: Any) -> str:
+    """Return a value as a table shows it."""
+    if value is None:
+        return ""
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.3g}"
-    return "" if value is None else str(value)
-
-
-def _cell(value: object) -> str:
-    return html.escape(_text(value))
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    text = " ".join(str(value).split())
+    return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"

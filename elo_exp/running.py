@@ -5,6 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from elo_exp import config
 from elo_exp.arrays import known
@@ -15,11 +16,13 @@ from elo_exp.experiments import (
     judged_as,
     weight_files,
 )
-from elo_exp.files import write_whole
+from elo_exp.files import write_json, write_whole
 from elo_exp.headline import headline
 from elo_exp.progress import listening
+from elo_exp.records import Plot
 from elo_exp.report.artifacts import write_plots
 from elo_exp.runs.manifest import name_files, run_manifest
+from elo_exp.runs.reading import read_manifest
 from elo_exp.store.usage import Usage
 from elo_exp.trackers import RunInfo, tracking
 
@@ -95,6 +98,20 @@ def run(
         tracked.log({**results, **tables, **figures})
         tracked.log_files(info.run_dir, written)
         return report, tracked.where
+
+
+def draw(report: Report, run_dir: Path) -> list[Plot]:
+    """Draw the figures of a run that had none, and write its page anew with them."""
+    plots = list(report.figures())
+    content = read_manifest(run_dir)
+    written = [run_dir / name for name in content["files"]]
+    written += write_plots(run_dir, plots)
+    if report.page is not None:
+        page = report.page(run_dir.name, content, plots)
+        write_whole(run_dir / "report.html", page)
+    name_files(content, run_dir, written)
+    write_json(run_dir / "manifest.json", content)
+    return plots
 
 
 def _spend(usage: Usage, started: float) -> dict[str, float]:

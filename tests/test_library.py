@@ -1,396 +1,502 @@
-"""elo_exp as a library: the command's experiments as functions, by the same configuration, store and words."""
-
-from __future__ import annotations
+"""The library does what the command does: in threads, in a running loop, inside another program's Hydra; and it leaves
+the process as it was."""
 
 import asyncio
-import json
+import html
 import logging
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
+import hydra
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from hydra import version
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobRuntime
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 import elo_exp
 from elo_exp import HOME
-from tests.commands import attempt, environment, run
-from tests.data import write_table
+from elo_exp.files import write_json, write_jsonl
+from elo_exp.library import _value
+from tests import commands
 from tests.openai_server import OpenAiServer, alone
 
-SMALL = {"elo__n_perms": 20}
-VOTES = [
-    {"model_a": a, "model_b": b, "winner": winner, "question_id": f"q{n}"}
-    for n in range(12)
-    for a, b, winner in (
-        ("ann", "bob", "tie" if n % 4 == 0 else "model_a"),
-        ("bob", "cid", "model_a" if n % 3 else "model_b"),
-        ("ann", "cid", "model_b" if n % 5 == 0 else "model_a"),
-    )
+QUICK = {"elo__n_perms": 20, "elo__n_bootstraps": 10}
+BATTLES = [
+    {
+        "question_id": f"q{n}",
+        "model_a": "new" if n % 2 else "old",
+        "model_b": ("old", "base")[n % 3 == 0] if n % 2 else "base",
+        "winner": ("model_a", "model_a", "tie", "model_b")[n % 4],
+    }
+    for n in range(60)
 ]
 ANSWERS = {
     name: [
-        {"id": f"p{n}", "prompt": f"What is {n} and {n}?", "answer": text * (n + 1)}
+        {"id": n, "prompt": f"What is {n} squared?", "response": f"{said} {n * n}."}
         for n in range(12)
     ]
-    for name, text in (("old", "It is so. "), ("new", "Nobody knows what {n} is. "))
+    for name, said in {"old": "It is", "new": "The square of the number is"}.items()
 }
 
 
 @pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     alone(monkeypatch, tmp_path)
 
 
-def ratings(folder: Path) -> bytes:
-    return (folder / "ratings.json").read_bytes()
+def ratings(run: elo_exp.Run) -> bytes:
+    return (run.folder / "ratings.json").read_bytes()
 
 
-# A table
+# What it takes, and what it gives
 
 
-def test_a_table_is_rated_as_its_file_is_by_the_command():
-    path = write_table(Path("votes.jsonl"), VOTES)
-    ran = run(
-        str(path), "elo.n_perms=20", "tracker=local", "figures=false", folder=Path()
-    )
-    by_command = ratings(ran.run_dir)
-    assert ratings(elo_exp.rate("votes.jsonl", **SMALL).folder) == by_command
-    for table in (
-        pd.DataFrame(VOTES),
-        pl.DataFrame(VOTES),
-        pa.Table.from_pylist(VOTES),
-        VOTES,
-        {name: [row[name] for row in VOTES] for name in VOTES[0]},
-    ):
-        assert ratings(elo_exp.rate(table, **SMALL).folder) == by_command
-
-
-def test_a_table_may_call_its_columns_and_winners_otherwise():
-    words = {"model_a": "left", "model_b": "right", "tie": "tie"}
-    odd = pd.DataFrame(
-        {"l": v["model_a"], "r": v["model_b"], "preferred": words[v["winner"]], "q": v["question_id"]}
-        for v in VOTES
+def test_a_table_of_any_kind_is_rated_as_the_command_rates_its_file(tmp_path):
+    path = write_jsonl(tmp_path / "battles.jsonl", BATTLES)
+    ran = commands.run(
+        "battles.jsonl", "elo.n_perms=20", "elo.n_bootstraps=10", "tracker=local",
+        "figures=false", folder=tmp_path,
     )  # fmt: skip
-    run = elo_exp.rate(
-        odd,
-        model_a="l",
-        model_b="r",
-        winner="preferred",
-        question_id="q",
-        values={"left": "model_a", "right": "model_b"},
-        **SMALL,
-    )
-    plain = elo_exp.rate(VOTES, **SMALL)
-    assert run.ratings == plain.ratings
-
-
-def test_what_is_missing_in_a_frame_is_missing_and_no_text():
-    frame = pd.DataFrame(VOTES).assign(judge_model=[None, float("nan"), pd.NA] * 12)
-    assert "nan" not in str(elo_exp.rate(frame, **SMALL).conclusions).lower()
-
-
-def test_results_are_rows_that_frames_take():
-    run = elo_exp.rate(VOTES, **SMALL)
-    frame = pd.DataFrame(run.ratings).query("method == 'bradley_terry'")
-    assert set(frame["model"]) == {"ann", "bob", "cid"}
-    assert pl.DataFrame(run.ratings, infer_schema_length=None).height == len(
-        run.ratings
-    )
-    assert {row["higher"] for row in run.differences} == {"ann", "bob"}
-    assert len(run.battles) in (0, len(VOTES))
-    (conclusion,) = run.conclusions
-    assert conclusion["sentence"] in repr(run)
-
-
-def test_a_notebook_shows_a_board_and_no_markup_of_a_name():
-    named = [
-        row | {"model_a": row["model_a"].replace("ann", "<b>ann</b>")} for row in VOTES
+    frame = pd.DataFrame(BATTLES)
+    columns = frame.to_dict("list")
+    tables = [
+        columns,
+        frame,
+        pl.DataFrame(BATTLES),
+        pa.Table.from_pandas(frame),
+        BATTLES,
     ]
-    shown = elo_exp.rate(named, **SMALL)._repr_html_()
-    assert "<table>" in shown and "&lt;b&gt;ann" in shown and "<b>ann" not in shown
+    for table in [*tables, path, str(path), [path]]:
+        rated = elo_exp.rate(table, **QUICK)
+        assert ratings(rated) == (ran.run_dir / "ratings.json").read_bytes()
+    assert rated.ratings == elo_exp.open_run(ran.run_dir).ratings
 
 
-def test_a_figure_is_drawn_when_it_is_asked_for():
-    run = elo_exp.rate(VOTES, **SMALL)
-    assert not (run.folder / "figures").exists()
-    assert "<svg" in run.figure("ratings").data
+def test_columns_and_words_for_winners_may_have_other_names():
+    frame = pd.DataFrame(BATTLES).rename(
+        columns={"model_a": "left_model", "model_b": "right_model", "winner": "choice"}
+    )
+    frame["choice"] = frame["choice"].map(
+        {"model_a": "left!", "model_b": "right: ${x}", "tie": "tie"}
+    )
+    rated = elo_exp.rate(
+        frame,
+        model_a="left_model",
+        model_b="right_model",
+        winner="choice",
+        values={"left!": "model_a", "right: ${x}": "model_b", "tie": "tie"},
+        **QUICK,
+    )
+    assert rated.ratings == elo_exp.rate(BATTLES, **QUICK).ratings
+
+
+def test_results_are_rows_that_tables_are_made_of():
+    rated = elo_exp.rate(BATTLES, **QUICK)
+    frame = pd.DataFrame(rated.ratings).query("method == 'bradley_terry'")
+    assert list(frame["model"]) == ["old", "new", "base"]
+    lazy = pl.DataFrame(rated.ratings, infer_schema_length=None)
+    assert lazy["rating"].to_list() == [row["rating"] for row in rated.ratings]
+    assert len(rated.battles) == len(BATTLES)
+    assert {row["method"] for row in rated.differences} == {"bradley_terry"}
+    assert rated.conclusions[0]["dimension"] == "overall"
+    assert rated.conclusions[0]["sentence"] in " ".join(rated.text.split())
+    assert "<td>new</td>" in rated.ratings._repr_html_()
+    assert rated.read("pairwise_winrates.csv")[0].keys() >= {"entrant_a", "entrant_b"}
+
+
+def test_missing_values_of_a_table_are_missing():
+    """Of pandas NaN, NaT and NA; numbers of NumPy are numbers."""
+    frame = pd.DataFrame([*BATTLES, {**BATTLES[0], "winner": None}])
+    frame["note"] = pd.array([1, *[None] * 60], dtype="Int64")
+    frame["at"] = pd.to_datetime(["2026-01-01", *[None] * 60])
+    with pytest.raises(elo_exp.UserError, match="^battles:61: "):
+        elo_exp.rate(frame, **QUICK)
+    rated = elo_exp.rate(frame[:60], **QUICK)
+    assert rated.ratings == elo_exp.rate(BATTLES, **QUICK).ratings
+
+
+def test_a_run_is_shown_in_a_notebook_by_its_conclusions_and_boards():
+    rated = elo_exp.rate([{**row, "model_a": f"<b>{row['model_a']}"} for row in BATTLES], **QUICK)  # fmt: skip
+    shown = rated._repr_html_()
+    assert html.escape(rated.conclusions[0]["sentence"]) in shown
+    assert "<td>&lt;b&gt;new</td>" in shown
+    assert "<b>" not in shown
+
+
+def test_figures_are_drawn_when_they_are_asked_for_and_the_page_then_has_them(
+    tmp_path,
+):
+    code = (
+        "import sys, elo_exp, json\n"
+        "run = elo_exp.rate(json.load(open('b.json')), elo__n_perms=20)\n"
+        "print([name for name in ('matplotlib', 'wandb', 'anthropic') if name in sys.modules])\n"
+        "before = (run.folder / 'report.html').read_text()\n"
+        "print(run.figure('ratings')._repr_svg_()[:5], 'figures/ratings' in run.manifest['files'])\n"
+        "print('<svg' in run.page.read_text(), len(run.page.read_text()) > len(before))\n"
+    )
+    write_json(Path("b.json"), BATTLES)
+    done = commands.attempt_program(
+        sys.executable, "-W", "error", "-c", code, folder=tmp_path
+    )
+    assert done.out.splitlines() == ["[]", "<?xml False", "True True"]
+    rated = elo_exp.rate(BATTLES, **QUICK)
+    assert "ratings" in rated.figures
+    assert "figures/ratings.svg" in rated.manifest["files"]
     with pytest.raises(
-        elo_exp.UserError, match="figure: found 'rating'. Expected one of"
+        elo_exp.UserError, match="rating: no such figure of this run. It has"
     ):
-        run.figure("rating")
+        rated.figure("rating")
 
 
-# Answers
-
-
-def test_tables_of_answers_are_compared_and_files_of_them_find_the_same_verdicts():
-    run = elo_exp.compare(
-        {name: pd.DataFrame(rows) for name, rows in ANSWERS.items()},
-        judge="lexical",
-        **SMALL,
+def test_a_rating_leaves_nothing_behind_unless_it_is_told_where(tmp_path):
+    code = (
+        "import json, elo_exp\n"
+        "run = elo_exp.rate(json.load(open('b.json')), elo__n_perms=20)\n"
+        "print(run.folder, run.folder.is_dir())\n"
     )
-    assert run.manifest["usage"]["judge_calls"] == 24
-    assert run.manifest["study"] == "own"
-    paths = [
-        str(write_table(Path(f"{name}.csv"), rows)) for name, rows in ANSWERS.items()
+    write_json(Path("b.json"), BATTLES)
+    done = commands.attempt_program(sys.executable, "-c", code, folder=tmp_path)
+    folder, was_there = done.out.split()
+    assert was_there == "True"
+    assert not Path(folder).exists()
+    assert {path.name for path in tmp_path.iterdir()} <= {"b.json", "home"}
+    kept = elo_exp.rate(BATTLES, out="here", **QUICK)
+    assert kept.folder == tmp_path / "here"
+    again = elo_exp.open_run("here")
+    assert (again.ratings, again.manifest) == (kept.ratings, kept.manifest)
+    assert again.conclusions[0]["sentence"] in again.text
+
+
+# Answers and judges
+
+
+def test_answers_are_compared_as_the_command_compares_their_files(tmp_path):
+    files = {
+        name: write_jsonl(tmp_path / f"{name}.jsonl", rows)
+        for name, rows in ANSWERS.items()
+    }
+    ran = commands.run(
+        "old.jsonl", "new.jsonl", "judge=lexical", "tracker=local", "figures=false",
+        "elo.n_perms=20", "elo.n_bootstraps=10", folder=tmp_path,
+    )  # fmt: skip
+    given = [files, [*files.values()], {"old": files["old"], "new": pl.DataFrame(ANSWERS["new"])}]  # fmt: skip
+    for answers in given:
+        run = elo_exp.compare(answers, judge="lexical", **QUICK)
+        assert ratings(run) == (ran.run_dir / "ratings.json").read_bytes()
+        assert run.manifest["study"] == "own"
+        assert len(run.responses) == 24
+        assert len(run.verdicts) == 12
+    assert "prompts: 12, answered by all 2: 12" in run.notes[2]
+    assert run.notes[:2] == [
+        f"{files['old']}: plain rows: 12 answers of old",
+        "new: plain rows: 12 answers of new",
     ]
-    again = elo_exp.compare(paths, judge="lexical", **SMALL)
-    assert again.manifest["usage"]["judge_calls"] == 0
-    assert again.ratings == run.ratings
-    assert [len(row["raw"]) for row in again.verdicts] == [2] * 12
-    by_command = attempt(
-        f"answers=[{','.join(paths)}]",
-        "study=own",
-        "mode=own",
-        "judge=lexical",
-        "elo.n_perms=20",
-        "tracker=local",
-        "figures=false",
-        folder=Path(),
+
+
+def test_names_are_values_and_never_words(monkeypatch):
+    monkeypatch.setenv("SECRET", "sk-1")
+    names = ["null", "${oc.env:SECRET}", "a b, 'c' \"d\" {e}: é"]
+    answers = {
+        name: [{**row, "response": f"{row['response']} {n}"} for row in ANSWERS["old"]]
+        for n, name in enumerate(names)
+    }
+    run = elo_exp.compare(answers, judge="lexical", **QUICK)
+    assert run.manifest["entrants"] == names
+    text = "".join(p.read_text() for p in run.folder.rglob("*.json*"))
+    assert "sk-1" not in text
+
+
+def test_a_judge_has_no_default():
+    with pytest.raises(TypeError, match="judge"):
+        elo_exp.compare(ANSWERS)  # type: ignore[call-arg]
+    with pytest.raises(
+        elo_exp.UserError, match="judge: none is chosen. For 24 queries"
+    ):
+        elo_exp.run(answers=ANSWERS)
+    assert not list(Path("outputs").glob("own*"))
+
+
+def test_prompts_may_be_a_table_too():
+    bare = {
+        name: [{"id": r["id"], "response": r["response"]} for r in rows]
+        for name, rows in ANSWERS.items()
+    }
+    prompts = pd.DataFrame([{"id": r["id"], "question": r["prompt"]} for r in ANSWERS["old"]])  # fmt: skip
+    run = elo_exp.compare(bare, judge="lexical", prompts=prompts, **QUICK)
+    assert run.ratings == elo_exp.compare(ANSWERS, judge="lexical", **QUICK).ratings
+
+
+def test_a_plan_has_the_numbers_of_the_table_that_the_command_prints(tmp_path):
+    for name, rows in ANSWERS.items():
+        write_jsonl(tmp_path / f"{name}.jsonl", rows)
+    ran = commands.run(
+        "old.jsonl", "new.jsonl", "judge=sonnet", "plan=true", folder=tmp_path
     )
-    assert by_command.code == 0, by_command.err
-    assert ratings(by_command.run_dir) == ratings(again.folder)
-
-
-def test_a_name_is_a_value_and_resolves_nothing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("SECRET", "hunter2")
-    names = ("${oc.env:SECRET}", "null")
-    answers = dict(zip(names, ANSWERS.values(), strict=True))
-    run = elo_exp.compare(answers, judge="lexical", **SMALL)
-    assert {row["model"] for row in run.ratings} == set(names)
-    assert "hunter2" not in json.dumps(run.manifest)
-
-
-def test_a_plan_has_rows_and_dollars_and_needs_no_key():
-    plan = elo_exp.plan(answers=ANSWERS, judge="sonnet", budget_usd=2)
+    plan = elo_exp.plan(answers=ANSWERS, judge="sonnet", budget_usd=5)
+    assert plan.text == ran.out.rstrip("\n")
     (row,) = plan.rows
     assert (row["judge"], row["queries"], row["new"]) == ("claude-sonnet-5-5", 24, 24)
     assert plan.dollars == row["dollars"] > 0
-    assert "cap $2" in plan.text
-    assert not Path("outputs").exists() or not list(Path("outputs").glob("own_*"))
+    assert f"{plan.dollars:.2f}" in plan.text
+    assert plan.notes[2] == "prompts: 12, answered by all 2: 12; 0 with a reference"
+    free = elo_exp.plan("experiment=rate", battles=BATTLES)
+    assert (free.rows, free.dollars) == ([], 0.0)
+    assert "costs nothing" in free.text
 
 
-def test_what_asks_no_judge_has_no_plan():
-    with pytest.raises(elo_exp.UserError, match="plan: "):
-        elo_exp.plan("experiment=rate", battles="votes.jsonl")
-
-
-def test_an_audit_has_probes():
-    audited = elo_exp.audit("probe=[ladder,constant]", judge="lexical")
-    assert {row["probe"] for row in audited.probes} >= {"ladder", "constant"}
-    with pytest.raises(elo_exp.UserError, match="has no ratings.json"):
+def test_an_audit_concludes_by_dimension():
+    audited = elo_exp.audit(judge="lexical", audit__n_prompts=10)
+    (conclusion,) = audited.conclusions
+    assert conclusion["dimension"] == "factuality"
+    assert conclusion["sentence"] in " ".join(audited.text.split())
+    with pytest.raises(
+        elo_exp.UserError, match="has no ratings, being of experiment=audit"
+    ):
         _ = audited.ratings
+    assert audited.verdicts
+    assert {row["probe"] for row in audited.probes} >= {"ladder", "constant"}
 
 
-# The user's mistakes
+def test_runs_and_sweeps_are_opened(tmp_path):
+    commands.run(
+        "-m", "rating=[bradley_terry]", "elo.k=8,16", "hydra.sweep.dir=swept",
+        *commands.QUICK, folder=tmp_path,
+    )  # fmt: skip
+    jobs = elo_exp.open_run("swept").sweep
+    assert [job.manifest["config"]["elo"]["k"] for job in jobs] == [8, 16]
+    assert jobs[0].sweep == []
+    assert {row["method"] for row in jobs[1].ratings} == {"elo", "bradley_terry"}
+    with pytest.raises(elo_exp.UserError, match="nowhere: has no manifest.json"):
+        elo_exp.open_run("nowhere")
+
+
+def test_a_run_that_did_not_finish_is_not_opened(tmp_path):
+    rated = elo_exp.rate(BATTLES, out="stopped", **QUICK)
+    write_json(
+        rated.folder / "manifest.json",
+        {**rated.manifest, "finished_at": None, "error": "KeyboardInterrupt: "},
+    )
+    with pytest.raises(elo_exp.UserError, match="stopped: did not finish .Keyboard"):
+        elo_exp.open_run("stopped")
+
+
+# Mistakes
 
 
 @pytest.mark.parametrize(
     ("words", "settings"),
     [
-        (["experiment=rate", "battles=nope.csv"], {}),
-        (["elo.kk=3"], {}),
-        (["judge=opsu"], {}),
-        (["entrant=[probe_reference]"], {}),
-        (["elo.k=-1"], {}),
+        (["elo.kk=3"], {"elo__kk": 3}),
+        (["elo.k=abc"], {"elo__k": "abc"}),
+        (["judge=sonet"], {"judge": "sonet"}),
+        (["experiment=rate"], {"experiment": "rate"}),
+        (["prompts.bank_path=missing.jsonl", "judge=lexical"], {"prompts": "missing.jsonl", "judge": "lexical"}),
+        (["judging.budget_usd=-1"], {"judging__budget_usd": -1}),
+        (["entrant=[probe_hedged]"], {"entrant": ["probe_hedged"]}),
+        (["nope.csv"], None),
     ],
-)
-def test_a_mistake_is_the_line_of_the_command(
-    words: list[str], settings: dict[str, Any]
-):
-    said = attempt(*words, folder=Path()).err.strip().removeprefix("elo_exp: ")
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_a_mistake_has_the_words_of_the_command(words, settings, tmp_path):
+    ran = commands.attempt(*words, "tracker=local", folder=tmp_path)
+    given = (words, {}) if settings is None else ([], settings)
     with pytest.raises(elo_exp.UserError) as raised:
-        elo_exp.run(*words, **settings)
-    assert str(raised.value) == said
-    assert not list(Path("outputs").glob("*_20*"))
+        elo_exp.run(*given[0], **given[1])
+    assert f"elo_exp: {raised.value}\n" == ran.err
+    assert not list(tmp_path.glob("outputs/*_*"))
 
 
-def test_a_setting_that_is_not_there_is_named():
-    with pytest.raises(elo_exp.UserError, match="judging.lookz: unknown setting"):
-        elo_exp.run(judging__lookz=5)
+def test_our_mistakes_keep_their_traceback(monkeypatch):
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr("elo_exp.experiments.rate.Rate.run", broken)
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        elo_exp.rate(BATTLES, **QUICK)
 
 
-def test_what_is_no_table_is_refused():
-    with pytest.raises(elo_exp.UserError, match="found int. Expected a file, a frame"):
-        elo_exp.rate(3)
-
-
-# Around it
-
-
-def test_nothing_is_printed_and_notes_hold_what_was_read(
-    capsys: pytest.CaptureFixture[str],
-):
-    run = elo_exp.rate(VOTES, **SMALL)
-    assert capsys.readouterr() == ("", "")
-    assert any("36 used" in line for line in run.notes)
-
-
-def test_threads_agree():
-    one = ratings(elo_exp.rate(VOTES, **SMALL).folder)
-    with ThreadPoolExecutor(8) as pool:
-        runs = list(pool.map(lambda _: elo_exp.rate(VOTES, **SMALL), range(8)))
-    assert {ratings(run.folder) for run in runs} == {one}
-    assert all(sum("36 used" in line for line in run.notes) == 1 for run in runs)
-
-
-def test_threads_before_a_server_send_each_query_once():
-    with OpenAiServer() as server, ThreadPoolExecutor(8) as pool:
-        settings = {"judge__base_url": server.url, "judge__model": "small", **SMALL}
-        settings |= {
-            "judge__input_usd_per_million": 1.0,
-            "judge__output_usd_per_million": 1.0,
-        }
-        runs = list(
-            pool.map(
-                lambda n: elo_exp.compare(
-                    ANSWERS, judge="openai_compatible", out=f"out/{n}", **settings
-                ),
-                range(8),
-            )
-        )
-        assert set(server.billed.values()) == {1}
-        assert server.billed.total() == 24
-    assert len({ratings(run.folder) for run in runs}) == 1
-
-
-def test_a_running_event_loop_is_no_hindrance():
-    async def rate() -> elo_exp.Run:
-        here = elo_exp.rate(VOTES, **SMALL)
-        there = await asyncio.to_thread(elo_exp.rate, VOTES, **SMALL)
-        assert ratings(here.folder) == ratings(there.folder)
-        return here
-
-    assert asyncio.run(rate()).ratings
-
-
-def python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Code in a process of its own."""
-    Path("user.py").write_text(code, encoding="utf-8")
-    return subprocess.run(
-        [sys.executable, "user.py", *words],
-        env=environment(Path().absolute()),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_another_hydra_application_keeps_its_own():
-    """Before and after a run and a mistake: its configuration, and its compose."""
-    Path("conf").mkdir()
-    Path("conf/theirs.yaml").write_text("x: 1\n", encoding="utf-8")
-    done = python(
-        """
-import hydra
-from hydra.core.hydra_config import HydraConfig
-import elo_exp
-
-@hydra.main(version_base="1.3", config_path="conf", config_name="theirs")
-def main(cfg):
-    rows = [dict(model_a="a", model_b="b", winner=w) for w in ("model_a",) * 5 + ("model_b",) * 3]
-    run = elo_exp.rate(rows, elo__n_perms=5)
-    try:
-        elo_exp.run("elo.kk=1")
-    except elo_exp.UserError as error:
-        print(error)
-    assert HydraConfig.get().job.name == "user"
-    print(hydra.compose("theirs").x, cfg.x, len(run.ratings))
-
-main()
-""",
-        "x=2",
-    )
-    assert done.returncode == 0, done.stderr
-    said, numbers = done.stdout.splitlines()[-2:]
-    assert said.startswith("elo.kk: unknown setting.")
-    assert numbers == "1 2 4"
-
-
-def test_importing_the_library_imports_nothing_until_it_is_used():
-    heavy = "numpy hydra omegaconf scipy pydantic wandb matplotlib anthropic logging"
-    done = python(
-        f"import sys, elo_exp; print([n for n in {heavy.split()} if n in sys.modules])"
-    )
-    assert done.stdout.strip() == "[]", done.stderr
-
-
-def test_ten_names_are_public_and_typed():
-    names = ["Plan", "Run", "UserError", "__version__", "audit", "compare", "open_run"]
-    assert sorted(elo_exp.__all__) == sorted([*names, "plan", "rate", "run"])
-    assert dir(elo_exp) == sorted(elo_exp.__all__)
-    assert (HOME / "elo_exp" / "py.typed").exists()
-    with pytest.raises(AttributeError, match="has no attribute 'rating'"):
-        _ = elo_exp.rating
-    Path("theirs.py").write_text(
-        """
-import elo_exp
-
-def first(rows: list[dict[str, str]]) -> str:
-    run: elo_exp.Run = elo_exp.rate(rows, winner="preferred", values={"left": "model_a"})
-    plan: elo_exp.Plan = elo_exp.plan("mode=pilot", judge="sonnet")
-    dollars: float = plan.dollars
-    both = elo_exp.compare({"a": "a.jsonl", "b": rows}, judge="opus", budget_usd=dollars)
-    audited = elo_exp.audit(judge="opus")
-    other = elo_exp.run("mode=demo", elo__k=8)
-    try:
-        return str(elo_exp.open_run(other.folder).ratings[0]["model"])
-    except elo_exp.UserError as error:
-        return f"{error} {elo_exp.__version__} {both.notes} {audited.probes} {run.exit_code}"
-""",
-        encoding="utf-8",
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", ".mypy", "theirs.py"],
-        env=environment(Path().absolute()) | {"MYPYPATH": str(HOME)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-
-
-# Run folders
-
-
-def test_a_run_is_opened_by_its_folder_and_a_sweep_by_its_jobs():
-    run = elo_exp.compare(ANSWERS, judge="lexical", out="mine", **SMALL)
-    assert elo_exp.open_run("mine").ratings == run.ratings
-    assert "old" in repr(elo_exp.open_run("mine"))
-    words = (
-        "-m",
-        "elo.k=8,16",
-        "elo.n_perms=5",
-        "tracker=local",
-        "judging.limit_pairs=20",
-    )
-    swept = attempt(*words, "hydra.sweep.dir=sweep", folder=Path())
-    assert swept.code == 0, swept.err
-    jobs = elo_exp.open_run("sweep").sweep
-    assert [job.manifest["config"]["elo"]["k"] for job in jobs] == [8, 16]
-    with pytest.raises(elo_exp.UserError, match="manifest.json"):
-        elo_exp.open_run("nowhere")
+@pytest.mark.parametrize("table", [3, [], [1, 2], {"winner": ["tie"]}])
+def test_what_is_no_table_of_battles_is_refused(table):
+    with pytest.raises(elo_exp.UserError, match="^battles: "):
+        elo_exp.rate(table, **QUICK)
 
 
 def test_a_run_folder_of_a_stranger_resolves_nothing():
-    run = elo_exp.rate(VOTES, out="mine", **SMALL)
-    manifest = run.manifest | {
-        "config": {"name": "${oc.env:HOME}", "_target_": "os.system"}
-    }
-    Path("mine/manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    assert elo_exp.open_run("mine").manifest["config"]["name"] == "${oc.env:HOME}"
+    run = elo_exp.rate(BATTLES, out="mine", **QUICK)
+    named = {"name": "${oc.env:HOME}", "_target_": "os.system"}
+    write_json(run.folder / "manifest.json", run.manifest | {"config": named})
+    assert elo_exp.open_run("mine").manifest["config"] == named
 
 
-def test_the_level_of_the_logger_is_the_users():
+def test_a_flag_of_the_command_is_refused():
+    with pytest.raises(elo_exp.UserError, match="-m: is a flag of the command"):
+        elo_exp.run("-m", "elo.k=8,16")
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text()
+        | st.floats(allow_nan=False, allow_infinity=False),
+        lambda inner: st.lists(inner, max_size=3),
+    )
+)  # fmt: skip
+def test_a_value_needs_no_quoting(value):
+    """Whatever it is, Hydra and OmegaConf read it as it is."""
+    (word,) = OverridesParser.create().parse_overrides([f"x={_value(value, 'x')}"])
+    cfg = OmegaConf.create({"x": word.value()})
+    assert OmegaConf.to_container(cfg, resolve=True) == {"x": value}
+
+
+# The process
+
+
+def test_the_package_is_imported_in_no_time():
+    code = (
+        "import sys, time; before = time.process_time(); import elo_exp\n"
+        "print(time.process_time() - before)\n"
+        "print([n for n in ('numpy', 'hydra', 'scipy', 'pydantic') if n in sys.modules])\n"
+        "print(sorted(elo_exp.__all__) == elo_exp.__all__, set(elo_exp.__all__) <= set(dir(elo_exp)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    seconds, loaded, named = done.stdout.splitlines()
+    assert float(seconds) < 0.05
+    assert (loaded, named) == ("[]", "True True")
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = elo_exp.nothing  # type: ignore[attr-defined]
+
+
+def test_nothing_is_printed_and_logging_stays_as_it_was(capfd):
     logger = logging.getLogger("elo_exp")
-    before = logger.level
-    logger.setLevel(logging.WARNING)
+    state = logger.level, logger.propagate, logger.handlers[:]
+    root = logging.getLogger()
+    handlers, level, argv = root.handlers[:], root.level, sys.argv[:]
+    rated = elo_exp.rate([*BATTLES, BATTLES[0]], **QUICK)
+    assert capfd.readouterr() == ("", "")
+    assert rated.notes[-1] == "rate: 61 battles in 1 dimension"
+    assert (logger.level, logger.propagate, logger.handlers) == state
+    assert (root.handlers, root.level, sys.argv) == (handlers, level, argv)
+
+
+def test_a_program_that_logs_sees_what_it_asked_for(caplog):
+    with caplog.at_level(logging.WARNING):
+        elo_exp.rate(BATTLES, **QUICK)
+    assert caplog.messages == []
+    with caplog.at_level(logging.INFO, logger="elo_exp"):
+        rated = elo_exp.rate(BATTLES, **QUICK)
+    assert len(caplog.messages) == len(rated.notes) > 0
+
+
+def test_threads_and_a_running_loop_rate_alike():
+    tables = [[{**row, "question_id": f"{n}{row['question_id']}"} for row in BATTLES] for n in range(8)]  # fmt: skip
+    alone = elo_exp.rate(BATTLES, **QUICK).ratings
+
+    async def in_a_loop() -> list[elo_exp.Run]:
+        calls = (asyncio.to_thread(elo_exp.rate, table, **QUICK) for table in tables)
+        return await asyncio.gather(*calls)
+
+    for rated in asyncio.run(in_a_loop()):
+        assert rated.ratings == alone
+        assert rated.notes == [
+            "battles: read as battles: 60 used, 15 tied, 0 invalid",
+            "rate: 60 battles in 1 dimension",
+        ]
+
+
+def test_threads_draw_and_judge_alike():
+    def judged(_: int) -> tuple[object, ...]:
+        run = elo_exp.compare(ANSWERS, judge="lexical", **QUICK)
+        return run.ratings, run.figure("ratings").svg, run.folder
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(judged, range(4)))
+    assert len({str(folder) for *_, folder in found}) == 4
+    assert all(one[:2] == found[0][:2] for one in found)
+
+
+def test_eight_threads_before_one_paid_server_send_each_query_once():
+    with OpenAiServer() as server:
+        barrier = threading.Barrier(8)
+
+        def judged(_: int) -> elo_exp.Run:
+            barrier.wait()
+            return elo_exp.compare(
+                ANSWERS,
+                judge="openai_compatible",
+                judge__base_url=server.url,
+                judge__model="large",
+                judge__input_usd_per_million=2.0,
+                judge__cached_input_usd_per_million=0.5,
+                judge__output_usd_per_million=8.0,
+                budget_usd=5,
+                **QUICK,
+            )
+
+        with ThreadPoolExecutor(8) as pool:
+            runs = list(pool.map(judged, range(8)))
+        assert set(server.billed.values()) == {1}
+        assert len(server.billed) == 24
+    assert all(run.ratings == runs[0].ratings for run in runs)
+    assert sum(run.manifest["usage"]["dollars"] for run in runs) > 0
+
+
+def test_inside_another_application_of_hydra_each_keeps_its_own(tmp_path):
+    write_json(tmp_path / "outer" / "config.yaml", {"a": 1})
+    with hydra.initialize_config_dir(
+        str(tmp_path / "outer"), job_name="outer", version_base="1.2"
+    ):
+        outer = GlobalHydra.instance().hydra
+        inside = elo_exp.rate(BATTLES, **QUICK)
+        with pytest.raises(elo_exp.UserError, match="elo.kk: unknown setting"):
+            elo_exp.run(elo__kk=1)
+        assert GlobalHydra.instance().hydra is outer
+        assert str(version.getbase()) == "1.2"
+        assert JobRuntime.instance().get("name") == "outer"
+        assert hydra.compose("config") == {"a": 1}
+    assert inside.ratings == elo_exp.rate(BATTLES, **QUICK).ratings
+    assert not GlobalHydra.instance().is_initialized()
+
+
+def test_a_users_file_passes_mypy(tmp_path):
+    """`py.typed`: the ten names and what they return have types."""
+    code = """
+from pathlib import Path
+
+import elo_exp
+
+rows = [{"model_a": "a", "model_b": "b", "winner": "tie"}]
+
+
+def main() -> float:
+    run: elo_exp.Run = elo_exp.rate(rows, winner="winner", elo__k=8)
+    names: list[str] = [row["model"] for row in run.ratings]
+    other = elo_exp.compare({"old": "a.jsonl", "new": rows}, judge="sonnet", budget_usd=2)
+    plan: elo_exp.Plan = elo_exp.plan(answers=["a.jsonl", Path("b.jsonl")], judge="opus")
     try:
-        assert elo_exp.rate(VOTES, **SMALL).notes == []
-    finally:
-        logger.setLevel(before)
+        audited = elo_exp.audit(judge="haiku", audit__n_prompts=30)
+    except elo_exp.UserError as error:
+        print(error, elo_exp.__version__, names, other.folder / "report.html")
+    else:
+        print(audited.conclusions, elo_exp.run("mode=pilot").headline)
+    return plan.dollars + len(elo_exp.open_run(run.folder).sweep)
+"""
+    (tmp_path / "user.py").write_text(code, encoding="utf-8")
+    done = commands.attempt_program(
+        *(sys.executable, "-m", "mypy", "--strict", "user.py"),
+        # as `make lint`, whose cache it shares
+        *("--config-file", str(HOME / "pyproject.toml")),
+        *("--cache-dir", str(HOME / ".mypy_cache")),
+        folder=tmp_path,
+    )
+    assert done.out == "Success: no issues found in 1 source file\n", done.out

@@ -338,12 +338,14 @@ class Collection:
             f"log-probabilities made{stored}; run without shard= to score them"
         )
 
-    def plan(self) -> str:
-        """Tables of what judge and oracle would be asked and paid; makes no call."""
+    def plans(self) -> list[Plan]:
+        """Return what judge and oracle would be asked, and cost; makes no call."""
         assumed = self._assumed()
-        judge, oracle = (
-            pipeline.plan_table(self._plan(rater, assumed)) for rater in self.raters
-        )
+        return [self._plan(rater, assumed) for rater in self.raters]
+
+    def plan(self) -> str:
+        """Tables of the same."""
+        judge, oracle = map(pipeline.plan_table, self.plans())
         return f"judge: all answers\n{judge}\noracle: its slices of them\n{oracle}"
 
     def status(self) -> str:

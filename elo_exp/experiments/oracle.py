@@ -45,6 +45,7 @@ from elo_exp.oracle.data import (
 )
 from elo_exp.oracle.estimates import Analysis, Options, analyse
 from elo_exp.oracle.grid import ALL, GIVEN, Grid, GridSettings, score
+from elo_exp.pipeline import Plan
 from elo_exp.records import UserError, fingerprint
 from elo_exp.report import grid_page, oracle_files, oracle_page, page
 from elo_exp.store.store import Store
@@ -151,6 +152,10 @@ class Oracle(Judged):
         if self.is_recorded:
             return "recorded answers"
         return "simulated policies" if self.is_simulated else None
+
+    def plans(self, store: Store) -> list[Plan]:
+        """Return what judge and oracle would be asked, and cost; nothing of files that are read."""
+        return [] if self.opening is not None else self.collection(store).plans()
 
     def dry_run(self, context: Context) -> str | None:
         """With status=true, what is done; with plan=true, what judge and oracle would cost."""
