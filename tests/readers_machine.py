@@ -225,9 +225,9 @@ class Machine:
             write(self.folder / name, self.here(block.text))
 
     def give(self, command: Command, variables: dict[str, str]) -> Done:
-        before = self._n_billed()
+        before = self.n_billed()
         ran = self.shell(self.here(command.line), **variables)
-        return Done(command, ran, self._n_billed() - before)
+        return Done(command, ran, self.n_billed() - before)
 
     def shell(self, line: str, **variables: str) -> Ran:
         """A command; one of elo_exp that needs no shell is run by a Python that has made the imports."""
@@ -236,7 +236,7 @@ class Machine:
             re.sub("'[^']*'", "", line)
         ):
             return attempt_program(
-                "bash", "-c", line, folder=self.folder, **self.variables, **variables
+                "bash", "-c", line, folder=self.folder, **self.variables | variables
             )
         assert self.python.stdin is not None and self.python.stdout is not None
         given = {"arguments": words[3:], "variables": variables}
@@ -246,7 +246,7 @@ class Machine:
     def here(self, text: str) -> str:
         return re.sub(r"http://localhost:\d+/v1", self.openai.url, made_small(text))
 
-    def _n_billed(self) -> int:
+    def n_billed(self) -> int:
         return self.anthropic.meter.billed_bodies.total() + self.openai.billed.total()
 
 

@@ -1,4 +1,4 @@
-"""Every command that a page shows runs to its end, as it is shown, on the machine of readers_machine.py.
+"""Every command that a page shows runs to its end, as it is shown, on the machine of readers_machine.py, and plans.
 
 test_docs.py compares the output of those whose output a tutorial shows. Models, adapters and heads
 are random and have some thousand weights, under the names that the pages use.
@@ -38,6 +38,31 @@ def test_a_command_shown_ends_well(command: Command, reader: Machine):
     done = reader.page(command.page)[command.line]
     ended_well(done)
     assert done.n_billed == 0 or not FREE.search(command.line)
+
+
+# What acts in place of running, what stops for want of a judge, and what a tutorial has made by then
+NOT_PLANNED = re.compile(
+    r".*(plan=true|--help|--cfg|experiment=(store|coin|dashboard)|outputs/arena/)"
+    r"|python -m elo_exp old.csv new.jsonl$"
+)
+PLANNED = [
+    command
+    for command in SHOWN
+    if command.line.startswith("python -m elo_exp ")
+    and not NOT_PLANNED.match(command.line)
+]
+
+
+@pytest.mark.parametrize("command", PLANNED, ids=str)
+def test_what_runs_also_plans(command: Command, reader: Machine):
+    """Without a key, and nothing is asked; what costs nothing says so."""
+    reader.page(command.page)
+    before = reader.n_billed()
+    line = f"{reader.here(command.line)} plan=true"
+    ran = reader.shell(line, ANTHROPIC_API_KEY="", OPENAI_API_KEY="")
+    assert (ran.code, "Traceback" in ran.err) == (0, False), ran.err
+    assert re.search(r"(?m)^plan: |nothing is paid$", ran.out)
+    assert reader.n_billed() == before
 
 
 @pytest.mark.parametrize("page", ["docs/apis.md", "docs/judging.md"])
