@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from elo_exp.data import answers, bank
 from elo_exp.data.answers import Answer
 from elo_exp.data.fields import folded
@@ -19,6 +21,7 @@ _CUT = "length"
 
 # A file and the name that it is given; None: its own
 Given = tuple[str | None, Path]
+_File = tuple[answers.Format, Sequence[Answer], Mapping[str | None, Sequence[Answer]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,22 +235,25 @@ class Joined:
 
     def _without(self) -> str:
         """Say whom to leave out so that nine of ten prompts are shared; "" where two would not remain."""
-        left = {name: set(keys) for name, keys in self.answered.items()}
-        out: list[str] = []
-        wanted = (1.0 - _LOST) * len(self.prompts)
-        while len(left) > 2 and len(set.intersection(*left.values())) < wanted:
-            counts = Counter(key for keys in left.values() for key in keys)
-            alone = {key for key, n in counts.items() if n == len(left) - 1}
-            worst = min(
-                left, key=lambda name: (-len(alone - left[name]), len(left[name]))
-            )
-            out.append(worst)
-            del left[worst]
-        kept = len(set.intersection(*left.values()))
+        names = list(self.answered)
+        column = {p.prompt_id: n for n, p in enumerate(self.prompts)}
+        lacks = np.ones((len(names), len(column)), dtype=bool)  # by entrant and prompt
+        for row, keys in zip(lacks, self.answered.values(), strict=True):
+            row[[column[key] for key in keys]] = False
+        left, out = np.ones(len(names), dtype=bool), list[str]()
+        while True:
+            n_lacking = lacks[left].sum(axis=0)
+            kept = int((n_lacking == 0).sum())
+            if left.sum() <= 2 or kept >= (1.0 - _LOST) * len(column):
+                break
+            alone = (lacks & (n_lacking == 1)).sum(axis=1)  # is who lacks it
+            worst = max(np.flatnonzero(left), key=lambda i: (alone[i], lacks[i].sum()))
+            left[worst] = False
+            out.append(names[worst])
         if not out or not kept:
             return ""
-        names = ", ".join(out[:5]) + (f" and {len(out) - 5} more" if out[5:] else "")
-        return f" Without {names} it is {kept:,}: name the others, 'answers={{NAME:FILE,...}}'."
+        whom = ", ".join(out[:5]) + (f" and {len(out) - 5} more" if out[5:] else "")
+        return f" Without {whom} it is {kept:,}: name the others, 'answers={{NAME:FILE,...}}'."
 
 
 def stem(path: Path) -> str:
@@ -325,8 +331,8 @@ def _second(one: Answers, first: Path) -> str:
 
 
 def _of_file(path: Path, name: str | None, *, is_alone: bool) -> Iterable[Answers]:
-    chosen, rows = _read(path)
-    inside = dict.fromkeys(row.entrant for row in rows if row.entrant is not None)
+    chosen, rows, by_entrant = _read(path)
+    inside = [name for name in by_entrant if name is not None]
     about: dict[str, Any] = {
         "path": path,
         "format": chosen.name,
@@ -334,26 +340,21 @@ def _of_file(path: Path, name: str | None, *, is_alone: bool) -> Iterable[Answer
     }
     if name is not None and len(inside) > 1:
         if name not in inside:
-            known = ", ".join(list(inside)[:5]) + (", ..." if len(inside) > 5 else "")
+            known = ", ".join(inside[:5]) + (", ..." if len(inside) > 5 else "")
             raise UserError(
                 f"{path}: has the answers of {len(inside)} entrants, and none is called {name!r}. "
                 f"Choose one of {known}."
             )
-        own = [row for row in rows if row.entrant == name]
+        own = by_entrant[name]
         return [Answers(entrant=name, inside=name, rows=own, **about)]
-    unnamed = [row for row in rows if row.entrant is None and row.text is not None]
+    unnamed = [row for row in by_entrant.get(None, ()) if row.text is not None]
     if inside and unnamed:
         raise UserError(
             f"{unnamed[0].place}: names no model, and other rows do. Name it, or leave the row out."
         )
     if len(inside) > 1:
         return [
-            Answers(
-                entrant=one,
-                inside=one,
-                rows=[row for row in rows if row.entrant == one],
-                **about,
-            )
+            Answers(entrant=one, inside=one, rows=by_entrant[one], **about)
             for one in inside
         ]
     in_place = stem(path) if is_alone and not chosen.in_folder else _folder(path)
@@ -445,8 +446,11 @@ def _natural(key: str) -> list[tuple[int, int, str]]:
     return [(1, int(p), p) if p.isdecimal() else (0, 0, p) for p in parts]
 
 
-def _read(path: Path) -> tuple[answers.Format, Sequence[Answer]]:
-    """Read a file once in a command, in which several parts read it, as long as it does not change."""
+def _read(path: Path) -> _File:
+    """Return a file's format, its rows, and these by entrant.
+
+    It is read once in a command, in which several parts ask for it, as long as it does not change.
+    """
     try:
         about = path.stat()
     except OSError as error:
@@ -458,7 +462,9 @@ def _read(path: Path) -> tuple[answers.Format, Sequence[Answer]]:
 
 
 @functools.lru_cache(maxsize=256)
-def _read_once(
-    _: Path, path: Path, __: tuple[int, int, int]
-) -> tuple[answers.Format, Sequence[Answer]]:
-    return answers.read(path)
+def _read_once(_: Path, path: Path, __: tuple[int, int, int]) -> _File:
+    chosen, rows = answers.read(path)
+    by_entrant: dict[str | None, list[Answer]] = defaultdict(list)
+    for row in rows:
+        by_entrant[row.entrant].append(row)
+    return chosen, rows, dict(by_entrant)
