@@ -178,6 +178,11 @@ def test_a_file_of_several_entrants_is_several_and_a_name_chooses_one(tmp_path):
     )
     chosen = joined(("c", path), ("a", path))
     assert texts(chosen) == {"c": ["c", "c"], "a": ["a", "a"]}
+    assert list(joining.entrants([(None, path), ("b", None)])) == ["a", "c", "d"]
+    with pytest.raises(
+        UserError, match=r"'x' is left out \(null\), and no file has it"
+    ):
+        joining.entrants([(None, path), ("x", None)])
     with pytest.raises(UserError, match=r"4 entrants, and none is called 'x'. Choose"):
         joined(("x", path))
 
@@ -189,12 +194,15 @@ def test_a_file_of_several_entrants_is_several_and_a_name_chooses_one(tmp_path):
         (["a.jsonl", "b.jsonl"], [(None, "a.jsonl"), (None, "b.jsonl")]),
         ({"old": "a.jsonl", 4: "b"}, [("old", "a.jsonl"), ("4", "b")]),
         ([{"name": "null", "file": "a"}, "b"], [("null", "a"), (None, "b")]),
+        (["a", {"name": "x", "file": None}], [(None, "a"), ("x", None)]),
         (None, []),
         ({}, []),
     ],
 )
 def test_the_setting_names_files(value, expected):
-    assert joining.given(value) == [(name, Path(path)) for name, path in expected]
+    assert joining.given(value) == [
+        (name, path and Path(path)) for name, path in expected
+    ]
 
 
 @pytest.mark.parametrize(
@@ -335,8 +343,8 @@ def test_many_lost_prompts_name_whom_to_leave_out(tmp_path):
     *_, counts, warning = joined(*files).lines()
     assert "answered by all 4: 2 (c lacks 8)" in counts
     assert warning == (
-        "warning: 8 of 10 prompts are left out, as not all answered them. Without c it is 10: name "
-        "the others, 'answers={NAME:FILE,...}'."
+        "warning: 8 of 10 prompts are left out, as not all answered them. Without c it is 10: "
+        "'answers=[FILE,{name:NAME,file:null}]' leaves NAME out."
     )
 
 

@@ -19,8 +19,8 @@ _LOST = 0.1  # of the prompts, from which on it is said whom to leave out
 _NAMED = 3  # entrants of a file that have a line each, or that a line names
 _CUT = "length"
 
-# A file and the name that it is given; None: its own
-Given = tuple[str | None, Path]
+# A name and its file. No name: the file's own; no file: the entrant of this name is left out
+Given = tuple[str | None, Path | None]
 _File = tuple[answers.Format, Sequence[Answer], Mapping[str | None, Sequence[Answer]]]
 
 
@@ -253,7 +253,7 @@ class Joined:
         if not out or not kept:
             return ""
         whom = ", ".join(out[:5]) + (f" and {len(out) - 5} more" if out[5:] else "")
-        return f" Without {whom} it is {kept:,}: name the others, 'answers={{NAME:FILE,...}}'."
+        return f" Without {whom} it is {kept:,}: 'answers=[FILE,{{name:NAME,file:null}}]' leaves NAME out."
 
 
 def stem(path: Path) -> str:
@@ -269,7 +269,8 @@ def _folder(path: Path) -> str:
 def given(value: Any) -> list[Given]:
     """Return the files that the setting `answers` names, those in a folder one by one.
 
-    value  a file, a list of files or of {name: NAME, file: FILE}, or NAME: FILE
+    value  a file, a list of files or of {name: NAME, file: FILE}, or NAME: FILE. With null in place of
+           a file, the entrant of this name is left out
     Raises UserError for anything else, and for a name that stands twice.
     """
     items = [] if value is None else value if isinstance(value, list) else [value]
@@ -280,6 +281,9 @@ def given(value: Any) -> list[Given]:
         name, file = None, item
         if isinstance(item, Mapping) and set(item) == {"name", "file"}:
             name, file = str(item["name"]), item["file"]
+            if file in (None, "null"):
+                found.append((name, None))
+                continue
         if not isinstance(file, str) or not file:
             raise UserError(
                 f"answers: found {file!r:.80}. Expected a file, a list of files, or NAME: FILE."
@@ -300,11 +304,13 @@ def entrants(files: Sequence[Given]) -> dict[str, Answers]:
     """Read files, and return the answers of each entrant by name.
 
     An entrant is called what the command says, else what the file says, else as the file, else as
-    its folder. Raises UserError for a file that cannot be read, and for two of one name.
+    its folder. Raises UserError for a file that cannot be read, for two of one name, and for one that
+    is left out and not there.
     """
-    stems = Counter(stem(path) for path in {path for _, path in files})
+    paths = [(name, path) for name, path in files if path is not None]
+    stems = Counter(stem(path) for path in {path for _, path in paths})
     found: dict[str, Answers] = {}
-    for name, path in files:
+    for name, path in paths:
         for one in _of_file(path, name, is_alone=stems[stem(path)] == 1):
             if not one.entrant.isprintable():
                 raise UserError(
@@ -314,6 +320,12 @@ def entrants(files: Sequence[Given]) -> dict[str, Answers]:
             if one.entrant in found:
                 raise UserError(_second(one, found[one.entrant].path))
             found[one.entrant] = one
+    for out in [name for name, path in files if path is None]:
+        if found.pop(str(out), None) is None:
+            known = ", ".join(list(found)[:5]) + (", ..." if len(found) > 5 else "")
+            raise UserError(
+                f"answers: {out!r} is left out (null), and no file has it. Choose one of {known}."
+            )
     return found
 
 
