@@ -21,7 +21,7 @@ from elo_exp.headline import headline
 from elo_exp.progress import listening
 from elo_exp.records import Plot
 from elo_exp.report.artifacts import write_plots
-from elo_exp.runs.manifest import name_files, run_manifest
+from elo_exp.runs.manifest import claim, name_files, run_manifest
 from elo_exp.runs.reading import read_manifest
 from elo_exp.store.usage import Usage
 from elo_exp.trackers import RunInfo, tracking
@@ -51,6 +51,7 @@ def run(
     draws = info.group is None if settings.figures is None else settings.figures
     if opening := getattr(experiment, "opening", None) or _summary(info.labels):
         logger.info("%s: %s", settings.name, opening)
+    info = dataclasses.replace(info, id=claim(info.run_dir, info.config))
     with tracking(settings.tracker, info) as tracked:
         started = time.monotonic()
 

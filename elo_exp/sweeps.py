@@ -28,7 +28,7 @@ from elo_exp.errors import format_user_error
 from elo_exp.experiments import Context
 from elo_exp.files import write_json
 from elo_exp.models import checkpoints
-from elo_exp.records import UserError
+from elo_exp.records import UserError, fingerprint
 from elo_exp.report import sweep_report
 from elo_exp.running import dry_run
 from elo_exp.runs.manifest import input_hashes
@@ -219,6 +219,8 @@ def summarize() -> int:
             group=os.environ[GROUP],
             job_type="sweep-summary",
             config=config,
+            # one run, however often the sweep goes on
+            id=f"sweep-{fingerprint(os.environ[GROUP])[:12]}",
         )
         with tracking(Checks.tracker, info) as tracked:
             tracked.log(metrics)

@@ -295,7 +295,7 @@ class Wire(BaseHTTPRequestHandler):
             api.bugs.append(bug)
             self.reset()
 
-    do_GET = do_POST = _serve  # noqa: N815
+    do_GET = do_POST = do_PUT = _serve  # noqa: N815
 
     def reset(self) -> None:
         """RST, not FIN: linger for 0 seconds, and close at once."""

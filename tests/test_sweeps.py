@@ -20,7 +20,7 @@ from tests.pages import Reader
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
 # Keys of a manifest that differ between two runs of the same settings; what a job compares by is the sweep's
 ITS_OWN = {"group", "files", "started_at", "finished_at", "config", "overrides"}
-ITS_OWN |= {"headline", "headline_is"}
+ITS_OWN |= {"token", "headline", "headline_is"}
 SMALL = ("judging.limit_pairs=40", "tracker=local", "rubric=[factuality,calibration]")
 PAIR = ("probe_hedged", "probe_swapped")
 JOBS = [(k, n_perms) for k in (8, 16) for n_perms in (10, 20)]

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import logging
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 from elo_exp import HOME, __version__
 from elo_exp.files import sha256, utc_now, write_json
 from elo_exp.models import checkpoints
+from elo_exp.records import fingerprint
 from elo_exp.runs.reading import manifest_if_any
 from elo_exp.store.usage import DOLLARS, Usage, added_up, paid
 from elo_exp.trackers import RunInfo
@@ -28,6 +30,28 @@ _PACKAGES = (
     *("hydra-core", "omegaconf", "numpy", "matplotlib", "wandb", "anthropic"),
     *("torch", "transformers", "peft"),
 )
+
+
+# Settings that change nothing of what a run concludes
+OF_NO_RESULT = (
+    *("tracker", "figures", "resume", "cache_dir", "name", "headline", "plan"),
+)
+
+
+def claim(run_dir: Path, config: Mapping[str, Any]) -> str:
+    """Return the id of the run of these settings in this folder, which every attempt has.
+
+    It is made of the folder's token, which manifest.json keeps wherever the folder is moved, and of the
+    settings that change what a run concludes. Paths tell no two machines apart that share a project.
+    """
+    found = manifest_if_any(run_dir)
+    if not (token := found.get("token")):
+        token = secrets.token_hex(4)
+        write_json(
+            run_dir / "manifest.json", {"finished_at": None, **found, "token": token}
+        )
+    settings = {name: v for name, v in config.items() if name not in OF_NO_RESULT}
+    return f"{token}-{fingerprint(settings)[:8]}"
 
 
 @contextlib.contextmanager
@@ -56,6 +80,7 @@ def run_manifest(
     total = added_up([earlier.get("paid_before"), earlier.get("usage")])
     paid_before = {name: total[name] for name in DOLLARS if name in total}
     content: dict[str, Any] = {
+        "token": earlier.get("token"),
         "experiment": info.job_type,
         "group": info.group,
         "mode": config.get("mode", {}).get("name"),

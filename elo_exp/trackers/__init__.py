@@ -32,6 +32,8 @@ class RunInfo:
 
     group   the runs of one sweep
     labels  by which runs are grouped
+    id      the same for every attempt in a folder with the same settings, of no other run; empty: the
+            tracker makes one
     """
 
     run_dir: Path
@@ -42,6 +44,7 @@ class RunInfo:
     overrides: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    id: str = ""
 
 
 class TrackedRun(Protocol):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import netrc
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from elo_exp.records import Plot, UserError
 from elo_exp.trackers import Histogram, Lines, RunInfo, Value
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 Mode = Literal["online", "offline", "disabled"]
 _MAX_NAME, _MAX_TAG = 128, 64  # characters that the server accepts
 _BINS = 40  # of a histogram
+_SECONDS = "progress/seconds"
+_PAGE = "report"
 _offline: set[str] = set()  # projects whose server has failed an earlier job
 
 
@@ -44,12 +47,14 @@ class WandbTracker:
         """Start an online run, or an offline one where the server does not take it."""
         import wandb
 
+        _set_aside(info)
         try:
             try:
                 run = self._init(info, self._mode())
             except wandb.errors.CommError as error:
                 logger.warning("warning: %s", _lost_server(error))
                 _offline.add(self.project)
+                wandb.teardown()  # which still has the id
                 run = self._init(info, "offline")
         except (wandb.errors.UsageError, ValueError) as error:
             # pydantic names the setting in line 2, the fault in line 3
@@ -67,6 +72,9 @@ class WandbTracker:
         settings = wandb.Settings(
             project=self.project,
             entity=self.entity,
+            run_id=info.id or None,
+            # an attempt goes on with the run of those before it
+            resume="allow" if info.id and mode == "online" else None,
             run_group=info.group,
             run_job_type=info.job_type,
             run_name=_cut(info.name, _MAX_NAME),
@@ -92,11 +100,31 @@ class WandbTracker:
         return "online" if is_online else "offline"
 
 
+def _set_aside(info: RunInfo) -> None:
+    """Move what earlier attempts of this run have left offline to `earlier/`.
+
+    This attempt logs all of itself again, and `wandb sync` of several pieces of one id sends none, or a
+    fragment, where the first of them was killed.
+    """
+    pieces = info.run_dir.glob(f"wandb/offline-run-*-{info.id}") if info.id else ()
+    for piece in sorted(pieces):
+        aside = info.run_dir / "earlier/wandb" / piece.name
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        n = 1
+        while aside.exists():
+            n += 1
+            aside = aside.with_name(f"{piece.name}_{n}")
+        piece.replace(aside)
+
+
 def _lost_server(error: wandb.errors.CommError) -> str:
     """Tell a server that refuses from one that does not answer, and say what to do."""
     reason = str(error).splitlines()[0].rstrip(".")
+    if said := re.search(r'"message": ?"([^"]+)"', reason):  # by the server
+        reason = said[1]
     offline = "This run and those that follow are logged offline"
-    if "timed out" in reason.lower():
+    if re.search("timed out|deadline exceeded", reason.lower()):
+        reason = reason.rpartition(": ")[2]
         return (
             f"Weights & Biases cannot be reached ({reason}). {offline}; once it answers, upload "
             "them with wandb sync."
@@ -116,6 +144,11 @@ class _WandbRun:
         self._run = run
         self._run_dir = run_dir
         self._steps: set[str] = set()  # metrics that are plotted against another
+        self._logged: set[str] = set()  # numbers and texts of the summary
+        # Earlier attempts worked so long, as a resumed run has it
+        self._summary = cast(Any, run.summary)  # without types
+        before = self._summary.get(_SECONDS) if run.resumed else None
+        self._seconds = float(before or 0.0)
 
     @property
     def where(self) -> str | None:
@@ -141,10 +174,14 @@ class _WandbRun:
                     summary="none" if is_charted else None,
                 )
             self._steps |= metrics.keys()
-            self._run.log({step[0]: step[1], **metrics})
+            self._logged |= {step[0], *metrics}
+            name, at = step
+            at += self._seconds if name == _SECONDS else 0.0
+            self._run.log({name: at, **metrics})
             return
         plain = {k: v for k, v in metrics.items() if isinstance(v, float | int | str)}
         self._run.summary.update(plain)
+        self._logged |= metrics.keys()
         if plain.get("judge/caution"):
             self._run.tags = (*(self._run.tags or ()), "caution")
         media = {k: self._media(v) for k, v in metrics.items() if k not in plain}
@@ -180,10 +217,23 @@ class _WandbRun:
         self._run.log_artifact(artifact)
         page = run_dir / "report.html"
         if page in paths:
-            self._run.log({"report": wandb.Html(page, inject=False)})
+            self._run.log({_PAGE: wandb.Html(page, inject=False)})
 
     def close(self, exit_code: int) -> None:
+        if self._run.resumed and exit_code == 0:
+            self._forget()
         self._run.finish(exit_code=exit_code)
+
+    def _forget(self) -> None:
+        """Delete what only an earlier attempt, which may have been killed, has left in the summary."""
+        kept = {*self._logged, _PAGE}
+        for name in [*self._summary.keys()]:
+            # the points of a chart are a table beside it
+            if (
+                not name.startswith("_")
+                and not {name, name.removesuffix("_table")} & kept
+            ):
+                del self._summary[name]
 
 
 def _has_key() -> bool:

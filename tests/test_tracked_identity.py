@@ -1,0 +1,137 @@
+"""One run in a tracker for each job, however often it was killed and given again, and no other job's.
+
+Its id is made of the token of its folder and of the settings that change what it concludes.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from elo_exp.files import read_json
+from elo_exp.runs.manifest import claim
+from tests.commands import QUICK, attempt_program, command, environment, run
+from tests.project_server import ProjectServer
+from tests.test_trackers import rows_of
+
+SETTINGS = {"elo": {"k": 16}, "seed": 1}
+
+# The id
+
+
+def test_an_id_is_that_of_the_folder_and_of_the_settings_that_matter(tmp_path: Path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    first = claim(here, SETTINGS)
+    assert claim(here, SETTINGS) == first
+    assert claim(here, {**SETTINGS, "tracker": {}, "figures": False}) == first
+    other = claim(here, {**SETTINGS, "elo": {"k": 32}})
+    assert other != first
+    assert claim(here, SETTINGS) == first  # and back
+    assert claim(there, SETTINGS) != first
+    moved = here.rename(tmp_path / "moved")
+    assert claim(moved, SETTINGS) == first
+    assert first.startswith(f"{read_json(moved / 'manifest.json')['token']}-")
+
+
+def test_a_run_keeps_the_token_of_its_folder_and_its_id_goes_to_the_tracker(
+    tmp_path: Path,
+):
+    """Also of a sweep that is repeated in its folder."""
+    given = ("experiment=rate", "tracker=local", "figures=false", "elo.n_perms=5")
+    (tmp_path / "battles.csv").write_text(
+        "model_a,model_b,winner\na,b,model_a\nb,a,model_a\n", encoding="utf-8"
+    )
+    ids = []
+    for _ in range(2):
+        words = ("-m", "elo.k=4,8", "resume=false", "hydra.sweep.dir=both")
+        ran = run(*given, "battles=battles.csv", *words, folder=tmp_path)
+        folders = [ran.run_dir / job for job in ("0", "1", "")]
+        ids.append([rows_of(folder)["run"][0]["id"] for folder in folders])
+    assert ids[0] == ids[1]
+    assert len({*ids[0]}) == 3
+    token = read_json(ran.run_dir / "0/manifest.json")["token"]
+    assert ids[0][0].startswith(f"{token}-")
+
+
+# Killed, and given again
+
+
+@pytest.fixture
+def server() -> Iterator[ProjectServer]:
+    with ProjectServer() as found:
+        yield found
+
+
+def job(folder: Path, name: str, kill_at: str | None = None, **variables: str) -> int:
+    """Run a job in a folder; kill it once it has written a file."""
+    words = (*QUICK, "tracker=wandb", f"hydra.run.dir={name}")
+    process = subprocess.Popen(
+        command(*words, strict=False),
+        cwd=folder,
+        env=environment(folder) | variables,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while kill_at and process.poll() is None:
+        if (folder / name / kill_at).exists():
+            process.kill()
+        time.sleep(0.01)
+    return process.wait()
+
+
+def pieces(folder: Path) -> list[Path]:
+    return sorted(folder.glob("wandb/offline-run-*"))
+
+
+@pytest.mark.parametrize("kill_at", ["manifest.json", "ratings.json"])
+def test_offline_the_last_attempt_is_the_whole_run_and_earlier_pieces_are_set_aside(
+    tmp_path: Path, server: ProjectServer, kill_at: str
+):
+    """`wandb sync` of several pieces of one id sends none, or a fragment, if the first was killed."""
+    offline = {"WANDB_MODE": "offline"}
+    for _ in range(2):
+        assert job(tmp_path, "run", kill_at, **offline) < 0
+    n_killed = len(pieces(tmp_path / "run"))
+    assert job(tmp_path, "run", **offline) == 0
+    (piece,) = pieces(tmp_path / "run")
+    aside = [*(tmp_path / "run/earlier/wandb").glob("offline-run-*")]
+    assert len(aside) >= n_killed
+    token = read_json(tmp_path / "run/manifest.json")["token"]
+    assert f"-{token}-" in piece.name
+    sync = (sys.executable, "-m", "wandb", "sync", str(piece))
+    synced = attempt_program(*sync, folder=tmp_path, **server.variables)
+    assert (synced.code, "ERROR" in synced.err) == (0, False), synced.err
+    (found,) = server.runs.values()
+    assert found.exits == [0]
+    assert (
+        found.summary["headline"]
+        == read_json(tmp_path / "run/manifest.json")["headline"]
+    )
+
+
+def test_online_it_is_one_run_and_what_only_the_killed_attempt_logged_is_gone(
+    tmp_path: Path, server: ProjectServer
+):
+    assert job(tmp_path, "run", "ratings.json", **server.variables) < 0
+    for found in server.runs.values():
+        found.summary |= {"order/factuality/other": 1.0, "progress/seconds": 100.0}
+    assert job(tmp_path, "run", **server.variables) == 0
+    (found,) = server.runs.values()
+    assert "order/factuality/other" not in found.summary
+    assert found.summary["progress/seconds"] > 100  # it goes on
+    manifest = read_json(tmp_path / "run/manifest.json")
+    assert found.summary["headline"] == manifest["headline"]
+    assert found.summary["order_mean/mc_error"] > 0
+    assert "ratings/factuality_table" in found.summary
+    assert found.id.startswith(f"{manifest['token']}-")
+    copied = shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    (copied / "manifest.json").unlink()  # without its token: another run
+    assert job(tmp_path, "copy", **server.variables) == 0
+    assert len(server.runs) == 2
+    assert not server.unknown & {"UpsertBucket", "RunResumeStatus"}
