@@ -479,7 +479,21 @@ MUTANTS = [
         new="differ = twice",
         seen_by="test_bradley_terry.py::test_who_was_shown_first_is_known_of_different_answers_alone",
     ),
+    Mutant(
+        name="a judge is paid for equal answers",
+        file="experiments/judged.py",
+        old="if pair.is_all and pipeline.n_new(",
+        new="if not pair.is_all and pipeline.n_new(",
+        seen_by="test_equal_answers.py::test_equal_answers_are_refused_before_a_judge_is_paid",
+    ),
     # Conclusions
+    Mutant(
+        name="entrants with the same answers are level",
+        file="analysis/conclusions/tournament.py",
+        old='elif "same" in names:',
+        new="elif False:",
+        seen_by="test_conclusions.py::test_entrants_with_the_answers_of_the_first_are_never_level_with_it",
+    ),
     Mutant(
         name="a sweep's gap is to the last",
         file="analysis/conclusions/sweep.py",

@@ -21,6 +21,7 @@ from elo_exp.analysis.conclusions.tournament import (
     conclude,
     is_measured,
     of_checks,
+    of_equal_answers,
     of_strata,
     of_test,
 )
@@ -29,6 +30,7 @@ from elo_exp.report.words import tournament as words
 from tests.documented import read
 
 ABOUT: dict[str, dict[str, Any]] = {  # what a reason's words need
+    "same": {"models": ["B"], "n_prompts": 100, "has_others": False},
     "level": {"models": ["B"]},
     "rivals": {"models": ["B", "C"]},
     "not_met": {"models": ["E", "F"]},
@@ -143,6 +145,10 @@ SAID = [
         "12 prompts, too few to rank; A is ahead of B by 275 [204, 346], p < .001",
     ),
     (
+        concluded("same"),
+        "A and B gave the same answer to all 100 prompts: nothing to compare",
+    ),
+    (
         concluded("rivals"),
         "no clear winner: A is 275 [204, 346], p < .001, ahead of B; C, too, may be as good",
     ),
@@ -250,6 +256,9 @@ def test_the_headline_of_several_dimensions_begins_with_the_worst():
     assert words.headline([of("a", "kin"), of("b", "flips"), of("c", "kin")]) == (
         "the judge prefers A in all 3 dimensions"
     )
+    assert words.headline([of("a", "same"), of("b", "same")]) == (
+        "A and B gave the same answers in both dimensions"
+    )
 
 
 # Reasons
@@ -287,6 +296,38 @@ def test_reasons_come_from_failed_checks_alone():
         "it saw one order alone",
         "5.3 % of its answers are boilerplate",
     ]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "same", "says"),
+    [
+        ([("A", "B", 60, 60)], ["B"], "nothing to compare between them"),
+        ([("A", "B", 60, 60), ("C", "A", 60, 60)], ["B", "C"], "nothing to compare"),
+        ([("A", "B", 59, 60)], [], ""),  # one differs
+        ([("B", "C", 60, 60)], [], ""),  # the first is not among them
+    ],
+)
+def test_entrants_with_the_answers_of_the_first_are_never_level_with_it(
+    pairs: list[tuple[str, str, int, int]], same: list[str], says: str
+):
+    """A, B and C have one rating; what is said of those that did not give A's answers stays."""
+    names = ("first", "second", "n_equal", "n_prompts")
+    level = {"level": ("B", "C"), "rivals": ("B", "C"), "below": ()}
+    first = dataclasses.replace(lead(difference=0.0, significant=None), **level)
+    rows = [dict(zip(names, pair, strict=True)) for pair in pairs]
+    reasons = list(of_equal_answers(first, rows))
+    told = [model for one in reasons for model in one.about["models"]]
+    assert told == same
+    board = Leaderboard(
+        label="", interval="", models=("A", "B", "C"), rating=np.full(3, 1400.0)
+    )
+    rest = list(of_test(first, board, (), told))
+    others = [model for model in ("B", "C") if model not in same]
+    assert [one.about["models"] for one in rest] == ([others] if others else [])
+    said = conclude(first, [*reasons, *rest], Scope(n_prompts=60), is_measured=True)
+    assert said.state == ("same" if same else "undecided")
+    assert words.sentence(said).endswith(says)
+    assert ("level" in words.sentence(said)) == (not same)
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,7 @@ FLAGS = {
 FLAGS -= {"words", "separated"}  # fields, too
 # Of battles in one order, of style control, and of a judge's kin
 ELSEWHERE = {
+    "n_equal",  # of pairs with equal answers, which these runs do not have
     *("kin", "family", "others", "is_allowed"),
     *("position_std_error", "style_length_verdicts"),
     "style_length_verdicts_std_error",

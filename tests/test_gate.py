@@ -256,7 +256,7 @@ def test_a_plan_gives_the_chance_that_an_equal_candidate_passes(folder: Path):
 
 
 @pytest.mark.parametrize(
-    ("n_broken", "code", "verdict"), [(0, 0, "pass"), (12, 3, "cannot tell")]
+    ("n_broken", "code", "verdict"), [(0, 0, "same answers"), (12, 3, "cannot tell")]
 )
 def test_a_candidate_that_breaks_the_replies_of_a_judge_exits_3(
     n_broken: int, code: int, verdict: str, folder: Path
@@ -284,6 +284,33 @@ def test_a_candidate_that_breaks_the_replies_of_a_judge_exits_3(
     log = (ran.run_dir / "tracker/log.jsonl").read_text(encoding="utf-8")
     assert f'"gate/sentence": "{said}"' in log
     assert ("have no valid verdict" in said) == bool(n_broken)
+
+
+def test_a_candidate_with_the_baselines_answers_is_no_worse_and_takes_no_judge(
+    folder: Path,
+):
+    """A change without effect on the answers is common in CI: it costs nothing, and says so. Nor is a plan of it one."""
+    baseline = folder / "four/responses/responses_probe_hedged.jsonl"
+    write_broken(baseline, folder / "broken.jsonl", n_broken=0)
+    with AnthropicServer(verdicts=unread_of_nonsense) as server:
+        given = ("experiment=gate", *SMALL, *BROKEN, *judged_by(server))
+        given = (*given, f"gate.baseline={baseline.relative_to(folder)}")
+        plan, ran = (
+            attempt(*given, *words, folder=folder, ANTHROPIC_API_KEY=server.key)
+            for words in (("plan=true",), ())
+        )
+        assert server.meter.posts() == 0
+    assert (plan.code, ran.code) == (0, 0), plan.err
+    assert plan.out.splitlines() == [
+        "plan: the candidate gave the baseline's answers, so no judge is asked",
+        "answers  recorded and baseline gave the same answer to 30 of 30 prompts: was the setting applied?",
+    ]
+    found = ran.read("gate.json")
+    said = "recorded gave the baseline's answer to all 30 prompts: nothing to compare, and no judge was asked."
+    assert found["verdict"] == "same answers"
+    assert found["conclusion"]["sentence"] == f"{said} Was the change applied?"
+    assert found["whose"] == "No judge was asked: the answers are the same."
+    assert (found["dimensions"][0]["share"], found["n_invalid"]) == (0.5, 0)
 
 
 def test_answers_that_a_candidate_does_not_give_are_not_left_out(folder: Path):

@@ -17,6 +17,7 @@ from tests.gates import BROKEN, judged_by, unread_of_nonsense, write_broken
 LOCAL = ("tracker=local", "figures=false")
 TWO = (*LOCAL, "+mode.strata.medqa=30", "rubric=[factuality,calibration]")
 ONE = (*LOCAL, "+mode.strata.medqa=30", "rubric=[factuality]")
+LAPSING = ("entrant=probe_hedged", "entrant.probe_hedged.lapse_rate=0.2")
 BASELINE = "gate.baseline=four/responses/responses_probe_hedged.jsonl"
 
 
@@ -46,7 +47,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("fail", (*TWO, "entrant=probe_swapped")),
         ("fail_one", (*ONE, "entrant=probe_swapped")),
         ("few", (*ONE, "entrant=probe_swapped", "judging.limit_pairs=10")),
-        ("one_order", (*TWO, "entrant=probe_hedged", "judging.orders=one", "gate.margin=0.01")),
+        ("one_order", (*TWO, *LAPSING, "judging.orders=one", "gate.margin=0.01")),
+        ("same", (*TWO, "entrant=probe_hedged")),
     ],
 )  # fmt: skip
 def test_a_gate(name: str, given: Sequence[str], folder: Path):

@@ -191,6 +191,16 @@ def _of_answers(
                 "cut off": sum(row["n_cut_off"] for row in responses),
             },
         )
+    if pairs := diagnosis.get("equal_answers"):  # of half of the prompts or more
+        most = pairs[0]
+        yield Check(
+            name="equal_answers",
+            state="note",
+            value=most["n_equal"] / most["n_prompts"],
+            n=most["n_equal"],
+            of=most["n_prompts"],
+            about={"pairs": pairs},
+        )
     audit = diagnosis.get("audit")
     if audit is not None:
         results = audit.get("results", ())

@@ -73,8 +73,10 @@ def points_of(judgment: Judgment) -> tuple[float, float]:
     Returns
     -------
     least, most : float
-        In [0, 1]; a tie is one half.
+        In [0, 1]; a tie is one half, and so are equal answers that no judge was asked about.
     """
+    if not judgment.orders:
+        return 0.5, 0.5
     sides = [outcome(verdict) or "" for verdict in judgment.orders]
     least, most = (fmean(_SCORES.get(s, unknown) for s in sides) for unknown in (0, 1))
     return least, most

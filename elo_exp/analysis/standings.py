@@ -38,6 +38,7 @@ from elo_exp.analysis.separated import rate_all
 from elo_exp.analysis.shrinkage import with_p_best
 from elo_exp.analysis.win_rates import WinRate, win_rates
 from elo_exp.arrays import rows
+from elo_exp.data import equal_answers
 from elo_exp.data.battles import Battles
 from elo_exp.data.scores import Score
 from elo_exp.data.writing_style import with_style
@@ -292,6 +293,9 @@ def _diagnoses(fitted: Fitted, dimension: str) -> dict[str, Any]:
         "transitivity": test,
         "pair_residuals": residuals,
         "cycles": cycles(fitted.battles, dimension=dimension),
+        "equal_answers": [
+            pair.to_dict() for pair in equal_answers.of_battles(fitted.battles)
+        ],
     }
 
 
@@ -328,7 +332,7 @@ def of_texts(
     *,
     initial_rating: float,
 ) -> dict[str, dict[str, Any]]:
-    """Diagnose the effect of length, invalid verdicts and repeated queries.
+    """Diagnose the effect of length, invalid verdicts, repeated queries and equal answers.
 
     Parameters
     ----------
@@ -346,7 +350,7 @@ def of_texts(
     Returns
     -------
     dict of str to dict
-        `length`, `repeats` and `invalid` by dimension.
+        `length`, `repeats`, `invalid` and `equal_answers` by dimension.
     """
     found = {}
     for dimension, battles in standings.battles.items():
@@ -366,6 +370,10 @@ def of_texts(
             ),
             "repeats": repeat_agreement(mine, dimension=dimension),
             "invalid": invalid,
+            "equal_answers": [
+                pair.to_dict()
+                for pair in equal_answers.of_comparisons(comparisons[dimension])
+            ],
         }
     return found
 

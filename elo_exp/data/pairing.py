@@ -126,6 +126,21 @@ def reconcile(comparison: Comparison, verdicts: Sequence[Verdict]) -> Judgment:
     )
 
 
+def tie(comparison: Comparison) -> Judgment:
+    """Return the judgment of two equal answers that no judge was asked about."""
+    return Judgment(
+        prompt_id=comparison.prompt_id,
+        dimension=comparison.dimension,
+        entrant_a=comparison.entrant_a,
+        entrant_b=comparison.entrant_b,
+        winner=None,
+        inconsistent=None,
+        invalid=False,
+        equal_answers=True,
+        raw=(),
+    )
+
+
 def repeated(judgment: Judgment) -> Iterator[tuple[Verdict, Verdict]]:
     """Yield each repeated verdict after the first one of its order, both valid.
 

@@ -47,6 +47,7 @@ from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
 from elo_exp.report import arena_page, artifacts, page, tournament_page
 from elo_exp.report.words import arena as words
+from elo_exp.report.words.judge import plan_of_equal_answers
 from elo_exp.store.store import Store
 
 _OF_FIT = (
@@ -94,6 +95,7 @@ class Arena(Pairwise):
                 *words.plan_of_calibration(plan, n),
                 *([words.plan_is_assumed(self.arena.title)] if stand_in else []),
                 *self._plan_of_kin(run.kin),
+                *plan_of_equal_answers(run.known_equal(entered)),
             ]
         )
 
@@ -188,6 +190,7 @@ class Arena(Pairwise):
             with_style=needs_style(self.rating),
             families=self.judging.families,
             excludes_kin=self.judging.self_judging == "exclude",
+            allows_equal=self.judging.allow_equal,
         )
 
     def rate(self, battles: Battles) -> Leaderboard:

@@ -24,7 +24,8 @@ from elo_exp.analysis.gate import (
 )
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.power import assumed_sigma
-from elo_exp.data import joining
+from elo_exp.data import joining, pairing
+from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import (
@@ -49,7 +50,7 @@ from elo_exp.store.usage import paid
 from elo_exp.types import Positive
 
 BASELINE = "baseline"  # its name in the run, whatever it was called in its own
-EXIT_CODES = {"pass": 0, "fail": 1, "cannot tell": 3}
+EXIT_CODES = {"same answers": 0, "pass": 0, "fail": 1, "cannot tell": 3}
 _NUMBERS = (
     "share",
     "low",
@@ -124,6 +125,10 @@ class Gate(Pairwise):
         margin, alpha = self.gate.margin, self.gate.alpha
         sigma = assumed_sigma(2, both_orders=self.judging.both_orders)
         sd = sigma * (1.0 - _TIES) / (4.0 * POINTS)
+        if not plan.rows:
+            return (
+                "plan: the candidate gave the baseline's answers, so no judge is asked"
+            )
         chance = math.prod(
             pass_probability(row.n_prompts, sd, margin, alpha) for row in plan.rows
         )
@@ -134,10 +139,24 @@ class Gate(Pairwise):
             f"  of the share of points; {prompts_to_pass(sd, margin, alpha):,} prompts give .80 in one dimension."
         )
 
+    def _to_judge(self, comparisons: Comparisons) -> Comparisons:
+        """None where the candidate gave the baseline's answers: nothing tells them apart, and no judge is asked."""
+        return (
+            dict.fromkeys(comparisons, ()) if _are_equal(comparisons) else comparisons
+        )
+
+    def _refuse_equal(
+        self, pairs: Sequence[EqualAnswers], comparisons: Comparisons, store: Store
+    ) -> None:
+        """A candidate that gives the baseline's answers is no worse, which takes no judge."""
+
     def _conclude(
         self, context: Context, responses: Responses, comparisons: Comparisons
     ) -> Report:
-        judgments = self.judge_pairs(comparisons, context.store)
+        if _are_equal(comparisons):
+            judgments = {d: list(map(pairing.tie, c)) for d, c in comparisons.items()}
+        else:
+            judgments = self.judge_pairs(comparisons, context.store)
         quality = [judge_quality(some, dimension=d) for d, some in judgments.items()]
         points = self._points(responses, comparisons, judgments)
         gate = self._measured(points, comparisons, quality, context.store)
@@ -233,6 +252,7 @@ class Gate(Pairwise):
                 margin=margin,
                 candidate=next(iter(self.entrant)),
                 baseline=self.gate.baseline,
+                is_same=_are_equal(comparisons),
                 scope=dataclasses.replace(
                     scope_of(self.judge),
                     n_prompts=len({q for by in points.values() for q in by}),
@@ -300,6 +320,12 @@ class Gate(Pairwise):
                 "the same prompts by the same rubrics, or run the baseline again."
             )
         super()._check(store)
+
+
+def _are_equal(comparisons: Comparisons) -> bool:
+    """Whether the candidate gave the baseline's answer to every prompt."""
+    every = [one for some in comparisons.values() for one in some]
+    return bool(every) and all(one.response_a == one.response_b for one in every)
 
 
 def _is_of_run(path: Path) -> bool:

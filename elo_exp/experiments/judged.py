@@ -12,7 +12,8 @@ from typing import Any, Literal
 from elo_exp import CONF, pipeline
 from elo_exp.analysis import audit_decisions, families
 from elo_exp.analysis.families import Kin
-from elo_exp.data import bank, joining, pairing
+from elo_exp.data import bank, equal_answers, joining, pairing
+from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants import Entrant, HostedEntrant
@@ -24,11 +25,14 @@ from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.report.words import opening
 from elo_exp.report.words.judge import (
+    all_equal,
     foreign_bank,
     none_chosen,
+    plan_of_equal_answers,
     plan_of_kin,
     references_unused,
 )
+from elo_exp.report.words.judge import equal_answers as say_equal_answers
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Families, Natural, Orders, Share
 
@@ -84,6 +88,7 @@ class Judging:
     flip_share: Share  # of orders=one, comparisons judged in both orders all the same
     families: Families  # of models, by a part of their names
     self_judging: Literal["warn", "exclude", "allow"]
+    allow_equal: bool  # have a paid judge compare entrants whose answers are all equal
 
     def __post_init__(self) -> None:
         if self.flip_share and self.orders != "one":
@@ -229,7 +234,10 @@ class Pairwise(Judged):
         bank_path = self.prompts.bank_path
         warn_of_bank(self.study, bank_path, self.judge, self._rubrics, context)
         self._offer_references()
-        return self._plan_text(self._plan(context.store)) if self.plan else None
+        if not self.plan:
+            return None
+        text = self._plan_text(self._plan(context.store))
+        return "\n".join([text, *self._plan_of_equal(context.store)])
 
     def _offer_references(self) -> None:
         """Say of prompts of any kind that they have references, where no rubric shows them."""
@@ -270,7 +278,41 @@ class Pairwise(Judged):
         responses = pipeline.generate(
             prompts, self.entrant, context.store, allow_missing=self.allow_missing
         )
-        return self._conclude(context, responses, self._paired(prompts, responses))
+        comparisons = self._paired(prompts, responses)
+        pairs = equal_answers.of_comparisons(
+            [c for s in comparisons.values() for c in s]
+        )
+        self._refuse_equal(pairs, comparisons, context.store)
+        for line in say_equal_answers(pairs):
+            logger.warning("warning: %s", line)
+        return self._conclude(context, responses, comparisons)
+
+    def _plan_of_equal(self, store: Store) -> list[str]:
+        """Say before money is spent who gave the same answers, as far as they are known."""
+        prompts = self._prompts()
+        known = pipeline.known_responses(prompts, self.entrant, store)
+        try:
+            self._refuse_known_equal(prompts, store)
+            stops = False
+        except UserError:
+            stops = True
+        return plan_of_equal_answers(equal_answers.of_responses(known), stops=stops)
+
+    def _refuse_equal(
+        self, pairs: Sequence[EqualAnswers], comparisons: Comparisons, store: Store
+    ) -> None:
+        """Raise UserError before a judge is paid for two entrants that gave the same answers."""
+        if self.judging.allow_equal or self.judging.stored_only:
+            return
+        for pair in pairs if isinstance(self.judge, PaidJudge) else ():
+            own = {
+                name: [c for c in some if {*c.entrants} == {pair.first, pair.second}]
+                for name, some in comparisons.items()
+            }
+            if pair.is_all and pipeline.n_new(
+                own, self._rubrics, self.judge, store, self.asking
+            ):
+                raise UserError(all_equal(pair))
 
     def _conclude(
         self, context: Context, responses: Responses, comparisons: Comparisons
@@ -328,6 +370,16 @@ class Pairwise(Judged):
             pipeline.check_before_answers(
                 self._plan(store), self._plan(store, at_least=True), store
             )
+        if is_paid:
+            self._refuse_known_equal(prompts, store)
+
+    def _refuse_known_equal(self, prompts: Sequence[Prompt], store: Store) -> None:
+        """Refuse equal answers where all are known before the run begins."""
+        known = pipeline.known_responses(prompts, self.entrant, store)
+        for pair in equal_answers.of_responses(known):
+            if pair.n_prompts == len(prompts):
+                two = {name: known[name] for name in (pair.first, pair.second)}
+                self._refuse_equal([pair], self._paired(prompts, two), store)
 
     def plans(self, store: Store) -> list[Plan]:
         """Return what the judge would be asked, and cost."""
@@ -349,7 +401,7 @@ class Pairwise(Judged):
             allow_missing=self.allow_missing,
             at_least=at_least,
         )
-        comparisons = self._paired(prompts, responses)
+        comparisons = self._to_judge(self._paired(prompts, responses))
         return [
             pipeline.plan_pairs(comparisons, self._rubrics, judge, store, self.asking)
             for judge in judges
@@ -415,6 +467,10 @@ class Pairwise(Judged):
             )
             for rubric in self._rubrics
         }
+
+    def _to_judge(self, comparisons: Comparisons) -> Comparisons:
+        """Return the comparisons that the judge is asked about."""
+        return comparisons
 
     def judge_pairs(
         self, comparisons: Comparisons, store: Store

@@ -15,7 +15,9 @@ from elo_exp.arena import placement, sources
 from elo_exp.arena.joint_fit import MIN_ANCHORS
 from elo_exp.arena.placement import Draw
 from elo_exp.arena.sources import ArenaSettings, At, Texts
+from elo_exp.data import equal_answers
 from elo_exp.data.battles import Battles, from_judgments
+from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants import Entrant
@@ -31,6 +33,8 @@ from elo_exp.records import (
     UserError,
     fingerprint,
 )
+from elo_exp.report.words.judge import all_equal
+from elo_exp.report.words.judge import equal_answers as say_equal_answers
 from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -63,6 +67,7 @@ class PlacementRun:
         with_style: bool = False,
         families: Mapping[str, str] = _NONE,
         excludes_kin: bool = False,
+        allows_equal: bool = False,
     ) -> None:
         """Read the human battles, find the anchors and shuffle the battles that may be entered.
 
@@ -71,11 +76,13 @@ class PlacementRun:
         with_style    whether the rating needs the style of answers
         families      of models by parts of their names
         excludes_kin  whether the judge is asked about no pair with exactly one of its family
+        allows_equal  whether a judge is paid for models that gave the same answers
         """
         names = list(entrants)
         self.settings, self.store, self.entrants = chosen, store, entrants
         self.judge, self.rubric, self.asking = judge, rubric, asking
         self.with_style, self.excludes_kin = with_style, excludes_kin
+        self.allows_equal = allows_equal
         self.arena = sources.read(
             chosen,
             with_languages=chosen.max_per_language is not None,
@@ -177,11 +184,31 @@ class PlacementRun:
             for name, draws in drawn.items():
                 self.drawn[name] += draws
             comparisons = self._compare(entered, self.responses)
+            self._say_equal(comparisons, is_paid=isinstance(judge, PaidJudge))
             judged = pipeline.judge_pairs(
                 comparisons, [self.rubric], self.judge, store, self.asking
             )
             self.comparisons += comparisons[self.rubric.dimension]
             self.judgments += judged[self.rubric.dimension]
+
+    def _say_equal(
+        self, comparisons: Mapping[str, Sequence[Comparison]], *, is_paid: bool
+    ) -> None:
+        """Say who gave the same answers. Raises UserError before a judge is paid for those that always did."""
+        pairs = equal_answers.of_responses(self.responses)
+        for pair in pairs if is_paid and not self.allows_equal else ():
+            asked = comparisons, [self.rubric], self.judge, self.store, self.asking
+            if pair.is_all and pipeline.n_new(*asked):
+                raise UserError(all_equal(pair))
+        for line in say_equal_answers(pairs):
+            logger.warning("warning: %s", line)
+
+    def known_equal(self, entered: Entered) -> list[EqualAnswers]:
+        """Return the models that gave the same answers, as far as they are known."""
+        known: dict[str, Mapping[str, Response]] = {}
+        for task in self.tasks(entered):
+            known |= pipeline.known_responses(*task, self.store)
+        return equal_answers.of_responses(known)
 
     def random(self, n_battles: int) -> Entered:
         """Draw so many battles, which all placed models enter, of those not drawn yet."""

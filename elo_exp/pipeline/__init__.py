@@ -14,6 +14,7 @@ from elo_exp.pipeline.generating import (
     all_generated,
     assume_responses,
     generate,
+    known_responses,
     needs_paid_answers,
     stored_responses,
 )
@@ -24,6 +25,7 @@ from elo_exp.pipeline.judging import (
     collect,
     identify,
     judge_pairs,
+    n_new,
     n_scored,
     other_judges,
     plan_pairs,

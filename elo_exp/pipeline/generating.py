@@ -259,6 +259,28 @@ def assume_responses(
     return _complete(assumed, prompts, allow_missing)
 
 
+def known_responses(
+    prompts: Prompts, entrants: Entrants, store: Store
+) -> dict[str, dict[str, Response]]:
+    """Return the responses that no model has to make: stored and recorded ones, and those of probes.
+
+    None is stored, and a model that is not here has none.
+    """
+    known: dict[str, dict[str, Response]] = {}
+    for name, entrant in entrants.items():
+        try:
+            known |= stored_responses(prompts, {name: entrant}, store)
+        except UserError:
+            known[name] = dict[str, Response]()
+        if isinstance(entrant, OfflineEntrant) and not isinstance(
+            entrant, ModelEntrant
+        ):
+            lacking = [p for p in prompts if p.prompt_id not in known[name]]
+            made = map(_as_stored, entrant.generate(lacking))
+            known[name] |= {response.prompt_id: response for response in made}
+    return known
+
+
 def stored_responses(
     prompts: Prompts, entrants: Entrants, store: Store
 ) -> dict[str, dict[str, Response]]:

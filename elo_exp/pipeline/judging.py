@@ -107,6 +107,20 @@ def plan_pairs(
     return plan_replies(_queries(tasks), judge, store, asking)
 
 
+def n_new(
+    comparisons: Comparisons,
+    rubrics: Sequence[Rubric],
+    judge: Judge,
+    store: Store,
+    asking: Asking = _ONCE,
+) -> int:
+    """Count the distinct queries that are neither stored nor in a batch under way."""
+    tasks = _tasks(comparisons, rubrics, identify(judge), asking)
+    keys = {query.key for query in _queries(tasks)}
+    stored = store.get(JudgeReply, list(keys))
+    return len(keys - stored.keys() - set(Ledger(store).pending()))
+
+
 def check_before_answers(plan: Plan, least: Plan, store: Store) -> None:
     """Show the plan of a run some of whose answers are missing.
 

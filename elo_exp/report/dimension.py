@@ -10,6 +10,7 @@ from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.analysis.looks import Resolution
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.battles import Battles
+from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 
 
@@ -49,6 +50,12 @@ class Dimension:
         """The shares of odd answers, by model and kind; models without are left out."""
         about = next((c.about for c in self.checks if c.name == "responses"), None)
         return about["flagged"] if about else {}
+
+    @property
+    def equal_answers(self) -> list[EqualAnswers]:
+        """The pairs that gave the same answers to half of the prompts or more."""
+        rows = self.diagnosis.get("equal_answers") or ()
+        return [EqualAnswers.from_dict(row) for row in rows]
 
     @property
     def prompts_of_pairs(self) -> tuple[int, int]:

@@ -12,7 +12,12 @@ from elo_exp.report.words import gate as words
 from elo_exp.report.words.judge import audited
 from elo_exp.report.words.whose import of_run
 
-_CHIPS = {"pass": "supported", "fail": "caution", "cannot tell": "open"}  # by state
+_CHIPS = {
+    "same answers": "open",
+    "pass": "supported",
+    "fail": "caution",
+    "cannot tell": "open",
+}  # by state
 _HEAD = (
     "share of points",
     "lower bound",
@@ -81,19 +86,25 @@ class Shown:
 def shown(gate: Gated) -> Shown:
     """Put into words what a gate found."""
     n_invalid = sum(share.n_invalid for share in gate.shares)
+    is_same = gate.conclusion.state == "same answers"
+    role = as_whom(gate.roles)
+    by = f"Judge {gate.conclusion.scope.judge}{role}, orders: {gate.orders}."
+    judged = [] if is_same else [by]
     return Shown(
         conclusion=gate.conclusion,
         chip=_CHIPS[gate.conclusion.state],
         verdict=words.verdict(gate.conclusion),
-        whose=of_run(
+        whose="No judge was asked: the answers are the same."
+        if is_same
+        else of_run(
             gate.conclusion.scope,
             {name: Gold.of(found["audit"]) for name, found in gate.audits.items()},
         ),
         terms=[
-            f"Judge {gate.conclusion.scope.judge}{as_whom(gate.roles)}, orders: {gate.orders}.",
+            *judged,
             words.margin(gate.margin, gate.margin_elo, gate.alpha),
             f"Cost ${gate.dollars:.2f}.",
-            *audited(gate.audits),
+            *([] if is_same else audited(gate.audits)),
             *([words.invalid(n_invalid)] if n_invalid else []),
         ],
         rules=words.rules(gate.margin),

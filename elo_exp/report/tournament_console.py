@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.analysis.standings import Standings
+from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.dimension import Dimension
 from elo_exp.report.formats import (
@@ -246,6 +247,11 @@ def _answers(dimensions: Sequence[Dimension]) -> Iterator[str]:
     odd = next((d.odd_answers for d in dimensions if d.odd_answers), None)
     if odd:
         yield judge.flagged(odd)
+    most: dict[tuple[str, str], EqualAnswers] = {}
+    for pair in (pair for d in dimensions for pair in d.equal_answers):
+        known = most.get((pair.first, pair.second), pair)
+        most[pair.first, pair.second] = max(known, pair, key=lambda one: one.n_prompts)
+    yield from judge.equal_answers([*most.values()])
 
 
 def _warnings(dimensions: Sequence[Dimension]) -> list[str]:

@@ -171,6 +171,8 @@ def _card(
     shown: Mapping[str, Any],
 ) -> Card:
     notes = [standings_words.items(d.board)] if shown["scored"] and d.board else []
+    if conclusion.state != "same":
+        notes += judge.equal_answers(d.equal_answers)
     ratings = d.board.ratings[:_ON_A_CARD] if d.board else ()
     bars = [shown["axis"].bar(row, shown["color"]) for row in ratings]
     sentence = words.sentence(conclusion)

@@ -15,9 +15,11 @@ def gate_conclusion(
     baseline: str,
     scope: Scope,
     is_checked: bool = True,
+    is_same: bool = False,
 ) -> Conclusion:
     """Return what a gate says, by its one table; the first that applies.
 
+    same answers every answer is the baseline's (`is_same`), and none is missing
     pass         every lower bound is above 1/2 - margin
     fail         an upper bound is below 1/2; `others` are the dimensions in which
     cannot tell  all else, and the reason is
@@ -31,7 +33,8 @@ def gate_conclusion(
     else the one with the lowest lower bound. Its bounds are one-sided. The scope names it where there are
     several.
     """
-    state = decide(shares, margin)
+    is_whole = not any(share.n_invalid for share in shares)
+    state = "same answers" if is_same and is_whole else decide(shares, margin)
     worse = [one.dimension for one in shares if one.high is not None and one.high < 0.5]
     deciding = _least(shares, by="high" if state == "fail" else "low")
     return Conclusion(

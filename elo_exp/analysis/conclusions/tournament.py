@@ -1,7 +1,7 @@
 """What may be said of the first of a leaderboard: one state and its reasons, from the evidence of one dimension."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.checks import ALPHA, MIN_PROMPTS, Check
@@ -12,9 +12,9 @@ from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Rows
 
 # The first that applies; each says more than those before it.
-STATES = ("none", "few", "undecided", "words", "caution", "unchecked", "leads")
+STATES = ("none", "same", "few", "undecided", "words", "caution", "unchecked", "leads")
 # Reasons by their weight: those of a test that decides nothing, the judge's, all others
-UNDECIDED = ("level", "no_error", "rivals", "undone", "not_met")
+UNDECIDED = ("same", "level", "no_error", "rivals", "undone", "not_met")
 OF_JUDGE = (
     *("obeys", "invalid", "invalid_by_entrant", "flips", "first_shown", "one_order"),
     *("length", "kin"),
@@ -39,7 +39,10 @@ def with_conclusions(
         board, checks = checked.board(name), checked.checks[name]
         first = first_of(board, checked.pairs(name)) if board else None
         strata = checked.diagnoses.get(name, {}).get("strata", {})
-        reasons = [*of_test(first, board, checks), *of_earlier_looks(n_seen)]
+        pairs = checked.diagnoses.get(name, {}).get("equal_answers", ())
+        reasons = [*of_equal_answers(first, pairs)]
+        same = [model for reason in reasons for model in reason.about["models"]]
+        reasons += [*of_test(first, board, checks, same), *of_earlier_looks(n_seen)]
         if first:
             reasons += [*of_checks(checks, first.model)]
             reasons += [*of_strata(strata, first.model)]
@@ -85,6 +88,8 @@ def conclude(
     names = {reason.name for reason in ordered}
     if first is None:
         state = "none"
+    elif "same" in names:
+        state = "same"
     elif scope.n_prompts is not None and scope.n_prompts < MIN_PROMPTS:
         state = "few"
     elif names & {*UNDECIDED}:
@@ -131,18 +136,53 @@ def _effect(first: First, unit: str) -> Effect | None:
 # Reasons
 
 
-def of_test(
-    first: First | None, board: Leaderboard | None, checks: Sequence[Check]
+def of_equal_answers(
+    first: First | None, pairs: Sequence[Mapping[str, Any]]
 ) -> Iterator[Reason]:
-    """Yield why the test does not decide who is first."""
+    """Yield that others gave the first's answers to all prompts: no judge can tell them apart.
+
+    pairs  rows of `EqualAnswers`
+    """
+    if first is None:
+        return
+    n_prompts = {
+        model: pair["n_prompts"]
+        for pair in pairs
+        for model in {pair["first"], pair["second"]} - {first.model}
+        if first.model in (pair["first"], pair["second"])
+        and pair["n_equal"] == pair["n_prompts"]
+    }
+    if n_prompts:
+        others = {first.second, *first.below, *first.rivals, *first.not_met}
+        about = {
+            "models": [*n_prompts],
+            "n_prompts": max(n_prompts.values()),
+            "has_others": bool(others - n_prompts.keys()),
+        }
+        yield Reason(name="same", about=about)
+
+
+def of_test(
+    first: First | None,
+    board: Leaderboard | None,
+    checks: Sequence[Check],
+    same: Collection[str] = (),
+) -> Iterator[Reason]:
+    """Yield why the test does not decide who is first.
+
+    same  models that gave the first's answers, of which no test says anything
+    """
     if first is None or board is None:
         return
-    if first.level:
-        yield Reason(name="level", about={"models": [*first.level]})
-    elif first.lead is None or first.lead.significant is None:
+    level = [model for model in first.level if model not in same]
+    rivals = [model for model in first.rivals if model not in same]
+    has_no_error = first.lead is None or first.lead.significant is None
+    if level:
+        yield Reason(name="level", about={"models": level})
+    elif has_no_error and first.second not in same:
         yield Reason(name="no_error")
-    elif first.rivals:
-        yield Reason(name="rivals", about={"models": [*first.rivals]})
+    elif rivals:
+        yield Reason(name="rivals", about={"models": rivals})
     if _is_undone(checks, board, first):
         yield Reason(name="undone")
     if first.not_met:

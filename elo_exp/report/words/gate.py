@@ -9,6 +9,11 @@ def verdict(conclusion: Conclusion) -> str:
     """Say what a gate concluded, and where it cannot tell, why and what would help."""
     subject, has_several = conclusion.subject, conclusion.scope.dimension is not None
     by = "By shared words " if conclusion.scope.kind == "words" else ""
+    if conclusion.state == "same answers":
+        return (
+            f"{subject} gave the baseline's answer to all {count(conclusion.scope.n_prompts)} prompts: nothing to "
+            "compare, and no judge was asked. Was the change applied?"
+        )
     if conclusion.state == "pass":
         where = " in any dimension" if has_several else ""
         return f"{by}{subject} is not worse than the baseline by more than the margin{where}."

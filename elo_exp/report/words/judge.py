@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.checks import Check
+from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.judges import as_whom
 from elo_exp.report.formats import (
     NONE,
@@ -18,6 +19,7 @@ from elo_exp.report.formats import (
 
 About = Mapping[str, Any]  # of a check: names and further numbers
 
+_MAX_PAIRS = 3  # of entrants with equal answers, a line each
 _SPACE = "\N{NO-BREAK SPACE}"
 CHECKS = {  # what a check is called in a table, and what it accepts
     "flips": ("Flips when the answers swap places", "at most 10 %"),
@@ -34,6 +36,10 @@ CHECKS = {  # what a check is called in a table, and what it accepts
     "responses": (
         "Entrants with odd answers",
         "repeated, boilerplate, short or refusing; caution if the leader’s are",
+    ),
+    "equal_answers": (
+        "Same answers, of the two entrants that gave most",
+        "under half of the prompts",
     ),
     "audit": (
         "Audit of the judge",
@@ -325,6 +331,13 @@ def _of_answers(check: Check, about: About) -> str:
     )
 
 
+def _of_equal_answers(check: Check, about: About) -> str:
+    most, *others = about["pairs"]
+    also = f"; {count(len(others))} more pairs" if others[1:] else ""
+    also = "; one more pair" if len(others) == 1 else also
+    return f"{most['first']} and {most['second']}, {_of(check, about)} prompts{also}"
+
+
 def _of_audit(check: Check, about: About) -> str:
     if not about.get("date"):
         return ""
@@ -361,6 +374,7 @@ _DETAILS: Mapping[str, Callable[[Check, About], str]] = {
     "invalid": _of_invalid,
     "invalid_by_entrant": _of_invalid_by_entrant,
     "responses": _of_answers,
+    "equal_answers": _of_equal_answers,
     "audit": _of_audit,
     "kin": _of_kin,
     "ties": _of_ties,
@@ -422,6 +436,46 @@ def plan_of_kin(models: Sequence[str], family: str) -> str:
     """Return the line of a plan that says who would be judged by a model of its own family."""
     verb, whose = ("is", "its") if len(models) == 1 else ("are", "their")
     return f"kin      {names(models)} {verb} judged by {whose} own family ({family})"
+
+
+def equal_answers(pairs: Sequence[EqualAnswers]) -> list[str]:
+    """Return a line for each pair that gave the same answers to half of the prompts or more; of many, the first."""
+    lines = [
+        f"{pair.first} and {pair.second} gave the same answer to {pair.n_equal:,} of "
+        f"{_counted_prompts(pair.n_prompts)}: was the setting applied?"
+        for pair in pairs[:_MAX_PAIRS]
+    ]
+    n_more = len(pairs) - len(lines)
+    more = f"so did {n_more:,} more pair{'' if n_more == 1 else 's'}"
+    return [*lines, more] if n_more else lines
+
+
+def plan_of_equal_answers(
+    pairs: Sequence[EqualAnswers], *, stops: bool = False
+) -> list[str]:
+    """Return the lines of a plan that say who gave the same answers.
+
+    stops  whether a run stops at them
+    """
+    lines = [f"answers  {line}" for line in equal_answers(pairs)]
+    stop = "such a run stops before its judge is paid; judging.allow_equal=true goes on"
+    return [*lines, f"{'':<9}{stop}"] if stops else lines
+
+
+def all_equal(pair: EqualAnswers) -> str:
+    """Return why a paid judge is not asked about two entrants."""
+    prompts = (
+        "the one prompt" if pair.n_prompts == 1 else f"all {pair.n_prompts:,} prompts"
+    )
+    return (
+        f"entrant: {pair.first} and {pair.second} gave the same answer to {prompts}: there is nothing to "
+        "compare, and no judge was paid. Was the setting applied in which they differ? Leave one of them "
+        "out, or have them judged with judging.allow_equal=true."
+    )
+
+
+def _counted_prompts(n: int) -> str:
+    return f"{n:,} prompt{'' if n == 1 else 's'}"
 
 
 def flagged(odd: Mapping[str, Mapping[str, float]]) -> str:

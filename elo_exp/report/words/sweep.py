@@ -95,14 +95,16 @@ def sentence(
     parts = []
     for lead in conclusion.leads:
         is_level = len(lead.models) > 1
+        are = "gave the same answers" if [*lead.states] == ["same"] else "are level"
         gap = "" if is_level else f"by {_range(lead, conclusion.unit)}"
         if is_same:
-            said = gap or "are level"
+            said = gap or are
         else:
             verb = "leads" if [*lead.states] == ["leads"] else "is ahead"
-            verb = "are level" if is_level else verb
+            verb = are if is_level else verb
             said = f"{verb} in {len(lead.jobs)} of {where}{gap and f', {gap}'}"
-        parts.append(f"{names(lead.models)} {said}{_doubt(lead.states)}")
+        doubt = "" if said.startswith("gave") else _doubt(lead.states)
+        parts.append(f"{names(lead.models)} {said}{doubt}")
     return "; ".join(parts)
 
 

@@ -14,6 +14,7 @@ from elo_exp.report.words.whose import of_run, whose
 
 CHIPS = {
     "none": "No ranking",
+    "same": "Same answers",
     "few": "Too few prompts",
     "undecided": "Undecided",
     "words": "Shared words only",
@@ -84,6 +85,10 @@ def _none(conclusion: Conclusion, _: str) -> str:
     return f"no ranking: fewer than two entrants {linked}"
 
 
+def _same(conclusion: Conclusion, _: str) -> str:
+    return because(conclusion.reasons[0], conclusion)
+
+
 def _few(conclusion: Conclusion, by: str) -> str:
     n, first = conclusion.scope.n_prompts, conclusion.subject
     noun = "item" if conclusion.scope.kind == "scores" else "prompt"
@@ -111,7 +116,7 @@ def _undecided(conclusion: Conclusion, by: str) -> str:
     return f"no clear winner: {first} is {by}, ahead of {second}{also}"
 
 
-_TOO_LITTLE = {"none": _none, "few": _few, "undecided": _undecided}
+_TOO_LITTLE = {"none": _none, "same": _same, "few": _few, "undecided": _undecided}
 
 
 def difference(effect: Effect) -> str:
@@ -156,6 +161,17 @@ def _rivals(reason: Reason, conclusion: Conclusion) -> str:
     return f"{joined(others or models)}{also} may be as good"
 
 
+def _same_answers(reason: Reason, conclusion: Conclusion) -> str:
+    models = joined([str(conclusion.subject), *reason.about["models"]])
+    between = " between them" if reason.about["has_others"] else ""
+    prompts = _all_prompts(reason.about["n_prompts"])
+    return f"{models} gave the same answer to {prompts}: nothing to compare{between}"
+
+
+def _all_prompts(n: int) -> str:
+    return "the one prompt" if n == 1 else f"all {n:,} prompts"
+
+
 def _stratum(reason: Reason, conclusion: Conclusion) -> str:
     about, gap = reason.about, number(reason.value)
     return f"not on {about['stratum']} ({about['n_prompts']:,} prompts: {gap} behind {about['rival']})"
@@ -163,6 +179,7 @@ def _stratum(reason: Reason, conclusion: Conclusion) -> str:
 
 _Words = Callable[[Reason, Conclusion], str]
 _WORDS: dict[str, _Words] = {
+    "same": _same_answers,
     "level": lambda reason, _: joined(reason.about["models"]),
     "no_error": lambda _, c: f"the error of {c.subject} over {c.rival} is unknown",
     "rivals": _rivals,
@@ -239,6 +256,9 @@ def headline(conclusions: Sequence[Conclusion]) -> str:
 
 
 def _in_short(conclusion: Conclusion) -> str:
+    if conclusion.state == "same":
+        models = conclusion.reasons[0].about["models"]
+        return f"{joined([str(conclusion.subject), *models])} gave the same answers"
     if conclusion.state == "few":
         is_scored = conclusion.scope.kind == "scores"
         return "too few items" if is_scored else "too few prompts"
@@ -261,6 +281,8 @@ def points(conclusions: Sequence[Conclusion]) -> str:
 def comment(conclusion: Conclusion, precision: Precision | None = None) -> str:
     """Say what a lead in points is as a win rate; of one that decides nothing, what the prompts could detect."""
     effect = conclusion.effect
+    if conclusion.state == "same":
+        return "Was the setting applied in which they differ?"
     if conclusion.state == "undecided" and precision:
         return (
             f"{precision.n_prompts:,} prompts give 80 % power to detect "
