@@ -440,14 +440,14 @@ class Pairwise(Judged):
 
     def _strata(self, column: str) -> dict[str, str]:
         """Each prompt's value of a column of the bank. Raises UserError for a column that is not there."""
+        if column == "source":  # which a bank may leave out
+            return {prompt.prompt_id: prompt.source for prompt in self._bank()}
         if self.prompts.bank_path is not None:
             return bank.strata(self.prompts.path, column)
-        if column != "source":
-            raise UserError(
-                f"stratum: found {column!r}. Of the prompts of answers only the source is known: "
-                "stratum=source, or stratum=null."
-            )
-        return {prompt.prompt_id: prompt.source for prompt in self._bank()}
+        raise UserError(
+            f"stratum: found {column!r}. Of the prompts of answers only the source is known: "
+            "stratum=source, or stratum=null."
+        )
 
     @property
     def _opponents(self) -> int | None:
