@@ -42,7 +42,7 @@ NOT_CONCLUSIONS = (
     "wandb/",
 )
 # What the manifest says of money, time and choice, and not of inputs and judge.
-SPENT_OR_CHOSEN = "started_at finished_at usage overrides config git_commit files"
+SPENT_OR_CHOSEN = "started_at finished_at usage overrides config git_commit files token"
 
 
 @pytest.fixture(scope="module")

@@ -283,6 +283,7 @@ def test_a_candidate_that_breaks_the_replies_of_a_judge_exits_3(
     assert f"\n{said}\n" in comment and said in ran.page.said
     log = (ran.run_dir / "tracker/log.jsonl").read_text(encoding="utf-8")
     assert f'"gate/sentence": "{said}"' in log
+    assert f'"gate/passed": {float(verdict == "pass")}' in log
     assert ("have no valid verdict" in said) == bool(n_broken)
 
 

@@ -206,7 +206,11 @@ def test_metrics_omit_what_is_refused_and_the_headline_is_the_error_or_its_estim
         assert "estimate/unhelpful/direct" not in found.metrics
         near = [found.metrics[f"{name}/{p}/anchored"] for p in ("clone", "near")]
         size = np.sqrt(np.mean(np.square(near))) if truth else np.mean(near)
-        assert found.headline == pytest.approx(size)
+        assert found.headline == found.metrics[found.headline_is] == pytest.approx(size)
+        assert found.headline_is == f"oracle_mean/{name}"
+        statuses = [e.status for e in analysis.estimates if e.headline]
+        share = statuses.count("report") / len(statuses)
+        assert found.metrics["oracle_mean/reported"] == pytest.approx(share)
 
 
 def test_a_run_without_log_probabilities_or_reportable_numbers_has_figures_and_page(

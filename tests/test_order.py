@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis.order import NUMBERS, order
+from elo_exp.analysis.order import NUMBERS, order, scatter_over_error
 from elo_exp.analysis.outcome import NUMBERS as OF_A_RESULT
 from elo_exp.analysis.outcome import OVER_DIMENSIONS, means, outcome
 from elo_exp.analysis.standings import Standings
@@ -113,6 +113,12 @@ def test_means_are_over_the_dimensions_that_have_a_number():
         "gap": 15.0,
         "swaps": 2.0,
     }
+
+
+def test_seeds_without_another_or_of_one_order_have_no_scatter():
+    two = np.array([[1399.0, 1401.0], [1401.0, 1399.0]])
+    assert scatter_over_error(two[:1], np.ones((1, 2))) is None
+    assert scatter_over_error(two, np.zeros((2, 2))) is None
 
 
 # Of battles

@@ -174,6 +174,26 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     )  # fmt: skip
 
 
+def test_the_tracker_has_the_numbers_of_each_probe(audited: Ran):
+    logged = [
+        r["value"] for r in audited.rows("tracker/log.jsonl") if r["kind"] == "summary"
+    ]
+    numbers = {name: value for part in logged for name, value in part.items()}
+    manifest, n_biased = audited.read("manifest.json"), 0
+    for dimension, one in audited.read("audit.json").items():
+        for row in one["results"]:
+            n_biased += row["verdict"] == "biased"
+            place = f"audit/{dimension}/{row['probe']}"
+            for name, column in (
+                ("value", "estimate"),
+                ("low", "low"),
+                ("high", "high"),
+            ):
+                assert numbers.get(f"{place}/{name}") == row[column]
+    assert numbers["audit/biased"] == numbers["headline"] == n_biased
+    assert manifest["headline_is"] == "audit/biased"
+
+
 def test_a_position_fault_is_found_and_is_no_other_fault(audited):
     found = audited.read("audit.json")["factuality"]
     results = {row["probe"]: row for row in found["results"]}

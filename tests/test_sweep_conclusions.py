@@ -173,6 +173,19 @@ def test_whose_taste_the_ratings_are_is_said_once_and_of_some_jobs_with_their_nu
     assert words.whose_of({"0": {}}) == []
 
 
+def test_the_share_of_jobs_that_have_the_first_of_most():
+    assert of(lead("0"), lead("1", "bob"), lead("2")).share_same == 2 / 3
+    assert of(lead("0"), None).share_same == 0.5
+    assert of(None).share_same is None
+
+
+def test_seeds_are_held_against_the_monte_carlo_error():
+    assert words.scatter({"tone": 0.808, "facts": 1.2}, 8) == (
+        "Elo over 8 seeds scatters 0.81 (tone), 1.20 (facts) times its Monte Carlo error; 1 is right."
+    )
+    assert words.scatter({}, 8) == ""
+
+
 # Jobs that have run
 
 
@@ -337,3 +350,21 @@ def test_the_tracker_has_the_sentences(swept: Ran):
         for name in ("state", "sentence"):
             metric = f"conclusion/{dimension}/{name}"
             assert logged["summary"][metric] == conclusion[name]
+
+
+def test_elo_scatters_over_seeds_as_its_monte_carlo_error_says(swept: Ran):
+    """Within what the scatter of eight has by chance, with 7 degrees of freedom: .49 to 1.51."""
+    given = ("experiment=rate", "battles=battles.csv", "figures=false", "tracker=local")
+    seeds = ("sweep=seeds", "elo.n_perms=50", "battles_columns.dimension=dimension")
+    ran = run("-m", *given, *seeds, folder=swept.folder)
+    rows = ran.rows("tracker/log.jsonl")
+    (found,) = (row["value"] for row in rows if row["kind"] == "summary")
+    ratios = {d: found[f"seeds/{d}/sd_over_error"] for d in ("tone", "facts")}
+    assert all(0.49 < ratio < 1.51 for ratio in ratios.values())
+    assert words.scatter(ratios, 8) in ran.out
+    assert words.scatter(ratios, 8) in ran.page.said
+    assert found["sweep/tone/same_first"] == 1
+    low, high = (found[f"sweep/facts/order_mc_error_{end}"] for end in ("low", "high"))
+    numbers = table(ran.run_dir / "sweep_numbers.csv")
+    errors = [float(r["order_mc_error"]) for r in numbers if r["dimension"] == "facts"]
+    assert (low, high) == (min(errors), max(errors))

@@ -86,6 +86,31 @@ def order(standings: Standings, dimension: str) -> dict[str, float]:
     return {name: float(found[name]) for name in NUMBERS if name in found}
 
 
+def scatter_over_error(ratings: Array, errors: Array) -> float | None:
+    """Compare how Elo scatters over seeds with the Monte Carlo error that single runs state.
+
+    Parameters
+    ----------
+    ratings, errors : Array, shape (s, m)
+        Mean Elo of m entrants with s seeds, and its Monte Carlo error, rating points.
+
+    Returns
+    -------
+    float or None
+        Their ratio, each a root mean square: 1 where the error is right. None without two seeds or an error.
+
+    Examples
+    --------
+    >>> ratings = np.array([[1399.0, 1401.0], [1401.0, 1399.0]])
+    >>> round(scatter_over_error(ratings, np.full((2, 2), 2.0)), 3)
+    0.707
+    """
+    error = _rms(errors)
+    if len(ratings) < 2 or not error > 0:
+        return None
+    return float(np.sqrt(ratings.var(axis=0, ddof=1).mean())) / error
+
+
 def _tiers(elo: Leaderboard, board: Leaderboard) -> list[list[str]]:
     """Entrants that have an Elo and a rank, best first, those of one rank together."""
     has_played = {

@@ -402,6 +402,7 @@ def report(
 
     return Report(
         headline=math.nan if headline is None else headline,
+        headline_is=f"{found.placed[0]}/rating",
         text=arena_page.text(found, concluded, quality, rated.diagnoses),
         follow_up=next_audit(experiment.judge, experiment.rubric, context),
         facts=facts,
@@ -478,7 +479,8 @@ def _status(said: Mapping[str, Any] | None) -> dict[str, str | None]:
 def metrics(
     placement: Placement, ratings: Mapping[str, Any], quality: Mapping[str, Any]
 ) -> dict[str, float | str]:
-    """Return <model>/rating, /rank ..., judge/<dimension>/<rate>, human/agreement ...
+    """Return <model>/rating, /rank ..., judge/<dimension>/<rate>, human/agreement ... and arena_mean/error,
+    the root mean square over placed models of their distance from a known truth.
 
     ratings  of `elo_ratings`
     """
@@ -502,6 +504,10 @@ def metrics(
         found |= {f"{model}/{name}": value for name, value in own.items()}
         said = ratings["conclusions"][model]
         found |= {f"conclusion/{model}/{name}": said[name] for name in _SAID}
+    errors = [found.get(f"{model}/error") for model in placement.placed]
+    if known_errors := [error for error in errors if error is not None]:
+        size = math.hypot(*known_errors) / math.sqrt(len(known_errors))
+        found["arena_mean/error"] = size
     for name in RATES:
         found[f"judge/{quality['dimension']}/{name}"] = quality[name]
     return {name: value for name, value in found.items() if value is not None}

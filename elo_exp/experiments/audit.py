@@ -50,6 +50,8 @@ from elo_exp.report.words import audit as words
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Families, Integer, Positive, Share
 
+# Of a probe, by the name that trackers have
+_TRACKED = {"value": "estimate", "low": "low", "high": "high"}
 _WHAT = "audit verdicts"
 _RANKED = {"answer": 3, "hedge": 2, "abstain": 3}  # levels, by expected behaviour
 
@@ -169,8 +171,10 @@ class AuditJudge:
             for dimension, one in audits.items()
             for row in one["results"]
         ]
+        n_biased = float(sum(row["verdict"] == "biased" for row in rows))
         return Report(
-            headline=float(sum(row["verdict"] == "biased" for row in rows)),
+            headline=n_biased,
+            headline_is="audit/biased",
             text=audit_page.text(sections),
             facts={"judge_model": self.judge.model},
             artifacts=[
@@ -188,6 +192,13 @@ class AuditJudge:
                 f"conclusion/{dimension}/{name}": one["conclusion"][name]
                 for dimension, one in audits.items()
                 for name in ("state", "sentence")
+            }
+            | {"audit/biased": n_biased}
+            | {
+                f"audit/{row['dimension']}/{row['probe']}/{name}": row[column]
+                for row in rows
+                for name, column in _TRACKED.items()
+                if row[column] is not None
             },
             tables={"audit": rows},
             figures=lambda: _figures(rows, self.audit.delta),

@@ -47,6 +47,7 @@ from elo_exp.runs.manifest import input_hashes
 from elo_exp.runs.reading import read_manifest
 from elo_exp.store.store import Store
 from elo_exp.store.usage import paid
+from elo_exp.trackers import Value
 from elo_exp.types import Positive
 
 BASELINE = "baseline"  # its name in the run, whatever it was called in its own
@@ -166,6 +167,17 @@ class Gate(Pairwise):
             write_whole(Path(self.gate.comment), f"{text}\n")
         facts = self._facts(responses, judgments, quality)
         rows = [share.to_dict() for share in gate.shares]
+        metrics: dict[str, Value] = {
+            "gate/verdict": state,
+            "gate/passed": float(state == "pass"),
+            "gate/sentence": shown.verdict,
+        }
+        metrics |= {
+            f"gate/{row['dimension']}/{name}": row[name]
+            for row in rows
+            for name in _NUMBERS
+            if row[name] is not None
+        }
         return Report(
             headline=math.nan,
             text=text,
@@ -185,13 +197,7 @@ class Gate(Pairwise):
                 ),
                 write_whole(context.run_dir / "gate.md", f"{text}\n"),
             ],
-            metrics={"gate/verdict": state, "gate/sentence": shown.verdict}
-            | {
-                f"gate/{row['dimension']}/{name}": row[name]
-                for row in rows
-                for name in _NUMBERS
-                if row[name] is not None
-            },
+            metrics=metrics,
             tables={"gate": rows, "verdicts": verdict_rows(comparisons, judgments)},
             page=page.maker(
                 "gate",

@@ -495,8 +495,10 @@ def report(
     shown = oracle_page.oracle_page(analysis, truth, budgets, collection)
     written = [write_json(run_dir / name, one) for name, one in documents.items()]
     extreme = oracle_files.extreme_weights(analysis)
+    headline_is, headline = oracle_files.headline(metrics)
     return Report(
-        headline=oracle_files.headline(analysis, metrics),
+        headline=headline,
+        headline_is=headline_is,
         text=oracle_page.console(analysis, truth, collection),
         facts={
             "logging_policy": data.logging_policy,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from elo_exp import arrays
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import Analysis, label_budget
-from elo_exp.oracle.gates import REFUSE
+from elo_exp.oracle.gates import REFUSE, REPORT
 from elo_exp.oracle.weights import EXTREME
 from elo_exp.report.words import oracle as words
 from elo_exp.report.words import whose
@@ -123,6 +124,7 @@ def extreme_weights(analysis: Analysis) -> list[dict[str, Any]]:
 def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float | str]:
     """Final values named estimate/<policy>/<estimator>, ess/<policy>, overlap/<policy>, ...
 
+    oracle_mean/error (root mean square), /std_error and /reported (share) are over the policies' headlines.
     And conclusion/<policy>/<field> and choice/<field>: what may be said, and its sentence.
     """
     values: dict[str, float | None] = {}
@@ -141,6 +143,7 @@ def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float |
     said: dict[str, float | str] = {
         name: float(value) for name, value in values.items() if value is not None
     }
+    said |= _means(analysis, said)
     concluded = conclusions(analysis)
     rows = {
         f"conclusion/{n}": row for n, row in concluded.get("conclusions", {}).items()
@@ -155,16 +158,33 @@ def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float |
     return said
 
 
-def headline(analysis: Analysis, found: Mapping[str, Any]) -> float:
-    """RMSE of the policies' headlines if a truth is known, else their mean standard error.
+def headline(found: Mapping[str, Any]) -> tuple[str, float]:
+    """Return the error over the policies if a truth is known, else their mean standard error, and its name.
 
-    Of those that are not refused; with `compat`, of all estimates.
+    NaN where every estimate is refused.
 
     found  the metrics
+    """
+    for name in ("oracle_mean/error", "oracle_mean/std_error"):
+        if name in found:
+            return name, found[name]
+    return "oracle_mean/std_error", math.nan
+
+
+def _means(analysis: Analysis, found: Mapping[str, Any]) -> dict[str, float]:
+    """Sum up the policies' headlines that are not refused; with `compat`, all estimates.
+
+    found  the metrics of each
     """
     chosen = [e for e in analysis.estimates if e.headline] or analysis.estimates
     names = [f"{e.policy}/{e.estimator}" for e in chosen if e.value is not None]
     errors = [found[f"error/{name}"] for name in names if f"error/{name}" in found]
+    sizes = [found[f"std_error/{name}"] for name in names]
+    means = {}
     if errors:
-        return math.hypot(*errors) / math.sqrt(len(errors))
-    return float(np.mean([found[f"std_error/{name}"] for name in names] or 0.0))
+        means["error"] = math.hypot(*errors) / math.sqrt(len(errors))
+    if sizes:
+        means["std_error"] = float(np.mean(sizes))
+    if chosen:
+        means["reported"] = fmean(e.status == REPORT for e in chosen)
+    return {f"oracle_mean/{name}": mean for name, mean in means.items()}

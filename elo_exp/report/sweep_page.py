@@ -181,7 +181,12 @@ class SweepPage:
     errors: Sequence[str]
     n_finished: int
     moved: Moved | None
+    seeds: Mapping[str, float]
     console_tables: Sequence[str]
+
+    @property
+    def scatter(self) -> str:
+        return words.scatter(self.seeds, len(self.jobs))
 
     @property
     def has_errors(self) -> bool:
@@ -202,6 +207,7 @@ def sweep_page(
     estimates: Sequence[Row],
     conclusions: Conclusions = MappingProxyType({}),
     numbers: Sequence[Row] = (),
+    seeds: Mapping[str, float] = MappingProxyType({}),
 ) -> SweepPage:
     """Lay out the entries of sweep_jobs.json and the rows of the other files of a sweep.
 
@@ -210,6 +216,8 @@ def sweep_page(
     estimates    of sweep_summary.csv, of oracle runs
     conclusions  of the jobs, as their ratings.json has them
     numbers      rows of sweep_numbers.csv
+    seeds        by dimension, how Elo scatters over seeds, over its Monte Carlo error; empty unless
+                 they were swept
     """
     settings = Settings(jobs)
     dimensions = [
@@ -268,6 +276,7 @@ def sweep_page(
         ],
         n_finished=n_finished,
         moved=moved,
+        seeds=seeds,
         console_tables=_console_tables(rows, dimensions, moved),
     )
 
@@ -282,6 +291,7 @@ def console(sweep: SweepPage, unknown: Sequence[str] = ()) -> str:
         said = [f"{name}: {sentence}" for name, sentence in sweep.sentences.items()]
         lines += [f"{sweep.headline}.", *said, *sweep.whose]
     lines += sweep.console_tables
+    lines += filter(None, [sweep.scatter])
     lines += [
         f"sweep_pair: no job rates {model}, so the two best are drawn"
         for model in unknown

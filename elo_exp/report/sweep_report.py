@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis import agreement
+from elo_exp.analysis.order import scatter_over_error
 from elo_exp.data.battles import Battles
 from elo_exp.figures.style import grouped
 from elo_exp.files import write_csv, write_json, write_whole
@@ -15,7 +16,7 @@ from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report import made, sweep_numbers
 from elo_exp.report.artifacts import write_plots
 from elo_exp.report.page import render
-from elo_exp.report.sweep_page import console, sweep_page
+from elo_exp.report.sweep_page import Settings, console, sweep_page
 from elo_exp.runs.reading import FinishedRun, manifest_if_any, read_runs, sweep_jobs
 from elo_exp.store.usage import added_up, paid
 from elo_exp.trackers import Lines, Value
@@ -73,7 +74,9 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
             write_csv(folder / f"{name}.csv", table)
     write_plots(folder, plots)
     conclusions = {job.folder.name: job.conclusions for job in found}
-    shown = sweep_page(jobs, rows, judges, estimates, conclusions, numbers)
+    shown = sweep_page(
+        jobs, rows, judges, estimates, conclusions, numbers, _seeds(jobs, elo_rows)
+    )
     together = {
         dimension: {**conclusion.to_dict(), "sentence": sentence}
         for conclusion, (dimension, sentence) in zip(
@@ -94,6 +97,20 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
         "sweep": summary,
         **({"sweep_numbers": numbers} if numbers else {}),
         **sweep_numbers.metrics(numbers),
+        **{
+            f"sweep/{conclusion.scope.dimension}/same_first": share
+            for conclusion in shown.conclusions
+            if (share := conclusion.share_same) is not None
+        },
+        **{f"seeds/{d}/sd_over_error": ratio for d, ratio in shown.seeds.items()},
+        **{
+            f"judges/{row['dimension']}/{row['first']}-{row['second']}/{name}": row[
+                name
+            ]
+            for row in judges
+            for name in ("kappa", "rho")
+            if row[name] is not None
+        },
         **{
             f"conclusion/{dimension}/{name}": row[name]
             for dimension, row in together.items()
@@ -156,6 +173,28 @@ def _settings(jobs: Sequence[FinishedRun]) -> dict[str, str]:
         )
         for job in jobs
     }
+
+
+def _seeds(jobs: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
+    """Return by dimension how Elo scatters over seeds, over its Monte Carlo error; empty unless they alone were swept.
+
+    rows  of sweep_summary.csv, with Elo as the rating
+    """
+    if [*Settings(jobs).swept] != ["elo.seed"]:
+        return {}
+    found = {}
+    for dimension, some in grouped(rows, "dimension").items():
+        by_job = [
+            {row["model"]: row for row in own} for own in grouped(some, "job").values()
+        ]
+        models = [m for m in by_job[0] if all(m in own for own in by_job)]
+        ratings, errors = (
+            np.array([[own[m][name] for m in models] for own in by_job], dtype=float)
+            for name in ("rating", "ordering_error")
+        )
+        if (ratio := scatter_over_error(ratings, errors)) is not None:
+            found[dimension] = ratio
+    return found
 
 
 def _judge_rows(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:

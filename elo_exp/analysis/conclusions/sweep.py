@@ -76,6 +76,11 @@ class SweepConclusion(Conclusion):
     leads: tuple[SharedLead, ...]
     unit: str = "points"
 
+    @property
+    def share_same(self) -> float | None:
+        """The share of the jobs whose first is that of most; None where no job ranks two entrants."""
+        return len(self.leads[0].jobs) / self.n_jobs if self.leads else None
+
 
 def conclude(
     leads: Sequence[JobLead | None],

@@ -117,6 +117,17 @@ def _range(lead: SharedLead, unit: str) -> str:
     return least if least == most else f"{least} to {most}"
 
 
+def scatter(ratios: Mapping[str, float], n_seeds: int) -> str:
+    """Say whether Elo scatters over seeds as its Monte Carlo error says; nothing where seeds were not swept.
+
+    ratios  of both, by dimension
+    """
+    if not ratios:
+        return ""
+    said = ", ".join(f"{ratio:.2f} ({name})" for name, ratio in ratios.items())
+    return f"Elo over {n_seeds} seeds scatters {said} times its Monte Carlo error; 1 is right."
+
+
 def span(low: str, high: str) -> str:
     """Say from where to where a number goes over jobs: "273 to 378", "76 to 98 %"; "275" where both ends read alike."""
     if low == high:
