@@ -29,7 +29,6 @@ from elo_exp.experiments import Context
 from elo_exp.files import write_json
 from elo_exp.models import checkpoints
 from elo_exp.records import UserError, fingerprint
-from elo_exp.report import sweep_report
 from elo_exp.running import dry_run
 from elo_exp.runs.manifest import input_hashes
 from elo_exp.runs.reading import manifest_if_any, sweep_jobs
@@ -53,7 +52,10 @@ class Checks(Callback):
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse a run, or print what stands in its place, before Hydra makes its folder."""
-        _log_lines()
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(LineFormatter("%(message)s"))
+        logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+        logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for every look
         with refusing(is_early=True):
             overrides = _unresolved(config.hydra.overrides.task)
             job = prepare(config, overrides)
@@ -76,17 +78,12 @@ class Checks(Callback):
     def on_multirun_start(
         self, config: DictConfig, config_name: str = "config", **_: Any
     ) -> None:
-        jobs, every = list[Job](), [*_jobs(config)]
-        for number, overrides in enumerate(every):
+        jobs = list[Job]()
+        for number, overrides in enumerate(_jobs(config)):
             with refusing(f"job {number} ({' '.join(overrides)}): ", is_early=True):
                 job = prepare(hydra.compose(config_name, overrides), overrides)
                 Checks.tracker = job.settings.tracker
                 jobs.append(job)
-        if every and [bool(job.config.get("plan")) for job in jobs] == [True] * len(
-            every
-        ):
-            _show_plans(jobs, every)
-            sys.exit(0)
         if line := _shared_mistake(jobs):
             with refusing():
                 raise UserError(line)
@@ -99,29 +96,6 @@ class Checks(Callback):
         keys = [*(config.hydra.sweeper.get("params") or ()), *swept]
         os.environ[SWEPT] = ",".join(str(key).lstrip("+") for key in keys)
         processes.export_lifeline()
-
-
-def _log_lines() -> None:
-    """Log to stderr, a line a message."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter("%(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for every look
-
-
-def _show_plans(jobs: Sequence[Job], every: Sequence[Sequence[str]]) -> None:
-    """Print the plan of each job of a sweep, which needs no launcher and leaves no folder."""
-    _log_lines()
-    for number, (job, overrides) in enumerate(zip(jobs, every, strict=True)):
-        show(f"job {number}: {' '.join(overrides)}")
-        with refusing(f"job {number}: "), Store(job.store_path) as store:
-            context = Context(
-                run_dir=Path(),
-                store=store,
-                tracker=job.settings.tracker,
-                overrides=overrides,
-            )
-            show(dry_run(job, context))
 
 
 def _shared_mistake(jobs: Sequence[Job]) -> str | None:
@@ -221,11 +195,11 @@ def summarize() -> int:
     1 where a job did not finish; 2 where none did, each by the same mistake of the user's.
     """
     folder, Checks.folder = Checks.folder, None
-    if (
-        folder is None
-        or not folder.is_dir()
-        or not (written := sweep_report.write(folder))
-    ):
+    if folder is None or not folder.is_dir():
+        return 0
+    from elo_exp.report import sweep_report  # most commands end without a sweep
+
+    if not (written := sweep_report.write(folder)):
         return 0
     text, config, metrics = written
     is_whole = metrics["sweep/finished"] == metrics["sweep/jobs"]

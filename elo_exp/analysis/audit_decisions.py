@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri, stdtr
+import scipy
 
 from elo_exp.analysis.comparisons import ALPHA, holm
 from elo_exp.arrays import Array, one_row
@@ -225,7 +225,10 @@ def _p_value(one: Measure) -> float:
     if len(values) - counts.max() < _MIN_DIFFERING:
         values = _with_pseudo_prompts(values)
     distance = one.excess(float(values.mean())) + one.bound * is_bias
-    return float((1 + is_bias) * stdtr(len(values) - 1, -distance / _std_error(values)))
+    return float(
+        (1 + is_bias)
+        * scipy.special.stdtr(len(values) - 1, -distance / _std_error(values))
+    )
 
 
 def _with_pseudo_prompts(values: Array) -> Array:
@@ -303,12 +306,18 @@ def in_reach(measured: Sequence[Measure]) -> list[tuple[str, int, float, int]]:
 
 def _z_ok(is_two_sided: bool) -> float:
     """Standard errors in the margin that call 80 % of judges without a fault ok."""
-    return float(ndtri(1 - ALPHA) + ndtri(0.9 if is_two_sided else 0.8))
+    return float(
+        scipy.special.ndtri(1 - ALPHA)
+        + scipy.special.ndtri(0.9 if is_two_sided else 0.8)
+    )
 
 
 def _z_found(n_tests: int, is_two_sided: bool = True) -> float:
     """Standard errors of an effect that is significant in 80 % of audits, at Holm's first step."""
-    return float(ndtri(1 - ALPHA / n_tests / (1 + is_two_sided)) + ndtri(0.8))
+    return float(
+        scipy.special.ndtri(1 - ALPHA / n_tests / (1 + is_two_sided))
+        + scipy.special.ndtri(0.8)
+    )
 
 
 def _prompts(z: float, sd: float, distance: float) -> int:

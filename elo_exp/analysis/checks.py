@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.special import expit
+import scipy
 
 from elo_exp.data.battles import Battles
 from elo_exp.records import Rows
@@ -157,7 +157,7 @@ def _of_answers(
     if effect.get("effect") is not None:
         # The win rate of the longer of two equals whose lengths differ by the scale
         value, low, high = (
-            None if end is None else float(expit(end * math.tanh(1)))
+            None if end is None else float(scipy.special.expit(end * math.tanh(1)))
             for end in (effect["effect"], effect["ci_low"], effect["ci_high"])
         )
         lead, gap, at_equal_length = control.get("lead") or {}, None, None

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 from elo_exp.analysis.separated import closure
 from elo_exp.arrays import Array, Index, Mask, records, spread
@@ -99,7 +99,7 @@ def _pair_tests(dimension: str, board: Leaderboard) -> dict[str, NDArray[Any]]:
     higher = [*models.place[i].tolist(), *(place[pair.winner] for pair in pairs)]
     lower = [*models.place[j].tolist(), *(place[pair.loser] for pair in pairs)]
     names, unknown = np.array(board.models, dtype=object), np.full(len(pairs), np.nan)
-    p_value = 2.0 * special.stdtr(df, -np.abs(difference / std_error))
+    p_value = 2.0 * scipy.special.stdtr(df, -np.abs(difference / std_error))
     columns: dict[str, NDArray[Any]] = {
         "dimension": np.full(len(higher), dimension, dtype=object),
         "higher": names[higher],
@@ -244,7 +244,7 @@ def _critical_t(models: Rated, noise: Array, alpha: float) -> Array:
         n_pairs = np.isfinite(models.std_error).sum() // 2
         return t_quantile(df, level=1.0 - alpha / n_pairs)
     by_draws = max_t_quantile(noise, models.std_error, alpha)
-    level = 1.0 - 2.0 * special.stdtr(df_of_all, -by_draws)
+    level = 1.0 - 2.0 * scipy.special.stdtr(df_of_all, -by_draws)
     return np.where(df < df_of_all, t_quantile(df, level=level), by_draws)
 
 

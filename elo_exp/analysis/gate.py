@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
-from scipy.special import nctdtr, stdtrit
+import scipy
 
 from elo_exp.analysis.bounded import lower_bound, upper_bound
 from elo_exp.arrays import Array
@@ -193,7 +193,9 @@ def pass_probability(n_prompts: int, sd: float, margin: float, alpha: float) -> 
         return 1.0
     df, left = n_prompts - 1, margin - 0.5 / (n_prompts + 1)
     distance = left * math.sqrt(n_prompts) / sd
-    return 1.0 - float(nctdtr(df, distance, stdtrit(df, 1 - alpha)))
+    return 1.0 - float(
+        scipy.special.nctdtr(df, distance, scipy.special.stdtrit(df, 1 - alpha))
+    )
 
 
 def prompts_to_pass(sd: float, margin: float, alpha: float) -> int | None:

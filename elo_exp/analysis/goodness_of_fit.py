@@ -3,14 +3,15 @@
 Letters: m rated models; p of the pairs i < j that met; q of n prompts.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-from scipy import sparse, special
-from scipy.sparse import csgraph
+import scipy
 
 from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.win_rates import in_name_order, pairs_that_met
@@ -64,7 +65,7 @@ def transitivity(
     residual = np.asarray(np.bincount(pair, off, p), dtype=np.float64)
     slope = n_games * expected * (1.0 - expected)  # v
 
-    by_prompt = sparse.csr_array((off, (played.cluster, pair)), shape=(n, p))  # e
+    by_prompt = scipy.sparse.csr_array((off, (played.cluster, pair)), shape=(n, p))  # e
     design = differences(np.arange(p), first, second, np.ones(p), shape=(p, m))  # D
     scores, inverse = by_prompt @ design, bread(theta, played)
     by_ability = (by_prompt.T @ scores).toarray() @ inverse
@@ -147,7 +148,7 @@ def score_test(
     if chi_square >= n * (1.0 - _SINGULAR):
         return None, None
     f = chi_square / (n - chi_square) * (n - df) / df
-    return chi_square, float(special.fdtrc(df, n - df, f))
+    return chi_square, float(scipy.special.fdtrc(df, n - df, f))
 
 
 # Cycles
@@ -209,8 +210,8 @@ def cycles(battles: Battles, *, dimension: str) -> dict[str, Any]:
     }
 
 
-def _links(start: Index, end: Index, n: int) -> sparse.csr_array:
-    return sparse.csr_array((np.ones(len(start)), (start, end)), shape=(n, n))
+def _links(start: Index, end: Index, n: int) -> scipy.sparse.csr_array:
+    return scipy.sparse.csr_array((np.ones(len(start)), (start, end)), shape=(n, n))
 
 
 # Strata of the prompts, such as their source
@@ -286,7 +287,9 @@ def heterogeneity(
             n_games += n_games.T
             shared = inverse @ information(fit.theta, n_games)
             parts.append(np.where(stratum[:, None] == s, own, 0.0) - own @ shared)
-            n_groups, _ = csgraph.connected_components(n_games, directed=False)
+            n_groups, _ = scipy.sparse.csgraph.connected_components(
+                n_games, directed=False
+            )
             df += m - int(n_groups)  # differences of ratings that its games identify
         contributions = np.hstack(parts)  # (n, m * strata)
         chi_square, p_value = score_test(

@@ -7,7 +7,7 @@ clustered by prompt. Letters: m models; g games; n clusters, which are prompts.
 from typing import Any
 
 import numpy as np
-from scipy import special
+import scipy
 
 from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.win_rates import mean_error
@@ -61,9 +61,9 @@ def position_effect(fitted: Fitted, *, dimension: str) -> dict[str, Any]:
         n_decisive=len(played.score),
         effect=effect,  # log-odds; above zero the first shown wins more often
         std_error=error,
-        p_first=special.expit(effect),
-        ci_low=special.expit(effect - half),
-        ci_high=special.expit(effect + half),
+        p_first=scipy.special.expit(effect),
+        ci_low=scipy.special.expit(effect - half),
+        ci_high=scipy.special.expit(effect + half),
     )
 
 

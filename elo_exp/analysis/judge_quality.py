@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import special
+import scipy
 
 from elo_exp.analysis.comparisons import ALPHA, holm
 from elo_exp.arrays import rows
@@ -111,7 +111,7 @@ def invalid_shares(
         error = np.nanstd(excess, axis=0) / np.sqrt(np.maximum(n - 1, 1))
         varies = error > 0.0
         t = np.nanmean(excess, axis=0)[varies] / error[varies]
-        p_values[varies] = 2.0 * special.stdtr(n[varies] - 1, -np.abs(t))
+        p_values[varies] = 2.0 * scipy.special.stdtr(n[varies] - 1, -np.abs(t))
     adjusted = holm(p_values)
     n_judgments, n_invalid = judged.sum(axis=0), invalid.sum(axis=0)
     return rows(

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+import scipy
 
 from elo_exp.analysis.comparisons import ALPHA, Difference, differences
 from elo_exp.analysis.fitted import Fitted
@@ -196,7 +196,7 @@ def next_wave(
         for one in differences(boards):
             state, pair = due[one.dimension], frozenset((one.higher, one.lower))
             if pair in state.open and one.p_value is not None:
-                z = -float(ndtri(one.p_value / 2))
+                z = -float(scipy.special.ndtri(one.p_value / 2))
                 state.tests.setdefault(pair, []).append((len(state.rows), z, one))
         n_open = sum(len(state.open) for state in states.values())
         while n_open and (
@@ -327,8 +327,8 @@ def _stopped(
     for t, bound in zip(times, bounds, strict=False):
         mean, scale = at + drift * (t - before), math.sqrt(t - before)
         end = bound * math.sqrt(t)
-        above = weight @ ndtr((mean - end) / scale)
-        yield float(above), float(weight @ ndtr((-end - mean) / scale))
+        above = weight @ scipy.special.ndtr((mean - end) / scale)
+        yield float(above), float(weight @ scipy.special.ndtr((-end - mean) / scale))
         at = end * _NODES
         density = np.exp(-(((at[:, None] - mean) / scale) ** 2) / 2) @ weight
         weight = end * _WEIGHTS * density / (scale * math.sqrt(2 * math.pi))
@@ -362,7 +362,9 @@ def spent(alpha: float, t: float) -> float:
     >>> round(spent(0.05, 0.5), 4), round(spent(0.05, 1.0), 4)
     (0.0031, 0.05)
     """
-    return float(4.0 * ndtr(ndtri(alpha / 4) / math.sqrt(t)))
+    return float(
+        4.0 * scipy.special.ndtr(scipy.special.ndtri(alpha / 4) / math.sqrt(t))
+    )
 
 
 @cache

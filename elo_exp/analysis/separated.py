@@ -12,8 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse import csgraph
+import scipy
 
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data.battles import Battles
@@ -52,8 +51,8 @@ def one_sided(battles: Battles, *, orders: Orders) -> tuple[OneSided, ...]:
     """
     played = games(battles, orders=orders)
     m, wins = played.n_models, played.wins()
-    _, part = csgraph.connected_components(
-        sparse.csr_array(wins > 0), connection="strong"
+    _, part = scipy.sparse.csgraph.connected_components(
+        scipy.sparse.csr_array(wins > 0), connection="strong"
     )
     apart = part[played.first] != part[played.second]
     is_won = played.score[apart] > 0.5

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
+import scipy
 
 from elo_exp.arrays import Array, records
 from elo_exp.data.battles import Battles
@@ -142,7 +142,7 @@ def shifts(
         std_error = np.sqrt((parts**2).sum(axis=0))
         std_error[std_error < _ROUNDING] = np.nan
         half_width = t_quantile(df) * std_error
-        p_value = 2.0 * special.stdtr(df, -np.abs(moved / std_error))
+        p_value = 2.0 * scipy.special.stdtr(df, -np.abs(moved / std_error))
     return records(
         Shift,
         model=shared,

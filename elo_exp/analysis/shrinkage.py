@@ -12,7 +12,7 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from elo_exp.analysis.comparisons import Rated, rated
 from elo_exp.arrays import Array
@@ -71,7 +71,7 @@ def _chances(models: Rated) -> Array | None:
     if not (is_known and np.isfinite(models.covariance).all()):
         return None
     n = models.df_of_all + 1.0  # prompts
-    contrasts = linalg.helmert(m).T  # (m, m - 1) of sum zero
+    contrasts = scipy.linalg.helmert(m).T  # (m, m - 1) of sum zero
     variance, axes = np.linalg.eigh(
         contrasts.T @ steadied(models.covariance, n) @ contrasts
     )

@@ -20,8 +20,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special
-from scipy.linalg import block_diag
+import scipy
 
 from elo_exp.analysis.comparisons import N_DRAWS, with_ranks
 from elo_exp.analysis.conclusions import Reason
@@ -186,7 +185,7 @@ def fit(
     separate, _, _ = mode(
         np.ones(len(row)), _RIDGE * np.eye(n_parameters), np.zeros(n_parameters)
     )
-    p = special.expit((entry * separate[place]).sum(axis=1))[row]
+    p = scipy.special.expit((entry * separate[place]).sum(axis=1))[row]
     effects, n_prompts = dict[str, float](), dict[str, int]()
     for number, name in enumerate(("votes", "calibration", *placed)):
         own, chosen = kind == number, models == name if number > 1 else models != ""
@@ -201,10 +200,14 @@ def fit(
     def laplace(z: Array) -> tuple[Array, Array, float]:
         s, tau, omega = z[0], *np.exp(z[1:])
         of_taste = np.outer([-s, 1.0], [-s, 1.0]) / tau**2
-        precision = block_diag(np.kron(of_taste, np.eye(m)), _RIDGE_OF_POSITION)
+        precision = scipy.linalg.block_diag(
+            np.kron(of_taste, np.eye(m)), _RIDGE_OF_POSITION
+        )
         precision[:m, :m] += np.diag(np.where(is_anchor, omega, _FLAT) ** -2.0)
         if is_kin.any():
-            precision = block_diag(precision, is_kin.sum() / tau**2 + kin_sd**-2.0)
+            precision = scipy.linalg.block_diag(
+                precision, is_kin.sum() / tau**2 + kin_sd**-2.0
+            )
             of_kin = np.kron([s, -1.0], is_kin) / tau**2
             precision[-1, : 2 * m] = precision[: 2 * m, -1] = of_kin
         x, curvature, value = mode(weight, precision, separate)
@@ -212,11 +215,11 @@ def fit(
         value += determinants @ [0.5, -0.5] + z[1] - (tau**2 + omega**2) / 8.0
         return x, curvature, float(value)
 
-    z = optimize.minimize(
+    z = scipy.optimize.minimize(
         lambda z: -laplace(z)[2],
         _START,
         method="L-BFGS-B",
-        bounds=optimize.Bounds(_LOWEST, _HIGHEST),
+        bounds=scipy.optimize.Bounds(_LOWEST, _HIGHEST),
         jac="3-point",
         options={"ftol": 1e-12},
     ).x

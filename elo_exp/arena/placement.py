@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy import optimize, special
+import scipy
 
 from elo_exp.analysis.agreement import comparison_codes
 from elo_exp.analysis.conclusions import Reason
@@ -210,7 +210,9 @@ def opponents(
     for pair, won in shares(judged).items():
         is_first = pair[0] in placed
         model, opponent = pair if is_first else pair[::-1]
-        predicted = float(special.expit((rating[model] - rating[opponent]) / POINTS))
+        predicted = float(
+            scipy.special.expit((rating[model] - rating[opponent]) / POINTS)
+        )
         row = {
             "model": model,
             "opponent": opponent,
@@ -243,7 +245,7 @@ def temperature(human: Battles, judged: Battles) -> float | None:
     agreed = agreed[agreed != 0.0]
     if len(agreed) < _MIN_BATTLES:
         return None
-    found = optimize.minimize_scalar(
+    found = scipy.optimize.minimize_scalar(
         lambda t: np.logaddexp(0.0, -t * agreed).sum(),
         bounds=(0.0, _MAX_TEMPERATURE),
         options={"xatol": 1e-9},
@@ -274,7 +276,7 @@ def soft_elo(
     t = temperature(human, again) if isinstance(soft, str) else soft
     if t is None or not len(judged):
         return None
-    share = special.expit(t * (2.0 * judged.score - 1.0))
+    share = scipy.special.expit(t * (2.0 * judged.score - 1.0))
     every = replace(judged, score=share).concatenate(human)
     fit = Fit.of(games(every, orders="reconciled"))
     return leaderboard(

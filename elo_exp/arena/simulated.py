@@ -13,7 +13,7 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-from scipy import special
+import scipy
 
 from elo_exp.arrays import Array
 from elo_exp.data import bank
@@ -75,7 +75,7 @@ class Simulated:
         for _ in range(self.n_votes):
             i, j = rng.choice(len(appeal), 2, replace=False)
             at = rng.integers(len(self._prompts))
-            p = special.expit(appeal[i, at] - appeal[j, at])
+            p = scipy.special.expit(appeal[i, at] - appeal[j, at])
             tied = min(_MOST_TIES, _TIES * min(p, 1.0 - p))
             chances = (p - tied / 2, tied, 1.0 - p - tied / 2)
             a, b, prompt = self._anchors[i], self._anchors[j], self._prompts[at]
@@ -172,7 +172,7 @@ def true_abilities(worth: Array) -> Array:
     node, weight = np.polynomial.hermite_e.hermegauss(_NODES)
     gap = _DECISIVENESS * (worth[:, None] - worth)
     liking = math.sqrt(2.0) * _LIKING * node
-    expected = special.expit(gap[..., None] + liking) @ (weight / weight.sum())
+    expected = scipy.special.expit(gap[..., None] + liking) @ (weight / weight.sum())
     wins = expected.mean(axis=2)
     np.fill_diagonal(wins, 0.0)
     return abilities(wins)

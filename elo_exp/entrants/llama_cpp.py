@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import log_softmax
+import scipy
 
 from elo_exp.entrants import Tokenised, WeightsEntrant
 from elo_exp.models import (
@@ -108,7 +108,7 @@ class GgufModel:
         for prompt_ids, ids in rows:
             logits = self.logits([*prompt_ids, *ids], reset=True)
             scaled = logits[len(prompt_ids) - 1 : -1].astype(float) / temperature
-            logprobs = log_softmax(scaled, axis=-1)
+            logprobs = scipy.special.log_softmax(scaled, axis=-1)
             yield math.fsum(logprobs[np.arange(len(ids)), ids].tolist())
 
 
@@ -163,7 +163,9 @@ class LlamaCppEntrant(WeightsEntrant):
             source = np.random.default_rng(prompt_seed(prompt))
             for uniform in source.random(self.max_new_tokens):
                 logits = lm.logits(tokens[-1:] or start, reset=not tokens)
-                row = log_softmax(logits[-1].astype(float) / self.temperature)
+                row = scipy.special.log_softmax(
+                    logits[-1].astype(float) / self.temperature
+                )
                 below = np.exp(row).cumsum()
                 place = np.searchsorted(below, uniform * below[-1], side="right")
                 tokens.append(min(int(place), len(row) - 1))

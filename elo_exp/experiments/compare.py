@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtr
+import scipy
 
 from elo_exp.analysis import agreement
 from elo_exp.analysis.comparisons import holm
@@ -250,7 +250,7 @@ def _difference(before: Row, after: Row, a: Row | None, b: Row | None) -> Row:
     half_width = t_quantile(df) * error
     p_value = None
     if error > _ROUNDING:
-        p_value = 2 * float(stdtr(df, -abs(value) / error))
+        p_value = 2 * float(scipy.special.stdtr(df, -abs(value) / error))
     numbers = (value, error, value - half_width, value + half_width, p_value)
     return dict(zip(_OF_A_DIFFERENCE, (*numbers, n_shared), strict=True))
 

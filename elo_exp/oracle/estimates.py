@@ -20,8 +20,8 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri, stdtr
 
 from elo_exp.analysis.comparisons import holm, max_t_quantile
 from elo_exp.analysis.conclusions import Conclusion, Effect, Scope
@@ -274,7 +274,7 @@ def _pairs(anchors: Sequence[Estimate]) -> Pairs:
     influence = np.stack([anchor.influence for anchor in anchors])
     rng = np.random.default_rng(0)
     noise = influence @ rng.standard_normal((influence.shape[1], _N_DRAWS))
-    level = 1.0 - 2.0 * float(ndtr(-max_t_quantile(noise, between)))
+    level = 1.0 - 2.0 * float(scipy.special.ndtr(-max_t_quantile(noise, between)))
     times = t_quantile(df, level=level)
     reach = np.nan_to_num(times * std_error, nan=math.inf)
     return Pairs(gaps, value, std_error, df, times, np.where(is_same, 0.0, reach))
@@ -286,7 +286,7 @@ def _difference_rows(
     """Return the rows of differences.json; Holm (1979) adjusts p values for all pairs."""
     i, j = np.triu_indices(len(policy), k=1)
     value, std_error = pairs.value, pairs.std_error
-    p_value = 2 * stdtr(pairs.df, -np.abs(value) / std_error)
+    p_value = 2 * scipy.special.stdtr(pairs.df, -np.abs(value) / std_error)
     return rows(
         a=policy[i],
         b=policy[j],
@@ -347,7 +347,7 @@ def labels_for_choice(
 
     rivals  the lead over each with its standard error e, and q, the standard errors of an interval
     """
-    z = float(ndtri(1.0 - (1.0 - _POWER) / len(rivals)))
+    z = float(scipy.special.ndtri(1.0 - (1.0 - _POWER) / len(rivals)))
     return max(
         lead.labels_for_error((max(lead.value, 0.0) + tolerance) / (q + z))
         for lead, q in rivals

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import log_softmax
 
 from elo_exp import arrays
 from elo_exp.arrays import Array
@@ -52,7 +52,9 @@ def write(
     rng = np.random.default_rng(seed)
     tilt = rng.normal(0.0, _TILT, label.shape)
     logp = {  # (prompts, answers); a policy of one answer alone is never tilted
-        name: log_softmax(np.log(shares) + tilt * (max(shares) < 0.9), axis=1)
+        name: scipy.special.log_softmax(
+            np.log(shares) + tilt * (max(shares) < 0.9), axis=1
+        )
         for name, shares in _SHARES.items()
     }
     prompt = np.repeat(np.arange(len(prompts)), _N_DRAWS)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import sparse
 
 from elo_exp.arrays import Array
 from elo_exp.ratings.fit import (
@@ -55,7 +55,7 @@ def bootstrap(
             played.first * m + played.second, played.second * m + played.first
         )
         entries = np.append(played.score, 1.0 - played.score)
-        wins = sparse.csr_array(  # (n, m * m): of each prompt
+        wins = scipy.sparse.csr_array(  # (n, m * m): of each prompt
             (entries, (np.tile(played.cluster, 2), pair)),
             shape=(played.n_clusters, m * m),
         )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy import special
+import scipy
 
 from elo_exp.arrays import Array, known
 from elo_exp.data.battles import Battles
@@ -65,7 +65,7 @@ def with_columns(
     gap = (entry * estimate[place]).sum(axis=1)
     if np.abs(gap).max() >= _LARGEST_GAP - 1.0:
         return nothing, effects, errors
-    residual = played.score - special.expit(gap)
+    residual = played.score - scipy.special.expit(gap)
     by_cluster = played.by_cluster(residual, *(x.T * residual))
     inverse = np.linalg.inv(information) - level
     covariance = sandwich(inverse, by_cluster, m)

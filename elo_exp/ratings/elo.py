@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import sparse
 
 from elo_exp.arrays import Array, Index
 from elo_exp.data.battles import Battles
@@ -162,7 +162,7 @@ class PermutationElo:
         ends = np.stack([won.any(axis=1), won.any(axis=0), ties.any(axis=1)])
         known = (n_prompts > 1) & (ends.sum(axis=0) > 1)
         *_, kind = kinds(played)
-        counts = sparse.csr_array((np.ones(len(kind)), (played.cluster, kind)))
+        counts = scipy.sparse.csr_array((np.ones(len(kind)), (played.cluster, kind)))
         prompts_differ = (counts.max(axis=0) - counts.min(axis=0)).nnz
         if not (known.any() and prompts_differ):
             return np.full(played.n_models, np.nan)

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import sparse, special
-from scipy.sparse import csgraph
+import scipy
 
 from elo_exp.arrays import Array, Index, Mask, spread
 from elo_exp.data.battles import Battles
@@ -87,8 +86,8 @@ def strongest_component(wins: Array) -> Mask:
     .. [1] L. R. Ford (1957), "Solution of a ranking problem from binary comparisons", American
        Mathematical Monthly 64(8), 28-33.
     """
-    links = sparse.csr_array(wins > 0)
-    _, part = csgraph.connected_components(links, connection="strong")
+    links = scipy.sparse.csr_array(wins > 0)
+    _, part = scipy.sparse.csgraph.connected_components(links, connection="strong")
     size = np.bincount(part)[part]
     if size.max(initial=0) < 2:
         return np.zeros(len(wins), dtype=np.bool_)
@@ -130,7 +129,7 @@ def abilities(wins: Array) -> Array:
     m, n_games = len(wins), wins + wins.T
 
     def evaluate(theta: Array) -> tuple[float, Array, Array]:
-        value = np.vdot(wins, special.log_expit(theta[:, None] - theta))
+        value = np.vdot(wins, scipy.special.log_expit(theta[:, None] - theta))
         gradient = (wins - n_games * win_probability(theta)).sum(axis=1)
         return float(value), gradient, information(theta, n_games) + mean_zero(m)
 
@@ -224,7 +223,7 @@ def logistic(
         gap = (entry * x[place]).sum(axis=1)
         if np.abs(gap).max(initial=0.0) > largest:
             return -np.inf, x, precision
-        p = special.expit(gap)
+        p = scipy.special.expit(gap)
         value = wins @ gap - count @ np.logaddexp(0.0, gap) - x @ precision @ x / 2
         slope = entry * (wins - count * p)[:, None]
         bend = products * (count * p * (1.0 - p))[:, None, None]
@@ -253,7 +252,7 @@ def win_probability(theta: Array) -> Array:
     >>> float(win_probability(np.log([3.0, 1.0]))[0, 1])
     0.75
     """
-    return np.asarray(special.expit(theta[..., :, None] - theta[..., None, :]))
+    return np.asarray(scipy.special.expit(theta[..., :, None] - theta[..., None, :]))
 
 
 def information(theta: Array, n_games: Array) -> Array:
@@ -340,7 +339,7 @@ def bread(theta: Array, played: Games) -> Array:
     )
 
 
-def sandwich(bread: Array, by_cluster: sparse.csr_array, n_models: int) -> Array:
+def sandwich(bread: Array, by_cluster: scipy.sparse.csr_array, n_models: int) -> Array:
     """Return the covariance clustered by prompt, B (n/(n-1) sum_q s_q s_q') B.
 
     Parameters

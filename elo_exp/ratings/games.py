@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import sparse
 
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data.battles import SCORES, Battles
@@ -48,13 +48,13 @@ class Games:
         tied = self.sums((self.score == 0.5).astype(np.float64))
         return tied + tied.T
 
-    def by_cluster(self, slope: Array, *others: Array) -> sparse.csr_array:
+    def by_cluster(self, slope: Array, *others: Array) -> scipy.sparse.csr_array:
         """Sum slope_g (e_first - e_second), and then each of the other terms, over the games (g,)
         of each cluster: (n_clusters, m + len(others))."""
         n, m = self.n_clusters, self.n_models
         sums = differences(self.cluster, self.first, self.second, slope, shape=(n, m))
         columns = [np.bincount(self.cluster, other, n)[:, None] for other in others]
-        return sparse.hstack([sums, *columns], format="csr") if columns else sums
+        return scipy.sparse.hstack([sums, *columns], format="csr") if columns else sums
 
     def among(self, chosen: Mask) -> Games:
         """Return the games among the chosen models (m,), models and clusters numbered anew."""
@@ -77,7 +77,7 @@ class Games:
 
 def differences(
     row: Index, first: Index, second: Index, slope: Array, *, shape: tuple[int, int]
-) -> sparse.csr_array:
+) -> scipy.sparse.csr_array:
     """Sum slope (e_first - e_second) in each row of a matrix.
 
     Parameters
@@ -95,7 +95,7 @@ def differences(
         Of that shape; terms that add up to zero are stored.
     """
     entries, columns = np.append(slope, -slope), np.append(first, second)
-    return sparse.csr_array((entries, (np.tile(row, 2), columns)), shape=shape)
+    return scipy.sparse.csr_array((entries, (np.tile(row, 2), columns)), shape=shape)
 
 
 def kinds(played: Games) -> tuple[Index, Index, Array, Index]:

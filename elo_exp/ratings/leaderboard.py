@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import special
+import scipy
 
 from elo_exp.arrays import Array, Index, records
 from elo_exp.records import Record, UserError
@@ -165,7 +165,7 @@ def t_quantile(df: float | Array, *, level: float = 0.95) -> Array:
     >>> [round(float(t_quantile(n - 1.0)), 2) for n in (4, 143)]
     [3.18, 1.98]
     """
-    return np.asarray(special.stdtrit(df, (1 + level) / 2))
+    return np.asarray(scipy.special.stdtrit(df, (1 + level) / 2))
 
 
 def degrees_of_freedom(n_prompts: float | Array) -> Array:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from scipy import sparse, special
-from scipy.sparse import csgraph
+import scipy
 
 from elo_exp.arrays import Array, Mask
 from elo_exp.data.battles import Battles
@@ -110,14 +109,17 @@ class TieModel(ABC):
         count, tied, k = np.bincount(kind), score == 0.5, len(score)
         ones, level = np.ones(k), mean_zero(m, m + 1)
         gaps = differences(np.arange(k), first, second, ones, shape=(k, m))
-        design = sparse.block_diag([gaps, ones[:, None]], format="csr")
+        design = scipy.sparse.block_diag([gaps, ones[:, None]], format="csr")
 
         def evaluate(x: Array) -> tuple[float, Array, Array]:
             if math.exp(x[m]) <= self.never:
                 return -np.inf, x, level
             value, slope, bend = self.curves((design @ x).reshape(2, k), tied)
-            weight = sparse.block_array(
-                [[sparse.diags_array(count * column) for column in row] for row in bend]
+            weight = scipy.sparse.block_array(
+                [
+                    [scipy.sparse.diags_array(count * column) for column in row]
+                    for row in bend
+                ]
             )
             curvature = level - (design.T @ weight @ design).toarray()
             return float(count @ value), design.T @ (count * slope).ravel(), curvature
@@ -162,8 +164,8 @@ def is_separated(won: Array, ties: Array) -> bool:
         return False
     cost = np.where(won > 0, -1.0, np.where(ties > 0, 1.0, 0.0))  # 0: no link
     try:
-        csgraph.bellman_ford(cost, indices=0)
-    except csgraph.NegativeCycleError:
+        scipy.sparse.csgraph.bellman_ford(cost, indices=0)
+    except scipy.sparse.csgraph.NegativeCycleError:
         return False
     return True
 
@@ -184,7 +186,7 @@ class Davidson(TieModel):
         """Log-linear: second derivatives are minus covariances of what multiplies gap and nu."""
         of_outcome = np.array([[0.5, 0.0, -0.5], [0.0, 1.0, 0.0]])  # win, tie, defeat
         log_odds, seen = of_outcome.T @ at, is_tie.astype(np.intp)
-        total = special.logsumexp(log_odds, axis=0)
+        total = scipy.special.logsumexp(log_odds, axis=0)
         p = np.exp(log_odds - total)
         mean = of_outcome @ p
         return (
@@ -211,7 +213,7 @@ class RaoKupper(TieModel):
         """Of a win, and where they tied of a defeat and of eta^2 - 1, too: their logarithms."""
         signs = np.array([[1.0, -1.0], [-1.0, -1.0]])  # of gap and tie parameter
         log_odds, weight = signs @ at, np.stack([np.ones_like(at[1]), is_tie])
-        log_p, not_p = special.log_expit(log_odds), special.expit(-log_odds)
+        log_p, not_p = scipy.special.log_expit(log_odds), scipy.special.expit(-log_odds)
         share = -np.expm1(-2.0 * at[1])  # 1 - 1 / eta^2
         slope = signs @ (weight * not_p)
         slope[1] += is_tie * 2.0 / share

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from elo_exp.records import Plot, UserError
-from elo_exp.trackers import Histogram, Lines, RunInfo, Value
+from elo_exp.trackers import Histogram, Lines, RunInfo, TrackedRun, Value
 from elo_exp.types import NonNegative
 
 if TYPE_CHECKING:
@@ -43,8 +43,13 @@ class WandbTracker:
     def is_online(self) -> bool:
         return self._mode() == "online"
 
-    def open(self, info: RunInfo) -> _WandbRun:
-        """Start an online run, or an offline one where the server does not take it."""
+    def open(self, info: RunInfo) -> TrackedRun:
+        """Start an online run, or an offline one where the server does not take it.
+
+        Disabled, nothing is logged and wandb is not imported, which takes longer than a small run.
+        """
+        if self._mode() == "disabled":
+            return _Untracked()
         import wandb
 
         _set_aside(info)
@@ -139,6 +144,27 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+class _Untracked:
+    """The run of a job that nothing is logged of."""
+
+    where = None
+
+    def log(
+        self,
+        metrics: Mapping[str, Value],
+        step: tuple[str, float] | None = None,
+        *,
+        is_charted: bool = False,
+    ) -> None:
+        pass
+
+    def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
+        pass
+
+    def close(self, exit_code: int) -> None:
+        pass
+
+
 class _WandbRun:
     def __init__(self, run: wandb.Run, run_dir: Path) -> None:
         self._run = run
@@ -155,7 +181,7 @@ class _WandbRun:
         if self._run.offline:
             folder = os.path.relpath(Path(self._run.sync_dir).parent)
             return f"W&B, offline; upload: wandb sync {folder}/offline-*"
-        return None if self._run.disabled else self._run.url
+        return self._run.url
 
     def log(
         self,

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from scipy.special import expit
+import scipy
 
 from elo_exp.data.formats import Format, MalformedError, Rows, winner_of
 from elo_exp.data.tables import Row
@@ -43,7 +43,11 @@ def _share(reply: str) -> float:
     """The share of the answer shown first; NaN where the reply has no two scores."""
     text = re.sub("<think>.*?</think>", "", reply, flags=re.DOTALL).lower()
     a, b = (re.search(_SCORE % side, text) for side in "ab")
-    return float(expit(0.3 * (int(a[1]) - int(b[1])))) if a and b else math.nan
+    return (
+        float(scipy.special.expit(0.3 * (int(a[1]) - int(b[1]))))
+        if a and b
+        else math.nan
+    )
 
 
 FORMATS = (
