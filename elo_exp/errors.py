@@ -18,6 +18,7 @@ from elo_exp import CONF
 from elo_exp.config import compose, config_dirs, suggest
 from elo_exp.console import masked
 from elo_exp.records import UserError
+from elo_exp.words import key_of
 
 RENAMED = {
     "like": "ratings_from",
@@ -80,19 +81,14 @@ def _omegaconf(error: OmegaConfBaseException, words: Sequence[str]) -> str:
         error.parent_node, DictConfig
     ):
         given = map(
-            _key_of, words
+            key_of, words
         )  # Hydra names the first step of a key that is not there
         whole = next((word for word in given if f"{word}.".startswith(f"{key}.")), key)
         return _foreign(whole, words, [str(name) for name in error.parent_node])
     if " is not a ListConfig" in str(error):
-        found = next((w.partition("=")[2] for w in words if _key_of(w) == key), "VALUE")
+        found = next((w.partition("=")[2] for w in words if key_of(w) == key), "VALUE")
         return f"{key}: found {found}. Expected a list: '{key}=[{found}]'."
     return f"{key}: {_one_line(str(error).splitlines()[0])}"
-
-
-def _key_of(word: str) -> str:
-    """Of an override such as +a.b=c: a.b"""
-    return re.split("[=@]", word.lstrip("+~"))[0]
 
 
 def _foreign(key: str, words: Sequence[str], siblings: Collection[str] = ()) -> str:
@@ -171,7 +167,7 @@ def _missing_option(name: str, words: Sequence[str]) -> str:
         where = ", ".join(map(str, (CONF, *folders)))
         return f"{name}: no such configuration file in {where}."
     line = f"{group}={option}: no such {group}.{suggest(option, options)}"
-    if group == "entrant" and "recorded_dir" in map(_key_of, words):
+    if group == "entrant" and "recorded_dir" in map(key_of, words):
         # Answers on file do not make an entrant by themselves
         folder = next(iter(folders), "mine")
         line += (
@@ -188,11 +184,7 @@ def _unreadable_word(error: OverrideParseException) -> str:
     if " while evaluating " in error.message:
         return error.message
     word = error.override
-    name, equals, _ = word.partition("=")
-    if word in ("help", "version"):
-        return f"{word}: is no setting. Did you mean --{word}?"
-    if not equals:
-        return f"{word}: is no file and has no value. Write {word}=VALUE without spaces; --help lists settings."
+    name = word.partition("=")[0]
     return (
         f"{word}: cannot be read. Put a value with a quote or any of ~ ( ) [ ] {{ }} = , in quotes "
         f"of its own ('{name}=\"...\"'), and write $HOME for ~."

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 
 from elo_exp import HOME
 from elo_exp.api.transport import read_key
+from elo_exp.config import config_dirs
 from elo_exp.console import masked
 from elo_exp.files import write_jsonl
 from elo_exp.records import UserError
@@ -95,6 +96,11 @@ def test_words_stand_for_others_and_once_rewritten_for_themselves(
 ):
     assert rewritten(shlex.split(line)) == words
     assert rewritten(words) == words
+
+
+def test_folders_of_ones_own_may_have_any_name():
+    words = ["--config-dir", "my parts", "elo.k=8", "--config-dir=a=b", "-cd", "c"]
+    assert config_dirs(words) == [Path("my parts"), Path("a=b"), Path("c")]
 
 
 def test_the_bank_that_ships_is_no_bank_of_the_users():
