@@ -52,10 +52,7 @@ class Checks(Callback):
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse a run, or print what stands in its place, before Hydra makes its folder."""
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(LineFormatter("%(message)s"))
-        logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-        logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for every look
+        _log_lines()
         with refusing(is_early=True):
             overrides = _unresolved(config.hydra.overrides.task)
             job = prepare(config, overrides)
@@ -78,12 +75,17 @@ class Checks(Callback):
     def on_multirun_start(
         self, config: DictConfig, config_name: str = "config", **_: Any
     ) -> None:
-        jobs = list[Job]()
-        for number, overrides in enumerate(_jobs(config)):
+        jobs, every = list[Job](), [*_jobs(config)]
+        for number, overrides in enumerate(every):
             with refusing(f"job {number} ({' '.join(overrides)}): ", is_early=True):
                 job = prepare(hydra.compose(config_name, overrides), overrides)
                 Checks.tracker = job.settings.tracker
                 jobs.append(job)
+        if every and [bool(job.config.get("plan")) for job in jobs] == [True] * len(
+            every
+        ):
+            _show_plans(jobs, every)
+            sys.exit(0)
         if line := _shared_mistake(jobs):
             with refusing():
                 raise UserError(line)
@@ -96,6 +98,29 @@ class Checks(Callback):
         keys = [*(config.hydra.sweeper.get("params") or ()), *swept]
         os.environ[SWEPT] = ",".join(str(key).lstrip("+") for key in keys)
         processes.export_lifeline()
+
+
+def _log_lines() -> None:
+    """Log to stderr, a line a message."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for every look
+
+
+def _show_plans(jobs: Sequence[Job], every: Sequence[Sequence[str]]) -> None:
+    """Print the plan of each job of a sweep, which needs no launcher and leaves no folder."""
+    _log_lines()
+    for number, (job, overrides) in enumerate(zip(jobs, every, strict=True)):
+        show(f"job {number}: {' '.join(overrides)}")
+        with refusing(f"job {number}: "), Store(job.store_path) as store:
+            context = Context(
+                run_dir=Path(),
+                store=store,
+                tracker=job.settings.tracker,
+                overrides=overrides,
+            )
+            show(dry_run(job, context))
 
 
 def _shared_mistake(jobs: Sequence[Job]) -> str | None:

@@ -97,6 +97,7 @@ STANDS_FOR = {
     r"arena=lmarena_140k": "arena=lmarena_140k arena.path=lmarena.jsonl",
     r"arena.path=(FILE|\.\.\.)": "arena.path=votes/arena.jsonl",
     r"judge.path=FILE": "judge.path=verdicts.jsonl",
+    r"prompts=FILE": "prompts=prompts/bank.jsonl",
     r"prompts.bank_path=FILE": "prompts.bank_path=prompts/bank.jsonl",
     r"fresh_dir=FILE": "fresh_dir=draws.jsonl",
     r"recorded_dir=DIR": "recorded_dir=responses",

@@ -149,6 +149,17 @@ def test_flags_may_follow_settings(tmp_path):
     assert "plan: judge lexical" in ran.out
 
 
+def test_the_plan_of_a_sweep_is_that_of_each_job_and_leaves_no_folder(tmp_path):
+    """Also where the launcher is not installed."""
+    words = ("-m", "judge=haiku,opus", "hydra/launcher=ray", "plan=true")
+    ran = run(*words, folder=tmp_path)
+    jobs = re.findall(
+        r"(?m)^job \d: judge=(\w+) .*\nplan: judge claude-(\w+)-", ran.out
+    )
+    assert jobs == [("haiku", "haiku"), ("opus", "opus")]
+    assert {path.name for path in (tmp_path / "outputs").iterdir()} == {"cache"}
+
+
 def test_what_is_deleted_from_a_list_is_not_missed_in_it(tmp_path):
     ran = attempt(
         "entrant=[probe_reference,probe_hedged,probe_partial]",

@@ -313,3 +313,42 @@ def test_nobody_places_models_in_an_arena_either(tmp_path: Path, plan: tuple[str
     assert ran.code == 2
     assert "elo_exp: judge: none is chosen. For 1,186 queries on preference:" in ran.err
     assert not folders_of_runs(tmp_path)
+
+
+# Words are counted: a baseline
+
+
+def test_counting_words_is_a_baseline_that_finds_nothing(own_work: Path):
+    """Grey cards, no leader, no number to compare jobs by; and it says on its first line that nobody judged."""
+    words = ("judge=lexical", "tracker=local", "figures=false", "elo.n_perms=2")
+    ran = attempt(*OWN, *words, folder=own_work)
+    assert ran.code == 0, ran.err
+    assert "own: baseline: words are counted, nobody judged\n" in ran.err
+    manifest = ran.read("manifest.json")
+    assert (manifest["headline"], manifest["headline_std_error"]) == (None, None)
+    assert manifest["judge_roles"] == {}
+    assert "Baseline: words were counted, and nobody judged." in ran.page.said
+    assert "medicine" not in ran.page.said
+    assert re.findall(r'<article class="card (\w+)">', ran.page.text) == ["open"]
+    for said in (ran.out, ran.page.said):
+        assert not re.search(r"\bleads\b|\bSupported\b|\bOK\b", said)
+
+
+def test_a_gate_by_shared_words_is_one_too(own_work: Path):
+    ran = attempt(
+        *(*OWN[:3], "experiment=gate", "judge=lexical", "tracker=local"),
+        *("figures=false", "answers=answers/responses_probe_hedged.jsonl"),
+        "gate.baseline=answers/responses_probe_reference.jsonl",
+        folder=own_work,
+    )
+    assert ran.code in (0, 1, 3), ran.err
+    assert "gate: baseline: words are counted, nobody judged\n" in ran.err
+    assert re.findall(r'<article class="card (\w+)">', ran.page.text) == ["open"]
+
+
+def test_probes_whose_order_is_known_are_no_baseline(tmp_path: Path):
+    """The demo shows that counting words puts them in their order."""
+    with opened(tmp_path) as (job, _):
+        assert job.experiment.opening == (  # type: ignore[attr-defined]
+            "study medical: factuality, calibration and clinical_utility; judge lexical"
+        )

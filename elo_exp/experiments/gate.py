@@ -36,7 +36,7 @@ from elo_exp.experiments.judged import (
     next_audit,
 )
 from elo_exp.files import safe_name, write_json, write_whole
-from elo_exp.judges import roles, scope_of
+from elo_exp.judges import roles
 from elo_exp.ratings.fit import POINTS
 from elo_exp.records import Prompt, UserError
 from elo_exp.report import gate_page, page, viewer
@@ -260,7 +260,7 @@ class Gate(Pairwise):
                 baseline=self.gate.baseline,
                 is_same=_are_equal(comparisons),
                 scope=dataclasses.replace(
-                    scope_of(self.judge),
+                    self._scope,
                     n_prompts=len({q for by in points.values() for q in by}),
                 ),
                 is_checked=all(

@@ -4,22 +4,23 @@ import logging
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
 from elo_exp import CONF, pipeline
 from elo_exp.analysis import audit_decisions, families
+from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.families import Kin
 from elo_exp.data import bank, equal_answers, joining, pairing
 from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
-from elo_exp.entrants import Entrant, HostedEntrant
+from elo_exp.entrants import Entrant, HostedEntrant, OfKnownQuality
 from elo_exp.experiments import Context, ReadsFiles, Report
 from elo_exp.files import read_json
-from elo_exp.judges import Judge, PaidJudge, Unchosen, roles
+from elo_exp.judges import Judge, PaidJudge, Unchosen, roles, scope_of
 from elo_exp.pipeline import Asking, Plan
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.report.viewer import Comparisons, Judgments
@@ -219,7 +220,17 @@ class Pairwise(Judged):
     @property
     def opening(self) -> str:
         """The first line of the console: what is judged, by whom, as what, and what it may cost."""
+        if self._scope.is_baseline:
+            return opening.BASELINE
         return opening_of(self.judge, self._rubrics, self.study)
+
+    @property
+    def _scope(self) -> Scope:
+        """Whose verdicts those of this run are. Words counted in answers of unknown quality are a baseline: only probes,
+        whose order is known, show what counting words is worth."""
+        scope = scope_of(self.judge)
+        is_known = all(isinstance(e, OfKnownQuality) for e in self.entrant.values())
+        return replace(scope, is_baseline=scope.kind == "words" and not is_known)
 
     def kin(self) -> Kin:
         """Return which entrants are of the judge's family."""
@@ -440,14 +451,14 @@ class Pairwise(Judged):
 
     def _strata(self, column: str) -> dict[str, str]:
         """Each prompt's value of a column of the bank. Raises UserError for a column that is not there."""
+        if column == "source":  # which a bank may leave out
+            return {prompt.prompt_id: prompt.source for prompt in self._bank()}
         if self.prompts.bank_path is not None:
             return bank.strata(self.prompts.path, column)
-        if column != "source":
-            raise UserError(
-                f"stratum: found {column!r}. Of the prompts of answers only the source is known: "
-                "stratum=source, or stratum=null."
-            )
-        return {prompt.prompt_id: prompt.source for prompt in self._bank()}
+        raise UserError(
+            f"stratum: found {column!r}. Of the prompts of answers only the source is known: "
+            "stratum=source, or stratum=null."
+        )
 
     @property
     def _opponents(self) -> int | None:

@@ -156,7 +156,7 @@ class Tournament(Pairwise):
         return report(
             found,
             context,
-            scope=scope_of(self.judge),
+            scope=self._scope,
             n_seen=n_seen,
             facts={**self._facts(responses, judgments, quality), "n_seen": n_seen},
             quality=quality,

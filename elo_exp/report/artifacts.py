@@ -413,10 +413,12 @@ def numbers_compared(standings: Standings, quality: Rows = ()) -> dict[str, floa
 
 def headline(dimensions: Sequence[Dimension]) -> tuple[float, float | None]:
     """Return the gap between first and second by the primary ratings, the mean over dimensions, NaN
-    where none has two ratings, and its standard error in rating points, an upper bound: dimensions
-    share their prompts."""
+    where none has two ratings or words were counted as a baseline, and its standard error in rating points,
+    an upper bound: dimensions share their prompts."""
     gaps, errors = [], []
     for dimension in dimensions:
+        if dimension.conclusion and dimension.conclusion.scope.is_baseline:
+            continue
         ratings = dimension.board.ratings if dimension.board else ()
         ranked = [row for row in ratings if row.rank is not None]
         if len(ranked) < 2 or None in (ranked[0].rating, ranked[1].rating):

@@ -92,7 +92,9 @@ def shown(gate: Gated) -> Shown:
     judged = [] if is_same else [by]
     return Shown(
         conclusion=gate.conclusion,
-        chip=_CHIPS[gate.conclusion.state],
+        chip="open"
+        if gate.conclusion.scope.is_baseline
+        else _CHIPS[gate.conclusion.state],
         verdict=words.verdict(gate.conclusion),
         whose="No judge was asked: the answers are the same."
         if is_same

@@ -55,6 +55,9 @@ def context(
         "headline": (headline := words.headline(conclusions)),
         "begins": words.begins(headline, conclusions),
         "points": words.points(conclusions) if conclusions else None,
+        "baseline": judge.BASELINE
+        if any(one.scope.is_baseline for one in conclusions)
+        else None,
         "judge_line": judge.line(
             standings.checks, conclusions[0].scope.kind if conclusions else "model"
         ),

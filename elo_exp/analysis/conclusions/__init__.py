@@ -83,6 +83,7 @@ class Scope(Record):
     n_prompts  None where the battles name none
     source     the file or the arena that votes are from
     gold       how often the judge agrees with labelled pairs; None where no audit has asked it
+    is_baseline  whether words were counted in answers of unknown quality: nothing can be found so
     """
 
     judge: str | None = None
@@ -91,6 +92,7 @@ class Scope(Record):
     n_prompts: int | None = None
     source: str | None = None
     gold: Gold | None = None
+    is_baseline: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -389,6 +389,12 @@ def kin(model: str, family: str) -> str:
     return f"{model} and the judge are of one family, {family}"
 
 
+BASELINE = (
+    "Baseline: words were counted, and nobody judged. Which answers are better is not known; judge=sonnet plan=true says "
+    "what it would cost to ask."
+)
+
+
 def foreign_bank(study: str, roles: Iterable[str], path: str) -> str:
     """Return the warning of a bank that the study was not written for."""
     told = as_whom(roles).removeprefix(" as ")

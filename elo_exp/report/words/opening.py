@@ -18,6 +18,9 @@ def runs(n: int) -> str:
     return _counted(n, "finished run")
 
 
+BASELINE = "baseline: words are counted, nobody judged"
+
+
 def judged(
     dimensions: Sequence[str],
     judge: str,

@@ -34,7 +34,8 @@ def tone(conclusion: Conclusion) -> str:
     """Return the colour of a card: supported, caution or open."""
     if conclusion.state == "leads":
         return "supported"
-    is_doubtful = conclusion.state == "words" and conclusion.reasons
+    is_probed = conclusion.state == "words" and not conclusion.scope.is_baseline
+    is_doubtful = is_probed and conclusion.reasons
     return "caution" if conclusion.state == "caution" or is_doubtful else "open"
 
 
