@@ -28,8 +28,7 @@ from elo_exp.types import Count
 logger = logging.getLogger(__name__)
 
 _AFTER_DEMO = (
-    "elo-exp FILE FILE judge=sonnet plan=true     two files of answers of your own: what judging them costs; free, "
-    "needs no key"
+    "elo-exp FILE FILE judge=sonnet plan=true     what judging your own answers costs"
 )
 
 
