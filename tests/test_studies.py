@@ -328,7 +328,12 @@ def test_counting_words_is_a_baseline_that_finds_nothing(own_work: Path):
     assert (manifest["headline"], manifest["headline_std_error"]) == (None, None)
     assert manifest["judge_roles"] == {}
     assert "Baseline: words were counted, and nobody judged." in ran.page.said
+    assert "compared by lexical." in ran.page.said
     assert "medicine" not in ran.page.said
+    (sentence,) = [one for one in ran.out.splitlines() if one.startswith("preference")]
+    assert sentence.startswith(
+        "preference: by shared words 12 prompts, too few to rank"
+    )
     assert re.findall(r'<article class="card (\w+)">', ran.page.text) == ["open"]
     for said in (ran.out, ran.page.said):
         assert not re.search(r"\bleads\b|\bSupported\b|\bOK\b", said)

@@ -20,7 +20,7 @@ from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants import Entrant, HostedEntrant, OfKnownQuality
 from elo_exp.experiments import Context, ReadsFiles, Report
 from elo_exp.files import read_json
-from elo_exp.judges import Judge, PaidJudge, Unchosen, roles, scope_of
+from elo_exp.judges import Judge, PaidJudge, Unchosen, is_told, roles, scope_of
 from elo_exp.pipeline import Asking, Plan
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.report.viewer import Comparisons, Judgments
@@ -253,7 +253,8 @@ class Pairwise(Judged):
     def _offer_references(self) -> None:
         """Say of prompts of any kind that they have references, where no rubric shows them."""
         is_open = self.study is not None and self.study.bank_path is None
-        if not is_open or any(rubric.needs_reference for rubric in self._rubrics):
+        is_shown = any(rubric.needs_reference for rubric in self._rubrics)
+        if not is_open or is_shown or not is_told(self.judge):
             return
         prompts = self._prompts()
         if n := sum(prompt.gold_answer is not None for prompt in prompts):

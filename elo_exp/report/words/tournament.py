@@ -56,7 +56,8 @@ def sentence(conclusion: Conclusion) -> str:
     """Say what may be said of the first of a leaderboard, with the weightiest reason against it."""
     by = difference(conclusion.effect) if conclusion.effect else "an unknown margin"
     if conclusion.state in _TOO_LITTLE:
-        return _TOO_LITTLE[conclusion.state](conclusion, by)
+        said = _TOO_LITTLE[conclusion.state](conclusion, by)
+        return f"by shared words {said}" if _counts_words(conclusion) else said
     judges = [reason for reason in conclusion.reasons if reason.judges]
     others = [reason for reason in conclusion.reasons if not reason.judges]
     end = ""
@@ -78,6 +79,12 @@ def _beginning(conclusion: Conclusion) -> str:
         judge = conclusion.scope.judge or "an unnamed judge"
         return f"by {judge}, not checked, {first} is ahead"
     return f"{first} leads"
+
+
+def _counts_words(conclusion: Conclusion) -> bool:
+    """Whether even a comparison that decides nothing has to say that nobody judged."""
+    compares = conclusion.state in ("few", "undecided")
+    return compares and conclusion.scope.is_baseline
 
 
 def _none(conclusion: Conclusion, _: str) -> str:
