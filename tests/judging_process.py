@@ -314,6 +314,7 @@ OPTIONS: Mapping[str, Any] = {
     "--quarantine": 1.0,
     "--budget": 5.0,
     "--timeout": 20.0,  # of a call
+    "--canary": 0,
     "--clock-step": 0.0,  # of the wall clock, at once, in seconds
     "--kill-before-commit": 0,
     "--kill-after-commit": 0,
@@ -411,6 +412,8 @@ def main(arguments: Sequence[str]) -> int:
                 asking=pipeline.Asking(
                     both_orders=0.0 if chosen.orders == "one" else 1.0,
                     allow_missing=chosen.allow_missing,
+                    canary=chosen.canary,
+                    max_invalid=0.5,
                 ),
             )
             if chosen.looks == 1:

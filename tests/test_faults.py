@@ -69,6 +69,7 @@ from tests.killing import (
     BATCH,
     BATCHES,
     COUNT,
+    JUDGE,
     MESSAGES,
     MODEL,
     N_QUERIES,
@@ -81,6 +82,7 @@ from tests.killing import (
     bill_is_bounded,
     metered,
     paid_once,
+    read,
     reference,
     said_to,
     stored_within,
@@ -860,6 +862,62 @@ def test_an_answer_that_is_no_verdict_is_paid_stored_and_not_asked_for_again(
     n_posts = here.server.meter.posts()
     assert here.run().table == ran.table
     assert here.server.meter.posts() == n_posts
+
+
+# A judge whose replies hold nothing
+
+CANARY = 4
+WATCHED = ("--canary", str(CANARY))
+MOST = 2 * (2 * CANARY + 1)  # of two rubrics, and the queries that warm the cache
+
+
+def stops_at_the_canary(here: World, *given: str) -> None:
+    """Whatever has happened to it before, and again without paying."""
+    for _ in range(2):
+        ran = here.run(*given)
+        assert ran.code == 2 and "replies hold no verdict" in ran.said, ran.said
+    assert here.server.meter.billed.total() <= MOST
+    assert not here.server.meter.paid_twice
+
+
+def goes_on_after_a_change(here: World, *given: str) -> None:
+    """Under another setting the judge is asked anew, and nothing that was paid is lost."""
+    n_before = len(read(here.store, "SELECT key FROM answers"))
+    here.server.verdicts, here.server.outcomes = JUDGE, None
+    ran = here.run(*given, "--max-tokens", "300")
+    assert ran.code == 0, ran.said
+    assert ran.table == reference(*given, "--max-tokens", "300").table
+    assert not here.server.meter.paid_twice
+    assert len(read(here.store, "SELECT key FROM answers")) == n_before + N_QUERIES
+
+
+@each_transport
+@each("moment, nth", product(("before", "after"), range(1, 25)), everyday=2, name=words)
+def test_killed_while_the_canary_is_read(here, moment, nth, transport):
+    given = (*WATCHED, "--transport", transport)
+    here.server.verdicts = lambda shown: "neither"
+    here.run(f"--kill-{moment}-commit", str(nth), *given)
+    if transport == "messages":  # of which those on their way are lost with the process
+        assert "replies hold no verdict" in here.run(*given).said
+        assert here.server.meter.billed.total() <= MOST + 4
+        return
+    stops_at_the_canary(here, *given)
+    goes_on_after_a_change(here, *given)
+
+
+@each("name", PASSING, everyday=2)
+def test_the_canary_fails_in_a_way_that_may_pass(here, name):
+    here.server.verdicts = lambda shown: "neither"
+    fail(here, PASSING[name], of="«p0»")
+    stops_at_the_canary(here, *WATCHED)
+    goes_on_after_a_change(here, *WATCHED)
+
+
+@each_transport
+def test_a_canary_that_says_something_changes_nothing(here, transport):
+    given = (*WATCHED, "--transport", transport)
+    assert here.run(*given).table == reference("--transport", transport).table
+    assert not here.server.meter.paid_twice
 
 
 # Several processes with one store

@@ -202,8 +202,10 @@ def test_judge_and_oracle_have_caps_of_their_own(tmp_path: Path):
     caps = ("judging.budget_usd=1", "oracle.budget_usd=2")
     given = (*PROBES, *judges, *caps, "plan=true")
     judge, oracle = said(tmp_path, *given).split("oracle: its slices of them")
-    assert "judge claude-haiku-5-5, cap $1.00 (judging.budget_usd)" in judge
-    assert "judge claude-opus-5-5, cap $2.00 (oracle.budget_usd)" in oracle
+    assert (
+        'judge claude-haiku-5-5 as "an expert, impartial evaluator", cap $1.00' in judge
+    )
+    assert 'evaluator", cap $2.00 (oracle.budget_usd)' in oracle
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_a_judge_s_cap_stops_a_run_that_cannot_fit_before_an_entrant_is_paid_and
 
     refused = capped(too_low, *PAID)
     assert refused.code == 2
-    assert "plan: judge large, cap $0.0" in refused.err
+    assert 'evaluator", cap $0.0' in refused.err
     assert re.search(
         r"judging\.budget_usd: \d+ verdicts by large are expected to cost .* it has none\. "
         r"Nothing was spent\.$",

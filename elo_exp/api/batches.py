@@ -9,7 +9,7 @@ requests is submitted again until it is found or can no longer arrive.
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -206,7 +206,7 @@ class Batcher(Generic[R]):
                 len(self._open),
             )
 
-    def run(self, jobs: Sequence[Job], ttl: str | None) -> Iterator[R]:
+    def run(self, jobs: Sequence[Job], ttl: str | None) -> Generator[R]:
         """Yield the answers to these jobs as they come, each committed, and those of batches that
         were taken over. When it ends, no job is queued or in a batch of this process; a job may be
         in another's.
@@ -222,7 +222,7 @@ class Batcher(Generic[R]):
                 self._interval = self._settings.poll_initial_seconds
             yield from self._poll()
 
-    def drain(self) -> Iterator[R]:
+    def drain(self) -> Generator[R]:
         """Wait for the batches under way; submit nothing."""
         while self._open:
             yield from self._poll()

@@ -10,7 +10,7 @@ import logging
 import signal
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
@@ -97,7 +97,7 @@ class RequestPool(Generic[R]):
         self._n_wanted = 0
         self.failed: dict[str, str] = {}
 
-    def run(self, jobs: Sequence[Job], ttl: str | None) -> Iterator[R]:
+    def run(self, jobs: Sequence[Job], ttl: str | None) -> Generator[R]:
         """Yield the answers as they come, each committed.
 
         When the work is broken off, what has been sent is paid for: its answers are waited for,

@@ -48,7 +48,7 @@ from elo_exp.report import audit_page, page
 from elo_exp.report.audit_page import Audited, ReachRow
 from elo_exp.report.words import audit as words
 from elo_exp.store.store import Store
-from elo_exp.types import Count, Dollars, Families, Integer, Positive, Share
+from elo_exp.types import Count, Dollars, Families, Integer, Natural, Positive, Share
 
 # Of a probe, by the name that trackers have
 _TRACKED = {"value": "estimate", "low": "low", "high": "high"}
@@ -70,6 +70,8 @@ class AuditSettings:
 @dataclass(kw_only=True)
 class AuditJudging:
     budget_usd: Dollars
+    canary: Natural  # new replies of a rubric that are read before others are paid for
+    max_invalid: Share  # of these, or of the last ones, beyond which the run stops
     families: Families
 
 
@@ -152,7 +154,16 @@ class AuditJudge:
     def run(self, context: Context) -> Report:
         store, run_dir = context.store, context.run_dir
         store.usage.flips = None
-        replies = pipeline.ask(self._queries, self.judge, store, what=_WHAT)
+        replies = pipeline.ask(
+            self._queries,
+            self.judge,
+            store,
+            pipeline.Asking(
+                canary=self.judging.canary, max_invalid=self.judging.max_invalid
+            ),
+            reads=self._reads,
+            what=_WHAT,
+        )
         judged = {
             rubric.dimension: self._judged(rubric, replies)
             for rubric in self.rubric.values()
@@ -204,6 +215,13 @@ class AuditJudge:
             figures=lambda: _figures(rows, self.audit.delta),
             page=page.maker("audit", sections=sections),
         )
+
+    def _reads(self, request: JudgeRequest, reply: JudgeReply) -> bool:
+        """Whether a reply holds a verdict."""
+        rubrics = {rubric.dimension: rubric for rubric in self.rubric.values()}
+        rubric = rubrics[request.subject.dimension]
+        found = rubric.parse(request, reply, judge_model=self.judge.model)
+        return found.verdict != "INVALID"
 
     # Questions
 

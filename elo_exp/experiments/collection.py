@@ -273,6 +273,7 @@ class Collection:
             prompts,
             store=store,
             allow_missing=self.asking.allow_missing,
+            canary=self.asking.canary,
         )
         if not self.policies:
             return generate(self.entrants), {}, []

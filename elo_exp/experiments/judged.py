@@ -85,6 +85,10 @@ class Judging:
     stored_only: bool  # use cached answers and verdicts only
     repeats: Count  # times that each query is judged; the first counts
     budget_usd: Dollars  # never spend more
+    canary: (
+        Natural  # first new replies or answers that are read before others are paid for
+    )
+    max_invalid: Share  # of a judge's replies, beyond which it is asked no more
     orders: Orders
     flip_share: Share  # of orders=one, comparisons judged in both orders all the same
     families: Families  # of models, by a part of their names
@@ -145,6 +149,8 @@ class Judged:
             repeats=self.judging.repeats,
             stored_only=self.judging.stored_only,
             allow_missing=self.allow_missing,
+            canary=self.judging.canary,
+            max_invalid=self.judging.max_invalid,
         )
 
     def refuse_drawing(self, setting: str) -> None:
@@ -288,7 +294,11 @@ class Pairwise(Judged):
         if self.shard is not None:
             return answer_share(self, prompts, context.store, self.shard)
         responses = pipeline.generate(
-            prompts, self.entrant, context.store, allow_missing=self.allow_missing
+            prompts,
+            self.entrant,
+            context.store,
+            allow_missing=self.allow_missing,
+            canary=self.judging.canary,
         )
         comparisons = self._paired(prompts, responses)
         pairs = equal_answers.of_comparisons(
@@ -612,7 +622,11 @@ def answer_share(
     """Answer a share of the prompts, and report how many answers were made."""
     i, n = parse_shard(shard)
     pipeline.generate(
-        prompts[i::n], experiment.entrant, store, allow_missing=experiment.allow_missing
+        prompts[i::n],
+        experiment.entrant,
+        store,
+        allow_missing=experiment.allow_missing,
+        canary=experiment.judging.canary,
     )
     usage = store.usage
     done = f", {usage.responses_stored} were there" if usage.responses_stored else ""

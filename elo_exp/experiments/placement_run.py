@@ -177,7 +177,10 @@ class PlacementRun:
                 pipeline.check_before_answers(plan, least, store)
             for task in tasks:
                 made = pipeline.generate(
-                    *task, store, allow_missing=self.asking.allow_missing
+                    *task,
+                    store,
+                    allow_missing=self.asking.allow_missing,
+                    canary=self.asking.canary,
                 )
                 for name, responses in made.items():
                     self.responses[name] |= responses

@@ -4,7 +4,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from elo_exp import models
@@ -15,6 +15,7 @@ from elo_exp.entrants import Entrant, HostedEntrant, ModelEntrant, OfflineEntran
 from elo_exp.files import utc_now
 from elo_exp.pipeline.missing import report_missing
 from elo_exp.pipeline.paying import pay
+from elo_exp.pipeline.watching import quoted
 from elo_exp.progress import track
 from elo_exp.records import Prompt, Response, UserError, canonical_json, fingerprint
 from elo_exp.store.claims import get_or_create
@@ -49,15 +50,17 @@ def generate(
     store: Store,
     *,
     allow_missing: bool,
+    canary: int = 0,
 ) -> Responses:
     """Return every entrant's response to every prompt.
 
-    Raises UserError where some are missing, unless `allow_missing`.
+    Raises UserError where some are missing, unless `allow_missing`, and where a model's first `canary` new answers
+    hold nothing; 0: nobody looks.
     """
     keys = {name: _keys(name, entrant, prompts) for name, entrant in entrants.items()}
     responses = by_load(
         entrants,
-        lambda name: _answers(name, entrants[name], prompts, keys[name], store),
+        lambda name: _answers(name, entrants[name], prompts, keys[name], store, canary),
     )
     usage = store.usage
     logger.info(
@@ -112,13 +115,14 @@ def _answers(
     prompts: Prompts,
     keys: Mapping[str, str],
     store: Store,
+    canary: int,
 ) -> dict[str, Response]:
     """The entrant's responses by prompt_id; new ones are stored before they are returned."""
     usage, n_before = store.usage, store.usage.responses_generated
     stored = store.get(Response, list(keys.values()))
     wanted = {keys[p.prompt_id]: p for p in prompts if keys[p.prompt_id] not in stored}
     responses = {response.prompt_id: response for response in stored.values()}
-    new = _new(entrant, wanted, store)
+    new = _new(entrant, wanted, store, _FirstAnswers(name, canary, len(wanted)))
     for response in track(new, label=f"answering: {name}", total=len(wanted)):
         responses[response.prompt_id] = _as_stored(response)
     # What other processes have made meanwhile counts as stored.
@@ -145,12 +149,58 @@ def _answers(
     return responses
 
 
+@dataclass
+class _FirstAnswers:
+    """A model's first new answers, which are not all to be void.
+
+    n_first   so many are looked at; 0: none
+    n_wanted  of all
+    """
+
+    name: str
+    n_first: int
+    n_wanted: int
+    seen: list[Response] = field(default_factory=list)
+
+    def alone(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        return ()
+
+    def check(self, *, is_through: bool) -> None: ...
+
+    def see(self, answer: Response) -> None:
+        """Take in an answer. Raises UserError where it is the last of the first, and all of them are void."""
+        if len(self.seen) >= self.n_first:
+            return
+        self.seen.append(answer)
+        is_last = len(self.seen) == self.n_first < self.n_wanted
+        if is_last and all(map(_is_void, self.seen)):
+            first = self.seen[0]
+            raise UserError(
+                f"entrant {self.name}: all of the first {self.n_first} answers are empty or a "
+                f"thought without an end (the first: {quoted(first.response_text)}; "
+                f"{first.finish_reason or 'no finish_reason'}). Allow it more tokens, or turn "
+                "thinking off (chat_template_kwargs); judging.canary=0 goes on anyway. What was "
+                "made is stored, and is never asked for again."
+            )
+
+    def watched(self, answers: Iterator[Response]) -> Iterator[Response]:
+        """Pass on answers, and look at each when the next is asked for: by then it is stored."""
+        for answer in answers:
+            yield answer
+            self.see(answer)
+
+
+def _is_void(response: Response) -> bool:
+    is_unclosed = response.diagnostics.get("thought") == "unclosed"
+    return is_unclosed or not response.response_text.strip()
+
+
 def _as_stored(response: Response) -> Response:
     return Response.from_dict(json.loads(canonical_json(response.to_dict())))
 
 
 def _new(
-    entrant: Entrant, wanted: Mapping[str, Prompt], store: Store
+    entrant: Entrant, wanted: Mapping[str, Prompt], store: Store, first: _FirstAnswers
 ) -> Iterator[Response]:
     """New responses to prompts by key.
 
@@ -170,10 +220,14 @@ def _new(
         for key, p in wanted.items():
             names = {"entrant_id": entrant.entrant_id, "prompt_id": p.prompt_id}
             jobs[key] = Job(key=key, names=names, request=p)
-        return pay(jobs, entrant, store, make=_response, **how)
+        return pay(jobs, entrant, store, make=_response, watch=first, **how)
     assert isinstance(entrant, OfflineEntrant)
     if isinstance(entrant, ModelEntrant):
-        return get_or_create(wanted, store, make=entrant.generate, **how)
+
+        def make(prompts: Sequence[Prompt]) -> Iterator[Response]:
+            return first.watched(entrant.generate(prompts))
+
+        return get_or_create(wanted, store, make=make, **how)
     answers = (
         replace(
             r, diagnostics={k: x for k, x in r.diagnostics.items() if k != "dollars"}

@@ -18,6 +18,7 @@ from elo_exp.pipeline import paying
 from elo_exp.pipeline.missing import report_missing
 from elo_exp.pipeline.plan_table import plan_table, spend
 from elo_exp.pipeline.planning import Plan, plan
+from elo_exp.pipeline.watching import Watch
 from elo_exp.progress import track
 from elo_exp.records import (
     Comparison,
@@ -52,12 +53,16 @@ class Asking:
     repeats        times that each query is asked
     stored_only    read the store, and ask nothing
     allow_missing  go on without replies that are missing
+    canary         new replies of a paid judge on a rubric that are read before others are asked for; 0: none is watched
+    max_invalid    share of these, or of the last ones, that may hold nothing, beyond which a paid judge is stopped
     """
 
     both_orders: float = 1.0
     repeats: int = 1
     stored_only: bool = False
     allow_missing: bool = False
+    canary: int = 0
+    max_invalid: float = 1.0
 
 
 _ONCE = Asking()  # every query, in both orders
@@ -76,12 +81,19 @@ def judge_pairs(
     missing, unless that is allowed or only the store is to be read.
     """
     identity = identify(judge)
-    store.remember(identity)
     if not asking.both_orders:
         store.usage.flips = None
     tasks = _tasks(comparisons, rubrics, identity, asking)
+    by_dimension = {rubric.dimension: rubric for rubric in rubrics}
+
+    def reads(request: JudgeRequest, reply: JudgeReply) -> bool:
+        rubric = by_dimension[request.subject.dimension]
+        found = rubric.parse(request, reply, judge_model=judge.model)
+        return found.verdict != "INVALID"
+
     on_reply = _judging(tasks, identity, store.usage)
-    ask(_queries(tasks), judge, store, asking, on_reply=on_reply)
+    ask(_queries(tasks), judge, store, asking, reads=reads, on_reply=on_reply)
+    store.remember(identity)  # now that it has judged
     return _judgments(tasks, rubrics)
 
 
@@ -267,7 +279,12 @@ def score_responses(
     unless that is allowed or only the store is to be read.
     """
     requests = _score_requests(items, rubric, judge)
-    replies = ask(requests, judge, store, asking, what="scores")
+
+    def reads(request: JudgeRequest, reply: JudgeReply) -> bool:
+        found = rubric.parse(request, reply, judge_model=judge.model)
+        return found.judge_score is not None
+
+    replies = ask(requests, judge, store, asking, reads=reads, what="scores")
     scores = []
     for request in requests:
         missing = JudgeReply(key=request.key, text="", stop_reason="missing")
@@ -327,14 +344,17 @@ def ask(
     store: Store,
     asking: Asking = _ONCE,
     *,
+    reads: Callable[[JudgeRequest, JudgeReply], bool] = lambda request, reply: True,
     what: str = "verdicts",
     on_reply: Callable[[JudgeReply], None] = lambda reply: None,
 ) -> dict[str, JudgeReply]:
     """Return the replies by key, stored ones and new ones; equal requests are made once.
 
-    The plan is shown before a judge is paid. Raises UserError where its budget is too small, and
-    where replies are missing, unless that is allowed or only the store is to be read.
+    The plan is shown before a judge is paid. Raises UserError where its budget is too small, where
+    its replies hold nothing, and where replies are missing, unless that is allowed or only the store
+    is to be read.
 
+    reads     whether a reply holds what its request asks for
     what      plural noun for what the replies hold
     on_reply  called with every reply, stored ones first
     """
@@ -355,7 +375,18 @@ def ask(
         expected = plan(requests, judge, replies, under_way, what=what)
         logger.info("%s", plan_table(expected))
         expected.check(usage)
-        new = _paid(wanted, judge, store)
+        watch = Watch(
+            unique,
+            replies,
+            judge,
+            reads=reads,
+            canary=asking.canary,
+            max_invalid=asking.max_invalid,
+            is_known=identify(judge) in store.judges(),
+            what=what,
+        )
+        watch.check()
+        new = _paid(wanted, judge, store, watch)
     elif isinstance(judge, OfflineJudge):
         new = judge.answer(wanted, store)
     usage.verdicts_left += len(wanted)
@@ -393,7 +424,10 @@ def _name(subject: Comparison | Item) -> str:
 
 
 def _paid(
-    requests: Sequence[JudgeRequest], judge: PaidJudge, store: Store
+    requests: Sequence[JudgeRequest],
+    judge: PaidJudge,
+    store: Store,
+    watch: Watch | None = None,
 ) -> Iterator[JudgeReply]:
     jobs = {
         request.key: Job(
@@ -412,6 +446,7 @@ def _paid(
         key=lambda reply: reply.key,
         make=_reply,
         what="answers",
+        watch=watch,
     )
 
 

@@ -4,8 +4,9 @@ From `pay` to the wire a reader passes api/batches or api/calls, then the provid
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, Protocol, TypeVar
 
 from elo_exp.api.batches import Batcher
 from elo_exp.api.calls import RequestPool
@@ -24,6 +25,28 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R", bound=Record)
 
 
+class Watch(Protocol):
+    """Whether answers hold what was asked for; pipeline.watching has the judges'."""
+
+    def alone(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Return the jobs whose answers are to be seen before others are sent."""
+
+    def see(self, answer: Any) -> None:
+        """Take in an answer. Raises UserError where no more are to be paid for."""
+
+    def check(self, *, is_through: bool) -> None:
+        """Raise UserError where the answers to the first jobs are not what was asked for."""
+
+
+class _Unwatched:
+    def alone(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        return ()
+
+    def see(self, answer: Any) -> None: ...
+
+    def check(self, *, is_through: bool) -> None: ...
+
+
 def pay(
     jobs: Mapping[str, Job],
     model: PaidJudge | HostedEntrant,
@@ -33,27 +56,30 @@ def pay(
     key: Callable[[R], str],
     make: Recorder[R],
     what: str,
+    watch: Watch | None = None,
 ) -> Iterator[R]:
     """Yield the answers to jobs, by the keys of their answers, as they are committed.
 
     record, make  the kind of the answers, and what makes one of an API's message
     key           of an answer
     what          plural noun for the answers
+    watch         sees each answer when it is committed, and may end the work; None: nobody looks
     """
     failed: dict[str, str] = {}
+    watch = watch or _Unwatched()
 
     def pay_for(mine: Mapping[str, Job], claims: Claims) -> Iterator[R]:
         rest = dict(mine)
         if isinstance(model, BatchJudge):
             ledger = Ledger(store, claims.owner)
-            for answer in _in_batches(mine, model, ledger, make, failed):
+            for answer in _in_batches(mine, model, ledger, make, failed, watch):
                 rest.pop(key(answer), None)
                 yield answer
             for name in ledger.pending() | failed.keys():
                 rest.pop(name, None)
             if model.transport == "batches":
                 return
-        yield from _singly(list(rest.values()), model, claims, make, failed)
+        yield from _singly(list(rest.values()), model, claims, make, failed, watch)
 
     yield from share(
         jobs,
@@ -75,18 +101,37 @@ def _singly(
     claims: Claims,
     make: Recorder[R],
     failed: dict[str, str],
+    watch: Watch,
 ) -> Iterator[R]:
-    """Send the first job of each prefix, which writes the prompt cache, before the others."""
+    """Send the first job of each prefix, which writes the prompt cache, before the others; then what is watched
+    alone."""
     pool = RequestPool(model, claims, make)
     firsts: list[Job] = []
     ttl = None
     if isinstance(model, PaidJudge) and jobs:
         firsts, ttl = _firsts(jobs), _first_ttl(jobs, model, claims.store)
+    alone = _without(watch.alone(jobs), firsts)
     try:
-        yield from pool.run(firsts, ttl)
-        yield from pool.run([job for job in jobs if job not in firsts], ttl)
+        yield from _watched(pool.run(firsts, ttl), watch)
+        yield from _watched(pool.run(alone, ttl), watch)
+        if alone:
+            watch.check(is_through=True)
+        yield from _watched(pool.run(_without(jobs, [*firsts, *alone]), ttl), watch)
     finally:
         failed.update(pool.failed)
+
+
+def _watched(answers: Generator[R], watch: Watch) -> Iterator[R]:
+    """Pass on answers; where the watch ends the work, those on their way are waited for and kept."""
+    with closing(answers):
+        for answer in answers:
+            watch.see(answer)
+            yield answer
+
+
+def _without(jobs: Sequence[Job], others: Sequence[Job]) -> list[Job]:
+    keys = {job.key for job in others}
+    return [job for job in jobs if job.key not in keys]
 
 
 def _in_batches(
@@ -95,18 +140,20 @@ def _in_batches(
     ledger: Ledger,
     make: Recorder[R],
     failed: dict[str, str],
+    watch: Watch,
 ) -> Iterator[R]:
     """Yield the answers of new batches, and of those that an earlier run has submitted.
 
     A cache that is to be measured is warmed by the first job of each prefix alone; then the hit
-    rate of half a chunk decides the time to live for the rest.
+    rate of half a chunk decides the time to live for the rest. What is watched alone is a batch of
+    its own, in place of that half chunk where there is one.
     """
     store, under_way = ledger.store, ledger.pending()
     new = [job for name, job in jobs.items() if name not in under_way]
     with Batcher(judge, ledger, make, jobs) as batcher:
         if judge.transport == "batches":
             ttl = _first_ttl(new, judge, store) if new else None
-            firsts = _firsts(new)
+            firsts, alone = _firsts(new), watch.alone(new)
             if ttl and judge.cache == "measured" and len(new) <= 2 * len(firsts):
                 ttl, store.usage.cache = (
                     None,
@@ -114,15 +161,19 @@ def _in_batches(
                 )
             elif ttl and judge.cache == "measured":
                 for job in firsts:
-                    yield from batcher.run([job], ttl)
-                rest = [job for job in new if job not in firsts]
-                chunk = rest[: judge.batch_settings.chunk_size // 2]
-                yield from batcher.run(chunk, ttl)
+                    yield from _watched(batcher.run([job], ttl), watch)
+                half = judge.batch_settings.chunk_size // 2
+                chunk = _without(alone, firsts) or _without(new, firsts)[:half]
+                yield from _watched(batcher.run(chunk, ttl), watch)
                 hits = [batcher.hits[j.key] for j in chunk if j.key in batcher.hits]
                 if hits:
                     ttl, store.usage.cache = measured_ttl(hits, judge, ttl)
-            yield from batcher.run(list(jobs.values()), ttl)
-        yield from batcher.drain()
+            elif alone:
+                yield from _watched(batcher.run(alone, ttl), watch)
+            if alone:
+                watch.check(is_through=True)
+            yield from _watched(batcher.run(list(jobs.values()), ttl), watch)
+        yield from _watched(batcher.drain(), watch)
     failed.update(batcher.failed)
 
 

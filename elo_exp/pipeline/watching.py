@@ -1,0 +1,139 @@
+"""Whether replies hold what was asked for, watched while they are paid for: nothing is paid for rubbish.
+
+The first new replies of each rubric, the canary, go alone; from then on the last of them are watched. What has been
+paid is in the store whatever is concluded.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from elo_exp.api.jobs import Job
+from elo_exp.judges import PaidJudge
+from elo_exp.records import JudgeReply, JudgeRequest, UserError
+
+WINDOW = 200  # replies of a rubric that are watched together
+_QUOTED = 200  # characters of a reply
+_NOUNS = {"scores": "score"}  # by what is asked for; else a verdict
+
+
+@dataclass
+class _Replies:
+    """Of one rubric: whether each of the last replies could be read, and the first that could not."""
+
+    are_read: deque[bool] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    unread: JudgeReply | None = None
+
+    def add(self, reply: JudgeReply, *, is_read: bool) -> None:
+        self.are_read.append(is_read)
+        if not is_read and self.unread is None:
+            self.unread = reply
+
+    @property
+    def n_unread(self) -> int:
+        return self.are_read.count(False)
+
+
+class Watch:
+    """What the replies to requests have held so far, by rubric.
+
+    Parameters
+    ----------
+    requests : by key, all that are asked for
+    stored : replies to them that the store holds; as many of a rubric as `canary` make it need none
+    reads : whether a reply holds what its request asks for
+    canary : so many new replies of a rubric go alone; 0: nothing is watched
+    max_invalid : share of the replies of the canary, or of a window, beyond which the run stops
+    is_known : whether this judge has judged before; its batches go without a canary, which takes up to a day
+    what : plural noun for what replies hold
+    """
+
+    def __init__(
+        self,
+        requests: Mapping[str, JudgeRequest],
+        stored: Mapping[str, JudgeReply],
+        judge: PaidJudge,
+        *,
+        reads: Callable[[JudgeRequest, JudgeReply], bool],
+        canary: int,
+        max_invalid: float,
+        is_known: bool,
+        what: str,
+    ) -> None:
+        self._requests = requests
+        self._judge = judge
+        self._reads = reads
+        self._canary = canary
+        self._max_invalid = max_invalid
+        self._is_known = is_known and judge.transport == "batches"
+        self._noun = _NOUNS.get(what, "verdict")
+        self._replies: defaultdict[str, _Replies] = defaultdict(_Replies)
+        if canary:
+            for reply in stored.values():
+                self._add(reply)
+
+    def alone(self, jobs: Sequence[Job]) -> list[Job]:
+        """Return the jobs whose answers are to be seen before others are sent; none where these would be all.
+
+        They are drawn evenly from the jobs of each rubric, so that no entrant or prompt speaks for the others.
+        """
+        if not self._canary or self._is_known:
+            return []
+        by_rubric = defaultdict[str, list[Job]](list)
+        for job in jobs:
+            by_rubric[job.request.subject.dimension].append(job)
+        first = []
+        for name, some in by_rubric.items():
+            n = min(self._canary - len(self._replies[name].are_read), len(some))
+            first += [some[i * len(some) // n] for i in range(n)]
+        return first if len(first) < len(jobs) else []
+
+    def see(self, reply: JudgeReply) -> None:
+        """Take in a reply. Raises UserError where too few of its rubric's last ones could be read."""
+        if self._canary and reply.key in self._requests:
+            name = self._add(reply)
+            if len(self._replies[name].are_read) == WINDOW:
+                self._check(name)
+
+    def check(self, *, is_through: bool = False) -> None:
+        """Raise UserError where too few replies of a rubric could be read.
+
+        is_through  the canary has been answered, but for what failed: half of it is enough to tell
+        """
+        least = (self._canary + 1) // 2 if is_through else self._canary
+        for name, replies in self._replies.items():
+            if len(replies.are_read) >= least:
+                self._check(name)
+
+    def _add(self, reply: JudgeReply) -> str:
+        request = self._requests[reply.key]
+        name = request.subject.dimension
+        self._replies[name].add(reply, is_read=self._reads(request, reply))
+        return str(name)
+
+    def _check(self, name: str) -> None:
+        replies = self._replies[name]
+        n, n_unread = len(replies.are_read), replies.n_unread
+        if n_unread <= self._max_invalid * n or replies.unread is None:
+            return
+        which = "last" if n == WINDOW else "first"
+        raise UserError(
+            f"judge {self._judge.model} on {name}: {n_unread} of the {which} {n} replies hold no "
+            f"{self._noun} (the first: {quoted(replies.unread.text)}; "
+            f"{replies.unread.stop_reason}). {self._remedy()} What was paid is stored, and is "
+            "never asked again."
+        )
+
+    def _remedy(self) -> str:
+        part = getattr(self._judge, "part", "judge")
+        tried = [f"a larger {part}.max_tokens", "thinking off"]
+        if getattr(self._judge, "structured", "none") != "none":
+            tried.insert(0, f"{part}.structured=none")
+        *others, last = tried
+        return f"Try {', '.join(others)} or {last}; judging.canary=0 goes on anyway."
+
+
+def quoted(text: str) -> str:
+    """Return the beginning of a reply on one line, in quotation marks."""
+    line = " ".join(text.split())
+    return f'"{line[:_QUOTED]}{"..." if len(line) > _QUOTED else ""}"'

@@ -1,0 +1,266 @@
+"""Nothing is paid for rubbish: the first replies of a rubric are read before others are paid for, and all are watched.
+
+A judge that says nothing of use, an entrant that answers nothing: one line, exit code 2, and what was paid is kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from elo_exp.pipeline import Asking, judge_pairs
+from elo_exp.records import UserError
+from elo_exp.store.store import Store
+from tests.anthropic_server import AnthropicServer
+from tests.commands import Ran, attempt
+from tests.data import shipped
+from tests.http_server import Call
+from tests.openai_server import OpenAiServer, Says, alone
+from tests.paying import RUBRIC, STORE, claude, comparisons, paying
+
+__all__ = ["paying"]
+pytestmark = pytest.mark.usefixtures("paying")
+
+VAGUE = "Both answers are fine, and I would say that it depends on who asks."
+PRICES = {"input_usd_per_million": 2.0, "output_usd_per_million": 8.0}
+LINE = (
+    "elo_exp: judge small on factuality: 20 of the first 20 replies hold no verdict (the first: "
+    f'"{VAGUE}"; end_turn). Try judge.structured=none, a larger judge.max_tokens or thinking off; '
+    "judging.canary=0 goes on anyway. What was paid is stored, and is never asked again."
+)
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone(monkeypatch, tmp_path)
+
+
+def says_nothing(params: dict, n: int) -> Says | None:
+    """Of verdicts; other questions are answered."""
+    return Says(VAGUE) if "<response_a id=" in str(params["messages"]) else None
+
+
+def demo(server: OpenAiServer, *words: str) -> Ran:
+    return attempt(
+        *(
+            "judge=openai_compatible",
+            f"judge.base_url={server.url}",
+            "judge.model=small",
+        ),
+        *("judge.input_usd_per_million=2", "judge.output_usd_per_million=8"),
+        *("judging.budget_usd=500", "tracker=local", "figures=false"),
+        *words,
+        folder=Path(),
+    )
+
+
+def n_by_rubric(server: OpenAiServer) -> Counter[str]:
+    return Counter(params["messages"][0]["content"] for params in server.asked)
+
+
+def test_a_judge_that_says_nothing_is_paid_for_twenty_replies_a_rubric():
+    with OpenAiServer(outcomes=says_nothing) as server:
+        ran = demo(server)
+        assert (ran.code, ran.err.splitlines()[-1]) == (2, LINE)
+        assert set(n_by_rubric(server).values()) == {20} and len(server.asked) == 60
+        with Store(Path("outputs/cache/store.sqlite")) as store:
+            rows = store.read(
+                "SELECT SUM(json_extract(value, '$.dollars')) FROM answers"
+            )
+        bill = (
+            2e-6 * server.usage["prompt_tokens"]
+            + 8e-6 * server.usage["completion_tokens"]
+        )
+        assert rows[0][0] == pytest.approx(bill)
+
+
+def test_the_same_command_pays_nothing_more_and_another_setting_asks_anew():
+    with OpenAiServer(outcomes=says_nothing) as server:
+        demo(server, "rubric=[factuality]")
+        again = demo(server, "rubric=[factuality]")
+        assert (again.code, again.err.splitlines()[-1]) == (2, LINE)
+        assert len(server.asked) == 20
+        server.outcomes = None
+        ran = demo(server, "rubric=[factuality]", "judge.max_tokens=2000")
+        assert ran.code == 0, ran.err
+        assert set(server.billed.values()) == {1}
+
+
+def test_a_canary_of_zero_goes_on():
+    with OpenAiServer(outcomes=says_nothing) as server:
+        ran = demo(
+            server, "rubric=[factuality]", "judging.canary=0", "judging.limit_pairs=60"
+        )
+        assert ran.code == 0, ran.err
+        assert len(server.asked) > 40
+        assert "invalid 100 %" in ran.out
+
+
+def test_few_queries_are_asked_at_once():
+    """Ten prompts of two entrants: there is nothing left to save after them."""
+    with OpenAiServer(outcomes=says_nothing) as server:
+        words = (
+            "rubric=[factuality]",
+            "judging.limit_pairs=10",
+            "judging.allow_equal=true",
+        )
+        assert demo(server, *words).code == 0
+        assert 10 <= len(server.asked) <= 20
+
+
+def test_replies_that_hold_nothing_later_on_stop_a_run():
+    """From the 101st query on: after a window of 200 that holds more of these than of the others."""
+
+    def tires(params: dict, n: int) -> Says | None:
+        return Says(VAGUE) if len(server.asked) > 101 else None
+
+    with OpenAiServer(outcomes=tires) as server:
+        with pytest.raises(
+            UserError, match="101 of the last 200 replies hold no verdict"
+        ):
+            _judged(server, 400)
+        assert 200 <= len(server.asked) <= 240
+
+
+def test_what_was_on_its_way_is_kept():
+    with OpenAiServer(outcomes=says_nothing) as server:
+        with pytest.raises(UserError, match="What was paid is stored"):
+            _judged(server, 400)
+        n_asked = len(server.asked)
+        with Store(STORE) as store:
+            ((n_stored,),) = store.read("SELECT COUNT(*) FROM answers")
+        assert n_stored == n_asked <= 20
+        with pytest.raises(UserError, match="20 of the first 20"):
+            _judged(server, 400)
+        assert len(server.asked) == n_asked
+
+
+def _judged(server: OpenAiServer, n: int) -> None:
+    made = shipped(
+        "judge", "openai_compatible", base_url=server.url, model="small", **PRICES
+    )
+    with Store(STORE) as store:
+        judge_pairs(
+            {"factuality": comparisons(n)},
+            [RUBRIC],
+            made,
+            store,
+            Asking(canary=20, max_invalid=0.5),
+        )
+
+
+# Batches
+
+
+@pytest.mark.parametrize("cache", ["none", "measured", "1h"])
+def test_batches_of_a_new_judge_begin_with_a_small_one(cache: str):
+    """With a cache that is measured the query that warms it goes first, and the canary measures it."""
+    with AnthropicServer(verdicts=lambda shown: "neither", polls_to_end=0) as server:
+        with pytest.raises(
+            UserError, match=r"2[01] of the first 2[01] replies hold no verdict"
+        ):
+            _in_batches(server, 100, cache=cache)
+        assert 20 <= server.meter.billed.total() <= 21
+        with pytest.raises(UserError, match="hold no verdict"):
+            _in_batches(server, 100, cache=cache)
+        assert server.meter.billed.total() <= 21 and not server.meter.paid_twice
+
+
+def test_batches_of_a_judge_that_has_judged_wait_for_no_canary():
+    with AnthropicServer(polls_to_end=0) as server:
+        _in_batches(server, 30)
+        sizes = [len(call.json()["requests"]) for call in server.calls if submits(call)]
+        assert sizes == [20, 40]
+        _in_batches(server, 30, dimension="calibration")
+        sizes = [len(call.json()["requests"]) for call in server.calls if submits(call)]
+        assert sizes == [20, 40, 60]
+
+
+def submits(call: Call) -> bool:
+    return call.method == "POST" and call.path.endswith("/batches")
+
+
+def _in_batches(
+    server: AnthropicServer,
+    n: int,
+    *,
+    cache: str = "none",
+    dimension: str = "factuality",
+) -> None:
+    made = claude(server.url, cache=cache)
+    rubric = dataclasses.replace(RUBRIC, dimension=dimension)
+    with Store(STORE) as store:
+        judge_pairs(
+            {dimension: comparisons(n, dimension=dimension)},
+            [rubric],
+            made,
+            store,
+            Asking(canary=20, max_invalid=0.5),
+        )
+
+
+# Other stages
+
+
+def test_an_audit_stops_alike():
+    with OpenAiServer(outcomes=says_nothing) as server:
+        ran = demo(server, "experiment=audit")
+        assert ran.code == 2
+        assert "of the first 20 replies hold no verdict" in ran.err
+        assert len(server.asked) == 20
+
+
+def test_looks_stop_alike():
+    with OpenAiServer(outcomes=says_nothing) as server:
+        ran = demo(server, "rubric=[factuality]", "judging.looks=3")
+        assert (ran.code, ran.err.splitlines()[-1]) == (2, LINE)
+        assert len(server.asked) == 20
+
+
+def test_an_entrant_that_answers_nothing_is_stopped_after_twenty_answers():
+    words = (
+        *("entrant=[openai_compatible,probe_reference]", "judge=lexical"),
+        "entrant.openai_compatible.model=small",
+    )
+
+    def entrant(server: OpenAiServer, *more: str) -> Ran:
+        url = f"entrant.openai_compatible.base_url={server.url}"
+        return attempt(
+            *words, url, "tracker=local", "figures=false", *more, folder=Path()
+        )
+
+    with OpenAiServer(outcomes=lambda params, n: Says("")) as server:
+        ran = entrant(server)
+        assert ran.code == 2
+        assert ran.err.splitlines()[-1].startswith(
+            "elo_exp: entrant openai_compatible: all of the first 20 answers are empty or a thought "
+            'without an end (the first: ""; stop). Allow it more tokens, or turn thinking off'
+        )
+        assert 20 <= len(server.asked) <= 28
+        ran = entrant(server, "judging.canary=0")
+        assert ran.code == 0, ran.err
+        assert set(server.billed.values()) == {1}
+
+
+def test_one_answer_that_holds_something_is_enough():
+    with OpenAiServer(
+        outcomes=lambda params, n: Says("" if n_asked() % 5 else "Yes.")
+    ) as server:
+
+        def n_asked() -> int:
+            return len(server.asked)
+
+        ran = attempt(
+            *("entrant=[openai_compatible,probe_reference]", "judge=lexical"),
+            f"entrant.openai_compatible.base_url={server.url}",
+            *(
+                "entrant.openai_compatible.model=small",
+                "tracker=local",
+                "figures=false",
+            ),
+            folder=Path(),
+        )
+        assert ran.code == 0, ran.err
