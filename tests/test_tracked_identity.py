@@ -53,8 +53,11 @@ def test_a_run_keeps_the_token_of_its_folder_and_its_id_goes_to_the_tracker(
         ran = run(*given, "battles=battles.csv", *words, folder=tmp_path)
         folders = [ran.run_dir / job for job in ("0", "1", "")]
         ids.append([rows_of(folder)["run"][0]["id"] for folder in folders])
+        assert all(rows_of(folder)["exit"] == [0] for folder in folders)
     assert ids[0] == ids[1]
     assert len({*ids[0]}) == 3
+    earlier = rows_of(ran.run_dir / "0/earlier")["run"]  # its log is kept
+    assert [row["id"] for row in earlier] == ids[0][:1]
     token = read_json(ran.run_dir / "0/manifest.json")["token"]
     assert ids[0][0].startswith(f"{token}-")
 

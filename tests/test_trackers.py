@@ -304,6 +304,24 @@ def test_a_name_is_cut_to_what_the_server_accepts(tmp_path: Path):
     assert (len(logged[0]["display_name"]), len(logged[0]["tags"][0])) == (128, 64)
 
 
+def test_what_k_moves_is_numbers_of_the_summary_and_so_is_the_headline(
+    jobs: list[Logged],
+):
+    """Of two jobs with K = 8 and 16: the rating that leads cannot move."""
+    moved = {
+        name
+        for name, value in jobs[0].summary.items()
+        if isinstance(value, float) and value != jobs[1].summary.get(name)
+    }
+    own = {name.rpartition("/")[2] for name in moved if name.startswith("order/")}
+    assert {"gap", "mc_error", "distance", "convergence"} <= own
+    assert "headline" in moved
+    assert not {name for name in moved if name.startswith("result")}
+    assert {job.read("manifest.json")["headline_is"] for job in jobs} == {
+        "order_mean/distance"
+    }
+
+
 # While it works
 
 

@@ -79,6 +79,17 @@ class Tracker(Protocol):
         """Start a run. Raises UserError where the tracker cannot be used with its settings."""
 
 
+def set_aside(run_dir: Path, path: Path) -> None:
+    """Move what an earlier attempt has logged to `earlier/` of the run folder: this one logs all of itself again."""
+    first = run_dir / "earlier" / path.relative_to(run_dir)
+    first.parent.mkdir(parents=True, exist_ok=True)
+    aside, n = first, 1
+    while aside.exists():
+        n += 1
+        aside = first.with_name(f"{first.stem}_{n}{first.suffix}")
+    path.replace(aside)
+
+
 @contextmanager
 def tracking(tracker: Tracker, info: RunInfo) -> Iterator[TrackedRun]:
     """Open a run and close it; an exception marks it as failed."""

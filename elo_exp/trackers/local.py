@@ -10,7 +10,7 @@ from typing import Any
 
 from elo_exp.files import utc_now
 from elo_exp.records import Plot
-from elo_exp.trackers import Histogram, Lines, RunInfo, Value
+from elo_exp.trackers import Histogram, Lines, RunInfo, Value, set_aside
 
 
 @dataclass(kw_only=True)
@@ -27,6 +27,8 @@ class _LocalRun:
     def __init__(self, info: RunInfo) -> None:
         path = info.run_dir / "tracker/log.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            set_aside(info.run_dir, path)
         self._log = path.open("w", encoding="utf-8")
         self._write("run", {**asdict(info), "run_dir": str(info.run_dir)})
 

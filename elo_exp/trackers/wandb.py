@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from elo_exp.records import Plot, UserError
-from elo_exp.trackers import Histogram, Lines, RunInfo, TrackedRun, Value
+from elo_exp.trackers import (
+    Histogram,
+    Lines,
+    RunInfo,
+    TrackedRun,
+    Value,
+    set_aside,
+)
 from elo_exp.types import NonNegative
 
 if TYPE_CHECKING:
@@ -52,7 +59,11 @@ class WandbTracker:
             return _Untracked()
         import wandb
 
-        _set_aside(info)
+        if info.id:
+            # `wandb sync` of several pieces of one id sends none, or a fragment, where the
+            # first of them was killed
+            for piece in sorted(info.run_dir.glob(f"wandb/offline-run-*-{info.id}")):
+                set_aside(info.run_dir, piece)
         try:
             try:
                 run = self._init(info, self._mode())
@@ -103,23 +114,6 @@ class WandbTracker:
             return "offline"
         is_online = (wanted == "online" or _has_key()) and self.project not in _offline
         return "online" if is_online else "offline"
-
-
-def _set_aside(info: RunInfo) -> None:
-    """Move what earlier attempts of this run have left offline to `earlier/`.
-
-    This attempt logs all of itself again, and `wandb sync` of several pieces of one id sends none, or a
-    fragment, where the first of them was killed.
-    """
-    pieces = info.run_dir.glob(f"wandb/offline-run-*-{info.id}") if info.id else ()
-    for piece in sorted(pieces):
-        aside = info.run_dir / "earlier/wandb" / piece.name
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        n = 1
-        while aside.exists():
-            n += 1
-            aside = aside.with_name(f"{piece.name}_{n}")
-        piece.replace(aside)
 
 
 def _lost_server(error: wandb.errors.CommError) -> str:
