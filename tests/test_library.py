@@ -398,6 +398,12 @@ def test_a_program_that_logs_sees_what_it_asked_for(caplog):
     assert len(caplog.messages) == len(rated.notes) > 0
 
 
+def test_a_table_is_plain_text_where_a_program_wants_colours(monkeypatch):
+    """As a kernel of Jupyter does."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b" not in repr(elo_exp.rate(BATTLES, **QUICK).ratings)
+
+
 def test_threads_and_a_running_loop_rate_alike():
     tables = [[{**row, "question_id": f"{n}{row['question_id']}"} for row in BATTLES] for n in range(8)]  # fmt: skip
     alone = elo_exp.rate(BATTLES, **QUICK).ratings
