@@ -38,7 +38,9 @@ figures: .venv/demo  # of the README
 	cp outputs/readme/figures/ratings.svg docs/figures/
 
 notebooks: .venv/dev  # with the outputs of the demo
-	$(BIN)/python -m nbconvert --to notebook --execute --inplace --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
+	for notebook in notebooks/*.ipynb; do folder=$$(mktemp -d) && cp $$notebook $$folder && \
+	$(BIN)/python -m nbconvert --to notebook --execute --inplace --ExecutePreprocessor.record_timing=False $$folder/*.ipynb && \
+	cp $$folder/*.ipynb notebooks/ || exit; done
 	$(BIN)/python -m ruff format --quiet notebooks
 
 docs: .venv/docs

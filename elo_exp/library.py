@@ -16,6 +16,7 @@ import secrets
 import shutil
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -71,6 +72,9 @@ _MAX_CELL = 80  # characters
 _WIDE = 1000  # characters; a table is as wide as its cells
 _BOARD = ("model", "rating", "ci_low", "ci_high", "rank_low", "rank_high")
 
+# Of a kernel without widgets, whose bars nobody asked for
+warnings.filterwarnings("ignore", "IProgress not found")
+
 
 # What a run gives
 
@@ -94,9 +98,7 @@ class Rows(list[dict[str, Any]]):
         names = _shown_columns(self)
         head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
         body = "".join(
-            "<tr>"
-            + "".join(f"<td>{html.escape(_cell(row.get(name)))}</td>" for name in names)
-            + "</tr>"
+            "<tr>" + "".join(map(_td, (row.get(name) for name in names))) + "</tr>"
             for row in self[:_MAX_ROWS]
         )
         more = f"<p>... of {len(self):,} rows</p>" if len(self) > _MAX_ROWS else ""
@@ -132,7 +134,7 @@ class Run:
     notes : list of str
         The lines and warnings that the command would have shown on the way.
     exit_code : int
-        That of the command: 0; of a gate also 1, which is *worse* or *cannot tell*.
+        That of the command: 0; of a gate that does not pass another one.
     """
 
     def __init__(
@@ -301,13 +303,15 @@ class Run:
         boards, said = self._boards(), self.conclusions
         if not boards and not said:
             return f"<pre>{html.escape(self.text)}</pre>"
-        lines = "".join(f"<p>{html.escape(str(row['sentence']))}</p>" for row in said)
-        parts = [
-            f"<h4>{html.escape(name)}</h4>{rows._repr_html_()}"
-            for name, rows in boards.items()
-        ]
-        where = html.escape(str(self.folder))
-        return f"{lines}{''.join(parts)}<p><small>{where}</small></p>"
+        sentences = {row["dimension"]: str(row["sentence"]) for row in said}
+        parts = []
+        for name in dict.fromkeys([*boards, *sentences]):
+            board = boards[name]._repr_html_() if name in boards else ""
+            sentence = html.escape(sentences.get(name, ""))
+            parts.append(f"<h4>{html.escape(name)}</h4><p>{sentence}</p>{board}")
+        whose = dict.fromkeys(row["whose"] for row in said if row.get("whose"))
+        parts += [f"<p><small>{html.escape(text)}</small></p>" for text in whose]
+        return "".join(parts)
 
     # Inside
 
@@ -418,6 +422,7 @@ def run(*words: str, out: File | None = None, **settings: Any) -> Run:
     Returns
     -------
     Run
+        Its folder, its tables and its figures.
 
     Raises
     ------
@@ -461,6 +466,7 @@ def rate(
     Returns
     -------
     Run
+        Its folder, its tables and its figures.
 
     Raises
     ------
@@ -471,7 +477,7 @@ def rate(
     --------
     >>> import elo_exp
     >>> battles = [
-    ...     {"question_id": n, "model_a": "new", "model_b": "old", "winner": "model_a" if n % 4 else "model_b"}
+    ...     {"model_a": "new", "model_b": "old", "winner": "model_a" if n % 4 else "model_b"}
     ...     for n in range(40)
     ... ]
     >>> run = elo_exp.rate(battles, elo__n_perms=20)
@@ -519,6 +525,7 @@ def compare(
     Returns
     -------
     Run
+        Its folder, its tables and its figures.
 
     Raises
     ------
@@ -589,14 +596,17 @@ def plan(*words: str, budget_usd: float | None = None, **settings: Any) -> Plan:
 
     Parameters
     ----------
-    *words, **settings
-        Those of `run`: `plan(answers={"old": "a.jsonl", "new": frame}, judge="sonnet")`.
+    *words : str
+        Those of `run`, such as `"mode=pilot"` or `"experiment=audit"`.
     budget_usd : float, optional
         The cap that the plan is held against.
+    **settings
+        Those of `run`: `plan(answers={"old": "a.jsonl", "new": frame}, judge="sonnet")`.
 
     Returns
     -------
     Plan
+        A row for each judge and dimension, the dollars, and the text of `plan=true`.
 
     Raises
     ------
@@ -1035,6 +1045,12 @@ def _notes() -> Iterator[list[str]]:
 
 def _shown_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(name for row in rows[:_MAX_ROWS] for name in row))
+
+
+def _td(value: Any) -> str:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    style = ' style="text-align: right"' if is_number else ""
+    return f"<td{style}>{html.escape(_cell(value))}</td>"
 
 
 def _cell(value: Any) -> str:

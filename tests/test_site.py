@@ -12,6 +12,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+import elo_exp
 from docs.hooks import reference
 from elo_exp import CONF, HOME, config  # noqa: F401  (registers the schema that conf/ starts from)
 from tests.commands import attempt_program
@@ -49,6 +50,15 @@ def test_every_page_of_the_repository_is_a_page_of_the_site(site: Path):
     assert "Which of my configurations is really better" in (
         site / "index.html"
     ).read_text(encoding="utf-8")
+
+
+def test_the_page_of_the_library_describes_its_ten_names_and_no_other(site: Path):
+    text = (site / "library.html").read_text(encoding="utf-8")
+    named = re.findall(r'<h3 id="elo_exp\.(\w+)"', text)
+    assert sorted(named) == sorted(elo_exp.__all__)
+    public = {name for name in vars(elo_exp.Run) if not name.startswith("_")}
+    shown = set(re.findall(r'id="elo_exp\.Run\.(\w+)"', text))
+    assert shown == public - {"text"}  # it is among the attributes
 
 
 def test_reading_it_fetches_nothing(site: Path):
