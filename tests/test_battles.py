@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
@@ -355,6 +355,7 @@ MEANING = st.sampled_from([*formats.WORDS, None])
 
 
 @given(st.dictionaries(WORD, MEANING, min_size=1, max_size=6))
+@example({"None": "model_b"})  # is no missing verdict
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_law_words_are_read_as_said_and_the_setting_that_is_offered_names_them(
     tmp_path, values

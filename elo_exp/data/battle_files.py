@@ -231,7 +231,8 @@ class _File:
             if text[name] and text[name] not in words:
                 error = f"{name} is {_shown(text[name])}. {one_of}."
                 raise _UnknownWordError(error, name)
-        ab, ba = (words.get(str(text[name])) for name in ("verdict_ab", "verdict_ba"))
+        verdicts = (text[name] for name in ("verdict_ab", "verdict_ba"))
+        ab, ba = (words[verdict] if verdict else None for verdict in verdicts)
         reconciled = (ab if ab == ba else "tie") if ab and ba else None
         share = text["score"]
         if self.format.fields and text["winner"] is None:
