@@ -102,6 +102,19 @@ def test_entrants_that_differ_by_rounding_alone_are_level_in_any_order():
     assert words.sentence(of(one, other)) == "ann and bob are level in 2 of 2 jobs"
 
 
+def test_entrants_with_the_same_answers_are_level_in_no_job():
+    """Unless one of the jobs has other answers."""
+    level = entrants(ann=1500.0, bob=1500.0)
+    same = job_lead("0", level, {"state": "same"})
+    other = job_lead("1", level, {"state": "undecided"})
+    said = "ann and bob gave the same answers"
+    assert words.sentence(of(same, same)) == f"{said} in 2 of 2 jobs"
+    assert words.sentence(of(same, same), is_same=True) == said
+    assert words.sentence(of(same, other)) == (
+        "ann and bob are level in 2 of 2 jobs (same answers in 1, undecided in 1)"
+    )
+
+
 def test_an_entrant_that_took_every_point_is_first_by_its_bound():
     """It has the first rank and no rating, so that by ratings the second would be first."""
     first, *others = entrants(ann=None, bob=1480.0, cat=1310.0)
