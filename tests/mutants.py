@@ -628,4 +628,26 @@ MUTANTS = [
         new="        answered = {p.prompt_id for p in self._joined.shared}",
         seen_by="test_own_answers.py::test_a_gate_counts_what_the_candidate_lacks_and_the_baseline_has",
     ),
+    # Studies: who judges, and what it would cost
+    Mutant(
+        name="the prices of a run without a judge are those of single messages",
+        file="experiments/judged.py",
+        old="{name: plan.dollars for name, plan in priced.items()}",
+        new="{name: 2 * plan.dollars for name, plan in priced.items()}",
+        seen_by="test_studies.py::test_without_a_judge_a_run_says_what_three_would_cost_and_stops",
+    ),
+    Mutant(
+        name="words that are counted give a headline",
+        file="report/artifacts.py",
+        old="if dimension.conclusion and dimension.conclusion.scope.is_baseline:",
+        new="if not dimension:",
+        seen_by="test_studies.py::test_counting_words_is_a_baseline_that_finds_nothing",
+    ),
+    Mutant(
+        name="own prompts are judged by the physician of the medical study",
+        file="../conf/study/own.yaml",
+        old="override /rubric: [preference]",
+        new="override /rubric: [clinical_utility]",
+        seen_by="test_studies.py::test_own_prompts_are_judged_by_no_physician",
+    ),
 ]
