@@ -34,6 +34,7 @@ BEST_FIRST = dict.fromkeys(DIMENSIONS, PROBES) | {  # entrants/probe.py says why
 }
 PLAIN = ("tracker=local", "figures=false", "hydra.run.dir=run")  # all of the demo
 NOT_CONCLUSIONS = (
+    "earlier/",
     "manifest.json",
     "report.html",
     "elo_exp.log",
