@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from elo_exp.api import batches
 from elo_exp.pipeline import Asking, judge_pairs
 from elo_exp.records import UserError
+from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
-from tests.anthropic_server import AnthropicServer
+from tests.anthropic_server import AnthropicServer, NeverEnd
 from tests.commands import Ran, attempt
 from tests.data import shipped
 from tests.http_server import Call
+from tests.killing import metered
 from tests.openai_server import OpenAiServer, Says, alone
 from tests.paying import RUBRIC, STORE, claude, comparisons, paying
 
@@ -179,6 +182,25 @@ def test_batches_of_a_judge_that_has_judged_wait_for_no_canary():
         assert sizes == [20, 40, 60]
 
 
+def test_every_row_of_a_batch_is_stored_before_it_stops_a_run(caplog, monkeypatch):
+    """What decides stands in the middle of a batch. One that is still under way is named."""
+    monkeypatch.setattr(batches, "_ROWS", 50)
+    with AnthropicServer(polls_to_end=0) as server:
+        _in_batches(server, 20)
+        server.verdicts = lambda shown: "neither"
+        server.fault("POST", r"/batches$", NeverEnd(), nth=2)
+        with pytest.raises(UserError, match="160 of the last 200 replies"):
+            _in_batches(server, 400, chunk_size=300)
+        with Store(STORE) as store:
+            ((n_stored, dollars),) = store.read(
+                "SELECT COUNT(*), SUM(json_extract(value, '$.dollars')) FROM answers"
+            )
+            assert len(Ledger(store).pending()) == 300
+        assert n_stored == server.meter.billed.total() == 40 + 300 + 160
+        assert dollars == pytest.approx(metered(server)[1])
+        assert "1 batches stay under way on the server" in caplog.text
+
+
 def submits(call: Call) -> bool:
     return call.method == "POST" and call.path.endswith("/batches")
 
@@ -189,8 +211,9 @@ def _in_batches(
     *,
     cache: str = "none",
     dimension: str = "factuality",
+    **settings: int,
 ) -> None:
-    made = claude(server.url, cache=cache)
+    made = claude(server.url, cache=cache, **settings)
     rubric = dataclasses.replace(RUBRIC, dimension=dimension)
     with Store(STORE) as store:
         judge_pairs(

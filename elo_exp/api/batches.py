@@ -9,7 +9,7 @@ requests is submitted again until it is found or can no longer arrive.
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -157,6 +157,8 @@ class Batcher(Generic[R]):
 
     record  makes the records to be stored and passed on
     jobs    by key: all that this process has claimed
+    check   raises UserError where no more is to be paid for; asked after each poll, when every result
+            that could be read is stored
     """
 
     def __init__(
@@ -165,6 +167,7 @@ class Batcher(Generic[R]):
         ledger: Ledger,
         record: Recorder[R],
         jobs: Mapping[str, Job],
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._api = model.api
         self._settings = model.batch_settings
@@ -174,6 +177,7 @@ class Batcher(Generic[R]):
         self._usage = ledger.store.usage
         self._record = record
         self._jobs = jobs
+        self._check_answers = check
         self._clock = Clock()
         self._queue: deque[Job] = deque()
         self._open: dict[str, _OpenBatch] = {}  # by nonce
@@ -199,7 +203,11 @@ class Batcher(Generic[R]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is KeyboardInterrupt and self._open:
+        if kind is KeyboardInterrupt:
+            self._warn_of_open()
+
+    def _warn_of_open(self) -> None:
+        if self._open:
             logger.warning(
                 "warning: %d batches stay under way on the server. The same command collects "
                 "them; to end them: experiment=store store.action=cancel",
@@ -365,6 +373,11 @@ class Batcher(Generic[R]):
                 f"in between? {GO_ON}"
             )
         stop_if_many(self.failed, len(self._jobs))
+        try:
+            self._check_answers()
+        except UserError:
+            self._warn_of_open()
+            raise
         if set(self._open) == before and (before or self._queue):
             n_requests = sum(opened.batch.size for opened in self._open.values())
             minutes = (self._clock.elapsed() - self._started) / 60

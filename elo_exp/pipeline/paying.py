@@ -150,7 +150,22 @@ def _in_batches(
     """
     store, under_way = ledger.store, ledger.pending()
     new = [job for name, job in jobs.items() if name not in under_way]
-    with Batcher(judge, ledger, make, jobs) as batcher:
+    ended: list[UserError] = []
+
+    def seen(answers: Iterator[R]) -> Iterator[R]:
+        """Pass on answers. The work ends between two polls, lest paid rows of a batch stay unread."""
+        for answer in answers:
+            try:
+                watch.see(answer)
+            except UserError as error:
+                ended.append(error)
+            yield answer
+
+    def end() -> None:
+        if ended:
+            raise ended[0]
+
+    with Batcher(judge, ledger, make, jobs, end) as batcher:
         if judge.transport == "batches":
             ttl = _first_ttl(new, judge, store) if new else None
             firsts, alone = _firsts(new), watch.alone(new)
@@ -161,19 +176,19 @@ def _in_batches(
                 )
             elif ttl and judge.cache == "measured":
                 for job in firsts:
-                    yield from _watched(batcher.run([job], ttl), watch)
+                    yield from seen(batcher.run([job], ttl))
                 half = judge.batch_settings.chunk_size // 2
                 chunk = _without(alone, firsts) or _without(new, firsts)[:half]
-                yield from _watched(batcher.run(chunk, ttl), watch)
+                yield from seen(batcher.run(chunk, ttl))
                 hits = [batcher.hits[j.key] for j in chunk if j.key in batcher.hits]
                 if hits:
                     ttl, store.usage.cache = measured_ttl(hits, judge, ttl)
             elif alone:
-                yield from _watched(batcher.run(alone, ttl), watch)
+                yield from seen(batcher.run(alone, ttl))
             if alone:
                 watch.check(is_through=True)
-            yield from _watched(batcher.run(list(jobs.values()), ttl), watch)
-        yield from _watched(batcher.drain(), watch)
+            yield from seen(batcher.run(list(jobs.values()), ttl))
+        yield from seen(batcher.drain())
     failed.update(batcher.failed)
 
 
