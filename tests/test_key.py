@@ -37,6 +37,7 @@ TINY = (
     "+mode.strata.medqa=1",
     "entrant=[probe_reference,probe_partial]",
     "rubric=[factuality]",
+    "judging.allow_equal=true",
     "judging.budget_usd=5",
 )
 LOCAL, WANDB = "tracker=local", ("tracker=wandb", "tracker.mode=offline")

@@ -394,6 +394,16 @@ class Pairwise(Judged):
             )
         if is_paid:
             self._refuse_known_equal(prompts, store)
+            self._reach_judge(prompts, store)
+
+    def _reach_judge(self, prompts: Sequence[Prompt], store: Store) -> None:
+        """Look for the judge's key before the run has a folder, where a verdict lacks on answers that are known."""
+        known = pipeline.known_responses(prompts, self.entrant, store)
+        asked = self._paired(prompts, known)
+        if isinstance(self.judge, PaidJudge) and not pipeline.all_judged(
+            asked, self._rubrics, self.judge, store, self.asking
+        ):
+            self.judge.preflight()
 
     def _refuse_known_equal(self, prompts: Sequence[Prompt], store: Store) -> None:
         """Refuse equal answers where all are known before the run begins."""

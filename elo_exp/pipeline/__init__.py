@@ -20,6 +20,7 @@ from elo_exp.pipeline.generating import (
 )
 from elo_exp.pipeline.judging import (
     Asking,
+    all_judged,
     ask,
     check_before_answers,
     collect,

@@ -133,6 +133,19 @@ def n_new(
     return len(keys - stored.keys() - set(Ledger(store).pending()))
 
 
+def all_judged(
+    comparisons: Comparisons,
+    rubrics: Sequence[Rubric],
+    judge: Judge,
+    store: Store,
+    asking: Asking = _ONCE,
+) -> bool:
+    """Return whether the store has a reply to every query about these comparisons."""
+    tasks = _tasks(comparisons, rubrics, identify(judge), asking)
+    keys = {query.key for query in _queries(tasks)}
+    return len(store.get(JudgeReply, list(keys))) == len(keys)
+
+
 def check_before_answers(plan: Plan, least: Plan, store: Store) -> None:
     """Show the plan of a run some of whose answers are missing.
 

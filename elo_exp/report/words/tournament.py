@@ -101,6 +101,8 @@ def _few(conclusion: Conclusion, by: str) -> str:
     n, first = conclusion.scope.n_prompts, conclusion.subject
     noun = "item" if conclusion.scope.kind == "scores" else "prompt"
     prompts = f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    if conclusion.effect is not None and conclusion.effect.value == 0:
+        return f"{prompts}, too few to rank; {first} and {conclusion.rival} are level"
     return f"{prompts}, too few to rank; {first} is ahead of {conclusion.rival} by {by}"
 
 
