@@ -12,6 +12,7 @@ from nbformat import NotebookNode
 from elo_exp import HOME
 
 NOTEBOOKS = sorted((HOME / "notebooks").glob("*.ipynb"))
+_ROUNDED = re.compile(r"\d(\.\d+)?e-0[6-9]")  # an error that depends on the processor
 _MAX_PICTURE = 100_000  # bytes
 
 
@@ -24,6 +25,7 @@ def words(notebook: NotebookNode) -> list[list[str]]:
             for word in output.data.get(
                 "text/markdown", output.data["text/plain"]
             ).split()
+            if not _ROUNDED.fullmatch(word)
         ]
         for cell in notebook.cells
         if cell.cell_type == "code"
