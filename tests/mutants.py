@@ -329,6 +329,49 @@ MUTANTS = [
         new='"INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)"',
         seen_by="test_store.py::test_the_first_answer_wins_and_every_one_that_was_made_is_counted",
     ),
+    # Nothing is paid for rubbish
+    Mutant(
+        name="no reply is read before others are paid for",
+        file="pipeline/watching.py",
+        old="return first if len(first) < len(jobs) else []",
+        new="return []",
+        seen_by="test_canary.py::test_a_judge_that_says_nothing_is_paid_for_twenty_replies_a_rubric",
+    ),
+    Mutant(
+        name="a canary that holds nothing is passed over in batches",
+        file="pipeline/paying.py",
+        old="        if ended:\n            raise ended[0]\n",
+        new="        return\n",
+        seen_by="test_canary.py::test_every_row_of_a_batch_is_stored_before_it_stops_a_run",
+    ),
+    Mutant(
+        name="a batch is left in the middle of its rows",
+        file="pipeline/paying.py",
+        old="                ended.append(error)\n",
+        new="                raise error\n",
+        seen_by="test_canary.py::test_every_row_of_a_batch_is_stored_before_it_stops_a_run",
+    ),
+    Mutant(
+        name="replies after the canary are not watched",
+        file="pipeline/watching.py",
+        old="if len(self._replies[name].are_read) == WINDOW:",
+        new="if len(self._replies[name].are_read) > WINDOW:",
+        seen_by="test_canary.py::test_replies_that_hold_nothing_later_on_stop_a_run",
+    ),
+    Mutant(
+        name="the same command pays another canary",
+        file="pipeline/judging.py",
+        old="        watch.check()\n",
+        new="",
+        seen_by="test_canary.py::test_the_same_command_pays_nothing_more_and_another_setting_asks_anew",
+    ),
+    Mutant(
+        name="an entrant that answers nothing is asked to the end",
+        file="pipeline/generating.py",
+        old="if is_last and all(map(_is_void, self.seen)):",
+        new="if False:",
+        seen_by="test_canary.py::test_an_entrant_that_answers_nothing_is_stopped_after_twenty_answers",
+    ),
     # Kin of the judge
     Mutant(
         name="a part of a name is found inside a word",

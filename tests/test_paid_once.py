@@ -1,5 +1,6 @@
 """One law for store, ledger, claims, Batcher and RequestPool together: whatever is lost, late, refused or killed, and
-whoever else is at work, nothing is paid twice, nothing paid is lost, no cap is passed, and a rerun sends nothing.
+whoever else is at work, and whoever is stopped by replies that hold nothing, nothing is paid twice, nothing paid is
+lost, no cap is passed, and a rerun sends nothing.
 
 A state machine: the server and the clock are made up, the clients are threads of which one runs at a time, and each may
 be killed at any call or commit. tests/test_faults.py says the same of real processes and the real SDK.
@@ -36,6 +37,7 @@ from elo_exp.api.costs import Budget, Prices, TokenEstimator
 from elo_exp.api.jobs import Completion
 from elo_exp.api.transport import DoubtfulError, RefusedError, UnreachableError
 from elo_exp.pipeline import judging
+from elo_exp.pipeline.watching import Watch
 from elo_exp.records import UserError
 from elo_exp.store import claims, ledger
 from elo_exp.store.store import Store
@@ -65,6 +67,10 @@ class Question:
     key: str
     system: str
     n_chars: int = 100
+
+    @property
+    def subject(self) -> SimpleNamespace:
+        return SimpleNamespace(dimension=self.system)
 
     @property
     def names(self) -> dict[str, str]:
@@ -269,10 +275,12 @@ class Client:
         chunk: int,
         cap: float,
         kill: int,
+        canary: int = 0,
     ) -> None:
         self._world, self._path = world, path
         self.transport = transport
         self.countdown = kill
+        self.canary = canary
         self.cap = cap
         self.is_alive = True
         self.exposure = 0.0  # what this run was billed
@@ -339,11 +347,24 @@ class Client:
         self._go.acquire()
         self._world.tick()
 
+    def _watch(self) -> Watch:
+        """Two replies of three hold nothing."""
+        return Watch(
+            {question.key: question for question in QUESTIONS},  # type: ignore[misc]
+            {},
+            self,  # type: ignore[arg-type]
+            reads=lambda question, reply: int(question.key[1:]) % 3 == 0,
+            canary=self.canary,
+            max_invalid=0.5,
+            is_known=False,
+            what="verdicts",
+        )
+
     def _run(self) -> None:
         self._go.acquire()
         try:
             with Store(self._path) as store:
-                for reply in judging._paid(QUESTIONS, self, store):  # type: ignore[arg-type]
+                for reply in judging._paid(QUESTIONS, self, store, self._watch()):  # type: ignore[arg-type]
                     self.found[reply.key] = reply.text
         except BaseException as error:
             self.error = error
@@ -413,8 +434,11 @@ class PaidOnce(RuleBasedStateMachine):
         chunk=st.integers(1, 6),
         kill=st.one_of(st.just(10**6), st.integers(0, 60)),
         cap=st.sampled_from([PLENTY, 0.0008]),
+        canary=st.sampled_from([0, 0, 1, 2, 3]),
     )
-    def starts(self, transport: str, chunk: int, kill: int, cap: float) -> None:
+    def starts(
+        self, transport: str, chunk: int, kill: int, cap: float, canary: int
+    ) -> None:
         if len(self.world.running) < 2:
             client = Client(
                 self.world,
@@ -423,6 +447,7 @@ class PaidOnce(RuleBasedStateMachine):
                 chunk=chunk,
                 cap=cap,
                 kill=kill,
+                canary=canary,
             )
             self.world.running.append(client)
 
