@@ -83,6 +83,7 @@ def write_inputs(folder: Path) -> None:
             f"# @package entrant.{entrant}\n{text}entrant_id: {entrant}\n",
         )
     own_example.write_files(folder)
+    own_example.write_files(folder)
     _bank(folder)
     _questions(folder)
     _votes(folder)

@@ -99,3 +99,8 @@ def test_the_page_of_formats_shows_what_is_read_of_the_same_answers(
     (command, shown) = (b for b in blocks("docs/formats.md") if "old.jsonl" in b.text)
     ran = given(*in_block(command.text), folder, server)
     assert (ran.code, lines(shown.text) <= lines(ran.err)) == (0, True)
+
+
+def test_the_readme_quotes_the_sentence_of_this_page():
+    (quoted,) = re.findall(r"(?m)^> (.+)$", read("README.md"))
+    assert quoted in read(OWN)
