@@ -359,11 +359,18 @@ MUTANTS = [
         seen_by="test_canary.py::test_replies_that_hold_nothing_later_on_stop_a_run",
     ),
     Mutant(
-        name="the same command pays another canary",
+        name="the same command pays a third canary",
         file="pipeline/judging.py",
         old="        watch.check()\n",
         new="",
-        seen_by="test_canary.py::test_the_same_command_pays_nothing_more_and_another_setting_asks_anew",
+        seen_by="test_canary.py::test_the_same_command_tries_once_more_and_another_setting_asks_anew",
+    ),
+    Mutant(
+        name="a mended server is never asked again",
+        file="pipeline/watching.py",
+        old="if is_one and replies.exceed(max_invalid):",
+        new="if False:",
+        seen_by="test_canary.py::test_a_server_that_was_mended_is_asked_on_by_the_same_command",
     ),
     Mutant(
         name="an entrant that answers nothing is asked to the end",

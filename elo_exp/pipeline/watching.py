@@ -33,6 +33,13 @@ class _Replies:
     def n_unread(self) -> int:
         return self.are_read.count(False)
 
+    def exceed(self, share: float) -> bool:
+        return self.n_unread > share * len(self.are_read)
+
+    def forget(self) -> None:
+        self.are_read.clear()
+        self.unread = None
+
 
 class Watch:
     """What the replies to requests have held so far, by rubric.
@@ -71,6 +78,11 @@ class Watch:
         if canary:
             for reply in stored.values():
                 self._add(reply)
+            for replies in self._replies.values():
+                # After one canary, and the query that warms the cache, the server may have been mended.
+                is_one = len(replies.are_read) <= canary + 1
+                if is_one and replies.exceed(max_invalid):
+                    replies.forget()
 
     def alone(self, jobs: Sequence[Job]) -> list[Job]:
         """Return the jobs whose answers are to be seen before others are sent; none where these would be all.
@@ -114,7 +126,7 @@ class Watch:
     def _check(self, name: str) -> None:
         replies = self._replies[name]
         n, n_unread = len(replies.are_read), replies.n_unread
-        if n_unread <= self._max_invalid * n or replies.unread is None:
+        if not replies.exceed(self._max_invalid) or replies.unread is None:
             return
         which = "last" if n == WINDOW else "first"
         raise UserError(
@@ -126,8 +138,10 @@ class Watch:
 
     def _remedy(self) -> str:
         part = getattr(self._judge, "part", "judge")
-        tried = [f"a larger {part}.max_tokens", "thinking off"]
-        if getattr(self._judge, "structured", "none") != "none":
+        structured = getattr(self._judge, "structured", None)
+        tried = [f"a larger {part}.max_tokens"]
+        tried.append("thinking off" if structured else f"another {part}.model")
+        if structured not in (None, "none"):
             tried.insert(0, f"{part}.structured=none")
         *others, last = tried
         return f"Try {', '.join(others)} or {last}; judging.canary=0 goes on anyway."
