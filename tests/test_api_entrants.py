@@ -67,7 +67,8 @@ def answered(made: Any, some: Sequence[Prompt]) -> Iterator[Response]:
     """Its responses as they come, in a store of their own."""
     with TemporaryDirectory() as folder, Store(Path(folder) / "store.sqlite") as store:
         wanted = {prompt.prompt_id: prompt for prompt in some}
-        yield from generating._new(made, wanted, store)
+        first = generating._FirstAnswers(NAME, 0, len(wanted))
+        yield from generating._new(made, wanted, store, first)
 
 
 def stored(path: Path) -> list[str]:

@@ -267,6 +267,7 @@ def test_a_candidate_that_breaks_the_replies_of_a_judge_exits_3(
     with AnthropicServer(verdicts=unread_of_nonsense) as server:
         ran = attempt(
             *("experiment=gate", *SMALL, *BROKEN, *judged_by(server)),
+            "judging.canary=0",  # more of its first replies are unreadable than not
             "gate.baseline=four/responses/responses_probe_hedged.jsonl",
             folder=folder,
             ANTHROPIC_API_KEY=server.key,

@@ -64,13 +64,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headline]:
 
 
 def test_every_query_is_asked_and_paid_once_in_measured_chunks(whole: Headline):
-    """A query for each rubric to fill the cache, half a chunk, then chunks of 1,000."""
+    """A query for each rubric to fill the cache, nineteen more of each to see what it says, then chunks of 1,000."""
     assert len(whole.server.meter.billed) == N_QUERIES == 4548
     assert set(whole.server.meter.billed.values()) == {1}
     sizes = [batch.n for batch in whole.server.batches]
-    assert sizes == [1, 1, 1, 500, 1000, 1000, 1000, 1000, 45]
+    assert sizes == [1, 1, 1, 57, 1000, 1000, 1000, 1000, 488]
     cache = whole.ran.read("manifest.json")["usage"]["cache"]
-    said = "the 1-hour cache: 100% of 500 requests found the prefix in the cache"
+    said = "the 1-hour cache: 100% of 57 requests found the prefix in the cache"
     assert cache == said
     assert "plan: judge claude" in whole.ran.err.partition("prompt cache:")[0]
 
