@@ -35,7 +35,7 @@ from elo_exp.experiments import Context, Plans, Report
 from elo_exp.files import read_json, read_jsonl, safe_name, write_jsonl, write_whole
 from elo_exp.progress import silence
 from elo_exp.records import UserError
-from elo_exp.runs.reading import read_manifest, sweep_jobs
+from elo_exp.runs.reading import primary_method, read_manifest, sweep_jobs
 from elo_exp.store.store import Store
 from elo_exp.words import key_of, quoted, rewritten
 
@@ -345,11 +345,7 @@ class Run:
             return {}
         boards = {}
         for dimension, methods in self._rated["dimensions"].items():
-            others = [method for method in methods if method != "elo"]
-            lead = (
-                "bradley_terry" if "bradley_terry" in methods else [*others, "elo"][0]
-            )
-            rows = methods.get(lead, {}).get("ratings", ())
+            rows = methods.get(primary_method(methods), {}).get("ratings", ())
             boards[dimension] = Rows(
                 {name: row[name] for name in _BOARD if name in row} for row in rows
             )

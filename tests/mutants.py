@@ -532,8 +532,8 @@ MUTANTS = [
     Mutant(
         name="a judge is paid for equal answers",
         file="experiments/judged.py",
-        old="if pair.is_all and pipeline.n_new(",
-        new="if not pair.is_all and pipeline.n_new(",
+        old="return n_new > 0",
+        new="return n_new < 0",
         seen_by="test_equal_answers.py::test_equal_answers_are_refused_before_a_judge_is_paid",
     ),
     # Conclusions

@@ -146,10 +146,11 @@ class Gate(Pairwise):
             dict.fromkeys(comparisons, ()) if _are_equal(comparisons) else comparisons
         )
 
-    def _refuse_equal(
-        self, pairs: Sequence[EqualAnswers], comparisons: Comparisons, store: Store
-    ) -> None:
-        """A candidate that gives the baseline's answers is no worse, which takes no judge."""
+    def _is_waste(
+        self, pair: EqualAnswers, comparisons: Comparisons, store: Store
+    ) -> bool:
+        """False: a candidate that gives the baseline's answers is no worse, which takes no judge."""
+        return False
 
     def _conclude(
         self, context: Context, responses: Responses, comparisons: Comparisons

@@ -313,28 +313,31 @@ class Pairwise(Judged):
         """Say before money is spent who gave the same answers, as far as they are known."""
         prompts = self._prompts()
         known = pipeline.known_responses(prompts, self.entrant, store)
-        try:
-            self._refuse_known_equal(prompts, store)
-            stops = False
-        except UserError:
-            stops = True
+        stops = self._known_waste(prompts, known, store) is not None
         return plan_of_equal_answers(equal_answers.of_responses(known), stops=stops)
 
     def _refuse_equal(
         self, pairs: Sequence[EqualAnswers], comparisons: Comparisons, store: Store
     ) -> None:
         """Raise UserError before a judge is paid for two entrants that gave the same answers."""
-        if self.judging.allow_equal or self.judging.stored_only:
-            return
-        for pair in pairs if isinstance(self.judge, PaidJudge) else ():
-            own = {
-                name: [c for c in some if {*c.entrants} == {pair.first, pair.second}]
-                for name, some in comparisons.items()
-            }
-            if pair.is_all and pipeline.n_new(
-                own, self._rubrics, self.judge, store, self.asking
-            ):
+        for pair in pairs:
+            if self._is_waste(pair, comparisons, store):
                 raise UserError(all_equal(pair))
+
+    def _is_waste(
+        self, pair: EqualAnswers, comparisons: Comparisons, store: Store
+    ) -> bool:
+        """Whether a judge would be paid for two entrants that gave the same answers."""
+        is_allowed = self.judging.allow_equal or self.judging.stored_only
+        if is_allowed or not (pair.is_all and isinstance(self.judge, PaidJudge)):
+            return False
+        two = {pair.first, pair.second}
+        own = {
+            dimension: [c for c in asked if {*c.entrants} == two]
+            for dimension, asked in comparisons.items()
+        }
+        n_new = pipeline.n_new(own, self._rubrics, self.judge, store, self.asking)
+        return n_new > 0
 
     def _conclude(
         self, context: Context, responses: Responses, comparisons: Comparisons
@@ -393,25 +396,32 @@ class Pairwise(Judged):
                 self._plan(store), self._plan(store, at_least=True), store
             )
         if is_paid:
-            self._refuse_known_equal(prompts, store)
-            self._reach_judge(prompts, store)
+            known = pipeline.known_responses(prompts, self.entrant, store)
+            if pair := self._known_waste(prompts, known, store):
+                raise UserError(all_equal(pair))
+            self._reach_judge(prompts, known, store)
 
-    def _reach_judge(self, prompts: Sequence[Prompt], store: Store) -> None:
+    def _reach_judge(
+        self, prompts: Sequence[Prompt], known: Responses, store: Store
+    ) -> None:
         """Look for the judge's key before the run has a folder, where a verdict lacks on answers that are known."""
-        known = pipeline.known_responses(prompts, self.entrant, store)
         asked = self._paired(prompts, known)
         if isinstance(self.judge, PaidJudge) and not pipeline.all_judged(
             asked, self._rubrics, self.judge, store, self.asking
         ):
             self.judge.preflight()
 
-    def _refuse_known_equal(self, prompts: Sequence[Prompt], store: Store) -> None:
-        """Refuse equal answers where all are known before the run begins."""
-        known = pipeline.known_responses(prompts, self.entrant, store)
+    def _known_waste(
+        self, prompts: Sequence[Prompt], known: Responses, store: Store
+    ) -> EqualAnswers | None:
+        """Return a pair that a judge would be paid for in vain, where all its answers are known before the run begins."""
         for pair in equal_answers.of_responses(known):
-            if pair.n_prompts == len(prompts):
-                two = {name: known[name] for name in (pair.first, pair.second)}
-                self._refuse_equal([pair], self._paired(prompts, two), store)
+            two = {name: known[name] for name in (pair.first, pair.second)}
+            if pair.n_prompts == len(prompts) and self._is_waste(
+                pair, self._paired(prompts, two), store
+            ):
+                return pair
+        return None
 
     def plans(self, store: Store) -> list[Plan]:
         """Return what the judge would be asked, and cost."""

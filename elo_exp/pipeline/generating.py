@@ -14,7 +14,7 @@ from elo_exp.data.thoughts import split_thought
 from elo_exp.entrants import Entrant, HostedEntrant, ModelEntrant, OfflineEntrant
 from elo_exp.files import utc_now
 from elo_exp.pipeline.missing import report_missing
-from elo_exp.pipeline.paying import pay
+from elo_exp.pipeline.paying import Unwatched, pay
 from elo_exp.pipeline.watching import quoted
 from elo_exp.progress import track
 from elo_exp.records import Prompt, Response, UserError, canonical_json, fingerprint
@@ -150,7 +150,7 @@ def _answers(
 
 
 @dataclass
-class _FirstAnswers:
+class _FirstAnswers(Unwatched):
     """A model's first new answers, which are not all to be void.
 
     n_first   so many are looked at; 0: none
@@ -161,11 +161,6 @@ class _FirstAnswers:
     n_first: int
     n_wanted: int
     seen: list[Response] = field(default_factory=list)
-
-    def alone(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        return ()
-
-    def check(self, *, is_through: bool) -> None: ...
 
     def see(self, answer: Response) -> None:
         """Take in an answer. Raises UserError where it is the last of the first, and all of them are void."""

@@ -127,10 +127,8 @@ def n_new(
     asking: Asking = _ONCE,
 ) -> int:
     """Count the distinct queries that are neither stored nor in a batch under way."""
-    tasks = _tasks(comparisons, rubrics, identify(judge), asking)
-    keys = {query.key for query in _queries(tasks)}
-    stored = store.get(JudgeReply, list(keys))
-    return len(keys - stored.keys() - set(Ledger(store).pending()))
+    unstored = _unstored(comparisons, rubrics, judge, store, asking)
+    return len(unstored - set(Ledger(store).pending()))
 
 
 def all_judged(
@@ -141,9 +139,20 @@ def all_judged(
     asking: Asking = _ONCE,
 ) -> bool:
     """Return whether the store has a reply to every query about these comparisons."""
+    return not _unstored(comparisons, rubrics, judge, store, asking)
+
+
+def _unstored(
+    comparisons: Comparisons,
+    rubrics: Sequence[Rubric],
+    judge: Judge,
+    store: Store,
+    asking: Asking,
+) -> set[str]:
+    """The keys of the queries without a stored reply."""
     tasks = _tasks(comparisons, rubrics, identify(judge), asking)
     keys = {query.key for query in _queries(tasks)}
-    return len(store.get(JudgeReply, list(keys))) == len(keys)
+    return keys - store.get(JudgeReply, list(keys)).keys()
 
 
 def check_before_answers(plan: Plan, least: Plan, store: Store) -> None:

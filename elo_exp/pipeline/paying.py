@@ -38,7 +38,9 @@ class Watch(Protocol):
         """Raise UserError where the answers to the first jobs are not what was asked for."""
 
 
-class _Unwatched:
+class Unwatched:
+    """A watch that lets every answer pass."""
+
     def alone(self, jobs: Sequence[Job]) -> Sequence[Job]:
         return ()
 
@@ -66,7 +68,7 @@ def pay(
     watch         sees each answer when it is committed, and may end the work; None: nobody looks
     """
     failed: dict[str, str] = {}
-    watch = watch or _Unwatched()
+    watch = watch or Unwatched()
 
     def pay_for(mine: Mapping[str, Job], claims: Claims) -> Iterator[R]:
         rest = dict(mine)

@@ -136,11 +136,6 @@ class PlanRow:
         )
         return detectable(sigma, self.n_prompts)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a row; `detects` is None where no gap could be found."""
-        detects = self.detects if math.isfinite(self.detects) else None
-        return {**dataclasses.asdict(self), "shared": self.shared, "detects": detects}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
