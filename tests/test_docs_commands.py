@@ -149,7 +149,7 @@ def test_a_server_prints_a_command_that_it_answers_and_its_bill_at_the_end(
 
 
 def test_the_dashboard_without_an_account_shows_the_sweep(reader: Machine):
-    reader.page("docs/compare.md")
+    reader.page("docs/wandb.md")
     with begun("trackio show --project elo_exp", reader) as server:
         assert server.stdout is not None
         found = (re.search(r"http://127\.0\.0\.1:\d+/", line) for line in server.stdout)
