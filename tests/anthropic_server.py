@@ -295,6 +295,7 @@ class AnthropicServer(HttpServer):
     seconds_to_end  ... and how long it takes at least
     miss_rate       the share of prompt-cache reads that miss
     order           of the rows of the results
+    counts_ids      whether ids of batches are counted from 0, as of a simulator or a gateway
     outcomes        what becomes of the request that is run for the n-th time (n = 1, 2, ...);
                     None: it is answered
 
@@ -310,6 +311,7 @@ class AnthropicServer(HttpServer):
     miss_rate: float = 0.0
     seed: int = 0
     order: Literal["given", "reversed", "shuffled"] = "shuffled"
+    counts_ids: bool = False
     outcomes: Callable[[JSON, int], Outcome | None] | None = None
     thinking_tokens: int = 20
     on_call: Callable[[Stage, Call], None] | None = None
@@ -411,7 +413,8 @@ class AnthropicServer(HttpServer):
             raise refused(400, "requests: expected some, with ids of their own")
         if bad := [i for i in ids if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", i)]:
             raise refused(400, f"custom_id: {bad[0]}")
-        batch_id = f"msgbatch_{uuid.uuid4().hex[:24]}"
+        which = f"{len(self._batches)}" if self.counts_ids else uuid.uuid4().hex[:24]
+        batch_id = f"msgbatch_{which}"
         batch = Batch(id=batch_id, created_at=at, requests=requests)
         self._batches[batch.id] = batch
         return batch

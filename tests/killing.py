@@ -264,7 +264,8 @@ def ledger_agrees(
     server: AnthropicServer, store: Path, *, besides: Collection[str] = ()
 ) -> None:
     """I2: the ledger knows each batch of ours that the server has taken, and nothing is left under way."""
-    rows = read(store, "SELECT state, batch_id FROM batches")
+    query = f"SELECT state, batch_id FROM batches WHERE endpoint = '{server.url}'"
+    rows = read(store, query)
     known, taken = (
         {batch_id for _, batch_id in rows if batch_id},
         {batch.id for batch in server.batches} - set(besides),

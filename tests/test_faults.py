@@ -80,6 +80,7 @@ from tests.killing import (
     answers,
     attempt,
     bill_is_bounded,
+    ledger_agrees,
     metered,
     paid_once,
     read,
@@ -298,6 +299,28 @@ def test_the_order_of_the_results_changes_nothing(here, order):
     """I5"""
     here.server.order = order
     finishes(here)
+
+
+@each("name", [None, *LOST], everyday=2)
+def test_two_servers_whose_batches_have_the_same_ids(here, tmp_path, name):
+    """One store, two endpoints: each is paid once, whatever becomes of the second's submissions."""
+    here.server.counts_ids = True
+    first = ends(here)
+    with world(tmp_path / "other", counts_ids=True) as other:
+        other.store = here.store
+        if name:
+            lost_submission(other, name, *NTHS)
+        second = ends(other)
+        assert second.table == first.table
+        n = len(reference().answers)
+        for each_server in (here.server, other.server):
+            paid_once(each_server, n=n)
+            ledger_agrees(each_server, here.store)
+        n_posts = other.server.meter.posts()
+        assert ends(other).table == second.table
+        assert other.server.meter.posts() == n_posts
+    both = {batch.id for batch in here.server.batches}
+    assert both & {batch.id for batch in other.server.batches} == both
 
 
 # Killed at a write, at a call, at any time

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from sqlite3 import connect
+from sqlite3 import IntegrityError, connect
 from typing import Any
 
 import pytest
 
 from elo_exp.records import JudgeReply, UserError
+from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import SCHEMA_VERSION, Store
 from tests.data import full_disk
 from tests.stores import go_on, process, rows, said, write
@@ -200,6 +201,49 @@ def test_a_store_of_version_1_is_brought_up_to_date_once_and_keeps_its_answers(
         pass
     assert schema(version_1) == schema(tmp_path / "new.sqlite")
     assert rows(version_1, "SELECT * FROM answers") == before
+    assert rows(version_1, "PRAGMA integrity_check") == [("ok",)]
+
+
+BATCHES = """CREATE TABLE batches (
+    nonce TEXT PRIMARY KEY, owner TEXT NOT NULL, endpoint TEXT NOT NULL, judge_model TEXT NOT NULL,
+    state TEXT NOT NULL, size INTEGER NOT NULL, reserve REAL NOT NULL, ttl TEXT, high_water TEXT,
+    batch_id TEXT UNIQUE, created_at REAL NOT NULL, settled_at REAL, note TEXT)"""
+QUERIES = """CREATE TABLE queries (
+    nonce TEXT NOT NULL, key TEXT NOT NULL, names TEXT NOT NULL, outcome TEXT,
+    PRIMARY KEY (nonce, key)) WITHOUT ROWID"""
+
+
+@pytest.mark.parametrize("version", [2, 3, 4, 5])
+def test_a_store_whose_batches_had_ids_of_their_own_over_all_servers_is_upgraded(
+    version_1, version
+):
+    """Versions 2 to 5: the batches stay, in their order, and another server may give the same id."""
+    for statement in (BATCHES, QUERIES, f"PRAGMA user_version = {version}"):
+        write(version_1, statement)
+    row = "'run', 'https://api', 'opus', 'submitted', 1, 2.5, '1h', NULL"
+    for nonce, batch_id in (
+        ("b", "'msgbatch_1'"),
+        ("a", "'msgbatch_2'"),
+        ("c", "NULL"),
+    ):
+        write(
+            version_1,
+            f"INSERT INTO batches VALUES ('{nonce}', {row}, {batch_id}, 7.0, NULL, 'n')",
+        )
+    write(version_1, "INSERT INTO queries VALUES ('a', 'k', '{}', NULL)")
+    before = rows(version_1, "SELECT rowid, * FROM batches")
+    with Store(version_1) as store:
+        assert [one.nonce for one in Ledger(store).batches()] == ["b", "a", "c"]
+        assert Ledger(store).pending() == {"k"}
+    assert rows(version_1, "SELECT rowid, * FROM batches") == before
+    with Store(version_1.with_name("new.sqlite")) as new:
+        names = "SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+        assert {*rows(version_1, names)} == {*rows(new.path, names)}
+    other = row.replace("https://api", "https://other")
+    columns = "'msgbatch_1', 7.0, NULL, NULL"
+    write(version_1, f"INSERT INTO batches VALUES ('d', {other}, {columns})")
+    with pytest.raises(IntegrityError):
+        write(version_1, f"INSERT INTO batches VALUES ('e', {row}, {columns})")
     assert rows(version_1, "PRAGMA integrity_check") == [("ok",)]
 
 

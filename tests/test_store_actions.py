@@ -310,6 +310,24 @@ def test_a_batch_that_is_given_up_is_paid_again_and_the_others_are_not(
     assert Counter(server.meter.billed.values()) == {1: 6, 2: 4}
 
 
+def test_an_id_that_two_servers_have_given_is_not_enough_to_give_a_batch_up(
+    server: AnthropicServer,
+):
+    batch, other = leave_under_way(server)[:2]
+    stores.write(
+        OURS,
+        "UPDATE batches SET endpoint = 'https://other', batch_id = ? WHERE nonce = ?",
+        batch.batch_id,
+        other.nonce,
+    )
+    both = rf"{batch.nonce} \(at {server.url}\) or {other.nonce} \(at https://other\)"
+    with pytest.raises(UserError, match=f"is the id of 2 batches. Name it {both}"):
+        manage("store.action=repay", f"store.batch='{batch.batch_id}'")
+    assert len(under_way()) == 3
+    manage("store.action=repay", f"store.batch={other.nonce}")
+    assert len(under_way()) == 2
+
+
 # Export and import
 
 

@@ -430,7 +430,11 @@ class Batcher(Generic[R]):
     def _search(self, opened: _OpenBatch) -> bool:
         """Look through the server's batches; whether one is still running that may be it."""
         batch, is_undecided = opened.batch, False
-        known = {other.batch_id for other in self._ledger.batches()} | self._not_ours
+        known = self._not_ours | {
+            other.batch_id
+            for other in self._ledger.batches()
+            if other.endpoint == batch.endpoint
+        }
         for remote in self._api.recent():
             if remote.batch_id == batch.high_water:
                 break

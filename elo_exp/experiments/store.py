@@ -98,15 +98,25 @@ def _repay(store: Store, name: str | None) -> str:
             "them."
         )
     ledger = Ledger(store)
-    for batch in ledger.batches():
-        if batch.is_open and name in (batch.nonce, batch.batch_id):
-            ledger.give_up(batch, "given up by the user")
-            return (
-                f"batch {batch.nonce} is given up: its {ledger.n_pending(batch):,} open queries "
-                "are paid for again when they are next wanted."
-            )
-    raise UserError(
-        f"store.batch: found no batch {name!r} under way. store.action=list names them."
+    named = [
+        batch
+        for batch in ledger.batches()
+        if batch.is_open and name in (batch.nonce, batch.batch_id)
+    ]
+    if not named:
+        raise UserError(
+            f"store.batch: found no batch {name!r} under way. store.action=list names them."
+        )
+    if len(named) > 1:  # ids are a server's own
+        several = " or ".join(f"{batch.nonce} (at {batch.endpoint})" for batch in named)
+        raise UserError(
+            f"store.batch: {name!r} is the id of {len(named)} batches. Name it {several}."
+        )
+    (batch,) = named
+    ledger.give_up(batch, "given up by the user")
+    return (
+        f"batch {batch.nonce} is given up: its {ledger.n_pending(batch):,} open queries "
+        "are paid for again when they are next wanted."
     )
 
 

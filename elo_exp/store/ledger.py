@@ -35,6 +35,7 @@ class Batch:
     reserve     the most that it may cost, in dollars
     ttl         of the prompt cache
     high_water  the newest batch on the server when it was intended
+    batch_id    the server's own: another server may give the same
     created_at  seconds since 1970, by this machine's clock
     """
 

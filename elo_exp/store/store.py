@@ -22,7 +22,7 @@ from elo_exp.files import utc_now
 from elo_exp.records import JudgeIdentity, JudgeReply, Record, UserError, storable_json
 from elo_exp.store.usage import Usage
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 _TABLES = """
 CREATE TABLE IF NOT EXISTS answers (
     key TEXT PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, created_at TEXT NOT NULL);
@@ -33,7 +33,8 @@ CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS batches (
     nonce TEXT PRIMARY KEY, owner TEXT NOT NULL, endpoint TEXT NOT NULL, judge_model TEXT NOT NULL,
     state TEXT NOT NULL, size INTEGER NOT NULL, reserve REAL NOT NULL, ttl TEXT, high_water TEXT,
-    batch_id TEXT UNIQUE, created_at REAL NOT NULL, settled_at REAL, note TEXT);
+    batch_id TEXT, created_at REAL NOT NULL, settled_at REAL, note TEXT,
+    UNIQUE (endpoint, batch_id));
 CREATE TABLE IF NOT EXISTS queries (
     nonce TEXT NOT NULL, key TEXT NOT NULL, names TEXT NOT NULL, outcome TEXT,
     PRIMARY KEY (nonce, key)) WITHOUT ROWID;
@@ -92,7 +93,7 @@ class Store:
             )
         if version < SCHEMA_VERSION:
             with self.transaction() as db:
-                _make_tables(db)
+                _upgrade(db)
         self.read("PRAGMA journal_mode=WAL")  # readers and a writer side by side
         self.read("PRAGMA synchronous=FULL")
 
@@ -248,6 +249,20 @@ def _create(path: Path) -> None:
     with suppress(FileExistsError):  # another process was first
         os.link(draft, path)
     draft.unlink()
+
+
+def _upgrade(db: sqlite3.Connection) -> None:
+    """Add the tables that an older version does not have. Up to version 5 no two servers could give one id."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if (
+        not 1 < version < 6
+    ):  # another process may have been first; the first had no batches
+        _make_tables(db)
+        return
+    db.execute("ALTER TABLE batches RENAME TO batches_before")
+    _make_tables(db)
+    db.execute("INSERT INTO batches SELECT * FROM batches_before ORDER BY rowid")
+    db.execute("DROP TABLE batches_before")
 
 
 def _make_tables(db: sqlite3.Connection) -> None:
