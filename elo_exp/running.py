@@ -14,6 +14,7 @@ from elo_exp.experiments import (
     Report,
     input_files,
     judged_as,
+    recorded_answers,
     weight_files,
 )
 from elo_exp.files import write_json, write_whole
@@ -21,6 +22,7 @@ from elo_exp.headline import headline
 from elo_exp.progress import listening
 from elo_exp.records import Plot
 from elo_exp.report.artifacts import write_plots
+from elo_exp.runs.lineage import files_of_run
 from elo_exp.runs.manifest import claim, name_files, run_manifest
 from elo_exp.runs.reading import read_manifest
 from elo_exp.store.usage import Usage
@@ -97,7 +99,14 @@ def run(
             results["headline"] = report.headline
         tables = {name: rows for name, rows in report.tables.items() if rows}
         tracked.log({**results, **tables, **figures})
-        tracked.log_files(info.run_dir, written)
+        for kept in files_of_run(
+            info,
+            manifest,
+            written,
+            inputs=files,
+            recorded=recorded_answers(experiment),
+        ):
+            tracked.log_files(kept)
         return report, tracked.where
 
 

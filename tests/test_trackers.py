@@ -91,6 +91,14 @@ class Logged:
             found.setdefault(row["lineKey"], []).append((row["step"], row["lineVal"]))
         return found
 
+    def artifacts(self) -> dict[str, Record]:
+        """Those that hold files, by name; tables are artifacts of other types."""
+        found = [one for one in self.of("artifact") if one["type"] != "run_table"]
+        return {one["name"]: one for one in found}
+
+    def paths(self, artifact: Record) -> list[str]:
+        return [content["path"] for content in artifact["manifest"]["contents"]]
+
     def steps(self, axis: str) -> list[Record]:
         return [row for row in self.history if axis in row]
 
@@ -245,7 +253,7 @@ def test_verdicts_have_their_texts_cut_where_they_are_long(logged: Logged):
         assert table[key]["reason_ba"] == ba["reasoning"][:400]
 
 
-def test_only_a_single_run_has_figures_and_each_its_folder_as_artifact(
+def test_only_a_single_run_has_figures_and_each_its_page(
     single: Logged, jobs: list[Logged]
 ):
     image = single.media("figures/ratings")
@@ -253,13 +261,44 @@ def test_only_a_single_run_has_figures_and_each_its_folder_as_artifact(
     assert image["file"].read_bytes() == figure.read_bytes()
     assert not any(name.startswith("figures/") for name in jobs[1].names())
     for logged in (single, *jobs):
-        artifacts = [found for found in logged.of("artifact") if found["type"] == "run"]
-        (contents,) = (found["manifest"]["contents"] for found in artifacts)
-        paths = {content["path"] for content in contents}
-        assert paths >= {"manifest.json", "battles.jsonl", "verdicts/factuality.jsonl"}
         page = logged.media("report")
         written = (logged.run_dir / "report.html").read_bytes()
         assert (page["_type"], page["file"].read_bytes()) == ("html-file", written)
+
+
+def test_files_are_artifacts_with_the_same_names_in_every_run(
+    single: Logged, jobs: list[Logged]
+):
+    """Every file that the run has written is in one of them; what the runs share has one digest."""
+    every = [logged.artifacts() for logged in (single, *jobs)]
+    kinds = {name: artifact["type"] for name, artifact in every[0].items()}
+    assert kinds == {
+        "bank-bank": "dataset",
+        **{f"responses-{name}": "responses" for name in PROBES},
+        "verdicts-lexical": "verdicts",
+        "leaderboard": "leaderboard",
+        "run-files": "run",
+    }
+    for found, logged in zip(every, (single, *jobs), strict=True):
+        assert found.keys() == kinds.keys()
+        paths = {name: {*logged.paths(artifact)} for name, artifact in found.items()}
+        made = paths["verdicts-lexical"] | paths["leaderboard"] | paths["run-files"]
+        own = {*logged.read("manifest.json")["files"]}
+        assert made - {"run.json"} == {n for n in own if not n.startswith("responses/")}
+        assert paths["leaderboard"] >= {"ratings.json", "battles.jsonl", "run.json"}
+        assert {"manifest.json", "report.html"} <= paths["run-files"]
+        assert {"bank.jsonl", "factuality.md", "judge_system.md"} <= paths["bank-bank"]
+        about = json.loads(found["leaderboard"]["metadata"])
+        assert about["headline"] == logged.read("manifest.json")["headline"]
+        assert {"latest", f"run-{logged.run['run_id']}"} <= {
+            *found["leaderboard"]["aliases"]
+        }
+    one, two = every[1:]  # jobs that differ in K
+    assert ("k8" in one["leaderboard"]["aliases"]) and (
+        "k16" in two["run-files"]["aliases"]
+    )
+    same = {name for name in kinds if one[name]["digest"] == two[name]["digest"]}
+    assert same == {*kinds} - {"leaderboard", "run-files"}
 
 
 def test_a_run_has_its_name_tags_and_the_settings_of_its_experiment(single: Logged):
@@ -533,7 +572,8 @@ def test_local_logs_the_same_as_wandb(single: Logged, folder: Path):
     assert results["verdicts"] == single.table("verdicts")
     traces = [row for row in rows["step"] if "n_perms" in row]
     assert [row["n_perms"] for row in traces] == list(range(1, 21))
-    (files,) = rows["files"]
-    assert results["figures/ratings"]["path"] in files
-    assert all((ran.run_dir / name).is_file() for name in files)
+    assert [files["name"] for files in rows["files"]] == [*single.artifacts()]
+    paths = {path for files in rows["files"] for path in files["paths"].values()}
+    assert results["figures/ratings"]["path"] in paths
+    assert all((ran.run_dir / path).is_file() for path in paths)
     assert rows["exit"] == [0]

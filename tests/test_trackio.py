@@ -20,7 +20,9 @@ import json
 from trackio.sqlite_storage import SQLiteStorage
 run, = SQLiteStorage.get_runs("elo_exp")
 config = SQLiteStorage.get_run_config("elo_exp", run)
-print(json.dumps({"run": run, "config": config, "logs": SQLiteStorage.get_logs("elo_exp", run)}, default=str))
+logs = SQLiteStorage.get_logs("elo_exp", run)
+artifacts = SQLiteStorage.get_run_artifacts("elo_exp", run, None)
+print(json.dumps({"run": run, "config": config, "logs": logs, "artifacts": artifacts}, default=str))
 """
 GIVEN = (*SMALL, "rubric=[factuality]", "tracker=trackio")
 
@@ -84,6 +86,15 @@ def test_figures_are_images_and_tables(kept: dict[str, Any], followed: Ran):
         row["progress/judged"] for row in kept["logs"] if "progress/judged" in row
     ]
     assert judged[0] <= judged[-1] == logged(kept, "usage/judge_calls")
+
+
+def test_files_are_artifacts_and_the_bank_is_used(kept: dict[str, Any]):
+    names = {
+        edge: {row["name"] for row in rows}
+        for edge, rows in kept["artifacts"].items()
+    }
+    assert names["input"] == {"bank-bank"}
+    assert names["output"] >= {"leaderboard", "verdicts-lexical", "run-files"}
 
 
 def test_a_run_that_fails_says_so(tmp_path: Path):

@@ -127,6 +127,15 @@ def input_files(experiment: object) -> dict[str, Path]:
     return found
 
 
+def recorded_answers(experiment: object) -> dict[str, Path]:
+    """The files that have the answers of entrants, by their names."""
+    return {
+        name: entrant.input_files[""]
+        for name, entrant in getattr(experiment, "entrant", {}).items()
+        if isinstance(entrant, ReadsFiles) and "" in entrant.input_files
+    }
+
+
 def weight_files(experiment: object) -> dict[str, Sequence[Path]]:
     """The files that the models among the parts are loaded from."""
     return {

@@ -1,8 +1,10 @@
 """Trackers: where runs are logged and compared."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -47,6 +49,37 @@ class RunInfo:
     id: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Files that a tracker keeps together under a name: equal content is one version of it.
+
+    kind      dataset, responses, verdicts, leaderboard or run
+    name      the same in every run: letters, digits, dots, underscores and hyphens
+    paths     by the name that each has among them
+    texts     the names of those that hold prompts, answers or reasons
+    is_input  the run has read them, and not made them
+    aliases   of the version, beside its number
+    metadata  what is told of the version
+    """
+
+    kind: str
+    name: str
+    paths: Mapping[str, Path]
+    texts: frozenset[str] = frozenset()
+    is_input: bool = False
+    aliases: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_texts(self) -> bool:
+        return bool(self.texts)
+
+    def without_texts(self) -> Files | None:
+        """Return those that hold no text; None where none is left."""
+        left = {n: path for n, path in self.paths.items() if n not in self.texts}
+        return replace(self, paths=left, texts=frozenset()) if left else None
+
+
 class TrackedRun(Protocol):
     """The run of one job, until it is closed."""
 
@@ -67,8 +100,8 @@ class TrackedRun(Protocol):
         is_charted  whether a chart of the results shows them, so that they need none of their own
         """
 
-    def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
-        """Log files of the run folder as the run's artifact."""
+    def log_files(self, files: Files) -> None:
+        """Keep files that the run has read or made."""
 
     def close(self, exit_code: int) -> None: ...
 

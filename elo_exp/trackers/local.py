@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from elo_exp.files import utc_now
 from elo_exp.records import Plot
-from elo_exp.trackers import Histogram, Lines, RunInfo, Value, set_aside
+from elo_exp.trackers import Files, Histogram, Lines, RunInfo, Value, set_aside
 
 
 @dataclass(kw_only=True)
@@ -25,6 +25,7 @@ class _LocalRun:
     where = None
 
     def __init__(self, info: RunInfo) -> None:
+        self._run_dir = info.run_dir
         path = info.run_dir / "tracker/log.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
@@ -50,8 +51,17 @@ class _LocalRun:
         else:
             self._write("step", {step[0]: step[1], **values})
 
-    def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
-        self._write("files", [str(path.relative_to(run_dir)) for path in paths])
+    def _place(self, path: Path) -> str:
+        inside = path.is_relative_to(self._run_dir)
+        return str(path.relative_to(self._run_dir) if inside else path)
+
+    def log_files(self, files: Files) -> None:
+        row = {
+            **asdict(files),
+            "paths": {name: self._place(path) for name, path in files.paths.items()},
+            "texts": sorted(files.texts),
+        }
+        self._write("files", row)
 
     def close(self, exit_code: int) -> None:
         self._write("exit", exit_code)

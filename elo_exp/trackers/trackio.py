@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elo_exp.records import Plot, UserError
-from elo_exp.trackers import Histogram, Lines, RunInfo, Value
+from elo_exp.trackers import Files, Histogram, Lines, RunInfo, Value
 
 if TYPE_CHECKING:
     from trackio.run import Run
@@ -89,13 +89,19 @@ class _TrackioRun:
         data = [list(row.values()) for row in value]
         return trackio.Table(columns=columns, data=data)
 
-    def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
+    def log_files(self, files: Files) -> None:
         import trackio
 
-        artifact = trackio.Artifact(f"run-{self._run.id}", type="run")
-        for path in paths:
-            artifact.add_file(str(path), name=str(path.relative_to(run_dir)))
-        self._run.log_artifact(artifact)
+        artifact = trackio.Artifact(
+            files.name, type=files.kind, metadata=dict(files.metadata)
+        )
+        for name, path in files.paths.items():
+            artifact.add_file(str(path), name=name)
+        # trackio names the latest version by itself
+        aliases = [alias for alias in files.aliases if alias != "latest"]
+        logged = self._run.log_artifact(artifact, aliases=aliases)
+        if files.is_input:
+            self._run.use_artifact(logged)
 
     def close(self, exit_code: int) -> None:
         import trackio

@@ -6,13 +6,14 @@ import logging
 import netrc
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from elo_exp.records import Plot, UserError
 from elo_exp.trackers import (
+    Files,
     Histogram,
     Lines,
     RunInfo,
@@ -152,7 +153,7 @@ class _Untracked:
     ) -> None:
         pass
 
-    def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
+    def log_files(self, files: Files) -> None:
         pass
 
     def close(self, exit_code: int) -> None:
@@ -228,15 +229,19 @@ class _WandbRun:
         columns: list[str | int] = list(value[0]) if value else []
         return wandb.Table(columns=columns, data=[list(row.values()) for row in value])
 
-    def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
+    def log_files(self, files: Files) -> None:
+        """Offline, where no artifact can be used, what was read is logged like what was made."""
         import wandb
 
-        artifact = wandb.Artifact(f"run-{self._run.id}", type="run")
-        for path in paths:
-            artifact.add_file(str(path), name=str(path.relative_to(run_dir)))
-        self._run.log_artifact(artifact)
-        page = run_dir / "report.html"
-        if page in paths:
+        artifact = wandb.Artifact(files.name, files.kind, metadata={**files.metadata})
+        for name, path in files.paths.items():
+            artifact.add_file(str(path), name=name)
+        aliases = list(files.aliases)
+        if files.is_input and not self._run.offline:
+            self._run.use_artifact(artifact, aliases=aliases)
+        else:
+            self._run.log_artifact(artifact, aliases=aliases)
+        if page := files.paths.get("report.html"):
             self._run.log({_PAGE: wandb.Html(page, inject=False)})
 
     def close(self, exit_code: int) -> None:

@@ -1,0 +1,177 @@
+"""The files that a run has read and made, under the names by which trackers keep them."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from elo_exp.files import safe_name, write_json
+from elo_exp.records import fingerprint
+from elo_exp.runs.manifest import OF_NO_RESULT
+from elo_exp.trackers import Files, RunInfo
+
+SUMMARY = "run.json"  # of a leaderboard: the manifest without what one attempt has
+_BOARD = (
+    *("ratings.json", "elo_ratings.json", "elo_results.json", "differences.csv"),
+    *("battles.jsonl", "battles.parquet", "pairwise_winrates.csv", "strata.csv"),
+    *("estimates.json", "influences.json", "differences.json"),
+)
+_VERDICTS = ("verdicts/", "matches/", "verdicts.jsonl")
+_WITHOUT_TEXTS = ("manifest.json", "figures/", "elo_per_perm.npz", "bootstrap_")
+_OF_AN_ATTEMPT = {
+    *("token", "group", "started_at", "finished_at", "error", "usage", "paid_before"),
+    *("overrides", "config_path", "git_commit", "versions", "input_paths", "weights"),
+    *("files", "n_seen"),
+}
+_ABOUT = (
+    *("experiment", "mode", "judge_model", "headline", "headline_is", "git_commit"),
+    "input_hashes",
+)
+_LATEST = "latest"
+_MOST = 128  # characters of a name or an alias that trackers take
+
+
+def files_of_run(
+    info: RunInfo,
+    manifest: Mapping[str, Any],
+    written: Iterable[Path],
+    *,
+    inputs: Mapping[str, Path],
+    recorded: Mapping[str, Path],
+) -> list[Files]:
+    """Return what a finished run has read, and what it has made, by the kinds that trackers know.
+
+    Beside what the tracker keeps in the run folder it writes the summary of the leaderboard.
+
+    written   files in the run folder
+    inputs    files and folders that were read, by role
+    recorded  those of them that have the answers of an entrant, by its name
+    """
+    made = {path.relative_to(info.run_dir).as_posix(): path for path in written}
+    found = []
+    for entrant in manifest.get("entrants") or ():
+        name = f"responses_{safe_name(entrant)}.jsonl"
+        path = made.pop(f"responses/{name}", None)
+        if path is not None and entrant not in recorded:
+            found.append(_texts("responses", entrant, {name: path}))
+    if verdicts := {name: made.pop(name) for name in [*made] if _is(name, _VERDICTS)}:
+        judge = info.labels.get("judge_model") or "unknown"
+        found.append(_texts("verdicts", judge, verdicts))
+    if board := {name: made.pop(name) for name in _BOARD if name in made}:
+        path = info.run_dir / "tracker" / SUMMARY
+        board[SUMMARY] = write_json(path, _summary(manifest))
+        found.append(Files(kind="leaderboard", name="leaderboard", paths=board))
+    texts = frozenset(name for name in made if not _is(name, _WITHOUT_TEXTS))
+    found.append(Files(kind="run", name="run-files", paths=made, texts=texts))
+    aliases = tuple(filter(None, (_LATEST, f"run-{info.id}", _swept(info))))
+    about = {name: manifest.get(name) for name in _ABOUT}
+    return [
+        *_read(inputs, recorded),
+        *(replace(files, aliases=aliases, metadata=about) for files in found),
+    ]
+
+
+def _is(name: str, places: tuple[str, ...]) -> bool:
+    return name.startswith(places)
+
+
+def _texts(kind: str, whose: str, paths: Mapping[str, Path], **more: Any) -> Files:
+    name = _plain(f"{kind}-{whose}")
+    return Files(kind=kind, name=name, paths=paths, texts=frozenset(paths), **more)
+
+
+def _plain(text: str) -> str:
+    """As all trackers take it; a text that has other characters is told apart by a hash."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", text)
+    if plain == text and len(text) <= _MOST:
+        return text
+    return f"{plain[: _MOST - 9]}-{fingerprint(text)[:8]}"
+
+
+def _swept(info: RunInfo) -> str:
+    """What tells a job from others of its sweep, as k16-n_perms500; empty of a single run."""
+    if info.group is None:
+        return ""
+    plain = re.sub(
+        r"[^A-Za-z0-9._-]+", "_", info.name.replace("=", "").replace(" ", "-")
+    )
+    # v1 is the number of a version
+    return "" if re.fullmatch(r"v\d+", plain) else plain[:_MOST]
+
+
+def _read(inputs: Mapping[str, Path], recorded: Mapping[str, Path]) -> Iterator[Files]:
+    """What was read: answers by entrant, the leaderboards of other runs, and all else together."""
+    others = dict(inputs)
+    for entrant, path in recorded.items():
+        others = {role: p for role, p in others.items() if p != path}
+        if paths := _named([path]):
+            yield _texts("responses", entrant, paths, is_input=True, aliases=(_LATEST,))
+    for role, path in [*others.items()]:
+        if path.name in ("manifest.json", SUMMARY):
+            del others[role]
+            if paths := _board_of(path.parent):
+                yield Files(
+                    kind="leaderboard", name="leaderboard", paths=paths, is_input=True
+                )
+    if paths := _named(others.values()):
+        role, path = next(iter(others.items()))
+        part, _, is_of_part = role.partition(" ")
+        stem = part if is_of_part else path.name.partition(".")[0]
+        yield Files(
+            kind="dataset",
+            name=_plain(f"bank-{stem}"),
+            paths=paths,
+            texts=frozenset(paths),
+            is_input=True,
+            aliases=(_LATEST,),
+        )
+
+
+def _board_of(folder: Path) -> dict[str, Path]:
+    """The leaderboard of another run, as that run has logged it; none of a run that wrote no summary."""
+    summary = next(
+        filter(Path.is_file, (folder / "tracker" / SUMMARY, folder / SUMMARY)), None
+    )
+    if summary is None:
+        return {}
+    paths = {name: folder / name for name in _BOARD if (folder / name).is_file()}
+    return {**paths, SUMMARY: summary}
+
+
+def _named(paths: Iterable[Path]) -> dict[str, Path]:
+    """Files by their names, with the folder's before those in one, and as many more as tell them apart."""
+    every: dict[Path, str] = {}
+    for path in paths:
+        inside = sorted(path.rglob("[!.]*")) if path.is_dir() else [path]
+        for file in filter(Path.is_file, inside):
+            every.setdefault(file.resolve(), file.relative_to(path.parent).as_posix())
+    found: dict[str, Path] = {}
+    for name in dict.fromkeys(every.values()):
+        files = [file for file, own in every.items() if own == name]
+        if len(files) == 1:
+            found[name] = files[0]
+        else:
+            above = Path(os.path.commonpath(files))
+            found |= {file.relative_to(above).as_posix(): file for file in files}
+    return found
+
+
+def _summary(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest without what is of one attempt or one machine alone: equal conclusions have equal ones."""
+    kept = {name: v for name, v in manifest.items() if name not in _OF_AN_ATTEMPT}
+    kept["config"] = {
+        name: v for name, v in manifest["config"].items() if name not in OF_NO_RESULT
+    }
+    places = {path: Path(path).name for path in manifest["input_paths"].values()}
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: moved(inner) for name, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [moved(inner) for inner in value]
+        return places.get(value, value) if isinstance(value, str) else value
+
+    summary: dict[str, Any] = moved(kept)
+    return summary
