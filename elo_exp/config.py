@@ -10,7 +10,6 @@ import dataclasses
 import difflib
 import itertools
 import math
-import os
 import pkgutil
 import re
 import secrets
@@ -35,10 +34,9 @@ from elo_exp import CONF, HOME
 from elo_exp.experiments import Experiment, ReadsFiles, input_files, labels, parts_of
 from elo_exp.headline import check as check_headline
 from elo_exp.records import UserError
+from elo_exp.runs.sweep import sweep_if_any
 from elo_exp.trackers import RunInfo, Tracker
 
-# In the environment of a sweep's jobs: its name in trackers, and the keys that it sweeps
-GROUP, SWEPT = "ELO_EXP_GROUP", "ELO_EXP_SWEPT"
 RULES = ConfigDict(
     arbitrary_types_allowed=True,
     extra="forbid",
@@ -283,7 +281,8 @@ def run_info(job: Job) -> RunInfo:
     name, group = run_dir.name, None
     if is_multirun():
         name = _swept_values(given) or name
-        group = os.environ.get(GROUP, Path(application.sweep.dir).name)
+        sweep = sweep_if_any(_sweep_folder())
+        group = sweep.group if sweep else _sweep_folder().name
     kind = str(application.runtime.choices["experiment"])
     return described(job, run_dir, kind, given, name=name, group=group)
 
@@ -342,8 +341,13 @@ def overrides() -> tuple[str, ...]:
 
 def swept() -> tuple[str, ...]:
     """The keys that the sweep varies whose job this is; none of a single run."""
-    keys = os.environ.get(SWEPT, "") if is_multirun() else ""
-    return tuple(filter(None, keys.split(",")))
+    sweep = sweep_if_any(_sweep_folder()) if is_multirun() else None
+    return sweep.swept if sweep else ()
+
+
+def _sweep_folder() -> Path:
+    application = HydraConfig.get()
+    return Path(application.runtime.cwd) / application.sweep.dir
 
 
 def is_multirun() -> bool:

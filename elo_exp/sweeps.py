@@ -5,7 +5,6 @@ import itertools
 import json
 import logging
 import math
-import os
 import re
 import shlex
 import sys
@@ -22,7 +21,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from elo_exp import __version__
-from elo_exp.config import GROUP, SWEPT, Job, NothingToPlanError, prepare
+from elo_exp.config import Job, NothingToPlanError, prepare
 from elo_exp.console import LineFormatter, masked, show
 from elo_exp.errors import format_user_error
 from elo_exp.experiments import Context
@@ -32,6 +31,7 @@ from elo_exp.records import UserError, fingerprint
 from elo_exp.running import dry_run
 from elo_exp.runs.manifest import input_hashes
 from elo_exp.runs.reading import manifest_if_any, sweep_jobs
+from elo_exp.runs.sweep import Sweep, sweep_if_any, write_sweep
 from elo_exp.store import processes
 from elo_exp.store.store import Store
 from elo_exp.trackers import RunInfo, Tracker, tracking
@@ -90,13 +90,16 @@ class Checks(Callback):
             with refusing():
                 raise UserError(line)
         Checks.folder = Path(config.hydra.sweep.dir)
-        os.environ[GROUP] = _group(Checks.folder)
         words = OverridesParser.create().parse_overrides(
             _unresolved(config.hydra.overrides.task)
         )
         swept = [word.get_key_element() for word in words if word.is_sweep_override()]
         keys = [*(config.hydra.sweeper.get("params") or ()), *swept]
-        os.environ[SWEPT] = ",".join(str(key).lstrip("+") for key in keys)
+        sweep = Sweep(
+            group=_group(Checks.folder),
+            swept=tuple(str(key).lstrip("+") for key in keys),
+        )
+        write_sweep(Checks.folder, sweep)
         processes.export_lifeline()
 
 
@@ -152,9 +155,8 @@ def _shared_mistake(jobs: Sequence[Job]) -> str | None:
 
 def _group(folder: Path) -> str:
     """Return the name of a sweep in trackers, which it keeps when it is continued."""
-    for job in sweep_jobs(folder):
-        if group := manifest_if_any(job).get("group"):
-            return str(group)
+    if earlier := sweep_if_any(folder):
+        return earlier.group
     has_time = re.search(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d", folder.name)
     return (
         folder.name if has_time else f"{folder.name}_{datetime.now():%Y-%m-%d_%H-%M-%S}"
@@ -236,15 +238,16 @@ def summarize() -> int:
         again = shlex.join([*words, f"hydra.sweep.dir={folder}"])
         show(f"To run what did not finish: python -m elo_exp {again}")
     show(folder.resolve())
-    if Checks.tracker is not None and config:
+    sweep = sweep_if_any(folder)
+    if Checks.tracker is not None and config and sweep:
         info = RunInfo(  # one more run in the group of the jobs
             run_dir=folder,
             name="sweep-summary",
-            group=os.environ[GROUP],
+            group=sweep.group,
             job_type="sweep-summary",
             config=config,
             # one run, however often the sweep goes on
-            id=f"sweep-{fingerprint(os.environ[GROUP])[:12]}",
+            id=f"sweep-{fingerprint(sweep.group)[:12]}",
         )
         with tracking(Checks.tracker, info) as tracked:
             tracked.log(metrics)

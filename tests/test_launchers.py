@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp.files import write_jsonl
+from elo_exp.files import read_json, write_jsonl
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, longer, plain_text
 from tests.commands import QUICK, Ran, attempt, run, start
@@ -107,6 +107,9 @@ def test_jobs_of_two_launchers_at_once_make_and_pay_for_everything_once(
     assert results(by_joblib)[0] != results(by_joblib)[1]  # of another K
     for sweep in (by_joblib, by_submitit):
         assert "sweep: 2 of 2 jobs finished" in sweep.out
+        manifests = [sweep.run_dir / job / "manifest.json" for job in "01"]
+        groups = {read_json(path)["group"] for path in manifests}
+        assert groups == {read_json(sweep.run_dir / "sweep.json")["group"]}
     for table in ("claims", "owners"):
         assert rows(store(tmp_path), f"SELECT * FROM {table}") == []
 

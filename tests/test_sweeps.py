@@ -45,6 +45,10 @@ def test_every_job_is_a_run_of_its_own_in_the_folder_and_the_group_of_the_sweep(
 ):
     listed = read(swept.run_dir / "sweep_jobs.json")
     assert [job["job"] for job in listed] == list("0123")
+    assert read(swept.run_dir / "sweep.json") == {
+        "group": swept.run_dir.name,
+        "swept": ["elo.k", "elo.n_perms"],
+    }
     for entry, (k, n_perms) in zip(listed, JOBS, strict=True):
         folder = swept.run_dir / entry["job"]
         manifest = read(folder / "manifest.json")
