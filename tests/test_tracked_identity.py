@@ -5,6 +5,7 @@ Its id is made of the token of its folder and of the settings that change what i
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -56,6 +57,12 @@ def test_a_run_keeps_the_token_of_its_folder_and_its_id_goes_to_the_tracker(
         assert all(rows_of(folder)["exit"] == [0] for folder in folders)
     assert ids[0] == ids[1]
     assert len({*ids[0]}) == 3
+    logs = [ran.run_dir / job / "tracker/log.jsonl" for job in "01"]
+    before = [log.read_bytes() for log in logs]
+    words = ("-m", "elo.k=4,8", "hydra.sweep.dir=both")  # both have finished
+    run(*given, "battles=battles.csv", *words, folder=tmp_path)
+    assert [log.read_bytes() for log in logs] == before
+    assert rows_of(ran.run_dir)["run"][0]["id"] == ids[0][2]
     earlier = rows_of(ran.run_dir / "0/earlier")["run"]  # its log is kept
     assert [row["id"] for row in earlier] == ids[0][:1]
     token = read_json(ran.run_dir / "0/manifest.json")["token"]
@@ -71,9 +78,19 @@ def server() -> Iterator[ProjectServer]:
         yield found
 
 
+# The token is written, the tracker has begun, the tracker has results
+WHERE = ("manifest.json", "wandb/*run-*/run-*.wandb", "ratings.json")
+
+
 def job(folder: Path, name: str, kill_at: str | None = None, **variables: str) -> int:
-    """Run a job in a folder; kill it once it has written a file."""
+    """Run a job in a folder; kill it once this attempt has left a file."""
     words = (*QUICK, "tracker=wandb", f"hydra.run.dir={name}")
+
+    def files() -> dict[Path, int]:
+        found = (folder / name).glob(kill_at) if kill_at else ()
+        return {path: path.stat().st_mtime_ns for path in found}
+
+    before = files()
     process = subprocess.Popen(
         command(*words, strict=False),
         cwd=folder,
@@ -82,8 +99,9 @@ def job(folder: Path, name: str, kill_at: str | None = None, **variables: str) -
         stderr=subprocess.DEVNULL,
     )
     while kill_at and process.poll() is None:
-        if (folder / name / kill_at).exists():
-            process.kill()
+        with contextlib.suppress(FileNotFoundError):  # it was set aside
+            if not files().items() <= before.items():
+                process.kill()
         time.sleep(0.01)
     return process.wait()
 
@@ -92,19 +110,18 @@ def pieces(folder: Path) -> list[Path]:
     return sorted(folder.glob("wandb/offline-run-*"))
 
 
-@pytest.mark.parametrize("kill_at", ["manifest.json", "ratings.json"])
 def test_offline_the_last_attempt_is_the_whole_run_and_earlier_pieces_are_set_aside(
-    tmp_path: Path, server: ProjectServer, kill_at: str
+    tmp_path: Path, server: ProjectServer
 ):
     """`wandb sync` of several pieces of one id sends none, or a fragment, if the first was killed."""
     offline = {"WANDB_MODE": "offline"}
-    for _ in range(2):
+    for kill_at in WHERE:
         assert job(tmp_path, "run", kill_at, **offline) < 0
-    n_killed = len(pieces(tmp_path / "run"))
+    assert pieces(tmp_path / "run")
     assert job(tmp_path, "run", **offline) == 0
     (piece,) = pieces(tmp_path / "run")
     aside = [*(tmp_path / "run/earlier/wandb").glob("offline-run-*")]
-    assert len(aside) >= n_killed
+    assert len(aside) >= 2
     token = read_json(tmp_path / "run/manifest.json")["token"]
     assert f"-{token}-" in piece.name
     sync = (sys.executable, "-m", "wandb", "sync", str(piece))
@@ -121,11 +138,13 @@ def test_offline_the_last_attempt_is_the_whole_run_and_earlier_pieces_are_set_as
 def test_online_it_is_one_run_and_what_only_the_killed_attempt_logged_is_gone(
     tmp_path: Path, server: ProjectServer
 ):
-    assert job(tmp_path, "run", "ratings.json", **server.variables) < 0
+    for kill_at in WHERE[::2]:
+        assert job(tmp_path, "run", kill_at, **server.variables) < 0
     for found in server.runs.values():
         found.summary |= {"order/factuality/other": 1.0, "progress/seconds": 100.0}
     assert job(tmp_path, "run", **server.variables) == 0
     (found,) = server.runs.values()
+    assert found.exits == [0]
     assert "order/factuality/other" not in found.summary
     assert found.summary["progress/seconds"] > 100  # it goes on
     manifest = read_json(tmp_path / "run/manifest.json")
