@@ -6,6 +6,7 @@ rubric shows and reads is in tests/test_rubrics.py; lost answers, kills and caps
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
@@ -14,9 +15,11 @@ from typing import Any
 import pytest
 from anthropic.resources.messages.messages import DEPRECATED_MODELS
 
+from elo_exp import progress
 from elo_exp.api import anthropic as anthropic_api
 from elo_exp.api import batches
 from elo_exp.api.anthropic import check_lifetime, end_of_life, text_of
+from elo_exp.api.calls import MAX_ATTEMPTS
 from elo_exp.api.jobs import worst_dollars
 from elo_exp.api.transport import Clock
 from elo_exp.data.rubrics import Rubric
@@ -410,6 +413,29 @@ def test_a_429_that_does_not_pass_today_ends_the_run(words, refusal, transport, 
             judged(claude(server.url, transport=transport), 1)
     assert server.meter.posts(path) <= 2
     assert server.meter.billed_bodies.total() == 0
+
+
+def test_a_storm_of_429_is_said_and_ends(monkeypatch, caplog):
+    """Said when it begins; over once a request has been refused to the last while no other was answered."""
+    monkeypatch.setattr(progress, "_last_note", [-math.inf])
+    caplog.set_level("INFO")
+    wait = {"retry-after-ms": "1"}
+    words = r"gave no answer \d+ times in a row \(429: Refused by the .*\)"
+    with AnthropicServer(verdicts=longer) as server:
+        server.fault("POST", SINGLE, Status(429, headers=wait), nth=None)
+        made = claude(server.url, transport="messages", cache="none", concurrency=4)
+        with pytest.raises(UserError, match=f"{words}. Try again later, or with a low"):
+            judged(made, 20)
+        assert MAX_ATTEMPTS <= server.meter.posts(SINGLE) <= 4 * MAX_ATTEMPTS
+        begins = (
+            r"gave no answer once \(429: Refused by the .*\); attempt 2 of 6 in 0 s"
+        )
+        assert re.search(begins, caplog.text)
+
+        server.faults.clear()
+        for nth in range(1, 30, 2):  # every second call is refused
+            server.fault("POST", SINGLE, Status(429, headers=wait), nth=nth)
+        assert judged(made, 20)[1].judge_calls == 40
 
 
 Change = Callable[[Any], Any]

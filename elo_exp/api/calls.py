@@ -41,7 +41,8 @@ logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 6
 _BACK_OFF_SECONDS = 1.0  # doubled at every attempt
-_TRANSIENT = {429, NO_CONNECTION}
+_RATE_LIMIT = 429
+_TRANSIENT = {_RATE_LIMIT, NO_CONNECTION}
 _NOT_BILLED = {529}  # overloaded; doubtful for a batch, which outlives the call
 _FATAL = {401, 402, 403, 404}  # no other request will fare better
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -90,6 +91,9 @@ class RequestPool(Generic[R]):
         self._waiting: deque[tuple[Job, float]] = deque()  # with seconds of back-off
         self._running: dict[Future[Message], Job] = {}
         self._n_attempts: Counter[str] = Counter()
+        self._n_answered = 0
+        self._n_before: dict[str, int] = {}  # answers before a request's first refusal
+        self._n_in_vain = 0  # calls since the last answer
         self._reserves: dict[str, float] = {}
         self._stop = threading.Event()
         self._has_warned = False  # of answers that do not say what they cost
@@ -117,9 +121,10 @@ class RequestPool(Generic[R]):
                         self._fill(pool, ttl)
                     done = wait(self._running, return_when=FIRST_COMPLETED).done
                     for future in done:
-                        yield from self._finish(future)
-                    if 0 < self._budget.cap < float("inf"):
-                        progress.note(f"{self._budget.spent_of_cap} spent")
+                        answers = self._finish(future)
+                        yield from answers
+                        if answers and 0 < self._budget.cap < float("inf"):
+                            progress.note(f"{self._budget.spent_of_cap} spent")
                 if interrupt.is_set():
                     raise KeyboardInterrupt
             except BaseException as error:
@@ -197,6 +202,7 @@ class RequestPool(Generic[R]):
             self._usage.lose(self._reserves[key])
             return []
         answer = self._claims.store.commit({key: answer})[key]
+        self._n_answered, self._n_in_vain = self._n_answered + 1, 0
         self._budget.spent += dollars or 0.0
         if is_counted(message):
             self._budget.release(key)
@@ -212,6 +218,8 @@ class RequestPool(Generic[R]):
         request will fare better."""
         self._n_attempts[job.key] += 1
         n_attempts, server = self._n_attempts[job.key], self._model.server
+        n_before = self._n_before.setdefault(job.key, self._n_answered)
+        self._n_in_vain += 1
         self._release(job, error)
         if not isinstance(error, RefusedError | DoubtfulError):
             raise error
@@ -227,9 +235,24 @@ class RequestPool(Generic[R]):
         is_transient = isinstance(error, DoubtfulError) or error.status in _TRANSIENT
         if is_transient and n_attempts < MAX_ATTEMPTS:
             back_off = _BACK_OFF_SECONDS * 2.0 ** (n_attempts - 1)
-            self._waiting.append((job, back_off if wait is None else wait))
+            seconds = back_off if wait is None else wait
+            self._waiting.append((job, seconds))
+            progress.note(
+                f"{self._in_vain(error)}; attempt {n_attempts + 1} of {MAX_ATTEMPTS} in "
+                f"{seconds:.0f} s"
+            )
+        elif error.status == _RATE_LIMIT and self._n_answered == n_before:
+            raise UserError(
+                f"{self._in_vain(error)}. Try again later, or with a lower concurrency. {GO_ON}"
+            )
         else:
             self.failed[job.key] = str(error)
+
+    def _in_vain(self, error: RefusedError | DoubtfulError) -> str:
+        times = "once" if self._n_in_vain == 1 else f"{self._n_in_vain} times in a row"
+        status = f"{error.status}: " if error.status else ""
+        reason = str(error).rstrip(".")
+        return f"{self._model.server} gave no answer {times} ({status}{reason})"
 
     def _release(self, job: Job, error: BaseException | None = None) -> None:
         """The call has come to nothing; what it may have cost all the same stays counted."""
