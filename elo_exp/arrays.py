@@ -51,6 +51,11 @@ def known(value: Any) -> Any:
     return None if isinstance(plain, float) and math.isnan(plain) else plain
 
 
+def tally(codes: NDArray[Any], count: NDArray[Any] | None, n: int = 0) -> Index:
+    """Add up how many each row stands for, by its code; None: one. At least n numbers."""
+    return np.bincount(codes, count, n).astype(np.intp, copy=False)
+
+
 def spread(values: NDArray[Any], at: Index | Mask, n: int) -> Array:
     """Return n rows of NaN, but for the values at these places or at a mask (n,)."""
     whole = np.full((n, *values.shape[1:]), np.nan)

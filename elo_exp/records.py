@@ -336,6 +336,8 @@ class Battle(Record):
     equal_answers: bool = False
     style_a: tuple[int, ...] | None = None  # data.writing_style.counts of the answers
     style_b: tuple[int, ...] | None = None
+    # how many battles the row stands for, each on a prompt of its own where it names none; None: one
+    count: int | None = None
 
     @property
     def models(self) -> tuple[str, str]:
@@ -343,7 +345,9 @@ class Battle(Record):
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            name: getattr(self, name) for name in self.__slots__
+            name: getattr(self, name)
+            for name in self.__slots__
+            if name != "count" or self.count is not None
         }  # asdict copies every value: ten times as long
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis.win_rates import in_name_order, mean_error, share_interval
-from elo_exp.arrays import Array, Index, Mask, one_row
+from elo_exp.arrays import Array, Index, Mask, one_row, tally
 from elo_exp.data.battles import Battles
 from elo_exp.data.gold import GoldPair
 from elo_exp.data.pairing import outcome, repeated
@@ -225,7 +225,8 @@ def _shared_votes(*sides: Battles) -> tuple[list[Array], Index, list[Mask]]:
     for side, code, mask in zip(ordered, codes, masks, strict=True):
         category = np.array([0, 2, 1, 1])[side.winner[mask]]
         at = 3 * np.searchsorted(shared, code[mask]) + category
-        counts = np.bincount(at, minlength=3 * len(shared)).reshape(-1, 3)
+        n = None if side.count is None else side.count[mask]
+        counts = tally(at, n, 3 * len(shared)).reshape(-1, 3)
         votes.append(counts / counts.sum(axis=1, keepdims=True))
     return votes, shared // n_pairs, masks
 

@@ -88,7 +88,7 @@ def _of_verdicts(
     Judged in one order alone, flips cannot be measured: the result needs care.
     """
     masks = battles.is_inconsistent(), battles.both_orders(), battles.one_order()
-    n, of, n_one = (int(mask.sum()) for mask in masks)
+    n, of, n_one = map(battles.total_of, masks)
     if quality:
         n, of, n_one = (
             quality[name] for name in ("n_flips", "n_two_order", "n_one_order")

@@ -15,7 +15,7 @@ import scipy
 
 from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.win_rates import in_name_order, pairs_that_met
-from elo_exp.arrays import Array, Index, rows, spread
+from elo_exp.arrays import Array, Index, rows, spread, tally
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.fit import Fit, bread, information, residuals, win_probability
 from elo_exp.ratings.games import differences
@@ -59,13 +59,15 @@ def transitivity(
     played, theta = fitted.fit.played, fitted.fit.theta
     m, n = len(theta), played.n_clusters
     first, second, pair = pairs_that_met(played.first, played.second)
-    p, n_games = len(first), np.bincount(pair)
+    p, n_games = len(first), tally(pair, played.count)
     expected = win_probability(theta)[first, second]
     off = residuals(theta, played)
-    residual = np.asarray(np.bincount(pair, off, p), dtype=np.float64)
+    residual = np.asarray(np.bincount(pair, played.counted(off), p), dtype=np.float64)
     slope = n_games * expected * (1.0 - expected)  # v
 
-    by_prompt = scipy.sparse.csr_array((off, (played.cluster, pair)), shape=(n, p))  # e
+    by_prompt = scipy.sparse.csr_array(  # e
+        (played.squared(off), (played.cluster, pair)), shape=(played.n_rows, p)
+    )
     design = differences(np.arange(p), first, second, np.ones(p), shape=(p, m))  # D
     scores, inverse = by_prompt @ design, bread(theta, played)
     by_ability = (by_prompt.T @ scores).toarray() @ inverse
@@ -182,7 +184,8 @@ def cycles(battles: Battles, *, dimension: str) -> dict[str, Any]:
     m = max(len(named.models), 1)
     code = (named.question.astype(np.intp) * m + named.model_a) * m + named.model_b
     pairs, pair = np.unique(code, return_inverse=True)  # that met, on each prompt
-    lead = np.bincount(pair, np.sign(named.scores() - 0.5), len(pairs))
+    sign, n = np.sign(named.scores() - 0.5), named.count
+    lead = np.bincount(pair, sign if n is None else sign * n, len(pairs))
     prompt, first, second = pairs // (m * m), pairs // m % m, pairs % m
     ends = np.append(prompt * m + first, prompt * m + second)
     node, at = np.unique(ends, return_inverse=True)  # a model on a prompt
@@ -241,7 +244,11 @@ def _codes(battles: Battles, strata: Mapping[str, str]) -> tuple[list[str], Inde
     of_question = [*(strata.get(q) for q in battles.questions), None]
     last = len(of_question) - 1
     of_battle = [of_question[min(q, last)] for q in battles.question.tolist()]
-    names = [name for name, _ in Counter(of_battle).most_common() if name is not None]
+    counts = [1] * len(of_battle) if battles.count is None else battles.count.tolist()
+    sizes = Counter[str | None]()
+    for name, n in zip(of_battle, counts, strict=True):
+        sizes[name] += n
+    names = [name for name, _ in sizes.most_common() if name is not None]
     number = {name: s for s, name in enumerate(names)}
     return names, np.array([number.get(s or "", -1) for s in of_battle], dtype=np.intp)
 
@@ -293,7 +300,7 @@ def heterogeneity(
             df += m - int(n_groups)  # differences of ratings that its games identify
         contributions = np.hstack(parts)  # (n, m * strata)
         chi_square, p_value = score_test(
-            contributions.sum(axis=0),
+            played.over_prompts(contributions),
             contributions.T @ contributions,
             df=df,
             n_prompts=n,
@@ -301,7 +308,7 @@ def heterogeneity(
     return {
         "dimension": dimension,
         "strata": names,
-        "n_prompts": np.bincount(stratum, minlength=len(names)).tolist(),
+        "n_prompts": tally(stratum, played.alike, len(names)).tolist(),
         "df": df,
         "chi_square": chi_square,
         "p_value": p_value,

@@ -57,8 +57,8 @@ def position_effect(fitted: Fitted, *, dimension: str) -> dict[str, Any]:
     return one_row(
         dimension=dimension,
         n_prompts=played.n_clusters,
-        n_verdicts=len(verdicts.score),
-        n_decisive=len(played.score),
+        n_verdicts=verdicts.n_games,
+        n_decisive=played.n_games,
         effect=effect,  # log-odds; above zero the first shown wins more often
         std_error=error,
         p_first=scipy.special.expit(effect),

@@ -79,7 +79,9 @@ def mean_scores(
     clusters, cluster = np.unique(names, return_inverse=True)
     by_cluster = np.zeros((len(clusters), m))
     np.add.at(by_cluster, cluster, x - x.mean(axis=0))
-    covariance = sandwich(np.eye(m) / n, scipy.sparse.csr_array(by_cluster), m)
+    covariance = sandwich(
+        np.eye(m) / n, scipy.sparse.csr_array(by_cluster), m, n=len(clusters)
+    )
     n_clusters = len(clusters)
     found: dict[str, float | None]
     found = {"n_items": n_items, "n_common": n, "n_missing": int((~is_known).sum())}

@@ -44,9 +44,10 @@ def outcome(standings: Standings, dimension: str) -> dict[str, float]:
     """
     board, pairs = standings.board(dimension), standings.pairs(dimension)
     found: dict[str, float | None] = {"prompts": standings.n_prompts(dimension)}
-    if n_battles := len(standings.battles[dimension]):
-        is_tie = standings.battles[dimension].is_tie()
-        found |= {"battles": n_battles, "ties": int(is_tie.sum())}
+    battles = standings.battles[dimension]
+    if len(battles):
+        n_ties = battles.total_of(battles.is_tie())
+        found |= {"battles": battles.total(), "ties": n_ties}
     tested = [pair.significant for pair in pairs if pair.significant is not None]
     if tested:
         found["separated"] = sum(tested)

@@ -58,10 +58,11 @@ def one_sided(battles: Battles, *, orders: Orders) -> tuple[OneSided, ...]:
     is_won = played.score[apart] > 0.5
     first, second = played.first[apart], played.second[apart]
     pair = np.where(is_won, first * m + second, second * m + first)
-    prompt = played.prompts[played.cluster[apart]]
-    met = np.unique(np.stack([pair, prompt]), axis=1)  # each prompt once
+    met = np.unique(np.stack([pair, played.cluster[apart]]), axis=1)  # each prompt once
     pairs, n_met = np.unique(met[0], return_inverse=True)
-    n_prompts = np.bincount(n_met, met[1] < len(battles.questions), len(pairs))
+    is_known = battles.is_alone | (played.prompts[met[1]] < len(battles.questions))
+    n_each = is_known if played.alike is None else is_known * played.alike[met[1]]
+    n_prompts = np.bincount(n_met, n_each, len(pairs))
     return tuple(
         OneSided(
             winner=battles.models[code // m],

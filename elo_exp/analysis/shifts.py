@@ -99,13 +99,11 @@ def verdicts(battles: Battles) -> Counter[tuple[str | float | None, ...]]:
     Counter
         Of prompt, both models, winner and the verdicts of both orders; `<=` compares two of them.
     """
-    return Counter(
-        (
-            *(b.question_id, b.model_a, b.model_b, b.winner),
-            *(b.verdict_ab, b.verdict_ba, b.score),
-        )
-        for b in battles.rows()
-    )
+    counts = Counter[tuple[str | float | None, ...]]()
+    for b in battles.rows():
+        said = b.question_id, b.model_a, b.model_b, b.winner
+        counts[*said, b.verdict_ab, b.verdict_ba, b.score] += b.count or 1
+    return counts
 
 
 def shifts(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elo_exp.arrays import Array, Index, records
+from elo_exp.arrays import Array, Index, records, tally
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.games import games, numbered
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
@@ -79,9 +79,11 @@ def win_rates(battles: Battles, *, dimension: str) -> list[WinRate]:
     battles = in_name_order(battles)
     first, second, pair = pairs_that_met(battles.model_a, battles.model_b)
     result = np.minimum(battles.winner, 2)
-    counts = np.bincount(3 * pair + result, minlength=3 * len(first)).reshape(-1, 3)
+    n, count = len(first), battles.count
+    counts = tally(3 * pair + result, count, 3 * n).reshape(-1, 3)
     is_inconsistent = battles.is_tie() & battles.is_inconsistent()
-    counted = np.bincount(pair[is_inconsistent], minlength=len(first))
+    of_these = None if count is None else count[is_inconsistent]
+    counted = tally(pair[is_inconsistent], of_these, n)
     inconsistent: NDArray[Any] = counted.astype(object)
     inconsistent[pair[battles.one_order()]] = None
     names = np.array(battles.models, dtype=object)
@@ -147,12 +149,14 @@ def shares(battles: Battles) -> dict[tuple[str, str], Share]:
     played = games(in_name_order(battles), orders="both")
     score, cluster = played.score, played.cluster
     first, second, pair = pairs_that_met(played.first, played.second)
-    n_games = np.bincount(pair)
-    share = np.bincount(pair, score) / n_games
-    on_prompt, at = np.unique(pair * played.n_clusters + cluster, return_inverse=True)
-    residual = np.bincount(at, score - share[pair])  # of each pair on each prompt
-    of_pair = on_prompt // max(played.n_clusters, 1)
-    n_prompts = np.bincount(of_pair, minlength=len(n_games))
+    n_games = tally(pair, played.count)
+    share = np.bincount(pair, played.counted(score)) / n_games
+    on_prompt, at = np.unique(pair * played.n_rows + cluster, return_inverse=True)
+    # of each pair on each prompt
+    residual = np.bincount(at, played.squared(score - share[pair]))
+    of_pair, prompt = np.divmod(on_prompt, max(played.n_rows, 1))
+    alike = None if played.alike is None else played.alike[prompt]
+    n_prompts = tally(of_pair, alike, len(n_games))
     squares = np.bincount(of_pair, residual**2, len(n_games))
     return {
         (battles.models[first[p]], battles.models[second[p]]): Share(

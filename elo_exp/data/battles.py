@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from elo_exp.arrays import Array, Index, Mask, known
+from elo_exp.arrays import Array, Index, Mask, known, tally
 from elo_exp.data.pairing import outcome
 from elo_exp.data.writing_style import FEATURES, with_style
 from elo_exp.records import WINNERS, Battle, Comparison, Judgment
@@ -35,7 +35,8 @@ _NAMED = {  # names -> the codes that refer to them -> what a row calls these
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Battles:
-    """n battles. A code is the place of a name in the tuple beside it; -1 stands for none."""
+    """n rows, each a battle or so many alike. A code is the place of a name in the tuple beside it; -1
+    stands for none."""
 
     models: tuple[str, ...]  # sorted
     model_a: Codes  # (n,)
@@ -59,6 +60,11 @@ class Battles:
     styles: tuple[tuple[int, ...], ...]
     style_a: Codes  # (n,)
     style_b: Codes  # (n,)
+    # (n,) how many battles each row stands for; None: one. Those of a row that names no question are on a
+    # prompt of their own each
+    count: Codes | None = None
+    # whether a battle that names no question is known to be the only one on its prompt
+    is_alone: bool = False
 
     def __len__(self) -> int:
         return len(self.winner)
@@ -73,6 +79,10 @@ class Battles:
             columns[names], codes = _interned(values, known)
             columns |= zip(fields, np.split(codes, len(fields)), strict=True)
         del columns["winners"]
+        if any(row.count is not None for row in rows):
+            counts = [1 if row.count is None else row.count for row in rows]
+            columns["count"] = np.array(counts, dtype=np.int32)
+            columns["is_alone"] = True
         battles = cls(
             score=np.array([row.score for row in rows], dtype=np.float64),
             equal_answers=np.array([row.equal_answers for row in rows], dtype=np.bool_),
@@ -117,9 +127,47 @@ class Battles:
             model_b=code[self.model_b],
         )
 
-    def concatenate(self, other: Battles) -> Battles:
+    def concatenate(self, *others: Battles) -> Battles:
         """Return these battles and then the others, models and questions matched by name."""
-        return Battles.from_rows([*self.rows(), *other.rows()])
+        if not others:
+            return self
+        parts = (self, *others)
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in ("score", "equal_answers")
+        }
+        groups = {**_NAMED, "questions": {"question": "question_id"}}
+        for names, fields in groups.items():
+            number = {name: n for n, name in enumerate(WINNERS)}
+            number = number if names == "winners" else {}
+            joined = dict[str, list[NDArray[Any]]]()
+            for part in parts:
+                own = getattr(part, names)
+                used = np.unique(np.concatenate([getattr(part, f) for f in fields]))
+                code = np.full(len(own) + 1, -1, dtype=np.int32)
+                for i in used[(used >= 0) & (used < len(own))].tolist():
+                    code[i] = number.setdefault(own[i], len(number))
+                for field in fields:
+                    places = np.minimum(getattr(part, field), len(own))
+                    joined.setdefault(field, []).append(code[places])
+            columns |= {field: np.concatenate(some) for field, some in joined.items()}
+            if names != "winners":
+                columns[names] = tuple(number)
+        n, question = len(columns["score"]), columns["question"]
+        own_prompt = len(columns["questions"]) + np.arange(n, dtype=np.int32)
+        columns["question"] = np.where(question < 0, own_prompt, question)
+        if any(part.count is not None for part in parts):
+            ones = [np.ones(len(part), dtype=np.int32) for part in parts]
+            columns["count"] = np.concatenate(
+                [
+                    one if part.count is None else part.count
+                    for part, one in zip(parts, ones, strict=True)
+                ]
+            )
+            columns["is_alone"] = all(
+                part.is_alone or not part.n_unnamed() for part in parts
+            )
+        return Battles(**columns).compact()
 
     def by_dimension(self, names: Iterable[str] = ()) -> dict[str, Battles]:
         """Split the battles by dimension: these names first, then by first appearance.
@@ -155,10 +203,20 @@ class Battles:
         ab, ba = self.verdict_ab >= 0, self.verdict_ba >= 0
         return np.asarray((ab ^ ba) & (ab & ~ba).any() & (ba & ~ab).any())
 
+    def total(self) -> int:
+        """Count the battles."""
+        return len(self) if self.count is None else int(self.count.sum(dtype=np.int64))
+
+    def total_of(self, chosen: Mask) -> int:
+        """Count the battles at a mask (n,)."""
+        counted = chosen if self.count is None else self.count[chosen]
+        return int(counted.sum(dtype=np.int64))
+
     def n_battles(self) -> Index:
         """Count the battles (m,) of each model."""
         sides = np.append(self.model_a, self.model_b)
-        return np.bincount(sides, minlength=len(self.models))
+        count = None if self.count is None else np.tile(self.count, 2)
+        return tally(sides, count, len(self.models))
 
     def style(self) -> Array:
         """Return the counts of style of both sides (n, 2, features); NaN where they are not known."""
@@ -166,12 +224,17 @@ class Battles:
         return np.stack([counts[self.style_a], counts[self.style_b]], axis=1)
 
     def names_prompts(self) -> bool:
-        """Whether any battle names its question."""
-        return bool((self.question < len(self.questions)).any())
+        """Whether any battle names its question, or is known to be alone on it."""
+        return self.is_alone or bool((self.question < len(self.questions)).any())
+
+    def n_unnamed(self) -> int:
+        """Count the battles that name no question."""
+        return self.total_of(self.question >= len(self.questions))
 
     def n_prompts(self) -> int:
         """Count the prompts; a battle that names none has one of its own."""
-        return int(np.count_nonzero(np.bincount(self.question)))
+        named = self.question[self.question < len(self.questions)]
+        return int(np.count_nonzero(np.bincount(named))) + self.n_unnamed()
 
     def _columns(self) -> dict[str, tuple[tuple[Any, ...], NDArray[Any]]]:
         """Names and codes by the field of a row, in the order of battles.jsonl."""
@@ -187,6 +250,9 @@ class Battles:
         if np.isfinite(self.score).any():
             shares, share = np.unique(self.score, return_inverse=True)
             columns["score"] = tuple(map(known, shares.tolist())), share
+        if self.count is not None:
+            counts, count = np.unique(self.count, return_inverse=True)
+            columns["count"] = tuple(counts.tolist()), count
         return {name: columns[name] for name in Battle.__slots__ if name in columns}
 
     def rows(self) -> list[Battle]:

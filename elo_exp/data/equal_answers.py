@@ -1,9 +1,10 @@
 """How often two entrants gave the same answer: then a judge has nothing to compare, and a setting may be without effect."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from types import MappingProxyType
 
 import numpy as np
 
@@ -78,7 +79,12 @@ def of_battles(battles: Battles) -> list[EqualAnswers]:
     if not pairs:
         return []
     met = ((pair, prompt) for pair, prompt in _meetings(battles) if pair in pairs)
-    return _counted(_meetings(equal), met)
+    n_alike = {}
+    if battles.count is not None:
+        own = battles.question >= len(battles.questions)
+        counts = battles.question[own].tolist(), battles.count[own].tolist()
+        n_alike = dict(zip(*counts, strict=True))
+    return _counted(_meetings(equal), met, n_alike)
 
 
 def _meetings(battles: Battles) -> Iterator[Meeting]:
@@ -87,10 +93,19 @@ def _meetings(battles: Battles) -> Iterator[Meeting]:
         yield (battles.models[i], battles.models[j]), question
 
 
-def _counted(equal: Iterable[Meeting], met: Iterable[Meeting]) -> list[EqualAnswers]:
-    """Count each prompt of a pair once: on which the answers were equal, and on which they met."""
-    n_equal = Counter(pair for pair, _ in dict.fromkeys(equal))
-    n_prompts = Counter(pair for pair, _ in dict.fromkeys(met))
+def _counted(
+    equal: Iterable[Meeting],
+    met: Iterable[Meeting],
+    n_alike: Mapping[str | int, int] = MappingProxyType({}),
+) -> list[EqualAnswers]:
+    """Count each prompt of a pair once: on which the answers were equal, and on which they met.
+
+    n_alike  how many prompts one stands for, where it is more than one
+    """
+    n_equal, n_prompts = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for counter, meetings in ((n_equal, equal), (n_prompts, met)):
+        for pair, prompt in dict.fromkeys(meetings):
+            counter[pair] += n_alike.get(prompt, 1)
     counted = [
         EqualAnswers(first=a, second=b, n_equal=n, n_prompts=n_prompts[a, b])
         for (a, b), n in n_equal.items()

@@ -322,7 +322,8 @@ def _run_row(r: FinishedRun, battles: Mapping[str, Battles]) -> Row:
     prompts = {prompt for own in battles.values() for prompt in own.questions}
     bill = paid(added_up([row["usage"], row["paid_before"]]))
     where = {"run": r.name, "folder": str(r.folder)}
-    return {**where, **row, "n_prompts": len(prompts), "dollars": bill}
+    n = len(prompts) + sum(own.n_unnamed() for own in battles.values() if own.is_alone)
+    return {**where, **row, "n_prompts": n, "dollars": bill}
 
 
 def _answer_rows(chosen: Sequence[FinishedRun]) -> Iterator[Row]:

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from statistics import fmean
 
 from elo_exp.data.battles import Battles
@@ -56,10 +57,11 @@ def verdicts(battles: Battles) -> Iterator[dict[str, str]]:
         for left, right, word, won in ((a, b, ab, "model_a"), (b, a, ba, "model_b")):
             if word:
                 side = "left" if word == won else "right"
-                yield {
+                verdict = {
                     "left": left,
                     "right": right,
                     "winner": "tie" if word.startswith("tie") else side,
                     "prompt": battle.question_id or "",
                     "judge_model": battle.judge_model or "",
                 }
+                yield from repeat(verdict, battle.count or 1)

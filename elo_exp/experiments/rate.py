@@ -183,7 +183,8 @@ class Rate:
             )
             for path, chosen in self._files.items()
         ]
-        rated = functools.reduce(Battles.concatenate, [battles for battles, _ in read])
+        first, *others = (battles for battles, _ in read)
+        rated = first.concatenate(*others)
         if self.arena is not None:
             arena = arenas.read(self.arena, with_style=needs_style(self.rating))
             anchors = placement.anchors(arena, self.arena.min_battles)
@@ -199,7 +200,7 @@ class Rate:
                 len(items), len({dimension for dimension, _ in items})
             )
         rated, _ = self._rated
-        return opening.battles(len(rated), len(np.unique(rated.dimension)))
+        return opening.battles(rated.total(), len(np.unique(rated.dimension)))
 
     def check_files(self) -> None:
         """Read them: a malformed row stops a run before it has a folder. Raises UserError."""
@@ -229,7 +230,7 @@ class Rate:
             standings.with_diagnoses(found, self._diagnosis_of_kin(scope, rated)),
             context,
             scope=scope,
-            facts={"n_battles": len(rated), "battles_files": facts},
+            facts={"n_battles": rated.total(), "battles_files": facts},
             written=artifacts.write_bootstraps(context.run_dir, boards),
         )
 

@@ -1,6 +1,7 @@
 """The prompt bootstrap: prompts drawn with replacement, the same draws for every dimension."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import scipy
@@ -55,9 +56,10 @@ def bootstrap(
             played.first * m + played.second, played.second * m + played.first
         )
         entries = np.append(played.score, 1.0 - played.score)
-        wins = scipy.sparse.csr_array(  # (n, m * m): of each prompt
-            (entries, (np.tile(played.cluster, 2), pair)),
-            shape=(played.n_clusters, m * m),
+        if (each := played.on_each) is not None:
+            entries *= np.tile(each, 2)
+        wins = scipy.sparse.csr_array(  # (rows, m * m): of each prompt
+            (entries, (np.tile(played.cluster, 2), pair)), shape=(played.n_rows, m * m)
         )
         size = max(1, _NUMBERS_A_BLOCK // max(wins.shape))
         samples[name] = np.concatenate(
@@ -71,7 +73,7 @@ def bootstrap(
 
 def drawn_prompts(
     dimensions: Sequence[Games], *, n_bootstraps: int, seed: int
-) -> list[NDArray[np.uint8]]:
+) -> list[NDArray[np.integer[Any]]]:
     """Draw prompts with replacement, all dimensions the same ones.
 
     Parameters
@@ -85,17 +87,28 @@ def drawn_prompts(
 
     Returns
     -------
-    list of NDArray of uint8, shape (b, n) each
-        How often each prompt of each dimension is drawn.
+    list of NDArray of int, shape (b, n) each
+        How often each prompt of each dimension is drawn; of prompts alike, how often any of them is.
     """
     if not dimensions:
         return []
     codes = [played.prompts for played in dimensions]
     present, number = numbered(np.concatenate(codes))
     n, rng = len(present), np.random.default_rng(seed)
-    times = np.empty((n_bootstraps, n), dtype=np.uint8)
-    for row in times:
-        row[:] = np.bincount(rng.integers(n, size=n), minlength=n)
+    times: NDArray[np.integer[Any]]
+    if all(played.alike is None for played in dimensions):
+        times = np.empty((n_bootstraps, n), dtype=np.uint8)
+        for row in times:
+            row[:] = np.bincount(rng.integers(n, size=n), minlength=n)
+    else:
+        alike = np.ones(n, dtype=np.intp)
+        for played in dimensions:
+            if played.alike is not None:
+                alike[np.searchsorted(present, played.prompts)] = played.alike
+        total = alike.sum()
+        times = np.empty((n_bootstraps, n), dtype=np.int32)
+        for row in times:
+            row[:] = rng.multinomial(total, alike / total)
     ends = np.cumsum([len(places) for places in codes])[:-1]
     return [times[:, places] for places in np.split(number, ends)]
 

@@ -85,7 +85,7 @@ class BradleyTerry:
                 "style: found no texts of the answers. Expected battles of experiment=tournament "
                 "or arena, or a file with the columns style_a and style_b; or leave it out."
             )
-        if n := len(battles) - len(known):
+        if n := battles.total() - known.total():
             logger.warning("warning: style: %d battles without texts are left out", n)
         played = games(known, orders=self.orders)
         columns = style_columns(known, self.style)

@@ -56,11 +56,12 @@ def with_columns(
         return nothing, effects, errors
     n, x = m + len(kept), x[:, kept]
     ones, level = np.ones(len(x)), mean_zero(m, n)
+    count, wins = played.counted(ones), played.counted(played.score)
     of_columns = np.broadcast_to(np.arange(m, n), x.shape)
     place = np.column_stack([played.first, played.second, of_columns])
     entry = np.column_stack([ones, -ones, x])
     estimate, information, _ = logistic(
-        place, entry, ones, played.score, level, np.zeros(n), largest=_LARGEST_GAP
+        place, entry, count, wins, level, np.zeros(n), largest=_LARGEST_GAP
     )
     gap = (entry * estimate[place]).sum(axis=1)
     if np.abs(gap).max() >= _LARGEST_GAP - 1.0:
@@ -68,7 +69,7 @@ def with_columns(
     residual = played.score - scipy.special.expit(gap)
     by_cluster = played.by_cluster(residual, *(x.T * residual))
     inverse = np.linalg.inv(information) - level
-    covariance = sandwich(inverse, by_cluster, m)
+    covariance = sandwich(inverse, by_cluster, m, n=played.n_clusters)
     effects[kept] = estimate[m:]
     errors[kept] = np.sqrt(np.maximum(np.diag(covariance)[m:], 0.0))
     parts = (by_cluster @ inverse)[:, :m]
@@ -134,18 +135,20 @@ def style_columns(battles: Battles, features: Sequence[str]) -> dict[str, Array]
     for whose, chosen in (("votes", is_vote), ("verdicts", ~is_vote)):
         for feature in features if chosen.any() else ():
             x = np.where(chosen, ratio[:, FEATURES.index(feature)], 0.0)
-            rms = math.sqrt((x**2).sum() / chosen.sum())
+            weight = 1 if battles.count is None else battles.count
+            rms = math.sqrt((weight * x**2).sum() / battles.total_of(chosen))
             columns[f"style_{feature}_{whose}"] = x / (rms or 1.0)
     return columns
 
 
 def _identified(played: Games, x: Array) -> list[int]:
     """Number the columns that neither the models nor the columns before them explain."""
-    cross = np.array([played.by_cluster(column).sum(axis=0) for column in x.T])
+    cross = np.array([played.over_prompts(played.by_cluster(column)) for column in x.T])
+    games_of = x if played.count is None else x * played.count[:, None]
     inverse = bread(np.zeros(played.n_models), played) / 4.0  # all are equals
-    left, kept = x.T @ x - cross @ inverse @ cross.T, []
+    left, kept = x.T @ games_of - cross @ inverse @ cross.T, []
     for k, column in enumerate(x.T):
-        if left[k, k] > _COLLINEAR * (column @ column):
+        if left[k, k] > _COLLINEAR * (column @ games_of[:, k]):
             kept.append(k)
             left = left - np.outer(left[k], left[k]) / left[k, k]
     return kept

@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from elo_exp.arrays import Array, Index
+from elo_exp.arrays import Array, Index, tally
 from elo_exp.data.battles import Battles
 from elo_exp.progress import meter
 from elo_exp.ratings.bootstrap import drawn_prompts
@@ -90,6 +90,11 @@ class PermutationElo:
         boards: dict[str, dict[float, Leaderboard]] = {name: {} for name in battles}
         played = {}
         for name, some in battles.items():
+            if some.count is not None and not self.shuffle:
+                raise UserError(
+                    "elo.shuffle: found false, and battles that are counted, which have no order. "
+                    "Give the battles themselves, or leave elo.shuffle at true."
+                )
             decisive = games(self.played(some), orders="reconciled")
             if decisive.n_clusters:
                 played[name] = decisive
@@ -144,7 +149,7 @@ class PermutationElo:
         self,
         played: Games,
         n_prompts: Array,
-        times: NDArray[np.uint8],
+        times: NDArray[np.integer[Any]],
         n_perms: int,
         advance: Advance,
     ) -> Array:
@@ -162,7 +167,8 @@ class PermutationElo:
         ends = np.stack([won.any(axis=1), won.any(axis=0), ties.any(axis=1)])
         known = (n_prompts > 1) & (ends.sum(axis=0) > 1)
         *_, kind = kinds(played)
-        counts = scipy.sparse.csr_array((np.ones(len(kind)), (played.cluster, kind)))
+        each = np.ones(len(kind)) if played.on_each is None else played.on_each
+        counts = scipy.sparse.csr_array((each, (played.cluster, kind)))
         prompts_differ = (counts.max(axis=0) - counts.min(axis=0)).nnz
         if not (known.any() and prompts_differ):
             return np.full(played.n_models, np.nan)
@@ -210,13 +216,13 @@ def leaderboards(
         Without an error of prompts; the Monte Carlo error of one permutation is zero.
     """
     n_perms, m, _ = samples.shape
-    n_battles = np.bincount(np.append(played.first, played.second), minlength=m)
+    n_games = played.sums().astype(np.intp)
+    n_battles = n_games.sum(axis=0) + n_games.sum(axis=1)
     wins = played.wins()
     flags = why_unrated(wins, strongest_component(wins))
     flags |= dict.fromkeys(np.flatnonzero(n_battles == 0).tolist(), "no match")
-    # stores what adds to zero
     by_prompt = played.by_cluster(np.ones(len(played.score)))
-    n_prompts = np.bincount(by_prompt.indices, minlength=m).astype(np.float64)
+    n_prompts = played.n_prompts(by_prompt).astype(np.float64)
     boards = {}
     for i, k in enumerate(ks):
         of_k, ordering_error = samples[:, :, i], np.zeros(m)
@@ -232,7 +238,7 @@ def leaderboards(
             n_battles=n_battles,
             n_prompts=n_prompts,
             n_clusters=played.n_clusters,
-            n_matches=len(played.score),
+            n_matches=played.n_games,
             flags=flags,
             parameters={"k": k},
         )
@@ -264,8 +270,8 @@ def replay(
     seed : int or None
         Of `numpy.random.default_rng`, which shuffles; None: in the order given.
     times : NDArray of int, shape (b, q), optional
-        How often the matches of each prompt are played, in orders of its own for each resample b; None:
-        once, in one resample.
+        How often the matches of each prompt are played, in orders of its own for each resample b, and of
+        prompts alike how often those of any of them are; None: once each, in one resample.
     advance : callable, optional
         Called with the number of orders played since.
 
@@ -275,9 +281,13 @@ def replay(
         Final log-odds, from zero; times `POINTS`, in rating points.
     """
     (first, second, score, kind), m = kinds(played), played.n_models
+    on_each = 1 if played.on_each is None else played.on_each
     if times is None:
-        times = np.ones((1, played.n_clusters), dtype=np.intp)
-    lengths = times @ np.bincount(played.cluster)
+        alike = (
+            np.ones(played.n_rows, np.intp) if played.alike is None else played.alike
+        )
+        times = alike[None]
+    lengths = times @ tally(played.cluster, played.on_each)
     longest = int(lengths.max())
     # Shorter orders are filled up with a match of two models that meet nobody else.
     filler = len(first)
@@ -290,7 +300,10 @@ def replay(
     for start in range(0, len(resample), size):
         block = resample[start : start + size]
         each = [
-            np.repeat(order, np.append(times[b][played.cluster], longest - lengths[b]))
+            np.repeat(
+                order,
+                np.append(times[b][played.cluster] * on_each, longest - lengths[b]),
+            )
             for b in range(block[0], block[-1] + 1)
         ]
         lanes = np.stack(each)[block - block[0]]

@@ -44,7 +44,7 @@ class Fit:
     n_prompts: Index  # (r,) the clusters in which each plays
     samples: Array | None = None  # (b, r)
     parameters: Mapping[str, float | None] = field(default_factory=dict)
-    # (n, r) how far each cluster moves the abilities; squared, they sum to (n - 1) / n covariance
+    # (rows, r) how far each cluster moves the abilities; squared, they sum to (n - 1) / n covariance
     parts: Array | None = None
 
     @classmethod
@@ -59,9 +59,10 @@ class Fit:
             rated=rated,
             played=played,
             theta=theta,
-            covariance=sandwich(bread(theta, played), by_cluster, len(theta)),
-            # stored even where they add up to zero
-            n_prompts=np.bincount(by_cluster.indices, minlength=len(theta)),
+            covariance=sandwich(
+                bread(theta, played), by_cluster, len(theta), n=played.n_clusters
+            ),
+            n_prompts=played.n_prompts(by_cluster),
         )
 
 
@@ -339,17 +340,22 @@ def bread(theta: Array, played: Games) -> Array:
     )
 
 
-def sandwich(bread: Array, by_cluster: scipy.sparse.csr_array, n_models: int) -> Array:
+def sandwich(
+    bread: Array, by_cluster: scipy.sparse.csr_array, n_models: int, *, n: int
+) -> Array:
     """Return the covariance clustered by prompt, B (n/(n-1) sum_q s_q s_q') B.
 
     Parameters
     ----------
     bread : Array, shape (k, k)
         B, the inverse information of the abilities, mean zero, and of any parameters after them.
-    by_cluster : sparse array, shape (n, k)
-        s, each cluster's first derivative of the log-likelihood at the maximum.
+    by_cluster : sparse array, shape (rows, k)
+        s, each cluster's first derivative of the log-likelihood at the maximum, as `Games.by_cluster`
+        returns it.
     n_models : int
         How many of the k parameters are abilities; they come first.
+    n : int
+        Clusters.
 
     Returns
     -------
@@ -364,7 +370,6 @@ def sandwich(bread: Array, by_cluster: scipy.sparse.csr_array, n_models: int) ->
     .. [2] E. Miller (2024), "Adding error bars to evals: a statistical approach to language model
        evaluations", arXiv:2411.00640. It has prompts as clusters.
     """
-    n = by_cluster.shape[0]
     meat = (by_cluster.T @ by_cluster).toarray()
     covariance = n / max(n - 1, 1) * bread @ meat @ bread
     is_known = (np.diag(covariance) > _NO_VARIATION * np.diag(bread)) & (n > 1)

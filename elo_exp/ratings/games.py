@@ -9,13 +9,17 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from elo_exp.arrays import Array, Index, Mask
+from elo_exp.arrays import Array, Index, Mask, tally
 from elo_exp.data.battles import SCORES, Battles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Games:
-    """g games: `first` scored `score` against `second`. Games of one cluster are dependent."""
+    """g rows, each a game or so many alike: `first` scored `score` against `second`.
+
+    Games of one cluster are dependent. A cluster is a prompt, or so many prompts alike, of which each
+    has an equal part in its games.
+    """
 
     n_models: int
     first: Index  # (g,)
@@ -28,15 +32,47 @@ class Games:
     # of some battles one order alone was judged, not the same in all
     is_one_order: bool
     battle: Index  # (g,) the place of each game's battle
+    count: Index | None = None  # (g,) how many games each row stands for; None: one
+    # (n_rows,) how many prompts each cluster stands for; None: one
+    alike: Index | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Of the matrices by cluster."""
+        return len(self.prompts)
 
     @property
     def n_clusters(self) -> int:
-        return len(self.prompts)
+        """Count the prompts."""
+        return len(self.prompts) if self.alike is None else int(self.alike.sum())
+
+    @property
+    def n_games(self) -> int:
+        return len(self.score) if self.count is None else int(self.count.sum())
+
+    @property
+    def on_each(self) -> Index | None:
+        """(g,) how many of a row's games are on one prompt of its cluster; None: one."""
+        if self.count is None or self.alike is None:
+            return None
+        return np.asarray(self.count // self.alike[self.cluster])
+
+    def counted(self, terms: Array) -> Array:
+        """Multiply terms (g,) by the games that each row stands for."""
+        return terms if self.count is None else terms * self.count
+
+    def squared(self, terms: Array) -> Array:
+        """Multiply terms (g,) so that the squares of a cluster's sums are those of all its prompts."""
+        each = self.on_each
+        if each is None or self.alike is None:
+            return terms
+        return terms * each * np.sqrt(self.alike[self.cluster])
 
     def sums(self, terms: Array | None = None) -> Array:
         """Sum terms (g,) over the games of i, the first, with j: (m, m); None counts the games."""
         m = self.n_models
-        total = np.bincount(self.first * m + self.second, terms, m * m)
+        each = self.count if terms is None else self.counted(terms)
+        total = np.bincount(self.first * m + self.second, each, m * m)
         return total.reshape(m, m).astype(np.float64)
 
     def wins(self) -> Array:
@@ -50,11 +86,27 @@ class Games:
 
     def by_cluster(self, slope: Array, *others: Array) -> scipy.sparse.csr_array:
         """Sum slope_g (e_first - e_second), and then each of the other terms, over the games (g,)
-        of each cluster: (n_clusters, m + len(others))."""
-        n, m = self.n_clusters, self.n_models
+        of each cluster: (n_rows, m + len(others)). The sums of k prompts alike are one row, which
+        is multiplied by sqrt(k): their outer products add up to those of the prompts."""
+        n, m = self.n_rows, self.n_models
+        slope, others = self.squared(slope), tuple(map(self.squared, others))
         sums = differences(self.cluster, self.first, self.second, slope, shape=(n, m))
         columns = [np.bincount(self.cluster, other, n)[:, None] for other in others]
         return scipy.sparse.hstack([sums, *columns], format="csr") if columns else sums
+
+    def over_prompts(self, by_cluster: Array | scipy.sparse.csr_array) -> Array:
+        """Sum what `by_cluster` returned over the prompts."""
+        if self.alike is None:
+            return np.asarray(by_cluster.sum(axis=0))
+        return np.asarray(np.sqrt(self.alike) @ by_cluster)
+
+    def n_prompts(self, by_cluster: scipy.sparse.csr_array) -> Index:
+        """Count the prompts (m,) of each model in what `by_cluster` returned, which stores what
+        adds up to zero, too."""
+        count = None
+        if self.alike is not None:
+            count = np.repeat(self.alike, np.diff(by_cluster.indptr))
+        return tally(by_cluster.indices, count, self.n_models)
 
     def among(self, chosen: Mask) -> Games:
         """Return the games among the chosen models (m,), models and clusters numbered anew."""
@@ -69,10 +121,15 @@ class Games:
 
     def select(self, kept: Mask) -> Games:
         """Return the games at a mask (g,), clusters numbered anew."""
-        names = "first", "second", "score", "shown", "battle"
-        columns: dict[str, Any] = {name: getattr(self, name)[kept] for name in names}
+        names = "first", "second", "score", "shown", "battle", "count"
+        columns: dict[str, Any] = {
+            name: column[kept]
+            for name in names
+            if (column := getattr(self, name)) is not None
+        }
         present, columns["cluster"] = numbered(self.cluster[kept])
-        return replace(self, prompts=self.prompts[present], **columns)
+        alike = None if self.alike is None else self.alike[present]
+        return replace(self, prompts=self.prompts[present], alike=alike, **columns)
 
 
 def differences(
@@ -113,7 +170,7 @@ def kinds(played: Games) -> tuple[Index, Index, Array, Index]:
     score : Array, shape (k,)
         Of the first, in [0.5, 1].
     kind : Index, shape (g,)
-        The kind of each game.
+        The kind of each row, which stands for `played.count` games.
     """
     swap, m = played.score < 0.5, played.n_models
     first = np.where(swap, played.second, played.first)
@@ -139,7 +196,7 @@ def games(battles: Battles, *, orders: str) -> Games:
     Returns
     -------
     Games
-        g games, n to 2 n.
+        g rows, n to 2 n.
     """
     first, second = battles.model_a.astype(np.intp), battles.model_b.astype(np.intp)
     score, prompt = battles.scores(), battles.question
@@ -155,6 +212,12 @@ def games(battles: Battles, *, orders: str) -> Games:
         differ = twice & ~battles.equal_answers
         shown = np.append(shown + differ, -differ[twice].astype(np.float64))
     prompts, cluster = numbered(prompt)
+    count = alike = None
+    if battles.count is not None:
+        count = battles.count[row].astype(np.intp)
+        alike = np.ones(len(prompts), dtype=np.intp)
+        is_unnamed = prompt >= len(battles.questions)
+        alike[cluster[is_unnamed]] = count[is_unnamed]
     return Games(
         n_models=len(battles.models),
         first=first,
@@ -165,6 +228,8 @@ def games(battles: Battles, *, orders: str) -> Games:
         shown=shown,
         is_one_order=bool(battles.one_order().any()),
         battle=row,
+        count=count,
+        alike=alike,
     )
 
 

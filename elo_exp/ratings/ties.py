@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 import scipy
 
-from elo_exp.arrays import Array, Mask
+from elo_exp.arrays import Array, Mask, tally
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.fit import (
     Fit,
@@ -68,7 +68,7 @@ class TieModel(ABC):
         }
 
     def _leaderboard(self, battles: Battles) -> Leaderboard:
-        n_shares = np.count_nonzero(battles.scores() % 0.5)
+        n_shares = battles.total_of(battles.scores() % 0.5 > 0)
         if n_shares:
             raise UserError(
                 f"rating: {self.label} needs wins, losses and ties, and {n_shares} battles have a "
@@ -106,7 +106,7 @@ class TieModel(ABC):
             found = {self.symbol: self.never, "p_tie_equal": 0.0}
             return replace(start, parameters=found)
         first, second, score, kind = kinds(played)
-        count, tied, k = np.bincount(kind), score == 0.5, len(score)
+        count, tied, k = tally(kind, played.count), score == 0.5, len(score)
         ones, level = np.ones(k), mean_zero(m, m + 1)
         gaps = differences(np.arange(k), first, second, ones, shape=(k, m))
         design = scipy.sparse.block_diag([gaps, ones[:, None]], format="csr")
@@ -129,7 +129,8 @@ class TieModel(ABC):
         equals, _, _ = self.curves(np.array([[0.0], x[m:]]), np.ones(1, np.bool_))
         by_kind = replace(played, first=first[kind], second=second[kind])
         by_cluster = by_kind.by_cluster(*slope[:, kind])
-        covariance = sandwich(np.linalg.inv(information) - level, by_cluster, m)
+        inverse = np.linalg.inv(information) - level
+        covariance = sandwich(inverse, by_cluster, m, n=played.n_clusters)
         value = math.exp(x[m])
         found = {self.symbol: value, "p_tie_equal": math.exp(equals[0])}
         if math.isfinite(covariance[m, m]):  # by the delta method

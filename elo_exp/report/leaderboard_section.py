@@ -225,8 +225,8 @@ def _about(dimension: Dimension, *, is_first: bool, scored: bool) -> str:
             "a separate group: no chain of wins links it to the entrants above and back, so ratings "
             "cannot be compared with theirs"
         )
-    n = len(dimension.battles)
-    n_decisive = n - int(dimension.battles.is_tie().sum())
+    n, battles = dimension.battles.total(), dimension.battles
+    n_decisive = n - battles.total_of(battles.is_tie())
     text = f"{count(n)} battles, {count(n_decisive)} decisive"
     if dimension.n_prompts:
         text += f", {count(dimension.n_prompts)} prompts"

@@ -286,7 +286,7 @@ def _sizes(standings: Standings, manifest: Mapping[str, Any]) -> str:
         parts.append(f"{count(n_prompts)} prompts")
     parts.append(f"{n} dimension{'s' if n != 1 else ''}")
     if not standings.is_of_scores:
-        n_battles = sum(len(some) for some in standings.battles.values())
+        n_battles = sum(some.total() for some in standings.battles.values())
         parts.append(f"{count(n_battles)} battles")
     return " · ".join(parts)
 

@@ -1,0 +1,309 @@
+"""Battles that are counted: rows that stand for so many alike are rated as the battles themselves.
+
+A row that names no question stands for battles on prompts of their own, and one that names it for battles
+on that prompt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elo_exp.analysis import standings
+from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.win_rates import shares
+from elo_exp.data import equal_answers
+from elo_exp.data.battles import Battles
+from elo_exp.data.writing_style import FEATURES
+from elo_exp.experiments.export import verdicts
+from elo_exp.ratings import RatingMethod
+from elo_exp.ratings.bootstrap import drawn_prompts
+from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.ratings.fit import Fit
+from elo_exp.ratings.games import games
+from elo_exp.ratings.ties import Davidson, RaoKupper
+from elo_exp.records import Battle, UserError
+from elo_exp.report.artifacts import ratings_json
+from tests import test_bradley_terry, test_elo
+from tests.data import battle
+
+STYLES = [(n, *[0] * (len(FEATURES) - 1)) for n in (100, 200, 500)]
+WORDS = ("model_a", "model_b", "tie")
+
+
+def drawn(n: int, *, n_models: int = 6, seed: int = 0) -> list[Battle]:
+    """Battles of all sorts: two dimensions, prompts of one and of several, one order and both, and a
+    model that loses all."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(n):
+        i, j = rng.choice(n_models, size=2, replace=False).tolist()
+        strengths = [0.5 * (i - j), 0.5 * (j - i), 0.0]
+        p = np.exp(strengths) / np.exp(strengths).sum()
+        ab, ba = rng.choice(WORDS, size=2, p=p).tolist()
+        if 0 in (i, j):
+            ab = ba = "model_b" if i == 0 else "model_a"
+        of = int(
+            rng.integers(10**9) if rng.random() < 0.6 else rng.integers(1 + n // 20)
+        )
+        one_order = rng.random() < 0.5
+        rows.append(
+            Battle(
+                model_a=f"m{i}",
+                model_b=f"m{j}",
+                winner=ab if one_order or ab == ba else "tie",
+                verdict_ab=ab,
+                verdict_ba=None if one_order else ba,
+                question_id=f"q{of}",
+                dimension=("fluency", "truth")[int(rng.integers(2))],
+                equal_answers=not one_order and ab == ba == "tie",
+                source="llm-judge",
+            )
+        )
+    return rows
+
+
+def counted(rows: Sequence[Battle]) -> list[Battle]:
+    """The same battles, a row for each kind, without the question where it has one battle."""
+    n = Counter(row.question_id for row in rows)
+    kinds = Counter(
+        replace(row, question_id=None) if n[row.question_id] == 1 else row
+        for row in rows
+    )
+    return [replace(row, count=count) for row, count in kinds.items()]
+
+
+def rated(rows: Sequence[Battle], **ratings: RatingMethod) -> Standings:
+    battles = Battles.from_rows(rows)
+    return standings.rate(
+        battles.by_dimension(["truth", "fluency"]),
+        elo=test_elo.method(k_sweep=[], n_perms=100, n_bootstraps=0),
+        ratings=ratings or {"bradley_terry": test_bradley_terry.method()},
+        models=battles.models,
+    )
+
+
+def assert_same(
+    found: Any, expected: Any, *, at: str = "", close: float = 1e-10
+) -> None:
+    """Every number to `close` of itself or 1, everything else equal."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys(), at
+        for key, value in expected.items():
+            assert_same(found[key], value, at=f"{at}.{key}", close=close)
+    elif isinstance(expected, list | tuple):
+        assert len(found) == len(expected), at
+        for n, value in enumerate(expected):
+            assert_same(found[n], value, at=f"{at}[{n}]", close=close)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=close, abs=close), at
+    else:
+        assert found == expected, at
+
+
+def without_elo(found: Standings) -> dict[str, Any]:
+    """ratings.json but for what random orders give."""
+    written = ratings_json(found)
+    for dimension in written["dimensions"].values():
+        del dimension["elo"]
+    return {name: value for name, value in written.items() if name != "order"}
+
+
+def test_by_hand_three_prompts_alike_are_three_clusters():
+    rows = [replace(battle("a", "b", "model_a"), count=3), battle("a", "b", "model_b")]
+    battles = Battles.from_rows(rows)
+    assert (len(battles), battles.total(), battles.n_prompts()) == (2, 4, 4)
+    fit = Fit.of(games(battles, orders="both"))
+    assert fit.theta[0] - fit.theta[1] == pytest.approx(math.log(3))
+    # of the difference: 4/3 sum of e^2 over the squared information, 3/4 and 4 (3/16)
+    assert fit.covariance[0, 0] * 4 == pytest.approx(
+        4 / 3 * (3 * 0.25**2 + 0.75**2) / (4 * 3 / 16) ** 2
+    )
+    assert fit.n_prompts.tolist() == [4, 4]
+
+
+def test_by_hand_three_battles_on_one_prompt_are_one_cluster():
+    rows = [battle("a", "b", "model_a"), battle("a", "b", "model_b")]
+    rows = [
+        replace(rows[0], question_id="q", count=3),
+        replace(rows[1], question_id="r"),
+    ]
+    fit = Fit.of(games(Battles.from_rows(rows), orders="both"))
+    assert fit.played.n_clusters == 2
+    assert fit.covariance[0, 0] * 4 == pytest.approx(
+        2 * (0.75**2 + 0.75**2) / (4 * 3 / 16) ** 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "n_models"), [(1_500, 6), pytest.param(20_000, 12, marks=pytest.mark.slow)]
+)
+def test_counts_are_rated_as_the_battles_that_they_stand_for(n: int, n_models: int):
+    rows = drawn(n, n_models=n_models)
+    counts = counted(rows)
+    assert len(counts) < 0.8 * n
+    every, few = rated(rows), rated(counts)
+    assert_same(without_elo(few), without_elo(every))
+    for name in ("truth", "fluency"):
+        assert few.n_prompts(name) == every.n_prompts(name)
+        one, other = few.companions, every.companions
+        board, expected = one["bradley_terry"][name], other["bradley_terry"][name]
+        np.testing.assert_allclose(board.covariance, expected.covariance, rtol=1e-10)
+        np.testing.assert_array_equal(board.ranks(), expected.ranks())
+        assert board.one_sided == expected.one_sided
+        assert shares(few.battles[name]).keys() == shares(every.battles[name]).keys()
+        for pair, share in shares(every.battles[name]).items():
+            assert_same(asdict(shares(few.battles[name])[pair]), asdict(share))
+        elo, elo_of_every = few.primary(name), every.primary(name)
+        assert elo is not None
+        assert elo_of_every is not None
+        error = np.hypot(elo.ordering_error, elo_of_every.ordering_error)
+        assert (abs(elo.rating - elo_of_every.rating) <= 3 * error + 1e-9).all()
+        for field in ("n_battles", "n_prompts", "n_matches", "n_clusters", "flags"):
+            np.testing.assert_equal(getattr(elo, field), getattr(elo_of_every, field))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        Davidson(initial_rating=1400.0, orders="both"),
+        RaoKupper(initial_rating=1400.0, orders="reconciled"),
+        test_bradley_terry.method(orders="reconciled"),
+        test_bradley_terry.method(style=("length",)),
+    ],
+    ids=lambda method: f"{type(method).__name__} {method.orders}",
+)
+def test_every_method_takes_counts(method: RatingMethod):
+    rng = np.random.default_rng(1)
+    rows = [
+        replace(row, style_a=STYLES[i], style_b=STYLES[j])
+        for row, (i, j) in zip(drawn(600), rng.integers(3, size=(600, 2)), strict=True)
+    ]
+    every, few = rated(rows, method=method), rated(counted(rows), method=method)
+    assert_same(without_elo(few), without_elo(every), close=1e-8)
+    assert all(b.parameters for b in few.companions["method"].values()) or isinstance(
+        method, BradleyTerry
+    )
+
+
+def test_shares_are_counted_too():
+    rows = [
+        replace(row, winner="model_a", verdict_ab=None, verdict_ba=None, score=score)
+        for row, score in zip(drawn(600), [0.6, 0.75, 1.0] * 200, strict=True)
+    ]
+    assert_same(without_elo(rated(counted(rows))), without_elo(rated(rows)))
+
+
+@pytest.mark.parametrize(
+    "n_bootstraps", [200, pytest.param(4000, marks=pytest.mark.slow)]
+)
+def test_bootstraps_draw_prompts_that_are_counted(n_bootstraps: int):
+    rows = drawn(800, n_models=5)
+    errors = [
+        [
+            board.std_error
+            for method in (
+                test_bradley_terry.method(
+                    interval="bootstrap", n_bootstraps=n_bootstraps
+                ),
+                test_elo.method(n_bootstraps=n_bootstraps),
+            )
+            for board in method.rate(Battles.from_rows(some).by_dimension()).values()
+        ]
+        for some in (rows, counted(rows))
+    ]
+    # an error of n draws is known to 1 / sqrt(2 n) of itself
+    margin = 1 + 4 * math.sqrt(2) / math.sqrt(2 * n_bootstraps)
+    for error, again in zip(*errors, strict=True):
+        known = np.isfinite(error)
+        np.testing.assert_array_equal(known, np.isfinite(again))
+        ratio = again[known] / error[known]
+        assert ((1 / margin < ratio) & (ratio < margin)).all()
+
+
+def test_every_draw_is_of_as_many_prompts_as_there_are():
+    by_dimension = Battles.from_rows(counted(drawn(500))).by_dimension()
+    played = [games(some, orders="both") for some in by_dimension.values()]
+    shared = [
+        np.isin(one.prompts, other.prompts) for one, other in (played, played[::-1])
+    ]
+    times = drawn_prompts(played, n_bootstraps=50, seed=0)
+    np.testing.assert_array_equal(times[0][:, shared[0]], times[1][:, shared[1]])
+    n = sum(one.n_clusters for one in played) - shared[0].sum()
+    assert (times[0].sum(axis=1) + times[1][:, ~shared[1]].sum(axis=1) == n).all()
+
+
+def test_an_order_of_the_file_cannot_be_played():
+    with pytest.raises(
+        UserError, match=r"^elo\.shuffle: found false, and battles that"
+    ):
+        test_elo.method(shuffle=False).rate(
+            Battles.from_rows(counted(drawn(100))).by_dimension()
+        )
+
+
+def test_counts_are_written_exported_and_joined():
+    rows = counted(drawn(300))
+    battles = Battles.from_rows(rows)
+    assert battles.rows() == rows
+    lines = "".join(battles.jsonl()).splitlines()
+    assert lines[0].endswith(f', "count": {rows[0].count}}}')
+    assert "count" not in "".join(Battles.from_rows(drawn(5)).jsonl())
+    n_verdicts = sum((1 + (b.verdict_ba is not None)) * (b.count or 1) for b in rows)
+    assert sum(1 for _ in verdicts(battles)) == n_verdicts
+    half = Battles.from_rows(rows[:100]), Battles.from_rows(rows[100:])
+    assert half[0].concatenate(half[1]).rows() == rows
+    assert half[0].concatenate(half[1]).is_alone
+    plain = drawn(20, seed=1)
+    both = battles.concatenate(Battles.from_rows(plain))
+    assert both.rows() == [*rows, *(replace(row, count=1) for row in plain)]
+    assert both.is_alone
+    unnamed = [battle("m1", "m2", "model_a")]
+    assert not battles.concatenate(Battles.from_rows(unnamed)).is_alone
+
+
+def test_equal_answers_are_counted_by_prompt():
+    rows = [
+        replace(row, question_id=f"q{n % 50}" if n < 100 else row.question_id)
+        for n, row in enumerate(drawn(400, n_models=3))
+    ]
+    rows = [replace(row, equal_answers=n % 3 > 0) for n, row in enumerate(rows)]
+    expected = equal_answers.of_battles(Battles.from_rows(rows))
+    assert len(expected) == 3
+    assert equal_answers.of_battles(Battles.from_rows(counted(rows))) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_intervals_of_counts_hold_the_truth(seed: int):
+    """In 300 arenas of equals, a fifth of the battles on prompts that several share."""
+    rng, n_models, held = np.random.default_rng(seed), 5, []
+    for _ in range(300):
+        i = rng.integers(n_models, size=600)
+        j = (i + 1 + rng.integers(n_models - 1, size=600)) % n_models
+        prompt = np.where(
+            rng.random(600) < 0.8, np.arange(600), rng.integers(600, 630, 600)
+        )
+        quality = rng.standard_normal((630, n_models))
+        gap = quality[prompt, i] - quality[prompt, j]
+        won = rng.random(600) < 1 / (1 + np.exp(-gap))
+        columns = (i.tolist(), j.tolist(), won.tolist(), prompt.tolist())
+        rows = [
+            Battle(
+                model_a=f"m{a}",
+                model_b=f"m{b}",
+                winner="model_a" if a_won else "model_b",
+                question_id=f"q{q}",
+            )
+            for a, b, a_won, q in zip(*columns, strict=True)
+        ]
+        battles = Battles.from_rows(counted(rows))
+        board = test_bradley_terry.method().rate({"d": battles})["d"]
+        held += [row.ci_low <= 1400 <= row.ci_high for row in board.ratings]
+    assert np.mean(held) == pytest.approx(0.95, abs=0.02)
