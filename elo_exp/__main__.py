@@ -97,7 +97,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     finally:
-        code = sweeps.summarize()
+        with sweeps.refusing():
+            code = sweeps.summarize()
     sys.exit(code)
 
 

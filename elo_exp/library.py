@@ -35,6 +35,7 @@ from elo_exp.experiments import Context, Plans, Report
 from elo_exp.files import read_json, read_jsonl, safe_name, write_jsonl, write_whole
 from elo_exp.progress import silence
 from elo_exp.records import UserError
+from elo_exp.runs import documents
 from elo_exp.runs.reading import primary_method, read_manifest, sweep_jobs
 from elo_exp.store.store import Store
 from elo_exp.words import key_of, quoted, rewritten
@@ -61,6 +62,11 @@ _TABLES = (
     "battles",
     "prompts",
 )  # settings that take tables in place of files
+_DOCUMENTS = {
+    "ratings.json": documents.Ratings,
+    "gate.json": documents.Gate,
+    "audit.json": documents.Audits,
+}
 _LOGGER = logging.getLogger("elo_exp")
 _PLANNED = (
     *("dimension", "n_prompts", "n_entrants", "pairs", "queries", "stored"),
@@ -171,7 +177,7 @@ class Run:
         """What may be said of each dimension: a row with its state and sentence."""
         files = ("ratings.json", "gate.json", "audit.json")
         name = next((n for n in files if (self.folder / n).is_file()), None)
-        content = self.read(name) if name else {}
+        content = self._document(name) if name else {}
         if name == "audit.json":
             by = {key: one["conclusion"] for key, one in content.items()}
         elif name == "gate.json":
@@ -219,7 +225,7 @@ class Run:
         """Of an audit, a row for each dimension and probe: its estimate, interval and verdict."""
         return Rows(
             {"dimension": dimension, **row}
-            for dimension, audit in self.read("audit.json").items()
+            for dimension, audit in self._document("audit.json").items()
             for row in audit["results"]
         )
 
@@ -325,8 +331,16 @@ class Run:
     def _rated(self) -> dict[str, Any]:
         if not (self.folder / "ratings.json").is_file():
             raise UserError(f"{self.folder}: has no ratings, being of {self._kind}.")
-        rated: dict[str, Any] = self.read("ratings.json")
-        return rated
+        return self._document("ratings.json")
+
+    def _document(self, name: str) -> dict[str, Any]:
+        """The object of a file whose fields are read by name, checked."""
+        path = self.folder / name
+        if not path.is_file():
+            raise UserError(f"{path}: no such file of the run, of {self._kind}.")
+        with _mistakes():
+            content: dict[str, Any] = documents.read(_DOCUMENTS[name], path)
+        return content
 
     def _of_folder(self, name: str, alone: str | None = None) -> Rows:
         """The rows of all files of a folder of the run, or of one file in its place."""

@@ -268,9 +268,9 @@ def finished(info: RunInfo) -> float | None:
         return None
     hashes = list(found.get("weights", {}).values())
     same = (
-        {**found["config"], "resume": info.config["resume"]}
+        {**found.get("config", {}), "resume": info.config["resume"]}
         == json.loads(json.dumps(info.config))
-        and found["versions"]["elo_exp"] == __version__
+        and found.get("versions", {}).get("elo_exp") == __version__
         and input_hashes(found.get("input_paths", {})) == found.get("input_hashes")
         and all(Path(path).is_file() for some in hashes for path in some)
         and all(

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from elo_exp.files import read_json, write_whole
 from elo_exp.records import UserError
 from elo_exp.runs.reading import read_runs
+from tests import run_folders
 from tests.commands import QUICK, Ran, attempt, run, table
 from tests.data import write_table
 from tests.oracle_simulation import World, several, write
@@ -252,27 +254,111 @@ def test_what_cannot_be_compared_is_one_line(folder: Path, chosen: str, said: st
     assert refused.err.count("\n") == 1
 
 
+def put(*path: str | int, value: Any) -> Callable[[Any], Any]:
+    """What puts a value at a place of a document."""
+
+    def spoil(content: Any) -> Any:
+        node = content
+        for key in path[:-1]:
+            node = node[key]
+        node[path[-1]] = value
+        return content
+
+    return spoil
+
+
+BOARD = ("dimensions", "factuality", "bradley_terry")
+FIRST = (*BOARD, "ratings", 0)
+WROTE = "Expected what a run wrote."
+
+
 @pytest.mark.parametrize(
-    ("file", "content", "said"),
+    ("file", "spoil", "said"),
     [
-        ("manifest.json", {"error": "no"}, "did not finish (no). Give its command again"),
-        ("ratings.json", {"dimensions": 3}, "ratings.json has no ratings by dimension."),
+        ("manifest.json", lambda _: {"error": "no"}, "did not finish (no). Give its command again"),
+        ("manifest.json", put("config", "elo", "k", value="8"), "found '8' as config.elo.k."),
+        ("manifest.json", put("config", "elo", "k", value=math.inf), "manifest.json: found the number inf."),
+        ("manifest.json", put("usage", "dollars", value="1"), "found '1' as usage.dollars. Input should be a valid number."),
+        ("manifest.json", put("versions", value=7), f"found 7 as versions. Input should be an object. {WROTE}"),
+        ("manifest.json", put("overrides", 0, value=[]), "found [] as overrides.0."),
+        ("ratings.json", put("dimensions", value=3), "ratings.json: found 3 as dimensions."),
+        ("ratings.json", put(*FIRST, "rating", value="1500"), "bradley_terry.ratings.0.rating. Input"),
+        ("ratings.json", put(*FIRST, "model", value=None), "ratings.0.model. Input should be a valid string."),
+        ("ratings.json", put(*BOARD, "unit", value="furlongs"), "Input should be 'points' or 'score'."),
+        ("ratings.json", put("conclusions", "factuality", "sentence", value=0), "0 as conclusions.factuality.sentence."),
         ("ratings.json", None, "has no ratings to compare, being of experiment=tournament."),
-        ("battles.jsonl", {"x": 1}, "battles.jsonl: has no column 'model_a' (found 'x')."),
+        ("battles.jsonl", lambda _: {"x": 1}, "battles.jsonl: has no column 'model_a' (found 'x')."),
+        ("battles.jsonl", put("score", value=7), "battles.jsonl:1: score is '7' and winner is"),
+        ("battles.jsonl", put("winner", value=None), "battles.jsonl:1: column 'winner' is empty."),
     ],
 )  # fmt: skip
 def test_a_damaged_run_is_refused_in_one_line(
-    folder: Path, tmp_path: Path, file: str, content: Any, said: str
+    folder: Path,
+    tmp_path: Path,
+    file: str,
+    spoil: Callable[[Any], Any] | None,
+    said: str,
 ):
-    for name in ("manifest.json", "ratings.json"):
+    for name in ("manifest.json", "ratings.json", "battles.jsonl"):
         shutil.copy(folder / "whole" / name, tmp_path / name)
-    if content is None:
-        (tmp_path / file).unlink()
+    path = tmp_path / file
+    if spoil is None:
+        path.unlink()
     else:
-        write_whole(tmp_path / file, json.dumps(content))
+        lines = path.read_text(encoding="utf-8").splitlines()
+        text = lines[0] if file == "battles.jsonl" else "".join(lines)
+        write_whole(path, json.dumps(spoil(json.loads(text))))
     with pytest.raises(UserError) as refused:
         read_runs([str(tmp_path)])[0][0].battles()
-    assert said in str(refused.value)
+    assert said in refused.value.line
+    run_folders.one_line(refused.value)
+
+
+def test_the_command_refuses_a_damaged_run_with_code_2(folder: Path):
+    shutil.copytree(folder / "whole", folder / "damaged")
+    write_table(folder / "damaged/battles.jsonl", [{"model_a": [1]}])
+    for given in (
+        ("experiment=compare", "runs=[whole,damaged]"),
+        (
+            "experiment=export",
+            "folder=damaged",
+        ),
+    ):
+        refused = attempt(*given, "tracker=local", "hydra.run.dir=x", folder=folder)
+        assert refused.code == 2
+        assert "damaged/battles.jsonl: has no column 'model_b'" in refused.err
+        assert "Traceback" not in refused.err
+
+
+def check_damaged(whole: Path, tmp_path: Path, seed: int) -> None:
+    how = run_folders.damaged(shutil.copytree(whole, tmp_path / "run"), seed)
+    readers = run_folders.readers(tmp_path / "run", whole, tmp_path / "out")
+    for name, read in readers.items():
+        (tmp_path / "out").mkdir()
+        try:
+            read()
+        except UserError as error:
+            run_folders.one_line(error)
+        except Exception as error:
+            raise AssertionError(f"{name} of a folder with {how}") from error
+        shutil.rmtree(tmp_path / "out")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_fuzz_a_damaged_run_folder_is_read_or_refused(
+    folder: Path, tmp_path: Path, seed: int
+):
+    check_damaged(folder / "whole", tmp_path, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["whole", "run_one"])
+@pytest.mark.parametrize("seed", range(100, 400))
+def test_fuzz_many_damaged_run_folders(
+    folder: Path, estimated: Path, tmp_path: Path, seed: int, name: str
+):
+    where = estimated if name == "run_one" else folder
+    check_damaged(where / name, tmp_path, seed)
 
 
 def test_without_the_battles_of_its_ratings_a_run_has_shifts_and_no_interval(

@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from elo_exp.analysis.shifts import Influence, Shift, influence, shifts
+from elo_exp.analysis.shifts import Influence, Shift, influence, shifts, verdicts
 from elo_exp.data.battles import Battles
 from tests.simulation import BRADLEY_TERRY, Tournament, in_one_order
 
@@ -113,3 +113,16 @@ def test_battles_that_do_not_tell_prompts_apart_give_no_error():
     assert influence(one_prompt, orders="both") is None
     nameless = dataclasses.replace(some, questions=some.questions[:-1])
     assert influence(nameless, orders="both") is None
+
+
+def test_verdicts_with_other_shares_are_other_verdicts():
+    """The winner is the same; how much it won by is what the ratings come from."""
+    battles = played(20)
+    shared = [
+        dataclasses.replace(battles, score=np.where(battles.winner == 0, share, np.nan))
+        for share in (1.0, 0.9, 0.9)
+    ]
+    certain, likely, again = map(verdicts, shared)
+    assert likely == again
+    assert certain != likely
+    assert not certain <= likely

@@ -233,7 +233,7 @@ def _estimate_rows(chosen: Sequence[FinishedRun]) -> list[dict[str, Any]]:
 
 
 def _difference(before: Row, after: Row, a: Row | None, b: Row | None) -> Row:
-    if before["value"] is None or after["value"] is None:
+    if None in (row[n] for row in (before, after) for n in ("value", "std_error")):
         return {}
     n_shared, df = 0, math.inf
     value = after["value"] - before["value"]
@@ -310,7 +310,8 @@ def _fit(r: FinishedRun, own: Battles, dimension: str) -> Influence | None:
     stored = _rated(r, _FITTED, dimension)
     if not stored or not len(own):
         return None
-    fit = influence(own, orders=r.manifest["config"]["rating"][_FITTED].get("orders"))
+    settings = (r.manifest["config"].get("rating") or {}).get(_FITTED, {})
+    fit = influence(own, orders=settings.get("orders", "both"))
     if fit is None or set(fit.models) != set(stored):
         return None
     again = shifts(stored, dict(zip(fit.models, fit.ratings.tolist(), strict=True)))
@@ -320,7 +321,7 @@ def _fit(r: FinishedRun, own: Battles, dimension: str) -> Influence | None:
 def _run_row(r: FinishedRun, battles: Mapping[str, Battles]) -> Row:
     row = {name: r.manifest.get(name) for name in _OF_A_RUN}
     prompts = {prompt for own in battles.values() for prompt in own.questions}
-    bill = paid(added_up([row["usage"], row["paid_before"]]))
+    bill = paid(added_up([r.manifest.get("usage"), r.manifest.get("paid_before")]))
     where = {"run": r.name, "folder": str(r.folder)}
     n = len(prompts) + sum(own.n_unnamed() for own in battles.values() if own.is_alone)
     return {**where, **row, "n_prompts": n, "dollars": bill}

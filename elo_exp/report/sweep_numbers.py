@@ -134,7 +134,7 @@ def number_rows(
                     "judge": manifest.get("judge_model"),
                     "dimension": dimension,
                     "k": manifest["config"]["elo"]["k"],
-                    "n_perms": manifest["n_perms"],
+                    "n_perms": manifest.get("n_perms"),
                     "method": leading.get("label"),
                     "unit": leading.get("unit", "points"),
                     **{name: found.get(name) for name in NUMBERS},

@@ -351,8 +351,8 @@ def _job_row(job: Row, settings: Settings) -> JobRow:
         choices=settings.of([job["job"]]),
         state="finished" if job["finished"] else failed,
         dollars=f"${dollars:,.2f}" if dollars is not None else NONE,
-        n_new=count(usage["judge_calls"]) if usage else NONE,
-        n_stored=count(usage["verdicts_stored"]) if usage else NONE,
+        n_new=count(usage.get("judge_calls", 0)) if usage else NONE,
+        n_stored=count(usage.get("verdicts_stored", 0)) if usage else NONE,
         error=job["error"] or "",
     )
 
@@ -368,7 +368,7 @@ def _estimate_rows(estimates: Sequence[Row], settings: Settings) -> list[TableRo
 
 
 def _estimate_cell(row: Row | None) -> Cell:
-    if row is None or row["value"] is None:
+    if row is None or None in (row["value"], row["ci_low"], row["ci_high"]):
         return Cell(value=row["status"] if row else NONE)
     half_width = max(row["value"] - row["ci_low"], row["ci_high"] - row["value"])
     value = f"{number(row['value'], 3)} ± {number(half_width, 3)}"

@@ -51,7 +51,7 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
             | job
             | {"dollars": paid(bill) if bill else None}
         )
-        config = manifest["config"] if job["finished_at"] else config
+        config = manifest.get("config", {}) if job["finished_at"] else config
     if all(job["overrides"] is None for job in jobs):
         return None
     found, _ = read_runs([str(folder)], with_oracle=True)
@@ -146,7 +146,7 @@ def _rows(
                         "judge": job.manifest.get("judge_model"),
                         "dimension": dimension,
                         "k": job.manifest["config"]["elo"]["k"],
-                        "n_perms": job.manifest["n_perms"],
+                        "n_perms": job.manifest.get("n_perms"),
                         "method": leading.get("label", method),
                         "interval": leading.get("interval"),
                         "unit": leading.get("unit", "points"),

@@ -10,48 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
 from elo_exp.data import battle_files
 from elo_exp.data.battles import OVERALL, Battles
 from elo_exp.data.formats.battle_rows import FLAT
-from elo_exp.files import read_json, read_jsonl, safe_name
+from elo_exp.files import checked, read_jsonl, safe_name
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import UserError
-
-
-class _Checked(BaseModel):
-    """The parts of a manifest that others read; every one may be absent."""
-
-    config: dict[str, Any] = {}
-    overrides: list[str] = []
-    finished_at: str | None = None
-    started_at: str | None = None
-    error: str | None = None
-    headline: float | None = None
-    entrants: list[str] = []
-    usage: dict[str, Any] | None = None
-    paid_before: dict[str, Any] | None = None
-    versions: dict[str, str | None] = {}
-    files: list[str] = []
-    input_paths: dict[str, str] = {}
-    input_hashes: dict[str, str] = {}
-    weights: dict[str, dict[str, str]] = {}
-    judge_quality: list[dict[str, Any]] = []
+from elo_exp.runs import documents
+from elo_exp.runs.documents import Estimate, Manifest
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return manifest.json as data. Raises UserError where no run wrote it."""
-    path = folder / "manifest.json"
-    found: dict[str, Any] = read_json(path)
-    try:
-        _Checked.model_validate(found)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = "".join(f" as {key}" for key in first["loc"][:1])
-        raise UserError(
-            f"{path}: found {first['input']!r}{where}. Expected what a run wrote."
-        ) from None
+    found: dict[str, Any] = documents.read(Manifest, folder / "manifest.json")
     return found
 
 
@@ -75,7 +46,19 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return plain
 
 
-_OF_A_CONCLUSION = ("state", "sentence", "ci_low", "whose")  # what others read of it
+# What is read of a run though its manifest has not got it
+_ABSENT: dict[str, Any] = {
+    "config": {},
+    "input_hashes": {},
+    "versions": {},
+    "overrides": [],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    prompt_id: str
+    response_text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,27 +104,30 @@ class FinishedRun:
         columns = {name: name for name in battle_files.NAMES}
         battles, _ = battle_files.read(path, columns=columns, filters={}, chosen=FLAT)
         found = battles.by_dimension()
-        if OVERALL in found and OVERALL not in self.boards:
+        if self.boards and OVERALL in found and OVERALL not in self.boards:
             found[next(iter(self.boards))] = found.pop(OVERALL)
         return found
 
     def headlines(self) -> dict[str, Mapping[str, Any]]:
         """Return the headline's row of estimates.json by policy; none where the run has no such."""
         path = self.folder / "estimates.json"
-        rows = read_json(path) if path.is_file() else []
-        return {row["policy"]: row for row in rows if row.get("headline")}
+        rows = documents.read(documents.Estimates, path) if path.is_file() else []
+        estimates = [Estimate(**row) for row in rows if row.get("headline")]
+        return {estimate.policy: estimate.model_dump() for estimate in estimates}
 
     def influences(self) -> Mapping[str, Any]:
         """Return influences.json: by policy, the value compared and its influence by prompt."""
-        path = self.folder / "influences.json"
-        by_policy: Mapping[str, Any] = read_json(path) if path.is_file() else {}
+        path, kind = self.folder / "influences.json", documents.Influences
+        by_policy: Mapping[str, Any]
+        by_policy = documents.read(kind, path) if path.is_file() else {}
         return by_policy
 
     def responses(self, entrant: str) -> dict[str, str]:
         """Return the texts by prompt; none of an entrant that did not answer in this run."""
         path = self.folder / "responses" / f"responses_{safe_name(entrant)}.jsonl"
         rows = read_jsonl(path) if path.is_file() else ()
-        return {row["prompt_id"]: row["response_text"] for _, row in rows}
+        answers = (checked(_Answer, row, place) for place, row in rows)
+        return {answer.prompt_id: answer.response_text for answer in answers}
 
 
 def primary_method(boards: Iterable[str]) -> str:
@@ -211,7 +197,7 @@ def _content(folder: Path, with_oracle: bool) -> tuple[dict[str, Any], dict[str,
         raise UserError(
             f"found no manifest.json in {folder}. Name the folder that a run printed."
         )
-    manifest = read_manifest(folder)
+    manifest = _ABSENT | read_manifest(folder)
     if not manifest.get("finished_at"):
         why = manifest.get("error") or "it was stopped"
         raise UserError(
@@ -226,20 +212,8 @@ def _content(folder: Path, with_oracle: bool) -> tuple[dict[str, Any], dict[str,
             f"{folder} has no ratings to compare, being of experiment={kind}. Expected tournament, "
             "rate, arena or oracle."
         )
-    try:
-        ratings: dict[str, Any] = read_json(path)
-        for by_method in ratings["dimensions"].values():
-            for board in by_method.values():
-                for row in board["ratings"]:
-                    Rating.from_dict(row)
-        for conclusion in ratings.get("conclusions", {}).values():
-            for name in _OF_A_CONCLUSION:
-                conclusion[name]
-    except (AttributeError, KeyError, TypeError):
-        raise UserError(
-            f"{path} has no ratings by dimension. Expected what a run wrote."
-        ) from None
-    return manifest, ratings
+    documents.read(documents.OfRatings, folder / "manifest.json")
+    return manifest, documents.read(documents.Ratings, path)
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

@@ -170,8 +170,9 @@ def job_lead(
     ratings = sorted((row[value] for row in rated), reverse=True)
     if value == "rating" and (unbeaten := _unbeaten(rows)):
         gap = conclusion["ci_low"] if conclusion else None
-        if gap is None and ratings and len(unbeaten) == 1:
-            gap = unbeaten[0]["ci_low"] - ratings[0]
+        low = unbeaten[0]["ci_low"] if len(unbeaten) == 1 else None
+        if gap is None and ratings and low is not None:
+            gap = low - ratings[0]
         models = tuple(row["model"] for row in unbeaten)
         return JobLead(
             job=job, models=models, rating=None, gap=gap, one_sided=True, state=state

@@ -142,8 +142,9 @@ def _doubt(states: Mapping[str, int]) -> str:
     if [*states] == ["leads"] or [*states] == [""]:
         return ""
     if len(states) == 1:
-        return f" ({_STATES[next(iter(states))]})"
-    counts = [f"{_STATES[state]} in {n}" for state, n in states.items()]
+        state = next(iter(states))
+        return f" ({_STATES.get(state, state)})"
+    counts = [f"{_STATES.get(state, state)} in {n}" for state, n in states.items()]
     return f" ({', '.join(counts)})"
 
 

@@ -1,0 +1,206 @@
+"""The JSON files of a run folder, with the types of all that others read of them.
+
+A folder is as foreign as any file: it may be cut, edited, or made by another program. A file is data of these types or
+is refused in one line, so that nobody who reads it meets a text in place of a number.
+"""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from elo_exp.files import read_json
+from elo_exp.ratings.leaderboard import Rating
+from elo_exp.records import UserError
+from elo_exp.store.usage import Usage
+from elo_exp.types import Orders
+
+_DEEPEST = 100  # levels of lists and objects in each other
+_LARGEST = 1e100  # whose square is a number, too
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(defer_build=True)  # most commands read no run
+
+
+class _Rates(_Part):
+    """How a judge did on a dimension."""
+
+    dimension: str
+    flip_rate: float | None = None
+    first_shown_rate: float | None = None
+    tie_rate: float | None = None
+    invalid_rate: float | None = None
+    n_one_order: int | None = None
+
+
+class Manifest(_Part):
+    """manifest.json; every field may be absent."""
+
+    token: str | None = None
+    experiment: str | None = None
+    group: str | None = None
+    config: dict[str, Any] = {}
+    overrides: list[str] = []
+    n_perms: int | None = None
+    finished_at: str | None = None
+    started_at: str | None = None
+    error: str | None = None
+    headline: float | None = None
+    judge_model: str | None = None
+    entrants: list[str] = []
+    usage: Usage | None = None
+    paid_before: Usage | None = None
+    git_commit: str | None = None
+    versions: dict[str, str | None] = {}
+    files: list[str] = []
+    input_paths: dict[str, str] = {}
+    input_hashes: dict[str, str] = {}
+    weights: dict[str, dict[str, str]] = {}
+    judge_quality: list[_Rates] = []
+
+
+class _Elo(_Part):
+    k: float = Field(gt=0)
+
+
+class _Method(_Part):
+    orders: Orders = "both"
+
+
+class _RatingSettings(_Part):
+    elo: _Elo
+    rating: dict[str, _Method] | None = None
+    sweep_pair: list[str] | None = None
+
+
+class OfRatings(Manifest):
+    """manifest.json of a run that ends in ratings."""
+
+    config: _RatingSettings  # type: ignore[assignment]
+    n_perms: int
+
+
+class _Conclusion(_Part):
+    state: str
+    sentence: str
+    ci_low: float | None
+    whose: str
+
+
+class _Progress(_Part):
+    """Of the parameters of Elo, those that are read by name."""
+
+    convergence: float | None = None
+    converged: bool | None = None
+
+
+class _Board(_Part):
+    label: str = ""
+    interval: str | None = None
+    unit: Literal["points", "score"] = "points"
+    parameters: _Progress | None = None
+    order: dict[str, float] = {}
+    ratings: list[Rating]
+
+
+class Ratings(_Part):
+    """ratings.json."""
+
+    dimensions: dict[str, dict[str, _Board]]
+    conclusions: dict[str, _Conclusion] = {}
+    result: dict[str, dict[str, float]] = {}
+    differences: dict[str, list[dict[str, Any]]] = {}
+
+
+class _Influence(_Part):
+    value: float
+    influence: dict[str, float] = Field(min_length=1)
+
+
+class Estimate(_Part):
+    """A row of estimates.json."""
+
+    policy: str
+    estimator: str = ""
+    value: float | None = None
+    std_error: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    n: int = 0
+    ess: float | None = None
+    status: str = ""
+    reason: str = ""
+    std_error_labels: float | None = None
+    n_labels: int = 0
+    degrees_of_freedom: float | None = None
+    ci_clipped: bool = False
+    headline: bool = False
+    rests_on: str = ""
+    effective_labels: float | None = None
+
+
+Estimates = list[Estimate]  # estimates.json
+Influences = dict[str, _Influence]  # influences.json, by policy
+
+
+class _Said(_Part):
+    sentence: str
+    whose: str | None = None
+
+
+class _Audit(_Part):
+    conclusion: _Said
+    results: list[dict[str, Any]]
+
+
+class Gate(_Part):
+    """gate.json."""
+
+    conclusion: _Said
+
+
+Audits = dict[str, _Audit]  # audit.json, by dimension
+
+_adapter = functools.cache(TypeAdapter)  # of a type, made once
+
+
+def read(kind: Any, path: Path) -> Any:
+    """Return a JSON file of a run folder as data. Raises UserError where it is not of this type."""
+    content = read_json(path)
+    if fault := _beyond(content):
+        raise UserError(f"{path}: found {fault}. Expected what a run wrote.")
+    try:
+        # As JSON, where a list is a tuple and nothing else is taken for what it is not
+        _adapter(kind).validate_json(
+            json.dumps(content, ensure_ascii=False).encode(errors="replace"),
+            strict=True,
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UserError(
+            f"{path}: found {first['input']!r:.80}{where and f' as {where:.120}'}. "
+            f"{first['msg']}. Expected what a run wrote."
+        ) from None
+    return content
+
+
+def _beyond(content: Any) -> str | None:
+    """What no run writes and no type refuses: a number that is none, or too many levels."""
+    level = [content]
+    for _ in range(_DEEPEST):
+        inner = list[Any]()
+        for value in level:
+            if isinstance(value, dict):
+                inner += value.values()
+            elif isinstance(value, list):
+                inner += value
+            elif isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:
+                return f"the number {value!r:.40}"
+        if not inner:
+            return None
+        level = inner
+    return f"more than {_DEEPEST} levels"
