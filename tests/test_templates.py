@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from jinja2 import Environment, StrictUndefined, nodes
@@ -113,3 +116,59 @@ def test_what_lays_out_is_allowed(source: str):
 
 def test_a_name_that_is_not_there_is_an_error():
     assert page.template("tournament.html.j2").environment.undefined is StrictUndefined
+
+
+# Compiled templates
+
+
+def rendered(folder: Path | None) -> tuple[str, int]:
+    """A page, and how many templates were compiled for it."""
+    environment, compiled = page.environment(folder), list[str]()
+    compile_one = environment.compile
+
+    def counting(source: str, name: str | None = None, *others: Any) -> Any:
+        compiled.append(str(name))
+        return compile_one(source, name, *others)
+
+    with patch.object(environment, "compile", counting):
+        environment.get_template("shared.html.j2")
+        macros = environment.get_template("macros.html.j2").module
+    return str(macros.name("<x>")), len(compiled)
+
+
+def test_a_template_is_compiled_once_and_others_can_put_none_in_its_place(
+    tmp_path: Path,
+):
+    folder = tmp_path / "cache"
+    shown, n = rendered(folder)
+    assert n
+    assert rendered(folder) == (shown, 0)
+    assert folder.stat().st_mode & 0o77 == 0
+    files = sorted(folder.iterdir())
+    assert len(files) == n
+
+    files[0].write_bytes(files[0].read_bytes()[:-1])  # cut off
+    files[1].chmod(0o666)
+    assert rendered(folder) == (shown, 2)  # both are written anew
+    assert rendered(folder) == (shown, 0)
+    folder.chmod(0o777)
+    assert rendered(folder) == (shown, n)
+
+
+@pytest.mark.parametrize("place", [None, "file/cache", "nobody/cache"])
+def test_where_nothing_can_be_kept_pages_are_made_all_the_same(
+    tmp_path: Path, place: str | None
+):
+    (tmp_path / "file").touch()
+    (tmp_path / "nobody").mkdir(mode=0o500)
+    folder = None if place is None else tmp_path / place
+    shown, n = rendered(folder)
+    assert shown == rendered(tmp_path / "own")[0]
+    assert n
+
+
+def test_several_at_once_compile_the_same(tmp_path: Path):
+    with ThreadPoolExecutor(8) as pool:
+        shown = {text for text, _ in pool.map(rendered, [tmp_path / "cache"] * 16)}
+    assert len(shown) == 1
+    assert rendered(tmp_path / "cache")[1] == 0

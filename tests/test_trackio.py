@@ -90,8 +90,7 @@ def test_figures_are_images_and_tables(kept: dict[str, Any], followed: Ran):
 
 def test_files_are_artifacts_and_the_bank_is_used(kept: dict[str, Any]):
     names = {
-        edge: {row["name"] for row in rows}
-        for edge, rows in kept["artifacts"].items()
+        edge: {row["name"] for row in rows} for edge, rows in kept["artifacts"].items()
     }
     assert names["input"] == {"bank-bank"}
     assert names["output"] >= {"leaderboard", "verdicts-lexical", "run-files"}

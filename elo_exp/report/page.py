@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from elo_exp.figures import style
 from elo_exp.judges import as_whom
@@ -25,6 +25,15 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
 _TEMPLATES = Path(__file__).with_name("templates")
+
+
+class _Options(TypedDict):
+    autoescape: bool
+    trim_blocks: bool
+    lstrip_blocks: bool
+
+
+_OPTIONS: _Options = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
 _VARIABLES = {  # of the style sheet, by colour of a figure
     style.INK: "--ink",
     style.SOFT: "--soft",
@@ -50,17 +59,25 @@ def template(name: str) -> Template:
 @cache
 def _environment() -> Environment:
     """Return what compiles each template once."""
+    from elo_exp.report.template_cache import user_folder
+
+    return environment(user_folder())
+
+
+def environment(folder: Path | None) -> Environment:
+    """Return what makes pages of templates; `folder` has those that are compiled, None: none are kept."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
+    from elo_exp.report.template_cache import TemplateCache
+
+    made = Environment(
         loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
         undefined=StrictUndefined,
+        bytecode_cache=TemplateCache(folder, _OPTIONS),
+        **_OPTIONS,
     )
-    environment.filters |= {"count": formats.count, "inline": inline_svg}
-    return environment
+    made.filters |= {"count": formats.count, "inline": inline_svg}
+    return made
 
 
 class Figures:

@@ -1,0 +1,77 @@
+"""Compiled templates, kept in the user's cache folder: they are compiled once an installation, not once a run.
+
+A compiled template is code that runs, so that a file is loaded where nobody but this user can have written it: file and
+folder are the user's, no other may write them, and the file is whole and of these versions. All else is compiled anew.
+"""
+
+import contextlib
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import jinja2
+from jinja2.bccache import Bucket
+
+from elo_exp import __version__
+from elo_exp.files import write_whole
+
+_OTHERS_WRITE = 0o022  # mode bits: group and all
+
+
+class TemplateCache(jinja2.BytecodeCache):
+    """A file for each template of an installation; where there can be none, nothing is kept."""
+
+    def __init__(self, folder: Path | None, options: object) -> None:
+        """options: of the environment, all of which the code of a template is made by."""
+        self._folder = folder
+        versions = (__version__, jinja2.__version__, sys.implementation.cache_tag)
+        self._made_by = repr((*versions, options)).encode()
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if self._folder is None or not _is_own(self._folder):
+            return
+        with (
+            contextlib.suppress(OSError),
+            (self._folder / bucket.key).open("rb") as file,
+        ):
+            if _is_of_user(os.fstat(file.fileno())):
+                digest, code = file.read(32), file.read()
+                if digest == self._digest(code):
+                    bucket.bytecode_from_string(code)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        if self._folder is None:
+            return
+        with contextlib.suppress(OSError):  # read-only, full, a file in its place
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_own(self._folder):
+                code = bucket.bytecode_to_string()
+                write_whole(self._folder / bucket.key, self._digest(code) + code)
+
+    def _digest(self, code: bytes) -> bytes:
+        return hashlib.sha256(self._made_by + code).digest()
+
+
+def user_folder() -> Path | None:
+    """Return the folder of compiled templates of this user; None where the user has no home."""
+    if chosen := os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA"):
+        return Path(chosen) / "elo_exp" / "templates"
+    try:
+        return Path.home() / ".cache" / "elo_exp" / "templates"
+    except RuntimeError:
+        return None
+
+
+def _is_own(folder: Path) -> bool:
+    try:
+        return _is_of_user(folder.stat())
+    except OSError:
+        return False
+
+
+def _is_of_user(found: os.stat_result) -> bool:
+    """Whether nobody else can have written a file or folder; Windows keeps the folders of users apart itself."""
+    if sys.platform == "win32":
+        return True
+    return found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE
