@@ -76,6 +76,7 @@ class ProjectServer(HttpServer):
         self.artifacts: dict[str, Artifact] = {}
         self.unknown: set[str] = set()  # operations that it does not have
         self.files: dict[str, bytes] = {}
+        self.views: list[Given] = []  # saved workspaces and reports
         # The environment of a command that has a key
         self.variables = {
             "WANDB_BASE_URL": self.url,
@@ -138,6 +139,36 @@ class ProjectServer(HttpServer):
 
     def _Viewer(self, _: Given) -> Given:  # noqa: N802
         return {"viewer": {**_ME, "teams": {"edges": []}}}
+
+    def _GetDefaultEntity(self, _: Given) -> Given:  # noqa: N802
+        return {"viewer": {**_ME, "teams": {"edges": []}}}
+
+    def _ProjectInternalId(self, given: Given) -> Given:  # noqa: N802
+        return {"project": _PROJECT}
+
+    def _GetProjects(self, _: Given) -> Given:  # noqa: N802
+        node = {
+            **_PROJECT,
+            "entityName": "me",
+            "createdAt": "",
+            "isBenchmark": False,
+            "user": None,
+        }
+        page = {"endCursor": None, "hasNextPage": False}
+        return {"models": {"pageInfo": page, "edges": [{"node": node}]}}
+
+    def _UpsertView2(self, given: Given) -> Given:  # noqa: N802
+        self.views.append(given)
+        view = {"id": f"V{len(self.views)}", "name": given["name"]}
+        return {"upsertView": {"view": view, "inserted": True}}
+
+    def _upsertView(self, given: Given) -> Given:  # noqa: N802
+        saved = self._UpsertView2(given)
+        project = {**_PROJECT, "entityName": given["entityName"]}
+        shown = ("displayName", "type", "description", "spec")
+        saved["upsertView"]["view"] |= {name: given[name] for name in shown}
+        saved["upsertView"]["view"] |= {"project": project, "updatedAt": None}
+        return saved
 
     def _ServerFeaturesQuery(self, _: Given) -> Given:  # noqa: N802
         return {"serverInfo": {"features": []}}

@@ -5,6 +5,7 @@ Runs are made offline and read back with `wandb leet inspect`, W&B's own reader 
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import sys
@@ -23,12 +24,14 @@ from tests.commands import (
     LOCAL,
     QUICK,
     SMALL,
+    Ran,
     attempt,
     attempt_program,
     command,
     run,
     table,
 )
+from tests.project_server import ProjectServer
 from tests.wandb_server import KEY, WandbServer
 
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
@@ -489,45 +492,106 @@ def values_at(value: Any, key: str) -> Iterator[Any]:
             yield from values_at(inner, key)
 
 
-@pytest.mark.parametrize(
-    ("chosen", "n_dimensions"), [("tracked", 2), ("tracked,both", 1)]
-)
-def test_a_dashboard_shows_only_what_all_runs_log(
-    chosen: str, n_dimensions: int, single: Logged, jobs: list[Logged], folder: Path
-):
-    """The sweep is over one dimension of two."""
-    with WandbServer() as server:
+def dashboard(folder: Path, *given: str) -> tuple[Ran, Record]:
+    """A dashboard of these runs, and the view that a server has saved."""
+    with ProjectServer() as server:
         # Not strict: wandb_workspaces uses what pydantic calls deprecated
-        given = ("experiment=dashboard", f"runs=[{chosen}]", "dashboard.group=mine")
-        ran = run(*given, folder=folder, strict=False, **server.variables)
+        words = ("experiment=dashboard", *given)
+        ran = run(*words, folder=folder, strict=False, **server.variables)
         (view,) = server.views
     assert (view["entityName"], view["projectName"]) == ("me", "elo_exp")
-    address = f"{server.variables['WANDB_BASE_URL']}/me/elo_exp?nw={view['name'][3:-2]}"
-    assert ran.out.strip() == address
-    spec = json.loads(view["spec"])
-    logged = jobs[0] if "both" in chosen else single
+    assert ran.out.startswith(f"{server.url}/me/elo_exp")
+    return ran, view
+
+
+def shown(spec: Any) -> tuple[set[str], set[str]]:
+    """The names of numbers and settings on axes and in columns of panels, and the keys of tables and media."""
     metrics = {name for some in values_at(spec, "metrics") for name in some}
-    axes = {name for key in ("xAxis", "yAxis") for name in values_at(spec, key)}
+    of_axes = ("xAxis", "yAxis", "accessor")
+    axes = {name for key in of_axes for name in values_at(spec, key)} - {"_step"}
     arguments = [some[0] for some in values_at(spec, "args")]
     tables = {one["value"] for one in arguments if one["name"] == "tableKey"}
     media = {key for some in values_at(spec, "mediaKeys") for key in some}
-    numbers = {name.removeprefix("summary:") for name in metrics | axes}
-    k = "config:elo.value.k"
-    assert k in axes
-    assert numbers - {k, "_step"} | tables | media <= logged.names()
-    assert {"ratings/factuality_table", "k_sensitivity/factuality_table"} <= tables
-    assert {"bradley_terry_ci_low/factuality/probe_hedged", "progress/flips"} <= numbers
-    assert bool(media) == (chosen == "tracked")
-    fitted = {name for name in metrics if name.startswith("bradley_terry/")}
-    assert len({name.split("/")[1] for name in fitted}) == n_dimensions
+    return metrics | axes, tables | media
+
+
+def are_logged(names: set[str], runs: list[Logged]) -> None:
+    """All of these runs have logged every name, which says whether it is of their summary or configuration."""
+    for name in names:
+        kind, colon, rest = name.partition(":")
+        top, _, inner = rest.partition(".value")
+        for logged in runs:
+            if kind == "config" and colon:
+                found: Any = logged.config[top]
+                for part in filter(None, inner.split(".")):
+                    found = found[part]
+            else:
+                assert (rest if colon else kind) in logged.names()
+
+
+def ids(run_set: Record) -> list[str]:
+    (chosen,) = run_set["filters"]["filters"]
+    assert (chosen["key"], chosen["op"]) == ({"section": "run", "name": "name"}, "IN")
+    return chosen["value"]  # type: ignore[no-any-return]
+
+
+def test_a_dashboard_begins_with_what_moved_over_the_jobs_of_a_sweep(
+    jobs: list[Logged], folder: Path
+):
+    given = ("runs=[both]", "dashboard.baseline=both/0")
+    _, view = dashboard(folder, *given)
+    spec = json.loads(view["spec"])
+    group = jobs[0].read("manifest.json")["group"]
+    assert view["displayName"] == f"elo_exp {group}"
+    first, *_ = spec["section"]["panelBankConfig"]["sections"]
+    assert first["name"] == "What moved"
+    parallel, *scatters = first["panels"]
+    moved = [*values_at(parallel, "accessor")]
+    assert moved[0] == "config:elo.value.k"
+    assert {"order_mean/distance", "order_mean/gap", "order_mean/mc_error"} <= {
+        name.removeprefix("summary:") for name in moved[1:]
+    }
+    for name in moved[1:]:
+        of_jobs = [job.summary[name.removeprefix("summary:")] for job in jobs]
+        assert of_jobs[0] != of_jobs[1]
+    assert not any("result_mean" in name for name in moved)  # K cannot move it
+    assert [*values_at(scatters, "xAxis")] == moved[:1] * len(scatters)
+    assert [*values_at(scatters, "yAxis")] == moved[1:]
+    numbers, files = shown(spec)
+    are_logged(numbers, jobs)
+    assert all(files <= job.names() for job in jobs)
+    assert {"progress/flips", "config:elo.value.k"} <= numbers
     (columns,) = values_at(spec, "columnOrder")
-    for column in columns[1:]:
-        top, _, rest = column.removeprefix("config:").partition(".value")
-        assert top in logged.config
-        assert not rest or rest.removeprefix(".") in logged.config[top]
+    are_logged({*columns} - {"run:displayName"}, jobs)
+    assert [name for name in columns if name in moved] == moved
     (run_set,) = spec["section"]["runSets"]
-    (group,) = run_set["filters"]["filters"]
-    assert (group["key"]["name"], group["value"]) == ("group", "mine")
+    assert ids(run_set) == [job.run["run_id"] for job in jobs]
+    baseline = base64.b64decode(run_set["baselineRunId"]).decode()
+    assert baseline == f"Run:v1:{jobs[0].run['run_id']}:elo_exp:me"
+
+
+def test_a_dashboard_shows_only_what_all_runs_log(
+    single: Logged, jobs: list[Logged], folder: Path
+):
+    """The sweep is over one dimension of two, and its jobs have no figures; a report has the same panels."""
+    _, view = dashboard(folder, "runs=[tracked,both]", "dashboard.kind=report")
+    spec, runs = json.loads(view["spec"]), [single, *jobs]
+    numbers, files = shown(spec)
+    are_logged({name for name in numbers if name}, runs)
+    assert all(files <= logged.names() for logged in runs)
+    assert {"ratings/factuality_table", "k_sensitivity/factuality_table"} <= files
+    assert "bradley_terry_ci_low/factuality/probe_hedged" in numbers
+    assert {"summary:result_mean/gap", "config:judge_model.value"} & numbers
+    fitted = {name for name in numbers if name.startswith("bradley_terry/")}
+    assert {name.split("/")[1] for name in fitted} == {"factuality"}
+    said = [*values_at(spec, "text")]
+    assert view["type"] == "runs"
+    assert view["displayName"] == "The first is the same in all 3 runs"
+    assert any(line.startswith("factuality: probe_") for line in said)
+    assert any("say nothing about quality" in line for line in said)
+    assert "What moved" in said
+    sets = [some for (some,) in values_at(spec, "runSets")]
+    assert all(ids(some) == [job.run["run_id"] for job in runs] for some in sets)
 
 
 @pytest.mark.parametrize(
@@ -538,12 +602,20 @@ def test_a_dashboard_shows_only_what_all_runs_log(
             "tracker: a workspace is saved to Weights & Biases, and found no",
         ),
         (["runs=[tracked]", "tracker=local"], "tracker: has no workspaces"),
+        (
+            ["runs=[both]", "dashboard.baseline=both"],
+            "dashboard.baseline: found 2 runs in both. Name the folder of one.",
+        ),
+        (
+            ["runs=[both]", "dashboard.baseline=both/0", "dashboard.kind=report"],
+            "dashboard.baseline: a report shows no differences from a run.",
+        ),
     ],
 )
 def test_what_has_no_dashboard_is_one_line(
-    given: list[str], message: str, single: Logged, folder: Path
+    given: list[str], message: str, single: Logged, jobs: list[Logged], folder: Path
 ):
-    ran = attempt("experiment=dashboard", *given, folder=folder, strict=False)
+    ran = attempt("experiment=dashboard", *given, folder=folder)
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert message in ran.err
 

@@ -1,27 +1,43 @@
-"""A Weights & Biases workspace for the runs of a project or a sweep; it needs a key.
+"""What moved over finished runs, as a workspace or a report of Weights & Biases; it needs a key.
 
 python -m elo_exp experiment=dashboard 'runs=[outputs/multirun_...]'
 """
 
+from __future__ import annotations
+
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from elo_exp.analysis.conclusions.sweep import conclude, job_lead, same_ratings
 from elo_exp.analysis.judge_quality import RATES
 from elo_exp.experiments import Context, Report
 from elo_exp.records import UserError
+from elo_exp.report.artifacts import means_compared
+from elo_exp.report.words import sweep as words
+from elo_exp.runs.manifest import OF_NO_RESULT, run_id
 from elo_exp.runs.reading import FinishedRun, read_runs
 
+if TYPE_CHECKING:
+    from wandb_workspaces import workspaces
+    from wandb_workspaces.reports.v2 import interface as wr
+
 _KINDS = ("tournament", "rate")  # whose metrics have the same names
-_SETTINGS = (
-    *("judge_model.value", "mode.value.name", "elo.value.k", "elo.value.n_perms"),
-    "entrants.value",
-)
+# A group of settings -> what says which option of it was taken; for the first two it is a label
+_OPTIONS = {"judge": "judge_model", "entrant": "entrants", "mode": "mode.name"}
+_COLUMNS = (*_OPTIONS.values(), "elo.k", "elo.n_perms")
 _SPEND = ("dollars", "judge_calls", "verdicts_stored")
 _PROGRESS = ("progress/judged", "progress/flips", "cost/dollars")
 _MAX_MODELS = 8  # those with the best ratings
+_WIDTH = 24  # columns of a report
+_HEIGHT = 8
+_MAX_TITLE = 128  # characters of a report's
+_ROUNDING = 1e-9  # a smaller difference is none
+
+Panels = Mapping[str, tuple[int, Sequence[Any]]]  # by section, with its columns
 
 
 @runtime_checkable
@@ -38,18 +54,21 @@ class Project(Protocol):
 
 @dataclass(kw_only=True)
 class DashboardSettings:
-    group: str | None
+    """baseline  the folder of the run whose difference from others W&B shows; None: of no run"""
+
+    kind: Literal["workspace", "report"]
+    baseline: str | None
 
 
 @dataclass(kw_only=True)
 class Dashboard:
-    """Never runs: the workspace is saved in place of a run."""
+    """Never runs: the dashboard is saved in place of a run."""
 
     runs: list[str]
     dashboard: DashboardSettings
 
     def dry_run(self, context: Context) -> str:
-        tracker, group = context.tracker, self.dashboard.group
+        tracker = context.tracker
         if not isinstance(tracker, Project):
             raise UserError(
                 "tracker: has no workspaces. A dashboard is for tracker=wandb; trackio has its own."
@@ -60,49 +79,139 @@ class Dashboard:
                 "'elo-exp[dashboard]'."
             )
         chosen, dimensions = _read(self.runs)
+        ids = [run_id(run.folder, run.manifest) for run in chosen]
+        baseline = self._baseline()
         if not tracker.is_online:
             raise UserError(
                 "tracker: a workspace is saved to Weights & Biases, and found no key, or offline "
                 "mode. Set WANDB_API_KEY, or give `wandb login`, and tracker.mode=online."
             )
         import wandb
+
+        moved, kind = _moved(chosen), self.dashboard.kind
+        with _refused(kind):
+            entity = tracker.entity or str(wandb.Api().default_entity)
+        place = _Place(
+            entity=entity, project=tracker.project, ids=ids, columns=moved.columns
+        )
+        panels = {"What moved": (3, moved.panels()), **_panels(chosen, dimensions)}
+        if kind == "report":
+            saved: Any = place.report(panels, _said(chosen, dimensions, moved))
+        else:
+            groups = {run.manifest.get("group") for run in chosen}
+            group = groups.pop() if len(groups) == 1 else None
+            saved = place.workspace(panels, str(group or tracker.project), baseline)
+        with _refused(kind):
+            saved.save()
+        return str(saved.url)
+
+    def _baseline(self) -> str | None:
+        """The id of its run. Raises UserError."""
+        folder = self.dashboard.baseline
+        if folder is None:
+            return None
+        if self.dashboard.kind == "report":
+            raise UserError(
+                "dashboard.baseline: a report shows no differences from a run. Leave it out, or "
+                "give dashboard.kind=workspace."
+            )
+        found, _ = read_runs([folder])
+        if len(found) != 1:
+            raise UserError(
+                f"dashboard.baseline: found {len(found)} runs in {folder}. Name the folder of one."
+            )
+        return run_id(found[0].folder, found[0].manifest)
+
+    def run(self, context: Context) -> Report:
+        raise NotImplementedError("experiment=dashboard saves a dashboard only")
+
+
+@contextmanager
+def _refused(kind: str) -> Iterator[None]:
+    """Raise UserError where the server does not answer, or does not know the project."""
+    import wandb
+
+    try:
+        yield
+    except (wandb.errors.Error, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise UserError(
+            f"tracker: Weights & Biases does not save the {kind} ({reason}). Check WANDB_API_KEY, "
+            "tracker.entity and tracker.project, and that the runs are there: wandb sync."
+        ) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Where a dashboard is kept, and whose runs it shows: those of these ids.
+
+    columns  of the table of runs
+    """
+
+    entity: str
+    project: str
+    ids: Sequence[str]
+    columns: Sequence[str]
+
+    def workspace(
+        self, panels: Panels, name: str, baseline: str | None
+    ) -> workspaces.Workspace:
         from wandb_workspaces import workspaces
         from wandb_workspaces.expr import Metric
 
-        panels = _panels(chosen, dimensions)
-        try:
-            view = workspaces.Workspace(
-                entity=tracker.entity or str(wandb.Api().default_entity),
-                project=tracker.project,
-                name=f"elo_exp {group or tracker.project}",
-                sections=[
-                    workspaces.Section(
-                        name=title,
-                        panels=some,
-                        is_open=True,
-                        layout_settings=workspaces.SectionLayoutSettings(
-                            columns=columns, rows=2
-                        ),
-                    )
-                    for title, (columns, some) in panels.items()
-                    if some
-                ],
-                runset_settings=workspaces.RunsetSettings(
-                    filters=[Metric("Group") == group] if group else [],
-                    pinned_columns=[f"config:{key}" for key in _SETTINGS],
-                ),
-            )
-            view.save()  # type: ignore[no-untyped-call]
-        except (wandb.errors.Error, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(
-                f"tracker: Weights & Biases does not save the workspace ({reason}). Check "
-                "WANDB_API_KEY, tracker.entity and tracker.project."
-            ) from None
-        return str(view.url)
+        return workspaces.Workspace(
+            entity=self.entity,
+            project=self.project,
+            name=f"elo_exp {name}",
+            sections=[
+                workspaces.Section(
+                    name=title,
+                    panels=list(some),
+                    is_open=True,
+                    layout_settings=workspaces.SectionLayoutSettings(
+                        columns=columns, rows=2
+                    ),
+                )
+                for title, (columns, some) in panels.items()
+                if some
+            ],
+            settings=workspaces.WorkspaceSettings(max_runs=max(10, len(self.ids))),
+            runset_settings=workspaces.RunsetSettings(
+                filters=[Metric("ID").isin(list(self.ids))],
+                pinned_columns=list(self.columns),
+                baseline_run=baseline,
+            ),
+        )
 
-    def run(self, context: Context) -> Report:
-        raise NotImplementedError("experiment=dashboard saves a workspace only")
+    def report(self, panels: Panels, said: Sequence[str]) -> wr.Report:
+        """`said`: what the runs conclude together; the first line is the title."""
+        from wandb_workspaces.expr import Metric
+        from wandb_workspaces.reports.v2 import interface as wr
+
+        title = said[0][:_MAX_TITLE]
+        lines = said if title != said[0] else said[1:]
+        blocks: list[Any] = [wr.P(text=line) for line in lines]
+        for heading, (columns, some) in panels.items():
+            for n, panel in enumerate(some):
+                width = _WIDTH // columns
+                panel.layout = wr.Layout(
+                    x=n % columns * width, y=n // columns * _HEIGHT, w=width, h=_HEIGHT
+                )
+            runs = wr.Runset(
+                entity=self.entity,
+                project=self.project,
+                filters=[Metric("ID").isin(list(self.ids))],
+                pinned_columns=list(self.columns),
+            )
+            grid = wr.PanelGrid(runsets=[runs], panels=list(some))
+            blocks += [wr.H2(text=heading), grid] if some else []
+        return wr.Report(
+            entity=self.entity,
+            project=self.project,
+            title=title,
+            blocks=blocks,
+            width="fluid",
+        )
 
 
 def _read(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
@@ -131,10 +240,175 @@ def _read(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
     return chosen, dimensions
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Moved:
+    """What differs between runs that all of them log.
+
+    keys     of their settings, as W&B searches for them
+    others   keys of settings that say which run it is
+    axis     the key by which numbers are drawn; None where no number was swept
+    numbers  names of the summary
+    """
+
+    keys: Sequence[str]
+    others: Sequence[str]
+    axis: str | None
+    numbers: Sequence[str]
+
+    @property
+    def columns(self) -> list[str]:
+        """Of the table of runs."""
+
+        def column(key: str) -> str:
+            top, dot, rest = key.partition(".")
+            return f"config:{top}.value{dot}{rest}"
+
+        numbers = [f"summary:{name}" for name in self.numbers]
+        return [*map(column, self.keys), *numbers, *map(column, self.others)]
+
+    def panels(self) -> list[Any]:
+        from wandb_workspaces.reports.v2 import interface as wr
+
+        if not self.numbers:
+            return []
+        metrics: list[wr.Config | wr.SummaryMetric] = [
+            *map(wr.Config, self.keys),
+            *map(wr.SummaryMetric, self.numbers),
+        ]
+        columns = [wr.ParallelCoordinatesPlotColumn(metric=m) for m in metrics]
+        plot = wr.ParallelCoordinatesPlot(title="What moved", columns=columns)
+        if self.axis is None:
+            bars = [wr.BarPlot(title=name, metrics=[name]) for name in self.numbers]
+            return [plot, *bars]
+        scatters = [
+            wr.ScatterPlot(
+                title=name,
+                x=wr.Config(self.axis),
+                y=wr.SummaryMetric(name),
+                log_x=self.axis == "elo.k",
+            )
+            for name in self.numbers
+        ]
+        return [plot, *scatters]
+
+
+def _moved(chosen: Sequence[FinishedRun]) -> _Moved:
+    values = {
+        key: some
+        for key in (*_given(chosen), *_COLUMNS)
+        if None not in (some := [_setting(run, key) for run in chosen])
+    }
+    keys = [key for key, some in values.items() if len({*some}) > 1]
+    axes = [k for k in keys if not any(isinstance(v, str) for v in values[k])]
+    of_runs = [_numbers(run) for run in chosen]
+    names = [name for name in of_runs[0] if all(name in own for own in of_runs)]
+    spans = {name: [own[name] for own in of_runs] for name in names}
+    return _Moved(
+        keys=keys,
+        others=[key for key in _COLUMNS if key in values and key not in keys],
+        axis="elo.k" if "elo.k" in axes else next(iter(axes), None),
+        numbers=[n for n, some in spans.items() if max(some) - min(some) > _ROUNDING],
+    )
+
+
+def _given(chosen: Sequence[FinishedRun]) -> list[str]:
+    """The settings that the commands of these runs gave otherwise, as W&B searches for them."""
+    commands = [
+        dict(word.lstrip("+").split("=", 1) for word in words if "=" in word)
+        for words in (run.manifest.get("overrides", ()) for run in chosen)
+    ]
+    keys = [
+        key
+        for key in dict.fromkeys(key for given in commands for key in given)
+        if len({given.get(key) for given in commands}) > 1
+        and key.partition(".")[0] not in (*OF_NO_RESULT, "hydra")
+    ]
+    return list(dict.fromkeys(_OPTIONS.get(key, key) for key in keys))
+
+
+def _setting(run: FinishedRun, key: str) -> float | str | None:
+    """A setting of a run; None where it has none that is a number or a text."""
+    config, labels = run.manifest.get("config", {}), dict[str, Any]()
+    if config.get("judge"):
+        labels["judge_model"] = run.manifest.get("judge_model")
+    if config.get("entrant"):
+        labels["entrants"] = ", ".join(config["entrant"])
+    node: Any = {**config, **labels}
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node if isinstance(node, int | float | str) else None
+
+
+def _numbers(run: FinishedRun) -> dict[str, float]:
+    """The numbers of a run that a sweep may move, as trackers name them; those that are not defined are absent."""
+    manifest = run.manifest
+    found: Mapping[str, Any] = {
+        **means_compared(
+            {d: run.stored("elo", d).get("order", {}) for d in run.boards},
+            run.results,
+            manifest.get("judge_quality", ()),
+        ),
+        "usage/dollars": (manifest.get("usage") or {}).get("dollars"),
+    }
+    return {name: float(v) for name, v in found.items() if isinstance(v, int | float)}
+
+
+def _said(
+    chosen: Sequence[FinishedRun], dimensions: Sequence[str], moved: _Moved
+) -> list[str]:
+    """What the runs conclude together, as the page of a sweep begins: whether they agree, then by dimension."""
+    names = [run.folder.name for run in chosen]
+    is_sweep = len({run.folder.parent for run in chosen}) == 1
+    is_sweep = is_sweep and all(map(str.isdigit, names))
+    noun = "job" if is_sweep else "run"
+    names = names if is_sweep else [str(n) for n in range(1, len(chosen) + 1)]
+    runs = dict(zip(names, chosen, strict=True))
+    together = {d: _conclusion(runs, d) for d in dimensions}
+    methods = {
+        str(r.stored(r.primary(d), d).get("label", r.primary(d)))
+        for r, d in product(chosen, dimensions)
+    }
+    headline = words.headline(
+        [*together.values()],
+        ", ".join(sorted(methods)),
+        moved.keys,
+        elo_moved=any(name.startswith("order_mean/") for name in moved.numbers),
+        noun=noun,
+    )
+    is_same = all(conclusion.is_same for conclusion in together.values())
+    return [
+        headline,
+        *(
+            f"{d}: {words.sentence(conclusion, is_same=is_same, noun=noun)}."
+            for d, conclusion in together.items()
+        ),
+        *words.whose_of({n: run.conclusions for n, run in runs.items()}, noun),
+    ]
+
+
+def _conclusion(runs: Mapping[str, FinishedRun], dimension: str) -> Any:
+    """What the runs say together of one dimension."""
+    boards = {}
+    for name, run in runs.items():
+        method = run.primary(dimension)
+        rated = run.board(method, dimension).values()
+        boards[name] = [{**row.to_dict(), "method": method} for row in rated]
+    first = next(iter(runs.values()))
+    return conclude(
+        [
+            job_lead(name, rows, runs[name].conclusions.get(dimension))
+            for name, rows in boards.items()
+        ],
+        dimension=dimension,
+        is_same=same_ratings(list(boards.values())),
+        unit=first.stored(first.primary(dimension), dimension).get("unit", "points"),
+    )
+
+
 def _panels(
     chosen: Sequence[FinishedRun], dimensions: Sequence[str]
 ) -> dict[str, tuple[int, list[Any]]]:
-    """Return by section the number of columns and the panels of what all runs have logged.
+    """Return by section the number of columns and the panels of what all runs have logged, besides what moved.
 
     Its names are those of `report.artifacts`.
     """

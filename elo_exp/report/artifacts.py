@@ -393,16 +393,25 @@ def numbers_compared(standings: Standings, quality: Rows = ()) -> dict[str, floa
     """
     orders = {name: order(standings, name) for name in standings.dimensions}
     outcomes = {name: outcome(standings, name) for name in standings.dimensions}
-    rates = {
-        q["dimension"]: {name: q[name] for name in RATES if q[name] is not None}
-        for q in quality
-    }
     found = dict[str, float]()
     for prefix, by_dimension in (("order", orders), ("result", outcomes)):
         for dimension, own in by_dimension.items():
             found |= {f"{prefix}/{dimension}/{name}": own[name] for name in own}
+    return found | means_compared(orders, outcomes, quality)
+
+
+def means_compared(
+    orders: Mapping[str, Mapping[str, float]],
+    outcomes: Mapping[str, Mapping[str, float]],
+    quality: Rows = (),
+) -> dict[str, float]:
+    """Return the means of those numbers; `orders` and `outcomes` by dimension."""
+    rates = {
+        q["dimension"]: {name: q[name] for name in RATES if q[name] is not None}
+        for q in quality
+    }
     of_result = means(outcomes)
-    found |= {f"order_mean/{name}": mean for name, mean in means(orders).items()}
+    found = {f"order_mean/{name}": mean for name, mean in means(orders).items()}
     found |= {
         f"result_mean/{name}": of_result[name]
         for name in OVER_DIMENSIONS

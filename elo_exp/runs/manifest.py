@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import logging
+import re
 import secrets
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from typing import Any
 from elo_exp import HOME, __version__
 from elo_exp.files import sha256, utc_now, write_json
 from elo_exp.models import checkpoints
-from elo_exp.records import fingerprint
+from elo_exp.records import UserError, fingerprint
 from elo_exp.runs.reading import manifest_if_any
 from elo_exp.store.usage import DOLLARS, Usage, added_up, paid
 from elo_exp.trackers import RunInfo
@@ -50,6 +51,21 @@ def claim(run_dir: Path, config: Mapping[str, Any]) -> str:
         write_json(
             run_dir / "manifest.json", {"finished_at": None, **found, "token": token}
         )
+    return _run_id(token, config)
+
+
+def run_id(run_dir: Path, manifest: Mapping[str, Any]) -> str:
+    """Return the id that trackers have of a run whose manifest is read back. Raises UserError where it had none."""
+    token = manifest.get("token")
+    if not isinstance(token, str) or not re.fullmatch("[0-9a-f]{8}", token):
+        raise UserError(
+            f"{run_dir}: its manifest.json has no token, by which a tracker knows the run. Expected "
+            "a run of this version: give its command again."
+        )
+    return _run_id(token, manifest["config"])
+
+
+def _run_id(token: str, config: Mapping[str, Any]) -> str:
     settings = {name: v for name, v in config.items() if name not in OF_NO_RESULT}
     return f"{token}-{fingerprint(settings)[:8]}"
 

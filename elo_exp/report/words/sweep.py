@@ -32,6 +32,7 @@ def headline(
     swept: Sequence[str],
     *,
     elo_moved: bool = True,
+    noun: str = "job",
 ) -> str:
     """Say whether the jobs agree.
 
@@ -39,29 +40,31 @@ def headline(
     method       by which the entrants are rated, for readers
     swept        names of the settings
     elo_moved    whether Elo, or how far it has come, differs between jobs
+    noun         what a job is called
     """
     states = {conclusion.state for conclusion in conclusions}
     if states <= {"none"}:
-        return "No job ranks two entrants" if states else "No job gave ratings"
+        ranks = "ranks two entrants" if states else "gave ratings"
+        return f"No {noun} {ranks}"
     n_jobs = max(conclusion.n_jobs for conclusion in conclusions)
     if all(conclusion.is_same for conclusion in conclusions):
         if not elo_moved:
-            return f"Nothing moved: the {n_jobs} jobs have the same ratings"
+            return f"Nothing moved: the {_counted(n_jobs, noun)} have the same ratings"
         verb = "cannot" if all(map(_is_of_elo, swept)) else "did not"
         moving = [name for name in swept if name.split(".", 1)[0] not in _OF_NO_RATING]
         return (
-            f"{method} is the same in all {n_jobs} jobs: {names(moving)} {verb} move it; "
+            f"{method} is the same in all {n_jobs} {noun}s: {names(moving)} {verb} move it; "
             "Elo moves"
         )
     if "differs" in states:
         differing = [
             c.scope.dimension or "" for c in conclusions if c.state == "differs"
         ]
-        return f"The first differs between jobs in {names(differing)}"
+        return f"The first differs between {noun}s in {names(differing)}"
     first = "leader" if states == {"leads"} else "first"
-    which = f"all {n_jobs} jobs" if n_jobs > 1 else "the one job"
+    which = f"all {n_jobs} {noun}s" if n_jobs > 1 else f"the one {noun}"
     if states & {"none", "some"}:
-        which = "all jobs that rank two entrants"
+        which = f"all {noun}s that rank two entrants"
     return f"The {first} is the same in {which}"
 
 
