@@ -149,4 +149,9 @@ def places(report: Report, info: RunInfo, tracked_at: str | None) -> list[str]:
         "tracked": tracked_at,
         "next": report.follow_up,
     }
+    return listed(places)
+
+
+def listed(places: Mapping[str, str | None]) -> list[str]:
+    """Lay out lines of a label and a place; without those that have none."""
     return [f"{label:<14}{place}" for label, place in places.items() if place]

@@ -28,13 +28,13 @@ from elo_exp.experiments import Context
 from elo_exp.files import write_json
 from elo_exp.models import checkpoints
 from elo_exp.records import UserError, fingerprint
-from elo_exp.running import dry_run
+from elo_exp.running import dry_run, listed
 from elo_exp.runs.manifest import input_hashes
-from elo_exp.runs.reading import manifest_if_any, sweep_jobs
+from elo_exp.runs.reading import OF_RATINGS, manifest_if_any, sweep_jobs
 from elo_exp.runs.sweep import Sweep, sweep_if_any, write_sweep
 from elo_exp.store import processes
 from elo_exp.store.store import Store
-from elo_exp.trackers import RunInfo, Tracker, tracking
+from elo_exp.trackers import Project, RunInfo, Tracker, tracking
 
 logger = logging.getLogger(__name__)
 
@@ -237,8 +237,7 @@ def summarize() -> int:
         ]
         again = shlex.join([*words, f"hydra.sweep.dir={folder}"])
         show(f"To run what did not finish: python -m elo_exp {again}")
-    show(folder.resolve())
-    sweep = sweep_if_any(folder)
+    sweep, tracked_at = sweep_if_any(folder), None
     if Checks.tracker is not None and config and sweep:
         info = RunInfo(  # one more run in the group of the jobs
             run_dir=folder,
@@ -251,11 +250,28 @@ def summarize() -> int:
         )
         with tracking(Checks.tracker, info) as tracked:
             tracked.log(metrics)
+            tracked_at = tracked.where
+    places = {
+        "files": str(folder.resolve()),
+        "report": (folder / "report.html").resolve().as_uri(),
+        "tracked": tracked_at,
+        "dashboard": _dashboard(folder, Checks.tracker) if tracked_at else None,
+    }
+    show("", *listed(places))
     if is_whole:
         return 0
     errors = {str(manifest_if_any(job).get("error")) for job in sweep_jobs(folder)}
     is_users = all(error.startswith(f"{UserError.__name__}: ") for error in errors)
     return 2 if is_users and len(errors) == 1 else 1
+
+
+def _dashboard(folder: Path, tracker: Tracker | None) -> str | None:
+    """Return the command that saves the dashboard of a sweep; None where there can be none."""
+    kinds = {manifest_if_any(job).get("experiment") for job in sweep_jobs(folder)}
+    if not isinstance(tracker, Project) or not kinds <= {*OF_RATINGS}:
+        return None
+    setting = shlex.quote(f"runs=[{folder}]")
+    return f"python -m elo_exp experiment=dashboard {setting}  (needs a key)"
 
 
 def finished(info: RunInfo) -> float | None:

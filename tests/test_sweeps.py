@@ -147,7 +147,10 @@ def test_the_summary_is_a_page_figures_and_one_more_run_in_the_group(swept: Ran)
     assert [name for name in found if name.startswith("figures/")] == [
         f"figures/{name}" for name in figures
     ]
-    assert swept.out.splitlines()[-2] == "sweep: 4 of 4 jobs finished"
+    whole, _, files, report = swept.out.splitlines()[-4:]
+    assert whole == "sweep: 4 of 4 jobs finished"
+    assert files == f"files         {folder}"
+    assert report == f"report        {(folder / 'report.html').as_uri()}"
     same = (
         "Bradley-Terry is the same in all 4 jobs: elo.k and elo.n_perms cannot move it"
     )
@@ -155,7 +158,7 @@ def test_the_summary_is_a_page_figures_and_one_more_run_in_the_group(swept: Ran)
     assert f"{same}; Elo moves" in page.said
     said = r"\nfactuality: probe_reference by \d+ \(too few prompts\)\n"
     assert re.search(said, swept.out)
-    assert max(map(len, swept.out.split("What moved")[1].splitlines()[:-1])) <= 120
+    assert max(map(len, swept.out.split("What moved")[1].splitlines())) <= 120
 
 
 # Jobs that fail, and jobs that are not alike

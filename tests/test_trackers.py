@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -128,10 +129,14 @@ def single(folder: Path) -> Logged:
 
 
 @pytest.fixture(scope="module")
-def jobs(folder: Path) -> list[Logged]:
-    """Of a sweep with a judge that prefers what it sees first."""
+def swept(folder: Path) -> Ran:
+    """A sweep with a judge that prefers what it sees first."""
     given = ("-m", "elo.k=8,16", "hydra.sweep.dir=both", *SPOILT)
-    run(*given, folder=folder, strict=False)
+    return run(*given, folder=folder, strict=False)
+
+
+@pytest.fixture(scope="module")
+def jobs(swept: Ran, folder: Path) -> list[Logged]:
     return [Logged(folder / "both" / job, folder) for job in "01"]
 
 
@@ -536,10 +541,13 @@ def ids(run_set: Record) -> list[str]:
 
 
 def test_a_dashboard_begins_with_what_moved_over_the_jobs_of_a_sweep(
-    jobs: list[Logged], folder: Path
+    swept: Ran, jobs: list[Logged], folder: Path
 ):
-    given = ("runs=[both]", "dashboard.baseline=both/0")
-    _, view = dashboard(folder, *given)
+    """The last line of the sweep has its command."""
+    label, *line = shlex.split(swept.out.splitlines()[-1].removesuffix("(needs a key)"))
+    assert (label, line[:3]) == ("dashboard", ["python", "-m", "elo_exp"])
+    assert line[3:] == ["experiment=dashboard", "runs=[both]"]
+    _, view = dashboard(folder, line[4], "dashboard.baseline=both/0")
     spec = json.loads(view["spec"])
     group = jobs[0].read("manifest.json")["group"]
     assert view["displayName"] == f"elo_exp {group}"

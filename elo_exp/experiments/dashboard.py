@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal
 
 from elo_exp.analysis.conclusions.sweep import conclude, job_lead, same_ratings
 from elo_exp.analysis.judge_quality import RATES
@@ -19,13 +19,13 @@ from elo_exp.records import UserError
 from elo_exp.report.artifacts import means_compared
 from elo_exp.report.words import sweep as words
 from elo_exp.runs.manifest import OF_NO_RESULT, run_id
-from elo_exp.runs.reading import FinishedRun, read_runs
+from elo_exp.runs.reading import OF_RATINGS, FinishedRun, read_runs
+from elo_exp.trackers import Project
 
 if TYPE_CHECKING:
     from wandb_workspaces import workspaces
     from wandb_workspaces.reports.v2 import interface as wr
 
-_KINDS = ("tournament", "rate")  # whose metrics have the same names
 # A group of settings -> what says which option of it was taken; for the first two it is a label
 _OPTIONS = {"judge": "judge_model", "entrant": "entrants", "mode": "mode.name"}
 _COLUMNS = (*_OPTIONS.values(), "elo.k", "elo.n_perms")
@@ -38,18 +38,6 @@ _MAX_TITLE = 128  # characters of a report's
 _ROUNDING = 1e-9  # a smaller difference is none
 
 Panels = Mapping[str, tuple[int, Sequence[Any]]]  # by section, with its columns
-
-
-@runtime_checkable
-class Project(Protocol):
-    """A tracker whose runs are kept together on a server."""
-
-    project: str
-    entity: str | None
-
-    @property
-    def is_online(self) -> bool:
-        """Whether a key is at hand, and nobody wishes to stay offline."""
 
 
 @dataclass(kw_only=True)
@@ -224,9 +212,9 @@ def _read(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
     chosen, _ = read_runs(folders)
     for r in chosen:
         kind = r.manifest.get("experiment")
-        if kind not in _KINDS:
+        if kind not in OF_RATINGS:
             raise UserError(
-                f"runs: {r.folder} is of experiment={kind}. Expected runs of {' or '.join(_KINDS)}."
+                f"runs: {r.folder} is of experiment={kind}. Expected runs of {' or '.join(OF_RATINGS)}."
             )
     if not chosen:
         raise UserError(

@@ -19,6 +19,8 @@ from elo_exp.records import UserError
 from elo_exp.runs import documents
 from elo_exp.runs.documents import Estimate, Manifest
 
+OF_RATINGS = ("tournament", "rate")  # experiments whose runs log the same names
+
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return manifest.json as data. Raises UserError where no run wrote it."""

@@ -112,6 +112,18 @@ class Tracker(Protocol):
         """Start a run. Raises UserError where the tracker cannot be used with its settings."""
 
 
+@runtime_checkable
+class Project(Protocol):
+    """A tracker whose runs are kept together on a server."""
+
+    project: str
+    entity: str | None
+
+    @property
+    def is_online(self) -> bool:
+        """Whether a key is at hand, and nobody wishes to stay offline."""
+
+
 def set_aside(run_dir: Path, path: Path) -> None:
     """Move what an earlier attempt has logged to `earlier/` of the run folder: this one logs all of itself again."""
     first = run_dir / "earlier" / path.relative_to(run_dir)
