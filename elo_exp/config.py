@@ -31,6 +31,7 @@ from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, Validati
 from pydantic_core import SchemaError
 
 from elo_exp import CONF, HOME
+from elo_exp.console import WITH_PASSWORD
 from elo_exp.experiments import Experiment, ReadsFiles, input_files, labels, parts_of
 from elo_exp.headline import check as check_headline
 from elo_exp.records import UserError
@@ -191,6 +192,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     plain = OmegaConf.to_container(OmegaConf.masked_copy(cfg, names), resolve=True)
     assert isinstance(plain, dict)
     config = {str(key): value for key, value in plain.items()}
+    _refuse_passwords(config)
     if "_target_" not in config:
         raise UserError(
             "experiment: its file has no _target_, or does not begin with '# @package _global_'."
@@ -222,6 +224,24 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         return Job(config=config, settings=settings, experiment=experiment)
     except UserError as error:
         raise UserError(_at_its_source(str(error), cfg)) from None
+
+
+def _refuse_passwords(node: Any, where: str = "") -> None:
+    """Raise UserError for a URL with a password: settings are written to files, and sent to trackers."""
+    if isinstance(node, str) and WITH_PASSWORD.search(node):
+        raise UserError(
+            f"{where}: found a URL with a password, and settings are kept in files and trackers. "
+            "Expected the URL without it; a key is read from the environment."
+        )
+    items = (
+        node.items()
+        if isinstance(node, Mapping)
+        else enumerate(node)
+        if isinstance(node, list)
+        else ()
+    )
+    for key, value in items:
+        _refuse_passwords(value, f"{where}.{key}".lstrip("."))
 
 
 def _unset(node: Any) -> str:

@@ -24,6 +24,10 @@ def keep_secret(variable: str, value: str) -> None:
     _KEYS[variable] = value
 
 
+# A URL with a password, up to its host
+WITH_PASSWORD = re.compile(r"(\b[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s:@]*:)[^/\s@]+@")
+
+
 def masked(text: str) -> str:
     """Return text in which the values of variables with keys are the variables' names: $ANTHROPIC_API_KEY."""
     named = {name: value for name, value in os.environ.items() if _SECRET.search(name)}

@@ -3,12 +3,15 @@
 import dataclasses
 import logging
 import math
+import re
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from elo_exp import config
 from elo_exp.arrays import known
+from elo_exp.console import masked
 from elo_exp.experiments import (
     Context,
     Report,
@@ -26,7 +29,7 @@ from elo_exp.runs.lineage import files_of_run
 from elo_exp.runs.manifest import claim, name_files, run_manifest
 from elo_exp.runs.reading import read_manifest
 from elo_exp.store.usage import Usage
-from elo_exp.trackers import RunInfo, tracking
+from elo_exp.trackers import RunInfo, leaving, tracking
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +39,8 @@ def dry_run(job: config.Job, context: Context) -> str | None:
     if not job.config.get("plan"):  # which needs no models
         job.check_files()
     text = job.experiment.dry_run(context)
+    if text and job.config.get("plan") and (said := leaving(job.settings.tracker)):
+        text = f"{text}\n{'tracked':<14}online {said}"
     if text is None:  # a mistake in the settings comes first, and then a missing file
         job.refuse_absent()
     return text
@@ -53,7 +58,11 @@ def run(
     draws = info.group is None if settings.figures is None else settings.figures
     if opening := getattr(experiment, "opening", None) or _summary(info.labels):
         logger.info("%s: %s", settings.name, opening)
-    info = dataclasses.replace(info, id=claim(info.run_dir, info.config))
+    info = dataclasses.replace(
+        info,
+        id=claim(info.run_dir, info.config),
+        holds_weights=bool(weight_files(experiment)),
+    )
     with tracking(settings.tracker, info) as tracked:
         started = time.monotonic()
 
@@ -107,7 +116,20 @@ def run(
             recorded=recorded_answers(experiment),
         ):
             tracked.log_files(kept)
-        return report, tracked.where
+        tracked.notes = _notes(report, info)
+    return report, tracked.where
+
+
+def _notes(report: Report, info: RunInfo) -> str:
+    """What a run concluded, as far as it says so in sentences, and its command."""
+    sentences = [
+        str(value)
+        for name, value in report.metrics.items()
+        if re.fullmatch("conclusion/.*/sentence", name)
+    ]
+    first = report.text.strip().partition("\n")[0].strip()
+    command = shlex.join(["python", "-m", "elo_exp", *info.overrides])
+    return masked("\n".join([*(dict.fromkeys(sentences) or [first]), command]))
 
 
 def draw(report: Report, run_dir: Path) -> list[Plot]:

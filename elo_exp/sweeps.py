@@ -245,12 +245,14 @@ def summarize() -> int:
             group=sweep.group,
             job_type="sweep-summary",
             config=config,
+            tags=(*_tags(folder), "sweep"),
             # one run, however often the sweep goes on
             id=f"sweep-{fingerprint(sweep.group)[:12]}",
         )
         with tracking(Checks.tracker, info) as tracked:
             tracked.log(metrics)
-            tracked_at = tracked.where
+            tracked.notes = text.strip().partition("\n")[0]
+        tracked_at = tracked.where
     places = {
         "files": str(folder.resolve()),
         "report": (folder / "report.html").resolve().as_uri(),
@@ -272,6 +274,20 @@ def _dashboard(folder: Path, tracker: Tracker | None) -> str | None:
         return None
     setting = shlex.quote(f"runs=[{folder}]")
     return f"python -m elo_exp experiment=dashboard {setting}  (needs a key)"
+
+
+def _tags(folder: Path) -> list[str]:
+    """Return the tags that the jobs of a sweep have in trackers."""
+    found = dict[str, None]()
+    for job in sweep_jobs(folder):
+        content = manifest_if_any(job)
+        own = {
+            "mode": content.get("mode"),
+            "judge": content.get("judge_model"),
+            "experiment": content.get("experiment"),
+        }
+        found |= {f"{key}:{value}": None for key, value in own.items() if value}
+    return [*found]
 
 
 def finished(info: RunInfo) -> float | None:

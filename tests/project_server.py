@@ -35,6 +35,17 @@ _FIXED = {
 Given = dict[str, Any]
 
 
+def content(call: Call) -> bytes:
+    """The body of a call, unpacked."""
+    is_packed = call.body[:2] == b"\x1f\x8b"
+    return gzip.decompress(call.body) if is_packed else call.body
+
+
+def operation(query: str) -> str:
+    found = re.search(r"(?:query|mutation) (\w+)", query)
+    return found[1] if found else query[:60]
+
+
 @dataclass
 class Run:
     id: str
@@ -64,7 +75,7 @@ class Artifact:
 
 @dataclass
 class ProjectServer(HttpServer):
-    """`delay` seconds before every answer; `refusal`, a status, to all that is sent."""
+    """`delay` seconds before every answer; `refusal`, a status, to all that is sent; faults by operation."""
 
     refusal: int | None = None
     delay: float = 0.0
@@ -87,11 +98,23 @@ class ProjectServer(HttpServer):
     def error(self, fault: Status) -> Any:
         return {"errors": [{"message": fault.message}]}
 
+    def place(self, call: Call) -> str:
+        """The path, and of GraphQL the operation: /graphql/UpsertBucket."""
+        body = content(call)
+        if call.path != "/graphql" or not body:
+            return call.path
+        return f"{call.path}/{operation(json.loads(body)['query'])}"
+
+    @property
+    def received(self) -> bytes:
+        """All that it was sent."""
+        return b"\n".join(map(content, self.calls))
+
     def serve(self, call: Call, due: Due) -> bytes:
         if self.refusal is not None:
             raise RefusedError(Status(self.refusal, message="permission denied"))
         self.closing.wait(self.delay)
-        body = gzip.decompress(call.body) if call.body[:2] == b"\x1f\x8b" else call.body
+        body = content(call)
         with self.lock:
             if call.path.endswith("/file_stream"):
                 self._stream(self.runs[call.path.split("/")[-2]], json.loads(body))
@@ -100,13 +123,12 @@ class ProjectServer(HttpServer):
             if call.path != "/graphql" or not body:  # telemetry is not JSON
                 return b"{}"
             asked = json.loads(body)
-            found = re.search(r"(?:query|mutation) (\w+)", asked["query"])
-            name = found[1] if found else asked["query"][:60]
+            name = operation(asked["query"])
             answer = getattr(self, f"_{name}", None)
             if answer is None:
                 self.unknown.add(name)
-            content = answer(asked.get("variables") or {}) if answer else {}
-        return json.dumps({"data": content}).encode()
+            data = answer(asked.get("variables") or {}) if answer else {}
+        return json.dumps({"data": data}).encode()
 
     def _stream(self, run: Run, sent: Given) -> None:
         for name, part in (sent.get("files") or {}).items():

@@ -41,6 +41,7 @@ SHARED = {
     *("ratings.convergence", "ratings.covariates"),
     *("experiments.judged", "experiments.rated", "experiments.placement_run"),
     "experiments.collection",
+    "trackers.apart",
     *("entrants.probe", "judges.lexical"),  # of which simulations are made
 }
 KNOW_HYDRA = {"config", "errors", "sweeps", "__main__"}

@@ -60,7 +60,8 @@ def test_a_run_is_kept_with_its_configuration_and_final_values(
     kept: dict[str, Any], followed: Ran
 ):
     config = kept["config"]
-    assert (kept["run"], config["elo"]["n_perms"]) == ("followed", 20)
+    token = followed.read("manifest.json")["token"]
+    assert (kept["run"][:17], config["elo"]["n_perms"]) == (f"followed {token}", 20)
     assert (config["judge_model"], config["job_type"]) == ("lexical", "tournament")
     primary = followed.read("elo_results.json")["primary"]["factuality"]
     for model, entry in primary.items():
@@ -96,7 +97,7 @@ def test_files_are_artifacts_and_the_bank_is_used(kept: dict[str, Any]):
     assert names["output"] >= {"leaderboard", "verdicts-lexical", "run-files"}
 
 
-def test_a_run_that_fails_says_so(tmp_path: Path):
+def test_a_run_that_fails_says_so_and_given_again_it_is_the_same_run(tmp_path: Path):
     row = {"prompt_id": "p1", "source": "own", "subject": "s", "text": "Is it?"}
     write_jsonl(tmp_path / "bank.jsonl", [row])
     for name in ("probe_reference", "probe_hedged"):
@@ -109,9 +110,15 @@ def test_a_run_that_fails_says_so(tmp_path: Path):
         "recorded_dir=.",
     )
     store = str(tmp_path / "store")
-    refused = attempt(*GIVEN, *entrants, folder=tmp_path, TRACKIO_DIR=store)
-    assert refused.code == 2
-    assert logged(read(tmp_path), "exit_code") == 1
+    here = "hydra.run.dir=run"
+    for _ in range(2):
+        refused = attempt(*GIVEN, *entrants, here, folder=tmp_path, TRACKIO_DIR=store)
+        assert refused.code == 2
+    ends = [row for row in read(tmp_path)["logs"] if "exit_code" in row]
+    assert [row["exit_code"] for row in ends] == [1, 1]
+    assert {row["notes"] for row in ends} == {
+        refused.err.splitlines()[-1].removeprefix("elo_exp: ")
+    }
 
 
 @pytest.mark.parametrize("name", ["TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"])
@@ -124,4 +131,4 @@ def test_nothing_is_sent_to_others(
     )
     message = f"tracker: found {name} set. tracker=trackio keeps runs on this machine"
     with pytest.raises(UserError, match=message):
-        TrackioTracker(project="elo_exp").open(info)
+        TrackioTracker(project="elo_exp", texts=True).open(info)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from elo_exp.records import Plot, Rows
+from elo_exp.console import masked
+from elo_exp.records import Plot, Rows, UserError
+
+logger = logging.getLogger(__name__)
+
+# Of what runs log, the tables that hold prompts, answers and reasons
+TEXTS = frozenset({"verdicts"})
+WITH_TEXTS = "with texts; tracker.texts=false keeps them here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +44,7 @@ class RunInfo:
     labels  by which runs are grouped
     id      the same for every attempt in a folder with the same settings, of no other run; empty: the
             tracker makes one
+    holds_weights  whether the job loads a model into memory, so that what the machine does is of interest
     """
 
     run_dir: Path
@@ -47,6 +56,7 @@ class RunInfo:
     labels: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     id: str = ""
+    holds_weights: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +113,18 @@ class TrackedRun(Protocol):
     def log_files(self, files: Files) -> None:
         """Keep files that the run has read or made."""
 
-    def close(self, exit_code: int) -> None: ...
+    def close(self, exit_code: int, notes: str) -> None:
+        """End the run.
+
+        exit_code  0, or what it failed with
+        notes      what it concluded, or why it failed
+        """
 
 
 @runtime_checkable
 class Tracker(Protocol):
+    """May also have `texts`: whether prompts, answers and reasons are logged; without it they are."""
+
     def open(self, info: RunInfo) -> TrackedRun:
         """Start a run. Raises UserError where the tracker cannot be used with its settings."""
 
@@ -124,6 +141,93 @@ class Project(Protocol):
         """Whether a key is at hand, and nobody wishes to stay offline."""
 
 
+def leaving(tracker: Tracker) -> str | None:
+    """Say which texts would leave this machine; None where nothing would leave it."""
+    if not (isinstance(tracker, Project) and tracker.is_online):
+        return None
+    with_texts = getattr(tracker, "texts", True)
+    return WITH_TEXTS if with_texts else "without prompts, answers and reasons"
+
+
+class Untracked:
+    """The run of a job that nothing is logged of."""
+
+    where = None
+
+    def log(
+        self,
+        metrics: Mapping[str, Value],
+        step: tuple[str, float] | None = None,
+        *,
+        is_charted: bool = False,
+    ) -> None:
+        pass
+
+    def log_files(self, files: Files) -> None:
+        pass
+
+    def close(self, exit_code: int, notes: str) -> None:
+        pass
+
+
+class Guarded:
+    """The run of a job, which goes on whatever becomes of its tracker.
+
+    The first exception is a warning, and ends what is logged. With `texts` false, none is handed on.
+    """
+
+    def __init__(self, tracker: Tracker, info: RunInfo) -> None:
+        self.notes = ""  # what it concluded
+        self._name = type(tracker).__name__
+        self._with_texts = bool(getattr(tracker, "texts", True))
+        self._run: TrackedRun = Untracked()
+        with self._surviving(UserError):
+            self._run = tracker.open(info)
+
+    @contextmanager
+    def _surviving(self, *but: type[Exception]) -> Iterator[None]:
+        try:
+            yield
+        except but:
+            raise
+        except Exception as error:
+            lines = masked(str(error)).splitlines() or [""]
+            reason = f"{type(error).__name__}: {lines[0]}".rstrip(": ")
+            logger.warning(
+                "warning: %s fails (%s): from here on, nothing is logged to it. The run goes on.",
+                self._name,
+                reason,
+            )
+            logger.debug("what failed", exc_info=error)
+            self._run = Untracked()
+
+    @property
+    def where(self) -> str | None:
+        return self._run.where
+
+    def log(
+        self,
+        metrics: Mapping[str, Value],
+        step: tuple[str, float] | None = None,
+        *,
+        is_charted: bool = False,
+    ) -> None:
+        if not self._with_texts:
+            metrics = {k: v for k, v in metrics.items() if k not in TEXTS}
+        with self._surviving():
+            self._run.log(metrics, step, is_charted=is_charted)
+
+    def log_files(self, files: Files) -> None:
+        kept = files if self._with_texts else files.without_texts()
+        if kept is not None:
+            with self._surviving():
+                self._run.log_files(kept)
+
+    def close(self, exit_code: int) -> None:
+        with self._surviving():
+            self._run.close(exit_code, self.notes)
+
+
 def set_aside(run_dir: Path, path: Path) -> None:
     """Move what an earlier attempt has logged to `earlier/` of the run folder: this one logs all of itself again."""
     first = run_dir / "earlier" / path.relative_to(run_dir)
@@ -136,12 +240,18 @@ def set_aside(run_dir: Path, path: Path) -> None:
 
 
 @contextmanager
-def tracking(tracker: Tracker, info: RunInfo) -> Iterator[TrackedRun]:
-    """Open a run and close it; an exception marks it as failed."""
-    run = tracker.open(info)
+def tracking(tracker: Tracker, info: RunInfo) -> Iterator[Guarded]:
+    """Open a run and close it; an exception marks it as failed.
+
+    Raises UserError where the tracker cannot be used with its settings.
+    """
+    run = Guarded(tracker, info)
     exit_code = 1
     try:
         yield run
         exit_code = 0
+    except Exception as error:
+        run.notes = masked(" ".join(str(error).split()) or type(error).__name__)
+        raise
     finally:
         run.close(exit_code)

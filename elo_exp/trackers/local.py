@@ -63,7 +63,8 @@ class _LocalRun:
         }
         self._write("files", row)
 
-    def close(self, exit_code: int) -> None:
+    def close(self, exit_code: int, notes: str) -> None:
+        self._write("notes", notes)
         self._write("exit", exit_code)
         self._log.close()
 

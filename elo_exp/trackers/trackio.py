@@ -26,6 +26,7 @@ class TrackioTracker:
     """Writes to TRACKIO_DIR, or to trackio's folder in the user's cache."""
 
     project: str
+    texts: bool
 
     def open(self, info: RunInfo) -> _TrackioRun:
         if importlib.util.find_spec("trackio") is None:
@@ -44,14 +45,20 @@ class TrackioTracker:
         with redirect_stdout(io.StringIO()):  # hide trackio's own hints
             run = trackio.init(
                 project=self.project,
-                name=info.name,
+                name=_named(info),
                 group=info.group,
+                resume="allow",
                 config={**info.config, **info.labels, "job_type": info.job_type},
                 embed=False,
                 auto_log_gpu=False,
                 auto_log_cpu=False,
             )
         return _TrackioRun(run, info.run_dir, f"trackio show --project {self.project}")
+
+
+def _named(info: RunInfo) -> str:
+    """A name that only attempts of the same job have: trackio goes on with a run by its name."""
+    return f"{info.name} {info.id}".rstrip()
 
 
 class _TrackioRun:
@@ -103,10 +110,10 @@ class _TrackioRun:
         if files.is_input:
             self._run.use_artifact(logged)
 
-    def close(self, exit_code: int) -> None:
+    def close(self, exit_code: int, notes: str) -> None:
         import trackio
 
-        # trackio itself marks no run as failed
-        self._run.log({"exit_code": exit_code}, step=0)
+        # trackio itself marks no run as failed, and has no notes
+        self._run.log({"exit_code": exit_code, "notes": notes}, step=0)
         with redirect_stdout(io.StringIO()):
             trackio.finish()  # type: ignore[no-untyped-call]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import math
 import netrc
 import os
 import re
@@ -18,10 +20,13 @@ from elo_exp.trackers import (
     Lines,
     RunInfo,
     TrackedRun,
+    Untracked,
     Value,
+    leaving,
     set_aside,
 )
-from elo_exp.types import NonNegative
+from elo_exp.trackers.apart import Apart, TrackerError
+from elo_exp.types import Positive
 
 if TYPE_CHECKING:
     import wandb
@@ -29,23 +34,34 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Mode = Literal["online", "offline", "disabled"]
+_MODES = {"online": "online", "run": "online", "offline": "offline"}
+_MODES |= {"dryrun": "offline", "disabled": "disabled"}  # by the words of WANDB_MODE
 _MAX_NAME, _MAX_TAG = 128, 64  # characters that the server accepts
 _BINS = 40  # of a histogram
 _SECONDS = "progress/seconds"
 _PAGE = "report"
+_STATS_S = 15.0  # between two looks at the machine
 _offline: set[str] = set()  # projects whose server has failed an earlier job
 
 
 @dataclass(kw_only=True)
 class WandbTracker:
     """mode    auto: WANDB_MODE if that is set, else online where there is a key, else offline
-    wait_s  seconds for the server to answer; after that the run is logged offline
+    wait_s  seconds that the server may take to begin a run, and to take the rest of it at its end
+    texts   whether prompts, answers and reasons are logged
+    stats   whether the machine's load is; None: where a part holds weights
     """
 
     project: str
     entity: str | None
     mode: Literal["auto", "online", "offline", "disabled"]
-    wait_s: NonNegative
+    wait_s: Positive
+    texts: bool
+    stats: bool | None
+
+    def check(self) -> None:
+        """Raise UserError for a mode that there is not."""
+        self._mode()
 
     @property
     def is_online(self) -> bool:
@@ -56,23 +72,17 @@ class WandbTracker:
 
         Disabled, nothing is logged and wandb is not imported, which takes longer than a small run.
         """
-        if self._mode() == "disabled":
-            return _Untracked()
+        mode = self._mode()
+        return Untracked() if mode == "disabled" else _LastingRun(self, info, mode)
+
+    def open_here(self, info: RunInfo, mode: Mode) -> TrackedRun:
+        """Start a run in this process. Raises TrackerError where the server does not take it."""
         import wandb
 
-        if info.id:
-            # `wandb sync` of several pieces of one id sends none, or a fragment, where the
-            # first of them was killed
-            for piece in sorted(info.run_dir.glob(f"wandb/offline-run-*-{info.id}")):
-                set_aside(info.run_dir, piece)
         try:
-            try:
-                run = self._init(info, self._mode())
-            except wandb.errors.CommError as error:
-                logger.warning("warning: %s", _lost_server(error))
-                _offline.add(self.project)
-                wandb.teardown()  # which still has the id
-                run = self._init(info, "offline")
+            run = self._init(info, mode)
+        except wandb.errors.CommError as error:
+            raise TrackerError(str(error).partition("\n")[0]) from None
         except (wandb.errors.UsageError, ValueError) as error:
             # pydantic names the setting in line 2, the fault in line 3
             lines = str(error).splitlines()
@@ -81,11 +91,12 @@ class WandbTracker:
                 f"tracker: Weights & Biases refuses a setting: {reason}. Check tracker.* and the "
                 "environment variables WANDB_*."
             ) from None
-        return _WandbRun(run, info.run_dir)
+        return _WandbRun(run, info.run_dir, self.wait_s)
 
     def _init(self, info: RunInfo, mode: Mode) -> wandb.Run:
         import wandb
 
+        with_stats = info.holds_weights if self.stats is None else self.stats
         settings = wandb.Settings(
             project=self.project,
             entity=self.entity,
@@ -98,51 +109,85 @@ class WandbTracker:
             run_tags=tuple(_cut(tag, _MAX_TAG) for tag in info.tags),
             root_dir=str(info.run_dir),
             init_timeout=self.wait_s,
-            reinit="finish_previous",
-            silent=True,
+            finish_timeout=self.wait_s,
+            finish_timeout_raises=True,
             console="off",
-            x_disable_stats=True,
+            x_disable_stats=not with_stats,
+            x_stats_sampling_interval=_STATS_S,
+            x_stats_pid=os.getppid(),  # this process only logs
         )
         return wandb.init(
             mode=mode, settings=settings, config={**info.config, **info.labels}
         )
 
     def _mode(self) -> Mode:
-        wanted = os.environ.get("WANDB_MODE") if self.mode == "auto" else self.mode
-        if wanted == "disabled":
-            return "disabled"
-        if wanted == "offline":
-            return "offline"
+        wanted = _variable() if self.mode == "auto" else self.mode
+        if wanted in ("disabled", "offline"):
+            return wanted
         is_online = (wanted == "online" or _has_key()) and self.project not in _offline
         return "online" if is_online else "offline"
 
 
-def _lost_server(error: wandb.errors.CommError) -> str:
-    """Tell a server that refuses from one that does not answer, and say what to do."""
-    reason = str(error).splitlines()[0].rstrip(".")
-    if said := re.search(r'"message": ?"([^"]+)"', reason):  # by the server
-        reason = said[1]
-    offline = "This run and those that follow are logged offline"
-    if re.search("timed out|deadline exceeded", reason.lower()):
-        reason = reason.rpartition(": ")[2]
-        return (
-            f"Weights & Biases cannot be reached ({reason}). {offline}; once it answers, upload "
-            "them with wandb sync."
+def _variable() -> Mode | None:
+    """What WANDB_MODE says. Raises UserError for a word that it does not have."""
+    word = os.environ.get("WANDB_MODE")
+    if not word:
+        return None
+    if word.lower() not in _MODES:
+        raise UserError(
+            f"WANDB_MODE: found {word!r}. Expected online, offline or disabled; unset it, or give tracker.mode."
         )
-    return (
-        f"Weights & Biases refuses the run ({reason}). {offline}; check WANDB_API_KEY, "
-        "tracker.entity and tracker.project, and upload them with wandb sync."
-    )
+    return cast(Mode, _MODES[word.lower()])
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+class _LastingRun:
+    """A run in a process of its own: online as long as that works; then the whole of it, from its first call, offline.
 
+    An offline piece that is whole can be uploaded whatever has become of the other one: `wandb sync` of several pieces
+    of one id sends none, or a fragment, where the first of them was cut off.
+    """
 
-class _Untracked:
-    """The run of a job that nothing is logged of."""
+    def __init__(self, tracker: WandbTracker, info: RunInfo, mode: Mode) -> None:
+        self._tracker, self._info = tracker, info
+        # To be made again; None of a run that needs no server
+        self._calls: list[tuple[str, dict[str, Any]]] | None = None
+        self._set_aside()
+        if mode == "offline":
+            self._run = self._open(mode)
+            return
+        self._calls = []
+        try:
+            self._run = self._open(mode)
+        except TrackerError as error:
+            self._go_offline(str(error), is_open=False)
 
-    where = None
+    def _open(self, mode: Mode) -> Apart:
+        return Apart(
+            functools.partial(self._tracker.open_here, self._info, mode),
+            sdk="wandb",
+            wait_s=self._tracker.wait_s,
+        )
+
+    def _set_aside(self) -> None:
+        if self._info.id:
+            folder = self._info.run_dir
+            for piece in sorted(folder.glob(f"wandb/*run-*-{self._info.id}")):
+                set_aside(folder, piece)
+
+    def _go_offline(self, reason: str, *, is_open: bool = True) -> None:
+        lost = _lost_server(reason, self._tracker.wait_s, is_open=is_open)
+        logger.warning("warning: %s", lost)
+        _offline.add(self._tracker.project)
+        self._set_aside()
+        calls, self._calls = self._calls or (), None
+        self._run = self._open("offline")
+        for name, named in calls:
+            self._run.call(name, **named)
+
+    @property
+    def where(self) -> str | None:
+        said = leaving(self._tracker) if self._calls is not None else None
+        return f"{self._run.where} ({said})" if said else self._run.where
 
     def log(
         self,
@@ -151,19 +196,80 @@ class _Untracked:
         *,
         is_charted: bool = False,
     ) -> None:
-        pass
+        self._call("log", metrics=metrics, step=step, is_charted=is_charted)
 
     def log_files(self, files: Files) -> None:
-        pass
+        self._call("log_files", files=files)
 
-    def close(self, exit_code: int) -> None:
-        pass
+    def _call(self, name: str, **named: Any) -> None:
+        if self._calls is None:
+            self._run.call(name, **named)
+            return
+        self._calls.append((name, named))
+        if self._run.failure:
+            self._run.end()
+            self._go_offline(self._run.failure)
+        else:
+            self._run.call(name, **named)
+
+    def close(self, exit_code: int, notes: str) -> None:
+        ending = {"exit_code": exit_code, "notes": notes}
+        try:
+            said = self._run.close(**ending)
+            if self._calls is not None and (lost := _LOST.search(said)):
+                raise TrackerError(lost[1])
+        except TrackerError as error:
+            if self._calls is None:
+                raise
+            self._go_offline(str(error))
+            self._run.close(**ending)
+
+
+# What the SDK says, and raises nothing
+_LOST = re.compile(r"wandb: (?:WARNING|ERROR) (Fatal error while uploading data)")
+_LATE = re.compile("timed out|timeout|deadline exceeded|not done within|in time", re.I)
+_REFUSALS = re.compile(
+    r"permission|denied|forbidden|unauthori|credentials|invalid|\b40[0-9]\b", re.I
+)
+
+
+def _plainly(reason: str) -> str:
+    """The reason of an error, in the server's words where it has given some."""
+    if said := re.search(r'"message": ?"([^"]+)"', reason):
+        return said[1].rstrip(".")
+    return re.sub(r"^\w+(?:Error|Exception): ", "", reason).rstrip(".")
+
+
+def _lost_server(reason: str, wait_s: float, *, is_open: bool) -> str:
+    """Tell a server that refuses from one that does not answer, and say what to do."""
+    offline = "This run and those that follow are logged offline"
+    if _LATE.search(reason):
+        late = "has not taken the whole run" if is_open else "does not answer"
+        return (
+            f"Weights & Biases {late} within {wait_s:g} s (tracker.wait_s). {offline}; once it "
+            "does, upload them with wandb sync."
+        )
+    if _REFUSALS.search(reason):
+        return (
+            f"Weights & Biases refuses the run ({_plainly(reason)}). {offline}; check "
+            "WANDB_API_KEY, tracker.entity and tracker.project, and upload them with wandb sync."
+        )
+    return (
+        f"Weights & Biases does not answer ({_plainly(reason)}). {offline}; once it does, upload "
+        "them with wandb sync."
+    )
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 class _WandbRun:
-    def __init__(self, run: wandb.Run, run_dir: Path) -> None:
+    def __init__(self, run: wandb.Run, run_dir: Path, wait_s: float) -> None:
         self._run = run
         self._run_dir = run_dir
+        self._wait_s = wait_s
+        self._artifacts: list[wandb.Artifact] = []  # that the server is to take
         self._steps: set[str] = set()  # metrics that are plotted against another
         self._logged: set[str] = set()  # numbers and texts of the summary
         # Earlier attempts worked so long, as a resumed run has it
@@ -204,7 +310,7 @@ class _WandbRun:
         self._run.summary.update(plain)
         self._logged |= metrics.keys()
         if plain.get("judge/caution"):
-            self._run.tags = (*(self._run.tags or ()), "caution")
+            self._tag("caution")
         media = {k: self._media(v) for k, v in metrics.items() if k not in plain}
         if media:
             self._run.log(media)
@@ -240,14 +346,23 @@ class _WandbRun:
         if files.is_input and not self._run.offline:
             self._run.use_artifact(artifact, aliases=aliases)
         else:
-            self._run.log_artifact(artifact, aliases=aliases)
+            self._artifacts.append(self._run.log_artifact(artifact, aliases=aliases))
         if page := files.paths.get("report.html"):
             self._run.log({_PAGE: wandb.Html(page, inject=False)})
 
-    def close(self, exit_code: int) -> None:
-        if self._run.resumed and exit_code == 0:
+    def close(self, exit_code: int, notes: str) -> None:
+        self._run.notes = notes
+        if exit_code:
+            self._tag("failed")
+        elif self._run.resumed:
             self._forget()
+        if not self._run.offline:
+            for artifact in self._artifacts:  # of which finish() reports no failure
+                artifact.wait(timeout=math.ceil(self._wait_s))
         self._run.finish(exit_code=exit_code)
+
+    def _tag(self, tag: str) -> None:
+        self._run.tags = (*(self._run.tags or ()), tag)
 
     def _forget(self) -> None:
         """Delete what only an earlier attempt, which may have been killed, has left in the summary."""
