@@ -3,7 +3,7 @@
 import difflib
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from elo_exp.experiments import Experiment, NamesNumbers, Report
 from elo_exp.records import UserError
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 # Where Elo's settings alone are swept: the bias of a small K and the noise of few orders add up in it, while the
 # ratings that lead cannot move.
 _OF_ELO = "order_mean/distance"
-_EXAMPLES = "headline/gap, result_mean/gap_se or order_mean/distance"
+_EXAMPLES = ("headline/gap", "result_mean/gap_se", "order_mean/distance")
 
 
 def check(name: str | None, experiment: Experiment) -> None:
@@ -27,7 +27,8 @@ def check(name: str | None, experiment: Experiment) -> None:
     if first in numbers and (not numbers[first] or last in numbers[first]):
         return
     known = [
-        "/".join(filter(None, (kind, middle, number)))
+        "/".join(filter(None, (kind, *between, number)))
+        for between in ((), (middle,))  # as means have none
         for kind, own in numbers.items()
         for number in own or [last]
     ]
@@ -68,16 +69,19 @@ def headline(
         # `check` knows the last part: it is not defined here
         logger.warning("warning: headline: %s is not defined in this run.", wanted)
         return wanted, math.nan
-    raise UserError(_unknown(wanted, numbers))
+    raise UserError(_unknown(wanted, list(numbers)))
 
 
 def _is_of_elo(key: str) -> bool:
     return key == "elo" or key.startswith("elo.")
 
 
-def _unknown(name: str, known: Collection[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
+def _unknown(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    examples = [one for one in _EXAMPLES if one in known] or known[:1]
     hint = (
-        f"Did you mean {close[0]}?" if close else f"Expected one such as {_EXAMPLES}."
+        f"Did you mean {close[0]}?"
+        if close
+        else f"Expected one such as {', '.join(examples)}."
     )
     return f"headline: this run has no number {name}. {hint}"

@@ -63,7 +63,10 @@ def test_any_number_of_the_run_may_be_taken():
     [
         ("order/tones/gap", "Did you mean order/tone/gap?"),
         ("headline/first", "Did you mean headline/gap?"),  # which is no number
-        ("zzz", "Expected one such as headline/gap, result_mean/gap_se or"),
+        (
+            "zzz",
+            "Expected one such as headline/gap, result_mean/gap_se, order_mean/distance",
+        ),
     ],
 )
 def test_an_unknown_name_is_told(name: str, hint: str):
@@ -133,6 +136,30 @@ def test_an_unknown_name_is_refused_before_anything_is_done(
         line = f"headline: this run has no number {name}. Did you mean {meant}?"
         assert ran.err.rstrip().endswith(line)
         assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "name", "hint"),
+    [
+        ("audit", "audit/biassed", "Did you mean audit/biased?"),
+        ("gate", "gate/tone/shares", "Did you mean gate/tone/share?"),
+        ("arena", "newcomer/ratings", "Did you mean newcomer/rating?"),
+        ("arena", "zzz", "Expected one such as arena_mean/error."),
+        ("oracle", "oracle_mean/errors", "Did you mean oracle_mean/error?"),
+    ],
+)
+def test_an_unknown_name_is_refused_by_experiments_of_every_kind(
+    tmp_path: Path, experiment: str, name: str, hint: str
+):
+    given = [f"experiment={experiment}", f"headline={name}", "judge=lexical"]
+    if experiment == "gate":
+        answers = [{"question": "Why?", "answer": "So."}]
+        old = write_table(tmp_path / "old.csv", answers)
+        given += [f"gate.baseline={old}"]
+    here = tmp_path / "here"
+    ran = attempt(*given, "tracker=local", folder=here)
+    assert (ran.code, [*here.iterdir()]) == (2, [])
+    assert ran.err == f"elo_exp: headline: this run has no number {name}. {hint}\n"
 
 
 def test_a_name_of_another_dimension_is_known_when_the_run_is_done(folder: Path):

@@ -6,7 +6,7 @@ python -m elo_exp experiment=arena arena=lmarena_140k 'entrant=[mine]' judge=opu
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -55,10 +55,9 @@ _OF_FIT = (
     *("kin", "n_kin_anchors"),
 )
 _OF_HUMANS = ("agreement", "kappa", "temperature", *_OF_FIT[:4])
-_METRICS = (
-    *("rating", "std_error", "ci_low", "ci_high", "rank", "rank_low", "rank_high"),
-    *("status", "reason"),
-)
+_NUMBERS = ("rating", "std_error", "ci_low", "ci_high", "rank", "rank_low", "rank_high")
+_METRICS = (*_NUMBERS, "status", "reason")
+_OTHER_SCALES = ("by_judge", "soft")
 _SAID = ("state", "sentence", "rating", "ci_low", "ci_high")  # of a conclusion
 
 
@@ -68,6 +67,20 @@ class Arena(Pairwise):
     rating: dict[str, RatingMethod]
     interval: str  # of Bradley-Terry, where rating.bradley_terry.interval does not say otherwise
     arena: ArenaSettings
+
+    @property
+    def numbers(self) -> Mapping[str, Collection[str]]:
+        of_models = (*_NUMBERS, "n_judged", *_OTHER_SCALES, "error")
+        names = {
+            name.partition("/")[0] for name in self.entrant
+        }  # a repository has two parts
+        return {
+            "arena_mean": ("error",),
+            "human": (*_OF_HUMANS, "mae"),
+            "judge": RATES,
+            "usage": (),
+            **dict.fromkeys(sorted(names), of_models),
+        }
 
     @property
     def input_files(self) -> Mapping[str, Path]:
@@ -489,7 +502,8 @@ def metrics(
         f"human/{name}": calibration.get(name) for name in _OF_HUMANS
     }
     found["human/mae"] = placement.mae
-    others = {"by_judge": placement.by_judge, "soft": placement.soft}
+    boards = (placement.by_judge, placement.soft)
+    others = dict(zip(_OTHER_SCALES, boards, strict=True))
     for row in ratings["ratings"]:
         model, truth = row["model"], placement.truth
         if model not in placement.placed:

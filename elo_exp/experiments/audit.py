@@ -1,7 +1,7 @@
 """How far can a judge be trusted? Ask what is known: python -m elo_exp experiment=audit judge=haiku"""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from itertools import product
@@ -97,6 +97,10 @@ class AuditJudge:
         """The configuration as it is, with a bank to ask about."""
         refuse_no_prompts(config)
         return config
+
+    @property
+    def numbers(self) -> Mapping[str, Collection[str]]:
+        return {"audit": ("biased", *_TRACKED), "usage": ()}
 
     @property
     def input_files(self) -> Mapping[str, Path]:

@@ -5,7 +5,7 @@ Only the candidate answers, and a judge compares its answers with those of the b
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -104,6 +104,10 @@ class Gate(Pairwise):
             node = answers_node(BASELINE, one)
         config["entrant"][BASELINE] = node
         return config
+
+    @property
+    def numbers(self) -> Mapping[str, Collection[str]]:
+        return {"gate": ("passed", *_NUMBERS), "usage": ()}
 
     @property
     def _files(self) -> list[joining.Given]:

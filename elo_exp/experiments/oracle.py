@@ -308,6 +308,11 @@ class Oracle(Judged):
         )
 
     @property
+    def numbers(self) -> Mapping[str, Sequence[str]]:
+        own = {"grid": ()} if self.oracle.grid else oracle_files.KINDS
+        return {**own, "usage": ()}
+
+    @property
     def is_recorded(self) -> bool:
         return bool(self.oracle.logged or self.oracle.fresh_dir)
 

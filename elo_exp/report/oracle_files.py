@@ -1,7 +1,7 @@
 """The results of an oracle experiment as files, as metrics and as tables on the console."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -119,6 +119,14 @@ def extreme_weights(analysis: Analysis) -> list[dict[str, Any]]:
             judge_score=data.logged.score[at],
         )
     return found
+
+
+# The kinds of numbers that trackers get, as experiments.NamesNumbers has them
+KINDS: Mapping[str, Sequence[str]] = {
+    "oracle_mean": ("error", "std_error", "reported"),
+    **dict.fromkeys(("estimate", "std_error", "refused", "error"), ()),
+    **dict.fromkeys(("overlap", "ess", "ess_calibrated"), ()),
+}
 
 
 def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float | str]:
