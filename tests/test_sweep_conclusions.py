@@ -13,6 +13,7 @@ from elo_exp.analysis.conclusions.sweep import (
     SweepConclusion,
     conclude,
     job_lead,
+    same_leader,
     same_ratings,
 )
 from elo_exp.files import read_json
@@ -74,6 +75,16 @@ def test_no_sentence_says_leads_of_a_job_that_does_not():
             assert (found.state == "leads") == is_supported
             assert ("leads" in words.sentence(found)) == is_supported
             assert ("leader" in words.headline([found], "Elo", [])) == is_supported
+
+
+def test_the_same_leader_is_that_of_most_jobs_on_every_dimension():
+    """Of three jobs two have ann on the first and two bob on the second, one of them both."""
+    first = of(lead("0"), lead("1"), lead("2", "bob"))
+    second = of(lead("0"), lead("1", "bob"), lead("2", "bob"))
+    assert same_leader([first]) == 2 / 3
+    assert same_leader([first, second]) == 1 / 3
+    assert same_leader([first, of(None)]) == 2 / 3
+    assert same_leader([of(None)]) is None
 
 
 def entrants(**ratings: float | None) -> list[dict[str, Any]]:
@@ -376,7 +387,8 @@ def test_elo_scatters_over_seeds_as_its_monte_carlo_error_says(swept: Ran):
     assert all(0.49 < ratio < 1.51 for ratio in ratios.values())
     assert words.scatter(ratios, 8) in ran.out
     assert words.scatter(ratios, 8) in ran.page.said
-    assert found["sweep/tone/same_first"] == 1
+    assert found["sweep/tone/same_first"] == found["sweep/same_leader"] == 1
+    assert not any(name.startswith("agree/") for name in found)
     low, high = (found[f"sweep/facts/order_mc_error_{end}"] for end in ("low", "high"))
     numbers = table(ran.run_dir / "sweep_numbers.csv")
     errors = [float(r["order_mc_error"]) for r in numbers if r["dimension"] == "facts"]

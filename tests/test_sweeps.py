@@ -269,6 +269,14 @@ def test_judges_of_the_same_responses_are_compared_with_each_other(tmp_path: Pat
     assert [usage["responses_generated"] for usage in usages] == [0, 0]
 
 
+def test_of_modes_it_is_said_whether_they_have_the_same_first(tmp_path: Path):
+    given = ("-m", "mode=demo,headline", "judge=lexical", "study=medical", *QUICK)
+    two = "entrant=[probe_reference,probe_swapped]"
+    ran = run(*given, two, folder=tmp_path)
+    logged = dict(log(ran.run_dir))["summary"]
+    assert logged["agree/factuality"] == logged["sweep/same_leader"] == 1
+
+
 # The bill of several attempts
 
 PAYING = (

@@ -27,13 +27,13 @@ from elo_exp.records import Plot, UserError
 from elo_exp.report import page
 from elo_exp.report.compare_page import Comparison, Row, compare_page, console, metrics
 from elo_exp.report.words import opening
+from elo_exp.runs.manifest import OF_NO_RESULT
 from elo_exp.runs.reading import FinishedRun, differing, read_runs
 from elo_exp.store.usage import added_up, paid
 
 logger = logging.getLogger(__name__)
 
 _FITTED = "bradley_terry"  # the method whose ratings can be split by prompt
-_IRRELEVANT = ("tracker", "cache_dir", "figures")  # settings that change no result
 _NO_BATTLES = Battles.from_rows([])
 _SAME_FIT = 0.01  # rating points between a run's rating and the fit of its battles
 _OF_A_RUN = ("experiment", "judge_model", "finished_at", "usage", "paid_before")
@@ -345,7 +345,7 @@ def _circumstances(r: FinishedRun) -> dict[str, Any]:
     """Return settings, versions and input files, to list those that differ."""
     config = r.manifest["config"].items()
     return {
-        **{name: value for name, value in config if name not in _IRRELEVANT},
+        **{name: value for name, value in config if name not in OF_NO_RESULT},
         "input": {
             name: digest[:12] for name, digest in r.manifest["input_hashes"].items()
         },

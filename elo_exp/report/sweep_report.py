@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis import agreement
+from elo_exp.analysis.conclusions.sweep import same_leader
 from elo_exp.analysis.order import scatter_over_error
 from elo_exp.data.battles import Battles
 from elo_exp.figures.style import grouped
@@ -16,7 +17,7 @@ from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report import made, sweep_numbers
 from elo_exp.report.artifacts import write_plots
 from elo_exp.report.page import render
-from elo_exp.report.sweep_page import Settings, console, sweep_page
+from elo_exp.report.sweep_page import Settings, SweepPage, console, sweep_page
 from elo_exp.runs.reading import FinishedRun, manifest_if_any, read_runs, sweep_jobs
 from elo_exp.store.usage import added_up, paid
 from elo_exp.trackers import Lines, Value
@@ -102,6 +103,12 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
             for conclusion in shown.conclusions
             if (share := conclusion.share_same) is not None
         },
+        **(
+            {}
+            if (same := same_leader(shown.conclusions)) is None
+            else {"sweep/same_leader": same}
+        ),
+        **_agreements(shown),
         **{f"seeds/{d}/sd_over_error": ratio for d, ratio in shown.seeds.items()},
         **{
             f"judges/{row['dimension']}/{row['first']}-{row['second']}/{name}": row[
@@ -195,6 +202,17 @@ def _seeds(jobs: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
         if (ratio := scatter_over_error(ratings, errors)) is not None:
             found[dimension] = ratio
     return found
+
+
+def _agreements(sweep: SweepPage) -> dict[str, float]:
+    """Return, where modes were swept, by dimension whether all have the same first: 1 or 0."""
+    if "mode" not in sweep.settings.swept:
+        return {}
+    return {
+        f"agree/{conclusion.scope.dimension}": float(conclusion.state != "differs")
+        for conclusion in sweep.conclusions
+        if conclusion.state in ("differs", "ahead", "leads")
+    }
 
 
 def _judge_rows(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:

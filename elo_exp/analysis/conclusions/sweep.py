@@ -122,6 +122,22 @@ def conclude(
     )
 
 
+def same_leader(conclusions: Sequence[SweepConclusion]) -> float | None:
+    """Return the share of jobs that have the first of most jobs on every dimension.
+
+    Parameters
+    ----------
+    conclusions
+        Of the dimensions of a sweep; one on which no job ranks two entrants does not count. None where all
+        are such.
+    """
+    ranked = [conclusion for conclusion in conclusions if conclusion.leads]
+    if not ranked:
+        return None
+    jobs = set.intersection(*({*conclusion.leads[0].jobs} for conclusion in ranked))
+    return len(jobs) / max(conclusion.n_jobs for conclusion in ranked)
+
+
 def _state(shared: Sequence[SharedLead], n_jobs: int) -> str:
     if not shared:
         return "none"

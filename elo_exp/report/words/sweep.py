@@ -7,6 +7,7 @@ from typing import Any
 from elo_exp.analysis.conclusions.sweep import JobLead, SharedLead, SweepConclusion
 from elo_exp.report.formats import names, number
 from elo_exp.report.words.tournament import CHIPS
+from elo_exp.runs.manifest import OF_NO_RESULT
 
 _SPACE = "\N{NO-BREAK SPACE}"
 _CHIPS = {
@@ -17,9 +18,7 @@ _CHIPS = {
     "leads": "Same leader",
 }
 DIGITS = {"points": 0, "score": 3}
-_OF_NO_RATING = (
-    *("tracker", "figures", "cache_dir", "sweep_pair", "headline", "name", "resume"),
-)
+_OF_NO_RATING = (*OF_NO_RESULT, "sweep_pair")
 FIRST_DIFFERS = "first differs"
 _MAX_WHOSE = 4
 _MAX_VALUES = 8  # of a setting
