@@ -36,6 +36,7 @@ from elo_exp.experiments import Experiment, ReadsFiles, input_files, labels, par
 from elo_exp.headline import check as check_headline
 from elo_exp.records import UserError
 from elo_exp.runs.sweep import sweep_if_any
+from elo_exp.store.caps import Caps
 from elo_exp.trackers import RunInfo, Tracker
 
 RULES = ConfigDict(
@@ -143,6 +144,7 @@ class RunSettings:
     resume: bool
     headline: str | None  # None: the experiment's own, or Elo's where Elo is swept
     cache_dir: Annotated[str, Field(min_length=1)]
+    caps: Caps
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from elo_exp import config
+from elo_exp.api.jobs import say_spent
 from elo_exp.arrays import known
 from elo_exp.console import masked
 from elo_exp.experiments import (
@@ -27,7 +28,8 @@ from elo_exp.records import Plot
 from elo_exp.report.artifacts import write_plots
 from elo_exp.runs.lineage import files_of_run
 from elo_exp.runs.manifest import claim, name_files, run_manifest
-from elo_exp.runs.reading import read_manifest
+from elo_exp.runs.reading import manifest_if_any, read_manifest
+from elo_exp.store.caps import Account
 from elo_exp.store.usage import Usage
 from elo_exp.trackers import RunInfo, leaving, tracking
 
@@ -36,11 +38,17 @@ logger = logging.getLogger(__name__)
 
 def dry_run(job: config.Job, context: Context) -> str | None:
     """Check a job before it has a folder; return what stands in its place, such as its plan. Raises UserError."""
-    if not job.config.get("plan"):  # which needs no models
+    is_plan = bool(job.config.get("plan"))
+    if not is_plan:  # which needs no models
         job.check_files()
+    token = manifest_if_any(context.run_dir).get("token")
+    context.store.account = Account(caps=job.settings.caps, folder=token)
     text = job.experiment.dry_run(context)
-    if text and job.config.get("plan") and (said := leaving(job.settings.tracker)):
-        text = f"{text}\n{'tracked':<14}online {said}"
+    if text and is_plan:
+        for full in context.store.spent():
+            text += f"\n  {full.setting}: {say_spent(full)}."
+        if said := leaving(job.settings.tracker):
+            text += f"\n{'tracked':<14}online {said}"
     if text is None:  # a mistake in the settings comes first, and then a missing file
         job.refuse_absent()
     return text
@@ -62,6 +70,9 @@ def run(
         info,
         id=claim(info.run_dir, info.config),
         holds_weights=bool(weight_files(experiment)),
+    )
+    context.store.account = Account(
+        caps=settings.caps, sweep=info.group, folder=info.id.partition("-")[0]
     )
     with tracking(settings.tracker, info) as tracked:
         started = time.monotonic()

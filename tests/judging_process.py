@@ -41,6 +41,7 @@ from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Judgment, Prompt, Response, UserError, canonical_json
 from elo_exp.store import claims
 from elo_exp.store import ledger as ledger_module
+from elo_exp.store.caps import Account, Caps
 from elo_exp.store.claims import Claims
 from elo_exp.store.ledger import Batch, Ledger
 from elo_exp.store.store import Store
@@ -262,9 +263,14 @@ def answers_before_commit(judge: ClaudeJudge) -> None:
     record = Ledger.record
 
     def settle_first(
-        ledger: Ledger, batch: Batch, outcomes: Any, answers: Any, **facts: Any
+        ledger: Ledger,
+        batch: Batch,
+        outcomes: Any,
+        answers: Any,
+        *rest: Any,
+        **now: Any,
     ) -> Any:
-        new, _ = record(ledger, batch, outcomes, {}, **facts)
+        new, _ = record(ledger, batch, outcomes, {}, *rest, **now)
         with ledger.store.transaction():
             ledger.store.put(answers)
         for answer in answers.values():
@@ -313,6 +319,7 @@ OPTIONS: Mapping[str, Any] = {
     "--cache": "measured",
     "--quarantine": 1.0,
     "--budget": 5.0,
+    "--month-cap": 0.0,  # of the store
     "--timeout": 20.0,  # of a call
     "--canary": 0,
     "--clock-step": 0.0,  # of the wall clock, at once, in seconds
@@ -404,6 +411,8 @@ def main(arguments: Sequence[str]) -> int:
     comparisons, rubrics = asked(chosen.prompts, mirrored=chosen.mirrored)
     try:
         with Store(Path(chosen.store)) as store:
+            caps = Caps(month_usd=chosen.month_cap or None)
+            store.account = Account(caps=caps)
             judge = functools.partial(
                 pipeline.judge_pairs,
                 rubrics=rubrics,

@@ -310,6 +310,7 @@ def bill_agrees(server: AnthropicServer, store: Path) -> None:
     billed, dollars = metered(server)
     assert Counter(spent) == billed, f"the store says {spent}, the bill {billed}"
     assert sum(r["dollars"] for r in found) == pytest.approx(dollars, abs=1e-9)
+    assert charged(store) == pytest.approx(dollars, abs=1e-9)
 
 
 def bill_is_bounded(server: AnthropicServer, store: Path) -> None:
@@ -322,6 +323,14 @@ def bill_is_bounded(server: AnthropicServer, store: Path) -> None:
     )
     under_way = read(store, "SELECT 1 FROM losses WHERE why IS NULL")
     assert not under_way, "a call is left under way"
+    assert charged(store) == pytest.approx(known + lost, abs=1e-9)
+
+
+def charged(store: Path) -> float:
+    """What the store has charged to this month, where no call is under way any more."""
+    assert not read(store, "SELECT name FROM charges"), "a call stays charged"
+    ((dollars,),) = read(store, "SELECT COALESCE(SUM(dollars), 0) FROM spending")
+    return float(dollars)
 
 
 def metered(server: AnthropicServer) -> tuple[Counter[str], float]:

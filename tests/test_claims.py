@@ -146,7 +146,7 @@ def test_a_call_leaves_once_and_not_beside_a_batch_or_without_the_claim(path: Pa
         submit(ledger, "b", batch_id="msgbatch_1")
         assert not ann.send("b", 0.5)
         (batch,) = ledger.under_way()
-        ledger.record(batch, {"b": "expired"}, {}, now=2.0)
+        ledger.record(batch, {"b": "expired"}, {}, {}, now=2.0)
         assert ann.send("b", 0.25)
         assert not ann.send("d", 0.5)
         write(path, "UPDATE claims SET owner = 'bob' WHERE key = 'c'")

@@ -1052,6 +1052,31 @@ def test_a_run_stops_at_its_cap_and_goes_on_with_a_higher_one(here, transport):
     here.check(reference(*arguments, thinking_tokens=300))
 
 
+@both_transports
+def test_processes_never_pass_a_cap_of_the_store_together_or_one_after_the_other(
+    here, transport
+):
+    """Four jobs, whose own caps are far away, and then a loop of the same command: one cap of the month holds all."""
+    cap = 0.05 if transport == "batches" else 0.1
+    arguments = ("--transport", transport, "--max-tokens", "400")
+    here.arguments = arguments
+    here.server.thinking_tokens, here.server.seconds_to_end = 300, 0.05
+    watch, month = Watch(here.server), ("--month-cap", str(cap))
+    why = r"caps.month_usd: .* are spent in \d{4}-\d\d.*(higher cap goes on|Raise it)"
+    for client in [here.start(*month) for _ in range(4)]:
+        ran = client.wait()
+        assert ran.code == 2
+        assert re.search(why, ran.said.splitlines()[-1]), ran.said
+    for _ in range(2):
+        fails(here, *month, saying=why)
+    assert max(watch.exposures) <= cap
+    assert 0.4 * cap < metered(here.server)[1] <= cap
+    assert 0 < len(answers(here.store)) < N_QUERIES
+    here.heal()
+    ends(here, "--month-cap", "5")
+    here.check(reference(*arguments, thinking_tokens=300))
+
+
 def test_a_plan_that_passes_the_cap_is_not_begun(here):
     why = "48 verdicts .* expected to cost .* cap is .*Nothing was spent"
     fails(here, "--budget", "0.001", saying=why)

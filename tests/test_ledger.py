@@ -90,15 +90,15 @@ def test_a_worked_example(path: Path):
             )
             assert Ledger(other).names(read) == queries("abc")
         a, b, c = replies("a"), replies("b"), replies("c")
-        assert ledger.record(batch, {"a": "succeeded"}, a, now=200.0) == ({"a"}, a)
+        assert ledger.record(batch, {"a": "succeeded"}, a, {}, now=200.0) == ({"a"}, a)
         assert summary(path) == ("submitted", "succeeded - -", "bc", "a")
         outcomes = {"b": "expired", "c": "succeeded"}
-        assert ledger.record(batch, outcomes, c, now=300.0) == ({"b", "c"}, c)
+        assert ledger.record(batch, outcomes, c, {}, now=300.0) == ({"b", "c"}, c)
         assert summary(path) == ("settled", "succeeded expired succeeded", "b", "ac")
         assert (ledger.pending(), ledger.under_way()) == (set(), [])
         again = intend(ledger, "b", now=400.0)
         assert ledger.pending() == {"b"}
-        ledger.record(again, {"b": "succeeded"}, b, now=500.0)
+        ledger.record(again, {"b": "succeeded"}, b, {}, now=500.0)
         assert [batch.settled_at for batch in ledger.batches()] == [300.0, 500.0]
         assert summary(path)[2:] == ("", "abc")
         assert (store.usage.judge_calls, store.usage.dollars) == (3, 1.5)
@@ -131,7 +131,7 @@ def test_what_is_in_a_batch_under_way_enters_no_other(path: Path):
         ledger.submitted(batch, "msgbatch_1")
         with pytest.raises(UserError, match="another process has taken over"):
             intend(ledger, "a")
-        ledger.record(batch, {"a": "expired"}, {}, now=200.0)
+        ledger.record(batch, {"a": "expired"}, {}, {}, now=200.0)
         with pytest.raises(UserError, match="another process has taken over"):
             intend(ledger, "b")
         assert intend(ledger, "a").size == 1
@@ -162,7 +162,7 @@ def test_a_process_that_slept_neither_submits_nor_abandons_what_another_has_take
             with pytest.raises(UserError, match="another process has taken over"):
                 intend(ann, "c")
             assert ann_claims.take("abc") == []
-            ann.record(batch, {"a": "succeeded"}, replies("a"), now=1.0)
+            ann.record(batch, {"a": "succeeded"}, replies("a"), {}, now=1.0)
             outcomes, both = dict.fromkeys("ab", "succeeded"), replies("ab")
-            assert bob.record(batch, outcomes, both, now=2.0) == ({"b"}, both)
+            assert bob.record(batch, outcomes, both, {}, now=2.0) == ({"b"}, both)
             assert summary(path) == ("settled", "succeeded succeeded", "c", "ab")

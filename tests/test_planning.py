@@ -7,7 +7,9 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ from elo_exp.data.pairing import pair_up
 from elo_exp.pipeline.plan_table import plan_table, spend
 from elo_exp.pipeline.planning import Plan, PlanRow, plan
 from elo_exp.records import JudgeReply, Response, UserError
+from elo_exp.store.caps import Account, Caps, charge, pay
+from elo_exp.store.store import Store
 from elo_exp.store.usage import TOKEN_CLASSES, Usage, paid
 from tests.data import BLEEDING, prompt, responses, shipped
 
@@ -97,6 +101,12 @@ def test_a_worked_example_of_power_with_two_opponents_each():
 # The cap
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "store.sqlite") as made:
+        yield made
+
+
 def row_of(dollars: float = 12.5, *, counted: int = 0, **changes: Any) -> PlanRow:
     row = PlanRow(
         dimension="factuality",
@@ -146,11 +156,12 @@ def plan_of(*rows: PlanRow, cap: float | None = 100.0, spent: float = 0.0) -> Pl
     ],
 )
 def test_a_run_that_exceeds_its_cap_is_refused_before_it_begins(
-    usage, spent, cap, before
+    usage, spent, cap, before, store
 ):
     over = plan_of(row_of(12.5), row_of(12.25, new=1), cap=24.749, spent=spent)
     with pytest.raises(UserError) as error:
-        over.check(usage)
+        store.usage = usage
+        over.check(store)
     assert str(error.value) == (
         "judging.budget_usd: 1601 verdicts by claude-opus-5-5 are expected to cost $24.7500, and "
         f"the cap is {cap}. Raise it with judging.budget_usd=..., or judge fewer: "
@@ -159,11 +170,29 @@ def test_a_run_that_exceeds_its_cap_is_refused_before_it_begins(
     assert f"The cap is too low: $24.7500 of ${24.749 - spent:.4f}." in plan_table(over)
 
 
-def test_what_is_spent_is_gone_from_the_cap():
+def test_what_is_spent_is_gone_from_the_cap(store):
     """A cent too much: 12.50 of the 12.49 that are left of 20, which alone would do."""
     words = r"cost \$12\.5000, and the cap is \$20\.0000, of which \$7\.5100 are spent"
     with pytest.raises(UserError, match=words):
-        plan_of(row_of(12.5), cap=20, spent=7.51).check(Usage(dollars=7.51))
+        plan_of(row_of(12.5), cap=20, spent=7.51).check(store)
+
+
+def test_a_plan_that_a_cap_of_the_store_has_no_room_for_is_refused(store):
+    """The run's own cap would hold it; what needs no judge passes whatever was spent."""
+    store.account = Account(caps=Caps(month_usd=15.0))
+    with store.transaction() as db:
+        charge(db, store.account, "batch", 4.0)
+        pay(db, "batch", 1.0)
+    with pytest.raises(UserError) as error:
+        plan_of(row_of(12.5), cap=20).check(store)
+    month = time.strftime("%Y-%m", time.gmtime())
+    assert (
+        "caps.month_usd: 1600 verdicts by claude-opus-5-5 are expected to cost $12.5000, and $5.00 of "
+        f"$15.00 are spent in {month}, $4.00 of it held for calls under way. Raise it with "
+        "caps.month_usd=..., or judge fewer: judging.limit_pairs=N. Nothing was spent."
+    ) == str(error.value)
+    plan_of(row_of(10.0), cap=20).check(store)
+    plan_of(row_of(12.5, new=0), cap=20).check(store)
 
 
 @pytest.mark.parametrize(
@@ -177,8 +206,8 @@ def test_what_is_spent_is_gone_from_the_cap():
     ],
     ids=["last cent", "some spent", "free judge", "nothing new", "no query"],
 )
-def test_a_run_within_its_cap_is_not_refused(fits):
-    fits.check(Usage())
+def test_a_run_within_its_cap_is_not_refused(fits, store):
+    fits.check(store)
     assert "too low" not in plan_table(fits)
 
 

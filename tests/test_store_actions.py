@@ -209,6 +209,7 @@ def test_list_counts_by_kind_source_and_dimension_with_what_was_paid():
         ("verdicts", "opus", "factuality"): ("3", "0.75"),
     }
     assert "1 calls got no answer, and may have cost $0.2500 on top" in said
+    assert re.search(r"\nspent in \d{4}-\d\d: \$0.50\n", said)
     assert said.splitlines()[-1] == "nothing under way"
 
 

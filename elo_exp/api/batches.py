@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from elo_exp import progress
-from elo_exp.api.costs import NOT_COUNTED, is_counted
+from elo_exp.api.costs import NOT_COUNTED, fitting, is_counted
 from elo_exp.api.jobs import (
     GO_ON,
     Api,
@@ -25,6 +25,7 @@ from elo_exp.api.jobs import (
     Model,
     Recorder,
     over_budget,
+    over_cap,
     stop_if_many,
     worst_dollars,
 )
@@ -38,6 +39,7 @@ from elo_exp.api.transport import (
     out_of_credit,
 )
 from elo_exp.records import Record, UserError
+from elo_exp.store.caps import OverCapError
 from elo_exp.store.ledger import CANCELLED, Batch, Ledger
 from elo_exp.store.processes import check_lifeline
 
@@ -249,25 +251,26 @@ class Batcher(Generic[R]):
         jobs = list(islice(self._queue, self._chunk_size))
         bodies = [self._model.params(job.request, ttl) for job in jobs]
         worst = [worst_dollars(self._model, body, ttl, batched=True) for body in bodies]
-        n = self._budget.fits(worst)
+        n = self._n_affordable(worst)
         if n < len(jobs) and self._open:
             return False  # what is under way makes room when it is settled
-        if n == 0:
-            raise over_budget(self._model, worst[0], self._last_error)
         try:
             newest = next(self._api.recent(), None)
         except UnreachableError as error:
             self._note_unreachable(error)
             return False
-        batch = self._ledger.intend(
-            {job.key: job.names for job in jobs[:n]},
-            worst,
-            endpoint=self._api.endpoint,
-            judge_model=self._model.model,
-            ttl=ttl,
-            high_water=newest.batch_id if newest else None,
-            now=self._clock.wall(),
-        )
+        try:
+            batch = self._ledger.intend(
+                {job.key: job.names for job in jobs[:n]},
+                worst,
+                endpoint=self._api.endpoint,
+                judge_model=self._model.model,
+                ttl=ttl,
+                high_water=newest.batch_id if newest else None,
+                now=self._clock.wall(),
+            )
+        except OverCapError:  # another process has come between
+            batch = None
         if batch is None:
             return False
         sent = [self._queue.popleft() for _ in range(batch.size)]
@@ -292,6 +295,17 @@ class Batcher(Generic[R]):
         else:
             self._accept(opened, batch_id)
         return True
+
+    def _n_affordable(self, worst: Sequence[float]) -> int:
+        """How many of these, from the first, the caps have room for. Raises UserError for none, where nothing that is
+        under way here will make room."""
+        n, full = self._budget.fits(worst), self._ledger.store.least_room()
+        most = len(worst) if full is None else fitting(worst, full.room)
+        if self._open or min(n, most):
+            return min(n, most)
+        if full is not None and n:
+            raise over_cap(full, worst[0])
+        raise over_budget(self._model, worst[0], self._last_error)
 
     def _react_to(self, refusal: RefusedError, size: int) -> None:
         """Go on with smaller batches or later, or raise UserError."""
@@ -491,6 +505,7 @@ class Batcher(Generic[R]):
         lost = sum(self._dollars(batch, self._model.parse(one)) for one in messages)
         self._budget.spent += lost
         self._usage.pay(lost)
+        self._ledger.pay(batch, lost)
         logger.warning(
             "warning: the server has taken a submission of ours twice: %s is the copy, and $%.4f "
             "are lost",
@@ -593,18 +608,27 @@ class Batcher(Generic[R]):
                     key, names, completion, dollars[key], row.message
                 )
         outcomes = {key: str(row.outcome) for key, row in rows.items()}
+        silent = {
+            key
+            for key, row in rows.items()
+            if row.message is not None and not is_counted(row.message)
+        }
+        at_most = {  # what the rows that do not say it may have cost
+            key: self._most(batch, key)
+            for key, row in rows.items()
+            if key in silent or row.possibly_billed
+        }
         new, stored = self._ledger.record(
-            batch, outcomes, answers, now=self._clock.wall()
+            batch, outcomes, answers, dollars | at_most, now=self._clock.wall()
         )
         for key in new:
-            message = rows[key].message
             self._budget.spent += dollars.get(key, 0.0)
-            is_silent = message is not None and not is_counted(message)
-            if is_silent or rows[key].possibly_billed:
-                self._reserve_unknown(batch, key)
-            if is_silent and not self._has_warned:
-                self._has_warned = True
-                logger.warning("warning: %s %s", self._model.server, NOT_COUNTED)
+            if key in at_most:
+                self._budget.reserve(f"{batch.nonce} {key}", at_most[key])
+                self._usage.dollars_at_most += at_most[key]
+        if silent & new and not self._has_warned:
+            self._has_warned = True
+            logger.warning("warning: %s %s", self._model.server, NOT_COUNTED)
         yield from stored.items()
         by_user = self._ledger.find(batch.nonce).note == CANCELLED
         for key, row in rows.items():
@@ -612,14 +636,12 @@ class Batcher(Generic[R]):
                 is_cancelled = by_user and row.outcome == "canceled"
                 yield key, replace(row, outcome=CANCELLED) if is_cancelled else row
 
-    def _reserve_unknown(self, batch: Batch, key: str) -> None:
-        """Keep in the budget the most that a row may have cost that does not say what it cost."""
-        most = batch.reserve / batch.size
+    def _most(self, batch: Batch, key: str) -> float:
+        """The most that a row may have cost."""
         if job := self._jobs.get(key):
             body = self._model.params(job.request, batch.ttl)
-            most = worst_dollars(self._model, body, batch.ttl, batched=True)
-        self._budget.reserve(f"{batch.nonce} {key}", most)
-        self._usage.dollars_at_most += most
+            return worst_dollars(self._model, body, batch.ttl, batched=True)
+        return batch.reserve / batch.size
 
 
 def _pay_again(batch: Batch) -> str:

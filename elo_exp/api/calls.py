@@ -9,6 +9,7 @@ budget.
 import logging
 import signal
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -24,6 +25,8 @@ from elo_exp.api.jobs import (
     Model,
     Recorder,
     over_budget,
+    over_cap,
+    say_spent,
     stop_if_many,
     worst_dollars,
 )
@@ -34,12 +37,14 @@ from elo_exp.api.transport import (
     fatal_reason,
 )
 from elo_exp.records import Record, UserError
-from elo_exp.store.claims import Claims
+from elo_exp.store.caps import OverCapError
+from elo_exp.store.claims import PAUSE_SECONDS, Claims
 from elo_exp.store.processes import check_lifeline
 
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 6
+_ROOM_SECONDS = 60.0  # without a change, after which a full cap stays full
 _BACK_OFF_SECONDS = 1.0  # doubled at every attempt
 _RATE_LIMIT = 429
 _TRANSIENT = {_RATE_LIMIT, NO_CONNECTION}
@@ -96,6 +101,10 @@ class RequestPool(Generic[R]):
         self._n_in_vain = 0  # calls since the last answer
         self._reserves: dict[str, float] = {}
         self._stop = threading.Event()
+        self._full = (
+            0.0,
+            time.monotonic(),
+        )  # what filled a cap of the store, and since when
         self._has_warned = False  # of answers that do not say what they cost
         self._last_error = ""  # that lost an answer which may have been billed
         self._n_wanted = 0
@@ -144,12 +153,33 @@ class RequestPool(Generic[R]):
                 if self._running:
                     return  # what is under way makes room when it is answered
                 raise over_budget(self._model, reserve, self._last_error)
+            try:
+                # else this process slept, and another took over
+                is_sent = self._claims.send(job.key, reserve)
+            except OverCapError as error:
+                if self._running:
+                    return
+                self._wait_for_room(error)
+                return
             self._waiting.popleft()
-            # else this process slept, and another took over
-            if self._claims.send(job.key, reserve):
+            if is_sent:
                 self._reserves[job.key] = reserve
                 self._budget.reserve(job.key, reserve)
                 self._running[pool.submit(self._send, body, delay)] = job
+
+    def _wait_for_room(self, error: OverCapError) -> None:
+        """Other processes hold the rest of a cap of the store; raises UserError once none of them gives any of it
+        back."""
+        full, now = error.spent, time.monotonic()
+        before, since = self._full
+        if full.dollars != before:
+            self._full = full.dollars, now
+        elif now - since > _ROOM_SECONDS:
+            raise over_cap(full, error.dollars)
+        if full.held < 1e-9:
+            raise over_cap(full, error.dollars)
+        progress.note(f"{full.setting}: {say_spent(full)}; waiting for room")
+        self._stop.wait(PAUSE_SECONDS)
 
     def _send(self, body: Mapping[str, Any], delay: float) -> Message:
         """In a thread of its own, with no access to the store."""
@@ -201,7 +231,10 @@ class RequestPool(Generic[R]):
             self._claims.unsend(key, lost=self.failed[key])
             self._usage.lose(self._reserves[key])
             return []
-        answer = self._claims.store.commit({key: answer})[key]
+        # None: no price is known, or no tokens were counted
+        answer = self._claims.keep(
+            key, answer, dollars if is_counted(message) else None
+        )
         self._n_answered, self._n_in_vain = self._n_answered + 1, 0
         self._budget.spent += dollars or 0.0
         if is_counted(message):

@@ -210,12 +210,16 @@ class Budget:
 
     def fits(self, reserves: Sequence[float]) -> int:
         """How many of these, from the first, there is room for."""
-        room = self.cap - self.spent - self.reserved
-        for count, dollars in enumerate(reserves):
-            room -= dollars
-            if not room >= -1e-9:
-                return count
-        return len(reserves)
+        return fitting(reserves, self.cap - self.spent - self.reserved)
+
+
+def fitting(reserves: Sequence[float], room: float) -> int:
+    """How many of these, from the first, there is room for."""
+    for count, dollars in enumerate(reserves):
+        room -= dollars
+        if not room >= -1e-9:
+            return count
+    return len(reserves)
 
 
 class TokenEstimator:

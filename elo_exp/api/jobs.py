@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from elo_exp.api.costs import Budget, Prices
+from elo_exp.api.costs import Budget, Prices, money
 from elo_exp.records import Record, UserError
+from elo_exp.store.caps import Spent
 from elo_exp.types import Count
 
 GO_ON = "Every answer so far is stored; the same command goes on."
@@ -146,6 +147,25 @@ def over_budget(model: Model, dollars: float, last_error: str) -> UserError:
         f"cost ${dollars:.4f}. Every answer so far is stored; the same command with a higher cap "
         "goes on."
     )
+
+
+def over_cap(full: Spent, dollars: float) -> UserError:
+    """The error of a cap of the store that leaves no room for the next request, which may cost `dollars`."""
+    return UserError(
+        f"{full.setting}: {say_spent(full)}, and the next request may cost ${dollars:.4f}. Every answer so far "
+        "is stored; the same command with a higher cap goes on."
+    )
+
+
+def say_spent(spent: Spent) -> str:
+    """Such as "$3.20 of $5.00 are spent in 2026-11, $0.40 of it held for calls under way"."""
+    kind, _, which = spent.scope.partition(" ")
+    where = {"month": which, "sweep": "this sweep", "folder": "this run folder"}[kind]
+    amount = f"{money(spent.dollars, beside=spent.cap)} of {money(spent.cap)} are spent in {where}"
+    if spent.held < 1e-9:
+        return amount
+    held = money(spent.held, beside=spent.cap)
+    return f"{amount}, {held} of it held for calls under way"
 
 
 def stop_if_many(failed: Mapping[str, str], n_wanted: int) -> None:

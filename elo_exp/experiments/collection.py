@@ -228,7 +228,7 @@ class Collection:
         responses, logprobs, checks = self._answer(self.prompts)
         plans = [self._plan(rater, responses) for rater in self.raters]
         for plan in plans:
-            plan.check(self.store.usage)
+            plan.check(self.store)
         planned = zip(self.raters, plans, strict=True)
         self._preflight([rater for rater, plan in planned if plan.new])
         scores, labels = (self._rate(rater, responses) for rater in self.raters)

@@ -8,7 +8,7 @@ from elo_exp import pipeline
 from elo_exp.experiments import Context, Report
 from elo_exp.judges import BatchJudge, Judge
 from elo_exp.records import UserError
-from elo_exp.report.store_table import answers_table, under_way
+from elo_exp.report.store_table import answers_table, spending, under_way
 from elo_exp.store import admin
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
@@ -65,7 +65,7 @@ class ManageStore:
                 table = answers_table(
                     store.path, held, n_lost=n_lost, dollars_lost=dollars
                 )
-                text = f"{table}\n{under_way(Ledger(store))}"
+                text = "\n".join([table, *spending(store), under_way(Ledger(store))])
             case _ if not isinstance(self.judge, BatchJudge):
                 raise UserError(
                     "judge: has no batches. Choose the judge whose batches are meant, such as "

@@ -178,7 +178,7 @@ class Tournament(Pairwise):
         Returns the last wave, the judgments, and how many queries had been seen before.
         """
         judging, plan = self.judging, self._plan(store)
-        plan.check(store.usage)
+        plan.check(store)
         sources = [c.source for some in comparisons.values() for c in some]
         alpha = family_wise_alpha(drop=self._drop)
         design = [judging.looks, judging.drop, alpha, sources, plan.keys]

@@ -161,7 +161,7 @@ def check_before_answers(plan: Plan, least: Plan, store: Store) -> None:
     Raises UserError where the cap is too small even for the least that they may cost to judge.
     """
     logger.info("%s", plan_table(plan))
-    least.check(store.usage, hint=_AT_LEAST)
+    least.check(store, hint=_AT_LEAST)
 
 
 def other_judges(
@@ -396,7 +396,7 @@ def ask(
             judge.preflight()
         expected = plan(requests, judge, replies, under_way, what=what)
         logger.info("%s", plan_table(expected))
-        expected.check(usage)
+        expected.check(store)
         watch = Watch(
             unique,
             replies,

@@ -10,11 +10,13 @@ from typing import Any
 
 from elo_exp.analysis.power import assumed_sigma, detectable
 from elo_exp.api.costs import PER_MILLION
+from elo_exp.api.jobs import say_spent
 from elo_exp.api.transport import UnreachableError
 from elo_exp.data.rubrics import role_in
 from elo_exp.judges import Judge, PaidJudge, Unchosen, is_told
 from elo_exp.records import Item, JudgeRequest, UserError
-from elo_exp.store.usage import Usage, paid
+from elo_exp.store.store import Store
+from elo_exp.store.usage import paid
 
 logger = logging.getLogger(__name__)
 
@@ -168,23 +170,29 @@ class Plan:
         cap = math.inf if self.budget_usd is None else self.budget_usd
         return not self.new or self.dollars <= cap - self.spent_usd
 
-    def check(self, usage: Usage, *, hint: str = "") -> None:
-        """Raise UserError where the cap would stop the run before its end.
+    def check(self, store: Store, *, hint: str = "") -> None:
+        """Raise UserError where the run's cap, or one of the store, would stop the run before its end.
 
-        usage  of the run so far
-        hint   what else the user can do
+        hint  what else the user can do
         """
-        if self.fits:
+        full = store.least_room()
+        if self.fits and (not self.new or full is None or self.dollars <= full.room):
             return
+        usage = store.usage
         spent = f", of which ${self.spent_usd:.4f} are spent" if self.spent_usd else ""
         before = "" if usage.responses_unpriced else "Nothing was spent."
         if dollars := paid(dataclasses.asdict(usage)):
             before = f"${dollars:.4f} was spent before."
+        setting, cap = (
+            self.budget_setting,
+            f"the cap is ${self.budget_usd or 0.0:.4f}{spent}",
+        )
+        if self.fits and full is not None:
+            setting, cap = full.setting, say_spent(full)
         raise UserError(
-            f"{self.budget_setting}: {self.new} {self.what} by {self.judge_model} are expected to cost "
-            f"${self.dollars:.4f}, and the cap is ${self.budget_usd:.4f}{spent}. Raise it with "
-            f"{self.budget_setting}=..., or judge fewer: {_FEWER[self.what]}. "
-            f"{hint}{before}".rstrip()
+            f"{setting}: {self.new} {self.what} by {self.judge_model} are expected to cost "
+            f"${self.dollars:.4f}, and {cap}. Raise it with {setting}=..., or judge fewer: "
+            f"{_FEWER[self.what]}. {hint}{before}".rstrip()
         )
 
 

@@ -4,9 +4,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from elo_exp.api.costs import money
+from elo_exp.api.jobs import say_spent
 from elo_exp.console import text_table
 from elo_exp.store.admin import StoreSummary
 from elo_exp.store.ledger import Batch, Ledger
+from elo_exp.store.store import Store
 
 _ANSWERS = {
     "Response": "responses",
@@ -38,6 +41,18 @@ def answers_table(
             f"{n_lost:,} calls got no answer, and may have cost ${dollars_lost:.4f} on top"
         )
     return "\n".join(lines)
+
+
+def spending(store: Store) -> list[str]:
+    """Format a line for each month in which something was charged, and for each cap."""
+    query = (
+        "SELECT scope, dollars FROM spending WHERE scope LIKE 'month %' ORDER BY scope"
+    )
+    months = [
+        f"spent in {scope.partition(' ')[2]}: {money(dollars)}"
+        for scope, dollars in store.read(query)
+    ]
+    return [*months, *(f"{s.setting}: {say_spent(s)}" for s in store.spent())]
 
 
 def under_way(ledger: Ledger) -> str:

@@ -19,6 +19,7 @@ from typing import Self, TypeVar
 from elo_exp.files import utc_now
 from elo_exp.progress import note
 from elo_exp.records import Record
+from elo_exp.store import caps
 from elo_exp.store.processes import is_alive, this_process
 from elo_exp.store.store import Store
 
@@ -106,10 +107,12 @@ class Claims:
         """Count the answers that dead processes were waiting for, and that are wanted again."""
         lost = db.execute(
             "UPDATE losses SET why = 'its process died' WHERE why IS NULL "
-            f"AND NOT {_LIVES} AND key IN (SELECT key FROM wanted) RETURNING dollars"
+            f"AND NOT {_LIVES} AND key IN (SELECT key FROM wanted) RETURNING dollars, owner, key"
         ).fetchall()
+        for _, owner, key in lost:
+            caps.settle(db, _call(owner, key), None)
         if lost:
-            most = sum(dollars for (dollars,) in lost)
+            most = sum(dollars for dollars, *_ in lost)
             self.store.usage.lose(most, len(lost))
             logger.warning(
                 "warning: %d calls of an earlier run got no answer before it ended; they may have "
@@ -120,14 +123,28 @@ class Claims:
 
     def send(self, key: str, dollars: float) -> bool:
         """Commit, before a single call leaves, that it is under way and the most it may cost. False
-        where it must not leave: the claim has been lost, or the answer is to come from a batch."""
+        where it must not leave: the claim has been lost, or the answer is to come from a batch.
+
+        Raises OverCapError where a cap of the store has no room for it.
+        """
         with self.store.transaction() as db:
             sent = db.execute(
                 "INSERT INTO losses SELECT key, owner, ?, ?, NULL FROM claims "
                 f"WHERE key = ? AND owner = ? AND key NOT IN ({PENDING})",
                 (dollars, utc_now(), key, self.owner),
             )
+            if sent.rowcount:
+                caps.charge(db, self.store.account, _call(self.owner, key), dollars)
         return sent.rowcount == 1
+
+    def keep(self, key: str, answer: R, dollars: float | None) -> R:
+        """Commit the answer to a single call, and what it has cost; None: as much as it may have cost. Return what
+        every run shall see: the answer of whoever was first."""
+        with self.store.transaction() as db:
+            kept = self.store.put({key: answer})[key]
+            caps.settle(db, _call(self.owner, key), dollars)
+        self.store.usage.count(answer)
+        return kept
 
     def unsend(self, key: str, *, lost: str | None = None) -> None:
         """Commit that a call has come to nothing.
@@ -140,6 +157,7 @@ class Claims:
                 f"UPDATE losses SET why = ? WHERE {its}", (lost, key, self.owner)
             )
             db.execute(f"DELETE FROM losses WHERE {its}", (key, self.owner))
+            caps.settle(db, _call(self.owner, key), None if lost else 0.0)
 
     def holders(self, keys: Sequence[str]) -> str:
         """Describe who else has claimed keys, or has them in a batch under way."""
@@ -197,6 +215,11 @@ class Claims:
                         path,
                         error,
                     )
+
+
+def _call(owner: str, key: str) -> str:
+    """What a single call is charged as."""
+    return f"{owner} {key}"
 
 
 def _fill(db: sqlite3.Connection, table: str, keys: Iterable[str]) -> None:

@@ -13,12 +13,14 @@ batch, and by the nonce in its custom ids.
 import dataclasses
 import json
 import secrets
+import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
 from elo_exp.records import Record, UserError, storable_json
+from elo_exp.store import caps
 from elo_exp.store.claims import OPEN, PENDING
 from elo_exp.store.store import Store
 
@@ -95,7 +97,8 @@ class Ledger:
         reserves  the most that each may cost, in dollars
 
         None, and nothing written, where there is no such number. Raises UserError where a claim has
-        been lost: this process slept, and another took over.
+        been lost: this process slept, and another took over; OverCapError where a cap of the store has
+        no room for them.
         """
         with self.store.transaction() as db:
             query = "SELECT size FROM batches WHERE state = 'intended' AND endpoint = ?"
@@ -128,6 +131,7 @@ class Ledger:
                 created_at=now,
             )
             db.execute(_INSERT, dataclasses.asdict(batch))
+            caps.charge(db, self.store.account, nonce, batch.reserve)
             db.executemany(
                 "INSERT INTO queries (nonce, key, names) VALUES (?, ?, ?)",
                 [(nonce, key, storable_json(about)) for key, about in chosen.items()],
@@ -138,28 +142,37 @@ class Ledger:
         """The server has it. Also where it was given up meanwhile: what is paid for is
         collected."""
         state = "state IN ('intended', 'abandoned')"
-        self._change(batch, state, state="submitted", batch_id=batch_id)
+        with self.store.transaction() as db:
+            if self._change(db, batch, state, state="submitted", batch_id=batch_id):
+                caps.recharge(db, self.store.account, batch.nonce, batch.reserve)
 
     def abandon(self, batch: Batch, why: str) -> bool:
         """Let its queries be submitted again. False, and nothing changed, where the batch is no
         longer this process's to give up: another has taken it over, and may have found it."""
         ours = "state = 'intended' AND owner = :owner"
-        return self._change(batch, ours, state="abandoned", note=why)
+        with self.store.transaction() as db:
+            is_ours = self._change(db, batch, ours, state="abandoned", note=why)
+            if is_ours:
+                caps.settle(db, batch.nonce, 0.0)
+        return is_ours
 
     def give_up(self, batch: Batch, why: str) -> None:
-        """Let its queries be submitted again, whatever has become of it: the user says so."""
-        self._change(batch, f"state IN {OPEN}", state="abandoned", note=why)
+        """Let its queries be submitted again, whatever has become of it: the user says so. It stays charged."""
+        with self.store.transaction() as db:
+            self._change(db, batch, f"state IN {OPEN}", state="abandoned", note=why)
 
     def note(self, batch: Batch, note: str) -> None:
-        self._change(batch, f"state IN {OPEN}", note=note)
-
-    def _change(self, batch: Batch, condition: str, **values: str) -> bool:
-        new = ", ".join(f"{name} = :{name}" for name in values)
         with self.store.transaction() as db:
-            changed = db.execute(
-                f"UPDATE batches SET {new} WHERE nonce = :nonce AND {condition}",
-                {**values, "nonce": batch.nonce, "owner": self._owner},
-            )
+            self._change(db, batch, f"state IN {OPEN}", note=note)
+
+    def _change(
+        self, db: sqlite3.Connection, batch: Batch, condition: str, **values: str
+    ) -> bool:
+        new = ", ".join(f"{name} = :{name}" for name in values)
+        changed = db.execute(
+            f"UPDATE batches SET {new} WHERE nonce = :nonce AND {condition}",
+            {**values, "nonce": batch.nonce, "owner": self._owner},
+        )
         return changed.rowcount == 1
 
     def record(
@@ -167,6 +180,7 @@ class Ledger:
         batch: Batch,
         outcomes: Mapping[str, str],
         answers: Mapping[str, R],
+        cost: Mapping[str, float],
         *,
         now: float,
     ) -> tuple[set[str], dict[str, R]]:
@@ -175,6 +189,7 @@ class Ledger:
 
         outcomes  'succeeded', or why not, by key
         answers   by key; they are then no longer claimed
+        cost      in dollars, by key, or the most that it may be
 
         Returns the keys whose outcome was not known before; and the answers, which are earlier ones
         where there were any.
@@ -187,16 +202,24 @@ class Ledger:
                 if db.execute(mark, (outcome, batch.nonce, key)).rowcount == 1
             }
             stored = self.store.put(answers)
-            db.execute(
+            caps.pay(db, batch.nonce, sum(cost.get(key, 0.0) for key in new))
+            settled = db.execute(
                 "UPDATE batches SET state = 'settled', settled_at = ? "
                 f"WHERE nonce = ? AND state IN {OPEN} AND NOT EXISTS "
                 "(SELECT 1 FROM queries WHERE nonce = batches.nonce AND outcome IS NULL)",
                 (now, batch.nonce),
             )
+            if settled.rowcount:
+                caps.settle(db, batch.nonce, 0.0)
         for key, answer in answers.items():
             if key in new:
                 self.store.usage.count(answer)
         return new, stored
+
+    def pay(self, batch: Batch, dollars: float) -> None:
+        """Charge what was paid for beside the results of a batch."""
+        with self.store.transaction() as db:
+            caps.pay(db, batch.nonce, dollars)
 
     def under_way(self) -> list[Batch]:
         """This process's batches whose results are still to come, oldest first."""

@@ -20,6 +20,7 @@ from typing import Any, Self, TypeVar
 
 from elo_exp.files import utc_now
 from elo_exp.records import JudgeIdentity, JudgeReply, Record, UserError, storable_json
+from elo_exp.store.caps import Account, Spent, spent
 from elo_exp.store.usage import Usage
 
 SCHEMA_VERSION = 6
@@ -45,6 +46,9 @@ CREATE TABLE IF NOT EXISTS judges (
     key TEXT PRIMARY KEY, judge_model TEXT NOT NULL, reads TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS designs (
     key TEXT PRIMARY KEY, queries TEXT NOT NULL, n_seen INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS charges (
+    name TEXT PRIMARY KEY, scopes TEXT NOT NULL, dollars REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS spending (scope TEXT PRIMARY KEY, dollars REAL NOT NULL);
 """
 APPLICATION_ID = 0x656C6F78  # "elox" in the file's header: the database is ours
 _KEYS_A_QUERY = 500  # SQLite allows 999 variables in the oldest builds still in use
@@ -54,12 +58,13 @@ R = TypeVar("R", bound=Record)
 
 
 class Store:
-    """Answers by key, and the usage of this run. Raises UserError for a file that is damaged, newer
-    than this program, or not a store."""
+    """Answers by key, the usage of this run, and the account that its calls are charged to. Raises UserError for a
+    file that is damaged, newer than this program, or not a store."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.usage = Usage()
+        self.account = Account()
         with self._usable():
             path.parent.mkdir(parents=True, exist_ok=True)
             _create(path)
@@ -126,6 +131,15 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self._db.close()
+
+    def least_room(self) -> Spent | None:
+        """Return the cap with the least room; None where there is no cap."""
+        return next(iter(self.spent()), None)
+
+    def spent(self) -> list[Spent]:
+        """Return what was paid, of this month, sweep and run folder, where there is a cap; the least room first."""
+        with self._usable():
+            return spent(self._db, self.account)
 
     def read(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._usable():

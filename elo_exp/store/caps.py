@@ -1,0 +1,154 @@
+"""Caps over all that a store pays for, whichever run pays it: in a month, for a sweep, for a run folder.
+
+The most that a call may cost is charged in the transaction that notes the call before it leaves, so that
+processes that share a store never pass a cap together. What it has cost takes the place of that charge with
+its answer. A call of which nobody knows whether it was billed stays charged at its most.
+"""
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from elo_exp.types import Dollars
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caps:
+    """Caps in dollars; None: no cap.
+
+    month_usd   in a calendar month (UTC)
+    sweep_usd   for all jobs of a sweep, however often it is continued
+    folder_usd  for a run folder, however often its command is given
+    """
+
+    month_usd: Dollars | None = None
+    sweep_usd: Dollars | None = None
+    folder_usd: Dollars | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """Who pays: what is charged to the month, to a sweep and to a run folder, and their caps."""
+
+    caps: Caps = Caps()
+    sweep: str | None = None
+    folder: str | None = None
+
+    def scopes(self) -> dict[str, tuple[str, float | None]]:
+        """Return what is charged, as `spending` has it, with setting and cap."""
+        month = time.strftime("%Y-%m", time.gmtime())
+        scopes = {f"month {month}": ("caps.month_usd", self.caps.month_usd)}
+        if self.sweep is not None:
+            scopes[f"sweep {self.sweep}"] = ("caps.sweep_usd", self.caps.sweep_usd)
+        if self.folder is not None:
+            scopes[f"folder {self.folder}"] = ("caps.folder_usd", self.caps.folder_usd)
+        return scopes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """What was paid, or may have been, within a scope that has a cap.
+
+    scope    month, sweep or folder, and which
+    dollars  of these `held` are the most that calls under way, and lost ones, may cost
+    """
+
+    scope: str
+    setting: str
+    cap: float
+    dollars: float
+    held: float
+
+    @property
+    def room(self) -> float:
+        return self.cap - self.dollars
+
+
+class OverCapError(Exception):
+    """A cap has no room for the next call, which may cost `dollars`."""
+
+    def __init__(self, spent: Spent, dollars: float) -> None:
+        super().__init__(f"{spent.setting} has no room for ${dollars:.4f}")
+        self.spent, self.dollars = spent, dollars
+
+
+def spent(db: sqlite3.Connection, account: Account) -> list[Spent]:
+    """Return what was paid within each scope of an account that has a cap, the least room first."""
+    rows = [
+        Spent(
+            scope=scope,
+            setting=setting,
+            cap=cap,
+            dollars=_sum(db, "SELECT dollars FROM spending WHERE scope = ?", scope),
+            held=_sum(
+                db,
+                "SELECT SUM(dollars) FROM charges, json_each(scopes) WHERE value = ?",
+                scope,
+            ),
+        )
+        for scope, (setting, cap) in account.scopes().items()
+        if cap is not None
+    ]
+    return sorted(rows, key=lambda row: row.room)
+
+
+def charge(db: sqlite3.Connection, account: Account, name: str, dollars: float) -> None:
+    """Charge the most that a call may cost, before it leaves.
+
+    name  by which the charge is settled
+    Raises OverCapError where a cap has no room for it; then nothing is charged.
+    """
+    if not dollars:
+        return
+    for row in spent(db, account):
+        if not dollars <= row.room + 1e-9:
+            raise OverCapError(row, dollars)
+    scopes = [*account.scopes()]
+    db.execute(
+        "INSERT INTO charges VALUES (?, ?, ?)", (name, json.dumps(scopes), dollars)
+    )
+    _add(db, scopes, dollars)
+
+
+def recharge(
+    db: sqlite3.Connection, account: Account, name: str, dollars: float
+) -> None:
+    """Charge, past any cap, a call that is under way and was taken for one that had never arrived."""
+    if _charged(db, name) is None:
+        charge(db, replace(account, caps=Caps()), name, dollars)
+
+
+def pay(db: sqlite3.Connection, name: str, dollars: float) -> None:
+    """Add what a part of a call has cost; its charge is settled with the last part."""
+    if charged := _charged(db, name):
+        _add(db, charged[0], dollars)
+
+
+def settle(db: sqlite3.Connection, name: str, dollars: float | None) -> None:
+    """Put what a call has cost in the place of its charge; None: as much as it may have cost."""
+    if charged := _charged(db, name):
+        scopes, most = charged
+        db.execute("DELETE FROM charges WHERE name = ?", (name,))
+        if dollars is not None:
+            _add(db, scopes, dollars - most)
+
+
+def _charged(db: sqlite3.Connection, name: str) -> tuple[Sequence[str], float] | None:
+    query = "SELECT scopes, dollars FROM charges WHERE name = ?"
+    row = db.execute(query, (name,)).fetchone()
+    return (json.loads(row[0]), row[1]) if row else None
+
+
+def _add(db: sqlite3.Connection, scopes: Iterable[str], dollars: float) -> None:
+    db.executemany(
+        "INSERT INTO spending VALUES (?, ?) "
+        "ON CONFLICT (scope) DO UPDATE SET dollars = dollars + excluded.dollars",
+        [(scope, dollars) for scope in scopes],
+    )
+
+
+def _sum(db: sqlite3.Connection, query: str, scope: str) -> float:
+    row = db.execute(query, (scope,)).fetchone()
+    return float(row[0] or 0.0) if row else 0.0

@@ -1,0 +1,129 @@
+"""Caps over all that a store pays for. tests/test_faults.py and test_paid_once.py hold every charge to the bill."""
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from elo_exp.store.caps import Account, Caps, OverCapError, charge, pay, settle
+from elo_exp.store.claims import Claims
+from elo_exp.store.ledger import Ledger
+from elo_exp.store.store import Store
+from tests.anthropic_server import AnthropicServer
+from tests.anthropic_verdicts import longer
+from tests.commands import attempt, run
+from tests.paying import BATCHES, SINGLE, claude, judged, paying
+
+__all__ = ["paying"]
+
+MONTH = time.strftime("%Y-%m", time.gmtime())
+CAPS = Caps(month_usd=10.0, sweep_usd=5.0, folder_usd=2.0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "store.sqlite") as made:
+        yield made
+
+
+def room(store: Store, **account: str) -> dict[str, tuple[float, float]]:
+    """Dollars spent and held by setting, the least room first."""
+    store.account = Account(caps=CAPS, **account)
+    return {row.setting: (row.dollars, row.held) for row in store.spent()}
+
+
+def test_a_worked_example(store):
+    """Two run folders of one sweep: each call is charged at its most, to all three, and then at its cost."""
+    assert room(store) == {"caps.month_usd": (0, 0)}
+    store.account = Account(caps=CAPS, sweep="s", folder="a")
+    with store.transaction() as db:
+        charge(db, store.account, "batch", 1.5)
+        pay(db, "batch", 0.25)  # some of its results
+    all_three = dict.fromkeys(
+        ["caps.folder_usd", "caps.sweep_usd", "caps.month_usd"], (1.75, 1.5)
+    )
+    assert room(store, sweep="s", folder="a") == all_three
+    with store.transaction() as db:
+        settle(db, "batch", 0.0)  # the rest of its charge
+        charge(db, store.account, "call", 1.0)
+    found = room(store, sweep="s", folder="b")
+    assert found["caps.folder_usd"] == (0, 0)
+    assert found["caps.sweep_usd"] == found["caps.month_usd"] == (1.25, 1.0)
+    with store.transaction() as db:
+        settle(db, "call", 0.125)
+        settle(db, "call", 0.125)  # settled once
+        charge(db, store.account, "lost", 1.5)
+        settle(db, "lost", None)  # nobody knows: as much as it may have cost
+    found = room(store, sweep="s", folder="b")
+    assert found["caps.folder_usd"] == (1.5, 0)
+    assert found["caps.sweep_usd"] == (1.875, 0)
+    assert room(store)["caps.month_usd"] == (1.875, 0)
+
+
+def test_a_charge_that_passes_a_cap_is_not_made(store):
+    store.account = Account(caps=CAPS, folder="a")
+    for name in ("first", "second"):
+        with store.transaction() as db:
+            charge(db, store.account, name, 1.0)
+    with pytest.raises(OverCapError) as error, store.transaction() as db:
+        charge(db, store.account, "third", 0.001)
+    assert error.value.spent.setting == "caps.folder_usd"
+    assert room(store, folder="a")["caps.folder_usd"] == (2.0, 2.0)
+
+
+@pytest.mark.usefixtures("paying")
+def test_a_batch_that_arrives_after_it_was_given_up_is_charged_again(store):
+    """By whoever followed it, past any cap: it is under way."""
+    with Claims(store) as claims:
+        claims.take(["q"])
+        ledger = Ledger(store, claims.owner)
+        batch = ledger.intend(
+            {"q": {}},
+            [1.5],
+            endpoint="https://api",
+            judge_model="opus",
+            ttl=None,
+            high_water=None,
+            now=1.0,
+        )
+        assert batch is not None
+        assert ledger.abandon(batch, "not there")
+        assert room(store)["caps.month_usd"] == (0, 0)
+        store.account = Account(caps=Caps(month_usd=1.0))
+        ledger.submitted(batch, "msgbatch_1")
+        ledger.submitted(batch, "msgbatch_1")
+        assert room(store)["caps.month_usd"] == (1.5, 1.5)
+        ledger.record(batch, {"q": "expired"}, {}, {}, now=2.0)
+    assert room(store)["caps.month_usd"] == (0, 0)
+
+
+# The command
+
+
+@pytest.mark.usefixtures("paying")
+def test_a_cap_of_the_month_is_planned_with_said_and_held(tmp_path):
+    """A plan says what is left; a run that it cannot hold is not begun; the store lists it."""
+    with AnthropicServer(verdicts=longer) as server:
+        _, usage = judged(claude(server.url, transport="messages", cache="none"), 3)
+        n_sent = server.meter.posts(f"{SINGLE}|{BATCHES}")
+        cap = ("caps.month_usd=0.05", "cache_dir=.")
+        words = (
+            *("mode=pilot", "judge=haiku", f"judge.base_url={server.url}", *cap),
+            *("entrant=[probe_reference,probe_hedged]", "tracker=local"),
+        )
+        key = {"ANTHROPIC_API_KEY": "test-key"}
+        planned = run(*words, "plan=true", folder=tmp_path, **key)
+        refused = attempt(*words, folder=tmp_path, **key)
+        assert server.meter.posts(f"{SINGLE}|{BATCHES}") == n_sent
+    listed = run("experiment=store", *cap, folder=tmp_path)
+    dollars = re.escape(f"${usage.dollars:.6f}".rstrip("0"))
+    of_cap = rf"caps.month_usd: \$0\.0\d of \$0\.05 are spent in {MONTH}"
+    assert re.search(rf"\n  {of_cap}\.\n$", planned.out)
+    assert refused.code == 2
+    line = (
+        r"caps.month_usd: [\d,]+ verdicts by .* expected to cost .* of \$0.05 are spent"
+    )
+    assert re.search(line, refused.err.splitlines()[-1])
+    assert re.search(rf"\nspent in {MONTH}: {dollars}\n{of_cap}\n", listed.out)
