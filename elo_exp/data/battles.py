@@ -107,6 +107,8 @@ class Battles:
 
     def select(self, rows: NDArray[Any]) -> Battles:
         """Return the battles at a mask (n,) or at indices; names and codes stay as they are."""
+        if rows.dtype == np.bool_ and rows.all():
+            return self
         columns = {
             field.name: column[rows]
             for field in dataclasses.fields(self)

@@ -110,6 +110,8 @@ class Games:
 
     def among(self, chosen: Mask) -> Games:
         """Return the games among the chosen models (m,), models and clusters numbered anew."""
+        if chosen.all():
+            return self
         games = self.select(chosen[self.first] & chosen[self.second])
         number = np.cumsum(chosen) - 1
         return replace(
@@ -121,6 +123,8 @@ class Games:
 
     def select(self, kept: Mask) -> Games:
         """Return the games at a mask (g,), clusters numbered anew."""
+        if kept.all():
+            return self
         names = "first", "second", "score", "shown", "battle", "count"
         columns: dict[str, Any] = {
             name: column[kept]
