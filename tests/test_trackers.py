@@ -378,6 +378,21 @@ def test_what_k_moves_is_numbers_of_the_summary_and_so_is_the_headline(
     }
 
 
+def test_what_a_sweep_prints_uploads_its_jobs_and_its_summary(
+    swept: Ran, jobs: list[Logged]
+):
+    (line,) = (line for line in swept.out.splitlines() if line.startswith("tracked"))
+    sync = line.partition("upload: wandb ")[2]
+    with ProjectServer() as server:
+        shell = ("bash", "-c", f"{sys.executable} -m wandb {sync}")
+        ran = attempt_program(*shell, folder=swept.folder, **server.variables)
+    assert (ran.code, "ERROR" in ran.err) == (0, False), ran.err
+    groups = {run.fields["groupName"] for run in server.runs.values()}
+    assert groups == {jobs[0].read("manifest.json")["group"]}
+    names = {run.fields["displayName"] for run in server.runs.values()}
+    assert names == {"k=8", "k=16", "sweep-summary"}
+
+
 # While it works
 
 

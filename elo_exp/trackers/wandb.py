@@ -280,8 +280,11 @@ class _WandbRun:
     @property
     def where(self) -> str | None:
         if self._run.offline:
-            folder = os.path.relpath(Path(self._run.sync_dir).parent)
-            return f"W&B, offline; upload: wandb sync {folder}/offline-*"
+            pieces = f"{os.path.relpath(Path(self._run.sync_dir).parent)}/offline-*"
+            jobs = "[0-9]*/wandb/offline-*"  # of a sweep, whose summary this is
+            if any(self._run_dir.glob(jobs)):
+                pieces = f"{os.path.relpath(self._run_dir)}/{jobs} {pieces}"
+            return f"W&B, offline; upload: wandb sync {pieces}"
         return self._run.url
 
     def log(
