@@ -5,7 +5,9 @@ It answers the operations of the SDK that a run needs, after messages that this 
 
 from __future__ import annotations
 
+import base64
 import gzip
+import hashlib
 import json
 import re
 from dataclasses import dataclass, field
@@ -85,6 +87,7 @@ class ProjectServer(HttpServer):
         super().__post_init__()
         self.runs: dict[str, Run] = {}
         self.artifacts: dict[str, Artifact] = {}
+        self.links: dict[str, list[Artifact]] = {}  # by collection
         self.unknown: set[str] = set()  # operations that it does not have
         self.files: dict[str, bytes] = {}
         self.views: list[Given] = []  # saved workspaces and reports
@@ -94,6 +97,30 @@ class ProjectServer(HttpServer):
             "WANDB_API_KEY": KEY,
             "NO_PROXY": "127.0.0.1",
         }
+
+    def keep(
+        self, name: str, files: dict[str, bytes | None], kind: str = "leaderboard"
+    ) -> None:
+        """Keep an artifact's first version; None: a reference to a file elsewhere."""
+        made = Artifact(f"A{len(self.artifacts)}", name, kind, name, "", version=0)
+        self.artifacts[made.id] = made
+        contents: Given = {}
+        for file, content in files.items():
+            md5 = hashlib.md5(content or b"", usedforsecurity=False)
+            entry = {"digest": base64.b64encode(md5.digest()).decode(), "size": 0}
+            if content is None:
+                entry["ref"] = "file:///etc/hostname"
+            else:
+                entry |= {"size": len(content), "birthArtifactID": made.id}
+                self.files[f"blob/{md5.hexdigest()}"] = content
+            contents[file] = entry
+        manifest = {
+            "version": 1,
+            "storagePolicy": "wandb-storage-policy-v1",
+            "storagePolicyConfig": {"storageLayout": "V2"},
+            "contents": contents,
+        }
+        self.files[f"manifest/{made.id}"] = json.dumps(manifest).encode()
 
     def error(self, fault: Status) -> Any:
         return {"errors": [{"message": fault.message}]}
@@ -118,6 +145,8 @@ class ProjectServer(HttpServer):
         with self.lock:
             if call.path.endswith("/file_stream"):
                 self._stream(self.runs[call.path.split("/")[-2]], json.loads(body))
+            if call.method == "GET":
+                return self._file(call.path)
             if call.path.startswith("/storage/"):
                 self.files[call.path.removeprefix("/storage/")] = body
             if call.path != "/graphql" or not body:  # telemetry is not JSON
@@ -129,6 +158,15 @@ class ProjectServer(HttpServer):
                 self.unknown.add(name)
             data = answer(asked.get("variables") or {}) if answer else {}
         return json.dumps({"data": data}).encode()
+
+    def _file(self, path: str) -> bytes:
+        """What was stored, or a file of an artifact, /artifactsV2/.../MD5/NAME."""
+        place = path.removeprefix("/storage/")
+        if path.startswith("/artifacts"):
+            place = f"blob/{path.split('/')[-2]}"
+        if place not in self.files:
+            raise RefusedError(Status(404, message="not found"))
+        return self.files[place]
 
     def _stream(self, run: Run, sent: Given) -> None:
         for name, part in (sent.get("files") or {}).items():
@@ -250,7 +288,7 @@ class ProjectServer(HttpServer):
         made = made or Artifact(f"A{n}", name, kind, digest, asked.get("runName") or "")
         self.artifacts[made.id] = made
         made.metadata |= json.loads(asked.get("metadata") or "{}")
-        named = {entry["alias"] for entry in asked.get("aliases") or ()} | {"latest"}
+        named = {entry["alias"] for entry in asked.get("aliases") or ()}
         for other in same:
             other.aliases = [a for a in other.aliases if a not in named]
         made.aliases = sorted({*made.aliases, *named})
@@ -281,8 +319,8 @@ class ProjectServer(HttpServer):
 
     def _CreateArtifactFiles(self, given: Given) -> Given:  # noqa: N802
         edges = []
-        for n, one in enumerate(given["input"]["artifactFiles"]):
-            place = self._url(f"blob/{one['artifactID']}/{n}") | {
+        for one in given["input"]["artifactFiles"]:
+            place = self._url(f"blob/{base64.b64decode(one['md5']).hex()}") | {
                 "artifact": {"id": one["artifactID"]}
             }
             edges.append(
@@ -309,7 +347,9 @@ class ProjectServer(HttpServer):
         return {"commitArtifact": {"artifact": {"id": made.id, "digest": made.digest}}}
 
     def _ArtifactByID(self, given: Given) -> Given:  # noqa: N802
-        made = self.artifacts[given["id"]]
+        return {"artifact": self._artifact(self.artifacts[given["id"]])}
+
+    def _artifact(self, made: Artifact) -> Given:
         name = {"id": made.collection, "name": made.collection, "project": _PROJECT}
         own = {
             "id": made.id,
@@ -320,9 +360,53 @@ class ProjectServer(HttpServer):
             "artifactSequence": {"__typename": "ArtifactSequence", **name},
             "digest": made.digest,
         }
-        return {"artifact": {**_FIXED, **own, "artifactType": {"name": made.type}}}
+        return {**_FIXED, **own, "artifactType": {"name": made.type}}
+
+    def _ArtifactMembershipByName(self, given: Given) -> Given:  # noqa: N802
+        if (given["entity"], given["project"]) != ("me", "elo_exp"):
+            return {"project": None}
+        collection, _, version = given["name"].partition(":")
+        named = [a for a in self.artifacts.values() if a.collection == collection]
+        named += self.links.get(collection, [])
+        made = next(
+            (a for a in named if version in (f"v{a.version}", *a.aliases)), None
+        )
+        return {
+            "project": {
+                "artifactCollectionMembership": self._membership(made, collection)
+                if made
+                else None
+            }
+        }
+
+    def _membership(self, made: Artifact, collection: str) -> Given:
+        return {
+            "__typename": "ArtifactCollectionMembership",
+            "id": f"M{made.id}",
+            "versionIndex": made.version,
+            "createdAt": _FIXED["createdAt"],
+            "aliases": [],
+            "artifactCollection": {
+                "__typename": "ArtifactSequence",
+                "name": collection,
+                "project": _PROJECT,
+            },
+            "artifact": self._artifact(made),
+        }
+
+    def _FetchArtifactManifest(self, given: Given) -> Given:  # noqa: N802
+        file = {"directUrl": f"{self.url}/storage/manifest/{given['id']}"}
+        return {"artifact": {"currentManifest": {"file": file}}}
+
+    def _LinkArtifact(self, given: Given) -> Given:  # noqa: N802
+        asked = given["input"]
+        made = self.artifacts[asked["artifactID"]]
+        linked = self.links.setdefault(asked["artifactPortfolioName"], [])
+        if made not in linked:
+            linked.append(made)
+        return {"result": {"versionIndex": made.version}}
 
     def _UseArtifact(self, given: Given) -> Given:  # noqa: N802
-        asked = given["input"]
+        asked = given.get("input") or given
         self.runs[asked["runName"]].used.append(asked["artifactID"])
         return {"useArtifact": {"artifact": {"id": asked["artifactID"]}}}

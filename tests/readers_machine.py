@@ -47,6 +47,7 @@ NOT_RUN = re.compile(
     r"|python -m venv|pip |python -m tests\.(\w+_server|benchmarks.bench_gpu)|trackio show|export "
     r"|.*experiment=coin"  # test_socket.py
     r"|.*experiment=dashboard"  # test_trackers.py
+    r"|.*runs=\[wandb:"  # test_tracked_identity.py
     r"|.*oracle.grid=true"  # test_grid.py
 )
 

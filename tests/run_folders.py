@@ -104,7 +104,7 @@ def readers(folder: Path, whole: Path, out: Path) -> Mapping[str, Callable[[], o
     return {
         "compare": lambda: _compared(whole, folder, out),
         "compared with": lambda: _compared(folder, whole, out),
-        "runs": lambda: Compare(runs=[str(whole), str(folder)]).input_files,
+        "runs": lambda: _comparison(whole, folder).input_files,
         "sweep": sweep,
         "open_run": opened,
         "settings": lambda: read_settings(folder),
@@ -115,9 +115,13 @@ def readers(folder: Path, whole: Path, out: Path) -> Mapping[str, Callable[[], o
     }
 
 
+def _comparison(first: Path, other: Path) -> Compare:
+    return Compare(runs=[str(first), str(other)], downloads="")
+
+
 def _compared(first: Path, other: Path, out: Path) -> object:
     """All that `experiment=compare` makes but figures."""
-    compared = Compare(runs=[str(first), str(other)])
+    compared = _comparison(first, other)
     _ = compared.opening
     found = compare(compared._read[0])
     shown = compare_page(found)

@@ -82,9 +82,11 @@ def server() -> Iterator[ProjectServer]:
 WHERE = ("manifest.json", "wandb/*run-*/run-*.wandb", "ratings.json")
 
 
-def job(folder: Path, name: str, kill_at: str | None = None, **variables: str) -> int:
+def job(
+    folder: Path, name: str, kill_at: str | None = None, k: int = 16, **variables: str
+) -> int:
     """Run a job in a folder; kill it once this attempt has left a file."""
-    words = (*QUICK, "tracker=wandb", f"hydra.run.dir={name}")
+    words = (*QUICK, "tracker=wandb", f"hydra.run.dir={name}", f"elo.k={k}")
 
     def files() -> dict[Path, int]:
         found = (folder / name).glob(kill_at) if kill_at else ()
@@ -156,4 +158,50 @@ def test_online_it_is_one_run_and_what_only_the_killed_attempt_logged_is_gone(
     (copied / "manifest.json").unlink()  # without its token: another run
     assert job(tmp_path, "copy", **server.variables) == 0
     assert len(server.runs) == 2
-    assert not server.unknown & {"UpsertBucket", "RunResumeStatus"}
+    check_versions(server, tmp_path)
+    assert not server.unknown
+
+
+def check_versions(server: ProjectServer, folder: Path) -> None:
+    """Two runs with the same settings have one leaderboard; another K has the next, of the same answers and verdicts.
+
+    A comparison fetches that one, and uses both.
+    """
+
+    def versions() -> dict[str, list[list[str]]]:
+        found: dict[str, list[list[str]]] = {}
+        for one in sorted(server.artifacts.values(), key=lambda one: one.version):
+            found.setdefault(one.collection, []).append(one.aliases)
+        return found
+
+    first, second = (f"run-{run.id}" for run in server.runs.values())
+    same = sorted(("latest", first, second))
+    assert [sorted(aliases) for aliases in versions()["leaderboard"]] == [same]
+    assert job(folder, "other", k=32, **server.variables) == 0
+    third = f"run-{[*server.runs][2]}"
+    found = versions()
+    assert found["leaderboard"] == [sorted((first, second)), ["latest", third]]
+    made = [name for name in found if name.startswith(("responses-", "verdicts-"))]
+    assert {*made} >= {"verdicts-lexical", "responses-probe_reference"}
+    assert all(len(found[name]) == 1 for name in ("bank-bank", *made))
+    used = [[server.artifacts[a] for a in run.used] for run in server.runs.values()]
+    assert {bank.collection for (bank,) in used} == {"bank-bank"}
+    compared = run(
+        "experiment=compare",
+        "runs=[wandb:me/elo_exp/leaderboard:v1,run]",
+        "tracker=wandb",
+        "figures=false",
+        folder=folder,
+        strict=False,
+        **server.variables,
+    )
+    assert compared.read("compare.json")["differences"] == {
+        "elo.k": {"leaderboard_v1": 32, "run": 16}
+    }
+    assert "run 1  leaderboard_v1: tournament" in compared.out
+    uses = [server.artifacts[a] for a in [*server.runs.values()][-1].used]
+    assert [(a.collection, a.version) for a in uses] == [
+        ("leaderboard", 1),
+        ("leaderboard", 0),
+    ]
+    assert versions()["leaderboard"] == found["leaderboard"]

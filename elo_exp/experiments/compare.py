@@ -27,8 +27,9 @@ from elo_exp.records import Plot, UserError
 from elo_exp.report import page
 from elo_exp.report.compare_page import Comparison, Row, compare_page, console, metrics
 from elo_exp.report.words import opening
-from elo_exp.runs.manifest import OF_NO_RESULT
-from elo_exp.runs.reading import FinishedRun, differing, read_runs
+from elo_exp.runs.fetching import fetched
+from elo_exp.runs.lineage import summary
+from elo_exp.runs.reading import FinishedRun, differing, manifest_path, read_runs
 from elo_exp.store.usage import added_up, paid
 
 logger = logging.getLogger(__name__)
@@ -49,16 +50,22 @@ _OF_A_SHIFT = ("std_error", "ci_low", "ci_high", "p_value")
 @dataclass(kw_only=True)
 class Compare:
     runs: list[str]
+    downloads: str
 
     @property
     def input_files(self) -> Mapping[str, Path]:
-        found, _ = read_runs(self.runs, with_oracle=True)
-        return {f"run {r.name}": r.folder / "manifest.json" for r in found}
+        found, _ = read_runs(self._folders, with_oracle=True)
+        return {f"run {r.name}": manifest_path(r.folder) for r in found}
+
+    @functools.cached_property
+    def _folders(self) -> list[str]:
+        """The folders of the runs, also of those that Weights & Biases keeps."""
+        return fetched(self.runs, Path(self.downloads))
 
     @functools.cached_property
     def _read(self) -> tuple[list[FinishedRun], list[str]]:
         """The runs, and why others of these folders are left out."""
-        return _read(self.runs)
+        return _read(self._folders)
 
     @property
     def opening(self) -> str:
@@ -199,7 +206,7 @@ def compare(chosen: Sequence[FinishedRun]) -> Comparison:
         "judge": judge,
         "overlaps": overlaps,
         "answers": list(_answer_rows(chosen)),
-        "differences": differing({r.name: _circumstances(r) for r in chosen}),
+        "differences": differing(_circumstances(chosen)),
     }
 
 
@@ -321,7 +328,9 @@ def _fit(r: FinishedRun, own: Battles, dimension: str) -> Influence | None:
 def _run_row(r: FinishedRun, battles: Mapping[str, Battles]) -> Row:
     row = {name: r.manifest.get(name) for name in _OF_A_RUN}
     prompts = {prompt for own in battles.values() for prompt in own.questions}
-    bill = paid(added_up([r.manifest.get("usage"), r.manifest.get("paid_before")]))
+    bill = None
+    if row["usage"] is not None:
+        bill = paid(added_up([r.manifest.get("usage"), r.manifest.get("paid_before")]))
     where = {"run": r.name, "folder": str(r.folder)}
     n = len(prompts) + sum(own.n_unnamed() for own in battles.values() if own.is_alone)
     return {**where, **row, "n_prompts": n, "dollars": bill}
@@ -341,16 +350,17 @@ def _answer_rows(chosen: Sequence[FinishedRun]) -> Iterator[Row]:
                 yield {"run": other.name, "entrant": entrant, **counts}
 
 
-def _circumstances(r: FinishedRun) -> dict[str, Any]:
-    """Return settings, versions and input files, to list those that differ."""
-    config = r.manifest["config"].items()
-    return {
-        **{name: value for name, value in config if name not in OF_NO_RESULT},
-        "input": {
-            name: digest[:12] for name, digest in r.manifest["input_hashes"].items()
-        },
-        "version": {
-            "git_commit": r.manifest.get("git_commit"),
-            **r.manifest["versions"],
-        },
-    }
+def _circumstances(chosen: Sequence[FinishedRun]) -> dict[str, dict[str, Any]]:
+    """Return settings, input files and, where all runs know them, versions, to list those that differ."""
+    found = {}
+    is_versioned = all(r.manifest["versions"] for r in chosen)
+    for r in chosen:
+        hashes = r.manifest["input_hashes"].items()
+        found[r.name] = {
+            **summary(r.manifest)["config"],
+            "input": {name: digest[:12] for name, digest in hashes},
+        }
+        if is_versioned:
+            commit = {"git_commit": r.manifest.get("git_commit")}
+            found[r.name]["version"] = {**commit, **r.manifest["versions"]}
+    return found

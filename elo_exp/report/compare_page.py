@@ -308,15 +308,15 @@ def _card(
 
 
 def _run_cells(row: Row, run: int) -> list[str]:
-    usage = row["usage"] or {}
+    usage, dollars = row["usage"], row["dollars"]  # None of what a tracker has kept
     judge = f", judge {row['judge_model']}" if row["judge_model"] else ""
     return [
         str(run),
         row["run"],
         f"{row['experiment']}{judge}",
         count(row["n_prompts"] or None),
-        f"${row['dollars']:,.2f}",
-        *(count(usage.get(name) or 0) for name in _USAGE),
+        count(None) if dollars is None else f"${dollars:,.2f}",
+        *(count(None if usage is None else usage.get(n) or 0) for n in _USAGE),
         when(row["finished_at"]),
     ]
 

@@ -82,9 +82,9 @@ def names(models: Sequence[str], most: int = _MAX_NAMES) -> str:
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if shown[1:] else shown)
 
 
-def when(time: str) -> str:
+def when(time: str | None) -> str:
     """Return a time of manifest.json to the minute."""
-    return f"{time[:16].replace('T', ' ')} UTC"
+    return NONE if time is None else f"{time[:16].replace('T', ' ')} UTC"
 
 
 def shortened(text: str, most: int = 100) -> str:

@@ -3,21 +3,23 @@
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from elo_exp.files import safe_name, write_json
-from elo_exp.records import fingerprint
-from elo_exp.runs.manifest import OF_NO_RESULT
+from elo_exp.files import read_json, safe_name, write_json
+from elo_exp.records import UserError, fingerprint
+from elo_exp.runs.manifest import OF_NO_RESULT, run_id
+from elo_exp.runs.reading import SUMMARY, read_manifest
 from elo_exp.trackers import Files, RunInfo
 
-SUMMARY = "run.json"  # of a leaderboard: the manifest without what one attempt has
-_BOARD = (
+BOARD = (
     *("ratings.json", "elo_ratings.json", "elo_results.json", "differences.csv"),
     *("battles.jsonl", "battles.parquet", "pairwise_winrates.csv", "strata.csv"),
     *("estimates.json", "influences.json", "differences.json"),
 )
+KEPT_AS = "artifact.json"  # of a leaderboard that was fetched: the name of its version
 _VERDICTS = ("verdicts/", "matches/", "verdicts.jsonl")
 _WITHOUT_TEXTS = ("manifest.json", "figures/", "elo_per_perm.npz", "bootstrap_")
 _OF_AN_ATTEMPT = {
@@ -59,9 +61,9 @@ def files_of_run(
     if verdicts := {name: made.pop(name) for name in [*made] if _is(name, _VERDICTS)}:
         judge = info.labels.get("judge_model") or "unknown"
         found.append(_texts("verdicts", judge, verdicts))
-    if board := {name: made.pop(name) for name in _BOARD if name in made}:
+    if board := {name: made.pop(name) for name in BOARD if name in made}:
         path = info.run_dir / "tracker" / SUMMARY
-        board[SUMMARY] = write_json(path, _summary(manifest))
+        board[SUMMARY] = write_json(path, summary(manifest))
         found.append(Files(kind="leaderboard", name="leaderboard", paths=board))
     texts = frozenset(name for name in made if not _is(name, _WITHOUT_TEXTS))
     found.append(Files(kind="run", name="run-files", paths=made, texts=texts))
@@ -111,10 +113,8 @@ def _read(inputs: Mapping[str, Path], recorded: Mapping[str, Path]) -> Iterator[
     for role, path in [*others.items()]:
         if path.name in ("manifest.json", SUMMARY):
             del others[role]
-            if paths := _board_of(path.parent):
-                yield Files(
-                    kind="leaderboard", name="leaderboard", paths=paths, is_input=True
-                )
+            with suppress(UserError):  # of an older version, which no tracker knows so
+                yield _of_run(path.parent)
     if paths := _named(others.values()):
         role, path = next(iter(others.items()))
         part, _, is_of_part = role.partition(" ")
@@ -129,15 +129,21 @@ def _read(inputs: Mapping[str, Path], recorded: Mapping[str, Path]) -> Iterator[
         )
 
 
-def _board_of(folder: Path) -> dict[str, Path]:
-    """The leaderboard of another run, as that run has logged it; none of a run that wrote no summary."""
-    summary = next(
-        filter(Path.is_file, (folder / "tracker" / SUMMARY, folder / SUMMARY)), None
+def _of_run(folder: Path) -> Files:
+    """The leaderboard of another run, as that run has logged it or as it has been fetched."""
+    kept = folder / KEPT_AS
+    version = (
+        str(read_json(kept)["name"])
+        if kept.is_file()
+        else f"leaderboard:run-{run_id(folder, read_manifest(folder))}"
     )
-    if summary is None:
-        return {}
-    paths = {name: folder / name for name in _BOARD if (folder / name).is_file()}
-    return {**paths, SUMMARY: summary}
+    return Files(
+        kind="leaderboard",
+        name="leaderboard",
+        paths={n: folder / n for n in BOARD if (folder / n).is_file()},
+        is_input=True,
+        known_as=version,
+    )
 
 
 def _named(paths: Iterable[Path]) -> dict[str, Path]:
@@ -158,13 +164,17 @@ def _named(paths: Iterable[Path]) -> dict[str, Path]:
     return found
 
 
-def _summary(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest without what is of one attempt or one machine alone: equal conclusions have equal ones."""
+def summary(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest without what is of one attempt or one machine alone, so that equal conclusions have equal ones.
+
+    Paths of files that the run has read are their names.
+    """
     kept = {name: v for name, v in manifest.items() if name not in _OF_AN_ATTEMPT}
     kept["config"] = {
         name: v for name, v in manifest["config"].items() if name not in OF_NO_RESULT
     }
-    places = {path: Path(path).name for path in manifest["input_paths"].values()}
+    read = manifest.get("input_paths", {}).values()
+    places = {path: Path(path).name for path in read}
 
     def moved(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -173,5 +183,5 @@ def _summary(manifest: Mapping[str, Any]) -> dict[str, Any]:
             return [moved(inner) for inner in value]
         return places.get(value, value) if isinstance(value, str) else value
 
-    summary: dict[str, Any] = moved(kept)
-    return summary
+    found: dict[str, Any] = moved(kept)
+    return found

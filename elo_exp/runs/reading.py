@@ -20,11 +20,20 @@ from elo_exp.runs import documents
 from elo_exp.runs.documents import Estimate, Manifest
 
 OF_RATINGS = ("tournament", "rate")  # experiments whose runs log the same names
+SUMMARY = (
+    "run.json"  # in place of manifest.json, where a tracker has kept a leaderboard
+)
+
+
+def manifest_path(folder: Path) -> Path:
+    """Return the path of manifest.json, or that of the summary in its place."""
+    path, summary = folder / "manifest.json", folder / SUMMARY
+    return summary if summary.is_file() and not path.is_file() else path
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return manifest.json as data. Raises UserError where no run wrote it."""
-    found: dict[str, Any] = documents.read(Manifest, folder / "manifest.json")
+    found: dict[str, Any] = documents.read(Manifest, manifest_path(folder))
     return found
 
 
@@ -195,12 +204,13 @@ def sweep_jobs(folder: Path) -> list[Path]:
 
 def _content(folder: Path, with_oracle: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """The manifest and ratings.json. Raises UserError where the run has not finished with both."""
-    if not (folder / "manifest.json").is_file():
+    described = manifest_path(folder)
+    if not described.is_file():
         raise UserError(
             f"found no manifest.json in {folder}. Name the folder that a run printed."
         )
     manifest = _ABSENT | read_manifest(folder)
-    if not manifest.get("finished_at"):
+    if described.name != SUMMARY and not manifest.get("finished_at"):
         why = manifest.get("error") or "it was stopped"
         raise UserError(
             f"{folder} did not finish ({why}). Give its command again, or leave it out."
@@ -214,7 +224,7 @@ def _content(folder: Path, with_oracle: bool) -> tuple[dict[str, Any], dict[str,
             f"{folder} has no ratings to compare, being of experiment={kind}. Expected tournament, "
             "rate, arena or oracle."
         )
-    documents.read(documents.OfRatings, folder / "manifest.json")
+    documents.read(documents.OfRatings, described)
     return manifest, documents.read(documents.Ratings, path)
 
 

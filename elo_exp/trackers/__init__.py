@@ -68,6 +68,8 @@ class Files:
     paths     by the name that each has among them
     texts     the names of those that hold prompts, answers or reasons
     is_input  the run has read them, and not made them
+    known_as  the version that another run has logged, NAME:VERSION; of it nothing is logged, and it is used where it
+              is there
     aliases   of the version, beside its number
     metadata  what is told of the version
     """
@@ -77,6 +79,7 @@ class Files:
     paths: Mapping[str, Path]
     texts: frozenset[str] = frozenset()
     is_input: bool = False
+    known_as: str = ""
     aliases: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
 

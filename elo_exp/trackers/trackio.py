@@ -99,6 +99,8 @@ class _TrackioRun:
     def log_files(self, files: Files) -> None:
         import trackio
 
+        if files.known_as:  # to Weights & Biases, whose versions it does not have
+            return
         artifact = trackio.Artifact(
             files.name, type=files.kind, metadata=dict(files.metadata)
         )

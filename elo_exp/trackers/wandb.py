@@ -9,6 +9,7 @@ import netrc
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -342,6 +343,12 @@ class _WandbRun:
         """Offline, where no artifact can be used, what was read is logged like what was made."""
         import wandb
 
+        if files.known_as:
+            if not self._run.offline:
+                # by a run that was not tracked there
+                with suppress(ValueError, wandb.errors.CommError):
+                    self._run.use_artifact(files.known_as)
+            return
         artifact = wandb.Artifact(files.name, files.kind, metadata={**files.metadata})
         for name, path in files.paths.items():
             artifact.add_file(str(path), name=name)

@@ -149,8 +149,9 @@ def run_line(row: Row, run: int) -> str:
         (usage.get("verdicts_stored"), "cached"),
     ]
     parts = "".join(f", {count(n)} {what}" for n, what in counts if n)
-    dollars = f"${row['dollars']:,.2f}"
-    return f"run {run}  {row['run']}: {row['experiment']}{judge}{parts}, {dollars}"
+    if row["dollars"] is not None:  # which an artifact does not say
+        parts += f", ${row['dollars']:,.2f}"
+    return f"run {run}  {row['run']}: {row['experiment']}{judge}{parts}"
 
 
 def answers(run: int, changed: Sequence[str]) -> str:
