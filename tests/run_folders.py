@@ -16,11 +16,12 @@ from typing import Any
 import elo_exp
 from elo_exp.experiments.compare import Compare, compare
 from elo_exp.experiments.export import verdicts
+from elo_exp.experiments.rate import Rate
 from elo_exp.files import write_json
 from elo_exp.records import UserError
 from elo_exp.report import page, sweep_report
 from elo_exp.report.compare_page import compare_page, console, metrics
-from elo_exp.runs.reading import read_runs, read_settings
+from elo_exp.runs.reading import read_runs
 
 READ = (  # of a run folder, by whatever reads one
     *("manifest.json", "ratings.json", "battles.jsonl", "battles.parquet"),
@@ -107,7 +108,11 @@ def readers(folder: Path, whole: Path, out: Path) -> Mapping[str, Callable[[], o
         "runs": lambda: _comparison(whole, folder).input_files,
         "sweep": sweep,
         "open_run": opened,
-        "settings": lambda: read_settings(folder),
+        "ratings_from": lambda: Rate.prepare(
+            {"ratings_from": str(folder), "elo": {}, "battles_columns": {}}
+            | {"rating": {"bradley_terry": {}}},
+            [],
+        ),
         "export": lambda: [
             list(verdicts(battles))
             for battles in read_runs([str(folder)])[0][0].battles().values()

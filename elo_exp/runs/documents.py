@@ -83,6 +83,20 @@ class OfRatings(Manifest):
     n_perms: int
 
 
+class _Groups(_Part):
+    """The settings that a rating anew takes from a run; their values are checked where they are used."""
+
+    elo: dict[str, Any] | None = None
+    rating: dict[str, dict[str, Any]] | None = None
+    arena: dict[str, Any] | None = None
+
+
+class OfSettings(Manifest):
+    """manifest.json of a run whose rating settings are taken."""
+
+    config: _Groups  # type: ignore[assignment]
+
+
 class _Conclusion(_Part):
     state: str
     sentence: str

@@ -50,6 +50,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     found = read_manifest(folder).get("config")
     if not found:
         raise UserError(f"found no settings in {folder}. Expected the folder of a run.")
+    documents.read(documents.OfSettings, manifest_path(folder))
     plain: dict[str, Any] = json.loads(
         json.dumps(found),
         object_hook=lambda node: {k: v for k, v in node.items() if k != "_target_"},
