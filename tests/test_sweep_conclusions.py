@@ -323,6 +323,26 @@ def test_the_numbers_of_a_job_are_those_of_its_ratings_json(swept: Ran):
         assert row["judge_flip_rate"] == ""  # nobody judged here
 
 
+def test_elo_by_k_has_the_limit_of_each_entrant_in_figure_and_tracker(swept: Ran):
+    """It is that of ratings.json, and a flat line over the values of K."""
+    (logged,) = (
+        row["value"]
+        for row in swept.rows("tracker/log.jsonl")
+        if row["kind"] == "summary"
+    )
+    lines = logged["k_sensitivity/facts"]["lines"]
+    for row in table(swept.run_dir / "sweep_summary.csv"):
+        found = read_json(swept.run_dir / row["job"] / "ratings.json")
+        elo = found["dimensions"][row["dimension"]]["elo"]
+        limit = elo["limit"].get(row["model"])
+        assert row["elo_limit"] == ("" if limit is None else str(limit))
+        if limit is not None and row["dimension"] == "facts":
+            line = lines[f"{row['model']}, limit"]
+            assert [k for k, _ in line] == [8, 32]
+            assert {value for _, value in line} == {limit}
+    assert sum(", limit" in name for name in lines) == 3
+
+
 def test_jobs_are_compared_by_means_over_dimensions(swept: Ran):
     rows = table(swept.run_dir / "sweep_numbers.csv")
     title = "What moved by job, means over dimensions"

@@ -65,9 +65,8 @@ def k_by_n_perms(rows: Sequence[Row]) -> Plot:
         [{**row, "line": name.format(**row).rstrip()} for row in rows],
         "Elo by K and number of permutations",
         "Mean Elo by K, for each number of permutations and each other setting that was swept. "
-        "Bars: 95 % Monte Carlo error of averaging permutations."
-        + only_best(some_of, by, "panels")
-        + only_best(color, models),
+        "Bars: 95 % Monte Carlo error of averaging permutations. Dotted: the limit that Elo "
+        "converges to." + only_best(some_of, by, "panels") + only_best(color, models),
     )
 
 

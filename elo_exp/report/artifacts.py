@@ -290,6 +290,7 @@ def _dimension_json(standings: Standings, dimension: str) -> dict[str, Any]:
             **_progress(way.by_k.get(standings.k)),
             "sufficient_k": way.sufficient_k,
         }
+        found["elo"]["limit"] = dict(way.limit)
         found["elo"]["order"] = order(standings, dimension)
     return found
 

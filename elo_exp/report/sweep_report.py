@@ -143,6 +143,7 @@ def _rows(
             leading = job.stored(method, dimension)
             parameters = job.stored("elo", dimension).get("parameters") or {}
             board, elo = job.board(method, dimension), job.board("elo", dimension)
+            limits = job.stored("elo", dimension).get("limit", {})
             for model in {**board, **elo}:
                 rating = board.get(model, Rating(model=model, rating=None))
                 by_elo = elo.get(model)
@@ -161,6 +162,7 @@ def _rows(
                         "state": job.conclusions.get(dimension, {}).get("state"),
                         "elo": by_elo.rating if by_elo and has_played else None,
                         "ordering_error": by_elo and by_elo.ordering_error,
+                        "elo_limit": limits.get(model) if has_played else None,
                         "convergence": parameters.get("convergence"),
                         "converged": parameters.get("converged"),
                     }
@@ -245,7 +247,7 @@ def _board(job: FinishedRun, dimension: str) -> Leaderboard:
 
 
 def _charts(rows: Sequence[Row]) -> dict[str, Lines]:
-    """Return Elo by K for each dimension, where several K were swept."""
+    """Return Elo by K for each dimension, where several K were swept, with the limit of each entrant."""
     found = {}
     for dimension, some in grouped(rows, "dimension").items():
         by_line = grouped(some, "model", "n_perms", "setting")
@@ -255,7 +257,12 @@ def _charts(rows: Sequence[Row]) -> dict[str, Lines]:
             )
             for (model, n_perms, setting), own in by_line.items()
         }
-        if any(len(line) > 1 for line in lines.values()):
+        ends = [end(row["k"] for row in some) for end in (min, max)]
+        for (model, setting), own in grouped(some, "model", "setting").items():
+            if (limit := own[0]["elo_limit"]) is not None:
+                name = " ".join(filter(None, (model, setting)))
+                lines[f"{name}, limit"] = [(k, limit) for k in ends]
+        if ends[0] < ends[1]:
             title = f"{dimension}: Elo by K"
             found[f"k_sensitivity/{dimension}"] = Lines(
                 title=title, x_label="K", lines=lines

@@ -116,6 +116,7 @@ class _Board(_Part):
     interval: str | None = None
     unit: Literal["points", "score"] = "points"
     parameters: _Progress | None = None
+    limit: dict[str, float] = {}
     order: dict[str, float] = {}
     ratings: list[Rating]
 
