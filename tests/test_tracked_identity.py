@@ -83,10 +83,10 @@ WHERE = ("manifest.json", "wandb/*run-*/run-*.wandb", "ratings.json")
 
 
 def job(
-    folder: Path, name: str, kill_at: str | None = None, k: int = 16, **variables: str
+    folder: Path, name: str, kill_at: str | None = None, *more: str, **variables: str
 ) -> int:
     """Run a job in a folder; kill it once this attempt has left a file."""
-    words = (*QUICK, "tracker=wandb", f"hydra.run.dir={name}", f"elo.k={k}")
+    words = (*QUICK, "tracker=wandb", f"hydra.run.dir={name}", *more)
 
     def files() -> dict[Path, int]:
         found = (folder / name).glob(kill_at) if kill_at else ()
@@ -177,10 +177,13 @@ def check_versions(server: ProjectServer, folder: Path) -> None:
     first, second = (f"run-{run.id}" for run in server.runs.values())
     same = sorted(("latest", first, second))
     assert [sorted(aliases) for aliases in versions()["leaderboard"]] == [same]
-    assert job(folder, "other", k=32, **server.variables) == 0
+    given = ("elo.k=32", "tracker.registry=wandb-registry-elo_exp/board")
+    assert job(folder, "other", None, *given, **server.variables) == 0
     third = f"run-{[*server.runs][2]}"
     found = versions()
     assert found["leaderboard"] == [sorted((first, second)), ["latest", third]]
+    linked = [(one.collection, one.version) for one in server.links["board"]]
+    assert linked == [("leaderboard", 1)]
     made = [name for name in found if name.startswith(("responses-", "verdicts-"))]
     assert {*made} >= {"verdicts-lexical", "responses-probe_reference"}
     assert all(len(found[name]) == 1 for name in ("bank-bank", *made))

@@ -11,12 +11,14 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from elo_exp.files import read_json, write_jsonl
+from elo_exp.records import UserError
 from elo_exp.trackers import RunInfo, tracking
 from elo_exp.trackers.wandb import WandbTracker
 from tests.anthropic_server import AnthropicServer
@@ -340,17 +342,52 @@ def test_a_sweep_is_one_group_of_runs_named_by_what_was_swept(
     assert {len(line) for line in lines.values()} == {2}
 
 
-def test_a_name_is_cut_to_what_the_server_accepts(tmp_path: Path):
-    program = (
-        "from pathlib import Path; from elo_exp.trackers import RunInfo;"
-        "from elo_exp.trackers.wandb import WandbTracker;"
-        "WandbTracker(project='p', entity=None, mode='offline', wait_s=1, texts=True, stats=None).open(RunInfo("
-        "run_dir=Path('.'), name='k' * 300, group=None, job_type='', config={},"
-        " tags=('t' * 99,))).close(0, '')"
+ALONE = """
+from dataclasses import replace
+from pathlib import Path
+from elo_exp.trackers import Files, RunInfo
+from elo_exp.trackers.wandb import WandbTracker
+
+tracker = WandbTracker(
+    project="p", entity=None, mode="offline", wait_s=1, texts=True, stats=None, max_mb=1,
+    registry="wandb-registry-mine/leaderboard",
+)
+run = tracker.open(
+    RunInfo(run_dir=Path("."), name="k" * 300, group=None, job_type="", config={}, tags=("t" * 99,))
+)
+for name, kind in {"verdicts-mine": "verdicts", "leaderboard": "leaderboard"}.items():
+    run.log_files(Files(kind=kind, name=name, paths={"file": Path(name)}))
+run.close(0, "")
+"""
+
+
+def test_names_and_files_are_cut_to_what_is_accepted_and_nothing_is_linked_offline(
+    tmp_path: Path,
+):
+    for name, size in (("verdicts-mine", 8_120_000), ("leaderboard", 10)):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+    ran = attempt_program(sys.executable, "-c", ALONE, folder=tmp_path)
+    assert ran.code == 0, ran.err
+    records = inspect(tmp_path, tmp_path)
+    (begun, *_) = (r["run"] for r in records if r["type"] == "run")
+    assert (len(begun["display_name"]), len(begun["tags"][0])) == (128, 64)
+    logged = [r["artifact"]["name"] for r in records if r["type"] == "artifact"]
+    assert logged == ["leaderboard"]
+    assert (
+        "warning: verdicts-mine has 8 MB and stays here; tracker.max_mb=100 sends it."
+        in ran.err.splitlines()
     )
-    assert attempt_program(sys.executable, "-c", program, folder=tmp_path).code == 0
-    logged = [r["run"] for r in inspect(tmp_path, tmp_path) if r["type"] == "run"]
-    assert (len(logged[0]["display_name"]), len(logged[0]["tags"][0])) == (128, 64)
+    assert (
+        "leaderboard is not linked to wandb-registry-mine/leaderboard (the run is offline)"
+        in ran.err
+    )
+
+
+@pytest.mark.parametrize("registry", ["leaderboard", "registry/", "a/b/c/d", "a/b:v1"])
+def test_a_registry_is_named_with_its_collection(registry: str):
+    with pytest.raises(UserError, match=f"registry: found '{registry}'. Expected a"):
+        replace(tracker(), registry=registry)
 
 
 def test_the_machine_is_watched_on_request_and_of_runs_that_hold_no_weights_not_else(
@@ -480,6 +517,8 @@ def tracker(mode: str = "auto") -> WandbTracker:
         wait_s=30,
         texts=True,
         stats=None,
+        max_mb=500,
+        registry=None,
     )
 
 

@@ -42,6 +42,8 @@ _BINS = 40  # of a histogram
 _SECONDS = "progress/seconds"
 _PAGE = "report"
 _STATS_S = 15.0  # between two looks at the machine
+_MB = 1_000_000
+_COLLECTION = re.compile(r"([^/:]+/){1,2}[^/:]+")
 _offline: set[str] = set()  # projects whose server has failed an earlier job
 
 
@@ -51,6 +53,8 @@ class WandbTracker:
     wait_s  seconds that the server may take to begin a run, and to take the rest of it at its end
     texts   whether prompts, answers and reasons are logged
     stats   whether the machine's load is; None: where a part holds weights
+    max_mb  of an artifact; a larger one stays in the run folder
+    registry  REGISTRY/COLLECTION that leaderboards are linked to; None: to none
     """
 
     project: str
@@ -59,6 +63,15 @@ class WandbTracker:
     wait_s: Positive
     texts: bool
     stats: bool | None
+    max_mb: Positive
+    registry: str | None
+
+    def __post_init__(self) -> None:
+        if self.registry is not None and not _COLLECTION.fullmatch(self.registry):
+            raise UserError(
+                f"registry: found {self.registry!r}. Expected a registry and a collection in it: "
+                "wandb-registry-elo_exp/leaderboard, or null."
+            )
 
     def check(self) -> None:
         """Raise UserError for a mode that there is not."""
@@ -92,7 +105,7 @@ class WandbTracker:
                 f"tracker: Weights & Biases refuses a setting: {reason}. Check tracker.* and the "
                 "environment variables WANDB_*."
             ) from None
-        return _WandbRun(run, info.run_dir, self.wait_s)
+        return _WandbRun(run, info.run_dir, self.wait_s, self.registry)
 
     def _init(self, info: RunInfo, mode: Mode) -> wandb.Run:
         import wandb
@@ -200,6 +213,18 @@ class _LastingRun:
         self._call("log", metrics=metrics, step=step, is_charted=is_charted)
 
     def log_files(self, files: Files) -> None:
+        n_bytes = 0
+        if not files.known_as:
+            n_bytes = sum(path.stat().st_size for path in files.paths.values())
+        if n_bytes > self._tracker.max_mb * _MB:
+            needed = 100 * math.ceil(n_bytes / _MB / 100)
+            logger.warning(
+                "warning: %s has %d MB and stays here; tracker.max_mb=%d sends it.",
+                files.name,
+                n_bytes / _MB,
+                needed,
+            )
+            return
         self._call("log_files", files=files)
 
     def _call(self, name: str, **named: Any) -> None:
@@ -266,10 +291,14 @@ def _cut(text: str, most: int) -> str:
 
 
 class _WandbRun:
-    def __init__(self, run: wandb.Run, run_dir: Path, wait_s: float) -> None:
+    def __init__(
+        self, run: wandb.Run, run_dir: Path, wait_s: float, registry: str | None
+    ) -> None:
         self._run = run
         self._run_dir = run_dir
         self._wait_s = wait_s
+        self._registry = registry
+        self._leaderboard: wandb.Artifact | None = None
         self._artifacts: list[wandb.Artifact] = []  # that the server is to take
         self._steps: set[str] = set()  # metrics that are plotted against another
         self._logged: set[str] = set()  # numbers and texts of the summary
@@ -357,6 +386,8 @@ class _WandbRun:
             self._run.use_artifact(artifact, aliases=aliases)
         else:
             self._artifacts.append(self._run.log_artifact(artifact, aliases=aliases))
+            if files.kind == "leaderboard":
+                self._leaderboard = self._artifacts[-1]
         if page := files.paths.get("report.html"):
             self._run.log({_PAGE: wandb.Html(page, inject=False)})
 
@@ -369,7 +400,25 @@ class _WandbRun:
         if not self._run.offline:
             for artifact in self._artifacts:  # of which finish() reports no failure
                 artifact.wait(timeout=math.ceil(self._wait_s))
+        if self._registry and self._leaderboard:
+            self._link(self._leaderboard, self._registry)
         self._run.finish(exit_code=exit_code)
+
+    def _link(self, leaderboard: wandb.Artifact, registry: str) -> None:
+        """A registry that does not take it is no reason to lose the run."""
+        reason = "the run is offline"
+        if not self._run.offline:
+            try:
+                self._run.link_artifact(leaderboard, registry)
+            except Exception as error:  # of the SDK: there are many
+                reason, *_ = str(error).splitlines() or [type(error).__name__]
+            else:
+                return
+        logger.warning(
+            "warning: leaderboard is not linked to %s (%s). Its page in Weights & Biases can link it.",
+            registry,
+            reason.rstrip("."),
+        )
 
     def _tag(self, tag: str) -> None:
         self._run.tags = (*(self._run.tags or ()), tag)

@@ -85,6 +85,8 @@ class MlflowRun:
             self._client.log_batch(self._id, numbers[n : n + _AT_ONCE])
 
     def log_files(self, files: Files) -> None:
+        if files.known_as:  # another run has logged them
+            return
         for name, path in files.paths.items():
             place = (Path(files.name) / name).parent
             self._client.log_artifact(self._id, str(path), place.as_posix())
