@@ -133,14 +133,18 @@ def run(
 
 def _notes(report: Report, info: RunInfo) -> str:
     """What a run concluded, as far as it says so in sentences, and its command."""
-    sentences = [
-        str(value)
+    found = {
+        match[1]: str(value)
         for name, value in report.metrics.items()
-        if re.fullmatch("conclusion/.*/sentence", name)
+        if (match := re.fullmatch("conclusion/(.*)/sentence", name))
+    }
+    sentences = [
+        f"{subject}: {text}" if len(found) > 1 else text
+        for subject, text in found.items()
     ]
     first = report.text.strip().partition("\n")[0].strip()
     command = shlex.join(["python", "-m", "elo_exp", *info.overrides])
-    return masked("\n".join([*(dict.fromkeys(sentences) or [first]), command]))
+    return masked("\n".join([*(sentences or [first]), command]))
 
 
 def draw(report: Report, run_dir: Path) -> list[Plot]:

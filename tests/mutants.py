@@ -700,4 +700,33 @@ MUTANTS = [
         new="override /rubric: [clinical_utility]",
         seen_by="test_studies.py::test_own_prompts_are_judged_by_no_physician",
     ),
+    # What leaves this machine
+    Mutant(
+        name="a table of verdicts goes to a tracker without texts",
+        file="trackers/__init__.py",
+        old="if k not in TEXTS}",
+        new="}",
+        seen_by="test_own_tracker.py::test_a_tracker_without_texts_is_given_none",
+    ),
+    Mutant(
+        name="files with texts go to a tracker without them",
+        file="trackers/__init__.py",
+        old="kept = files if self._with_texts else files.without_texts()",
+        new="kept: Files | None = files",
+        seen_by="test_own_tracker.py::test_a_tracker_without_texts_is_given_none",
+    ),
+    Mutant(
+        name="a URL with a password is a setting like others",
+        file="config.py",
+        old="if isinstance(node, str) and WITH_PASSWORD.search(node):",
+        new="if isinstance(node, bytes):",
+        seen_by="test_trackers.py::test_a_word_for_the_mode_or_a_password_is_refused_in_a_line_before_anything",
+    ),
+    Mutant(
+        name="a tracker that fails ends the run",
+        file="trackers/__init__.py",
+        old="        except but:\n            raise\n        except Exception as error:",
+        new="        except but:\n            raise\n        except ArithmeticError as error:",
+        seen_by="test_own_tracker.py::test_a_tracker_that_fails_is_a_warning_and_the_run_goes_on",
+    ),
 ]

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
 from elo_exp import HOME
-from elo_exp.trackers import RunInfo, TrackedRun, tracking
+from elo_exp.trackers import Files, RunInfo, TrackedRun, tracking
+from elo_exp.trackers.local import LocalTracker
 from tests.commands import Ran, attempt, run
 
 RECIPE = HOME / "docs/examples/mlflow"
@@ -57,6 +59,35 @@ def test_runs_are_in_mlflow_with_the_numbers_of_the_others_and_a_job_is_one_run(
     assert (found.data.params["elo.n_perms"], tags["experiment"]) == ("5", "rate")
     files = {file.path for file in client.list_artifacts(found.info.run_id)}
     assert {"leaderboard", "run-files"} <= files
+
+
+@dataclass(kw_only=True)
+class WithoutTexts(LocalTracker):
+    texts: bool = False
+
+
+def test_a_tracker_without_texts_is_given_none(tmp_path: Path):
+    info = RunInfo(run_dir=tmp_path, name="here", group=None, job_type="", config={})
+    board, prompts = tmp_path / "board.json", tmp_path / "prompts.jsonl"
+    with tracking(WithoutTexts(), info) as tracked:
+        tracked.log({"verdicts": [{"question": "Why?"}], "win_rates": [{"a": 1}]})
+        both = {"board.json": board, "prompts.jsonl": prompts}
+        texts = frozenset({"prompts.jsonl"})
+        tracked.log_files(Files(kind="run", name="all", paths=both, texts=texts))
+        tracked.log_files(
+            Files(
+                kind="dataset",
+                name="bank",
+                paths={"prompts.jsonl": prompts},
+                texts=texts,
+            )
+        )
+    log = (tmp_path / "tracker/log.jsonl").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in log.splitlines()]
+    (summary,) = (row["value"] for row in rows if row["kind"] == "summary")
+    (files,) = (row["value"] for row in rows if row["kind"] == "files")
+    assert [*summary] == ["win_rates"]
+    assert (files["name"], [*files["paths"]]) == ("all", ["board.json"])
 
 
 class Unreachable:

@@ -253,7 +253,7 @@ def tracking(tracker: Tracker, info: RunInfo) -> Iterator[Guarded]:
     try:
         yield run
         exit_code = 0
-    except Exception as error:
+    except BaseException as error:
         run.notes = masked(" ".join(str(error).split()) or type(error).__name__)
         raise
     finally:

@@ -126,6 +126,7 @@ class WandbTracker:
             finish_timeout=self.wait_s,
             finish_timeout_raises=True,
             console="off",
+            program="-m elo_exp",
             x_disable_stats=not with_stats,
             x_stats_sampling_interval=_STATS_S,
             x_stats_pid=os.getppid(),  # this process only logs
