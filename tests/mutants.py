@@ -678,6 +678,21 @@ MUTANTS = [
         new="        answered = {p.prompt_id for p in self._joined.shared}",
         seen_by="test_own_answers.py::test_a_gate_counts_what_the_candidate_lacks_and_the_baseline_has",
     ),
+    # Weights & Biases: one run a job
+    Mutant(
+        name="another K in the folder goes on with the run of the first",
+        file="runs/manifest.py",
+        old='return f"{token}-{fingerprint(settings)[:8]}"',
+        new='return f"{token}-{fingerprint(sorted(settings))[:8]}"',
+        seen_by="test_tracked_identity.py::test_an_id_is_that_of_the_folder_and_of_the_settings_that_matter",
+    ),
+    Mutant(
+        name="a sweep that is continued has another group",
+        file="sweeps.py",
+        old="if earlier := sweep_if_any(folder):",
+        new="if (earlier := sweep_if_any(folder)) and not folder:",
+        seen_by="test_tracked_identity.py::test_a_run_keeps_the_token_of_its_folder_and_its_id_goes_to_the_tracker",
+    ),
     # Studies: who judges, and what it would cost
     Mutant(
         name="the prices of a run without a judge are those of single messages",

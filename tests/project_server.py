@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.http_server import Call, Due, HttpServer, RefusedError, Status
-from tests.wandb_server import KEY
 
+KEY = "0" * 40
 _ME = {
     "id": "u",
     "entity": "me",

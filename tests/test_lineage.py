@@ -13,8 +13,7 @@ from elo_exp.runs.fetching import fetch
 from elo_exp.runs.lineage import files_of_run
 from elo_exp.runs.reading import read_runs
 from elo_exp.trackers import Files, RunInfo
-from tests.project_server import ProjectServer
-from tests.wandb_server import KEY
+from tests.project_server import KEY, ProjectServer
 
 
 def kept(folder: Path, *names: str, **given: Any) -> dict[str, Files]:

@@ -34,9 +34,8 @@ from tests.commands import (
     run,
     table,
 )
-from tests.project_server import ProjectServer
+from tests.project_server import KEY, ProjectServer
 from tests.test_trackio import read
-from tests.wandb_server import KEY, WandbServer
 
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
 TWO = "rubric=[factuality,calibration]"
@@ -478,8 +477,7 @@ def test_the_forecast_of_a_paid_judge_ends_at_what_it_has_cost(tmp_path: Path):
 
 
 def test_a_server_that_refuses_the_run_is_told_in_one_line(tmp_path: Path):
-    with WandbServer() as server:
-        server.refusal = 403
+    with ProjectServer(refusal=403) as server:
         ran = run(
             *QUICK, "tracker=wandb", folder=tmp_path, strict=False, **server.variables
         )
