@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from elo_exp.ratings.leaderboard import Leaderboard
 
 _MAX_PAIRS = 2_000  # of the test: 63 models, whose pairs take seconds
 _SINGULAR = 1e-10  # of the largest variance: what rounding leaves of zero
+_BLOCK = 100_000  # pairs on prompts whose triples are counted at a time
 _MAX_SCORES = 2_000  # models times strata: more take seconds
 
 
@@ -182,25 +183,16 @@ def cycles(battles: Battles, *, dimension: str) -> dict[str, Any]:
     """
     named = in_name_order(battles.select(battles.question < len(battles.questions)))
     m = max(len(named.models), 1)
-    code = (named.question.astype(np.intp) * m + named.model_a) * m + named.model_b
-    pairs, pair = np.unique(code, return_inverse=True)  # that met, on each prompt
     sign, n = np.sign(named.scores() - 0.5), named.count
-    lead = np.bincount(pair, sign if n is None else sign * n, len(pairs))
-    prompt, first, second = pairs // (m * m), pairs // m % m, pairs % m
-    ends = np.append(prompt * m + first, prompt * m + second)
-    node, at = np.unique(ends, return_inverse=True)  # a model on a prompt
-    a, b = at[: len(pairs)], at[len(pairs) :]
-    met_two = np.bincount(at) > 1  # else in no triple
-    inner = met_two[a] & met_two[b]
-    a, b, lead = a[inner], b[inner], lead[inner]
-    met = _links(np.append(a, b), np.append(b, a), len(node))
-    won = _links(
-        np.append(a[lead > 0], b[lead < 0]),
-        np.append(b[lead > 0], a[lead < 0]),
-        len(node),
+    pair = named.model_a.astype(np.intp) * m + named.model_b
+    lead = scipy.sparse.csr_array(  # of the first, for each pair that met on a prompt
+        (sign if n is None else sign * n, (named.question, pair)),
+        shape=(len(named.questions), m * m),
     )
-    triples = np.bincount(node // m, (met @ met).multiply(met).sum(axis=1)) / 6
-    circles = np.bincount(node // m, (won @ won).multiply(won.T).sum(axis=1)) / 3
+    starts = np.arange(0, lead.nnz, _BLOCK)
+    ends = [*np.unique(np.searchsorted(lead.indptr, starts)).tolist(), lead.shape[0]]
+    found = [_triples(lead, first, last, m) for first, last in pairwise(ends)]
+    triples, circles = np.concatenate(found or [np.zeros((2, 0))], axis=1)
     n_prompts, n_cyclic = int((triples > 0.5).sum()), int((circles > 0.5).sum())
     return {
         "dimension": dimension,
@@ -211,6 +203,28 @@ def cycles(battles: Battles, *, dimension: str) -> dict[str, Any]:
         "n_cyclic": round(circles.sum()),
         "share": n_cyclic / n_prompts if n_prompts else None,
     }
+
+
+def _triples(lead: scipy.sparse.csr_array, first: int, last: int, m: int) -> Array:
+    """Count the triples that met on each prompt from the first to before the last, and their cycles: (2, prompts)."""
+    start, end = lead.indptr[first], lead.indptr[last]
+    pair, won = lead.indices[start:end], lead.data[start:end]
+    prompt = np.repeat(np.arange(last - first), np.diff(lead.indptr[first : last + 1]))
+    ends = np.append(prompt * m + pair // m, prompt * m + pair % m)
+    node, at = np.unique(ends, return_inverse=True)  # a model on a prompt
+    a, b = at[: len(pair)], at[len(pair) :]
+    met_two = np.bincount(at) > 1  # else in no triple
+    inner = met_two[a] & met_two[b]
+    a, b, won = a[inner], b[inner], won[inner]
+    met = _links(np.append(a, b), np.append(b, a), len(node))
+    beat = _links(
+        np.append(a[won > 0], b[won < 0]), np.append(b[won > 0], a[won < 0]), len(node)
+    )
+    triples = (met @ met).multiply(met).sum(axis=1) / 6
+    circles = (beat @ beat).multiply(beat.T).sum(axis=1) / 3
+    return np.array(
+        [np.bincount(node // m, each, last - first) for each in (triples, circles)]
+    )
 
 
 def _links(start: Index, end: Index, n: int) -> scipy.sparse.csr_array:

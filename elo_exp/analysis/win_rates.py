@@ -47,6 +47,8 @@ def in_name_order(battles: Battles) -> Battles:
         The same battles: winners, verdicts of both orders and shares are turned with the sides.
     """
     turned = battles.model_a > battles.model_b
+    if not turned.any():
+        return battles
     # by the code of a winner; the last is -1
     other = np.array([1, 0, 2, 3, -1], dtype=np.int8)
     ab, ba = battles.verdict_ab, battles.verdict_ba
