@@ -95,10 +95,13 @@ def test_recorded_answers_are_used_and_the_others_made(tmp_path: Path):
     first = kept(tmp_path / "first", "responses/responses_mine.jsonl")
     path = first["responses-mine"].paths["responses_mine.jsonl"]
     given = {"inputs": {"entrant mine": path}, "recorded": {"mine": path}}
-    second = kept(tmp_path / "second", "responses/responses_mine.jsonl", **given)
+    given["recorded"]["baseline"] = path  # of a gate, which is none of its entrants
+    names = ("responses/responses_mine.jsonl", "responses/responses_baseline.jsonl")
+    second = kept(tmp_path / "second", *names, **given)
     assert second["responses-mine"].is_input
     assert second["responses-mine"].paths == first["responses-mine"].paths
-    assert {*second} == {"responses-mine", "run-files"}
+    assert {*second} == {"responses-mine", "responses-baseline", "run-files"}
+    assert not second["run-files"].paths
 
 
 def test_files_that_share_a_name_are_told_apart(tmp_path: Path):

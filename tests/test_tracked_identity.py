@@ -131,6 +131,10 @@ def test_offline_the_last_attempt_is_the_whole_run_and_earlier_pieces_are_set_as
     assert (synced.code, "ERROR" in synced.err) == (0, False), synced.err
     (found,) = server.runs.values()
     assert found.exits == [0]
+    kept = {one.collection: one.version for one in server.artifacts.values()}
+    made = {"bank-bank", "verdicts-lexical", "leaderboard", "run-files"}
+    assert dict.fromkeys(made, 0).items() <= kept.items()
+    assert found.used == []  # the bank is an output of a run that was offline
     assert (
         found.summary["headline"]
         == read_json(tmp_path / "run/manifest.json")["headline"]

@@ -53,7 +53,7 @@ def files_of_run(
     """
     made = {path.relative_to(info.run_dir).as_posix(): path for path in written}
     found = []
-    for entrant in manifest.get("entrants") or ():
+    for entrant in dict.fromkeys([*(manifest.get("entrants") or ()), *recorded]):
         name = f"responses_{safe_name(entrant)}.jsonl"
         path = made.pop(f"responses/{name}", None)
         if path is not None and entrant not in recorded:
