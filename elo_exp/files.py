@@ -26,6 +26,7 @@ _NOT_IN_NAMES = re.compile(
     r'[\x00-\x1f/\\:*?"<>|%]'
 )  # of files, on the systems that there are
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
+_ZSTANDARD = b"\x28\xb5\x2f\xfd"
 _LONGEST_LINE = 100_000_000  # characters; a longer line is no row
 _SHORT_LINE = 4000  # characters, too few for a number that Python does not parse
 _UTF8 = "utf-8-sig"  # UTF-8, with or without the mark that some programs put first
@@ -227,14 +228,29 @@ def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
 
 @contextmanager
 def open_binary(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading, decompressed if it begins as gzip does. Raises UserError as above."""
+    """Open a file for reading, decompressed if it begins as gzip or Zstandard does. Raises UserError as above."""
     try:
         with path.open("rb") as raw:
-            is_gzip = raw.peek(2).startswith(b"\x1f\x8b")
+            head = raw.peek(len(_ZSTANDARD))
+            if head.startswith(_ZSTANDARD):
+                with _zstandard(raw) as content:
+                    yield content
+                return
+            is_gzip = head.startswith(b"\x1f\x8b")
             yield cast(IO[bytes], gzip.GzipFile(fileobj=raw) if is_gzip else raw)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot be read ({reason}). Check the path.") from None
+
+
+@contextmanager
+def _zstandard(raw: IO[bytes]) -> Iterator[IO[bytes]]:
+    from backports import zstd
+
+    try:
+        yield cast(IO[bytes], zstd.ZstdFile(raw))
+    except zstd.ZstdError as error:
+        raise OSError(str(error)) from None
 
 
 def one_of(name: str, value: str, choices: Collection[str]) -> str:

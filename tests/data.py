@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from backports import zstd
 from omegaconf import OmegaConf
 
 from elo_exp import CONF, HOME, config, pipeline
@@ -97,7 +98,7 @@ def by_dimension(rows: Mapping[str, Sequence[Battle]]) -> dict[str, Battles]:
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Rows in the form that the name asks for: .jsonl, .csv or .parquet, each also .gz."""
+    """Rows in the form that the name asks for: .jsonl, .csv or .parquet, each also .gz or .zst."""
     content = io.BytesIO()
     if ".parquet" in path.suffixes:
         import pyarrow
@@ -113,7 +114,8 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     else:
         content.writelines(f"{json.dumps(row)}\n".encode() for row in rows)
     data = content.getvalue()
-    return write_whole(path, gzip.compress(data) if path.suffix == ".gz" else data)
+    packed = {".gz": gzip.compress, ".zst": zstd.compress}.get(path.suffix)
+    return write_whole(path, packed(data) if packed else data)
 
 
 def shipped(group: str, name: str, **changes: Any) -> Any:

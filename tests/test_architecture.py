@@ -53,6 +53,7 @@ HEAVY = {
         "matplotlib",
         "pandas",
         "pyarrow",
+        "duckdb",
         "rich",
         "PIL",
         "datasets",

@@ -10,7 +10,9 @@ import pytest
 
 from tests.commands import QUICK, attempt_program
 
-HEAVY = {"wandb", "anthropic", "openai", "matplotlib", "torch", "transformers"}
+HEAVY = {
+    *("wandb", "anthropic", "openai", "matplotlib", "torch", "transformers", "duckdb"),
+}
 # `import scipy` is cheap: it loads its parts, half a second, where one is first named
 PARTS = {"scipy.special", "scipy.sparse", "scipy.optimize", "scipy.stats"}
 _PROBE = """

@@ -1,5 +1,6 @@
 """Files of battles: the rows of any format become battles, checked and counted."""
 
+import dataclasses
 import itertools
 import json
 import logging
@@ -7,18 +8,19 @@ import re
 import shlex
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from elo_exp.arrays import Index, Mask
 from elo_exp.data import formats, tables
 from elo_exp.data.battles import Battles
 from elo_exp.data.formats import WORDS, Format, MalformedError, Rows
 from elo_exp.data.formats.battle_rows import FLAT
-from elo_exp.data.tables import Row
+from elo_exp.data.tables import Cell, Coded, Codes, Nested, Row
 from elo_exp.data.writing_style import FEATURES
 from elo_exp.records import Battle, UserError
 
@@ -37,6 +39,12 @@ NAMES = (
     "score",  # unless the format or the user names its column, it is not read
 )
 _ALSO = ("equal_answers", "style_a", "style_b")  # read, too
+_MALFORMED = "\0malformed"  # a column beside those of a file: why a row is none
+_REASONS = ("used", "filtered out", "invalid", "dropped", "refused")
+_USED, _FILTERED, _INVALID, _DROPPED, _REFUSED = range(len(_REASONS))
+_PRIVATE = 0xE000  # from this character on, names that no model has
+# Bytes of a file, were it text, from which on importing DuckDB takes less time than rows
+LARGE = 1_000_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MAX_MODELS = 3000  # beyond it, the column is not one of models
 _MAX_DIMENSIONS = 100  # beyond it, the column is not one of dimensions
@@ -87,25 +95,23 @@ def read(
     wanted = {name: value for name, value in filters.items() if value is not None}
     form = chosen or recognise(path, columns)
     file = _File(path, form, columns, wanted, values or {})
-    number, question, questions = file.numbers(on_error)
+    battles = file.battles(on_error)
     counts = file.counts
     if counts["dropped"]:
         message = "%s: dropped %d malformed rows; the first: %s"
         logger.warning(message, path, counts["dropped"], file.first)
-    if not number:
+    if not len(battles):
         names = " and ".join(f"{name}={value}" for name, value in wanted.items())
         others = ", ".join(f"{n} {word}" for word, n in counts.items())
         raise UserError(
             f"{path}: no battle is left{names and f' with {names}'} "
             f"({others or 'it has no rows'})."
         )
-    if counts["invalid"] > len(number):
+    if counts["invalid"] > len(battles):
         raise UserError(
             f"{path}: read as {form.name}, {counts['invalid']} rows have no verdict and "
-            f"{len(number)} have one. Expected most to have one; is the format the right one?"
+            f"{len(battles)} have one. Expected most to have one; is the format the right one?"
         )
-    battles = Battles.from_rows(file.distinct).select(np.array(number))
-    battles = battles.with_questions(questions, np.array(question))
     file.warn(battles)
     in_one_order = int(((battles.verdict_ab < 0) != (battles.verdict_ba < 0)).sum())
     rows = {
@@ -121,7 +127,8 @@ def read(
 class _File:
     """A file of battles, and what has been read of it.
 
-    distinct  battles without their questions: of many rows, few differ but for these
+    columns   our field -> the file's column
+    kinds     battles without their models and questions: of many rows, few differ otherwise
     counts    rows that are no battles, by the reason; first is the first malformed one
     pooled    dimensions that are not rated apart
     """
@@ -136,7 +143,7 @@ class _File:
     ) -> None:
         """Find the column of each field. Raises UserError for one that is not there."""
         self.path, self.format, self.wanted = path, chosen, wanted
-        self.distinct, self.counts, self.first = list[Battle](), Counter[str](), ""
+        self.kinds, self.counts, self.first = list[Battle](), Counter[str](), ""
         self.pooled, self.fields = set[str | None](), dict[str, str]()
         present = tables.keys(path)
         for name in NAMES:
@@ -158,73 +165,143 @@ class _File:
                 word: meant and WORDS[meant] for word, meant in values.items()
             }
 
-    def numbers(self, on_error: str) -> tuple[list[int], list[int], list[str | None]]:
-        """Return for each battle its number in `distinct` and that of its question, and these.
-
-        Few distinct rows are kept, so that each is checked once.
-        """
-        chosen = self.format
-        columns = {name: name for name in _ALSO} | self.fields
+        self.columns = {name: name for name in _ALSO} | self.fields
         if self.fields.get("dimension") != "dimension":
-            columns["pooled"] = "dimension"
-        asked = columns.pop("question_id", None)
-        names = list(columns.values())
-        known = dict[tuple[Any, ...], int | str]()
-        questions = defaultdict[Any, int](itertools.count().__next__)
-        number, question, once = list[int](), list[int](), set[Any]()
-        needed = None if chosen.fields else {*names, asked}
-        rows = tables.rows(self.path, needed)
-        for place, given in _blockwise(chosen.join(rows) if chosen.join else rows):
-            try:
-                row = chosen.complete(given) if chosen.fields else given
-                values, asks = tuple(map(row.get, names)), row.get(asked)
-                try:
-                    found, q = known.get(values), questions[asks]
-                except TypeError:  # a list or an object
-                    values = tuple(map(_hashable, columns, values))
-                    found, q = known.get(values), questions[_hashable("", asks)]
-                if found is None:
-                    found = self.outcome(dict(zip(columns, values, strict=True)))
-                    known[values] = found
-            except MalformedError as error:
-                self.first = self.first or f"{place}: {error}"
-                if on_error == "stop":
-                    hint = "battles_on_error=drop leaves such rows out."
-                    if isinstance(error, _UnknownWordError) and not chosen.fields:
-                        hint = f"{hint} {self.words_of(error.field)}".rstrip()
-                    raise UserError(f"{self.first} {hint}") from None
-                found = "dropped"
-            if isinstance(found, str):
-                self.counts[found] += 1
-                continue
-            number.append(found)
-            question.append(q)
-            if chosen.judged and asks is not None:
-                b = self.distinct[found]
-                key = (frozenset(b.models), q, b.dimension, b.judge_model)
-                if b.judge_model and key in once:
-                    raise UserError(
-                        f"{place}: stands twice: judge, models and question are those of a row "
-                        "before. Remove one of them."
-                    )
-                once.add(key)
-        return number, question, [tables.text(name) for name in questions]
+            self.columns["pooled"] = "dimension"
+        if chosen.fields:
+            self.columns["malformed"] = _MALFORMED
 
-    def outcome(self, row: dict[str, Any]) -> int | str:
-        """The number of a battle, or why a row is none. Raises MalformedError."""
-        if "pooled" in row:
-            self.pooled.add(tables.text(row.pop("pooled")))
-        battle = self.battle(row)
-        if any(tables.text(row.get(name)) != self.wanted[name] for name in self.wanted):
-            return "filtered out"
-        if battle is None:
-            return "invalid"
-        self.distinct.append(battle)
-        return len(self.distinct) - 1
+    def rows(self) -> Iterator[tuple[str, Row]]:
+        """The rows, completed, each with its place. Raises UserError for one that cannot be read."""
+        chosen = self.format
+        needed = None if chosen.fields else set(self.columns.values())
+        rows: Rows = tables.rows(self.path, needed)
+        for place, row in chosen.join(rows) if chosen.join else rows:
+            try:
+                yield place, chosen.complete(row) if chosen.fields else row
+            except MalformedError as error:
+                yield place, {_MALFORMED: str(error)}
+
+    def coded(self) -> tuple[Coded, UserError | None]:
+        """All rows; or those before one that cannot be read, and what is said of this one."""
+        is_plain = not (self.format.fields or self.format.join)
+        if is_plain and tables.weight(self.path) >= LARGE:
+            found = tables.coded(self.path, self.columns)
+            if found is not None:
+                return found, None
+        return tables.coded_rows(self.rows(), self.columns)
+
+    def battles(self, on_error: str) -> Battles:
+        """The battles in file order. Raises UserError for the first row that stops the reading."""
+        coded, unreadable = self.coded()
+        self.pooled = {_text(kind.get("pooled")) for kind in coded.kinds}
+        rows, kind = self.kinds_of(coded)
+        outcomes = [self.outcome(row) for row in rows]
+        names, number = _numbered(map(_name, coded.names))
+        questions = [_text(name) for name in coded.questions]
+        a, b = number[coded.a], number[coded.b]
+        became = np.array([_became(one) for one in outcomes], dtype=np.int8)[kind]
+        is_faulty = (a < 0) | (b < 0) | (a == b)
+        if self.format.fields:  # without a verdict a row is none, whoever it is about
+            nobody = {"model_a": None, "model_b": None}
+            bare = [self.outcome({**row, **nobody}) for row in rows]
+            is_faulty &= ~_mask(isinstance(one, str) for one in bare)[kind]
+        became[is_faulty] = _DROPPED
+        if "question_id" in self.wanted:
+            is_other = _mask(q != self.wanted["question_id"] for q in questions)
+            became[(became <= _INVALID) & is_other[coded.question]] = _FILTERED
+        used = np.flatnonzero(became == _USED)
+        self.kinds, kind = tables.by_appearance(outcomes, kind[used])
+        battles = dataclasses.replace(
+            Battles.from_rows(self.kinds).select(kind),
+            models=tuple(names),
+            model_a=a[used],
+            model_b=b[used],
+        ).compact()
+        battles = battles.with_questions(questions, coded.question[used])
+        is_stop = (became == _REFUSED) | (became == _DROPPED) & (on_error == "stop")
+        if self.format.judged:
+            is_stop[used[_repeated(battles)]] = True
+        if is_stop.any():
+            raise self.refusal(*self.at(int(is_stop.argmax())))
+        if unreadable is not None:
+            raise unreadable
+        _, firsts = np.unique(became, return_index=True)
+        for n in np.sort(firsts[became[firsts] != _USED]).tolist():
+            self.counts[_REASONS[became[n]]] = int((became == became[n]).sum())
+        if self.counts["dropped"]:
+            place, row = self.at(int((became == _DROPPED).argmax()))
+            self.first = f"{place}: {self.outcome(row)}"
+        return battles
+
+    def kinds_of(self, coded: Coded) -> tuple[list[Row], Codes]:
+        """Rows as which all may be judged, whatever their models are called, and which (n,) each is.
+
+        A row is judged by itself where its winner may be a word or a name.
+        """
+        names = [_text(name) for name in coded.names]
+        winners = [_text(kind.get("winner")) for kind in coded.kinds]
+        taken = {*self.words, *winners}
+        free = (
+            name for name in map(chr, itertools.count(_PRIVATE)) if name not in taken
+        )
+        nobody = next(free), next(free)
+        every = zip(coded.kinds, coded.own, strict=True)
+        rows = [_row(kind, own, *nobody) for kind, own in every]
+        is_word = _mask(name in self.words for name in names)
+        known = {*names} - {None}
+        is_name = _mask(winner in known for winner in winners)
+        if not self.wanted.keys().isdisjoint(REQUIRED):
+            is_name[:] = True
+        unclear = is_name[coded.kind]
+        for side, code in (("model_a", coded.a), ("model_b", coded.b)):
+            is_own = _mask(own == side for own in coded.own)
+            unclear |= is_own[coded.kind] & is_word[code]
+        alone = np.flatnonzero(unclear)
+        codes = np.stack((coded.kind, coded.a, coded.b))[:, alone]
+        distinct, number = np.unique(codes, axis=1, return_inverse=True)
+        kind = coded.kind.copy()
+        kind[alone] = len(rows) + number
+        for k, i, j in distinct.T.tolist():
+            names_of = coded.names[i], coded.names[j]
+            rows.append(_row(coded.kinds[k], coded.own[k], *names_of))
+        return rows, kind
+
+    def at(self, n: int) -> tuple[str, Row]:
+        """The place of a row, and what it says by our fields."""
+        place, row = next(itertools.islice(self.rows(), n, None))
+        return place, {name: row.get(column) for name, column in self.columns.items()}
+
+    def refusal(self, place: str, row: Row) -> UserError:
+        """Why a row stops the reading."""
+        outcome = self.outcome(row)
+        if isinstance(outcome, UserError):
+            return outcome
+        if not isinstance(outcome, MalformedError):
+            return UserError(
+                f"{place}: stands twice: judge, models and question are those of a row before. "
+                "Remove one of them."
+            )
+        hint = "battles_on_error=drop leaves such rows out."
+        if isinstance(outcome, _UnknownWordError) and not self.format.fields:
+            hint = f"{hint} {self.words_of(outcome.field)}".rstrip()
+        return UserError(f"{place}: {outcome} {hint}")
+
+    def outcome(self, row: Row) -> Battle | str | MalformedError | UserError:
+        """The battle of a row, or why it is none."""
+        try:
+            battle = self.battle(row)
+        except (MalformedError, UserError) as error:
+            return error
+        for name, value in self.wanted.items():
+            if name != "question_id" and _text(row.get(name)) != value:
+                return _REASONS[_FILTERED]
+        return battle or _REASONS[_INVALID]
 
     def battle(self, row: Row) -> Battle | None:
         """A battle without its question; None where the judge gave no verdict."""
-        text = {name: tables.text(row.get(name)) for name in NAMES}
+        _check_cells(row)
+        text = {name: _text(row.get(name)) for name in NAMES}
         words = self.words
         one_of = f"Expected one of {', '.join(words)}"
         for name in ("verdict_ab", "verdict_ba"):
@@ -286,9 +363,9 @@ class _File:
             verdict_ab=ab,
             verdict_ba=ba,
             score=score,
-            equal_answers=str(row["equal_answers"]).lower() == "true",
-            style_a=_style(tables.text(row["style_a"])),
-            style_b=_style(tables.text(row["style_b"])),
+            equal_answers=str(_text(row.get("equal_answers"))).lower() == "true",
+            style_a=_style(_text(row.get("style_a"))),
+            style_b=_style(_text(row.get("style_b"))),
         )
 
     def words_of(self, field: str) -> str:
@@ -353,7 +430,7 @@ class _File:
         pooled = sorted(filter(None, self.pooled))
         if len(pooled) > 1:
             warnings.append(f"{len(pooled)} dimensions are pooled ({_quoted(pooled)}).")
-        judged = {(b.dimension, b.judge_model) for b in self.distinct if b.judge_model}
+        judged = {(b.dimension, b.judge_model) for b in self.kinds if b.judge_model}
         if len({dimension for dimension, _ in judged}) < len(judged):
             judges = sorted({judge for _, judge in judged})
             warnings.append(
@@ -407,19 +484,61 @@ def _parts(name: str) -> set[str]:
     return set(re.findall(r"[^\W_]+", name.casefold())) - {"a", "b"}
 
 
-def _blockwise(rows: Rows) -> Rows:
-    """Yield rows as they are, twenty at a time, which stay in the processor's cache."""
-    rest = iter(rows)
-    while block := list(itertools.islice(rest, 20)):
-        yield from block
+def _check_cells(row: Row) -> None:
+    """Raise MalformedError for a row that its format found malformed, and for a name that is none."""
+    if row.get("malformed"):
+        raise MalformedError(row["malformed"])
+    for name in REQUIRED:
+        if isinstance(row.get(name), list | dict | Nested):
+            raise MalformedError(f"{name} is {row[name]!r}. Expected a name.")
 
 
-def _hashable(name: str, value: Any) -> Any:
-    if not isinstance(value, list | dict):
-        return value
-    if name in REQUIRED:
-        raise MalformedError(f"{name} is {value!r}. Expected a name.")
-    return json.dumps(value)
+def _became(outcome: Battle | str | MalformedError | UserError) -> int:
+    if isinstance(outcome, str):
+        return _REASONS.index(outcome)
+    if isinstance(outcome, Battle):
+        return _USED
+    return _DROPPED if isinstance(outcome, MalformedError) else _REFUSED
+
+
+def _row(kind: Row, own: str | None, model_a: Cell, model_b: Cell) -> Row:
+    """A kind with the names of its models."""
+    models = {"model_a": model_a, "model_b": model_b}
+    return {**kind, **models, **({"winner": models[own]} if own else {})}
+
+
+def _mask(values: Iterable[bool]) -> Mask:
+    return np.fromiter(values, dtype=np.bool_)
+
+
+def _text(value: Any) -> str | None:
+    """Return a value of a file, or a cell of it, as text; a list or an object as JSON."""
+    if isinstance(value, str):
+        return value or None
+    value = tables.cell(value)
+    return value.text if isinstance(value, Nested) else tables.text(value)
+
+
+def _name(value: Cell) -> str | None:
+    """The name of a model; None where it is none."""
+    text = None if isinstance(value, Nested) else tables.text(value)
+    return None if text is None or _CONTROL.search(text) else text
+
+
+def _numbered(names: Iterable[str | None]) -> tuple[list[str], Codes]:
+    """Each name once, and the number of each; -1 of None."""
+    distinct = tables.Distinct()
+    codes = [-1 if name is None else distinct[name] for name in names]
+    return list(distinct), np.array(codes, dtype=np.int32)
+
+
+def _repeated(battles: Battles) -> Index:
+    """Those whose judge, models and question are those of one before."""
+    judged = np.flatnonzero(battles.judge >= 0)
+    sides = np.sort(np.stack((battles.model_a, battles.model_b)), axis=0)
+    keys = np.stack((*sides, battles.question, battles.dimension, battles.judge))
+    _, first = np.unique(keys[:, judged], axis=1, return_index=True)
+    return np.delete(judged, first)
 
 
 def _source(judge: str | None) -> str:

@@ -1,29 +1,83 @@
-"""Tables on file: JSON lines, a JSON array, CSV or parquet, each also gzipped.
+"""Tables on file: JSON lines, a JSON array, CSV or parquet, each also compressed by gzip or Zstandard.
 
-A file's shape is told from its content, whatever its name.
+A file's shape is told from its content, whatever its name. DuckDB reads a large table by columns, as
+`Coded`; what it does not read whole, or not as Python would, is read row by row.
 """
+
+from __future__ import annotations
 
 import codecs
 import csv
-import gzip
-import io
+import itertools
 import json
 import math
-import zlib
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+import re
+import shutil
+import tempfile
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile, ZipFile
+
+import numpy as np
+from numpy.typing import NDArray
 
 from elo_exp import files
 from elo_exp.records import UserError
 
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
 SHAPES = ("lines", "array", "csv", "parquet")  # of tables
 _BATCH = 256  # rows of parquet, which may hold whole conversations
+_BLOCK = 65_536  # rows whose codes are Python's integers at a time
 _MAX_FIELD = 2**31 - 1  # characters of a CSV field, for the same reason
+_MAX_OBJECT = 2**24  # bytes of a line of JSON that is read by columns
+MEMORY = 1500  # megabytes that DuckDB may take
 _HEAD = 4096  # bytes
+_APART = ("model_a", "model_b", "question_id")  # in no kind
+# A quote is doubled inside a cell; a cell that begins so is another one to Python
+_SPACED_QUOTE = re.compile(rb'(?:^|[,\r\n])[ \t]+"(?!"[^,\r\n])')
+_OWN = (None, "model_a", "model_b")
+_ZONED = "TIMESTAMP WITH TIME ZONE"  # which Python has only with a library more
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # by the first bytes
+_PLAIN = frozenset({str, type(None)})
 
 Row = Mapping[Any, Any]
+Codes = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A list or an object, as JSON."""
+
+    text: str
+
+
+Cell = str | None | Nested
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Coded:
+    """n battles as codes: what is equal is held once, in the order in which it first appears.
+
+    A code is a place in the list beside it. A kind has the cells of all fields but models and question;
+    its winner is None where a row has its own model's name there, and then `own` is this model's field.
+    """
+
+    kinds: list[dict[str, Cell]]
+    own: list[str | None]
+    kind: Codes  # (n,)
+    names: list[Cell]  # of models
+    a: Codes  # (n,)
+    b: Codes  # (n,)
+    questions: list[Cell]
+    question: Codes  # (n,)
+
+    def __len__(self) -> int:
+        return len(self.kind)
 
 
 def shape(path: Path) -> str:
@@ -129,21 +183,321 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
 
 def _parquet_rows(path: Path, columns: Collection[Hashable] | None) -> Iterator[Row]:
     """Yield rows with those of the columns that are there; None: all."""
+    import duckdb
+
     try:
-        from pyarrow import parquet
-    except ImportError:
-        raise UserError(
-            f"{path}: reading parquet needs pyarrow. Install it with: pip install pyarrow"
-        ) from None
-    try:
-        with files.open_binary(path) as content:  # not read from front to back
-            is_gzip = isinstance(content, gzip.GzipFile)
-            file = parquet.ParquetFile(
-                io.BytesIO(content.read()) if is_gzip else content
+        with _uncompressed(path) as plain, closing(_connection()) as connection:
+            table = f"read_parquet({_literal(plain)})"
+            types = _types(connection, table)
+            chosen = [name for name in types if columns is None or name in columns]
+            listed = ", ".join(
+                f"{_quoted(name)}{'::varchar' * (types[name] == _ZONED)}"
+                for name in chosen
             )
-            names = file.schema_arrow.names
-            chosen = None if columns is None else [c for c in names if c in columns]
-            for batch in file.iter_batches(batch_size=_BATCH, columns=chosen):
-                yield from batch.to_pylist()
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise UserError(f"{path}: cannot be read as parquet ({error}).") from None
+            connection.execute(f"select {listed or 'null'} from {table}")
+            while batch := connection.fetchmany(_BATCH):
+                for values in batch:
+                    yield dict(zip(chosen, values, strict=bool(chosen)))
+    except duckdb.Error as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"{path}: cannot be read as parquet ({reason}).") from None
+
+
+@contextmanager
+def _uncompressed(path: Path) -> Iterator[Path]:
+    """The file, or where it is compressed a temporary copy that is not."""
+    if not _compression(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "table")
+        with files.open_binary(path) as content, copy.open("wb") as file:
+            shutil.copyfileobj(content, file)
+        yield copy
+
+
+def weight(path: Path) -> int:
+    """Return about how many bytes a file has as text that is not compressed. Raises UserError."""
+    packed = shape(path) == "parquet" or _compression(path)
+    return path.stat().st_size * (10 if packed else 1)
+
+
+def _compression(path: Path) -> str:
+    with path.open("rb") as file:
+        head = file.read(4)
+    return next(
+        (name for start, name in _COMPRESSED.items() if head.startswith(start)), ""
+    )
+
+
+# By columns
+
+
+def coded(path: Path, columns: Mapping[str, Hashable]) -> Coded | None:
+    """Read a table of battles by columns; None where it has to be read row by row.
+
+    columns  our field -> the file's column, which need not be there
+
+    What is read is what the rows say. Only, of a line of JSON what nobody reads may be at fault (a key twice),
+    and a line of JSON or CSV may have a comma too many at its end. Raises UserError for a file that takes too
+    much memory.
+    """
+    import duckdb
+
+    try:
+        scan = _scan(path, list(map(str, dict.fromkeys(columns.values()))))
+        if scan is None:
+            return None
+        with closing(_connection()) as connection:
+            found = _coded(connection, scan, columns, shape(path) == "lines")
+    except duckdb.OutOfMemoryException:
+        raise UserError(
+            f"{path}: needs more than {MEMORY:,} MB to be read. Count its battles first: "
+            'docs/formats.md, "count".'
+        ) from None
+    except (duckdb.Error, ValueError, RecursionError):
+        return None
+    return found if found is not None and _is_sound(path) else None
+
+
+def _is_sound(path: Path) -> bool:
+    """Whether a file's bytes are as DuckDB takes them: it looks at no checksum, and drops spaces before a quote.
+
+    Raises UserError for a damaged file.
+    """
+    is_csv = shape(path) == "csv"
+    if not is_csv and not _compression(path):
+        return True
+    before = b""
+    with files.open_binary(path) as content:
+        while block := content.read(_MAX_OBJECT):
+            if is_csv and _SPACED_QUOTE.search(before + block):
+                return False
+            before = block[-_HEAD:]
+    return True
+
+
+def coded_rows(
+    rows: Iterable[tuple[str, Row]], columns: Mapping[str, Hashable]
+) -> tuple[Coded, UserError | None]:
+    """Read rows into the same columns, up to the one that cannot be read; return also that error."""
+    of_a, of_b = columns["model_a"], columns["model_b"]
+    winner, question = columns["winner"], columns.get("question_id")
+    fields = [name for name in columns if name not in (*_APART, "winner")]
+    others = [columns[name] for name in fields]
+    kinds, names, questions = Distinct(), Distinct(), Distinct()
+    rest, error = iter(rows), None
+    blocks, values = list[Codes](), tuple[Any, ...]()
+    while True:
+        codes = list[tuple[int, int, int, int]]()
+        try:
+            for _, row in itertools.islice(rest, _BLOCK):
+                values = row.get(of_a), row.get(of_b), row.get(question)
+                won, kind = row.get(winner), tuple(map(row.get, others))
+                if not _PLAIN.issuperset(map(type, (*values, won, *kind))):
+                    values, kind = tuple(map(cell, values)), tuple(map(cell, kind))
+                    won = cell(won)
+                a, b, q = values
+                own = 0 if won is None else 1 if won == a else 2 if won == b else 0
+                key = (own, None if own else won, *kind)
+                codes.append((kinds[key], names[a], names[b], questions[q]))
+        except UserError as found:
+            error = found
+        if codes:
+            blocks.append(np.array(codes, dtype=np.int32))
+        if len(codes) < _BLOCK:
+            break
+    every = np.concatenate(blocks or [np.empty((0, 4), dtype=np.int32)])
+    keys = ["winner", *fields]
+    coded = Coded(
+        kinds=[dict(zip(keys, values, strict=True)) for _, *values in kinds],
+        own=[_OWN[own] for own, *_ in kinds],
+        names=list(names),
+        questions=list(questions),
+        **dict(zip(("kind", "a", "b", "question"), every.T.copy(), strict=True)),
+    )
+    return coded, error
+
+
+class Distinct(dict[Any, int]):
+    """What is new has the next number."""
+
+    def __missing__(self, value: Any) -> int:
+        self[value] = number = len(self)
+        return number
+
+
+def cell(value: Any) -> Cell:
+    """Return a value as text, or as JSON where it is a list or an object."""
+    if isinstance(value, str | Nested):
+        return value
+    if isinstance(value, list | dict):
+        return Nested(json.dumps(value, default=str))
+    return text(value)
+
+
+def by_appearance(values: Sequence[Any], codes: Codes) -> tuple[list[Any], Codes]:
+    """Keep the values that codes (n,) name, in the order in which they first do; and their new codes."""
+    first = np.full(len(values), len(codes))
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    order = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(codes))]
+    number = np.empty(len(values), dtype=np.int32)
+    number[order] = np.arange(len(order))
+    return [values[i] for i in order.tolist()], number[codes]
+
+
+def _connection() -> DuckDBPyConnection:
+    """An empty database in memory that reaches no network and loads nothing."""
+    import duckdb
+
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "threads": 2,
+        "memory_limit": f"{MEMORY}MB",
+        "temp_directory": tempfile.gettempdir(),
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "python_enable_replacements": False,
+    }
+    connection = duckdb.connect(config=settings)
+    connection.execute("set enable_progress_bar = false")
+    return connection
+
+
+def _scan(path: Path, columns: Sequence[str]) -> str | None:
+    """The file as a table of DuckDB's; None where rows may be something else to it than to Python."""
+    kind, packed = shape(path), _compression(path)
+    how = f"compression='{packed or 'none'}'"
+    if kind == "parquet" and not packed:
+        return f"read_parquet({_literal(path)})"
+    if kind == "lines" and not _has_mark(path):
+        typed = ", ".join(f"{_quoted(name)}: 'JSON'" for name in columns)
+        return (
+            f"read_json({_literal(path)}, columns={{{typed}}}, {how}, "
+            f"format='newline_delimited', maximum_object_size={_MAX_OBJECT})"
+        )
+    if kind == "csv" and (header := _header(path)):
+        typed = ", ".join(f"{_quoted(name)}: 'VARCHAR'" for name in header)
+        return (
+            f"read_csv({_literal(path)}, columns={{{typed}}}, {how}, auto_detect=false, "
+            "header=true, delim=',', quote='\"', escape='\"', strict_mode=true, null_padding=false)"
+        )
+    return None
+
+
+def _has_mark(path: Path) -> bool:
+    with files.open_binary(path) as content:
+        return content.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
+
+
+def _header(path: Path) -> list[str]:
+    """The names of a CSV file's columns; none where two are one to SQL."""
+    try:
+        with files.open_text(path, newline="") as file:
+            header = next(csv.reader(file, strict=True), [])
+    except csv.Error:
+        return []
+    is_plain = all(header) and len({*map(str.casefold, header)}) == len(header)
+    return header if is_plain else []
+
+
+def _literal(path: Path) -> str:
+    """A path in SQL, where *, ? and [ would stand for other files."""
+    exact = re.sub(r"[*?\[]", r"[\g<0>]", str(path.resolve()))
+    return "'" + exact.replace("'", "''") + "'"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _types(connection: DuckDBPyConnection, table: str) -> dict[str, str]:
+    """The columns with their types."""
+    rows = connection.execute(f"describe select * from {table}").fetchall()
+    return {name: kind for name, kind, *_ in rows}
+
+
+def _coded(
+    connection: DuckDBPyConnection,
+    scan: str,
+    columns: Mapping[str, Hashable],
+    is_json: bool,
+) -> Coded | None:
+    """Scan once into a table, and join it with what is distinct in it."""
+    types = _types(connection, scan)
+    given = {name: str(column) for name, column in columns.items() if column in types}
+    sides = {types.get(given.get(name, "")) for name in ("model_a", "model_b")}
+    if len(sides) > 1 or None in sides:
+        return None
+    field = {name: _quoted(column) for name, column in given.items()}
+    a, b = field["model_a"], field["model_b"]
+    question, winner = (field.get(name, "null") for name in ("question_id", "winner"))
+    is_named = types.get(given.get("winner", "")) in sides  # as its models are
+    own = f"case {winner} when {a} then 1 when {b} then 2 else 0 end" if is_named else 0
+    named = ["winner", *(name for name in field if name not in (*_APART, "winner"))]
+    listed = [f"case when own = 0 then {winner} end", *map(field.get, named[1:])]
+    picked = ", ".join(f"{column} as k{n}" for n, column in enumerate(listed))
+    connection.execute(
+        f"create temp table t as select {a} as a, {b} as b, {question} as q, "
+        f"({own})::tinyint as own, {picked} from {scan}"
+    )
+    counts = ", ".join(f"count(k{n})" for n in range(len(listed)))
+    (filled,) = connection.execute(f"select {counts} from t").fetchall()
+    keys = ["own", *(f"k{n}" for n, count in enumerate(filled) if count)]
+    named = [name for name, count in zip(named, filled, strict=True) if count]
+    alike = " and ".join(f"t.{key} is not distinct from kinds.{key}" for key in keys)
+    number = "(row_number() over () - 1)::integer as code"
+    connection.execute(f"""
+        create temp table kinds as
+        select *, {number} from (select distinct {", ".join(keys)} from t);
+        create temp table names as select *, {number} from
+        (select a as name from t where a is not null union select b from t where b is not null);
+        create temp table questions as
+        select *, {number} from (select distinct q as name from t where q is not null);
+    """)
+    rows = connection.execute(f"select {', '.join(keys)} from kinds order by code")
+    kinds = rows.fetchall()
+    names, questions = (
+        connection.execute(f"select name from {table} order by code").fetchall()
+        for table in ("names", "questions")
+    )
+    codes = connection.execute(f"""
+        select kinds.code as kind, coalesce(a.code, {len(names)}) as a,
+        coalesce(b.code, {len(names)}) as b, coalesce(questions.code, {len(questions)}) as question
+        from t left join kinds on {alike} left join names as a on t.a = a.name
+        left join names as b on t.b = b.name left join questions on t.q = questions.name
+        order by t.rowid
+    """).fetchnumpy()
+    cells = _json_cells if is_json else _cells
+    values = iter(cells(value for _, *others in kinds for value in others))
+    every = [
+        (dict(zip(named, itertools.islice(values, len(named)), strict=True)), _OWN[own])
+        for own, *_ in kinds
+    ]
+    distinct, kind = by_appearance(every, _codes(codes["kind"]))
+    asked = [*cells(name for (name,) in questions), None]
+    asked, question_code = by_appearance(asked, _codes(codes["question"]))
+    return Coded(
+        kinds=[kind for kind, _ in distinct],
+        own=[side for _, side in distinct],
+        kind=kind,
+        names=[*cells(name for (name,) in names), None],
+        a=_codes(codes["a"]),
+        b=_codes(codes["b"]),
+        questions=asked,
+        question=question_code,
+    )
+
+
+def _codes(column: NDArray[Any]) -> Codes:
+    return np.asarray(column, dtype=np.int32)
+
+
+def _cells(values: Iterable[Any]) -> list[Cell]:
+    found = list(values)
+    return found if _PLAIN.issuperset(map(type, found)) else list(map(cell, found))
+
+
+def _json_cells(texts: Iterable[str | None]) -> list[Cell]:
+    """Raises ValueError as the reader of rows does."""
+    array = ",".join("null" if text is None else text for text in texts)
+    return _cells(json.loads(f"[{array}]", object_pairs_hook=files.unique_keys))
