@@ -29,7 +29,7 @@ from elo_exp.files import write_json
 from elo_exp.models import checkpoints
 from elo_exp.records import UserError, fingerprint
 from elo_exp.running import dry_run, listed
-from elo_exp.runs.manifest import input_hashes
+from elo_exp.runs.manifest import input_hashes, run_id
 from elo_exp.runs.reading import OF_RATINGS, manifest_if_any, sweep_jobs
 from elo_exp.runs.sweep import Sweep, sweep_if_any, write_sweep
 from elo_exp.store import processes
@@ -246,6 +246,7 @@ def summarize() -> int:
             job_type="sweep-summary",
             config=config,
             tags=(*_tags(folder), "sweep"),
+            jobs=tuple(_ended(folder)),
             # one run, however often the sweep goes on
             id=f"sweep-{fingerprint(sweep.group)[:12]}",
         )
@@ -274,6 +275,15 @@ def _dashboard(folder: Path, tracker: Tracker | None) -> str | None:
         return None
     setting = shlex.quote(f"runs=[{folder}]")
     return f"python -m elo_exp experiment=dashboard {setting}  (needs a key)"
+
+
+def _ended(folder: Path) -> Iterator[str]:
+    """Yield the ids of the jobs of a sweep that were not killed."""
+    for job in sweep_jobs(folder):
+        content = manifest_if_any(job)
+        if content.get("finished_at") or content.get("error"):
+            with contextlib.suppress(UserError):
+                yield run_id(job, content)
 
 
 def _tags(folder: Path) -> list[str]:

@@ -212,3 +212,23 @@ def check_versions(server: ProjectServer, folder: Path) -> None:
         ("leaderboard", 0),
     ]
     assert versions()["leaderboard"] == found["leaderboard"]
+
+
+@pytest.mark.slow
+def test_what_a_sweep_prints_leaves_out_what_was_cut_off(
+    tmp_path: Path, server: ProjectServer
+):
+    """A killed job of other settings in its folder: `wandb sync` of its piece, too, would send none."""
+    sweep = ("-m", "hydra.sweep.dir=both")
+    at, offline = "0/wandb/offline-run-*/run-*.wandb", {"WANDB_MODE": "offline"}
+    assert job(tmp_path, "both", at, *sweep, "elo.k=4,8", **offline) < 0
+    words = (*QUICK, "tracker=wandb", *sweep, "elo.k=16,32")
+    ran = run(*words, folder=tmp_path, strict=False, **offline)
+    assert len([*tmp_path.glob("both/0/wandb/offline-*")]) == 2
+    (line,) = (line for line in ran.out.splitlines() if line.startswith("tracked"))
+    sync = line.partition("upload: wandb ")[2]
+    shell = ("bash", "-c", f"{sys.executable} -m wandb {sync}")
+    synced = attempt_program(*shell, folder=tmp_path, **server.variables)
+    assert (synced.code, "ERROR" in synced.err) == (0, False), synced.err
+    names = [found.fields["displayName"] for found in server.runs.values()]
+    assert sorted(names) == ["k=16", "k=32", "sweep-summary"]

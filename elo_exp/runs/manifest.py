@@ -63,7 +63,7 @@ def run_id(run_dir: Path, manifest: Mapping[str, Any]) -> str:
             f"{run_dir}: its manifest.json has no token, by which a tracker knows the run. Expected "
             "a run of this version: give its command again."
         )
-    return _run_id(token, manifest["config"])
+    return _run_id(token, manifest.get("config") or {})
 
 
 def _run_id(token: str, config: Mapping[str, Any]) -> str:

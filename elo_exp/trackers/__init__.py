@@ -42,6 +42,7 @@ class RunInfo:
 
     group   the runs of one sweep
     labels  by which runs are grouped
+    jobs    ids of those that have ended, of the run that sums them up
     id      the same for every attempt in a folder with the same settings, of no other run; empty: the
             tracker makes one
     holds_weights  whether the job loads a model into memory, so that what the machine does is of interest
@@ -55,6 +56,7 @@ class RunInfo:
     overrides: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
     id: str = ""
     holds_weights: bool = False
 

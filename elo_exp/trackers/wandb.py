@@ -8,10 +8,9 @@ import math
 import netrc
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from elo_exp.records import Plot, UserError
@@ -105,7 +104,7 @@ class WandbTracker:
                 f"tracker: Weights & Biases refuses a setting: {reason}. Check tracker.* and the "
                 "environment variables WANDB_*."
             ) from None
-        return _WandbRun(run, info.run_dir, self.wait_s, self.registry)
+        return _WandbRun(run, info, self.wait_s, self.registry)
 
     def _init(self, info: RunInfo, mode: Mode) -> wandb.Run:
         import wandb
@@ -293,10 +292,10 @@ def _cut(text: str, most: int) -> str:
 
 class _WandbRun:
     def __init__(
-        self, run: wandb.Run, run_dir: Path, wait_s: float, registry: str | None
+        self, run: wandb.Run, info: RunInfo, wait_s: float, registry: str | None
     ) -> None:
         self._run = run
-        self._run_dir = run_dir
+        self._run_dir, self._jobs = info.run_dir, info.jobs
         self._wait_s = wait_s
         self._registry = registry
         self._leaderboard: wandb.Artifact | None = None
@@ -311,12 +310,22 @@ class _WandbRun:
     @property
     def where(self) -> str | None:
         if self._run.offline:
-            pieces = f"{os.path.relpath(Path(self._run.sync_dir).parent)}/offline-*"
-            jobs = "[0-9]*/wandb/offline-*"  # of a sweep, whose summary this is
-            if any(self._run_dir.glob(jobs)):
-                pieces = f"{os.path.relpath(self._run_dir)}/{jobs} {pieces}"
-            return f"W&B, offline; upload: wandb sync {pieces}"
+            return f"W&B, offline; upload: wandb sync {' '.join(self._pieces())}"
         return self._run.url
+
+    def _pieces(self) -> Iterator[str]:
+        """Name those of the jobs that have ended, and of the run itself: by patterns, where these match no others.
+
+        One that was cut off, as a killed job's, keeps `wandb sync` from sending any.
+        """
+        ids = (*self._jobs, str(self._run.id))
+        for pattern in ("[0-9]*/wandb/offline-*", "wandb/offline-*"):
+            every = sorted(self._run_dir.glob(pattern))
+            whole = [piece for piece in every if piece.name.endswith(ids)]
+            if every and whole == every:
+                yield f"{os.path.relpath(self._run_dir)}/{pattern}"
+            else:
+                yield from map(os.path.relpath, whole)
 
     def log(
         self,
