@@ -338,6 +338,8 @@ def test_the_manifest_names_judge_versions_and_hashes_of_weights(folder, resumed
     assert manifest["usage"]["judge_calls"] == 6
     assert set(manifest["truncated_responses"]) == {"base", "other", "tuned"}
     assert {"torch", "transformers", "peft"} <= set(manifest["versions"])
+    (begun, *_) = resumed.rows("tracker/log.jsonl")
+    assert begun["value"]["holds_weights"]  # so that trackers watch the machine
 
 
 def test_the_second_run_needs_no_network_and_no_torch(place, hub, arguments, resumed):

@@ -5,16 +5,21 @@ MLflow keeps its runs in a database file here, in place of a server.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
+import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 
 from elo_exp import HOME
 from elo_exp.trackers import Files, RunInfo, TrackedRun, tracking
+from elo_exp.trackers.apart import Apart, TrackerError
 from elo_exp.trackers.local import LocalTracker
 from tests.commands import Ran, attempt, run
 
@@ -106,3 +111,20 @@ def test_a_tracker_that_fails_is_a_warning_and_the_run_goes_on(
         "warning: Unreachable fails (ConnectionError: no way to here): from here on, nothing is "
         "logged to it. The run goes on."
     ]
+
+
+@pytest.mark.parametrize(
+    ("open_run", "reason"),
+    [
+        (functools.partial(time.sleep, 60), "not done within 1 s"),
+        (functools.partial(os._exit, 3), "its process has ended"),
+        (functools.partial(float, "none"), "ValueError: could not convert string"),
+    ],
+)
+def test_a_run_in_a_process_of_its_own_is_given_up_where_it_hangs_or_dies(
+    open_run: Any, reason: str
+):
+    started = time.monotonic()
+    with pytest.raises(TrackerError, match=reason):
+        Apart(open_run, sdk="json", limit_s=1)
+    assert time.monotonic() - started < 50

@@ -794,6 +794,7 @@ def test_all_trackers_log_the_same_numbers(single: Logged, folder: Path):
     rows = rows_of(ran.run_dir)
     (begun,), (results,) = rows["run"], rows["summary"]
     assert (begun["name"], begun["config"]["elo"]["k"]) == ("local", 12)
+    assert not begun["holds_weights"]
     numbers = {k: v for k, v in results.items() if isinstance(v, int | float | str)}
     (at_end,) = (row for row in read(folder)["logs"] if "headline" in row)
     for other in (single.summary, at_end):

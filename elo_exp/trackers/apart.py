@@ -28,7 +28,7 @@ _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[1:]; "
     "from elo_exp.trackers.apart import serve; serve()"
 )
-_GRACE_S = 10.0  # beyond what the SDK has been told to wait at most
+_EXIT_S = 10.0  # for Python to end
 _LOAD_S = 300.0  # to import the SDK, which needs no server
 
 logger = logging.getLogger(__name__)
@@ -43,13 +43,13 @@ class Apart:
 
     open_run  opens it there; both it and what is logged are pickled
     sdk       the module that it imports first
-    wait_s    seconds that its beginning, and its end, may take by its own settings
+    limit_s   seconds after which its beginning, or its end, is given up
     """
 
     def __init__(
-        self, open_run: Callable[[], TrackedRun], *, sdk: str, wait_s: float
+        self, open_run: Callable[[], TrackedRun], *, sdk: str, limit_s: float
     ) -> None:
-        self._limit = wait_s + _GRACE_S
+        self._limit = limit_s
         self._said = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, *sys.path],
@@ -93,9 +93,8 @@ class Apart:
             self._put(("close", named))
             self.where = self._reply("closed", self._limit)
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=_GRACE_S)
-            self._said.seek(0)
-            return self._said.read().decode(errors="replace")
+                self._process.wait(timeout=_EXIT_S)
+            return self._printed()
         finally:
             self.end()
 
@@ -104,7 +103,13 @@ class Apart:
         self._calls.put(None)
         self._process.kill()
         self._process.wait()
+        if self._failure:
+            logger.debug("what the SDK has printed:\n%s", self._printed())
         self._said.close()
+
+    def _printed(self) -> str:
+        self._said.seek(0)
+        return self._said.read().decode(errors="replace")
 
     def _put(self, message: Any) -> None:
         self._calls.put(pickle.dumps(message))

@@ -40,6 +40,7 @@ _MAX_NAME, _MAX_TAG = 128, 64  # characters that the server accepts
 _BINS = 40  # of a histogram
 _SECONDS = "progress/seconds"
 _PAGE = "report"
+_GRACE_S, _FILES_S = 10.0, 600.0
 _STATS_S = 15.0  # between two looks at the machine
 _MB = 1_000_000
 _COLLECTION = re.compile(r"([^/:]+/){1,2}[^/:]+")
@@ -122,7 +123,7 @@ class WandbTracker:
             run_tags=tuple(_cut(tag, _MAX_TAG) for tag in info.tags),
             root_dir=str(info.run_dir),
             init_timeout=self.wait_s,
-            finish_timeout=self.wait_s,
+            finish_timeout=self.wait_s if mode == "online" else 0,  # 0: no limit
             finish_timeout_raises=True,
             console="off",
             program="-m elo_exp",
@@ -179,7 +180,8 @@ class _LastingRun:
         return Apart(
             functools.partial(self._tracker.open_here, self._info, mode),
             sdk="wandb",
-            wait_s=self._tracker.wait_s,
+            # as long as the SDK has been told to wait, and some; files alone take what they take
+            limit_s=self._tracker.wait_s + _GRACE_S if mode == "online" else _FILES_S,
         )
 
     def _set_aside(self) -> None:
