@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from elo_exp.files import read_json, write_json, write_whole
-from elo_exp.records import UserError
+from elo_exp.records import UserError, fingerprint
 from elo_exp.runs.fetching import fetch
 from elo_exp.runs.lineage import files_of_run
 from elo_exp.runs.reading import read_runs
@@ -115,6 +115,31 @@ def test_files_that_share_a_name_are_told_apart(tmp_path: Path):
     }
     (bank, _) = kept(tmp_path / "run", inputs=inputs).values()
     assert (bank.name, {*bank.paths}) == ("bank-rubric", {*names[:4]})
+
+
+def test_a_run_that_was_compared_is_used_by_the_name_that_it_has(tmp_path: Path):
+    """Of one that no tracker can know nothing is said, whatever lies in its folder."""
+    token = {"token": "01234567", "config": {"elo": {"k": 8}}}
+    foreign = {"token": [], "config": 1}
+    manifests: dict[str, object] = {"own": token, "old": {}, "foreign": foreign}
+    inputs = {
+        f"run {name}": write_json(tmp_path / name / "manifest.json", manifest)
+        for name, manifest in manifests.items()
+    }
+    for name, kept_as in {"kept": {"name": "me/p/leaderboard:v1"}, "odd": []}.items():
+        write_json(tmp_path / name / "artifact.json", kept_as)
+        inputs[f"run {name}"] = write_json(tmp_path / name / "run.json", {})
+    info = RunInfo(run_dir=tmp_path, name="", group=None, job_type="", config={})
+    found = files_of_run(info, {}, [], inputs=inputs, recorded={})
+    names = [files.known_as for files in found if files.is_input]
+    assert names == [
+        f"leaderboard:run-01234567-{hash_of(token)}",
+        "me/p/leaderboard:v1",
+    ]
+
+
+def hash_of(manifest: dict[str, Any]) -> str:
+    return fingerprint(manifest["config"])[:8]
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def _read(inputs: Mapping[str, Path], recorded: Mapping[str, Path]) -> Iterator[
         if paths := _named([path]):
             yield _texts("responses", entrant, paths, is_input=True, aliases=(_LATEST,))
     for role, path in [*others.items()]:
-        if path.name in ("manifest.json", SUMMARY):
+        if role.startswith("run "):
             del others[role]
             with suppress(UserError):  # of an older version, which no tracker knows so
                 yield _of_run(path.parent)
@@ -131,12 +131,11 @@ def _read(inputs: Mapping[str, Path], recorded: Mapping[str, Path]) -> Iterator[
 
 def _of_run(folder: Path) -> Files:
     """The leaderboard of another run, as that run has logged it or as it has been fetched."""
-    kept = folder / KEPT_AS
-    version = (
-        str(read_json(kept)["name"])
-        if kept.is_file()
-        else f"leaderboard:run-{run_id(folder, read_manifest(folder))}"
-    )
+    manifest = {"config": {}, **read_manifest(folder)}
+    kept = read_json(folder / KEPT_AS) if (folder / KEPT_AS).is_file() else None
+    version = kept.get("name") if isinstance(kept, dict) else None
+    if not isinstance(version, str):
+        version = f"leaderboard:run-{run_id(folder, manifest)}"
     return Files(
         kind="leaderboard",
         name="leaderboard",
