@@ -36,7 +36,7 @@ from elo_exp.files import read_json, read_jsonl, safe_name, write_jsonl, write_w
 from elo_exp.progress import silence
 from elo_exp.records import UserError
 from elo_exp.runs import documents
-from elo_exp.runs.reading import primary_method, read_manifest, sweep_jobs
+from elo_exp.runs.reading import battles_file, primary_method, read_manifest, sweep_jobs
 from elo_exp.store.store import Store
 from elo_exp.words import key_of, quoted, rewritten
 
@@ -208,7 +208,8 @@ class Run:
     @cached_property
     def battles(self) -> Rows:
         """The battles that were rated, one a row."""
-        return self._of_folder("battles", "battles.jsonl")
+        path = battles_file(self.folder)
+        return self._of_folder("battles", path.name if path else None)
 
     @cached_property
     def verdicts(self) -> Rows:
@@ -269,7 +270,7 @@ class Run:
         return Picture(self.folder / "figures" / f"{name}.svg")
 
     def read(self, name: str) -> Any:
-        """Return a file of the run: rows of `.jsonl` and `.csv`, arrays by name of `.npz`, the object of `.json`.
+        """Return a file of the run: rows of `.jsonl`, `.parquet` and `.csv`, arrays by name of `.npz`, the object of `.json`.
 
         Parameters
         ----------
@@ -287,7 +288,7 @@ class Run:
                 raise UserError(f"{path}: no such file of the run, of {self._kind}.")
             if path.suffix == ".jsonl":
                 return Rows(row for _, row in read_jsonl(path))
-            if path.suffix == ".csv":
+            if path.suffix in (".csv", ".parquet"):
                 from elo_exp.data import tables
 
                 return Rows(dict(row) for _, row in tables.rows(path))

@@ -117,7 +117,7 @@ class ArenaSettings(ArenaSource):
     rounds: Annotated[int, Field(strict=True, ge=2)]
     seed: Natural
     inline_human: bool
-    battles_format: Literal["jsonl", "parquet"]
+    battles_format: Literal["jsonl", "parquet"] | None
 
 
 @dataclass(frozen=True, kw_only=True)

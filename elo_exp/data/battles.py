@@ -238,7 +238,7 @@ class Battles:
         named = self.question[self.question < len(self.questions)]
         return int(np.count_nonzero(np.bincount(named))) + self.n_unnamed()
 
-    def _columns(self) -> dict[str, tuple[tuple[Any, ...], NDArray[Any]]]:
+    def columns(self) -> dict[str, tuple[tuple[Any, ...], NDArray[Any]]]:
         """Names and codes by the field of a row, in the order of battles.jsonl."""
         columns = dict[str, tuple[tuple[Any, ...], NDArray[Any]]]()
         for names, fields in _NAMED.items():
@@ -261,7 +261,7 @@ class Battles:
         """Return the battles as records, for a page, a message or a test."""
         columns = {
             name: map((*names, None).__getitem__, codes.tolist())
-            for name, (names, codes) in self._columns().items()
+            for name, (names, codes) in self.columns().items()
         }
         every = zip(*columns.values(), strict=True)
         return [Battle(**dict(zip(columns, row, strict=True))) for row in every]
@@ -270,7 +270,7 @@ class Battles:
         """Yield the text of battles.jsonl in blocks; each name is encoded once."""
         encode = json.JSONEncoder(ensure_ascii=False).encode
         pieces, before = [], "{"
-        for name, (names, codes) in self._columns().items():
+        for name, (names, codes) in self.columns().items():
             encoded = [f'{before}"{name}": {encode(value)}' for value in (*names, None)]
             pieces.append((np.array(encoded, dtype=object), codes))
             before = ", "

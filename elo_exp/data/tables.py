@@ -186,7 +186,7 @@ def _parquet_rows(path: Path, columns: Collection[Hashable] | None) -> Iterator[
     import duckdb
 
     try:
-        with _uncompressed(path) as plain, closing(_connection()) as connection:
+        with _uncompressed(path) as plain, closing(database()) as connection:
             table = f"read_parquet({_literal(plain)})"
             types = _types(connection, table)
             chosen = [name for name in types if columns is None or name in columns]
@@ -248,7 +248,7 @@ def coded(path: Path, columns: Mapping[str, Hashable]) -> Coded | None:
         scan = _scan(path, list(map(str, dict.fromkeys(columns.values()))))
         if scan is None:
             return None
-        with closing(_connection()) as connection:
+        with closing(database()) as connection:
             found = _coded(connection, scan, columns, shape(path) == "lines")
     except duckdb.OutOfMemoryException:
         raise UserError(
@@ -346,7 +346,7 @@ def by_appearance(values: Sequence[Any], codes: Codes) -> tuple[list[Any], Codes
     return [values[i] for i in order.tolist()], number[codes]
 
 
-def _connection() -> DuckDBPyConnection:
+def database() -> DuckDBPyConnection:
     """An empty database in memory that reaches no network and loads nothing."""
     import duckdb
 

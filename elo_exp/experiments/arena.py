@@ -381,9 +381,11 @@ def report(
         ),
         artifacts.write_battles(
             run_dir,
-            found.judged.concatenate(found.human)
-            if chosen.inline_human
-            else found.judged,
+            [
+                found.judged.concatenate(found.human)
+                if chosen.inline_human
+                else found.judged
+            ],
             chosen.battles_format,
         ),
         write_json(run_dir / "elo_ratings.json", ratings),

@@ -29,7 +29,13 @@ from elo_exp.report.compare_page import Comparison, Row, compare_page, console, 
 from elo_exp.report.words import opening
 from elo_exp.runs.fetching import fetched
 from elo_exp.runs.lineage import summary
-from elo_exp.runs.reading import FinishedRun, differing, manifest_path, read_runs
+from elo_exp.runs.reading import (
+    FinishedRun,
+    battles_file,
+    differing,
+    manifest_path,
+    read_runs,
+)
 from elo_exp.store.usage import added_up, paid
 
 logger = logging.getLogger(__name__)
@@ -291,7 +297,11 @@ def _overlap(
         if fit := _fit(r, battles, dimension):
             fits.append(fit)
         else:
-            reason = f"battles.jsonl of {r.name} does not give its Bradley-Terry ratings by prompt"
+            file = battles_file(r.folder)
+            name = file.name if file else "battles.jsonl"
+            reason = (
+                f"{name} of {r.name} does not give its Bradley-Terry ratings by prompt"
+            )
     names = sides[0][0].name, sides[1][0].name
     shared = agreement.kappa(before, after, names=names, dimension=dimension)
     prompts = [_prompts(battles) for battles in (before, after)]

@@ -17,6 +17,7 @@ from elo_exp.analysis.order import order
 from elo_exp.analysis.outcome import OVER_DIMENSIONS, means, outcome
 from elo_exp.analysis.standings import Standings, trace_rows
 from elo_exp.arrays import known
+from elo_exp.data import parquet
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
 from elo_exp.files import safe_name, write_csv, write_json, write_jsonl, write_whole
@@ -41,6 +42,7 @@ OF_A_RATING = (
 # Of a conclusion; the numbers of its lead are logged as those of the result
 _TRACKED = ("state", "sentence")
 _OF_A_CHECK = ("name", "state", "value", "low", "high", "n", "of")
+_MAX_JSONL_ROWS = 100_000  # of battles.jsonl; battles.parquet is a fortieth as large
 _MAX_TEXT = 400  # characters of a text in a table
 _MIN_Z = 3.0  # of the pair residuals in ratings.json, where there are more models
 
@@ -62,10 +64,7 @@ def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
             run_dir / "pairwise_winrates.csv",
             [rate.to_dict() for rate in standings.win_rates],
         ),
-        write_whole(
-            run_dir / "battles.jsonl",
-            (block for some in standings.battles.values() for block in some.jsonl()),
-        ),
+        write_battles(run_dir, list(standings.battles.values())),
         ratings,
     ]
     if strata := strata_rows(standings):
@@ -123,15 +122,20 @@ def write_judging(
     return written
 
 
-def write_battles(run_dir: Path, battles: Battles, kind: str) -> Path:
-    if kind == "jsonl":
-        return write_whole(run_dir / "battles.jsonl", battles.jsonl())
-    from pyarrow import Table, parquet
+def write_battles(
+    run_dir: Path, battles: Sequence[Battles], kind: str | None = None
+) -> Path:
+    """Write battles as rows of one file; `kind`: jsonl or parquet, None: by how many they are."""
+    if (kind or _kind_of(sum(map(len, battles)))) == "parquet":
+        columns = parquet.joined([some.columns() for some in battles])
+        return parquet.write(run_dir / "battles.parquet", columns)
+    return write_whole(
+        run_dir / "battles.jsonl", (block for some in battles for block in some.jsonl())
+    )
 
-    data = io.BytesIO()
-    rows = [battle.to_dict() for battle in battles.rows()]
-    parquet.write_table(Table.from_pylist(rows), data)
-    return write_whole(run_dir / "battles.parquet", data.getvalue())
+
+def _kind_of(n_rows: int) -> str:
+    return "parquet" if n_rows > _MAX_JSONL_ROWS else "jsonl"
 
 
 def write_bootstraps(run_dir: Path, boards: Mapping[str, Leaderboard]) -> list[Path]:

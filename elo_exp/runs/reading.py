@@ -105,13 +105,13 @@ class FinishedRun:
         return {row["model"]: Rating.from_dict(row) for row in rows}
 
     def battles(self) -> dict[str, Battles]:
-        """Return the battles by dimension; none where the run wrote no battles.jsonl.
+        """Return the battles by dimension; none where the run wrote no file of them.
 
         Battles that name no dimension are of the only one. Raises UserError for a row that is no
         battle.
         """
-        path = self.folder / "battles.jsonl"
-        if not path.is_file() or not path.stat().st_size:
+        path = battles_file(self.folder)
+        if path is None or not path.stat().st_size:
             return {}
         columns = {name: name for name in battle_files.NAMES}
         battles, _ = battle_files.read(path, columns=columns, filters={}, chosen=FLAT)
@@ -140,6 +140,12 @@ class FinishedRun:
         rows = read_jsonl(path) if path.is_file() else ()
         answers = (checked(_Answer, row, place) for place, row in rows)
         return {answer.prompt_id: answer.response_text for answer in answers}
+
+
+def battles_file(folder: Path) -> Path | None:
+    """Return a run's file of battles, of which it has one kind; None where it has none."""
+    paths = (folder / f"battles.{kind}" for kind in ("parquet", "jsonl"))
+    return next(filter(Path.is_file, paths), None)
 
 
 def primary_method(boards: Iterable[str]) -> str:

@@ -1,0 +1,82 @@
+"""Parquet, written by DuckDB from names and the codes that refer to them."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elo_exp.data.tables import database
+from elo_exp.files import write_whole
+from elo_exp.records import UserError
+
+# Names, of one type, and n codes; -1, an empty name and None are null
+Column = tuple[Sequence[Any], NDArray[Any]]
+
+_TYPES = {bool: "boolean", int: "bigint", float: "double", tuple: "integer[]"}
+
+
+def write(path: Path, columns: Mapping[str, Column]) -> Path:
+    """Write n rows in their order, whole or not at all; columns without a name are text.
+
+    Each name is a text to DuckDB, and the empty one null, so that no type is guessed from the first rows.
+    Raises UserError where there is no space.
+    """
+    import duckdb
+
+    n = max(len(codes) for _, codes in columns.values())
+    given: dict[str, NDArray[Any]] = {"row": np.zeros(n, dtype=np.int8)}
+    chosen, constants = list[str](), list[str]()
+    for i, (name, (names, codes)) in enumerate(columns.items()):
+        texts = np.array([*map(_text, names), ""], dtype=object)
+        if codes.min() == codes.max():
+            constants.append(texts[codes[0]])
+            text = "?"
+        else:
+            given[f"c{i}"], text = texts[codes], f"c{i}"
+        kind = _TYPES.get(type(next(iter(names), "")), "varchar")
+        chosen.append(f"nullif({text}, '')::{kind} as \"{name}\"")
+    with (
+        closing(database()) as connection,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        connection.execute("set threads = 1")  # each holds a part of the rows
+        connection.register("rows", given)
+        file = Path(folder, "rows.parquet")
+        quoted = str(file).replace("'", "''")
+        query = f"select {', '.join(chosen)} from rows"
+        target = f"'{quoted}' (format parquet, compression zstd)"
+        try:
+            connection.execute(f"copy ({query}) to {target}", constants)
+        except duckdb.IOException as error:
+            reason = str(error).partition("\n")[0]
+            raise UserError(f"{path}: cannot be written ({reason}).") from None
+        return write_whole(path, file.read_bytes())
+
+
+def _text(value: Any) -> str:
+    """As DuckDB reads it; a lone surrogate is written as its escape, as in any file."""
+    if value is None:
+        return ""
+    if isinstance(value, tuple):
+        return str([*value])
+    return str(value).encode(errors="backslashreplace").decode()
+
+
+def joined(tables: Sequence[Mapping[str, Column]]) -> dict[str, Column]:
+    """Put columns of several tables below each other; what a table lacks is null there."""
+    if len(tables) == 1:
+        return dict(tables[0])
+    every = dict[str, Column]()
+    for name in dict.fromkeys(name for table in tables for name in table):
+        names, codes = list[Any](), list[NDArray[Any]]()
+        for table in tables:
+            n = len(next(iter(table.values()))[1])
+            own, code = table.get(name, ((), np.full(n, -1)))
+            codes.append(np.where(code < 0, -1, code.astype(np.int64) + len(names)))
+            names += own
+        every[name] = names, np.concatenate(codes)
+    return every
