@@ -71,10 +71,15 @@ def transitivity(
     )
     design = differences(np.arange(p), first, second, np.ones(p), shape=(p, m))  # D
     scores, inverse = by_prompt @ design, bread(theta, played)
-    by_ability = (by_prompt.T @ scores).toarray() @ inverse
     of_abilities = inverse @ (scores.T @ scores).toarray() @ inverse
-    cross = design.multiply(by_ability).sum(axis=1)
-    square = design.multiply(design @ of_abilities).sum(axis=1)
+    square = of_abilities[first, first] - of_abilities[second, first]
+    square -= of_abilities[first, second] - of_abilities[second, second]
+    by_pair, cross = by_prompt.T.tocsr(), np.empty(p)
+    for start in range(0, max(p, 1), _MAX_PAIRS):  # (p, m) would fill the memory
+        block = slice(start, start + _MAX_PAIRS)
+        by_ability = (by_pair[block] @ scores).toarray() @ inverse
+        at = np.arange(len(by_ability))
+        cross[block] = by_ability[at, first[block]] - by_ability[at, second[block]]
     variance = by_prompt.power(2).sum(axis=0) - 2.0 * slope * cross + slope**2 * square
 
     df = p - m + 1 if p else 0
