@@ -12,7 +12,7 @@ from elo_exp.files import read_jsonl, write_json, write_jsonl
 from tests import own_example
 from tests.arena_files import World
 from tests.commands import SCRIPTS
-from tests.data import BANK, PROBES
+from tests.data import BANK, PROBES, write_table
 from tests.score_files import inspect_log, lm_eval_rows, promptfoo_results
 from tests.test_build_bank import medmcqa, medqa
 
@@ -150,6 +150,9 @@ def _votes(folder: Path) -> None:
         f"{b['model_a']},{b['model_b']},{words.get(str(b['winner']), 'neither')}"
         for b in battles
     ]
+    counts = [{**battle, "question_id": None, "count": 2} for battle in battles]
+    for name in ("counts.parquet", "counts/000000000000.parquet"):
+        write_table(folder / name, counts)
     head = "left_model,right_model,vote"
     write(folder / "votes.csv", "\n".join([head, *own, ""]))
     judges = itertools.cycle(("crowd", "somebody"))

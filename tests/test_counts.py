@@ -7,21 +7,26 @@ on that prompt.
 from __future__ import annotations
 
 import math
+import re
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 
 from elo_exp.analysis import standings
 from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.win_rates import shares
-from elo_exp.data import equal_answers
+from elo_exp.data import battle_files, equal_answers
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import FEATURES
 from elo_exp.experiments.export import verdicts
+from elo_exp.files import write_whole
 from elo_exp.ratings import RatingMethod
 from elo_exp.ratings.bootstrap import drawn_prompts
 from elo_exp.ratings.bradley_terry import BradleyTerry
@@ -31,7 +36,8 @@ from elo_exp.ratings.ties import Davidson, RaoKupper
 from elo_exp.records import Battle, UserError
 from elo_exp.report.artifacts import ratings_json
 from tests import test_bradley_terry, test_elo
-from tests.data import battle
+from tests.commands import attempt, run, table
+from tests.data import battle, write_table
 
 STYLES = [(n, *[0] * (len(FEATURES) - 1)) for n in (100, 200, 500)]
 WORDS = ("model_a", "model_b", "tie")
@@ -307,3 +313,174 @@ def test_intervals_of_counts_hold_the_truth(seed: int):
         board = test_bradley_terry.method().rate({"d": battles})["d"]
         held += [row.ci_low <= 1400 <= row.ci_high for row in board.ratings]
     assert np.mean(held) == pytest.approx(0.95, abs=0.02)
+
+
+# Files of counts
+
+COLUMNS = {name: name for name in battle_files.NAMES}
+STATEMENTS = re.findall(
+    r"```sql\n(.*?)```", Path("docs/formats.md").read_text(encoding="utf-8"), re.S
+)
+
+
+def read(path: Path, **settings: Any) -> Battles:
+    battles, _ = battle_files.read(
+        path, **{"columns": COLUMNS, "filters": {}, **settings}
+    )
+    return battles
+
+
+def numbered(folder: Path, *counts: Any, name: str = "b.csv") -> Path:
+    rows = [
+        {"model_a": "new", "model_b": "old", "winner": "new", "question_id": f"q{n}"}
+        for n in range(len(counts))
+    ]
+    counted = zip(rows, counts, strict=True)
+    return write_table(folder / name, [{**row, "count": n} for row, n in counted])
+
+
+def test_the_documentation_counts_in_three_languages(tmp_path: Path):
+    rows = [
+        Battle(
+            **{name: getattr(row, name) for name in ("model_a", "model_b", "winner")},
+            question_id=row.question_id if n % 50 else None,
+        )
+        for n, row in enumerate(drawn(500))
+    ]
+    path = write_whole(tmp_path / "b.jsonl", Battles.from_rows(rows).jsonl())
+    expected = Counter(replace(row, source="human") for row in counted(rows))
+    assert len(STATEMENTS) == 3
+    for statement in STATEMENTS:
+        to = tmp_path / "counts.parquet"
+        start = statement.index("select")
+        with duckdb.connect() as connection:
+            connection.execute(f"create view battles as from '{path}'")
+            select = statement[start:].partition("\n) to ")[0]
+            connection.execute(f"copy ({select}) to '{to}'")
+        assert Counter(read(to).rows()) == expected
+
+
+@pytest.mark.parametrize("count", ["0", "1.5", "-1", "two", "1_000", "1e3"])
+def test_a_count_is_a_whole_number_of_battles(count: str, tmp_path: Path):
+    path = numbered(tmp_path, 2, 7, count)
+    with pytest.raises(UserError) as error:
+        read(path)
+    assert str(error.value) == (
+        f"{path}:4: count is '{count}'. Expected a whole number of battles, 1 or more; where it is none, "
+        "battles_columns.count=null. battles_on_error=drop leaves such rows out."
+    )
+    assert read(path, on_error="drop").total() == 9
+    unread = read(path, columns={**COLUMNS, "count": None})
+    assert (unread.total(), unread.count) == (3, None)
+
+
+def test_a_count_is_in_every_row_and_not_too_large(tmp_path: Path):
+    with pytest.raises(UserError, match=r"b\.csv:3: count is empty\. Expected a whole"):
+        read(numbered(tmp_path, 2, None))
+    with pytest.raises(UserError, match=r"at most 2,147,483,647 battles in a row"):
+        read(numbered(tmp_path, 2**31))
+    rows = [{"model_a": "a", "model_b": "b", "winner": "a"} for _ in range(2)]
+    path = write_table(tmp_path / "b.jsonl", [rows[0], {**rows[1], "count": 2}])
+    with pytest.raises(UserError, match=r"some rows have 'count', and others do not\."):
+        read(path)
+    assert read(numbered(tmp_path, 2.0, 3.0, name="b.parquet")).total() == 5
+
+
+def test_what_was_counted_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    path = numbered(tmp_path, 12_000, 8_000)
+    with caplog.at_level("INFO"):
+        _, facts = battle_files.read(path, columns=COLUMNS, filters={})
+    assert caplog.messages == [
+        f"{path}: read as battles: 20000 used, 0 tied, 0 invalid; counts: 20,000 battles in 2 rows"
+    ]
+    assert facts["rows"] == {"used": 20_000, "tied": 0, "invalid": 0}
+    assert facts["counts"] == "20,000 battles in 2 rows"
+
+
+def test_rows_without_a_verdict_are_counted_as_battles(tmp_path: Path):
+    rows = [
+        {
+            "model_a": "a",
+            "model_b": "b",
+            "winner": winner,
+            "judge_model": judge,
+            "count": n,
+        }
+        for n, winner, judge in ((9, "a", "j"), (5, "none", "j"), (7, "b", "other"))
+    ]
+    _, facts = battle_files.read(
+        write_table(tmp_path / "b.csv", rows),
+        columns=COLUMNS,
+        filters={"judge_model": "j"},
+        values={"none": None},
+    )
+    assert facts["rows"] == {"used": 9, "tied": 0, "invalid": 5, "filtered out": 7}
+
+
+def test_without_a_column_of_questions_nobody_knows_whether_battles_share_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    rows = [
+        {"model_a": "a", "model_b": "b", "winner": winner, "count": 3}
+        for winner in "ab"
+    ]
+    battles = read(write_table(tmp_path / "b.csv", rows))
+    assert not battles.names_prompts()
+    assert "6 of 6 battles name no question, and each of them" in caplog.text
+    caplog.clear()
+    empty = [{**row, "question_id": ""} for row in rows]
+    battles = read(write_table(tmp_path / "empty.csv", empty))
+    assert battles.names_prompts()
+    assert (battles.n_prompts(), caplog.text) == (6, "")
+
+
+def shards(folder: Path, rows: Sequence[Battle], n: int) -> None:
+    """Counts by part of the prompts, as an engine leaves them: with files that are none of them."""
+    parts: list[list[Battle]] = [[] for _ in range(n)]
+    for row in rows:
+        parts[zlib.crc32(str(row.question_id).encode()) % n].append(row)
+    for i, part in enumerate(parts):
+        counts = [row.to_dict() for row in counted(part)]
+        write_table(folder / f"part-{i:02d}.csv", counts)
+    for name in ("_SUCCESS", ".part-00.csv.crc", "part-99.csv"):
+        (folder / name).touch()
+    write_table(folder / "_log/0.csv", [{"committed": 1}])
+
+
+def test_a_folder_of_shards_is_one_file(tmp_path: Path):
+    rows = [replace(row, dimension="truth") for row in drawn(600)]
+    write_table(tmp_path / "one.csv", [row.to_dict() for row in counted(rows)])
+    shards(tmp_path / "parts", rows, 64)
+    every, parts = (
+        run(
+            *("experiment=rate", f"battles={path}", "elo.n_perms=5"),
+            *("elo.n_bootstraps=0", "figures=false", "tracker=local"),
+            folder=tmp_path,
+        )
+        for path in ("one.csv", "parts")
+    )
+    found, expected = parts.read("ratings.json"), every.read("ratings.json")
+    for written in (found, expected):
+        written.pop("order", None)
+        for dimension in written["dimensions"].values():
+            del dimension["elo"]
+    assert_same(found, expected)
+    (facts,) = parts.read("manifest.json")["battles_files"]
+    (of_one,) = every.read("manifest.json")["battles_files"]
+    n = sum(len(table(path)) for path in (tmp_path / "parts").glob("part-[0-6]*.csv"))
+    said = {"file": "parts", "files": "64", "counts": f"600 battles in {n} rows"}
+    assert facts == {**of_one, **said}
+    line = rf"parts read as elo_exp: 600 used, .*; files: 64; counts: 600 battles in {n} rows\."
+    assert re.search(line, parts.page.text)
+
+
+def test_shards_have_the_same_columns(tmp_path: Path):
+    numbered(tmp_path / "parts", 1, 2, name="a.csv")
+    other = [{"model_a": "a", "model_b": "b", "winner": "a", "question_id": "q"}]
+    write_table(tmp_path / "parts/b.csv", other)
+    ran = attempt("experiment=rate", "battles=parts", folder=tmp_path)
+    assert ran.code == 2
+    assert ran.err.startswith(
+        "elo_exp: parts/b.csv: has no column 'count', which parts/a.csv has. Expected the same columns "
+        "in all files of a folder;"
+    )

@@ -37,6 +37,7 @@ NAMES = (
     "verdict_ba",
     "dimension",
     "score",  # unless the format or the user names its column, it is not read
+    "count",  # of a format that makes its fields neither
 )
 _ALSO = ("equal_answers", "style_a", "style_b")  # read, too
 _MALFORMED = "\0malformed"  # a column beside those of a file: why a row is none
@@ -54,6 +55,9 @@ _MAX_WORDS = 8  # of a column that holds others, as a message lists them
 _MAX_WORD = 40  # characters of one of them
 _MAX_SEARCHED = 100_000  # rows in which these words are looked for
 _PLAIN = re.compile(r"[A-Za-z_][\w-]*( [A-Za-z_][\w-]*)*|0|-?[1-9]\d*", re.ASCII)
+_WHOLE = re.compile(r"0*([1-9]\d*)(\.0*)?", re.ASCII)
+_MOST = 2**31 - 1  # battles that a row stands for
+_EXPECTED = "Expected a whole number of battles, 1 or more; where it is none, battles_columns.count=null."
 _CONSTANTS = ("true", "false", "null", "nan", "inf")  # no text in a command
 _TIES = {"tie", "tied", "draw", "drawn"}
 
@@ -75,6 +79,7 @@ def read(
     values: Mapping[str, str | None] | None = None,
     on_error: str = "stop",
     chosen: Format | None = None,
+    shards: Sequence[Path] = (),
 ) -> tuple[Battles, dict[str, Any]]:
     """Read the battles of a file, in file order, and say in a line what was read.
 
@@ -86,42 +91,59 @@ def read(
               whose words are not known
     on_error  stop: raise for the first malformed row; drop: leave malformed rows out and count them
     chosen    the format; None: recognise it
+    shards    the files of a folder, `path`, that are read as one file
     Returns also the manifest's row of the file, which counts its rows by what became of them: used,
-    tied among these, invalid (the judge gave no verdict), filtered out, dropped (malformed).
+    tied among these, invalid (the judge gave no verdict), filtered out, dropped (malformed); of rows
+    with a count the battles.
     Raises UserError naming file, line, what was found and what was expected; whatever `on_error`
     is, also for a file that is no table, and for a winner's word that is the name of one model and
     stands for another result.
     """
     wanted = {name: value for name, value in filters.items() if value is not None}
     form = chosen or recognise(path, columns)
-    file = _File(path, form, columns, wanted, values or {})
-    battles = file.battles(on_error)
-    counts = file.counts
+    files = [
+        _File(one, form, columns, wanted, values or {}) for one in shards or [path]
+    ]
+    _check_columns(files)
+    first, *others = (file.battles(on_error) for file in files)
+    battles = first.concatenate(*others)
+    if battles.count is not None:
+        is_alone = any(file.has("question_id") for file in files)
+        battles = dataclasses.replace(battles, is_alone=is_alone)
+    counts, n = Counter[str](), battles.total()
+    for file in files:
+        counts.update(file.counts)
     if counts["dropped"]:
         message = "%s: dropped %d malformed rows; the first: %s"
-        logger.warning(message, path, counts["dropped"], file.first)
-    if not len(battles):
+        malformed = next(file.first for file in files if file.first)
+        logger.warning(message, path, counts["dropped"], malformed)
+    if not n:
         names = " and ".join(f"{name}={value}" for name, value in wanted.items())
-        others = ", ".join(f"{n} {word}" for word, n in counts.items())
+        lost = ", ".join(f"{n} {word}" for word, n in counts.items())
         raise UserError(
             f"{path}: no battle is left{names and f' with {names}'} "
-            f"({others or 'it has no rows'})."
+            f"({lost or 'it has no rows'})."
         )
-    if counts["invalid"] > len(battles):
+    if counts["invalid"] > n:
         raise UserError(
-            f"{path}: read as {form.name}, {counts['invalid']} rows have no verdict and "
-            f"{len(battles)} have one. Expected most to have one; is the format the right one?"
+            f"{path}: read as {form.name}, {counts['invalid']} rows have no verdict and {n} have "
+            "one. Expected most to have one; is the format the right one?"
         )
-    file.warn(battles)
-    in_one_order = int(((battles.verdict_ab < 0) != (battles.verdict_ba < 0)).sum())
+    _warn(path, files, battles)
+    in_one_order = battles.total_of(
+        (battles.verdict_ab < 0) != (battles.verdict_ba < 0)
+    )
     rows = {
-        "used": len(battles),
-        "tied": int(battles.is_tie().sum()),
+        "used": n,
+        "tied": battles.total_of(battles.is_tie()),
         "invalid": 0,
         **counts,
         **({"in one order": in_one_order} if in_one_order else {}),
     }
-    return battles, formats.facts(path, form, rows)
+    notes = {"files": f"{len(shards):,}"} if shards else {}
+    if battles.count is not None:
+        notes["counts"] = f"{n:,} battles in {len(battles):,} rows"
+    return battles, formats.facts(path, form, rows, notes=notes)
 
 
 class _File:
@@ -145,9 +167,11 @@ class _File:
         self.path, self.format, self.wanted = path, chosen, wanted
         self.kinds, self.counts, self.first = list[Battle](), Counter[str](), ""
         self.pooled, self.fields = set[str | None](), dict[str, str]()
-        present = tables.keys(path)
+        self.present = present = tables.keys(path)
         for name in NAMES:
             given, usual = columns.get(name), None if name == "score" else name
+            if name == given == "count" and chosen.fields:
+                continue
             column = chosen.columns.get(name, given) if given == usual else given
             if column is None and name not in REQUIRED:
                 continue
@@ -170,6 +194,10 @@ class _File:
             self.columns["pooled"] = "dimension"
         if chosen.fields:
             self.columns["malformed"] = _MALFORMED
+
+    def has(self, field: str) -> bool:
+        """Whether there is a column of this field."""
+        return self.fields.get(field) in self.present
 
     def rows(self) -> Iterator[tuple[str, Row]]:
         """The rows, completed, each with its place. Raises UserError for one that cannot be read."""
@@ -195,23 +223,23 @@ class _File:
         """The battles in file order. Raises UserError for the first row that stops the reading."""
         coded, unreadable = self.coded()
         self.pooled = {_text(kind.get("pooled")) for kind in coded.kinds}
-        rows, kind = self.kinds_of(coded)
+        rows, kind_of = self.kinds_of(coded)
         outcomes = [self.outcome(row) for row in rows]
         names, number = _numbered(map(_name, coded.names))
         questions = [_text(name) for name in coded.questions]
         a, b = number[coded.a], number[coded.b]
-        became = np.array([_became(one) for one in outcomes], dtype=np.int8)[kind]
+        became = np.array([_became(one) for one in outcomes], dtype=np.int8)[kind_of]
         is_faulty = (a < 0) | (b < 0) | (a == b)
         if self.format.fields:  # without a verdict a row is none, whoever it is about
             nobody = {"model_a": None, "model_b": None}
             bare = [self.outcome({**row, **nobody}) for row in rows]
-            is_faulty &= ~_mask(isinstance(one, str) for one in bare)[kind]
+            is_faulty &= ~_mask(isinstance(one, str) for one in bare)[kind_of]
         became[is_faulty] = _DROPPED
         if "question_id" in self.wanted:
             is_other = _mask(q != self.wanted["question_id"] for q in questions)
             became[(became <= _INVALID) & is_other[coded.question]] = _FILTERED
         used = np.flatnonzero(became == _USED)
-        self.kinds, kind = tables.by_appearance(outcomes, kind[used])
+        self.kinds, kind = tables.by_appearance(outcomes, kind_of[used])
         battles = dataclasses.replace(
             Battles.from_rows(self.kinds).select(kind),
             models=tuple(names),
@@ -226,9 +254,16 @@ class _File:
             raise self.refusal(*self.at(int(is_stop.argmax())))
         if unreadable is not None:
             raise unreadable
+        if len({battle.count is None for battle in self.kinds}) > 1:
+            raise UserError(
+                f"{self.path}: some rows have {self.fields['count']!r}, and others do not. Expected a "
+                "number in all of them, or in none."
+            )
+        n_each = np.array([_size(row) for row in rows], dtype=np.intp)[kind_of]
+        n_each[became == _DROPPED] = 1
         _, firsts = np.unique(became, return_index=True)
         for n in np.sort(firsts[became[firsts] != _USED]).tolist():
-            self.counts[_REASONS[became[n]]] = int((became == became[n]).sum())
+            self.counts[_REASONS[became[n]]] = int(n_each[became == became[n]].sum())
         if self.counts["dropped"]:
             place, row = self.at(int((became == _DROPPED).argmax()))
             self.first = f"{place}: {self.outcome(row)}"
@@ -302,7 +337,10 @@ class _File:
         """A battle without its question; None where the judge gave no verdict."""
         _check_cells(row)
         text = {name: _text(row.get(name)) for name in NAMES}
-        words = self.words
+        n, words = text["count"], self.words
+        if n is None and self.has("count"):
+            raise MalformedError(f"{self.fields['count']} is empty. {_EXPECTED}")
+        count = None if n is None else _count(self.fields["count"], n)
         one_of = f"Expected one of {', '.join(words)}"
         for name in ("verdict_ab", "verdict_ba"):
             if text[name] and text[name] not in words:
@@ -366,6 +404,7 @@ class _File:
             equal_answers=str(_text(row.get("equal_answers"))).lower() == "true",
             style_a=_style(_text(row.get("style_a"))),
             style_b=_style(_text(row.get("style_b"))),
+            count=count,
         )
 
     def words_of(self, field: str) -> str:
@@ -394,53 +433,72 @@ class _File:
             else f"{said}."
         )
 
-    def warn(self, battles: Battles) -> None:
-        """Warn of what looks wrong. Raises UserError for a column that is not one of models."""
-        models, fields = battles.models, self.fields
-        if len(models) > _MAX_MODELS:
-            raise UserError(
-                f"{self.path}: found {len(models):,} models. Expected at most {_MAX_MODELS:,}: are "
-                f"{fields['model_a']!r} and {fields['model_b']!r} the right columns?"
-            )
-        if len(battles.dimensions) > _MAX_DIMENSIONS:
-            raise UserError(
-                f"{self.path}: found {len(battles.dimensions):,} dimensions in "
-                f"{fields['dimension']!r}. Expected at most {_MAX_DIMENSIONS}. Name another column "
-                "with battles_columns.dimension=COLUMN, or pool them with "
-                "battles_columns.dimension=null."
-            )
-        alike = defaultdict(list)
-        for name in models:
-            alike[unicodedata.normalize("NFKC", name).casefold().strip()].append(name)
-        warnings = [
-            f"the models {_quoted(names)} look alike and are rated apart."
-            for names in alike.values()
-            if len(names) > 1
-        ]
-        rare = np.flatnonzero(battles.n_battles() == 1)[:_MAX_NAMED]
-        if len(rare) and len(battles) >= _MANY:
-            slips = _quoted(models[i] for i in rare)
-            warnings.append(f"in one row alone: {slips}. Check the name.")
-        lacking = int((battles.question >= len(battles.questions)).sum())
-        if lacking:
-            warnings.append(
-                f"{lacking} of {len(battles)} battles name no question, and each of them counts as "
-                "a prompt of its own. If a column names it, set battles_columns.question_id=COLUMN."
-            )
-        pooled = sorted(filter(None, self.pooled))
-        if len(pooled) > 1:
-            warnings.append(f"{len(pooled)} dimensions are pooled ({_quoted(pooled)}).")
-        judged = {(b.dimension, b.judge_model) for b in self.kinds if b.judge_model}
-        if len({dimension for dimension, _ in judged}) < len(judged):
-            judges = sorted({judge for _, judge in judged})
-            warnings.append(
-                f"the verdicts of {len(judges)} judges are pooled "
-                f"({_quoted(judges[:_MAX_NAMED])}). "
-                f"battles_columns.dimension={fields['judge_model']} rates each apart, "
-                "battles_filter.judge_model=NAME one alone."
-            )
-        for warning in warnings:
-            logger.warning("%s: %s", self.path, warning)
+
+def _warn(path: Path, files: Sequence[_File], battles: Battles) -> None:
+    """Warn of what looks wrong. Raises UserError for a column that is not one of models."""
+    models, fields = battles.models, files[0].fields
+    if len(models) > _MAX_MODELS:
+        raise UserError(
+            f"{path}: found {len(models):,} models. Expected at most {_MAX_MODELS:,}: are "
+            f"{fields['model_a']!r} and {fields['model_b']!r} the right columns?"
+        )
+    if len(battles.dimensions) > _MAX_DIMENSIONS:
+        raise UserError(
+            f"{path}: found {len(battles.dimensions):,} dimensions in "
+            f"{fields['dimension']!r}. Expected at most {_MAX_DIMENSIONS}. Name another column "
+            "with battles_columns.dimension=COLUMN, or pool them with "
+            "battles_columns.dimension=null."
+        )
+    alike = defaultdict(list)
+    for name in models:
+        alike[unicodedata.normalize("NFKC", name).casefold().strip()].append(name)
+    warnings = [
+        f"the models {_quoted(names)} look alike and are rated apart."
+        for names in alike.values()
+        if len(names) > 1
+    ]
+    rare = np.flatnonzero(battles.n_battles() == 1)[:_MAX_NAMED]
+    if len(rare) and battles.total() >= _MANY:
+        slips = _quoted(models[i] for i in rare)
+        warnings.append(f"in one row alone: {slips}. Check the name.")
+    lacking = battles.n_unnamed()
+    if lacking and not battles.is_alone:
+        warnings.append(
+            f"{lacking} of {battles.total()} battles name no question, and each of them counts as "
+            "a prompt of its own. If a column names it, set battles_columns.question_id=COLUMN."
+        )
+    pooled = sorted({name for file in files for name in file.pooled if name})
+    if len(pooled) > 1:
+        warnings.append(f"{len(pooled)} dimensions are pooled ({_quoted(pooled)}).")
+    of = np.stack((battles.dimension, battles.judge))[:, battles.judge >= 0]
+    judged = np.unique(of, axis=1)
+    if len({*judged[0].tolist()}) < judged.shape[1]:
+        judges = sorted({battles.judges[judge] for judge in judged[1].tolist()})
+        warnings.append(
+            f"the verdicts of {len(judges)} judges are pooled "
+            f"({_quoted(judges[:_MAX_NAMED])}). "
+            f"battles_columns.dimension={fields['judge_model']} rates each apart, "
+            "battles_filter.judge_model=NAME one alone."
+        )
+    for warning in warnings:
+        logger.warning("%s: %s", path, warning)
+
+
+def _check_columns(files: Sequence[_File]) -> None:
+    """Raise UserError for shards with different columns; a line of JSON may lack those that are empty."""
+    first, *others = files
+    for file in others:
+        for name, column in first.fields.items():
+            if first.has(name) == file.has(name):
+                continue
+            of, without = (first, file) if first.has(name) else (file, first)
+            shapes = map(tables.shape, (first.path, file.path))
+            if name == "count" or "lines" not in shapes:
+                raise UserError(
+                    f"{without.path}: has no column {column!r}, which {of.path} has. Expected the same "
+                    "columns in all files of a folder; those of a list, 'battles=[a.csv,b.csv]', may "
+                    "have others."
+                )
 
 
 class _UnknownWordError(MalformedError):
@@ -555,6 +613,23 @@ def _score(text: str, winner: str) -> float:
         f"score is {text!r} and winner is {winner!r}. Expected model_a's share, from 0 to 1, above "
         "0.5 where it wins."
     )
+
+
+def _size(row: Row) -> int:
+    """How many battles a row stands for."""
+    whole = _WHOLE.fullmatch(_text(row.get("count")) or "")
+    return int(whole[1]) if whole else 1
+
+
+def _count(column: str, text: str) -> int:
+    whole = _WHOLE.fullmatch(text)
+    if whole is None:
+        raise MalformedError(f"{column} is {_shown(text)}. {_EXPECTED}")
+    if (count := int(whole[1])) > _MOST:
+        raise MalformedError(
+            f"{column} is {_shown(text)}. Expected at most {_MOST:,} battles in a row."
+        )
+    return count
 
 
 def _style(text: str | None) -> tuple[int, ...] | None:

@@ -135,11 +135,10 @@ class Rate:
 
     @functools.cached_property
     def _files(self) -> dict[Path, Format]:
-        """The files to read, with their formats; of a folder all in it."""
+        """The files to read, with their formats; of a folder all that have rows."""
         found, unread = dict[Path, Format](), list[str]()
-        for name in [self.battles] if isinstance(self.battles, str) else self.battles:
-            inside = sorted(filter(Path.is_file, Path(name).rglob("[!.]*")))
-            for path in inside or [Path(name)]:
+        for name in self._given:
+            for path in _inside(name) or [name]:
                 if not path.is_file():
                     raise UserError(f"battles: found no file {path}. Check the path.")
                 columns, chosen = self.battles_columns, self.battles_format
@@ -157,6 +156,28 @@ class Rate:
             raise UserError(
                 f"battles: found battles and scores: {kinds}. Give one kind."
             )
+        return found
+
+    @property
+    def _given(self) -> list[Path]:
+        named = [self.battles] if isinstance(self.battles, str) else self.battles
+        return [Path(name) for name in named]
+
+    @property
+    def _tables(self) -> dict[Path, list[Path]]:
+        """What is read as one file, with the files of it: tables of battles in a folder are shards."""
+        found, left = dict[Path, list[Path]](), dict(self._files)
+        for name in self._given:
+            inside = {
+                path: left.pop(path) for path in [*left] if path.is_relative_to(name)
+            }
+            one, *others = {
+                form.name: form.is_plain for form in inside.values()
+            }.values() or [False]
+            if one and not others and len(inside) > 1:
+                found[name] = [*inside]
+            else:
+                found |= {path: [] for path in inside}
         return found
 
     @property
@@ -179,9 +200,10 @@ class Rate:
                 filters=self.battles_filter,
                 values=self.battles_values,
                 on_error=self.battles_on_error,
-                chosen=chosen,
+                chosen=self._files[shards[0] if shards else path],
+                shards=shards,
             )
-            for path, chosen in self._files.items()
+            for path, shards in self._tables.items()
         ]
         first, *others = (battles for battles, _ in read)
         rated = first.concatenate(*others)
@@ -242,7 +264,7 @@ class Rate:
         is_verdict = np.array([source != "human" for source in battles.sources])
         judged = battles.select(is_verdict[battles.source])
         names = [judged.judges[i] for i in np.unique(judged.judge).tolist() if i >= 0]
-        source, column = _named(list(self._files)), self.battles_columns["source"]
+        source, column = _named([*self._tables]), self.battles_columns["source"]
         is_said = "human" in battles.judges or all(
             chosen.votes or column in tables.keys(path)
             for path, chosen in self._files.items()
@@ -264,6 +286,19 @@ class Rate:
             return {}
         diagnosis = {"kin": found.to_dict() | {"is_allowed": False}}
         return dict.fromkeys(battles.by_dimension(), diagnosis)
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The files in a folder that have rows, but for hidden ones, and those that engines leave aside: _SUCCESS."""
+    paths = sorted(filter(Path.is_file, folder.rglob("*")))
+    shown = [
+        path
+        for path in paths
+        if not any(
+            part.startswith((".", "_")) for part in path.relative_to(folder).parts
+        )
+    ]
+    return [path for path in shown if tables.keys(path)] or shown
 
 
 def _named(files: Sequence[Path]) -> str:

@@ -159,7 +159,8 @@ def has_flips(manifest: Manifest) -> bool:
 def _battles(file: Mapping[str, Any]) -> str:
     rows = ", ".join(f"{count(n)} {what}" for what, n in file["rows"].items())
     assumed = f"; assumed: {file['assumed']}" if file.get("assumed") else ""
-    return f"{file['file']} read as {file['format']}: {rows}{assumed}."
+    notes = "".join(f"; {n}: {file[n]}" for n in ("files", "counts") if n in file)
+    return f"{file['file']} read as {file['format']}: {rows}{assumed}{notes}."
 
 
 def _answers(file: Mapping[str, Any]) -> str:

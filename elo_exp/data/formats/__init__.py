@@ -12,6 +12,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from elo_exp.data import tables
@@ -70,6 +71,11 @@ class Format:
     scores: Callable[[Path, str | None], Iterable[Any]] | None = None
     has_answers: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether its rows are battles as they stand."""
+        return not (self.fields or self.join or self.scores)
+
     def complete(self, row: Row) -> Row:
         """Add to a row what `fields` gives. Raises MalformedError."""
         assert self.fields is not None
@@ -122,21 +128,28 @@ def recognise(path: Path, name: str | None = None) -> Format:
 
 
 def facts(
-    path: Path, one: Format, rows: Mapping[str, int], hint: str = ""
+    path: Path,
+    one: Format,
+    rows: Mapping[str, int],
+    hint: str = "",
+    notes: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Say what a file was read as, with counts of rows; return the manifest's row of it.
 
-    hint  what else the file could be read as
+    hint   what else the file could be read as
+    notes  what else is to be said of it, by name
     """
     counted = ", ".join(f"{n} {word}" for word, n in rows.items())
     assumed = f"; assumed: {one.assumes}" if one.assumes else ""
-    also = f"; {hint}" if hint else ""
+    also = "".join(f"; {name}: {note}" for name, note in notes.items())
+    also += f"; {hint}" if hint else ""
     logger.info("%s: read as %s: %s%s%s", path, one.name, counted, assumed, also)
     return {
         "file": str(path),
         "format": one.name,
         "rows": dict(rows),
         "assumed": one.assumes,
+        **notes,
     }
 
 
