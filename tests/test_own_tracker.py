@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 
 from elo_exp import HOME
 from elo_exp.trackers import Files, RunInfo, TrackedRun, tracking
@@ -37,6 +36,8 @@ def follow(folder: Path, *given: str) -> Ran:
 def test_runs_are_in_mlflow_with_the_numbers_of_the_others_and_a_job_is_one_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    from mlflow import MlflowClient  # which takes a second
+
     monkeypatch.syspath_prepend(RECIPE)
     (tmp_path / "battles.csv").write_text(
         "model_a,model_b,winner\na,b,model_a\nb,a,model_a\n", encoding="utf-8"

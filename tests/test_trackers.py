@@ -584,19 +584,12 @@ def test_a_word_for_the_mode_or_a_password_is_refused_in_a_line_before_anything(
 
 def test_a_plan_says_which_texts_a_run_would_send(tmp_path: Path):
     said = []
-    for given, variables in (
-        ((), {"WANDB_API_KEY": KEY}),
-        (("tracker.texts=false",), {"WANDB_API_KEY": KEY}),
-        ((), {}),
-        (("tracker=local",), {"WANDB_API_KEY": KEY}),
-    ):
-        ran = run("plan=true", *given, folder=tmp_path, **variables)
-        said.append([line for line in ran.out.splitlines() if "tracked" in line])
+    for given in ((), ("tracker.texts=false",)):
+        ran = run("plan=true", *given, folder=tmp_path, WANDB_API_KEY=KEY)
+        said += [line for line in ran.out.splitlines() if "tracked" in line]
     assert said == [
-        ["tracked       online with texts; tracker.texts=false keeps them here"],
-        ["tracked       online without prompts, answers and reasons"],
-        [],
-        [],
+        "tracked       online with texts; tracker.texts=false keeps them here",
+        "tracked       online without prompts, answers and reasons",
     ]
 
 
