@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp.files import read_json, write_jsonl
+from elo_exp.files import read_json, write_json, write_jsonl
 from elo_exp.records import UserError
 from elo_exp.trackers import RunInfo, tracking
 from elo_exp.trackers.wandb import WandbTracker
@@ -654,6 +654,7 @@ def shown(spec: Any) -> tuple[set[str], set[str]]:
     axes = {name for key in of_axes for name in values_at(spec, key)} - {"_step"}
     arguments = [some[0] for some in values_at(spec, "args")]
     tables = {one["value"] for one in arguments if one["name"] == "tableKey"}
+    tables |= {name for name in values_at(spec, "val") if isinstance(name, str)}
     media = {key for some in values_at(spec, "mediaKeys") for key in some}
     return metrics | axes, tables | media
 
@@ -707,6 +708,7 @@ def test_a_dashboard_begins_with_what_moved_over_the_jobs_of_a_sweep(
     are_logged(numbers, jobs)
     assert all(files <= job.names() for job in jobs)
     assert {"progress/flips", "config:elo.value.k"} <= numbers
+    assert {"leaderboard", "judge", "verdicts"} <= files
     (columns,) = values_at(spec, "columnOrder")
     are_logged({*columns} - {"run:displayName"}, jobs)
     assert [name for name in columns if name in moved] == moved
@@ -720,12 +722,19 @@ def test_a_dashboard_shows_only_what_all_runs_log(
     single: Logged, jobs: list[Logged], folder: Path
 ):
     """The sweep is over one dimension of two, and its jobs have no figures; a report has the same panels."""
-    _, view = dashboard(folder, "runs=[tracked,both]", "dashboard.kind=report")
+    shutil.copytree(folder / "both", folder / "quiet")
+    for path in folder.glob("quiet/*/manifest.json"):
+        content = read_json(path)
+        content["config"]["tracker"]["texts"] = False  # who has no table of verdicts
+        write_json(path, content)
+    _, view = dashboard(folder, "runs=[tracked,quiet]", "dashboard.kind=report")
     spec, runs = json.loads(view["spec"]), [single, *jobs]
     numbers, files = shown(spec)
     are_logged({name for name in numbers if name}, runs)
     assert all(files <= logged.names() for logged in runs)
     assert {"ratings/factuality_table", "k_sensitivity/factuality_table"} <= files
+    assert "leaderboard" in files
+    assert "verdicts" not in files
     assert "bradley_terry_ci_low/factuality/probe_hedged" in numbers
     assert {"summary:result_mean/gap", "config:judge_model.value"} & numbers
     fitted = {name for name in numbers if name.startswith("bradley_terry/")}

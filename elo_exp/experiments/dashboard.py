@@ -466,7 +466,9 @@ def _panels(
             for d in dimensions
         ),
     ]
-    tables = ("leaderboard", "judge", "verdicts") if is_judged else ("leaderboard",)
+    tables = ["leaderboard", *(["judge"] if is_judged else [])]
+    if is_judged and all(_setting(r, "tracker.texts") is not False for r in chosen):
+        tables.append("verdicts")
     spend = [
         *(wr.BarPlot(title=n, metrics=[f"usage/{n}"]) for n in _SPEND),
         *(wr.LinePlot(title=n, x="progress/seconds", y=[n]) for n in _PROGRESS),
