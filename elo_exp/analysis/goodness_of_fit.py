@@ -74,10 +74,12 @@ def transitivity(
     of_abilities = inverse @ (scores.T @ scores).toarray() @ inverse
     square = of_abilities[first, first] - of_abilities[second, first]
     square -= of_abilities[first, second] - of_abilities[second, second]
-    by_pair, cross = by_prompt.T.tocsr(), np.empty(p)
+    is_one = p <= _MAX_PAIRS  # block; by columns the product takes a third
+    by_pair, cross = by_prompt.T if is_one else by_prompt.T.tocsr(), np.empty(p)
     for start in range(0, max(p, 1), _MAX_PAIRS):  # (p, m) would fill the memory
         block = slice(start, start + _MAX_PAIRS)
-        by_ability = (by_pair[block] @ scores).toarray() @ inverse
+        chosen = by_pair if is_one else by_pair[block]
+        by_ability = (chosen @ scores).toarray() @ inverse
         at = np.arange(len(by_ability))
         cross[block] = by_ability[at, first[block]] - by_ability[at, second[block]]
     variance = by_prompt.power(2).sum(axis=0) - 2.0 * slope * cross + slope**2 * square
