@@ -41,7 +41,7 @@ class Report:
     facts      for manifest.json
     artifacts  files that the run has written
     metrics    final values and charts for the tracker, under names that are the same in every run
-    tables     for the tracker
+    tables     for the tracker; "verdicts" alone may hold prompts, answers and reasons
     traces     for the tracker, by number of permutations; a chart among the metrics shows them
     figures    draws them; called unless they are not wanted
     page       report.html from its title, the manifest and the figures

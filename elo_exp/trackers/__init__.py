@@ -255,7 +255,10 @@ def tracking(tracker: Tracker, info: RunInfo) -> Iterator[Guarded]:
     try:
         yield run
         exit_code = 0
-    except BaseException as error:
+    except KeyboardInterrupt:
+        run.notes = "interrupted"
+        raise
+    except Exception as error:
         run.notes = masked(" ".join(str(error).split()) or type(error).__name__)
         raise
     finally:
