@@ -17,7 +17,7 @@ import shutil
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -29,10 +29,11 @@ import yaml
 from elo_exp import config, running
 from elo_exp.config import NothingToPlanError
 from elo_exp.console import text_table
+from elo_exp.data import frames
 from elo_exp.data.battle_files import NAMES
 from elo_exp.errors import format_user_error
 from elo_exp.experiments import Context, Plans, Report
-from elo_exp.files import read_json, read_jsonl, safe_name, write_jsonl, write_whole
+from elo_exp.files import read_json, read_jsonl, safe_name, write_whole
 from elo_exp.progress import silence
 from elo_exp.records import UserError
 from elo_exp.runs import documents
@@ -825,7 +826,7 @@ def _as_words(
         if key in _TABLES:
             value = _files_of(key, value, folder)  # noqa: PLW2901
         if isinstance(value, Mapping):
-            mappings[key] = _plain(value)
+            mappings[key] = frames.plain(value)
         else:
             given.append(f"{key}={_value(value, key)}")
     if not any(key_of(word).startswith("tracker") for word in given):
@@ -835,7 +836,7 @@ def _as_words(
 
 def _value(value: Any, key: str) -> str:
     """Return a value as a word of Hydra's has it."""
-    value = _plain(value)
+    value = frames.plain(value)
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -855,28 +856,6 @@ def _value(value: Any, key: str) -> str:
     )
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: NaN and what other libraries call missing as None, arrays as lists."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(one) for one in value]
-    if hasattr(value, "tolist"):  # an array or a number of NumPy's
-        return _plain(value.tolist())
-    return _scalar(value)
-
-
-def _scalar(value: Any) -> Any:
-    is_nan = isinstance(value, float) and math.isnan(value)
-    if is_nan or type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
 # Tables
 
 
@@ -891,9 +870,9 @@ class _Folder:
         self._is_new = False
         self._tables: dict[str, str] = {}  # by their files
 
-    def write(self, name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    def write(self, name: str, table: Any) -> str:
         """Write a table that messages call by its name."""
-        path = write_jsonl(self.path("given", f"{safe_name(name)}.jsonl"), rows)
+        path = frames.write(table, name, self.path("given", safe_name(name)))
         self._tables[str(path)] = name
         return str(path)
 
@@ -962,31 +941,7 @@ def _is_file(value: Any) -> bool:
 def _file_of(key: str, table: Any, folder: _Folder, name: str) -> str:
     if _is_file(table):
         return os.fspath(table)  # type: ignore[no-any-return]
-    return folder.write(name, _rows_of(key, table))
-
-
-def _rows_of(key: str, table: Any) -> list[dict[str, Any]]:
-    """Return the rows of a table of polars, pyarrow, pandas, or of dictionaries."""
-    if hasattr(table, "to_dicts"):
-        rows = table.to_dicts()
-    elif hasattr(table, "to_pylist"):
-        rows = table.to_pylist()
-    elif hasattr(table, "to_dict"):
-        rows = table.to_dict("records")
-    elif isinstance(table, Mapping):  # of columns
-        values = zip(*table.values(), strict=True)
-        rows = [dict(zip(table, row, strict=True)) for row in values]
-    else:
-        rows = list(table) if isinstance(table, Iterable) else [table]
-    for number, row in enumerate(rows, start=1):
-        if not isinstance(row, Mapping):
-            raise UserError(
-                f"{key}: row {number}: found {row!r:.60}. Expected a table of pandas, polars or pyarrow, "
-                "rows as dictionaries, or files."
-            )
-    if not rows:
-        raise UserError(f"{key}: found a table without rows.")
-    return [_plain(row) for row in rows]
+    return folder.write(name, table)
 
 
 # What is said on the way

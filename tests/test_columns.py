@@ -7,21 +7,28 @@ import gzip
 import json
 import logging
 import math
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from backports import zstd
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from elo_exp.data import battle_files, tables
+from elo_exp.data import battle_files, frames, tables
 from elo_exp.data.formats.battle_rows import FORMATS
 from elo_exp.records import UserError
+from tests.commands import attempt_program
 from tests.data import write_table
 
 COLUMNS = {name: name for name in battle_files.NAMES} | {"score": None}
+HOW: dict[str, Any] = {"columns": COLUMNS, "filters": {}}
 OK = {"model_a": "ann", "model_b": "bob", "winner": "model_a", "question_id": "q"}
 HEAD = "model_a,model_b,winner\n"
 FLAT, ELO_EXP, _ = FORMATS
@@ -230,10 +237,9 @@ class Reader:
         """What is read and said of a file."""
         self.patch.setattr(battle_files, "LARGE", large)
         self.log.clear()
-        how = {"columns": COLUMNS, "filters": {}, **how}
         with self.log.at_level(logging.INFO):
             try:
-                battles, facts = battle_files.read(path, **how)
+                battles, facts = battle_files.read(path, **HOW | how)
             except UserError as error:
                 assert "\n" not in str(error)
                 return [f"refused: {error}", *self.log.messages]
@@ -381,3 +387,104 @@ def test_a_small_file_is_read_by_rows(tmp_path, read):
         read(path, LARGE)
         assert (read.n_by_rows == 1) == is_small
         read.n_by_rows = 0
+
+
+# Tables in memory
+
+DEMO = [
+    ok(question_id=f"q{n % 7}", winner=("model_a", "bob", "tie")[n % 3], judge_model="opus")
+    for n in range(30)
+]  # fmt: skip
+
+
+def tables_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    frame = pd.DataFrame(rows)
+    return {
+        "pandas": frame,
+        "pandas, of objects": frame.astype(object),
+        "polars": pl.DataFrame(rows),
+        "pyarrow": pa.Table.from_pylist(rows),
+        "lists": frame.to_dict("list"),
+        "arrays": {name: np.array(frame[name], dtype=object) for name in frame},
+        "rows": rows,
+    }
+
+
+def test_a_table_in_memory_is_read_as_its_file(tmp_path):
+    file, _ = battle_files.read(write_table(tmp_path / "b.jsonl", DEMO), **HOW)
+    assert len(file) == 30
+    for name, table in tables_of(DEMO).items():
+        assert "".join(frames.battles(table).jsonl()) == "".join(file.jsonl()), name
+    renamed = pd.DataFrame(DEMO).rename(columns={"winner": "won"})
+    chosen = frames.battles(
+        renamed, columns={"winner": "won"}, filters={"judge_model": "opus"}
+    )
+    assert chosen.rows() == file.rows()
+
+
+def test_a_row_of_a_table_in_memory_is_named_by_its_number():
+    for name, table in tables_of([*DEMO, ok(winner="eve")]).items():
+        with pytest.raises(UserError, match="^frame: row 31: winner is 'eve'."):
+            frames.battles(table)
+        assert name
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"model_a": ["a"], "model_b": []}, "frame: found columns of 0 and 1 rows."),
+        (pd.DataFrame(DEMO[:0], columns=list(OK)), "frame: found a table without rows."),
+        (pd.DataFrame([[1, 2]], columns=["winner", "winner"]), "frame: has the column 'winner' twice."),
+        ([7], "frame: row 1: found 7. Expected a table of pandas, polars or pyarrow"),
+        (pd.DataFrame({"a": [1]}), "frame: is none of the formats that are read."),
+    ],
+)  # fmt: skip
+def test_what_is_no_table_of_battles_is_refused(table, said):
+    with pytest.raises(UserError) as error:
+        frames.battles(table)
+    assert str(error.value).startswith(said)
+
+
+def test_missing_values_of_every_library_are_missing(caplog):
+    """Ids that pandas made floats of, one being missing, are pointed out."""
+    frame = pd.DataFrame(DEMO[:4])
+    frame["question_id"] = pd.array([1, None, 3, 3], dtype="Int64")
+    frame["judge_model"] = [np.nan, None, pd.NA, pd.NaT]
+    read = frames.battles(frame).rows()
+    assert [battle.question_id for battle in read] == ["1", None, "3", "3"]
+    assert {battle.judge_model for battle in read} == {None}
+    assert not any("holds floats" in line for line in caplog.messages)
+    frame["question_id"] = [1, None, 3, 3]
+    assert frames.battles(frame).rows()[0].question_id == "1.0"
+    (line,) = (line for line in caplog.messages if "holds floats" in line)
+    assert "the column 'question_id' holds floats" in line
+    assert line.endswith("frame['question_id'].astype('Int64').")
+
+
+def test_a_large_table_is_written_as_parquet_and_says_the_same(tmp_path, monkeypatch):
+    """Unless a column holds lists, or values of several types, which stay JSON."""
+    monkeypatch.setattr(frames, "LARGE", 20)
+    rows = [{**row, "n": n, "share": n / 7, "is": n > 3} for n, row in enumerate(DEMO)]
+    for n, table in enumerate(tables_of(rows).values()):
+        path = frames.write(table, "given", tmp_path / f"{n}")
+        is_rows = isinstance(table, list)
+        assert path.suffix == (".jsonl" if is_rows else ".parquet")
+        assert [dict(row) for _, row in tables.rows(path)] == rows
+    for odd in ([1, "1"], ["x", "\ud800"], [[1], [2]], [10**30, 1]):
+        table = {"n": odd * 15}
+        assert frames.write(table, "given", tmp_path / "odd").suffix == ".jsonl"
+
+
+def test_tables_in_memory_need_no_pyarrow(tmp_path):
+    """Those of pandas and polars, in a process that cannot import it."""
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "import pandas, polars\n"
+        "from elo_exp.data import frames\n"
+        "frames.LARGE = 2\n"
+        "rows = {'model_a': ['a', 'b'], 'model_b': ['b', 'a'], 'winner': ['a', 'tie']}\n"
+        "for n, table in enumerate((pandas.DataFrame(rows), polars.DataFrame(rows), rows)):\n"
+        "    print(len(frames.battles(table)), frames.write(table, 't', frames.Path(str(n))))\n"
+    )
+    ran = attempt_program(sys.executable, "-c", code, folder=tmp_path)
+    assert ran.out.splitlines() == [f"2 {n}.parquet" for n in range(3)], ran.err

@@ -10,7 +10,6 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,14 @@ from elo_exp.data import formats, tables
 from elo_exp.data.battles import Battles
 from elo_exp.data.formats import WORDS, Format, MalformedError, Rows
 from elo_exp.data.formats.battle_rows import FLAT
-from elo_exp.data.tables import Cell, Coded, Codes, Nested, Row
+from elo_exp.data.tables import Cell, Coded, Codes, Frame, Nested, Row, Source
 from elo_exp.data.writing_style import FEATURES
 from elo_exp.records import Battle, UserError
 
 logger = logging.getLogger(__name__)
 
 REQUIRED = ("model_a", "model_b", "winner")
+IDS = ("model_a", "model_b", "question_id")  # columns of names
 OF_WINNERS = ("winner", "verdict_ab", "verdict_ba")  # columns that hold words
 NAMES = (
     *REQUIRED,
@@ -63,7 +63,7 @@ _TIES = {"tie", "tied", "draw", "drawn"}
 
 
 def recognise(
-    path: Path, columns: Mapping[str, str | None], name: str | None = None
+    path: Source, columns: Mapping[str, str | None], name: str | None = None
 ) -> Format:
     """Return a file's format; where columns of models or winner are named by hand, a plain table."""
     if name is None and any(columns.get(field) != field for field in REQUIRED):
@@ -72,14 +72,14 @@ def recognise(
 
 
 def read(
-    path: Path,
+    path: Source,
     *,
     columns: Mapping[str, str | None],
     filters: Mapping[str, str | None],
     values: Mapping[str, str | None] | None = None,
     on_error: str = "stop",
     chosen: Format | None = None,
-    shards: Sequence[Path] = (),
+    shards: Sequence[Source] = (),
 ) -> tuple[Battles, dict[str, Any]]:
     """Read the battles of a file, in file order, and say in a line what was read.
 
@@ -157,7 +157,7 @@ class _File:
 
     def __init__(
         self,
-        path: Path,
+        path: Source,
         chosen: Format,
         columns: Mapping[str, str | None],
         wanted: Mapping[str, str],
@@ -213,6 +213,9 @@ class _File:
     def coded(self) -> tuple[Coded, UserError | None]:
         """All rows; or those before one that cannot be read, and what is said of this one."""
         is_plain = not (self.format.fields or self.format.join)
+        if isinstance(self.path, Frame):
+            source = self.path if is_plain else self.rows()
+            return tables.coded_rows(source, self.columns)
         if is_plain and tables.weight(self.path) >= LARGE:
             found = tables.coded(self.path, self.columns)
             if found is not None:
@@ -434,7 +437,7 @@ class _File:
         )
 
 
-def _warn(path: Path, files: Sequence[_File], battles: Battles) -> None:
+def _warn(path: Source, files: Sequence[_File], battles: Battles) -> None:
     """Warn of what looks wrong. Raises UserError for a column that is not one of models."""
     models, fields = battles.models, files[0].fields
     if len(models) > _MAX_MODELS:

@@ -41,12 +41,30 @@ _APART = ("model_a", "model_b", "question_id")  # in no kind
 # A quote is doubled inside a cell; a cell that begins so is another one to Python
 _SPACED_QUOTE = re.compile(rb'(?:^|[,\r\n])[ \t]+"(?!"[^,\r\n])')
 _OWN = (None, "model_a", "model_b")
+_NONE = "\0none"  # a column that no table has
 _ZONED = "TIMESTAMP WITH TIME ZONE"  # which Python has only with a library more
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # by the first bytes
 _PLAIN = frozenset({str, type(None)})
 
 Row = Mapping[Any, Any]
 Codes = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """A table in memory, by column; it is called by its name."""
+
+    name: str
+    columns: Mapping[str, Sequence[Any]]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __len__(self) -> int:
+        return max(map(len, self.columns.values()), default=0)
+
+
+Source = Path | Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +98,14 @@ class Coded:
         return len(self.kind)
 
 
-def shape(path: Path) -> str:
+def shape(path: Source) -> str:
     """Return a file's shape: lines, array, csv, parquet, object or zip.
 
     Text that begins with { is lines if its first line is a whole object. Raises UserError for a
     file that cannot be read.
     """
+    if isinstance(path, Frame):
+        return "array"
     with files.open_binary(path) as content:
         head = content.read(_HEAD)
     if head.startswith((b"PK\3\4", b"PAR1")):
@@ -101,11 +121,13 @@ def shape(path: Path) -> str:
     return "lines"
 
 
-def keys(path: Path) -> set[str]:
+def keys(path: Source) -> set[str]:
     """Return the keys of the first row; of an object also inner ones as outer.inner.
 
     Of a zip file the first parts of the names in it. Raises UserError.
     """
+    if isinstance(path, Frame):
+        return {*path.columns}
     kind = shape(path)
     if kind == "zip":
         try:
@@ -127,12 +149,14 @@ def text(value: Any) -> str | None:
 
 
 def rows(
-    path: Path, columns: Collection[Hashable] | None = None
+    path: Source, columns: Collection[Hashable] | None = None
 ) -> Iterator[tuple[str, Row]]:
     """Iterate over rows with their places ("file:line"). Raises UserError for a malformed one.
 
     columns  those that a parquet file is read for; None: all
     """
+    if isinstance(path, Frame):
+        return _frame_rows(path)
     kind = shape(path)
     if kind == "lines":
         return files.read_jsonl(path)
@@ -144,6 +168,12 @@ def rows(
     return _objects(
         path, files.read_json(path) if is_array else _parquet_rows(path, columns)
     )
+
+
+def _frame_rows(frame: Frame) -> Iterator[tuple[str, Row]]:
+    names = list(frame.columns)
+    for number, row in enumerate(zip(*frame.columns.values(), strict=True), start=1):
+        yield f"{frame}: row {number}", dict(zip(names, row, strict=True))
 
 
 def _objects(path: Path, found: Iterable[Any]) -> Iterator[tuple[str, Row]]:
@@ -278,43 +308,44 @@ def _is_sound(path: Path) -> bool:
 
 
 def coded_rows(
-    rows: Iterable[tuple[str, Row]], columns: Mapping[str, Hashable]
+    source: Frame | Iterable[tuple[str, Row]], columns: Mapping[str, Hashable]
 ) -> tuple[Coded, UserError | None]:
     """Read rows into the same columns, up to the one that cannot be read; return also that error."""
-    of_a, of_b = columns["model_a"], columns["model_b"]
-    winner, question = columns["winner"], columns.get("question_id")
     fields = [name for name in columns if name not in (*_APART, "winner")]
-    others = [columns[name] for name in fields]
-    kinds, names, questions = Distinct(), Distinct(), Distinct()
-    rest, error = iter(rows), None
-    blocks, values = list[Codes](), tuple[Any, ...]()
+    names = [columns.get(name, _NONE) for name in (*_APART, "winner", *fields)]
+    kinds, models, questions = Distinct(), Distinct(), Distinct()
+    blocks, error = list[Codes](), None
+    every: Iterator[tuple[Any, ...]]
+    if isinstance(source, Frame):
+        nothing = [None] * len(source)
+        given = [source.columns.get(str(name), nothing) for name in names]
+        every = zip(*given, strict=True)
+    else:
+        every = (tuple(map(row.get, names)) for _, row in source)
     while True:
         codes = list[tuple[int, int, int, int]]()
         try:
-            for _, row in itertools.islice(rest, _BLOCK):
-                values = row.get(of_a), row.get(of_b), row.get(question)
-                won, kind = row.get(winner), tuple(map(row.get, others))
-                if not _PLAIN.issuperset(map(type, (*values, won, *kind))):
-                    values, kind = tuple(map(cell, values)), tuple(map(cell, kind))
-                    won = cell(won)
-                a, b, q = values
+            for values in itertools.islice(every, _BLOCK):
+                if not _PLAIN.issuperset(map(type, values)):
+                    values = tuple(map(cell, values))  # noqa: PLW2901
+                a, b, question, won, *kind = values
                 own = 0 if won is None else 1 if won == a else 2 if won == b else 0
                 key = (own, None if own else won, *kind)
-                codes.append((kinds[key], names[a], names[b], questions[q]))
+                codes.append((kinds[key], models[a], models[b], questions[question]))
         except UserError as found:
             error = found
         if codes:
             blocks.append(np.array(codes, dtype=np.int32))
         if len(codes) < _BLOCK:
             break
-    every = np.concatenate(blocks or [np.empty((0, 4), dtype=np.int32)])
+    four = np.concatenate(blocks or [np.empty((0, 4), dtype=np.int32)])
     keys = ["winner", *fields]
     coded = Coded(
         kinds=[dict(zip(keys, values, strict=True)) for _, *values in kinds],
         own=[_OWN[own] for own, *_ in kinds],
-        names=list(names),
+        names=list(models),
         questions=list(questions),
-        **dict(zip(("kind", "a", "b", "question"), every.T.copy(), strict=True)),
+        **dict(zip(("kind", "a", "b", "question"), four.T.copy(), strict=True)),
     )
     return coded, error
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from elo_exp.data import tables
-from elo_exp.data.tables import Row
+from elo_exp.data.tables import Row, Source
 from elo_exp.files import one_of
 from elo_exp.records import WINNERS, UserError
 
@@ -97,7 +97,7 @@ def formats() -> tuple[Format, ...]:
     return tuple(sorted(every, key=lambda one: -len(one.required)))
 
 
-def recognise(path: Path, name: str | None = None) -> Format:
+def recognise(path: Source, name: str | None = None) -> Format:
     """Return the format of a file, or the one of this name if the file has its keys.
 
     Raises UserError for a file of no format, naming the two nearest and what it lacks for each.
@@ -128,7 +128,7 @@ def recognise(path: Path, name: str | None = None) -> Format:
 
 
 def facts(
-    path: Path,
+    path: Source,
     one: Format,
     rows: Mapping[str, int],
     hint: str = "",

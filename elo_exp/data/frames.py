@@ -1,0 +1,180 @@
+"""Tables in memory: frames of pandas and polars, tables of pyarrow, columns by name, and rows."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elo_exp.data import battle_files, parquet, tables
+from elo_exp.data.battles import Battles
+from elo_exp.data.tables import Frame
+from elo_exp.files import write_jsonl
+from elo_exp.records import UserError
+
+logger = logging.getLogger(__name__)
+
+# Rows from which on a table is written as parquet; of fewer, importing DuckDB takes longer
+LARGE = 20_000
+_MOST = 2**63 - 1  # of a column of whole numbers
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_JSON = frozenset({str, int, bool, type(None)})
+
+
+def battles(
+    frame: Any,
+    *,
+    columns: Mapping[str, str | None] | None = None,
+    filters: Mapping[str, str | None] | None = None,
+) -> Battles:
+    """Return the battles of a table in memory, which are those of its file.
+
+    frame    of pandas, polars or pyarrow; columns by name; or rows
+    columns  our field -> the table's column, where it has another name
+    filters  our field -> the value to keep
+
+    Raises UserError, which calls a row "frame: row 17", for one that is no battle.
+    """
+    usual = {name: name for name in battle_files.NAMES if name != "score"}
+    chosen = {"score": None, **usual, **(columns or {})}
+    table = of(frame, "frame", ids=[chosen[name] for name in battle_files.IDS])
+    read, _ = battle_files.read(table, columns=chosen, filters=filters or {})
+    return read
+
+
+def of(table: Any, name: str, ids: Collection[str | None] = battle_files.IDS) -> Frame:
+    """Return a table as columns of plain values, what other libraries call missing as None.
+
+    ids  columns that name something, which pandas turns into floats where one of them is missing:
+         that is warned of
+
+    Raises UserError for what is no table, and for one without rows.
+    """
+    if hasattr(table, "to_dicts"):  # polars
+        found = table.to_dict(as_series=False)
+    elif hasattr(table, "to_pydict"):  # pyarrow
+        if len({*table.column_names}) < len(table.column_names):
+            raise _twice(table.column_names, name)
+        found = table.to_pydict()
+    elif hasattr(table, "iloc"):  # pandas
+        names = [*map(str, table.columns)]
+        if len({*names}) < len(names):
+            raise _twice(names, name)
+        found = {column: table.iloc[:, n].tolist() for n, column in enumerate(names)}
+        for column in filter(found.__contains__, ids):
+            _warn_of_gaps(found[str(column)], name, str(column))
+    elif isinstance(table, Mapping):
+        found = {key: _list(values) for key, values in table.items()}
+    else:
+        given = rows(table, name)
+        keys = dict.fromkeys(key for row in given for key in row)
+        found = {key: [row.get(key) for row in given] for key in keys}
+    sizes = {len(values) for values in found.values()}
+    if len(sizes) > 1:
+        raise UserError(
+            f"{name}: found columns of {' and '.join(map(str, sorted(sizes)))} rows. Expected as "
+            "many in each."
+        )
+    if not any(sizes):
+        raise UserError(f"{name}: found a table without rows.")
+    return Frame(name, {str(key): _plain_list(values) for key, values in found.items()})
+
+
+def rows(table: Any, name: str) -> list[dict[str, Any]]:
+    """Return rows with plain values. Raises UserError for what is none, and where there are none."""
+    found = list(table) if isinstance(table, Iterable) else [table]
+    for number, row in enumerate(found, start=1):
+        if not isinstance(row, Mapping):
+            raise UserError(
+                f"{name}: row {number}: found {row!r:.60}. Expected a table of pandas, polars or pyarrow, "
+                "rows as dictionaries, or files."
+            )
+    if not found:
+        raise UserError(f"{name}: found a table without rows.")
+    return [plain(row) for row in found]
+
+
+def write(table: Any, name: str, path: Path) -> Path:
+    """Write a table beside `path`, as parquet where it is large and plain, else as JSON lines; return the file."""
+    if isinstance(table, list | tuple) or not hasattr(table, "__len__"):
+        return write_jsonl(path.with_name(f"{path.name}.jsonl"), rows(table, name))
+    frame = of(table, name)
+    target = path.with_name(f"{path.name}.parquet")
+    if len(frame) >= LARGE:
+        columns = {name: _column(values) for name, values in frame.columns.items()}
+        typed = {name: column for name, column in columns.items() if column is not None}
+        if len({name.casefold() for name in typed if '"' not in name}) == len(columns):
+            return parquet.write(target, typed)
+    every = (row for _, row in tables.rows(frame))
+    return write_jsonl(path.with_name(f"{path.name}.jsonl"), every)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: NaN and what other libraries call missing as None, arrays as lists."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(one) for one in value]
+    if hasattr(value, "tolist"):  # an array or a number of NumPy's
+        return plain(value.tolist())
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    is_nan = isinstance(value, float) and math.isnan(value)
+    if is_nan or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _plain_list(values: list[Any]) -> list[Any]:
+    return values if _JSON.issuperset(map(type, values)) else list(map(plain, values))
+
+
+def _column(values: Sequence[Any]) -> parquet.Column | None:
+    """Distinct values and codes; None of a column that parquet would not give back as it is."""
+    types = {*map(type, values)} - {type(None)}
+    number = tables.Distinct()
+    if len(types) > 1 or not types <= {str, int, float, bool}:
+        return None
+    codes = np.array([-1 if value is None else number[value] for value in values])
+    if int in types and max(map(abs, number)) > _MOST:
+        return None
+    if str in types and any(map(_SURROGATE.search, number)):
+        return None
+    return list(number), codes
+
+
+def _list(values: Any) -> list[Any]:
+    return values.tolist() if hasattr(values, "tolist") else list(values)
+
+
+def _warn_of_gaps(values: list[Any], name: str, column: str) -> None:
+    """A whole number beside a gap is a float to pandas, and '1.0' is another name than '1'."""
+    if {*map(type, values)} != {float}:
+        return
+    numbers = np.array(values)
+    gaps = np.isnan(numbers)
+    if gaps.any() and (numbers[~gaps] % 1 == 0).all():
+        logger.warning(
+            "%s: the column %r holds floats, because a value is missing: 1 is read as '1.0'. For "
+            "whole numbers convert it: frame[%r].astype('Int64').",
+            *(name, column, column),
+        )
+
+
+def _twice(names: list[str], name: str) -> UserError:
+    twice = next(column for column in names if names.count(column) > 1)
+    return UserError(
+        f"{name}: has the column {twice!r} twice. Expected each name once."
+    )
