@@ -474,6 +474,21 @@ def test_a_folder_of_shards_is_one_file(tmp_path: Path):
     assert re.search(line, parts.page.text)
 
 
+def test_a_folder_without_tables_is_refused(tmp_path: Path):
+    for name in ("empty/_SUCCESS", "run/manifest.json", "run/battles.jsonl"):
+        write_whole(tmp_path / name, "")
+    for folder, line in (
+        (
+            "empty",
+            "found no file in empty. Expected tables with rows; names that begin",
+        ),
+        ("run", "run is a run folder. Write battles=run/battles.jsonl."),
+    ):
+        ran = attempt("experiment=rate", f"battles={folder}", folder=tmp_path)
+        assert ran.code == 2
+        assert ran.err.startswith(f"elo_exp: battles: {line}")
+
+
 def test_shards_have_the_same_columns(tmp_path: Path):
     numbered(tmp_path / "parts", 1, 2, name="a.csv")
     other = [{"model_a": "a", "model_b": "b", "winner": "a", "question_id": "q"}]

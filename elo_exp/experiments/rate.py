@@ -139,6 +139,8 @@ class Rate:
         found, unread = dict[Path, Format](), list[str]()
         for name in self._given:
             for path in _inside(name) or [name]:
+                if path.is_dir():
+                    raise UserError(f"battles: {_no_table(path)}")
                 if not path.is_file():
                     raise UserError(f"battles: found no file {path}. Check the path.")
                 columns, chosen = self.battles_columns, self.battles_format
@@ -288,9 +290,27 @@ class Rate:
         return dict.fromkeys(battles.by_dimension(), diagnosis)
 
 
+def _no_table(folder: Path) -> str:
+    """What is said of a folder without files to rate."""
+    if of_run := _of_run(folder):
+        return f"{folder} is a run folder. Write battles={of_run}."
+    return (
+        f"found no file in {folder}. Expected tables with rows; names that begin with . or _ are left "
+        "aside."
+    )
+
+
+def _of_run(folder: Path) -> Path | None:
+    """The battles of a run folder."""
+    if not (folder / "manifest.json").is_file():
+        return None
+    written = (folder / f"battles.{kind}" for kind in ("parquet", "jsonl"))
+    return next(filter(Path.is_file, written), None)
+
+
 def _inside(folder: Path) -> list[Path]:
     """The files in a folder that have rows, but for hidden ones, and those that engines leave aside: _SUCCESS."""
-    paths = sorted(filter(Path.is_file, folder.rglob("*")))
+    paths = [] if _of_run(folder) else sorted(filter(Path.is_file, folder.rglob("*")))
     shown = [
         path
         for path in paths
