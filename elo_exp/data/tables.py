@@ -39,7 +39,7 @@ MEMORY = 1500  # megabytes that DuckDB may take
 _HEAD = 4096  # bytes
 _APART = ("model_a", "model_b", "question_id")  # in no kind
 # A quote is doubled inside a cell; a cell that begins so is another one to Python
-_SPACED_QUOTE = re.compile(rb'(?:^|[,\r\n])[ \t]+"(?!"[^,\r\n])')
+_SPACED_QUOTE = re.compile(rb'[ \t](?<=[,\r\n].)[ \t]*"(?!"[^,\r\n])')
 _OWN = (None, "model_a", "model_b")
 _NONE = "\0none"  # a column that no table has
 _ZONED = "TIMESTAMP WITH TIME ZONE"  # which Python has only with a library more
