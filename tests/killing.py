@@ -329,8 +329,9 @@ def bill_is_bounded(server: AnthropicServer, store: Path) -> None:
 def charged(store: Path) -> float:
     """What the store has charged to this month, where no call is under way any more."""
     assert not read(store, "SELECT name FROM charges"), "a call stays charged"
-    ((dollars,),) = read(store, "SELECT COALESCE(SUM(dollars), 0) FROM spending")
-    return float(dollars)
+    query = "SELECT SUM(dollars) FROM spending WHERE scope LIKE 'month %'"
+    ((dollars,),) = read(store, query)
+    return float(dollars or 0.0)
 
 
 def metered(server: AnthropicServer) -> tuple[Counter[str], float]:
