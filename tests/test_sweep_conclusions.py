@@ -334,7 +334,8 @@ def test_elo_by_k_has_the_limit_of_each_entrant_in_figure_and_tracker(swept: Ran
     for row in table(swept.run_dir / "sweep_summary.csv"):
         found = read_json(swept.run_dir / row["job"] / "ratings.json")
         elo = found["dimensions"][row["dimension"]]["elo"]
-        limit = elo["limit"].get(row["model"])
+        limits = {one["model"]: one["rating"] for one in elo["limit"]}
+        limit = limits.get(row["model"])
         assert row["elo_limit"] == ("" if limit is None else str(limit))
         if limit is not None and row["dimension"] == "facts":
             line = lines[f"{row['model']}, limit"]

@@ -294,7 +294,9 @@ def _dimension_json(standings: Standings, dimension: str) -> dict[str, Any]:
             **_progress(way.by_k.get(standings.k)),
             "sufficient_k": way.sufficient_k,
         }
-        found["elo"]["limit"] = dict(way.limit)
+        found["elo"]["limit"] = [
+            {"model": model, "rating": rating} for model, rating in way.limit.items()
+        ]
         found["elo"]["order"] = order(standings, dimension)
     return found
 

@@ -143,7 +143,10 @@ def _rows(
             leading = job.stored(method, dimension)
             parameters = job.stored("elo", dimension).get("parameters") or {}
             board, elo = job.board(method, dimension), job.board("elo", dimension)
-            limits = job.stored("elo", dimension).get("limit", {})
+            limits = {
+                row["model"]: row["rating"]
+                for row in job.stored("elo", dimension).get("limit", ())
+            }
             for model in {**board, **elo}:
                 rating = board.get(model, Rating(model=model, rating=None))
                 by_elo = elo.get(model)

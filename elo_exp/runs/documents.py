@@ -111,12 +111,19 @@ class _Progress(_Part):
     converged: bool | None = None
 
 
+class _Limit(_Part):
+    """What the Elo of a model converges to."""
+
+    model: str
+    rating: float
+
+
 class _Board(_Part):
     label: str = ""
     interval: str | None = None
     unit: Literal["points", "score"] = "points"
     parameters: _Progress | None = None
-    limit: dict[str, float] = {}
+    limit: list[_Limit] = []
     order: dict[str, float] = {}
     ratings: list[Rating]
 
