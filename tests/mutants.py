@@ -44,8 +44,8 @@ MUTANTS = [
     Mutant(
         name="what is under way is not held in the budget",
         file="api/costs.py",
-        old="room = self.cap - self.spent - self.reserved",
-        new="room = self.cap - self.spent",
+        old="fitting(reserves, self.cap - self.spent - self.reserved)",
+        new="fitting(reserves, self.cap - self.spent)",
         seen_by="test_claude.py::test_what_does_not_say_what_it_took_is_held_against_the_cap_at_its_most",
     ),
     Mutant(
@@ -90,8 +90,8 @@ MUTANTS = [
     Mutant(
         name="losses of a living process are counted",
         file="store/claims.py",
-        old='f"AND NOT {_LIVES} AND key IN (SELECT key FROM wanted) RETURNING dollars"',
-        new='"AND key IN (SELECT key FROM wanted) RETURNING dollars"',
+        old='f"AND NOT {_LIVES} AND key IN (SELECT key FROM wanted) RETURNING dollars, owner, key"',
+        new='"AND key IN (SELECT key FROM wanted) RETURNING dollars, owner, key"',
         seen_by="test_claims.py::test_what_a_dead_process_waited_for_is_a_loss_where_it_is_wanted_again",
     ),
     Mutant(

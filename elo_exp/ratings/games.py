@@ -121,9 +121,9 @@ class Games:
             second=number[games.second],
         )
 
-    def select(self, kept: Mask) -> Games:
-        """Return the games at a mask (g,), clusters numbered anew."""
-        if kept.all():
+    def select(self, kept: Mask | Index) -> Games:
+        """Return the games at a mask (g,) or at indices, clusters numbered anew."""
+        if kept.dtype == np.bool_ and kept.all():
             return self
         names = "first", "second", "score", "shown", "battle", "count"
         columns: dict[str, Any] = {
