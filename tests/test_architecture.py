@@ -38,7 +38,7 @@ SOCKETS = (
 # In a socket's folder, but no implementation: what implementations share.
 SHARED = {
     *("ratings.games", "ratings.leaderboard", "ratings.fit", "ratings.bootstrap"),
-    *("ratings.convergence", "ratings.covariates"),
+    *("ratings.convergence", "ratings.tail", "ratings.covariates"),
     *("experiments.judged", "experiments.rated", "experiments.placement_run"),
     "experiments.collection",
     "trackers.apart",

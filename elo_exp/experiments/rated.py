@@ -80,7 +80,7 @@ def report(
         headline_is="headline/gap",
         text=tournament_console.text(shown),
         follow_up=follow_up,
-        facts={**facts, "headline_std_error": std_error},
+        facts={**facts, **matches_played(standings), "headline_std_error": std_error},
         artifacts=[*written, *artifacts.write_standings(context.run_dir, standings)],
         metrics=artifacts.results(standings, dimensions, quality),
         tables=tables,
@@ -88,3 +88,17 @@ def report(
         figures=figures,
         page=page.maker("tournament", **shown),
     )
+
+
+def matches_played(standings: Standings) -> dict[str, Any]:
+    """Return how many matches of an order Elo has played, by dimension and K; empty where it was all of them."""
+    played = {
+        dimension: {
+            str(k): int(n)
+            for k, board in by_k.items()
+            if (n := board.parameters.get("matches_played")) is not None
+        }
+        for dimension, by_k in standings.elo.items()
+    }
+    cut = {dimension: by_k for dimension, by_k in played.items() if by_k}
+    return {"elo": {"matches_played": cut}} if cut else {}

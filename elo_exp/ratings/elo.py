@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from elo_exp.arrays import Array, Index, tally
@@ -22,6 +21,7 @@ from elo_exp.ratings.convergence import Convergence, convergence
 from elo_exp.ratings.fit import POINTS, strongest_component, why_unrated
 from elo_exp.ratings.games import Games, games, kinds
 from elo_exp.ratings.leaderboard import Leaderboard, with_intervals
+from elo_exp.ratings.tail import Tail, drawn, kinds_by_prompt, of_resamples, tail
 from elo_exp.records import UserError
 from elo_exp.types import Count, K, Natural, RatingPoints
 
@@ -34,6 +34,8 @@ _LEAST_SHARE = 0.4  # of the scatter of resamples; a smaller rest is mostly nois
 _ROUNDING = 1e-12  # squared rating points: less scatter than this is none
 _BLOCK_BYTES = 64 * 2**20  # match orders in memory at a time
 _BLOCK_ORDERS = 256  # but no fewer: a step costs 2.5 us and 10 to 20 ns an order
+_ANNOUNCED = 100_000_000  # updates, which take some five seconds
+_MOST_BYTES = 256 * 2**20  # except where they take more
 _STEPS = 32  # matches indexed at a time, so that their index stays in cache
 
 
@@ -46,6 +48,8 @@ class PermutationElo:
     ties     drop: only decisive matches are played; half: a tie scores 1/2 for each side. A class
              with another treatment overrides `played`
     shuffle  false: one pass in the order given
+
+    Of long orders the end alone is played that decides where Elo ends, to 1e-6 points (`tail`).
 
     The standard error, at `k`, is the scatter of this mean over `n_bootstraps` draws of the prompts
     with replacement, the same draws for every dimension, each averaged over `perms_per_bootstrap`
@@ -104,13 +108,25 @@ class PermutationElo:
                     name,
                 )
         n_perms, ks = self.n_perms if self.shuffle else 1, self.ks
+        ends = {
+            name: tail(matches.wins(), ks if self.shuffle else [])
+            for name, matches in played.items()
+        }
+        self._announce(played, ends)
         with meter("playing match orders", total=n_perms * len(played)) as advance:
             for name, matches in played.items():
                 log_odds = replay(
-                    matches, ks=ks, n_perms=n_perms, seed=self._seed, advance=advance
+                    matches,
+                    ks=ks,
+                    n_perms=n_perms,
+                    seed=self._seed,
+                    end=ends[name],
+                    advance=advance,
                 )
                 samples = self.initial_rating + POINTS * log_odds[0]
-                boards[name] = leaderboards(battles[name].models, matches, samples, ks)
+                boards[name] = leaderboards(
+                    battles[name].models, matches, samples, ks, ends[name].lengths
+                )
         if not self.n_bootstraps:
             return boards
         drawn = drawn_prompts(
@@ -122,7 +138,9 @@ class PermutationElo:
             for (name, matches), times in zip(played.items(), drawn, strict=True):
                 board = boards[name][float(self.k)]
                 assert board.n_prompts is not None
-                error = self._error(matches, board.n_prompts, times, n_perms, advance)
+                error = self._error(
+                    matches, board.n_prompts, times, n_perms, ends[name], advance
+                )
                 if np.isfinite(error).any():
                     board = replace(board, interval="prompt bootstrap")
                     boards[name][float(self.k)] = with_intervals(board, error)
@@ -141,6 +159,31 @@ class PermutationElo:
             for name, some in played.items()
         }
 
+    def _announce(self, played: Mapping[str, Games], ends: Mapping[str, Tail]) -> None:
+        """Say how much is to be played, and how to ask for less, where it takes more than some seconds."""
+        n_matches, n_updates, n_drawn = 0, 0, self.n_bootstraps
+        n_drawn *= self.perms_per_bootstrap if self.shuffle else 1
+        for name, matches in played.items():
+            n, lengths = matches.n_games, ends[name].lengths
+            n_orders = self.n_perms if self.shuffle else 1
+            n_matches += n
+            n_updates += n_orders * sum(lengths.get(k, n) for k in self.ks)
+            n_updates += n_drawn * lengths.get(self.k, n)
+        if n_updates < _ANNOUNCED:
+            return
+        drawn = f" and in {n_drawn:,} orders of drawn prompts" if n_drawn else ""
+        less = " and elo.n_bootstraps" if n_drawn else ""
+        logger.info(
+            "Elo plays %s matches in %s orders at %s of K%s, %s million updates: elo.n_perms%s "
+            "ask for fewer",
+            f"{n_matches:,}",
+            f"{self.n_perms if self.shuffle else 1:,}",
+            "one value" if len(self.ks) == 1 else f"{len(self.ks)} values",
+            drawn,
+            f"{n_updates / 1e6:,.0f}",
+            less,
+        )
+
     @property
     def _seed(self) -> int | None:
         return self.seed if self.shuffle else None
@@ -151,6 +194,7 @@ class PermutationElo:
         n_prompts: Array,
         times: NDArray[np.integer[Any]],
         n_perms: int,
+        end: Tail,
         advance: Advance,
     ) -> Array:
         """Standard errors (m,) at `k`, in rating points, from how often each prompt is drawn (b, q).
@@ -167,8 +211,7 @@ class PermutationElo:
         ends = np.stack([won.any(axis=1), won.any(axis=0), ties.any(axis=1)])
         known = (n_prompts > 1) & (ends.sum(axis=0) > 1)
         *_, kind = kinds(played)
-        each = np.ones(len(kind)) if played.on_each is None else played.on_each
-        counts = scipy.sparse.csr_array((each, (played.cluster, kind)))
+        counts = kinds_by_prompt(played, kind)
         prompts_differ = (counts.max(axis=0) - counts.min(axis=0)).nnz
         if not (known.any() and prompts_differ):
             return np.full(played.n_models, np.nan)
@@ -178,6 +221,7 @@ class PermutationElo:
             n_perms=n_perms,
             seed=self._seed,
             times=times,
+            end=of_resamples(end, self.k, played, times),
             advance=advance,
         ).squeeze(axis=3)
         between = ratings.mean(axis=1).var(axis=0, ddof=1)
@@ -195,7 +239,11 @@ class PermutationElo:
 
 
 def leaderboards(
-    models: tuple[str, ...], played: Games, samples: Array, ks: Sequence[float]
+    models: tuple[str, ...],
+    played: Games,
+    samples: Array,
+    ks: Sequence[float],
+    lengths: Mapping[float, int] | None = None,
 ) -> dict[float, Leaderboard]:
     """Average Elo over permutations, with the Monte Carlo error of the mean, by K.
 
@@ -209,6 +257,8 @@ def leaderboards(
         Final ratings in rating points, of each permutation.
     ks : sequence of float
         k values of K.
+    lengths : mapping of float to int, optional
+        How many matches at the end of each order were played, by K; of others all were.
 
     Returns
     -------
@@ -226,6 +276,9 @@ def leaderboards(
     boards = {}
     for i, k in enumerate(ks):
         of_k, ordering_error = samples[:, :, i], np.zeros(m)
+        parameters = {"k": k}
+        if lengths and k in lengths:
+            parameters["matches_played"] = lengths[k]
         if n_perms > 1:
             ordering_error = of_k.std(axis=0, ddof=1) / math.sqrt(n_perms)
         boards[k] = Leaderboard(
@@ -240,7 +293,7 @@ def leaderboards(
             n_clusters=played.n_clusters,
             n_matches=played.n_games,
             flags=flags,
-            parameters={"k": k},
+            parameters=parameters,
         )
     return boards
 
@@ -255,6 +308,7 @@ def replay(
     n_perms: int,
     seed: int | None,
     times: NDArray[np.integer[Any]] | None = None,
+    end: Tail | None = None,
     advance: Advance = lambda orders: None,
 ) -> Array:
     """Play matches in random orders, and return where every model ends.
@@ -272,6 +326,8 @@ def replay(
     times : NDArray of int, shape (b, q), optional
         How often the matches of each prompt are played, in orders of its own for each resample b, and of
         prompts alike how often those of any of them are; None: once each, in one resample.
+    end : Tail, optional
+        What to play of each order, by K; None: all of it.
     advance : callable, optional
         Called with the number of orders played since.
 
@@ -288,39 +344,66 @@ def replay(
         )
         times = alike[None]
     lengths = times @ tally(played.cluster, played.on_each)
-    longest = int(lengths.max())
+    cut = {k: end.lengths[k] for k in ks if k in end.lengths} if end else {}
+    whole = [k for k in ks if k not in cut]
+    longest = int(lengths.max()) if whole else max(cut.values())
+    parts = [([k], n) for k, n in cut.items()] + [(whole, longest)][: len(whole)]
+    n_updates = sum(len(some) * n for some, n in parts)
     # Shorter orders are filled up with a match of two models that meet nobody else.
     filler = len(first)
     sides = np.array([np.append(first, m), np.append(second, m + 1)])
     order = np.append(kind, filler).astype(np.min_scalar_type(filler + 1))
+    by_prompt = kinds_by_prompt(played, kind)
     rng = np.random.default_rng(seed)
     resample = np.repeat(np.arange(len(times)), n_perms)  # of each lane
-    size = max(_BLOCK_ORDERS, _BLOCK_BYTES // (longest * order.itemsize))
+    bytes_an_order = max(longest * order.itemsize, 1)
+    size = max(
+        _BLOCK_BYTES // bytes_an_order,
+        min(_BLOCK_ORDERS, _MOST_BYTES // bytes_an_order),
+        1,
+    )
     blocks = []
-    for start in range(0, len(resample), size):
-        block = resample[start : start + size]
-        each = [
-            np.repeat(
-                order,
-                np.append(times[b][played.cluster] * on_each, longest - lengths[b]),
+    for begin in range(0, len(resample), size):
+        block = resample[begin : begin + size]
+        if whole:
+            each = [
+                np.repeat(
+                    order,
+                    np.append(times[b][played.cluster] * on_each, longest - lengths[b]),
+                )
+                for b in range(block[0], block[-1] + 1)
+            ]
+            lanes = np.stack(each)[block - block[0]]
+            if seed is not None:
+                rng.permuted(lanes, axis=1, out=lanes)
+        else:
+            lanes = np.concatenate(
+                [
+                    drawn(times[b] @ by_prompt, longest, n_lanes=n, rng=rng)
+                    for b, n in enumerate(np.bincount(block))
+                    if n
+                ]
             )
-            for b in range(block[0], block[-1] + 1)
-        ]
-        lanes = np.stack(each)[block - block[0]]
-        if seed is not None:
-            rng.permuted(lanes, axis=1, out=lanes)
-        blocks.append(
-            play(
+        of_k: dict[float, Array] = {}
+        for some, n in parts:
+            start = np.append(end.start, [0.0, 0.0]) if end and some != whole else None
+            log_odds = play(
                 sides,
                 np.append(score, 1.0),
-                lanes,
+                lanes[:, -n:],
                 n_models=m + 2,
-                ks=ks,
-                advance=advance,
+                ks=some,
+                start=start,
+                advance=_scaled(advance, len(some) * n / n_updates),
             )
-        )
-    log_odds = np.concatenate(blocks)[:, :m]
+            of_k |= zip(some, log_odds[:, :m].transpose(2, 0, 1), strict=True)
+        blocks.append(np.stack([of_k[k] for k in ks], axis=2))
+    log_odds = np.concatenate(blocks)
     return log_odds.reshape(len(times), n_perms, m, len(ks))
+
+
+def _scaled(advance: Advance, share: float) -> Advance:
+    return lambda orders: advance(share * orders)
 
 
 def play(
@@ -330,6 +413,7 @@ def play(
     *,
     n_models: int,
     ks: Sequence[float],
+    start: Array | None = None,
     advance: Advance,
 ) -> Array:
     """Play matches in each lane's order, for every K.
@@ -350,16 +434,20 @@ def play(
         m.
     ks : sequence of float
         k values of K, in rating points.
+    start : Array, shape (m,), optional
+        Log-odds before the first match; None: zero.
     advance : callable
         Called with the number of orders played since.
 
     Returns
     -------
     Array, shape (l, m, k)
-        Final log-odds, from zero.
+        Final log-odds.
     """
     (n_lanes, n_steps), n_ks = orders.shape, len(ks)
     state = np.zeros((n_lanes * n_models, n_ks))
+    if start is not None:
+        state += np.tile(start, n_lanes)[:, None]
     rows = state.view(np.dtype((np.void, state.itemsize * n_ks))).ravel()
     both = np.empty((2, n_lanes, n_ks))
     first, second = both
@@ -369,8 +457,8 @@ def play(
     base = n_models * np.arange(n_lanes)
     lost_share = 1.0 - score
     all_won = not lost_share.any()
-    for start in range(0, n_steps, _STEPS):
-        block = np.ascontiguousarray(orders[:, start : start + _STEPS].T, dtype=np.intp)
+    for begin in range(0, n_steps, _STEPS):
+        block = np.ascontiguousarray(orders[:, begin : begin + _STEPS].T, dtype=np.intp)
         index = models[:, block].swapaxes(0, 1) + base
         for t, sides in enumerate(index.reshape(-1, 2 * n_lanes)):
             rows.take(sides, None, both_rows, "clip")

@@ -8,6 +8,9 @@ write it first, plays the one and then the other.
 Once with as many decisive matches in each dimension as there are pairs, and once with fewer. Every
 figure is the processor time of the fastest of interleaved repeats, on one thread: read the ratios,
 not the seconds. Each result is also compared with plain Python's, rating by rating.
+
+Then a long file, of 300,000 decisive matches of 20 models, 100 orders: whole orders as a multiple of
+their ends, by K.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import functools
 import itertools
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +34,7 @@ from elo_exp.ratings.elo import replay
 from elo_exp.ratings.fit import POINTS
 from elo_exp.ratings.games import Games
 from elo_exp.ratings.games import games as games_of
+from elo_exp.ratings.tail import Tail, tail
 from elo_exp.records import Battle
 from tests.benchmarks.races import Contestant, machine, show
 
@@ -45,6 +50,7 @@ SEED = 20260425
 R0 = 1400.0
 WORKLOADS = ((858, 858, 858), (558, 701, 858))  # decisive matches of each dimension
 TOLERANCE = 1e-9  # rating points, between elo_exp and plain Python
+LONG, N_LONG = (300_000, 20), 100  # matches and models; orders
 EXP_BLOCK = 2048  # 16 KiB in and 16 KiB out stay in the L1 cache
 
 
@@ -156,6 +162,51 @@ def contestant(
     return Contestant(name=name, run=run, needs=needs, share=n_perms / N_PERMS)
 
 
+def long_file() -> Games:
+    """Matches of LONG models, each on a prompt of its own."""
+    n, m = LONG
+    rng = np.random.default_rng(SEED)
+    theta = rng.normal(0.0, 0.8, m)
+    first = rng.integers(m, size=n)
+    second = (first + 1 + rng.integers(m - 1, size=n)) % m
+    won = rng.random(n) < 1 / (1 + np.exp(theta[second] - theta[first]))
+    return Games(
+        n_models=m,
+        first=np.where(won, first, second),
+        second=np.where(won, second, first),
+        score=np.ones(n),
+        cluster=np.arange(n),
+        prompts=np.arange(n),
+        shown=np.zeros(n),
+        is_one_order=False,
+        battle=np.arange(n),
+    )
+
+
+def race_of_ends() -> None:
+    """Whole orders beside the ends that decide, by K."""
+    played = long_file()
+    for k in (4.0, 16.0):
+        end = tail(played.wins(), [k])
+        rules: dict[str, Any] = {"ks": [k], "n_perms": N_LONG, "seed": SEED}
+
+        def run(end: Tail | None, rules: dict[str, Any] = rules) -> Array:
+            return np.asarray(POINTS * replay(played, end=end, **rules)[0].mean(axis=0))
+
+        contestants = [
+            Contestant(name="ends", run=functools.partial(run, end)),
+            Contestant(
+                name="whole orders", run=functools.partial(run, None), once=True
+            ),
+        ]
+        n, m = LONG
+        title = (
+            f"{n:,} decisive matches of {m} models, {N_LONG} orders, K = {k:g}: the last "
+            f"{end.lengths[k]:,}"
+        )
+        show(title, contestants, repeats=3)
+
+
 def main() -> int:
     print(machine("evalica"))
     difference = 0.0
@@ -173,6 +224,7 @@ def main() -> int:
         reference = plain_sweep(dimensions, N_PERMS)
         found = show(title, contestants, repeats=7, reference=reference)
         difference = max(difference, found)
+    race_of_ends()
     agrees = difference <= TOLERANCE
     print(f"\nelo_exp and plain Python agree: {'yes' if agrees else 'NO'}")
     return 0 if agrees else 1

@@ -1,0 +1,182 @@
+"""The end of a long order of matches, which alone decides where Elo ends.
+
+Two runs of one order from different ratings approach each other: a match of i and j at K takes
+2 K / POINTS p (1 - p) off the gap between the runs' differences of i and j, p being between the
+probabilities of both runs. Over random orders the squared distance of the runs so falls by
+exp(-2 K / POINTS lambda) a match, lambda being the second smallest eigenvalue of Bradley-Terry's
+information per match: a contraction, whose start is forgotten [1]_. One order falls behind the mean by
+chance, since the matches that hold a design together are few: 4 standard deviations are put on, and what
+is lost to the steps' length.
+
+.. [1] P. Diaconis and D. Freedman (1999), "Iterated random functions", SIAM Review 41(1), 45-76.
+
+Letters: T matches at the end of n; m models.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from elo_exp.arrays import Array, Index, Mask
+from elo_exp.ratings.convergence import LARGEST_K
+from elo_exp.ratings.fit import POINTS, abilities, information, strongest_component
+from elo_exp.ratings.games import Games, kinds
+
+LEAST_MATCHES = 100_000  # of fewer, all are played
+_APART = 400.0  # rating points, in which the runs may differ before
+_TOGETHER = 1e-6  # and after
+_BEHIND = 4.0  # standard deviations by which an order may fall behind the mean
+_MOST_COUNTED = 10**9  # that numpy draws without replacement
+_MATCHES_A_KIND = 4  # drawing a kind's count costs as much as drawing four matches
+_PASSED_A_MATCH = 100  # or as passing over a hundred that are not drawn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """How many matches at the end of an order are played, and from where.
+
+    start    (m,) log-odds, the limit of Elo
+    lengths  T by K; of a K that is not in it all matches are played, from zero
+    """
+
+    start: Array
+    lengths: Mapping[float, int] = field(default_factory=dict)
+
+
+def tail(wins: Array, ks: Sequence[float]) -> Tail:
+    """Find how many matches at the end of any order decide where it ends, to 1e-6 rating points.
+
+    Parameters
+    ----------
+    wins : Array, shape (m, m)
+        How often i scored against j, a tie as half.
+    ks : sequence of float
+        Values of K, in rating points.
+
+    Returns
+    -------
+    Tail
+        With the values of K up to 64 whose ends are less than half of the matches; none where these are
+        fewer than `LEAST_MATCHES`, or where a model that played has no finite limit.
+    """
+    n_games = wins + wins.T
+    met = n_games.sum(axis=0) > 0
+    start = np.zeros(len(wins))
+    among = wins[np.ix_(met, met)]
+    if n_games.sum() / 2 < LEAST_MATCHES or not strongest_component(among).all():
+        return Tail(start=start)
+    start[met] = abilities(among)
+    chosen = [k for k in ks if k <= LARGEST_K]
+    return Tail(start=start, lengths=_lengths(start, n_games, met, chosen))
+
+
+def of_resamples(
+    end: Tail, k: float, played: Games, times: NDArray[np.integer[Any]]
+) -> Tail:
+    """Find the same for orders of drawn prompts.
+
+    Parameters
+    ----------
+    end : Tail
+        Of all prompts.
+    k : float
+        K, in rating points.
+    played : Games
+        Matches of m models on q prompts.
+    times : NDArray of int, shape (b, q)
+        How often each prompt is drawn, in each resample b.
+
+    Returns
+    -------
+    Tail
+        As long as the slowest resample needs it; whole orders where it is not half of each of them.
+    """
+    (first, second, _, kind), m = kinds(played), played.n_models
+    whole, longest, fewest = Tail(start=end.start), 0, math.inf
+    if k not in end.lengths:
+        return whole
+    by_prompt, n_games = kinds_by_prompt(played, kind), played.sums()
+    met = (n_games + n_games.T).sum(axis=0) > 0
+    for of_prompt in times:
+        in_pairs = np.bincount(first * m + second, of_prompt @ by_prompt, m * m)
+        n_games = in_pairs.reshape(m, m).astype(np.float64)
+        length = _lengths(end.start, n_games + n_games.T, met, [k]).get(k, 0)
+        longest, fewest = max(longest, length), min(fewest, n_games.sum())
+        if not length or 2 * longest > fewest:
+            return whole
+    return Tail(start=end.start, lengths={k: longest})
+
+
+def _lengths(
+    start: Array, n_games: Array, met: Mask, ks: Sequence[float]
+) -> dict[float, int]:
+    """Count the matches at the end that decide, by K, where they are less than half of all."""
+    n = n_games.sum() / 2
+    linked = information(start[met], n_games[np.ix_(met, met)]) / n
+    slowest = np.linalg.eigvalsh(linked)[1]
+    found, ratio = {}, math.log(_APART / _TOGETHER)
+    for k in ks:
+        step = k / POINTS
+        longer = 1.0 + _BEHIND * math.sqrt(step / 4.0 / ratio) + step / 4.0
+        if ratio * longer < n / 2 * step * slowest:
+            found[k] = math.ceil(ratio * longer / (step * slowest))
+    return found
+
+
+def kinds_by_prompt(played: Games, kind: Index) -> scipy.sparse.csr_array:
+    """Count the matches of each kind on each prompt, or on each of those alike.
+
+    Parameters
+    ----------
+    played : Games
+        Matches on q prompts.
+    kind : Index, shape (g,)
+        The kind of each row of the games, by number.
+
+    Returns
+    -------
+    sparse array, shape (q, kinds)
+    """
+    each = np.ones(len(kind)) if played.on_each is None else played.on_each
+    return scipy.sparse.csr_array((each, (played.cluster, kind)))
+
+
+def drawn(
+    counts: NDArray[Any], length: int, *, n_lanes: int, rng: np.random.Generator
+) -> NDArray[np.integer[Any]]:
+    """Draw the ends of random orders of matches.
+
+    Parameters
+    ----------
+    counts : NDArray, shape (kinds,)
+        How many matches there are of each kind.
+    length : int
+        T, at most half of them.
+    n_lanes : int
+        l, how many orders.
+    rng : numpy.random.Generator
+        Of the draws.
+
+    Returns
+    -------
+    NDArray of int, shape (l, T)
+        Kinds, in as few bytes as they need.
+    """
+    counts, n = counts.astype(np.int64), int(counts.sum())
+    kinds = np.arange(len(counts)).astype(np.min_scalar_type(len(counts)))
+    lanes: NDArray[np.integer[Any]] = np.empty((n_lanes, length), dtype=kinds.dtype)
+    by_match = length + n / _PASSED_A_MATCH < _MATCHES_A_KIND * len(counts)
+    for lane in lanes:
+        if n < _MOST_COUNTED:
+            way: Literal["count", "marginals"] = "count" if by_match else "marginals"
+            times = rng.multivariate_hypergeometric(counts, length, method=way)
+        else:  # of so many hardly one is drawn twice
+            times = rng.multinomial(length, counts / n)
+        lane[:] = np.repeat(kinds, times)
+        rng.shuffle(lane)
+    return lanes
