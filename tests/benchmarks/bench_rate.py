@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
@@ -73,15 +74,13 @@ def write_many(path: Path, n: int, m: int) -> None:
             file.write(json.dumps(row) + "\n")
 
 
-def written(folder: Path, n: int, m: int, kind: str) -> Path:
-    """A file of battles of this kind, written where it is not there, and as JSON lines beside it."""
-    text = folder / f"many_{n}_{m}.jsonl"
+def write(path: Path, n: int, m: int) -> None:
+    """Write a file of battles of the kind that its name says, and as JSON lines beside it, where they are not there."""
+    text = path.with_suffix(".jsonl")
     if not text.is_file():
         write_many(text, n, m)
-    path = text.with_suffix(f".{kind}")
     if not path.is_file():
         duckdb.execute(f"copy (from read_json('{text}')) to '{path}'")
-    return path
 
 
 def used(*arguments: str, folder: Path) -> Used:
@@ -102,7 +101,11 @@ def used(*arguments: str, folder: Path) -> Used:
 
 def show(n: int, m: int, kind: str, *, folder: Path, repeats: int) -> None:
     """Print the line of one file."""
-    file = written(folder, n, m, kind)
+    file = folder / f"many_{n}_{m}.{kind}"
+    # In a process of its own: a program is said to have had the memory of the one that began it
+    writing = get_context("spawn").Process(target=write, args=(file, n, m))
+    writing.start()
+    writing.join()
     parse = PARSE.replace("FILE", file.with_suffix(".jsonl").name)
     rounds = [
         (
