@@ -6,19 +6,18 @@ rubric shows and reads is in tests/test_rubrics.py; lost answers, kills and caps
 
 import dataclasses
 import itertools
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
-from anthropic.resources.messages.messages import DEPRECATED_MODELS
 
 from elo_exp import progress
 from elo_exp.api import anthropic as anthropic_api
 from elo_exp.api import batches
-from elo_exp.api.anthropic import check_lifetime, end_of_life, text_of
+from elo_exp.api.anthropic import check_lifetime, text_of
 from elo_exp.api.calls import MAX_ATTEMPTS
 from elo_exp.api.jobs import worst_dollars
 from elo_exp.api.transport import Clock
@@ -50,7 +49,8 @@ pytestmark = pytest.mark.usefixtures("paying")
 
 RUBRICS = [shipped("rubric", dimension) for dimension in DIMENSIONS]
 MODELS = dict(claude().models)
-OPUS = MODELS["claude-opus-5-5"]
+OPUS_ID = "claude-opus-5-5"
+OPUS = MODELS[OPUS_ID]
 both_transports = pytest.mark.parametrize("transport", ["batches", "messages"])
 
 
@@ -198,32 +198,23 @@ def test_without_a_key_or_a_budget_nobody_is_asked(monkeypatch):
 # Models that go
 
 
-def test_when_a_model_ends_is_known_from_the_sdk():
-    """Its dates are sentences for people; another wording must be noticed here, not on the day of a run."""
-    assert end_of_life("claude-opus-4-0") == date(2026, 6, 15)
-    assert None not in {end_of_life(model) for model in DEPRECATED_MODELS}
-    assert {end_of_life(model) for model in MODELS} == {None}
-
-
-def test_a_retired_model_is_refused_and_a_deprecated_one_warned_of_once(
-    monkeypatch, caplog
-):
-    """The SDK does not warn of it in batches."""
-    today = datetime.now(UTC)
-    day = f"{today:%B} {today.day}th, {today.year}"
-    monkeypatch.setitem(DEPRECATED_MODELS, "claude-today", day)
-    monkeypatch.setitem(DEPRECATED_MODELS, "claude-late", "November 30th, 2999")
+def test_a_retired_model_is_refused_and_a_deprecated_one_warned_of_once(caplog):
+    """The server's list of models says it, also of batches, in which the SDK warns of nothing."""
+    check_lifetime.cache_clear()
     with AnthropicServer() as server:
-        made = claude(server.url, model="claude-today", models={"claude-today": OPUS})
-        with pytest.raises(
-            UserError, match="^judge.model: claude-today was retired on"
-        ):
-            judged(made)
-    assert server.meter.calls == []
-    for _ in range(3):
-        check_lifetime("claude-late")
-    words = "warning: judge.model: claude-late will be retired on 2999-11-30"
-    assert [line.partition(";")[0] for line in caplog.messages] == [words]
+        kept = {"id": OPUS_ID, "type": "model", "lifecycle": "retired"}
+        server.fault("GET", "/v1/models/", Instead(json.dumps(kept).encode()))
+        with pytest.raises(UserError, match=f"^judge.model: {OPUS_ID} was retired. C"):
+            judged(claude(server.url, model=OPUS_ID), 1)
+        assert server.meter.posts(f"{SINGLE}|{BATCHES}") == 0
+        kept |= {"lifecycle": "deprecated", "retires_at": "2999-11-30T09:00:00Z"}
+        server.fault("GET", "/v1/models/", Instead(json.dumps(kept).encode()), nth=None)
+        for n in (1, 2, 3):
+            judged(claude(server.url, model=OPUS_ID), n)
+    line = f"warning: judge.model: {OPUS_ID} will be retired on 2999-11-30"
+    assert [text.partition(";")[0] for text in caplog.messages if "will" in text] == [
+        line
+    ]
 
 
 # What it costs

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import datetime
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -145,22 +145,25 @@ class AnthropicApi:
         return int(self._ask(count_in, lambda: count(**counted)))
 
     def check_model(self, model: str) -> None:
-        """Raise UserError where the server cannot be reached, refuses the key, or does not know the
-        model."""
+        """Raise UserError where the server cannot be reached, refuses the key, does not know the
+        model, or has retired it; warn where it will."""
         retrieve = self._client.models.with_raw_response.retrieve
 
         def has_no_list(error: Any) -> bool:  # some gateways
             return error.status_code == 404 and model not in self._describe(error)
 
         try:
-            if self._ask(model_in, lambda: retrieve(model), has_no_list) is None:
-                text = "%s has no list of models; going on with %s"
-                logger.info(text, self.endpoint, model)
+            known = self._ask(model_in, lambda: retrieve(model), has_no_list)
         except UnreachableError as error:
             raise UserError(
                 f"{self.endpoint} cannot be reached ({error}). Check the network and "
                 f"{self._part}.base_url; nothing was spent."
             ) from None
+        if known is None:
+            text = "%s has no list of models; going on with %s"
+            logger.info(text, self.endpoint, model)
+        else:
+            check_lifetime(known, self._part)
 
     @property
     def _batches(self) -> Any:
@@ -279,30 +282,17 @@ class AnthropicApi:
 
 
 @cache
-def check_lifetime(model: str, part: str = "judge") -> None:
+def check_lifetime(model: Model, part: str = "judge") -> None:
     """Raise UserError for a retired model; warn, once, of one that is about to be."""
-    end = end_of_life(model)
-    if end is None:
-        return
-    if end <= datetime.now(UTC).date():
-        raise UserError(f"{part}.model: {model} was retired on {end}. Choose another.")
-    logger.warning(
-        "warning: %s.model: %s will be retired on %s; then this cannot be repeated.",
-        part,
-        model,
-        end,
-    )
-
-
-def end_of_life(model: str) -> date | None:
-    """When a model is retired, by the SDK's list, which it heeds for single messages only; None for
-    one that stays."""
-    from anthropic.resources.messages.messages import DEPRECATED_MODELS
-
-    if (words := DEPRECATED_MODELS.get(model)) is None:
-        return None
-    day, _, year = words.partition(",")
-    return datetime.strptime(f"{day.rstrip('stndrh')},{year}", "%B %d, %Y").date()
+    if model.is_retired:
+        raise UserError(f"{part}.model: {model.name} was retired. Choose another.")
+    if model.retires:
+        logger.warning(
+            "warning: %s.model: %s will be retired on %s; then this cannot be repeated.",
+            part,
+            model.name,
+            model.retires,
+        )
 
 
 # ---- answers
@@ -332,10 +322,24 @@ def count_in(answer: Any) -> int:
     raise OddAnswerError(answer, "a count of tokens")
 
 
-def model_in(answer: Any) -> str:
+@dataclass(frozen=True)
+class Model:
+    """What the server knows of a model; gateways and older servers know its name alone.
+
+    retires  the day for which its end is planned, as the server writes it; "" where none is
+    """
+
+    name: str
+    is_retired: bool
+    retires: str
+
+
+def model_in(answer: Any) -> Model:
     match answer:
-        case {"id": str(model)}:
-            return model
+        case {"id": str(name)}:
+            planned = answer.get("retires_at")
+            retires = planned.partition("T")[0] if isinstance(planned, str) else ""
+            return Model(name, answer.get("lifecycle") == "retired", retires)
     raise OddAnswerError(answer, "a model")
 
 
@@ -448,7 +452,6 @@ class ClaudeSettings(ApiSettings):
     def _check_server(self) -> None:
         if api_key() is None:
             raise UserError(no_key())
-        check_lifetime(self.model, self.part)
         self.api.check_model(self.model)
 
     def parse(self, message: Mapping[str, Any]) -> Completion:
