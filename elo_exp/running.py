@@ -72,7 +72,10 @@ def run(
         holds_weights=bool(weight_files(experiment)),
     )
     context.store.account = Account(
-        caps=settings.caps, sweep=info.group, folder=info.id.partition("-")[0]
+        caps=settings.caps,
+        sweep=info.group,
+        folder=info.id.partition("-")[0],
+        command=_command(info),
     )
     with tracking(settings.tracker, info) as tracked:
         started = time.monotonic()
@@ -143,8 +146,11 @@ def _notes(report: Report, info: RunInfo) -> str:
         for subject, text in found.items()
     ]
     first = report.text.strip().partition("\n")[0].strip()
-    command = shlex.join(["python", "-m", "elo_exp", *info.overrides])
-    return masked("\n".join([*(sentences or [first]), command]))
+    return masked("\n".join([*(sentences or [first]), _command(info)]))
+
+
+def _command(info: RunInfo) -> str:
+    return masked(shlex.join(["python", "-m", "elo_exp", *info.overrides]))
 
 
 def draw(report: Report, run_dir: Path) -> list[Plot]:

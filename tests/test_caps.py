@@ -1,6 +1,7 @@
 """Caps over all that a store pays for. tests/test_faults.py and test_paid_once.py hold every charge to the bill."""
 
 import re
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,8 @@ from elo_exp.store.store import Store
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import attempt, run
-from tests.paying import BATCHES, SINGLE, claude, judged, paying
+from tests.http_server import Status
+from tests.paying import BATCH, BATCHES, SINGLE, claude, judged, paying
 
 __all__ = ["paying"]
 
@@ -126,4 +128,31 @@ def test_a_cap_of_the_month_is_planned_with_said_and_held(tmp_path):
         r"caps.month_usd: [\d,]+ verdicts by .* expected to cost .* of \$0.05 are spent"
     )
     assert re.search(line, refused.err.splitlines()[-1])
-    assert re.search(rf"\nspent in {MONTH}: {dollars}\n{of_cap}\n", listed.out)
+    assert re.search(rf"\nspent in {MONTH}: {dollars}\n{of_cap}; ", listed.out)
+    assert re.search(r"; \$0\.0\d are left\nnothing under way\n$", listed.out)
+
+
+@pytest.mark.usefixtures("paying")
+def test_the_store_names_the_command_that_goes_on_with_what_a_run_has_left(tmp_path):
+    """Its cap of the run folder holds what is under way; the command that is printed collects it, and pays nothing twice."""
+    with AnthropicServer(verdicts=longer) as server:
+        words = (
+            *("mode=pilot", "judge=haiku", f"judge.base_url={server.url}"),
+            *("entrant=[probe_reference,probe_hedged]", "tracker=local"),
+            *("judge.poll_initial_seconds=0.01", "judging.limit_pairs=4"),
+            *("figures=false", "elo.n_perms=20", "rubric=[factuality]"),
+            *("cache_dir=.", "judging.canary=0", "caps.month_usd=20"),
+        )
+        key = {"ANTHROPIC_API_KEY": "test-key"}
+        server.fault("GET", BATCH, Status(401), nth=None)
+        assert attempt(*words, folder=tmp_path, **key).code == 2
+        listed = run("experiment=store", "cache_dir=.", folder=tmp_path)
+        [again] = re.findall("^to go on: (.*)$", listed.out, re.MULTILINE)
+        server.faults.clear()
+        program, *given = shlex.split(again)
+        assert (program, *given[:2]) == ("python", "-m", "elo_exp")
+        assert {*given[2:]} == {*words}
+        run(*given[2:], folder=tmp_path, **key)
+        assert {*server.meter.billed.values()} == {1}
+    listed = run("experiment=store", "cache_dir=.", folder=tmp_path)
+    assert listed.out.endswith("nothing under way\n")

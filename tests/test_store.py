@@ -213,6 +213,20 @@ QUERIES = """CREATE TABLE queries (
     PRIMARY KEY (nonce, key)) WITHOUT ROWID"""
 
 
+def test_a_store_of_version_6_gets_the_commands_of_its_runs(path):
+    """The last version without them; nothing else changes."""
+    with Store(path):
+        pass
+    new = schema(path)
+    write(path, "DROP TABLE commands")
+    write(path, "PRAGMA user_version = 6")
+    write(path, "INSERT INTO spending VALUES ('month 2026-11', 1.5)")
+    with Store(path):
+        pass
+    assert schema(path) == new
+    assert rows(path, "SELECT * FROM spending") == [("month 2026-11", 1.5)]
+
+
 @pytest.mark.parametrize("version", [2, 3, 4, 5])
 def test_a_store_whose_batches_had_ids_of_their_own_over_all_servers_is_upgraded(
     version_1, version

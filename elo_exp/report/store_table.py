@@ -52,12 +52,19 @@ def spending(store: Store) -> list[str]:
         f"spent in {scope.partition(' ')[2]}: {money(dollars)}"
         for scope, dollars in store.read(query)
     ]
-    return [*months, *(f"{s.setting}: {say_spent(s)}" for s in store.spent())]
+    capped = [
+        f"{s.setting}: {say_spent(s)}; {money(max(0.0, s.room), beside=s.cap)} are left"
+        for s in store.spent()
+    ]
+    return [*months, *capped]
 
 
 def under_way(ledger: Ledger) -> str:
-    """Format a line for each batch whose results are still to come."""
-    lines = [_line(b, ledger.n_pending(b)) for b in ledger.batches() if b.is_open]
+    """Format a line for each batch whose results are still to come, and for each command that goes on with them."""
+    open_batches = [batch for batch in ledger.batches() if batch.is_open]
+    commands = dict.fromkeys(map(ledger.command, open_batches))
+    lines = [_line(batch, ledger.n_pending(batch)) for batch in open_batches]
+    lines += [f"to go on: {command}" for command in commands if command]
     return "\n".join(lines) or "nothing under way"
 
 

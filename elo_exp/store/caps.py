@@ -30,11 +30,15 @@ class Caps:
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """Who pays: what is charged to the month, to a sweep and to a run folder, and their caps."""
+    """Who pays: what is charged to the month, to a sweep and to a run folder, and their caps.
+
+    command  that goes on with the run of this folder
+    """
 
     caps: Caps = Caps()
     sweep: str | None = None
     folder: str | None = None
+    command: str | None = None
 
     def scopes(self) -> dict[str, tuple[str, float | None]]:
         """Return what is charged, as `spending` has it, with setting and cap."""
@@ -110,6 +114,17 @@ def charge(db: sqlite3.Connection, account: Account, name: str, dollars: float) 
         "INSERT INTO charges VALUES (?, ?, ?)", (name, json.dumps(scopes), dollars)
     )
     _add(db, scopes, dollars)
+    if account.folder and account.command:
+        known = (account.folder, account.command)
+        db.execute("INSERT OR REPLACE INTO commands VALUES (?, ?)", known)
+
+
+def command_of(db: sqlite3.Connection, name: str) -> str | None:
+    """Return the command of the run that a call under way is charged to; None where that is not known."""
+    scopes, _ = _charged(db, name) or ((), 0.0)
+    query = "SELECT command FROM commands WHERE 'folder ' || folder IN (SELECT value FROM json_each(?))"
+    row = db.execute(query, (json.dumps(scopes),)).fetchone()
+    return str(row[0]) if row else None
 
 
 def recharge(

@@ -246,6 +246,10 @@ class Ledger:
         query = f"{PENDING} AND (?1 IS NULL OR endpoint = ?1)"
         return {key for (key,) in self.store.read(query, (endpoint,))}
 
+    def command(self, batch: Batch) -> str | None:
+        """Return the command that goes on with the run which has paid for a batch; None where it is not known."""
+        return self.store.command_of(batch.nonce)
+
     def n_pending(self, batch: Batch) -> int:
         """Count the queries of a batch whose results are still to come."""
         query = "SELECT COUNT(*) FROM queries WHERE nonce = ? AND outcome IS NULL"

@@ -20,10 +20,10 @@ from typing import Any, Self, TypeVar
 
 from elo_exp.files import utc_now
 from elo_exp.records import JudgeIdentity, JudgeReply, Record, UserError, storable_json
-from elo_exp.store.caps import Account, Spent, spent
+from elo_exp.store.caps import Account, Spent, command_of, spent
 from elo_exp.store.usage import Usage
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 _TABLES = """
 CREATE TABLE IF NOT EXISTS answers (
     key TEXT PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, created_at TEXT NOT NULL);
@@ -49,6 +49,7 @@ CREATE TABLE IF NOT EXISTS designs (
 CREATE TABLE IF NOT EXISTS charges (
     name TEXT PRIMARY KEY, scopes TEXT NOT NULL, dollars REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS spending (scope TEXT PRIMARY KEY, dollars REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS commands (folder TEXT PRIMARY KEY, command TEXT NOT NULL);
 """
 APPLICATION_ID = 0x656C6F78  # "elox" in the file's header: the database is ours
 _KEYS_A_QUERY = 500  # SQLite allows 999 variables in the oldest builds still in use
@@ -140,6 +141,11 @@ class Store:
         """Return what was paid, of this month, sweep and run folder, where there is a cap; the least room first."""
         with self._usable():
             return spent(self._db, self.account)
+
+    def command_of(self, name: str) -> str | None:
+        """Return the command of the run that a call under way is charged to; None where that is not known."""
+        with self._usable():
+            return command_of(self._db, name)
 
     def read(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._usable():
