@@ -1,7 +1,8 @@
 """The rows that travel through the suite, and the fingerprint that names them.
 
-Every record is frozen and flat, can be written as one JSON object and read back; readers ignore unknown keys, so a
-file written before a field was added still loads.
+Every record is frozen, can be written as one JSON object and read back; readers ignore unknown keys, so a file written
+before a field was added still loads. A field that came later is written only where it says something: keys and files
+of rows without it stay what they were.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any, ClassVar, Self
 
 VERDICTS = ("A", "B", "TIE", "INVALID")
 WINNERS = ("model_a", "model_b", "tie", "tie (bothbad)")
+ROLES = ("system", "user", "assistant", "tool")
 MAX_LOGPROB = 1e-7  # nats: rounding may leave a certain answer slightly above zero
 
 
 Rows = Sequence[Mapping[str, Any]]  # of a table: values by column, JSON
+Slot = tuple[str, int]  # a prompt and the number of an entrant's answer to it
 
 
 class UserError(Exception):
@@ -54,17 +57,26 @@ def fingerprint(value: Any) -> str:
 
 
 class Record:
-    """A frozen dataclass that is one JSON object."""
+    """A frozen dataclass that is one JSON object.
+
+    later  fields that are written only where they differ from their default
+    parts  fields that hold records, and of which kind
+    """
 
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+    later: ClassVar[tuple[str, ...]] = ()
+    parts: ClassVar[Mapping[str, type[Record]]] = {}
 
     def to_dict(self) -> dict[str, Any]:
-        row = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        is_flat = all(
-            v is None or isinstance(v, str | int | float) for v in row.values()
-        )
-        return row if is_flat else dataclasses.asdict(self)
+        row = {}
+        is_flat = True
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if f.name not in self.later or value != f.default:
+                row[f.name] = value
+                is_flat &= value is None or isinstance(value, str | int | float)
+        return row if is_flat else {name: _plain(value) for name, value in row.items()}
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Self:
@@ -79,11 +91,119 @@ class Record:
                 and f.default_factory is dataclasses.MISSING
             ):
                 raise KeyError(f.name)
+        for name, kind in cls.parts.items():
+            known[name] = tuple(
+                part if isinstance(part, kind) else kind.from_dict(part)
+                for part in known.get(name, ())
+            )
         return cls(**known)
+
+
+def _plain(value: Any) -> Any:
+    """A value of a field as JSON has it; containers are copied."""
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value))
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall(Record):
+    """A call to a tool, which nobody here runs.
+
+    arguments  JSON, as the model wrote it
+    """
+
+    call_id: str
+    name: str
+    arguments: str
+
+    def to_dict(self) -> dict[str, Any]:
+        function = {"name": self.name, "arguments": self.arguments}
+        return {"id": self.call_id, "type": "function", "function": function}
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> Self:
+        """Read OpenAI's form, or Inspect's: the tool's name as `function`, arguments as an object."""
+        function = row["function"]
+        inner = function if isinstance(function, Mapping) else {**row, "name": function}
+        arguments = inner.get("arguments")
+        if not isinstance(arguments, str):
+            arguments = json.dumps(arguments or {}, ensure_ascii=False)
+        call_id = str(row.get("id") or "")
+        return cls(call_id=call_id, name=str(inner["name"]), arguments=arguments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message(Record):
+    """One message of a conversation, in JSON as OpenAI's Chat Completions has it.
+
+    role          one of ROLES
+    tool_call_id  of a tool's words: the call that they answer
+    name          of the tool that speaks
+    """
+
+    role: str
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    later = ("tool_calls", "tool_call_id", "name")
+    parts: ClassVar[Mapping[str, type[Record]]] = {"tool_calls": ToolCall}
+
+    @property
+    def is_words(self) -> bool:
+        """Whether role and content are all."""
+        return not (self.tool_calls or self.tool_call_id or self.name)
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> Self:
+        """Read OpenAI's form, or Inspect's. Raises ValueError for a role or a content that nobody compares."""
+        role = row["role"]
+        if role not in ROLES:
+            raise ValueError(
+                f"has the role {role!r}. Expected one of {', '.join(ROLES)}."
+            )
+        found = {
+            "role": role,
+            "content": _words(row.get("content")),
+            "tool_calls": row.get("tool_calls") or [],
+        }
+        if role == "tool":
+            found["tool_call_id"] = row.get("tool_call_id")
+            found["name"] = row.get("name") or row.get("function")
+        return super(Message, cls).from_dict(found)
+
+
+def _words(content: Any) -> str:
+    """The text of a message's content, without thoughts. Raises ValueError for parts that are no text."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = []
+    for part in content:
+        kind = part.get("type")
+        if kind not in ("text", "reasoning"):
+            raise ValueError(
+                f"has a part of type {kind!r}. Only text is compared; leave the row out."
+            )
+        texts += [part["text"]] if kind == "text" else []
+    return "\n".join(texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt(Record):
+    """What entrants are asked: a text or, where one user message is not all, a conversation.
+
+    text        of a conversation the transcript of what is given, for a reader
+    gold_turns  a reference for each turn that is asked, where there are several; gold_answer is then
+                their transcript
+    messages    (): the text is all. Each user message that no assistant message follows is asked, in order
+    draw_idx    which answer of an entrant is asked for
+    """
+
     prompt_id: str
     text: str
     source: str  # the stratum: medmcqa_open, medqa, curated, ...
@@ -91,17 +211,54 @@ class Prompt(Record):
     gold_answer: str | None = None
     expected_behavior: str | None = None  # answer, hedge or abstain
     tags: tuple[str, ...] = ()
+    gold_turns: tuple[str, ...] = ()
+    messages: tuple[Message, ...] = ()
+    draw_idx: int = 0
+    later = ("gold_turns", "messages", "draw_idx")
+    parts: ClassVar[Mapping[str, type[Record]]] = {"messages": Message}
+
+    def __post_init__(self) -> None:
+        """One user message alone is the text: equal content has equal keys."""
+        if [(m.role, m.is_words) for m in self.messages] == [("user", True)]:
+            object.__setattr__(self, "text", self.messages[0].content)
+            object.__setattr__(self, "messages", ())
+
+    @property
+    def slot(self) -> Slot:
+        return self.prompt_id, self.draw_idx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response(Record):
+    """What an entrant says to a prompt.
+
+    response_text  the final answer: the last words of the last turn, empty where it ends in a call
+    messages       what followed the first question that was asked: words, calls, what tools said, later
+                   user turns; (): the text is all
+    draw_idx       which answer of the entrant this is
+    """
+
     entrant_id: str
     prompt_id: str
     response_text: str
     p_correct: float | None = None
-    finish_reason: str | None = None  # stop or length
+    finish_reason: str | None = None  # stop, length or tool_calls
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     timestamp: str | None = None  # ISO 8601, UTC
+    messages: tuple[Message, ...] = ()
+    draw_idx: int = 0
+    later = ("messages", "draw_idx")
+    parts: ClassVar[Mapping[str, type[Record]]] = {"messages": Message}
+
+    def __post_init__(self) -> None:
+        """One message of words alone is the text."""
+        if [(m.role, m.is_words) for m in self.messages] == [("assistant", True)]:
+            object.__setattr__(self, "response_text", self.messages[0].content)
+            object.__setattr__(self, "messages", ())
+
+    @property
+    def slot(self) -> Slot:
+        return self.prompt_id, self.draw_idx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +280,8 @@ class ForcedLogprob(Record):
 class Comparison(Record):
     """The unordered question: which of these two responses is better on this dimension?
 
-    `gold_answer` and `expected_behavior` are present only where the rubric shows them to the judge.
+    Prompt and responses are the texts that the judge is shown. `gold_answer` and `expected_behavior` are present only
+    where the rubric shows them.
     """
 
     prompt_id: str
@@ -136,6 +294,9 @@ class Comparison(Record):
     response_b: str
     gold_answer: str | None = None
     expected_behavior: str | None = None
+    draw_a: int = 0  # which answer of entrant_a
+    draw_b: int = 0
+    later = ("draw_a", "draw_b")
 
     def swapped(self) -> Comparison:
         return dataclasses.replace(
@@ -144,6 +305,8 @@ class Comparison(Record):
             entrant_b=self.entrant_a,
             response_a=self.response_b,
             response_b=self.response_a,
+            draw_a=self.draw_b,
+            draw_b=self.draw_a,
         )
 
     @property
@@ -298,6 +461,10 @@ class Judgment(Record):
     invalid: bool
     equal_answers: bool = False
     raw: tuple[Verdict, ...]  # order ab, order ba, then any repeats
+    draw_a: int = 0  # which answer of entrant_a
+    draw_b: int = 0
+    later = ("draw_a", "draw_b")
+    parts: ClassVar[Mapping[str, type[Record]]] = {"raw": Verdict}
 
     @property
     def orders(self) -> tuple[Verdict, ...]:
@@ -309,13 +476,6 @@ class Judgment(Record):
             raise ValueError(
                 f"winner {self.winner!r} is neither {self.entrant_a!r} nor {self.entrant_b!r}"
             )
-
-    @classmethod
-    def from_dict(cls, row: Mapping[str, Any]) -> Self:
-        verdicts = tuple(
-            v if isinstance(v, Verdict) else Verdict.from_dict(v) for v in row["raw"]
-        )
-        return super(Judgment, cls).from_dict({**row, "raw": verdicts})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,17 +498,13 @@ class Battle(Record):
     style_b: tuple[int, ...] | None = None
     # how many battles the row stands for, each on a prompt of its own where it names none; None: one
     count: int | None = None
+    draw_a: int = 0  # which answer of model_a
+    draw_b: int = 0
+    later = ("count", "draw_a", "draw_b")
 
     @property
     def models(self) -> tuple[str, str]:
         return self.model_a, self.model_b
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            name: getattr(self, name)
-            for name in self.__slots__
-            if name != "count" or self.count is not None
-        }  # asdict copies every value: ten times as long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

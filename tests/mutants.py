@@ -772,4 +772,26 @@ MUTANTS = [
         new="        except but:\n            raise\n        except ArithmeticError as error:",
         seen_by="test_own_tracker.py::test_a_tracker_that_fails_is_a_warning_and_the_run_goes_on",
     ),
+    # Later fields: what is stored stays found, and a draw is another answer
+    Mutant(
+        name="a field that came later is written where it says nothing",
+        file="records.py",
+        old="if f.name not in self.later or value != f.default:",
+        new="if True:",
+        seen_by="test_messages.py::test_a_row_without_later_fields_has_the_columns_it_always_had",
+    ),
+    Mutant(
+        name="a second draw takes the first one's answer",
+        file="pipeline/generating.py",
+        old="+ [prompt.draw_idx] * (prompt.draw_idx > 0)",
+        new="",
+        seen_by="test_messages.py::test_a_second_draw_is_another_answer_and_the_first_one_is_found",
+    ),
+    Mutant(
+        name="every draw in one order shows the same entrant first",
+        file="data/pairing.py",
+        old="int(draw[:8], 16) + max(comparison.draw_a, comparison.draw_b)",
+        new="int(draw[:8], 16) + comparison.draw_a + comparison.draw_b",
+        seen_by="test_messages.py::test_law_draws_that_are_judged_in_one_order_take_turns_in_being_shown_first",
+    ),
 ]

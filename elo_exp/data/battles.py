@@ -326,4 +326,6 @@ def _battle(judgment: Judgment) -> Battle:
         verdict_ab=verdicts.get(False),
         verdict_ba=verdicts.get(True),
         equal_answers=judgment.equal_answers,
+        draw_a=judgment.draw_a,
+        draw_b=judgment.draw_b,
     )

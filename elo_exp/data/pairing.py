@@ -82,7 +82,8 @@ def swaps(comparison: Comparison, both_orders: float) -> tuple[bool, ...]:
     """List the orders in which a comparison is judged: whether entrant_b is shown first.
 
     Who is shown first, and whether both are, is drawn by a hash of the prompt and the two names,
-    whatever else is judged. One query on equal answers serves both orders.
+    whatever else is judged; from draw to draw it alternates, so that draws in one order are balanced.
+    One query on equal answers serves both orders.
 
     both_orders  the share of comparisons that is judged in both
     """
@@ -91,7 +92,8 @@ def swaps(comparison: Comparison, both_orders: float) -> tuple[bool, ...]:
     is_both = int(draw[8:16], 16) < both_orders * 16**8
     if is_both or comparison.response_a == comparison.response_b:
         return (False, True)
-    return (comparison.entrant_b == pair[int(draw[:8], 16) % 2],)
+    place = int(draw[:8], 16) + max(comparison.draw_a, comparison.draw_b)
+    return (comparison.entrant_b == pair[place % 2],)
 
 
 def outcome(verdict: Verdict) -> str | None:
@@ -123,6 +125,8 @@ def reconcile(comparison: Comparison, verdicts: Sequence[Verdict]) -> Judgment:
         invalid=invalid,
         equal_answers=equal,
         raw=tuple(verdicts),
+        draw_a=comparison.draw_a,
+        draw_b=comparison.draw_b,
     )
 
 
@@ -138,6 +142,8 @@ def tie(comparison: Comparison) -> Judgment:
         invalid=False,
         equal_answers=True,
         raw=(),
+        draw_a=comparison.draw_a,
+        draw_b=comparison.draw_b,
     )
 
 

@@ -268,10 +268,10 @@ class Rubric(Instructions):
     def schema(self) -> str:
         return json.dumps(files.read_json(Path(self.schema_path)))
 
-    def compare(self, prompt: Prompt, **answers: str) -> Comparison:
+    def compare(self, prompt: Prompt, **answers: Any) -> Comparison:
         """Compare two responses, with only what this rubric shows of the prompt.
 
-        answers  entrant_a, entrant_b, response_a and response_b
+        answers  entrant_a, entrant_b, response_a, response_b and, of several answers, draw_a, draw_b
         """
         return Comparison(**self._shown_of(prompt), **answers)
 

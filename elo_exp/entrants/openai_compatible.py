@@ -84,7 +84,8 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
         return {**self.cache_key(prompt), "version": FORCING_VERSION}
 
     def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
-        sampling = {"top_p": self.top_p, "seed": self.seed}
+        seed = None if self.seed is None else self.seed + request.draw_idx
+        sampling = {"top_p": self.top_p, "seed": seed}
         body = self._body(self.system_prompt, request.text, **sampling)
         if not self.logprobs:
             return body

@@ -41,8 +41,9 @@ class Answer:
 
 
 def prompt_seed(prompt: Prompt) -> int:
-    """Return the seed of a prompt, in [0, 2**32): the same for every entrant."""
-    digest = hashlib.sha256(prompt.prompt_id.encode()).hexdigest()
+    """Return the seed of a prompt and draw, in [0, 2**32): the same for every entrant."""
+    draw = f"\0{prompt.draw_idx}" if prompt.draw_idx else ""
+    digest = hashlib.sha256(f"{prompt.prompt_id}{draw}".encode()).hexdigest()
     return int(digest, 16) % 2**32
 
 

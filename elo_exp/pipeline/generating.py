@@ -361,6 +361,7 @@ def _keys(name: str, entrant: Entrant, prompts: Prompts) -> dict[str, str]:
     return {
         prompt.prompt_id: fingerprint(
             [name, prompt.prompt_id, entrant.cache_key(prompt)]
+            + [prompt.draw_idx] * (prompt.draw_idx > 0)
         )
         for prompt in prompts
     }
