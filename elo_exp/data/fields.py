@@ -1,5 +1,6 @@
 """The names under which tables hold a prompt, its id, a reference, an answer and who gave it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,3 +44,9 @@ def with_input(instruction: str, given: Any) -> str:
 def only(value: Any) -> Any:
     """Return what a list of one holds, and anything else as it is."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Return a key that sorts q2 before q10."""
+    parts = re.split(r"(\d+)", name)
+    return [(1, int(p), p) if p.isdecimal() else (0, 0, p) for p in parts]

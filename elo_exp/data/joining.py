@@ -1,7 +1,6 @@
 """Files of answers, joined to the prompts that they answer; what is missing on either side is said."""
 
 import functools
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import numpy as np
 
 from elo_exp.data import answers, bank
 from elo_exp.data.answers import Answer
-from elo_exp.data.fields import folded
+from elo_exp.data.fields import folded, natural
 from elo_exp.records import Prompt, Response, UserError
 
 _LOST = 0.1  # of the prompts, from which on it is said whom to leave out
@@ -420,7 +419,7 @@ def _own_prompts(files: Mapping[str, Answers]) -> list[Prompt]:
         is_known = len(ids) == 1 and len(texts_of[ids[0]]) == 1
         key = ids[0] if is_known else bank.hashed(text)
         found.append(_prompt(key, min(str(row.prompt) for row in same), same))
-    return sorted(found, key=lambda prompt: _natural(prompt.prompt_id))
+    return sorted(found, key=lambda prompt: natural(prompt.prompt_id))
 
 
 def _question(key: str, rows: Sequence[Answer]) -> str | None:
@@ -450,12 +449,6 @@ def _reference(rows: Sequence[Answer]) -> str | None:
                 "prompts=FILE, whose references count."
             )
     return min((str(row.reference) for row in given), default=None)
-
-
-def _natural(key: str) -> list[tuple[int, int, str]]:
-    """Sort q2 before q10."""
-    parts = re.split(r"(\d+)", key)
-    return [(1, int(p), p) if p.isdecimal() else (0, 0, p) for p in parts]
 
 
 def _read(path: Path) -> _File:

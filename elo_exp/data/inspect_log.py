@@ -1,0 +1,173 @@
+"""Logs of Inspect: what one model made of one task, a sample for each item and epoch (src/inspect_ai/log/_log.py).
+
+An .eval is a zip file with a part for each sample, deflated or, as Inspect writes it since 2026, in Zstandard; a log
+as .json is one document. Parts are read one at a time, when they are asked for.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backports.zstd.zipfile import BadZipFile, ZipFile
+
+from elo_exp import files
+from elo_exp.data import tables
+from elo_exp.data.fields import natural
+from elo_exp.records import UserError
+
+_HEADS = ("header.json", "_journal/start.json")  # the second of a log not yet closed
+_SAMPLES = "samples/"
+_IN_PIECES = re.compile(r"_epoch_\d+/")  # a sample that has a folder of its own
+_LARGEST = 256_000_000  # bytes of a part, unpacked
+_FOREIGN = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """A sample as the log has it.
+
+    place  of the log, in words
+    row    its fields: those that older logs have under other names under the new ones
+    """
+
+    place: str
+    row: Mapping[str, Any]
+
+    @property
+    def is_void(self) -> bool:
+        """Whether it ended in an error, or somebody has declared it invalid."""
+        return bool(self.row.get("error") or self.row.get("invalidation"))
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """The value of each scorer by name; of one with several values each, by both names."""
+        found = dict[str, Any]()
+        for name, score in (self.row.get("scores") or {}).items():
+            value = score["value"]
+            several = value if isinstance(value, dict) else {"": value}
+            found |= {f"{name} {key}".rstrip(): one for key, one in several.items()}
+        return found
+
+    @property
+    def valid_scores(self) -> dict[str, Any]:
+        """The same; none of a sample that is void."""
+        return {} if self.is_void else self.scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """A log's head.
+
+    task, model  what was asked, and who answered, as the log names them
+    status       success, or how the run ended; None: it did not end
+    """
+
+    path: Path
+    task: Any
+    model: Any
+    status: Any
+    _document: Mapping[str, Any] | None
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield the samples, 2 before 10. Raises UserError for one that cannot be read."""
+        if self._document is not None:
+            for number, row in enumerate(self._document["samples"], start=1):
+                place = f"{self.path}: sample {number}"
+                yield _sample(place, row)
+            return
+        with _archive(self.path) as archive:
+            names = {name for name in archive.namelist() if name.startswith(_SAMPLES)}
+            if any(map(_IN_PIECES.search, names)):
+                raise UserError(
+                    f"{self.path}: has its samples in pieces, which are not read. {_or_else(self.path)}"
+                )
+            for name in sorted(names, key=natural):
+                if not name.endswith("/"):
+                    row = _part(archive, self.path, name)
+                    yield _sample(f"{self.path}: {name}", row)
+
+
+def read(path: Path) -> Log:
+    """Read a log's head. Raises UserError for a file that is no log."""
+    document = None
+    if tables.shape(path) == "zip":
+        with _archive(path) as archive:
+            known = archive.namelist()
+            name = next((name for name in _HEADS if name in known), None)
+            if name is None:
+                raise UserError(f"{path}: is no log of Inspect: it lacks {_HEADS[0]}.")
+            head = _part(archive, path, name)
+    else:
+        head = document = files.read_json(path)
+    with _sound(path):
+        about = head["eval"]
+        return Log(
+            path=path,
+            task=about["task"],
+            model=about["model"],
+            status=head.get("status"),
+            _document=document,
+        )
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[ZipFile]:
+    try:
+        with ZipFile(path) as archive:
+            yield archive
+    except (BadZipFile, OSError) as error:
+        raise UserError(f"{path}: cannot be read as zip ({error}).") from None
+
+
+def _part(archive: ZipFile, path: Path, name: str) -> Any:
+    """Read a part of a zip file as JSON. No more of it is unpacked than its size says."""
+    size = archive.getinfo(name).file_size
+    if size > _LARGEST:
+        raise UserError(
+            f"{path}: {name} unpacks to {size:,} bytes. Expected at most {_LARGEST:,} in a part of a log."
+        )
+    try:
+        content = archive.read(name)
+    except NotImplementedError:
+        raise UserError(
+            f"{path}: is a zip in a compression that this Python cannot read. {_or_else(path)}"
+        ) from None
+    except RuntimeError as error:  # a password, for one
+        raise UserError(f"{path}: cannot be read as zip ({error}).") from None
+    with _sound(f"{path}: {name}"):
+        return json.loads(content, object_pairs_hook=files.unique_keys)
+
+
+@contextmanager
+def _sound(place: object) -> Iterator[None]:
+    """Turn what reading a part raises into a UserError that names its place."""
+    try:
+        yield
+    except _FOREIGN as error:
+        words = " ".join(repr(error).split())
+        raise UserError(
+            f"{place}: cannot be read as inspect_ai's log: {words:.200}"
+        ) from None
+
+
+def _sample(place: str, row: Any) -> Sample:
+    """Return a sample; of an older log as a newer one has it, as Inspect does (EvalSample.migrate_deprecated)."""
+    with _sound(place):
+        if not isinstance(row, dict):
+            raise TypeError(f"found {row!r:.40}, no object")
+        found = dict(row)
+        if found.get("scores") is None and found.get("score") is not None:
+            found["scores"] = {"score": found["score"]}
+        if "transcript" in found:
+            found["attachments"] = found["transcript"].get("content")
+    return Sample(place=place, row=found)
+
+
+def _or_else(path: Path) -> str:
+    name = shlex.quote(str(path))
+    return f"One that is read: inspect log convert {name} --to json --output-dir DIR"
