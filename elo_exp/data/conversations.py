@@ -1,0 +1,287 @@
+"""Conversations: which turns are asked, what an entrant is sent next, and how a judge is shown what was said.
+
+A judge is shown an answer of several messages as blocks, <turn role="assistant">, that nothing in a text can open or
+close. What has to be left out is said where it stood.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Literal, TypedDict
+
+from elo_exp.records import Message, Prompt, Response
+from elo_exp.types import Count
+
+View = Literal["whole", "final"]
+_OWN = re.compile(r"<(?=\s*/?\s*(?:turn|call|left_out)\b)", re.IGNORECASE)
+_NO_NAME = re.compile(r"[^A-Za-z0-9_.-]")
+_SAID = re.compile(r'^<turn role="assistant">\n(.*?)\n?^</turn>$', re.DOTALL | re.M)
+_CALL = re.compile(r"^<call>.*?</call>$\n?", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """How much of an answer a judge is shown; conf/judged.yaml describes the fields."""
+
+    view: View
+    turns: Count | None
+    tool_chars: Count
+    answer_chars: Count
+
+
+class Changes(TypedDict, total=False):
+    """What a rubric shows otherwise than judging.shown."""
+
+    view: View
+    turns: Count | None
+    tool_chars: Count
+    answer_chars: Count
+
+
+# What is asked
+
+
+def asked(messages: Sequence[Message]) -> list[int]:
+    """Return the places of the turns that are asked: user messages that no assistant message follows."""
+    after = [*messages[1:], None]
+    return [
+        i
+        for i, (message, following) in enumerate(zip(messages, after, strict=True))
+        if message.role == "user" and (following is None or following.role == "user")
+    ]
+
+
+def n_turns(prompt: Prompt) -> int:
+    """Return how many turns of a prompt are asked."""
+    return len(asked(prompt.messages)) if prompt.messages else 1
+
+
+def put(
+    messages: Sequence[Message], answers: Sequence[Sequence[Message]]
+) -> tuple[Message, ...]:
+    """Return what an entrant is sent for its next turn: all up to it, its own answers so far put in."""
+    places, sent = asked(messages), list[Message]()
+    for i, message in enumerate(messages[: places[len(answers)] + 1]):
+        sent.append(message)
+        if i in places[: len(answers)]:
+            sent += answers[places.index(i)]
+    return tuple(sent)
+
+
+def turn(prompt: Prompt, answers: Sequence[Response]) -> Prompt:
+    """Return the next turn of a conversation as a prompt of its own, after the answers to those before it."""
+    sent = put(prompt.messages, [said(one) for one in answers])
+    gold = prompt.gold_answer
+    if prompt.gold_turns:
+        gold = prompt.gold_turns[len(answers)]
+    return replace(
+        prompt, text=transcript(sent), messages=sent, gold_answer=gold, gold_turns=()
+    )
+
+
+def said(response: Response) -> tuple[Message, ...]:
+    """Return what an entrant said, and what it was told meanwhile, as messages."""
+    words = Message(role="assistant", content=response.response_text)
+    return response.messages or (words,)
+
+
+def joined(prompt: Prompt, answers: Sequence[Response]) -> Response:
+    """Put the answers to all turns of a conversation together.
+
+    The last one has the final answer. A turn that did not end by itself gives the reason; what is recorded of the turns
+    stands in `turns` of the diagnostics, what they cost in `dollars`, where all say it.
+    """
+    if len(answers) == 1:
+        return answers[0]
+    places = pairwise(asked(prompt.messages))
+    messages = list(said(answers[0]))
+    for (before, place), one in zip(places, answers[1:], strict=True):
+        messages += [*prompt.messages[before + 1 : place + 1], *said(one)]
+    reasons = [one.finish_reason for one in answers]
+    odd = [reason for reason in reasons if reason not in ("stop", None)]
+    dollars = [one.diagnostics.get("dollars") for one in answers]
+    known = [x for x in dollars if x is not None]
+    return replace(
+        answers[-1],
+        messages=tuple(messages),
+        finish_reason=odd[0] if odd else reasons[-1],
+        diagnostics={
+            "turns": [dict(one.diagnostics) for one in answers],
+            **({"dollars": sum(known)} if len(known) == len(answers) else {}),
+        },
+    )
+
+
+def final(messages: Sequence[Message]) -> str:
+    """Return the final answer: the words that the last turn ends with; empty where it ends otherwise."""
+    last = messages[-1] if messages else None
+    is_words = last is not None and last.role == "assistant" and not last.tool_calls
+    return last.content if last is not None and is_words else ""
+
+
+# What a judge is shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """An answer as a judge may be shown it.
+
+    messages  what of it is shown, before anything is left out
+    """
+
+    messages: tuple[Message, ...]
+    shown: Shown
+
+    @property
+    def words(self) -> str | None:
+        """The words of one turn, where they are all."""
+        match self.messages:
+            case (Message(role="assistant", tool_calls=(), content=words),):
+                return words
+        return "" if not self.messages else None
+
+    @cached_property
+    def in_turns(self) -> str:
+        return "\n".join(self._blocks[0])
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether something of it is left out."""
+        return self.words is None and self._blocks[1]
+
+    @cached_property
+    def _blocks(self) -> tuple[list[str], bool]:
+        """The text of each message, and whether any of it is left out.
+
+        Whole steps, a call and what tools say to it, go first from the middle of all steps, then outwards. User turns
+        and the words that a turn ends with stay.
+        """
+        limit = self.shown.tool_chars
+        blocks = [_block(message, limit) for message in self.messages]
+        is_cut = any(_is_long(message, limit) for message in self.messages)
+        steps = list(_steps(self.messages))
+        middle = (len(steps) - 1) / 2
+        size, gone = sum(map(len, blocks)), set[int]()
+        for i in sorted(range(len(steps)), key=lambda i: (abs(i - middle), i)):
+            if size <= self.shown.answer_chars:
+                break
+            gone |= set(steps[i])
+            size -= sum(len(blocks[place]) for place in steps[i])
+        lines, n = list[str](), 0
+        for i, block in [*enumerate(blocks), (len(blocks), "")]:
+            if i in gone:
+                n += 1
+                continue
+            lines += [f'<left_out messages="{n}"/>'] * (n > 0) + [block] * bool(block)
+            n = 0
+        return lines, is_cut or bool(gone)
+
+
+def answer(response: Response, shown: Shown) -> Answer:
+    """Return an answer as a judge may be shown it."""
+    messages = response.messages
+    later = [i for i, message in enumerate(messages) if message.role == "user"]
+    if shown.turns is not None and len(later) >= shown.turns:
+        messages = messages[: later[shown.turns - 1]]
+    if not response.messages:
+        messages = said(response)
+    elif shown.view == "final":
+        messages = (Message(role="assistant", content=final(messages)),)
+    return Answer(messages=messages, shown=shown)
+
+
+def is_question(prompt: Prompt) -> bool:
+    """Whether a text is all that is given before the first answer."""
+    return not prompt.messages or asked(prompt.messages)[0] == 0
+
+
+def as_shown(prompt: Prompt, shown: Shown, *, in_turns: bool) -> Prompt:
+    """Return a prompt whose texts are what a judge is shown of it: all up to the first turn that is asked.
+
+    The reference has as many turns as the answers have.
+    """
+    text, gold = prompt.text, prompt.gold_answer
+    if prompt.messages:
+        given = prompt.messages[: asked(prompt.messages)[0] + 1]
+        text = given[0].content if is_question(prompt) else transcript(given)
+    if prompt.gold_turns:
+        gold = reference(prompt, shown.turns)
+    elif in_turns and gold is not None:
+        gold = inert(gold)
+    if in_turns and is_question(prompt):
+        text = inert(text)
+    return replace(prompt, text=text, gold_answer=gold, messages=(), gold_turns=())
+
+
+def reference(prompt: Prompt, turns: int | None = None) -> str:
+    """Return the references of the first turns, with the user's turns between; of one turn its text."""
+    some = prompt.gold_turns[:turns]
+    if len(some) == 1:
+        return some[0]
+    users = [prompt.messages[i] for i in asked(prompt.messages)]
+    messages = list[Message]()
+    for i, text in enumerate(some):
+        messages += [users[i]] * (i > 0) + [Message(role="assistant", content=text)]
+    return transcript(messages)
+
+
+def transcript(messages: Sequence[Message]) -> str:
+    """Return messages as blocks, nothing left out."""
+    return "\n".join(_block(message, None) for message in messages)
+
+
+def own_words(text: str) -> str:
+    """Return what the entrant itself says in a text in turns: no calls, no tools, no user."""
+    words = (_CALL.sub("", block) for block in _SAID.findall(text))
+    return "\n".join(words).replace("\\<", "<")
+
+
+def inert(text: str) -> str:
+    """Put a backslash before every tag with which a text could open or close a turn or a call."""
+    return _OWN.sub(r"\\<", text)
+
+
+def middle_out(text: str, limit: int | None) -> str:
+    """Leave out the middle of a text that is longer than `limit`, and say how much it was."""
+    if limit is None or len(text) <= limit:
+        return text
+    head, tail = text[: limit - limit // 2], text[len(text) - limit // 2 :]
+    return f"{head}\n[... {len(text) - limit:,} characters left out ...]\n{tail}"
+
+
+def _is_long(message: Message, limit: int) -> bool:
+    texts = [call.arguments for call in message.tool_calls]
+    texts += [message.content] if message.role == "tool" else []
+    return any(len(text) > limit for text in texts)
+
+
+def _block(message: Message, limit: int | None) -> str:
+    words = message.content
+    words = middle_out(words, limit) if message.role == "tool" else words
+    calls = (
+        f"<call>{inert(f'{call.name}({middle_out(call.arguments, limit)})')}</call>"
+        for call in message.tool_calls
+    )
+    of = f' of="{_NO_NAME.sub("_", message.name)}"' if message.name else ""
+    lines = "".join(f"{line}\n" for line in (inert(words), *calls) if line)
+    return f'<turn role="{message.role}"{of}>\n{lines}</turn>'
+
+
+def _steps(messages: Sequence[Message]) -> Iterator[list[int]]:
+    """Yield the places of each step that may be left out: an assistant's message and what tools say to it.
+
+    The words that a turn ends with are no step.
+    """
+    step = list[int]()
+    for i, message in enumerate(messages):
+        ends = i + 1 == len(messages) or messages[i + 1].role == "user"
+        is_last_word = ends and message.role == "assistant" and not message.tool_calls
+        if step and message.role != "tool":
+            yield step
+            step = []
+        if message.role == "tool" or (message.role == "assistant" and not is_last_word):
+            step.append(i)
+    if step:
+        yield step
