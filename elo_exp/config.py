@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import difflib
 import itertools
+import keyword
 import math
 import pkgutil
 import re
@@ -397,6 +398,7 @@ def build(node: Any, where: str = "") -> Any:
         return values
     cls = _import(values.pop("_target_"), where)
     _refuse_unknown(values, cls, where)
+    values = {_field(key): value for key, value in values.items()}
     with _naming(where, cls):
         try:
             # A mapping with the object, so that the rules hold for a dataclass and those in it
@@ -410,6 +412,16 @@ def build(node: Any, where: str = "") -> Any:
             ) from None
 
 
+def _field(key: str) -> str:
+    """The field of a setting: a word of Python's has an underscore behind it there."""
+    return f"{key}_" if keyword.iskeyword(key) else key
+
+
+def _setting(field: str) -> str:
+    word = field.removesuffix("_")
+    return word if keyword.iskeyword(word) else field
+
+
 @contextlib.contextmanager
 def _naming(where: str, cls: type) -> Iterator[None]:
     """Put the path of a part before an error that begins with the name of one of its fields."""
@@ -417,15 +429,15 @@ def _naming(where: str, cls: type) -> Iterator[None]:
         yield
     except UserError as error:
         own = re.split("[:.]", str(error))[0] in {
-            f.name for f in dataclasses.fields(cls)
+            _setting(f.name) for f in dataclasses.fields(cls)
         }
         raise UserError(f"{where}.{error}".lstrip(".") if own else str(error)) from None
 
 
 def _refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
     """Raise UserError for a key that is no field of the dataclass, nor of the dataclasses in it."""
-    known = typing.get_type_hints(cls)
-    names = {field.name for field in dataclasses.fields(cls)}
+    known = {_setting(name): hint for name, hint in typing.get_type_hints(cls).items()}
+    names = {_setting(field.name) for field in dataclasses.fields(cls)}
     for key, value in values.items():
         place = f"{where}.{key}".lstrip(".")
         if key not in names:
@@ -448,7 +460,7 @@ def suggest(key: str, known: Collection[str]) -> str:
 def _first_finding(error: ValidationError) -> str:
     """The first of pydantic's findings: where, what was found, what was expected."""
     first = error.errors()[0]
-    where = ".".join(str(key) for key in first["loc"] if key != "")
+    where = ".".join(_setting(str(key)) for key in first["loc"] if key != "")
     found = "null" if first["input"] is None else repr(first["input"])
     if first["type"] in ("missing", "missing_argument"):
         return f"{where}: is not set, and its class has no default."

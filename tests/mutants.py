@@ -743,6 +743,21 @@ MUTANTS = [
         new="override /rubric: [clinical_utility]",
         seen_by="test_studies.py::test_own_prompts_are_judged_by_no_physician",
     ),
+    # Draws
+    Mutant(
+        name="k draws are taken with replacement",
+        file="analysis/mean_scores.py",
+        old="left, of = np.maximum(some[..., None] - j, 0.0), n[..., None] - j",
+        new="left, of = np.maximum(some[..., None] + 0 * j, 0.0), n[..., None] + 0 * j",
+        seen_by="test_scores.py::test_pass_rates_by_hand",
+    ),
+    Mutant(
+        name="an item with fewer draws than k has a pass rate",
+        file="analysis/mean_scores.py",
+        old="    if n < k:\n        draws",
+        new="    if n < 0:\n        draws",
+        seen_by="test_scores.py::test_pass_rates_need_k_draws_of_zeros_and_ones",
+    ),
     # What leaves this machine
     Mutant(
         name="a table of verdicts goes to a tracker without texts",

@@ -145,6 +145,17 @@ def test_scored_items():
     same("scores", standing.of_scores(rows, allow_missing=True), manifest=RATE)
 
 
+def test_pass_rates_stand_beside_mean_scores():
+    rows = [
+        Score(dimension="tau", entrant=name, item=str(i), value=float((i * n + j) % 4 < n), draw=str(j))
+        for n, name in enumerate(("ann", "bob", "cid"), start=1)
+        for i in range(24)
+        for j in range(3)
+    ]  # fmt: skip
+    found = standing.of_scores(rows, allow_missing=False, at=[2], hat=[2, 3])
+    same("passes", found, manifest=RATE)
+
+
 def test_a_judge_that_fails_its_checks():
     """Flips, odd answers, invalid verdicts, strata that reverse, repeats, a second judge, a known order, texts."""
     models = ("ann", "bob", "cid")

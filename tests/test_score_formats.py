@@ -70,6 +70,60 @@ def test_inspect_averages_epochs_before_the_error(tmp_path):
     assert (*found.rating, *found.std_error) == pytest.approx((0.75, 0.25))
 
 
+def test_epochs_are_the_draws_of_pass_rates(tmp_path):
+    """One of two right, and both: of two epochs one at least is right on both items, all are on one."""
+    values = {"ann": ["C", "C"], "bob": ["I", "C"]}
+    for model, own in values.items():
+        log = inspect_log(model, own, n_epochs=2)
+        log["samples"][0]["scores"]["match"]["value"] = "I"
+        write_json(tmp_path / f"{model}.json", log)
+    logs = f"battles=[{','.join(str(tmp_path / f'{model}.json') for model in values)}]"
+    given = ("experiment=rate", logs, "tracker=local", "figures=false")
+    ran = run(*given, "pass.at=[2]", "pass.hat=[1,2]", folder=tmp_path)
+    boards = ran.read("ratings.json")["dimensions"]["quiz match"]
+    assert list(boards) == ["mean_score", "pass@2", "pass^1", "pass^2"]
+    shares = {
+        method: {row["model"]: row["rating"] for row in boards[method]["ratings"]}
+        for method in ("pass@2", "pass^2")
+    }
+    assert shares == {
+        "pass@2": {"ann": 1.0, "bob": 0.5},
+        "pass^2": {"ann": 0.5, "bob": 0.5},
+    }
+    assert (
+        "also rated by pass^2 (intervals in the report)\n  quiz match ann 0.500  bob 0.500"
+        in ran.out
+    )
+    page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
+    assert "0.500 (0.000 to 1.000)" in page
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("pass.hat=[4]", "pass.hat: found 4, and item 0 of ann has 1 draw. Expected at most 1."),
+        ("pass.at=[0]", "pass.at.0: found 0. Expected greater than or equal to 1."),
+        ("pass.to=[1]", "pass.to: unknown setting. Known here: at, hat."),
+    ],
+)  # fmt: skip
+def test_a_pass_rate_that_cannot_be_is_refused_before_a_folder(tmp_path, setting, said):
+    log = write_json(tmp_path / "log.json", inspect_log("ann", "CI"))
+    ran = attempt(
+        "experiment=rate", f"battles={log}", setting, folder=tmp_path / "here"
+    )
+    assert (ran.code, ran.err.splitlines()[-1]) == (2, f"elo_exp: {said}")
+    assert not list(tmp_path.glob("here/outputs/rate*"))
+
+
+def test_win_rates_have_no_pass_rate(tmp_path):
+    row = {"model_a": "a", "model_b": "b", "winner": "tie", "question_id": "p1"}
+    path = write_jsonl(tmp_path / "battles.jsonl", [row])
+    ran = attempt("experiment=rate", f"battles={path}", "pass.hat=[2]", folder=tmp_path)
+    said = f"pass.hat: found battles in {path}. Expected scores of items: a win is a pair’s"
+    assert ran.code == 2
+    assert said in ran.err
+
+
 def test_an_interrupted_zip_is_read_and_its_status_said(tmp_path, caplog):
     log, path = inspect_log("ann", ["C", "I"]), tmp_path / "a.eval"
     with zipfile.ZipFile(path, "w") as archive:

@@ -1,5 +1,6 @@
 """Paired scores of items: by hand, as laws, against statsmodels and scipy, and by their coverage."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from statsmodels.stats.contingency_tables import mcnemar
 from elo_exp.analysis.comparisons import Difference, differences
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.tournament import with_conclusions
-from elo_exp.analysis.mean_scores import mean_scores
+from elo_exp.analysis.mean_scores import mean_scores, pass_rates
 from elo_exp.analysis.standings import Standings, of_scores
 from elo_exp.data.scores import Score
 from elo_exp.ratings.leaderboard import Leaderboard
@@ -126,6 +127,16 @@ def test_a_missing_score_is_not_zero_and_leaves_its_item_out():
     assert found.parameters["n_missing"] == 1
 
 
+def test_who_is_always_right_has_the_exact_interval_of_n_in_n():
+    """Of 20 items: .025^(1/20), as scipy has it, and not [1, 1]."""
+    exact = stats.binomtest(20, 20).proportion_ci(method="exact")
+    found = board(rows(all=[1.0] * 20, none=[0.0] * 20, some=[1.0, 0.0] * 10))
+    assert found.ci_low[:2] == pytest.approx([exact.low, 0.0])
+    assert found.ci_high[:2] == pytest.approx([1.0, 1 - exact.low])
+    clusters = [f"c{i % 5}" for i in range(20)]
+    assert board(rows(clusters, all=[1.0] * 20)).ci_low == pytest.approx([0.025**0.2])
+
+
 def test_few_items_in_common_are_refused_unless_allowed():
     some = rows(ann=[1, 0, NAN, NAN, NAN], bob=[0, 0, 1, 1, 1])
     with pytest.raises(
@@ -157,6 +168,125 @@ def test_console_and_file_say_what_was_compared():
     assert [row["rank"] for row in written["ratings"]] == [1, 2, 3]
     two = console(standings([r for r in three if r.entrant != "b"]))
     assert "McNemar’s mid-p test: p < .001." in " ".join(two.split())
+
+
+# pass@k and pass^k, of several draws of each item
+
+
+def draws(clusters: list[str] | None = None, **draws: list[list[float]]) -> list[Score]:
+    """Scores by entrant, of items 0, 1, ... with their draws."""
+    return [
+        replace(row, draw=str(j), value=value)
+        for name, items in draws.items()
+        for i, some in enumerate(items)
+        for row in rows(clusters, **{name: [NAN] * len(items)})[i : i + 1]
+        for j, value in enumerate(some)
+    ]
+
+
+def passes(some: list[Score], **sizes: list[int]) -> dict[str, Leaderboard]:
+    return pass_rates("accuracy", some, False, **sizes)
+
+
+def test_pass_rates_by_hand():
+    """Of two of four: five of the six pairs have a right one, one pair has two. Of one of four: three, none."""
+    found = passes(
+        draws(ann=[[1, 1, 0, 0], [0, 0, 0, 1]], bob=[[1] * 4, [0] * 4]), at=[2], hat=[2]
+    )
+    assert found["pass@2"].models == ("ann", "bob")
+    assert found["pass@2"].rating == pytest.approx([(5 / 6 + 3 / 6) / 2, 0.5])
+    assert found["pass^2"].rating == pytest.approx([1 / 6 / 2, 0.5])
+    assert found["pass^2"].label == "pass^2"
+
+
+@given(
+    st.lists(st.lists(st.booleans(), min_size=3, max_size=6), min_size=2, max_size=4),
+    st.integers(1, 3),
+)
+def test_a_pass_rate_is_that_of_every_choice_of_k_draws(items, k):
+    some = draws(a=[[float(right) for right in item] for item in items])
+    found = passes(some, at=[k], hat=[k])
+    for name, of in (("pass@", any), ("pass^", all)):
+        by_item = [
+            np.mean([of(chosen) for chosen in itertools.combinations(item, k)])
+            for item in items
+        ]
+        assert found[f"{name}{k}"].rating[0] == pytest.approx(np.mean(by_item))
+
+
+def test_of_one_draw_they_are_the_mean_score_with_its_errors():
+    rng = np.random.default_rng(5)
+    right = (rng.random((2, 40, 3)) < rng.random((1, 40, 1))).astype(float).tolist()
+    some = draws([f"c{i // 3}" for i in range(40)], a=right[0], b=right[1])
+    found, expected = passes(some, at=[1], hat=[1]), board(some)
+    for one in found.values():
+        assert one.rating == pytest.approx(expected.rating)
+        assert one.covariance == pytest.approx(expected.covariance)
+        assert one.n_clusters == expected.n_clusters == 14
+        assert one.ci_low == pytest.approx(expected.ci_low)
+        assert one.ci_high == pytest.approx(expected.ci_high)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "words"),
+    [
+        ("hat", [[1, 0], [1, 0, 1, 1]], "pass.hat: found 4, and item 0 of b has 2 draws. Expected at most 2."),
+        ("at", [[1], [1, 0, 1, 1]], "pass.at: found 4, and item 0 of b has 1 draw. Expected at most 1."),
+        ("hat", [[1, 0.5, 1, 1]] * 2, "pass.hat: found the score 0.5. Expected 0 and 1 alone."),
+    ],
+)  # fmt: skip
+def test_pass_rates_need_k_draws_of_zeros_and_ones(kind, values, words):
+    some = draws(a=[[1, 0, 1, 1]] * 2, b=values)
+    with pytest.raises(UserError) as refused:
+        passes(some, **{kind: [1, 4]})
+    assert str(refused.value).startswith(words)
+
+
+def test_a_draw_that_is_missing_is_no_draw():
+    """Neither right nor wrong: two of the two that are known."""
+    some = draws(a=[[1, 1, NAN], [1, 1, 0]])
+    some = [replace(r, value=None if math.isnan(r.value) else r.value) for r in some]
+    assert passes(some, hat=[2])["pass^2"].rating == pytest.approx([(1 + 1 / 3) / 2])
+    with pytest.raises(UserError, match="item 0 of a has 2 draws"):
+        passes(some, hat=[3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_items", [20, 60])
+@pytest.mark.parametrize("a_cluster", [1, 4])
+def test_intervals_of_pass_rates_cover(n_items, a_cluster):
+    """Items of all difficulties, four draws; those of a cluster share theirs, but for a step. Of 12 and 15 clusters the
+    interval of one entrant, near an end of the scale, covers a little less; that of a difference does not."""
+    rng, n_worlds, k = np.random.default_rng(6), 700, 2
+    n_clusters = max(n_items // a_cluster, 12)
+    clusters = [str(i // a_cluster) for i in range(n_clusters * a_cluster)]
+
+    def chances(n: int) -> np.ndarray:
+        """(n clusters, items of one, 2 entrants)"""
+        shared = rng.normal(0, 1.5, (n, 1, 1))
+        own = rng.normal(0, 0.5, (n, a_cluster, 2))
+        return 1 / (1 + np.exp(-shared - own - [0.3, 0.0]))
+
+    many = chances(400_000 // a_cluster)
+    truth = {"pass@2": 1 - (1 - many) ** k, "pass^2": many**k}
+    expected = {name: x.mean(axis=(0, 1)) for name, x in truth.items()}
+    single, paired = dict.fromkeys(truth, 0), dict.fromkeys(truth, 0)
+    for _ in range(n_worlds):
+        p = chances(n_clusters).reshape(-1, 2)
+        right = (
+            (rng.random((4, *p.shape)) < p).astype(float).transpose(2, 1, 0).tolist()
+        )
+        found = passes(draws(clusters, a=right[0], b=right[1]), at=[k], hat=[k])
+        for name, one in found.items():
+            low, high = one.ci_low[0], one.ci_high[0]
+            single[name] += low <= expected[name][0] <= high
+            pair = differences({"accuracy": one})[0]
+            lead = expected[name][0] - expected[name][1]
+            sign = 1 if pair.higher == "a" else -1
+            paired[name] += pair.ci_low <= sign * lead <= pair.ci_high
+    least = 0.93 if a_cluster == 1 else 0.91
+    assert all(least <= n / n_worlds <= 0.967 for n in single.values()), single
+    assert all(0.93 <= n / n_worlds <= 0.967 for n in paired.values()), paired
 
 
 @pytest.mark.slow

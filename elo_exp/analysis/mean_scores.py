@@ -1,12 +1,14 @@
-"""Mean scores of entrants on the same items, with the covariance by which they are compared."""
+"""Mean scores of entrants on the same items, and how often k draws of one succeed, with the covariance by which they
+are compared."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
 
+from elo_exp.arrays import Array, Index
 from elo_exp.data.scores import Score
 from elo_exp.ratings.fit import sandwich
 from elo_exp.ratings.leaderboard import Leaderboard, with_intervals
@@ -23,7 +25,8 @@ def mean_scores(
     paired differences [1]_. Two entrants whose scores are 0 or 1 on independent items are also
     compared by McNemar's mid-p test: half of the items that only one of them got right are its own by
     chance, and the observed split counts half [2]_. Intervals of scores that are all 0, 1/2 or 1 end
-    at 0 and 1, beyond which no mean can be.
+    at 0 and 1, beyond which no mean can be; of an entrant that is right on all n clusters of items the
+    interval is that of n successes in n, [.025^(1/n), 1] [3]_, and of one that never is its mirror image.
 
     Parameters
     ----------
@@ -54,7 +57,126 @@ def mean_scores(
     .. [2] M. W. Fagerland, S. Lydersen and P. Laake (2013), "The McNemar test for binary matched-pairs
        data: mid-p and asymptotic are better than exact conditional", BMC Medical Research Methodology
        13, 91.
+    .. [3] C. J. Clopper and E. S. Pearson (1934), "The use of confidence or fiducial limits illustrated
+       in the case of the binomial", Biometrika 26(4), 404-413.
     """
+    items = _in_common(dimension, rows, allow_missing)
+    x, n_clusters = items.total / items.n_draws, int(items.cluster.max()) + 1
+    found = dict(items.counts)
+    if len(items.entrants) == 2 and n_clusters == len(x) and np.isin(x, (0, 1)).all():
+        from scipy.stats import binom  # a third of a second
+
+        won, lost = (x > x[:, ::-1]).sum(axis=0).tolist()
+        p = binom.cdf(min(won, lost) - np.arange(2), won + lost, 0.5).sum()
+        found |= {"n_only_first": won, "n_only_second": lost, "mcnemar_mid_p": p}
+    known = [row.value for row in rows if row.value is not None]
+    is_bounded = bool(np.isin(known, (0.0, 0.5, 1.0)).all())
+    return _board("Mean score", items, x, found, is_bounded=is_bounded)
+
+
+def pass_rates(
+    dimension: str,
+    rows: Sequence[Score],
+    allow_missing: bool,
+    *,
+    at: Sequence[int] = (),
+    hat: Sequence[int] = (),
+) -> dict[str, Leaderboard]:
+    """Return how often one of k draws of an item is right, pass@k, and how often all of them are, pass^k.
+
+    Of an item with c right among n draws, 1 - C(n - c, k) / C(n, k) is without bias the chance that one
+    of k draws at least is right [1]_, and C(c, k) / C(n, k) the chance that all k are [2]_: those of k
+    taken from the n without replacement. Their means over the items are compared as mean scores are,
+    clustered alike, with intervals of those of 0 and 1.
+
+    Parameters
+    ----------
+    dimension : str
+        What messages call it: the task and its metric.
+    rows : sequence of Score
+        Of that dimension, at least one, all 0 or 1; a value of None is missing.
+    allow_missing : bool
+        Whether fewer than half of the items may be in common.
+    at, hat : sequence of int
+        Each k of pass@k, and of pass^k.
+
+    Returns
+    -------
+    dict of str to Leaderboard
+        By "pass@k" and "pass^k", in the order given; parameters as of `mean_scores`, without McNemar's.
+
+    Raises
+    ------
+    UserError
+        As `mean_scores`; for another score than 0 and 1; where an item in common has fewer than k draws.
+
+    References
+    ----------
+    .. [1] M. Chen et al. (2021), "Evaluating large language models trained on code", arXiv:2107.03374.
+    .. [2] S. Yao, N. Shinn, P. Razavi and K. Narasimhan (2024), "tau-bench: a benchmark for
+       tool-agent-user interaction in real-world domains", arXiv:2406.12045.
+
+    Examples
+    --------
+    Two of four draws are right. Of the six pairs of them five have one that is, one has two:
+
+    >>> draws = [Score(dimension="quiz", entrant="a", item="1", value=v, draw=str(i))
+    ...          for i, v in enumerate([1.0, 0.0, 1.0, 0.0])]
+    >>> boards = pass_rates("quiz", draws, False, at=[2], hat=[2])
+    >>> {name: round(float(board.rating[0]), 3) for name, board in boards.items()}
+    {'pass@2': 0.833, 'pass^2': 0.167}
+    """
+    if not (at or hat):
+        return {}
+    kind = "pass.at" if at else "pass.hat"
+    for row in rows:
+        if row.value not in (None, 0.0, 1.0):
+            raise UserError(
+                f"{kind}: found the score {row.value:g}. Expected 0 and 1 alone. It is of {dimension}; "
+                "battles_metric=NAME reads another."
+            )
+    items = _in_common(dimension, rows, allow_missing)
+    found = {}
+    for mark, kind, sizes in (("@", "pass.at", at), ("^", "pass.hat", hat)):
+        for k in dict.fromkeys(sizes):
+            _refuse_few(kind, k, items)
+            wrong = items.n_draws - items.total
+            x = 1.0 - _all(wrong, items.n_draws, k)
+            if mark == "^":
+                x = _all(items.total, items.n_draws, k)
+            label = f"pass{mark}{k}"
+            found[label] = _board(label, items, x, items.counts, is_bounded=True)
+    return found
+
+
+def _all(some: Array, n: Array, k: int) -> Array:
+    """The chance that k draws of n, taken without replacement, are all among so many: C(some, k) / C(n, k)."""
+    j = np.arange(k)
+    left, of = np.maximum(some[..., None] - j, 0.0), n[..., None] - j
+    return np.asarray((left / of).prod(axis=-1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Items:
+    """The scores of n items that all m entrants have.
+
+    total    (n, m) sum over the known draws
+    n_draws  (n, m) how many these are
+    cluster  (n,) from 0
+    n_of     (m,) items on which an entrant has a score
+    counts   items of any entrant, those in common, and missing scores
+    """
+
+    entrants: Sequence[str]
+    names: Sequence[str]
+    total: Array
+    n_draws: Array
+    cluster: Index
+    n_of: Index
+    counts: Mapping[str, float | None]
+
+
+def _in_common(dimension: str, rows: Sequence[Score], allow_missing: bool) -> _Items:
     twice, n = Counter((r.entrant, r.item, r.draw) for r in rows).most_common(1)[0]
     if n > 1:
         raise UserError(f"{dimension}: found {n} scores of {twice}. Expected one.")
@@ -68,43 +190,73 @@ def mean_scores(
     np.add.at(total, (item, entrant), np.where(is_known, value, 0.0))
     np.add.at(n_draws, (item, entrant), is_known)
     is_common = n_draws.all(axis=1)
-    x = total[is_common] / n_draws[is_common]
-    n, n_items = len(x), len(items)
+    n, n_items = int(is_common.sum()), len(items)
     if not n or (2 * n < n_items and not allow_missing):
         raise UserError(
             f"{dimension}: found {n:,} of {n_items:,} items with a score of each of the {m} "
             "entrants. Expected at least half; allow_missing=true compares them on fewer."
         )
-    names = [rows[i].cluster or rows[i].item for i in first[is_common]]
-    clusters, cluster = np.unique(names, return_inverse=True)
-    by_cluster = np.zeros((len(clusters), m))
-    np.add.at(by_cluster, cluster, x - x.mean(axis=0))
-    covariance = sandwich(
-        np.eye(m) / n, scipy.sparse.csr_array(by_cluster), m, n=len(clusters)
+    clusters = [rows[i].cluster or rows[i].item for i in first[is_common]]
+    return _Items(
+        entrants=entrants.tolist(),
+        names=items[is_common].tolist(),
+        total=total[is_common],
+        n_draws=n_draws[is_common],
+        cluster=np.unique(clusters, return_inverse=True)[1],
+        n_of=(n_draws > 0).sum(axis=0),
+        counts={
+            "n_items": n_items,
+            "n_common": n,
+            "n_missing": int((~is_known).sum()),
+        },
     )
-    n_clusters = len(clusters)
-    found: dict[str, float | None]
-    found = {"n_items": n_items, "n_common": n, "n_missing": int((~is_known).sum())}
-    if m == 2 and n_clusters == n and np.isin(x, (0, 1)).all():
-        from scipy.stats import binom  # a third of a second
 
-        won, lost = (x > x[:, ::-1]).sum(axis=0).tolist()
-        p = binom.cdf(min(won, lost) - np.arange(2), won + lost, 0.5).sum()
-        found |= {"n_only_first": won, "n_only_second": lost, "mcnemar_mid_p": p}
+
+def _refuse_few(kind: str, k: int, items: _Items) -> None:
+    """Raise UserError where an item has fewer than k draws, naming one with the fewest."""
+    i, j = divmod(int(items.n_draws.argmin()), len(items.entrants))
+    n = int(items.n_draws[i, j])
+    if n < k:
+        draws = "1 draw" if n == 1 else f"{n} draws"
+        raise UserError(
+            f"{kind}: found {k}, and item {items.names[i]} of {items.entrants[j]} has {draws}. "
+            f"Expected at most {n}."
+        )
+
+
+def _board(
+    label: str,
+    items: _Items,
+    x: Array,
+    parameters: Mapping[str, float | None],
+    *,
+    is_bounded: bool,
+) -> Leaderboard:
+    """Average the values x (n, m) of the items; `is_bounded`: to [0, 1]."""
+    (n, m), n_clusters = x.shape, int(items.cluster.max()) + 1
+    by_cluster = np.zeros((n_clusters, m))
+    np.add.at(by_cluster, items.cluster, x - x.mean(axis=0))
+    covariance = sandwich(
+        np.eye(m) / n, scipy.sparse.csr_array(by_cluster), m, n=n_clusters
+    )
     board = Leaderboard(
-        label="Mean score",
+        label=label,
         interval="paired over items",
         unit="score",
-        models=tuple(entrants.tolist()),
+        models=tuple(items.entrants),
         rating=x.mean(axis=0),
         covariance=covariance,
-        n_battles=(n_draws > 0).sum(axis=0),
+        n_battles=items.n_of,
         n_clusters=n_clusters,
-        parameters=found,
+        parameters=dict(parameters),
     )
     n_prompts = np.full(m, float(n_clusters))
     board = with_intervals(board, np.sqrt(np.diag(covariance)), n_prompts)
-    if not np.isin(value[is_known], (0.0, 0.5, 1.0)).all():
+    if not is_bounded:
         return board
     low, high = np.clip(np.array([board.ci_low, board.ci_high]), 0.0, 1.0)
+    # were the mean mu, a cluster would be all 1 with probability mu at most, and all n with mu^n
+    end = 0.025 ** (1 / n_clusters)
+    low = np.where(board.rating == 1.0, end, low)
+    high = np.where(board.rating == 0.0, 1.0 - end, high)
     return replace(board, ci_low=low, ci_high=high)

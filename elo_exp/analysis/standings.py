@@ -32,7 +32,7 @@ from elo_exp.analysis.goodness_of_fit import (
 from elo_exp.analysis.judge_bias import length_control, position_effect
 from elo_exp.analysis.judge_quality import bounds, invalid_shares
 from elo_exp.analysis.looks import Wave
-from elo_exp.analysis.mean_scores import mean_scores
+from elo_exp.analysis.mean_scores import mean_scores, pass_rates
 from elo_exp.analysis.power import Precision, precision
 from elo_exp.analysis.separated import rate_all
 from elo_exp.analysis.shrinkage import with_p_best
@@ -183,8 +183,16 @@ def rate(
     )
 
 
-def of_scores(rows: Sequence[Score], *, allow_missing: bool) -> Standings:
+def of_scores(
+    rows: Sequence[Score],
+    *,
+    allow_missing: bool,
+    at: Sequence[int] = (),
+    hat: Sequence[int] = (),
+) -> Standings:
     """Compare mean scores in each dimension, by the tests and rank sets of ratings.
+
+    Pass rates are further methods, each with tests of its own.
 
     Parameters
     ----------
@@ -192,6 +200,8 @@ def of_scores(rows: Sequence[Score], *, allow_missing: bool) -> Standings:
         Of all dimensions.
     allow_missing : bool
         Whether fewer than half of the items may be in common.
+    at, hat : sequence of int
+        Each k of pass@k, and of pass^k.
 
     Returns
     -------
@@ -201,18 +211,24 @@ def of_scores(rows: Sequence[Score], *, allow_missing: bool) -> Standings:
     Raises
     ------
     UserError
-        As `mean_scores`.
+        As `mean_scores` and `pass_rates`.
     """
-    boards = {}
+    by_method: dict[str, dict[str, Leaderboard]] = {_SCORES: {}}
     for name in dict.fromkeys(row.dimension for row in rows):
         own = [row for row in rows if row.dimension == name]
-        board = mean_scores(name, own, allow_missing)
-        boards[name] = with_ranks(board, np.random.default_rng(_SEED))
+        boards = {_SCORES: mean_scores(name, own, allow_missing)}
+        boards |= pass_rates(name, own, allow_missing, at=at, hat=hat)
+        for method, board in boards.items():
+            ranked = with_ranks(board, np.random.default_rng(_SEED))
+            by_method.setdefault(method, {})[name] = ranked
+    first = by_method[_SCORES]
     return Standings(
-        models=tuple(sorted({model for b in boards.values() for model in b.models})),
-        battles=dict.fromkeys(boards, Battles.from_rows([])),
-        companions={_SCORES: boards},
-        differences={_SCORES: differences(boards)},
+        models=tuple(sorted({model for b in first.values() for model in b.models})),
+        battles=dict.fromkeys(first, Battles.from_rows([])),
+        companions=by_method,
+        differences={
+            method: differences(boards) for method, boards in by_method.items()
+        },
     )
 
 

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator
 
 from elo_exp.analysis import families, standings
 from elo_exp.analysis.conclusions import Scope
+from elo_exp.analysis.standings import Standings
 from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSettings
@@ -29,7 +30,7 @@ from elo_exp.report import artifacts
 from elo_exp.report.formats import names as joined
 from elo_exp.report.words import opening
 from elo_exp.runs.reading import read_settings
-from elo_exp.types import Families, Orders
+from elo_exp.types import Count, Families, Orders
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,12 @@ class RatedVerdicts:
 
 
 @dataclass(kw_only=True)
+class Passes:
+    at: list[Count]
+    hat: list[Count]
+
+
+@dataclass(kw_only=True)
 class Rate:
     elo: EloMethod
     rating: dict[str, RatingMethod]
@@ -72,6 +79,7 @@ class Rate:
     battles_format: str | None
     battles_metric: str | None
     allow_missing: bool
+    pass_: Passes
     battles_on_error: Literal["stop", "drop"]
     battles_columns: dict[str, str | None]  # None: not to be read
     battles_values: Annotated[dict[str, str | None], BeforeValidator(_pairs)]
@@ -226,19 +234,32 @@ class Rate:
         rated, _ = self._rated
         return opening.battles(rated.total(), len(np.unique(rated.dimension)))
 
+    @functools.cached_property
+    def _compared(self) -> Standings:
+        rows, _ = self._scored
+        at, hat = self.pass_.at, self.pass_.hat
+        return standings.of_scores(
+            rows, allow_missing=self.allow_missing, at=at, hat=hat
+        )
+
     def check_files(self) -> None:
         """Read them: a malformed row stops a run before it has a folder. Raises UserError."""
-        _ = self._scored if self._is_scored else self._rated
+        if not self._is_scored and (self.pass_.at or self.pass_.hat):
+            name = "pass.at" if self.pass_.at else "pass.hat"
+            raise UserError(
+                f"{name}: found battles in {_named([*self._tables])}. Expected scores of items: a win is a "
+                "pair’s, and no draw of an entrant’s succeeds by itself."
+            )
+        _ = self._compared if self._is_scored else self._rated
 
     def dry_run(self, context: Context) -> None:
         """What can be wrong has been checked with the files."""
 
     def run(self, context: Context) -> Report:
         if self._is_scored:
-            scored, facts = self._scored
-            compared = standings.of_scores(scored, allow_missing=self.allow_missing)
+            _, facts = self._scored
             return report(
-                compared,
+                self._compared,
                 context,
                 scope=Scope(kind="scores", source=_named(list(self._files))),
                 facts={"battles_files": facts},

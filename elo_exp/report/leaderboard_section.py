@@ -266,7 +266,10 @@ def _of_method(board: Leaderboard | None, model: str) -> Sortable:
     row = board.row(model)
     if row.rating is None:
         return Sortable(text=row.flag or NONE, order=0.0)
-    return Sortable(text=number(row.rating), order=row.rating)
+    if board.unit == "points":
+        return Sortable(text=number(row.rating), order=row.rating)
+    text = f"{number(row.rating, 3)} ({between(row.ci_low, row.ci_high, 3)})"
+    return Sortable(text=text, order=row.rating)
 
 
 def _line(

@@ -329,8 +329,9 @@ def _ratings(board: Leaderboard) -> str:
     family = rows[0].model.partition("_")[0] + "_" if rows else ""
     if not all(row.model.startswith(family) for row in rows):
         family = ""
+    digits = 0 if board.unit == "points" else 3
     shown = [
-        f"{row.model.removeprefix(family)} {number(row.rating)}"
+        f"{row.model.removeprefix(family)} {number(row.rating, digits)}"
         for row in rows[:_MAX_ON_A_LINE]
     ]
     if len(rows) > _MAX_ON_A_LINE:
