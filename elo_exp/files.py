@@ -26,8 +26,13 @@ _NOT_IN_NAMES = re.compile(
     r'[\x00-\x1f/\\:*?"<>|%]'
 )  # of files, on the systems that there are
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
-_ZSTANDARD = b"\x28\xb5\x2f\xfd"
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # by the first bytes
 _LONGEST_LINE = 100_000_000  # characters; a longer line is no row
+_BLOCK = 2**20  # bytes that are read at a time
+_LARGEST = 1_000_000_000  # bytes of what is read whole
+# Bytes that any file may unpack to, and how many times its size
+_UNPACKED, _TIMES = 256_000_000, 200
+_BLANK = 16  # blocks of nothing but white space, after which nobody goes on
 _SHORT_LINE = 4000  # characters, too few for a number that Python does not parse
 _UTF8 = "utf-8-sig"  # UTF-8, with or without the mark that some programs put first
 
@@ -139,15 +144,18 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield place, row
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text file by number. Raises UserError for one too long to be a row."""
-    with open_text(path) as text:
+def read_lines(path: Path, newline: str | None = None) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text file by number. Raises UserError for one too long to be a row.
+
+    newline  as of open_text
+    """
+    with open_text(path, newline) as text:
         lines = iter(partial(text.readline, _LONGEST_LINE), "")
         for number, line in enumerate(lines, start=1):
             if len(line) == _LONGEST_LINE:
                 raise UserError(
                     f"{path}:{number}: a line of more than {_LONGEST_LINE:,} characters. "
-                    "Expected one JSON object a line."
+                    "Expected a row a line."
                 )
             yield number, line
 
@@ -204,7 +212,18 @@ def sendable(
 
 
 def read_text(path: str | Path) -> str:
-    with open_text(Path(path)) as file:
+    """Read a text whole. Raises UserError for one that is too large for that."""
+    path = Path(path)
+    n = path.stat().st_size if path.is_file() else 0
+    if packing(path):  # counted before it is held
+        with open_binary(path) as content:
+            n = sum(map(len, iter(partial(content.read, _BLOCK), b"")))
+    if n > _LARGEST:
+        raise UserError(
+            f"{path}: has {n:,} bytes. Expected at most {_LARGEST:,} in a file that is read whole; a table "
+            "may be larger as JSON lines, CSV or parquet."
+        )
+    with open_text(path) as file:
         return file.read()
 
 
@@ -228,19 +247,70 @@ def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
 
 @contextmanager
 def open_binary(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading, decompressed if it begins as gzip or Zstandard does. Raises UserError as above."""
+    """Open a file for reading, decompressed if it begins as gzip or Zstandard does.
+
+    Raises UserError as above; for one that unpacks to far more than it has, and for one of blanks without end.
+    """
     try:
+        how = packing(path)
         with path.open("rb") as raw:
-            head = raw.peek(len(_ZSTANDARD))
-            if head.startswith(_ZSTANDARD):
+            if how == "zstd":
                 with _zstandard(raw) as content:
-                    yield content
+                    yield _Bounded.buffered(content, path)
                 return
-            is_gzip = head.startswith(b"\x1f\x8b")
-            yield cast(IO[bytes], gzip.GzipFile(fileobj=raw) if is_gzip else raw)
+            content = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if how else raw
+            yield _Bounded.buffered(content, path)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot be read ({reason}). Check the path.") from None
+
+
+def packing(path: Path) -> str:
+    """Return how a file is compressed, by its first bytes: gzip, zstd, or ""."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        head = file.read(max(map(len, _COMPRESSED)))
+    return next(
+        (how for start, how in _COMPRESSED.items() if head.startswith(start)), ""
+    )
+
+
+class _Bounded(io.RawIOBase):
+    """A file's bytes, as far as anybody can have meant them."""
+
+    def __init__(self, content: IO[bytes], path: Path) -> None:
+        self._content, self._path = content, path
+        self._n = self._n_blank = 0
+
+    @classmethod
+    def buffered(cls, content: IO[bytes], path: Path) -> IO[bytes]:
+        return io.BufferedReader(cls(content, path), _BLOCK)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        block = self._content.read(len(buffer))
+        buffer[: len(block)] = block
+        self._n += len(block)
+        check_unpacked(self._path, self._n)
+        self._n_blank = self._n_blank + len(block) if block.isspace() else 0
+        if self._n_blank > _BLANK * _BLOCK:
+            raise UserError(
+                f"{self._path}: holds more than {_BLANK} MB of nothing but white space. Expected a table or a text."
+            )
+        return len(block)
+
+
+def check_unpacked(path: Path, n: int) -> None:
+    """Raise UserError where a file unpacks to n bytes that are far more than it has itself."""
+    most = max(_UNPACKED, _TIMES * path.stat().st_size)
+    if n > most:
+        raise UserError(
+            f"{path}: unpacks to more than {most:,} bytes, {_TIMES} times its size or more. If that is what you "
+            "expect of it, unpack it first."
+        )
 
 
 @contextmanager

@@ -663,6 +663,13 @@ MUTANTS = [
         new="",
         seen_by="test_battles.py::test_a_word_that_names_no_column_is_left_to_the_user",
     ),
+    Mutant(
+        name="a small file may unpack without end",
+        file="files.py",
+        old="    if n > most:",
+        new="    if False:",
+        seen_by="test_limits.py::test_a_bomb_of_three_gigabytes_ends_in_one_line",
+    ),
     # Files of answers: a wrong join is worse than none
     Mutant(
         name="of two different answers to one prompt the first is taken",

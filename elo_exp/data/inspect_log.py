@@ -86,9 +86,12 @@ class Log:
                 raise UserError(
                     f"{self.path}: has its samples in pieces, which are not read. {_or_else(self.path)}"
                 )
+            unpacked = 0
             for name in sorted(names, key=natural):
                 if not name.endswith("/"):
                     row = _part(archive, self.path, name)
+                    unpacked += archive.getinfo(name).file_size
+                    files.check_unpacked(self.path, unpacked)
                     yield _sample(f"{self.path}: {name}", row)
 
 

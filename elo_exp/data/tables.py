@@ -14,7 +14,15 @@ import math
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Collection,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
 SHAPES = ("lines", "array", "csv", "parquet")  # of tables
 _BATCH = 256  # rows of parquet, which may hold whole conversations
 _BLOCK = 65_536  # rows whose codes are Python's integers at a time
-_MAX_FIELD = 2**31 - 1  # characters of a CSV field, for the same reason
+_MAX_FIELD = 2**24  # characters of a CSV field, for the same reason
 _MAX_OBJECT = 2**24  # bytes of a line of JSON that is read by columns
 MEMORY = 1500  # megabytes that DuckDB may take
 _HEAD = 4096  # bytes
@@ -43,7 +51,6 @@ _SPACED_QUOTE = re.compile(rb'[ \t](?<=[,\r\n].)[ \t]*"(?!"[^,\r\n])')
 _OWN = (None, "model_a", "model_b")
 _NONE = "\0none"  # a column that no table has
 _ZONED = "TIMESTAMP WITH TIME ZONE"  # which Python has only with a library more
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # by the first bytes
 _PLAIN = frozenset({str, type(None)})
 
 Row = Mapping[Any, Any]
@@ -185,10 +192,15 @@ def _objects(path: Path, found: Iterable[Any]) -> Iterator[tuple[str, Row]]:
         yield f"{path}: row {number}", row
 
 
+def _csv_lines(path: Path) -> Generator[str]:
+    """The lines with their ends, some of which are within a cell."""
+    yield from (line for _, line in files.read_lines(path, newline=""))
+
+
 def _csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
     csv.field_size_limit(_MAX_FIELD)
-    with files.open_text(path, newline="") as file:  # those within a cell
-        reader = csv.DictReader(file, strict=True)
+    with closing(_csv_lines(path)) as lines:
+        reader = csv.DictReader(lines, strict=True)
         try:
             header = list(reader.fieldnames or ())
             twice = [name for name in header if header.count(name) > 1]
@@ -236,7 +248,7 @@ def _parquet_rows(path: Path, columns: Collection[Hashable] | None) -> Iterator[
 @contextmanager
 def _uncompressed(path: Path) -> Iterator[Path]:
     """The file, or where it is compressed a temporary copy that is not."""
-    if not _compression(path):
+    if not files.packing(path):
         yield path
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -248,16 +260,8 @@ def _uncompressed(path: Path) -> Iterator[Path]:
 
 def weight(path: Path) -> int:
     """Return about how many bytes a file has as text that is not compressed. Raises UserError."""
-    packed = shape(path) == "parquet" or _compression(path)
+    packed = shape(path) == "parquet" or files.packing(path)
     return path.stat().st_size * (10 if packed else 1)
-
-
-def _compression(path: Path) -> str:
-    with path.open("rb") as file:
-        head = file.read(4)
-    return next(
-        (name for start, name in _COMPRESSED.items() if head.startswith(start)), ""
-    )
 
 
 # By columns
@@ -276,10 +280,10 @@ def coded(path: Path, columns: Mapping[str, Hashable]) -> Coded | None:
 
     try:
         scan = _scan(path, list(map(str, dict.fromkeys(columns.values()))))
-        if scan is None:
+        if scan is None or not _is_sound(path):
             return None
         with closing(database()) as connection:
-            found = _coded(connection, scan, columns, shape(path) == "lines")
+            return _coded(connection, scan, columns, shape(path) == "lines")
     except duckdb.OutOfMemoryException:
         raise UserError(
             f"{path}: needs more than {MEMORY:,} MB to be read. Count its battles first: "
@@ -287,7 +291,6 @@ def coded(path: Path, columns: Mapping[str, Hashable]) -> Coded | None:
         ) from None
     except (duckdb.Error, ValueError, RecursionError):
         return None
-    return found if found is not None and _is_sound(path) else None
 
 
 def _is_sound(path: Path) -> bool:
@@ -296,7 +299,7 @@ def _is_sound(path: Path) -> bool:
     Raises UserError for a damaged file.
     """
     is_csv = shape(path) == "csv"
-    if not is_csv and not _compression(path):
+    if not is_csv and not files.packing(path):
         return True
     before = b""
     with files.open_binary(path) as content:
@@ -396,7 +399,7 @@ def database() -> DuckDBPyConnection:
 
 def _scan(path: Path, columns: Sequence[str]) -> str | None:
     """The file as a table of DuckDB's; None where rows may be something else to it than to Python."""
-    kind, packed = shape(path), _compression(path)
+    kind, packed = shape(path), files.packing(path)
     how = f"compression='{packed or 'none'}'"
     if kind == "parquet" and not packed:
         return f"read_parquet({_literal(path)})"
@@ -423,8 +426,8 @@ def _has_mark(path: Path) -> bool:
 def _header(path: Path) -> list[str]:
     """The names of a CSV file's columns; none where two are one to SQL."""
     try:
-        with files.open_text(path, newline="") as file:
-            header = next(csv.reader(file, strict=True), [])
+        with closing(_csv_lines(path)) as lines:
+            header = next(csv.reader(lines, strict=True), [])
     except csv.Error:
         return []
     is_plain = all(header) and len({*map(str.casefold, header)}) == len(header)
