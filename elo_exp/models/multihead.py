@@ -24,6 +24,7 @@ vocabulary. Probabilities are float64. Importing this module imports torch.
 """
 
 import copy
+import inspect
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -104,6 +105,12 @@ def new_caches() -> list[Cache]:
     return [Cache(layer_class_to_replicate=Buffer) for _ in range(2)]
 
 
+def cache_name(model: Any) -> str:
+    """Return what a model calls its cache: transformers renames the argument, one family at a time."""
+    arguments = inspect.signature(model.forward).parameters
+    return "cache" if "cache" in arguments else "past_key_values"
+
+
 class MultiHead:
     """The trunk and the heads of a model, whose weights they share.
 
@@ -162,7 +169,7 @@ class MultiHead:
             input_ids=ids,
             attention_mask=mask,
             position_ids=positions,
-            past_key_values=caches[0],
+            **{cache_name(self._trunk): caches[0]},
         ).last_hidden_state.clone()
         states[:, -1] += added
         n, self._heads = len(heads), heads.flatten().to(self._device)
@@ -170,8 +177,8 @@ class MultiHead:
             inputs_embeds=states.repeat(n, 1, 1),
             attention_mask=mask.repeat(n, 1),
             position_ids=positions.repeat(n, 1),
-            past_key_values=caches[1],
             logits_to_keep=1,
+            **{cache_name(self._top): caches[1]},
         ).logits[:, -1]
         return (
             self._states[:, -1].unflatten(0, (n, -1)),
