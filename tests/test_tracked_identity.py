@@ -158,6 +158,7 @@ def test_online_it_is_one_run_and_what_only_the_killed_attempt_logged_is_gone(
     assert found.summary["order_mean/mc_error"] > 0
     assert "ratings/factuality_table" in found.summary
     assert found.id.startswith(f"{manifest['token']}-")
+    assert not [*tmp_path.rglob("artifacts")]  # no copy of what was uploaded
     copied = shutil.copytree(tmp_path / "run", tmp_path / "copy")
     (copied / "manifest.json").unlink()  # without its token: another run
     assert job(tmp_path, "copy", **server.variables) == 0

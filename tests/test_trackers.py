@@ -428,6 +428,19 @@ def test_what_a_sweep_prints_uploads_its_jobs_and_its_summary(
     assert groups == {jobs[0].read("manifest.json")["group"]}
     names = {run.fields["displayName"] for run in server.runs.values()}
     assert names == {"k=8", "k=16", "sweep-summary"}
+    kept = [(one.collection, one.version) for one in server.artifacts.values()]
+    assert sorted(v for name, v in kept if name == "leaderboard") == [0, 1]
+    assert all(version >= 0 for _, version in kept)  # each with its files
+
+
+def test_copies_for_the_upload_are_in_the_run_folder_and_not_in_the_home(
+    jobs: list[Logged], folder: Path
+):
+    for job in jobs:
+        (copies,) = job.run_dir.glob("wandb/copies-*")
+        there = {path.read_bytes() for path in copies.rglob("*") if path.is_file()}
+        assert (job.run_dir / "ratings.json").read_bytes() in there
+    assert not (folder / "home/.local/share/wandb").exists()
 
 
 # While it works

@@ -8,9 +8,11 @@ import math
 import netrc
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from elo_exp.records import Plot, UserError
@@ -93,6 +95,8 @@ class WandbTracker:
         """Start a run in this process. Raises TrackerError where the server does not take it."""
         import wandb
 
+        for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):
+            os.environ.setdefault(name, str(_copies(info)))
         try:
             run = self._init(info, mode)
         except wandb.errors.CommError as error:
@@ -143,6 +147,12 @@ class WandbTracker:
         return "online" if is_online else "offline"
 
 
+def _copies(info: RunInfo) -> Path:
+    """Where the SDK copies what it uploads, and keeps its logs. It deletes no copy, which would fill the user's home."""
+    name = f"copies-{info.id}".rstrip("-")
+    return info.run_dir.absolute() / "wandb" / name
+
+
 def _variable() -> Mode | None:
     """What WANDB_MODE says. Raises UserError for a word that it does not have."""
     word = os.environ.get("WANDB_MODE")
@@ -184,7 +194,11 @@ class _LastingRun:
             limit_s=self._tracker.wait_s + _GRACE_S if mode == "online" else _FILES_S,
         )
 
+    def _delete_copies(self) -> None:
+        shutil.rmtree(_copies(self._info) / "artifacts", ignore_errors=True)
+
     def _set_aside(self) -> None:
+        self._delete_copies()
         if self._info.id:
             folder = self._info.run_dir
             for piece in sorted(folder.glob(f"wandb/*run-*-{self._info.id}")):
@@ -244,8 +258,10 @@ class _LastingRun:
         ending = {"exit_code": exit_code, "notes": notes}
         try:
             said = self._run.close(**ending)
-            if self._calls is not None and (lost := _LOST.search(said)):
-                raise TrackerError(lost[1])
+            if self._calls is not None:
+                if lost := _LOST.search(said):
+                    raise TrackerError(lost[1])
+                self._delete_copies()
         except TrackerError as error:
             if self._calls is None:
                 raise
@@ -392,7 +408,7 @@ class _WandbRun:
             return
         artifact = wandb.Artifact(files.name, files.kind, metadata={**files.metadata})
         for name, path in files.paths.items():
-            artifact.add_file(str(path), name=name)
+            artifact.add_file(str(path), name=name, skip_cache=True)
         aliases = list(files.aliases)
         if files.is_input and not self._run.offline:
             self._run.use_artifact(artifact, aliases=aliases)
