@@ -67,9 +67,10 @@ def sweep_job(cfg: DictConfig) -> float:
         if (text := dry_run(prepared, context)) is not None:
             show(text)
             return math.nan
+        show(f"job {name}: {info.name}")
         report, _ = run(prepared, info, context)
-    is_share = report.page is None
-    show(report.text if is_share else f"job {name}: {info.name}")
+    if report.page is None:  # a share of others' work
+        show(report.text)
     return report.headline
 
 

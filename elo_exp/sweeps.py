@@ -230,7 +230,7 @@ def summarize() -> int:
         return 0
     text, config, metrics = written
     is_whole = metrics["sweep/finished"] == metrics["sweep/jobs"]
-    show(text)
+    show("", text)
     if not is_whole:
         words = [
             word for word in sys.argv[1:] if not word.startswith("hydra.sweep.dir=")

@@ -156,9 +156,9 @@ def test_jobs_are_the_same_where_no_rating_differs_by_more_than_rounding():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["elo.k", "elo.n_perms"], "is the same in all 2 jobs: elo.k and elo.n_perms cannot move it; Elo moves"),
-        (["elo.k", "tracker"], "is the same in all 2 jobs: elo.k cannot move it; Elo moves"),
-        (["judge"], "is the same in all 2 jobs: judge did not move it; Elo moves"),
+        (["elo.k", "elo.n_perms"], "is the same in both jobs: elo.k and elo.n_perms cannot move it; Elo moves"),
+        (["elo.k", "tracker"], "is the same in both jobs: elo.k cannot move it; Elo moves"),
+        (["judge"], "is the same in both jobs: judge did not move it; Elo moves"),
     ],
 )  # fmt: skip
 def test_what_does_not_move_is_said_once(settings: list[str], said: str):
@@ -167,7 +167,7 @@ def test_what_does_not_move_is_said_once(settings: list[str], said: str):
     assert words.headline([found, found], "Davidson", settings) == f"Davidson {said}"
     other = of(lead("0"), lead("1", gap=121.0))
     headline = words.headline([found, other], "Davidson", settings)
-    assert headline == "The first is the same in all 2 jobs"
+    assert headline == "The first is the same in both jobs"
     still = words.headline([found, found], "Davidson", settings, elo_moved=False)
     assert still == "Nothing moved: the 2 jobs have the same ratings"
 

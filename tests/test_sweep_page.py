@@ -108,7 +108,7 @@ def test_jobs_stand_side_by_side_and_link_to_their_reports():
     reader = read()
     assert reader.links == ["0/report.html", "1/report.html"]
     for words in (
-        "Bradley-Terry is the same in all 2 jobs: elo.k cannot move it; Elo moves", "2 of 2 jobs finished; elo.k = 4, 16",
+        "Bradley-Terry is the same in both jobs: elo.k cannot move it; Elo moves", "2 of 2 jobs finished; elo.k = 4, 16",
         "ann by 200.", "By Elo ann is ahead in 2 of 2 jobs, by 101 to 180.",
         "Rating: Bradley-Terry, 95 % intervals: prompt-clustered.", "elo.k=4,16", "tracker=local",
         "2026-11-21 14:50 UTC", "$2.50", "d $2.50", "8 new, 12 cached", "Elo has not converged in job 0.",

@@ -64,6 +64,12 @@ def test_every_job_is_a_run_of_its_own_in_the_folder_and_the_group_of_the_sweep(
         assert "The page of a sweep’s job holds no texts" in page.said
 
 
+def test_a_job_is_named_once_and_hydras_own_lines_are_not_shown(swept: Ran):
+    named = [line for line in swept.out.splitlines() if line.startswith("job ")]
+    assert [line.partition(":")[0] for line in named] == [f"job {n}" for n in range(4)]
+    assert not re.search(r"#\d+ :", swept.err)
+
+
 def test_only_the_first_job_asks_the_judge(swept: Ran):
     first, *others = (job["usage"] for job in read(swept.run_dir / "sweep_jobs.json"))
     assert first["judge_calls"] == first["verdicts_distinct"] > 0

@@ -290,7 +290,8 @@ def console(sweep: SweepPage, unknown: Sequence[str] = ()) -> str:
     if sweep.conclusions or sweep.estimates:
         said = [f"{name}: {sentence}" for name, sentence in sweep.sentences.items()]
         lines += [f"{sweep.headline}.", *said, *sweep.whose]
-    lines += sweep.console_tables
+    if sweep.console_tables:
+        lines += ["", *sweep.console_tables]
     lines += filter(None, [sweep.scatter])
     lines += [
         f"sweep_pair: no job rates {model}, so the two best are drawn"

@@ -52,7 +52,7 @@ def headline(
         verb = "cannot" if all(map(_is_of_elo, swept)) else "did not"
         moving = [name for name in swept if name.split(".", 1)[0] not in _OF_NO_RATING]
         return (
-            f"{method} is the same in all {n_jobs} {noun}s: {names(moving)} {verb} move it; "
+            f"{method} is the same in {_every(n_jobs, noun)}: {names(moving)} {verb} move it; "
             "Elo moves"
         )
     if "differs" in states:
@@ -61,10 +61,16 @@ def headline(
         ]
         return f"The first differs between {noun}s in {names(differing)}"
     first = "leader" if states == {"leads"} else "first"
-    which = f"all {n_jobs} {noun}s" if n_jobs > 1 else f"the one {noun}"
+    which = _every(n_jobs, noun)
     if states & {"none", "some"}:
         which = f"all {noun}s that rank two entrants"
     return f"The {first} is the same in {which}"
+
+
+def _every(n: int, noun: str) -> str:
+    if n < 3:
+        return f"both {noun}s" if n == 2 else f"the one {noun}"
+    return f"all {n} {noun}s"
 
 
 def _is_of_elo(setting: str) -> bool:
