@@ -175,6 +175,22 @@ def openai_batch(rows: Sequence[Asked], model: str) -> list[dict[str, Any]]:
     ]
 
 
+def conversations(rows: Sequence[Asked], model: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": row.id,
+            "model": model,
+            "reference": row.reference,
+            "messages": [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": row.prompt},
+                {"role": "assistant", "content": row.answer},
+            ],
+        }
+        for row in rows
+    ]
+
+
 def plain(rows: Sequence[Asked], model: str) -> list[dict[str, Any]]:
     return [
         {
@@ -195,6 +211,7 @@ MADE: dict[str, Callable[[Sequence[Asked], str], Any]] = {
     "lm_eval": lm_eval,
     "inspect_ai log": inspect_ai,
     "OpenAI batch output": openai_batch,
+    "conversations": conversations,
     "plain rows": plain,
 }
 # Those without prompts: prompts=FILE has them

@@ -141,7 +141,7 @@ def test_a_file_of_no_format_is_told_what_it_lacks(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["eval", "json"])
-def test_of_a_log_the_first_epoch_is_read_and_an_error_is_no_answer(tmp_path, ending):
+def test_of_a_log_each_epoch_is_a_draw_and_an_error_is_no_answer(tmp_path, ending):
     log = MADE["inspect_ai log"](asked("Said", 2), "openai/gpt")
     second, failed = json.loads(json.dumps(log["samples"]))
     second["epoch"] = 2
@@ -149,10 +149,10 @@ def test_of_a_log_the_first_epoch_is_read_and_an_error_is_no_answer(tmp_path, en
     log["samples"] = [second, *log["samples"], failed]
     path = write_log(tmp_path / f"a.{ending}", log)
     _, rows = answers.read(path)
-    found = {row.id: row.text for row in rows}
-    assert found == {"q0": "Said 0.", "q1": "Said 1.", "q9": None}
+    found = {(row.id, row.draw_idx): row.text for row in rows}
+    first = {("q0", 0): "Said 0.", ("q1", 0): "Said 1.", ("q9", 0): None}
+    assert found == first | {("q0", 1): "Said 0."}
     assert {row.entrant for row in rows} == {"openai/gpt"}
-    assert {row.notes for row in rows} == {("first epoch",)}
 
 
 def test_a_long_text_of_a_log_may_stand_in_its_attachments(tmp_path):

@@ -16,14 +16,19 @@ from typing import Any
 from backports.zstd.zipfile import BadZipFile, ZipFile
 
 from elo_exp import files
-from elo_exp.data import tables
+from elo_exp.data import tables, trajectories
 from elo_exp.data.fields import natural
+from elo_exp.data.trajectories import Messages
 from elo_exp.records import UserError
 
 _HEADS = ("header.json", "_journal/start.json")  # the second of a log not yet closed
 _SAMPLES = "samples/"
 _IN_PIECES = re.compile(r"_epoch_\d+/")  # a sample that has a folder of its own
 _LARGEST = 256_000_000  # bytes of a part, unpacked
+_CUT = ("max_tokens", "model_length")  # of stop_reason
+_ATTACHED = "attachment://"
+# Values of scores that are words (src/inspect_ai/scorer/_metric.py)
+_WORDS = {"C": 1, "P": 0.5, "I": 0, "N": 0, "YES": 1, "TRUE": 1, "NO": 0, "FALSE": 0}
 _FOREIGN = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
@@ -45,18 +50,80 @@ class Sample:
 
     @property
     def scores(self) -> dict[str, Any]:
-        """The value of each scorer by name; of one with several values each, by both names."""
+        """The value of each scorer by name, of one with several values each, by both names; none of a void sample.
+
+        Words that stand for numbers are these numbers.
+        """
         found = dict[str, Any]()
         for name, score in (self.row.get("scores") or {}).items():
             value = score["value"]
             several = value if isinstance(value, dict) else {"": value}
-            found |= {f"{name} {key}".rstrip(): one for key, one in several.items()}
+            for key, one in several.items():
+                known = _WORDS.get(str(one).upper(), one)
+                found[f"{name} {key}".rstrip()] = known
+        return {} if self.is_void else found
+
+    @property
+    def question(self) -> Messages:
+        """What the sample asks. Raises UserError for messages that hold more than text."""
+        with _sound(self.place):
+            asked = self.row["input"]
+            if isinstance(asked, str):
+                asked = [{"role": "user", "content": asked}]
+            found = trajectories.messages(map(self.whole, asked), self.place)
+        if not any(message.role == "user" for message in found):
+            raise UserError(f"{self.place}: input has no message of a user.")
         return found
 
     @property
-    def valid_scores(self) -> dict[str, Any]:
-        """The same; none of a sample that is void."""
-        return {} if self.is_void else self.scores
+    def answer(self) -> Messages:
+        """What followed. Raises UserError for messages that hold more than text."""
+        with _sound(self.place):
+            rows = map(_with_error, map(self.whole, self.row.get("messages") or ()))
+            said = trajectories.messages(rows, self.place)
+        return trajectories.parted(said, self.question)[1]
+
+    @property
+    def reason(self) -> str:
+        """Why the answer ended: stop, length or tool_calls."""
+        with _sound(self.place):
+            choices = (self.row.get("output") or {}).get("choices") or [{}]
+            is_cut = choices[0].get("stop_reason") in _CUT
+        if is_cut or self.row.get("limit"):
+            return "length"
+        return trajectories.reason(self.answer)
+
+    def effort(self, model: str) -> dict[str, Any]:
+        """What the answer took, as far as the log says it, and the log's own scores.
+
+        model  whose tokens are counted: a model that scores the answer takes some, too
+        """
+        found: dict[str, Any] = {**trajectories.effort(self.answer)}
+        with _sound(self.place):
+            used = self.row.get("model_usage") or {}
+            if n := (used.get(model) or {}).get("total_tokens"):
+                found["tokens"] = n
+            for name in ("working_time", "total_time"):
+                if self.row.get(name) is not None:
+                    found.setdefault("seconds", self.row[name])
+            numbers = {
+                k: x for k, x in self.scores.items() if trajectories.is_number(x)
+            }
+        return {**found, **({"scores": numbers} if numbers else {})}
+
+    def whole(self, value: Any) -> Any:
+        """Put in the texts that stand among the attachments."""
+        if isinstance(value, dict):
+            return {name: self.whole(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self.whole(one) for one in value]
+        if not (isinstance(value, str) and value.startswith(_ATTACHED)):
+            return value
+        key = value.removeprefix(_ATTACHED)
+        found = (self.row.get("attachments") or {}).get(key)
+        if not isinstance(found, str):
+            raise UserError(f"{self.place}: attachment {key!r} is not in the log.")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +236,13 @@ def _sample(place: str, row: Any) -> Sample:
         if "transcript" in found:
             found["attachments"] = found["transcript"].get("content")
     return Sample(place=place, row=found)
+
+
+def _with_error(row: Any) -> Any:
+    """Of a tool that failed, what the model was told: the error in place of the tool's words."""
+    if not (isinstance(row, dict) and row.get("role") == "tool" and row.get("error")):
+        return row
+    return {**row, "content": row["error"]["message"]}
 
 
 def _or_else(path: Path) -> str:

@@ -54,17 +54,28 @@ class Answers:
                 found[row.id].append(row)
         return found
 
+    def rows_of(self, key: str) -> Sequence[Answer]:
+        """Return the rows with this id."""
+        return self._by_id.get(key, ())
+
     def rows_to(self, prompt: Prompt) -> Sequence[Answer]:
-        """Return the rows that answer a prompt: by its text, and of equal texts by its id; else by its id."""
+        """Return the rows that answer a prompt, whichever draw they are.
+
+        They are found by its text, and of equal texts by its id; else by its id.
+        """
         same_text = self._by_text.get(folded(prompt.text), ())
         both = [row for row in same_text if row.id == prompt.prompt_id]
-        return both or same_text or self._by_id.get(prompt.prompt_id, ())
+        return both or same_text or self.rows_of(prompt.prompt_id)
 
     def to(self, prompt: Prompt) -> Answer | None:
-        """Return the answer to a prompt; None where there is none. Raises UserError for two that differ."""
-        rows = [row for row in self.rows_to(prompt) if row.text is not None]
+        """Return the answer to a prompt and draw; None where there is none. Raises UserError for two that differ."""
+        rows = [
+            row
+            for row in self.rows_to(prompt)
+            if row.text is not None and row.draw_idx == prompt.draw_idx
+        ]
         for row in rows[1:]:
-            if row.text != rows[0].text:
+            if (row.text, row.messages) != (rows[0].text, rows[0].messages):
                 raise UserError(
                     f"{row.place}: a second, different answer of {self.entrant} to "
                     f"{prompt.prompt_id!r}; the first is at {rows[0].place}. Keep one of them."
@@ -82,6 +93,8 @@ class Answers:
             entrant_id=self.entrant,
             prompt_id=prompt.prompt_id,
             response_text=row.text,
+            messages=row.messages,
+            draw_idx=row.draw_idx,
             **recorded,
         )
 
@@ -91,18 +104,33 @@ class Answers:
         rows = [row for row in self.rows if row.text is not None]
         return len({(row.id, folded(row.prompt or "")) for row in rows})
 
+    @functools.cached_property
+    def n_draws(self) -> int:
+        """How many answers there are to each prompt, at least; those that failed are among them."""
+        last = dict[Any, int]()
+        for row in self.rows:
+            key = row.id or folded(row.prompt or "")
+            last[key] = max(last.get(key, 0), row.draw_idx)
+        return 1 + min(last.values(), default=0)
+
     def facts(self) -> dict[str, Any]:
-        """Return the manifest's row of it."""
+        """Return the manifest's row of it; what it counts is of first draws."""
+        rows = [row for row in self.rows if row.draw_idx == 0]
         return {
             "file": str(self.path),
             "format": self.format,
             "entrant": self.entrant,
             "answers": self.n_answers,
-            "empty": sum(row.text is not None and not row.text.strip() for row in self.rows),
-            "cut_off": sum(row.is_cut for row in self.rows),
-            "failed": sum(row.text is None for row in self.rows),
-            "notes": dict(Counter(note for row in self.rows for note in row.notes)),
-        }  # fmt: skip
+            "empty": sum(row.text is not None and not row.text.strip() for row in rows),
+            "cut_off": sum(row.is_cut for row in rows),
+            "failed": sum(row.text is None for row in rows),
+            "notes": dict(Counter(note for row in rows for note in row.notes)),
+            **(
+                {"later_draws": n_later}
+                if (n_later := len(self.rows) - len(rows))
+                else {}
+            ),
+        }
 
     def line(self) -> str:
         """Return what was read, in words."""
@@ -112,6 +140,7 @@ class Answers:
             f"{facts['cut_off']} cut off" if facts["cut_off"] else "",
             *(f"{note} of {n}" for note, n in facts["notes"].items()),
             f"{facts['failed']} failed" if facts["failed"] else "",
+            f"{facts['later_draws']:,} later draws" if "later_draws" in facts else "",
         ]
         is_plain = self.entrant in (stem(self.path), _folder(self.path))
         if not (self.given or self.inside or is_plain):
@@ -437,6 +466,7 @@ def _prompt(key: str, text: str, rows: Sequence[Answer]) -> Prompt:
         source=str(*sources) if len(sources) == 1 else bank.OWN,
         subject=bank.OWN,
         gold_answer=_reference(rows),
+        messages=next((row.asked for row in rows if row.asked), ()),
     )
 
 

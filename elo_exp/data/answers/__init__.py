@@ -17,6 +17,7 @@ from typing import Any
 
 from elo_exp.data import tables, thoughts
 from elo_exp.data.tables import Row
+from elo_exp.data.trajectories import Messages
 from elo_exp.records import UserError
 
 _MAX_KEYS = 20  # that a message names
@@ -41,6 +42,9 @@ class Answer:
     place      "file:line"
     text       None: the request failed, and there is no answer. An empty text is an answer
     prompt     the text that was answered; None where the file names it by `id` alone
+    asked      what was answered, where it is more than a text; `prompt` is then its transcript
+    messages   what followed, where it is more than a text; `text` is then the final answer
+    draw_idx   which answer to the prompt it is
     entrant    the file's own name of who answered
     question   what the prompt was made of, where `id` is that of its content: programs that put a
                question into each model's own template ask one question under several texts
@@ -48,12 +52,15 @@ class Answer:
     source     a group of prompts
     is_cut     it ended at its limit of tokens
     notes      what was left aside, to be counted and said: "first turn"
-    recorded   of answers that a run of ours has written: what else its Response has
+    recorded   what else its Response has: of an answer of a run of ours, or of a trajectory
     """
 
     place: str
     text: str | None
     prompt: str | None = None
+    asked: Messages = ()
+    messages: Messages = ()
+    draw_idx: int = 0
     id: str | None = None
     question: str | None = None
     entrant: str | None = None
@@ -213,8 +220,9 @@ def _check(answer: Answer) -> None:
     if answer.prompt is not None and not answer.prompt.strip():
         raise UserError(f"{answer.place}: the prompt is empty. Expected a text.")
     texts = (answer.text, answer.prompt, answer.question, answer.reference, answer.id)
+    messages = [one.to_dict() for one in (*answer.asked, *answer.messages)]
     try:
-        json.dumps([*texts, answer.entrant], ensure_ascii=False).encode()
+        json.dumps([*texts, answer.entrant, messages], ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise UserError(
             f"{answer.place}: holds a lone surrogate (\\ud...). Write the whole character."

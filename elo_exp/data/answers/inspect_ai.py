@@ -1,10 +1,10 @@
 """inspect_ai: a log of one model on one task, .eval or .json (src/inspect_ai/log/_log.py)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from elo_exp.data import inspect_log
+from elo_exp.data import conversations, inspect_log, trajectories
 from elo_exp.data.answers import (
     Answer,
     Format,
@@ -13,72 +13,72 @@ from elo_exp.data.answers import (
     name,
     reference_of,
     said,
-    text,
 )
 from elo_exp.data.inspect_log import Sample
 
-_ATTACHED = "attachment://"
-
 
 def answers(path: Path) -> Iterator[Answer]:
-    """Yield the answer of the first epoch of each sample; none where the sample is void."""
+    """Yield the answer of each epoch of each sample; none where the sample is void.
+
+    Where a sample was answered by more than words, the log is of an agent: what its answers took is
+    recorded.
+    """
     log = inspect_log.read(path)
     model = name(log.model, "eval.model")
     if model is None:
         raise MalformedError("eval.model is missing. Expected a name.")
-    first: dict[str, int] = {}
     found = []
     for sample in log.samples():
         with malformed(sample.place, "inspect_ai's log"):
-            key, epoch = name(sample.row["id"], "id"), sample.row["epoch"]
-            if key is None or not isinstance(epoch, int):
-                raise MalformedError(f"is epoch {epoch!r} of sample {key!r}.")
-            first[key] = min(first.get(key, epoch), epoch)
-            found.append((key, epoch, sample.place, _fields(sample)))
-    several = ["first epoch"] if len({epoch for _, epoch, *_ in found}) > 1 else []
-    for key, epoch, place, fields in found:
-        if epoch == first[key]:
-            notes = (*several, *fields["notes"])
-            yield Answer(
-                place=place, id=key, entrant=model, **{**fields, "notes": notes}
-            )
+            found.append(_fields(sample, model))
+    is_agent = any(fields["messages"] for fields in found)
+    for fields in found:
+        recorded = fields.pop("recorded")
+        yield Answer(entrant=model, recorded=recorded if is_agent else {}, **fields)
 
 
-def _fields(sample: Sample) -> Mapping[str, Any]:
-    row = sample.row
-    asked, attached = row["input"], row.get("attachments") or {}
-    notes = []
-    if not isinstance(asked, str):
-        turns = [turn["content"] for turn in asked if turn["role"] == "user"]
-        if not turns:
-            raise MalformedError("input has no message of a user.")
-        notes += ["last turn"] if len(turns) > 1 else []
-        asked = said(turns[-1], "input")
-    choices = (row.get("output") or {}).get("choices") or []
-    answered = None
-    if choices and not sample.is_void:
-        content = choices[0]["message"]["content"]
-        answered = _whole(said(content, "output"), attached)
-        if isinstance(content, list) and sum("text" in part for part in content) > 1:
-            notes.append("several parts, joined,")
-    notes += ["first choice"] if len(choices) > 1 else []
+def _fields(sample: Sample, model: str) -> dict[str, Any]:
+    key, epoch = name(sample.row["id"], "id"), sample.row["epoch"]
+    if key is None or not isinstance(epoch, int) or epoch < 1:
+        raise MalformedError(f"is epoch {epoch!r:.80} of sample {key!r}.")
+    asked = trajectories.question(sample.question)
+    recorded = {"finish_reason": sample.reason, "diagnostics": sample.effort(model)}
+    messages = () if sample.is_void else sample.answer
+    text, notes = None, list[str]()
+    if trajectories.is_words(messages):
+        text, notes = _words(sample, conversations.final(messages) or None)
+        messages = ()
+    elif not sample.is_void:
+        text = conversations.final(messages)
+    is_text = len(asked) == 1
     return {
-        "prompt": _whole(asked, attached),
-        "text": answered,
-        "reference": reference_of(row.get("target")),
-        "is_cut": bool(choices) and choices[0].get("stop_reason") == "max_tokens",
+        "place": sample.place,
+        "id": key,
+        "draw_idx": epoch - 1,
+        "prompt": asked[0].content if is_text else conversations.transcript(asked),
+        "asked": () if is_text else asked,
+        "text": text,
+        "messages": messages,
+        "reference": reference_of(sample.row.get("target")),
+        "is_cut": recorded["finish_reason"] == "length",
         "notes": tuple(notes),
+        "recorded": recorded,
     }
 
 
-def _whole(content: str, attached: Mapping[str, Any]) -> str:
-    """Return a text, or the attachment that it stands for."""
-    if not content.startswith(_ATTACHED):
-        return content
-    key = content.removeprefix(_ATTACHED)
-    if key not in attached:
-        raise MalformedError(f"attachment {key!r} is not in the log.")
-    return text(attached[key], "an attachment")
+def _words(sample: Sample, last: str | None) -> tuple[str | None, list[str]]:
+    """Return the words of an answer that has no more, and what was left aside.
+
+    last  the last message, for a log without the model's output
+    """
+    choices = (sample.row.get("output") or {}).get("choices") or []
+    notes = ["first choice"] if len(choices) > 1 else []
+    if not choices or sample.is_void:
+        return last, notes
+    content = sample.whole(choices[0]["message"]["content"])
+    if isinstance(content, list) and sum("text" in part for part in content) > 1:
+        notes.append("several parts, joined,")
+    return said(content, "output"), notes
 
 
 FORMATS = (

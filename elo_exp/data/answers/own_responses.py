@@ -5,6 +5,7 @@ from typing import Any
 
 from elo_exp.data.answers import Format, MalformedError, name, text
 from elo_exp.data.tables import Row
+from elo_exp.data.trajectories import messages
 from elo_exp.files import checked
 from elo_exp.records import Response, UserError, canonical_json
 
@@ -17,8 +18,11 @@ def answer(row: Row) -> Mapping[str, Any]:
         raise MalformedError("entrant_id or prompt_id is empty. Expected a name.")
     given = {key: row[key] for key in _RECORDED if row.get(key) is not None}
     said = None if row["response_text"] is None else text(row["response_text"], "it")
-    one = {"entrant_id": entrant, "prompt_id": prompt_id, "response_text": said or ""}
+    one: dict[str, Any] = {"entrant_id": entrant, "prompt_id": prompt_id}
+    one["response_text"] = said or ""
+    one["draw_idx"] = row.get("draw_idx") or 0
     try:
+        one["messages"] = messages(row.get("messages") or (), "row")
         whole = checked(Response, {**one, "diagnostics": {}, **given}, "row")
         canonical_json(whole.to_dict())
     except UserError as error:
@@ -31,6 +35,8 @@ def answer(row: Row) -> Mapping[str, Any]:
         "text": said,
         "id": prompt_id,
         "entrant": entrant,
+        "messages": whole.messages,
+        "draw_idx": whole.draw_idx,
         "is_cut": whole.finish_reason == "length",
         "recorded": given,
     }

@@ -1,0 +1,104 @@
+"""What was recorded of a conversation or of an agent's work: the question, what followed, and what it took."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from elo_exp.data import thoughts
+from elo_exp.data.fields import folded
+from elo_exp.records import Message, Prompt, UserError
+
+Messages = tuple[Message, ...]
+
+
+def messages(rows: Iterable[Any], place: str) -> Messages:
+    """Read messages as OpenAI or Inspect write them. Raises UserError for the first that is of another make."""
+    found = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            message = Message.from_dict(row)
+        except ValueError as error:
+            raise UserError(f"{place}: message {number} {error}") from None
+        except (LookupError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"{place}: message {number} is no message: {error!r:.80}. Expected role and content."
+            ) from None
+        found.append(_without_thought(message))
+    return tuple(found)
+
+
+def _without_thought(message: Message) -> Message:
+    """Leave out the thought that an assistant's message begins with, as it is of an entrant's answers."""
+    if message.role != "assistant" or not thoughts.OPEN_AT_START.match(message.content):
+        return message
+    return replace(message, content=thoughts.split_thought(message.content)[0])
+
+
+def parted(
+    recorded: Sequence[Message], given: Sequence[Message] = ()
+) -> tuple[Messages, Messages]:
+    """Return what was asked and what followed, which begins with the first message of the assistant.
+
+    Whatever system message an agent puts before is no part of the question.
+
+    given  the question, where it is known: an assistant's messages in it are not yet the answer
+    """
+    asked = question(given)
+    places = [i for i, message in enumerate(recorded) if message.role != "system"]
+    begun = [recorded[i] for i in places[: len(asked)]]
+    start = places[len(asked) - 1] + 1 if asked and begun == list(asked) else 0
+    first = next(
+        (i for i in range(start, len(recorded)) if recorded[i].role == "assistant"),
+        len(recorded),
+    )
+    return asked or question(recorded[:first]), tuple(recorded[first:])
+
+
+def question(asked: Sequence[Message]) -> Messages:
+    """Return what a user asks, without what the system is told."""
+    return tuple(message for message in asked if message.role != "system")
+
+
+def asks(
+    asked: Sequence[Message], text: str | None, said: Sequence[Message], prompt: Prompt
+) -> bool:
+    """Whether the user of a recorded conversation begins with the turns of a prompt, whatever the white space.
+
+    asked, text  the question, as messages or, where these are none, as text
+    """
+    bank = _turns(prompt.messages) or [folded(prompt.text)]
+    own = (_turns(asked) or [folded(text or "")]) + _turns(said)
+    return own[: len(bank)] == bank
+
+
+def _turns(messages: Sequence[Message]) -> list[str]:
+    return [folded(message.content) for message in messages if message.role == "user"]
+
+
+def is_words(said: Sequence[Message]) -> bool:
+    """Whether an answer is the words of one message, or nothing."""
+    return not said or (len(said) == 1 and said[0].is_words)
+
+
+def effort(said: Sequence[Message]) -> Mapping[str, int]:
+    """Count the steps of an answer, messages of the assistant, and the calls of tools in them."""
+    own = [message for message in said if message.role == "assistant"]
+    return {
+        "steps": len(own),
+        "calls": sum(len(message.tool_calls) for message in own),
+    }
+
+
+def reason(said: Sequence[Message]) -> str:
+    """Return why an answer ended: stop, or tool_calls where nobody has run the last call."""
+    return "tool_calls" if said and said[-1].tool_calls else "stop"
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number that can be averaged."""
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+    )

@@ -1,0 +1,66 @@
+"""Trajectories that an agent has left: a log of Inspect, or rows of OpenAI messages with the calls of tools."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from elo_exp.data import joining, trajectories
+from elo_exp.records import Prompt, Response, UserError
+from elo_exp.types import CacheKey
+
+_FORMATS = ("inspect_ai log", "conversations")
+
+
+@dataclass(kw_only=True)
+class TrajectoriesEntrant:
+    """Answers with what followed a question until the agent was done: its words, calls, and what tools said.
+
+    A sample is found by its id, and an epoch by its draw. A sample that ended in an error is missing.
+
+    path  of a file with several agents, the rows of the one that is called as this entrant are taken
+    """
+
+    whole = True  # an answer has all turns
+
+    entrant_id: str
+    path: str
+
+    @cached_property
+    def _recorded(self) -> joining.Answers:
+        found = joining.one(Path(self.path), self.entrant_id, None)
+        if found.format not in _FORMATS:
+            raise UserError(
+                f"entrant.{self.entrant_id}: {self.path} is of {found.format}. Expected a log of Inspect or "
+                f"rows of messages; other answers are answers={self.path}."
+            )
+        return found
+
+    def check(self) -> None:
+        """Raise UserError for a file that is absent or cannot be read."""
+        _ = self._recorded
+
+    @property
+    def input_files(self) -> Mapping[str, Path]:
+        return {"": Path(self.path)}
+
+    def cache_key(self, prompt: Prompt) -> CacheKey:
+        response = self._response(prompt)
+        return {
+            "loader": "trajectories",
+            "prompt_id": prompt.prompt_id,
+            "response": response and response.to_dict(),
+        }
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
+        return filter(None, map(self._response, prompts))
+
+    def _response(self, prompt: Prompt) -> Response | None:
+        """Return the answer to a prompt. Raises UserError where the sample of its id asks something else."""
+        for row in self._recorded.rows_of(prompt.prompt_id):
+            if not trajectories.asks(row.asked, row.prompt, row.messages, prompt):
+                raise UserError(
+                    f"entrant.{self.entrant_id}: {self.path} asks another question at sample "
+                    f"{prompt.prompt_id} than the bank. Expected logs of one task."
+                )
+        return self._recorded.response(prompt)

@@ -1,0 +1,277 @@
+"""Recorded trajectories: what an agent did to answer, from a log of Inspect or rows of messages, as an answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elo_exp.data import answers, inspect_log, joining
+from elo_exp.data.answers import Answer
+from elo_exp.entrants.trajectories import TrajectoriesEntrant
+from elo_exp.files import write_json, write_jsonl
+from elo_exp.records import Message, Prompt, Response, UserError
+from tests.answer_files import asked, bank, made
+from tests.data import shared_data
+
+SUMS = Path(__file__).parent / "logs" / "sums.eval"
+CALL = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "bash", "arguments": '{"cmd": "ls"}'},
+}
+WORK = [
+    {"role": "system", "content": "You are an agent."},
+    {"role": "user", "content": "Which files are here?"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "c1", "content": "a.txt"},
+    {"role": "assistant", "content": "One, a.txt."},
+]
+
+
+def agent(path: Path, name: str = "ann") -> TrajectoriesEntrant:
+    return TrajectoriesEntrant(entrant_id=name, path=str(path))
+
+
+def prompt(key: str, text: str, **others: Any) -> Prompt:
+    return Prompt(
+        **{"prompt_id": key, "text": text, "source": "own", "subject": "own"} | others
+    )
+
+
+def answer(path: Path, *prompts: Prompt) -> list[Response]:
+    return list(agent(path).generate(prompts))
+
+
+def row(folder: Path, **changes: Any) -> Answer:
+    given = {"id": "q1", "model": "ann", "messages": WORK, **changes}
+    (found,) = answers.read(write_jsonl(folder / "rows.jsonl", [given]))[1]
+    return found
+
+
+# Logs of Inspect
+
+
+def test_a_sample_is_answered_by_what_followed_the_question():
+    """The system's words that the agent put before it are no part of either."""
+    (found,) = answer(SUMS, prompt("s1", "What is 1 times 2?"))
+    assert [(one.role, one.content) for one in found.messages] == [
+        ("assistant", "Let me see."),
+        ("tool", "2"),
+        ("assistant", "It is 2."),
+    ]
+    (call,) = found.messages[0].tool_calls
+    assert (call.name, call.arguments) == ("multiply", '{"a": 1, "b": 2}')
+    assert found.messages[1].tool_call_id == call.call_id
+    assert (found.response_text, found.finish_reason) == ("It is 2.", "stop")
+
+
+def test_an_epoch_is_a_draw():
+    first = prompt("s2", "What is 2 times 3?")
+    second = prompt("s2", "What is 2 times 3?", draw_idx=1)
+    one, two = answer(SUMS, first, second)
+    assert (one.slot, two.slot) == (("s2", 0), ("s2", 1))
+    assert len(one.messages) == 3
+    assert (two.messages, two.response_text) == ((), "It is 6.")  # words are a text
+    assert answer(SUMS, prompt("s2", "What is 2 times 3?", draw_idx=2)) == []
+
+
+def test_the_words_of_a_tool_that_failed_are_its_error():
+    (found,) = answer(SUMS, prompt("s3", "What is 3 times 4?"))
+    assert found.messages[1].content == "no threes today"
+
+
+def test_a_limit_has_cut_an_answer_off():
+    (found,) = answer(SUMS, prompt("s4", "What is 4 times 5?"))
+    assert (found.finish_reason, found.response_text) == ("length", "")
+    assert found.messages[-1].role == "tool"
+
+
+def test_what_an_answer_took_is_recorded_with_the_logs_own_score():
+    (found,) = answer(SUMS, prompt("s4", "What is 4 times 5?"))
+    seconds = found.diagnostics["seconds"]
+    assert found.diagnostics == {
+        "steps": 3,
+        "calls": 3,
+        "tokens": 45,
+        "seconds": seconds,
+        "scores": {"match": 0},
+    }
+    assert 0 < seconds < 10
+
+
+def test_what_an_agent_was_asked_may_be_more_than_a_text(tmp_path):
+    """What the assistant says in the question is not yet its answer."""
+    asked = [
+        {"role": "user", "content": "1 + 1?"},
+        {"role": "assistant", "content": "2."},
+        {"role": "user", "content": "And 2 + 2?"},
+    ]
+    said = [
+        *asked,
+        {"role": "assistant", "content": "<think>Hm.</think>I count.", "tool_calls": [
+            {"id": "c", "function": "count", "arguments": {"n": 4}, "type": "function"}]},
+        {"role": "tool", "tool_call_id": "c", "function": "count", "content": "4"},
+        {"role": "user", "content": "Please go on."},
+        {"role": "assistant", "content": [{"type": "reasoning", "reasoning": "Hm."}, {"type": "text", "text": "4."}]},
+    ]  # fmt: skip
+    sample = {"id": 7, "epoch": 1, "input": asked, "messages": [WORK[0], *said]}
+    log = {"status": "success", "eval": {"task": "t", "model": "m"}}
+    path = write_json(tmp_path / "a.json", log | {"samples": [sample]})
+    (found,) = answers.read(path)[1]
+    assert [one.content for one in found.asked] == ["1 + 1?", "2.", "And 2 + 2?"]
+    assert [one.content for one in found.messages] == ["I count.", "4", "Please go on.", "4."]  # fmt: skip
+    assert found.text == "4."
+    bank = prompt("7", "", messages=found.asked)
+    assert answer(path, bank)[0].messages == found.messages
+    joined = joining.join(joining.entrants([("ann", path)]), None)
+    assert joined.prompts[0].messages == found.asked
+
+
+def test_a_sample_that_ended_in_an_error_is_missing(tmp_path):
+    log = {"status": "success", "eval": {"task": "t", "model": "m"}}
+    sample = {"id": 7, "epoch": 1, "input": "Why?", "messages": WORK[1:]}
+    samples = [sample | {"error": {"message": "timeout"}}, sample | {"id": 8}]
+    samples[1]["messages"] = [{"role": "user", "content": "Why?"}, *WORK[2:]]
+    path = write_json(tmp_path / "a.json", log | {"samples": samples})
+    found = answer(path, prompt("7", "Why?"), prompt("8", "Why?"))
+    assert [one.prompt_id for one in found] == ["8"]
+
+
+def test_a_log_of_words_alone_is_read_as_before(tmp_path):
+    """Its answers have neither messages nor diagnostics: what is stored of them stays found."""
+    path = made(tmp_path, "inspect_ai log", "Said", "gpt")
+    (found,) = answer(path, prompt("q0", "What is 0 and 0?"))
+    assert found == Response(
+        entrant_id="ann", prompt_id="q0", response_text="Said 0.", diagnostics={}
+    )
+    published = shared_data("formats/inspect_scored.eval")
+    assert {row.messages for row in answers.read(published)[1]} == {()}
+    assert "messages" not in found.to_dict()
+
+
+# Rows of messages
+
+
+def test_rows_of_messages_are_read_alike(tmp_path):
+    changes = {"draw_idx": 2, "usage": {"total_tokens": 90}, "seconds": 1.5}
+    found = row(tmp_path, **changes)
+    assert (found.id, found.entrant, found.draw_idx) == ("q1", "ann", 2)
+    assert (found.prompt, found.text) == ("Which files are here?", "One, a.txt.")
+    assert [one.role for one in found.messages] == ["assistant", "tool", "assistant"]
+    assert found.recorded == {
+        "finish_reason": "stop",
+        "diagnostics": {"steps": 2, "calls": 1, "tokens": 90, "seconds": 1.5},
+    }
+
+
+def test_a_conversation_of_one_answer_is_a_text(tmp_path):
+    found = row(tmp_path, messages=[*WORK[:2], WORK[4]])
+    assert (found.text, found.messages, found.asked) == ("One, a.txt.", (), ())
+
+
+def test_a_call_that_nobody_ran_ends_an_answer(tmp_path):
+    found = row(tmp_path, messages=WORK[:3])
+    assert (found.text, found.recorded["finish_reason"]) == ("", "tool_calls")
+
+
+def test_a_row_with_an_error_has_no_answer(tmp_path):
+    found = row(tmp_path, messages=WORK[:2], error={"code": "timeout"})
+    assert found.text is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"messages": [WORK[1], {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+         "rows.jsonl:1: message 2 has a part of type 'image_url'. Only text is compared; leave the row out."),
+        ({"messages": [WORK[1], {"role": "function", "content": "x"}]},
+         "rows.jsonl:1: message 2 has the role 'function'. Expected one of system, user, assistant, tool."),
+        ({"messages": [WORK[1], "x"]}, "rows.jsonl:1: message 2 is no message: TypeError"),
+        ({"messages": WORK[:2]}, "rows.jsonl:1: messages are no question and an answer. Expected a user's message, "),
+        ({"messages": WORK[2:]}, "rows.jsonl:1: messages are no question and an answer. Expected a user's message, "),
+        ({"messages": []}, "rows.jsonl:1: messages is []. Expected a list."),
+        ({"draw_idx": "x"}, "rows.jsonl:1: draw_idx is 'x'. Expected a number from 0."),
+        ({"seconds": "x"}, "rows.jsonl:1: seconds: found 'x'. Expected a number."),
+        ({"messages": [WORK[1], {"role": "assistant", "content": "\ud800"}]}, "holds a lone surrogate"),
+    ],
+)  # fmt: skip
+def test_what_is_no_conversation_is_refused_with_its_place(tmp_path, changes, words):
+    with pytest.raises(UserError) as error:
+        row(tmp_path, **changes)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_image_in_a_log_is_refused_where_answers_are_read_and_not_where_scores_are(
+    tmp_path,
+):
+    picture = {"type": "image", "image": "attachment://a"}
+    sample = {
+        "id": 7,
+        "epoch": 1,
+        "input": [{"role": "user", "content": [picture]}],
+        "attachments": {"a": "data:image/png;base64,"},
+        "scores": {"match": {"value": "C"}},
+    }
+    log = {"status": "success", "eval": {"task": "t", "model": "m"}}
+    path = write_json(tmp_path / "a.json", log | {"samples": [sample]})
+    assert [one.scores for one in inspect_log.read(path).samples()] == [{"match": 1}]
+    with pytest.raises(UserError) as error:
+        answers.read(path)
+    assert str(error.value) == (
+        f"{path}: sample 1: message 1 has a part of type 'image'. Only text is compared; leave the row out."
+    )
+
+
+# Pairing
+
+
+def test_logs_of_two_tasks_are_not_paired():
+    other = prompt("s1", "What is the capital of France?")
+    with pytest.raises(UserError) as error:
+        agent(SUMS, "b").cache_key(other)
+    assert str(error.value) == (
+        f"entrant.b: {SUMS} asks another question at sample s1 than the bank. Expected logs of one task."
+    )
+    assert answer(SUMS, prompt("s1", "What  is 1\ntimes 2?"))  # white space is none
+
+
+def test_a_conversation_of_fixed_user_turns_is_an_answer_to_them(tmp_path):
+    turns = [Message(role="user", content=text) for text in ("One?", "Two?")]
+    said = [{"role": role, "content": text} for role, text in (
+        ("user", "One?"), ("assistant", "1."), ("user", "Two?"), ("assistant", "2."))]  # fmt: skip
+    path = write_jsonl(tmp_path / "a.jsonl", [{"id": "q1", "messages": said}])
+    (found,) = answer(path, prompt("q1", "", messages=tuple(turns)))
+    assert [one.content for one in found.messages] == ["1.", "Two?", "2."]
+    turns[1] = Message(role="user", content="Three?")
+    with pytest.raises(UserError, match="asks another question at sample q1"):
+        answer(path, prompt("q1", "", messages=tuple(turns)))
+
+
+def test_answers_of_another_make_are_no_trajectories(tmp_path):
+    path = made(tmp_path, "alpaca_eval's outputs", "Said", "ann")
+    with pytest.raises(UserError) as error:
+        agent(path).check()
+    assert str(error.value) == (
+        f"entrant.ann: {path} is of alpaca_eval's outputs. Expected a log of Inspect or rows of messages; "
+        f"other answers are answers={path}."
+    )
+
+
+def test_own_logs_are_joined_draw_by_draw(tmp_path):
+    files = joining.entrants([("a", SUMS), ("b", SUMS)])
+    joined = joining.join(files, None)
+    assert [one.prompt_id for one in joined.shared] == ["s1", "s2", "s3", "s4"]
+    assert files["a"].n_draws == 2
+    assert files["a"].line() == (
+        f"{SUMS}: inspect_ai log: 4 answers of a; 1 empty; 1 cut off; 4 later draws"
+    )
+    response = files["a"].response(prompt("s2", "What is 2 times 3?", draw_idx=1))
+    assert response is not None
+    assert (response.slot, response.response_text) == (("s2", 1), "It is 6.")
+    log = made(tmp_path, "inspect_ai log", "Said", "gpt")
+    (one,) = joining.entrants([("c", log)]).values()
+    assert (one.n_draws, "later draws" in one.line()) == (1, False)
+    assert len(joining.join({"c": one}, bank(tmp_path)).shared) == len(asked(""))
