@@ -13,6 +13,8 @@ is lost to the steps' length.
 Letters: T matches at the end of n; m models.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
