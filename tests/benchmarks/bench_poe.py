@@ -9,13 +9,15 @@ other work counts less. Read `x one`: what a batch gains over one prompt at a ti
 
 import statistics
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, Olmo2Config
 
+from elo_exp.models.checkpoints import CausalLM
 from elo_exp.models.multihead import Decoded, MultiHead, Sampling, decode, geometry
+from tests.benchmarks.random_models import RandomWeights
 
 HIDDEN, LAYERS, INNER, VOCABULARY = 512, 12, 1376, 8192
 HEADS, DEPTH, RANK = 9, 3, 8
@@ -23,57 +25,43 @@ SPREAD = 0.1  # of the updates; with beta, the jury accepts some two drafts in t
 WIDTH = 80  # tokens of a prompt
 SHORT, LONG, REPEATS = 8, 32, 3
 BATCHES = (1, 8, 32)
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+ON_GPU = torch.cuda.is_available()
 
 
-def config() -> Olmo2Config:
-    return Olmo2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=HIDDEN,
-        intermediate_size=INNER,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HIDDEN // 64,
-        max_position_embeddings=1024,
-        eos_token_id=None,
-        pad_token_id=None,
-        bos_token_id=None,
-        architectures=["Olmo2ForCausalLM"],
-    )
-
-
-def model() -> Any:
-    """A model of random weights, in bfloat16 on a GPU."""
+def multi_head(lm: CausalLM) -> MultiHead:
+    """The heads of a model, with random updates; the model itself stays as it is."""
     torch.manual_seed(0)
-    dtype = torch.float32 if DEVICE.type == "cpu" else torch.bfloat16
-    with DEVICE:
-        return AutoModelForCausalLM.from_config(config(), dtype=dtype).eval()
-
-
-def build() -> MultiHead:
-    """A random model's heads, with random updates."""
-    whole = model()
+    sizes = geometry(lm.model, DEPTH)
     places = [
-        ((layer, projection), sizes)
+        ((layer, projection), pair)
         for layer in range(DEPTH)
-        for projection, sizes in geometry(whole, DEPTH).sizes.items()
+        for projection, pair in sizes.sizes.items()
     ]
     updates = [
         {place: tuple(torch.randn(RANK, n) * SPREAD for n in s) for place, s in places}
         for _ in range(HEADS)
     ]
-    return MultiHead(whole, geometry(whole, DEPTH), updates)
+    return MultiHead(lm.model, sizes, updates)
 
 
-def answers(heads: MultiHead, how: Any, n_prompts: int, n_tokens: int) -> list[Decoded]:
-    source = np.random.default_rng(0)
-    ids = torch.from_numpy(source.integers(VOCABULARY, size=(n_prompts, WIDTH)))
+@torch.inference_mode()
+def answers(
+    lm: CausalLM, heads: MultiHead, how: Any, prompts: Sequence[int], n_tokens: int
+) -> list[Decoded]:
+    """Answer prompts by number: tokens, head and random numbers are those of the number alone."""
+    sources = [np.random.default_rng(i) for i in prompts]
+    vocabulary = lm.model.config.vocab_size
+    ids = torch.from_numpy(
+        np.stack([source.integers(vocabulary, size=WIDTH) for source in sources])
+    )
+    numbers = np.stack([source.random((n_tokens, 3)) for source in sources])
     return decode(
         heads,
-        ids.to(DEVICE),
-        torch.ones_like(ids, device=DEVICE),
+        ids.to(lm.device),
+        torch.ones_like(ids, device=lm.device),
         n_heads=HEADS,
-        drafters=[i % HEADS for i in range(n_prompts)],
-        uniforms=torch.from_numpy(source.random((n_prompts, n_tokens, 3))),
+        drafters=[i % HEADS for i in prompts],
+        uniforms=torch.from_numpy(numbers),
         sampling=Sampling(
             decode=how,
             beta=0.3,
@@ -85,37 +73,47 @@ def answers(heads: MultiHead, how: Any, n_prompts: int, n_tokens: int) -> list[D
 
 
 def clock() -> float:
-    if DEVICE.type == "cpu":
+    """Seconds; on a GPU when it has done its work, on a processor those of this process."""
+    if not ON_GPU:
         return time.process_time()
     torch.cuda.synchronize()
     return time.perf_counter()
 
 
-def tokens_per_second(heads: MultiHead, how: str, n_prompts: int) -> float:
+def tokens_per_second(lm: CausalLM, heads: MultiHead, how: str, n: int) -> float:
     times = [clock()]
     for n_tokens in (SHORT, LONG):
-        answers(heads, how, n_prompts, n_tokens)
+        answers(lm, heads, how, range(n), n_tokens)
         times.append(clock())
     short, long = np.diff(times)
-    return float(n_prompts * (LONG - SHORT) / (long - short))
+    return float(n * (LONG - SHORT) / (long - short))
 
 
-@torch.inference_mode()
 def main() -> None:
     torch.set_num_threads(1)
-    heads = build()
+    lm = RandomWeights(
+        hidden=HIDDEN,
+        layers=LAYERS,
+        inner=INNER,
+        vocabulary=VOCABULARY,
+        head_size=64,
+        device="cuda" if ON_GPU else "cpu",
+        dtype="bfloat16" if ON_GPU else "float32",
+    ).load()
+    heads = multi_head(lm)
     print(
-        f"hidden {HIDDEN}, {LAYERS} layers, vocabulary {VOCABULARY}, {DEVICE}; {HEADS} heads of "
+        f"hidden {HIDDEN}, {LAYERS} layers, vocabulary {VOCABULARY}, {lm.device}; {HEADS} heads of "
         f"{DEPTH} layers\n\n  {'':<14}prompts   tokens/s   x one"
     )
     for how in ("speculative", "direct", "draft"):
         one = 0.0
-        for n_prompts in BATCHES:
-            every = [tokens_per_second(heads, how, n_prompts) for _ in range(REPEATS)]
+        for n in BATCHES:
+            tokens_per_second(lm, heads, how, n)  # a first call counts for nothing
+            every = [tokens_per_second(lm, heads, how, n) for _ in range(REPEATS)]
             rate = statistics.median(every)
             one = one or rate
-            print(f"  {how:<14}{n_prompts:>7}{rate:>11.1f}{rate / one:>8.2f}")
-    found = answers(heads, "speculative", BATCHES[-1], LONG)
+            print(f"  {how:<14}{n:>7}{rate:>11.1f}{rate / one:>8.2f}")
+    found = answers(lm, heads, "speculative", range(BATCHES[-1]), LONG)
     accepted = np.mean([accepted for answer in found for accepted in answer.accepted])
     print(f"\nspeculative: {accepted:.0%} of the drafts accepted")
 
