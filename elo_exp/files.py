@@ -42,7 +42,7 @@ def utc_now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def write_whole(path: Path, content: bytes | Iterable[str]) -> Path:
+def write_whole(path: Path, content: bytes | Iterable[str | bytes]) -> Path:
     """Write bytes or text, also in blocks, whole or not at all: a temporary file, then a rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     blocks = [content] if isinstance(content, str | bytes) else content
@@ -79,10 +79,15 @@ def write_json(path: Path, value: object) -> Path:
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     """Write one JSON object a line; compressed if the name ends in .gz."""
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode  # one for all
-    text = "".join(encode(row) + "\n" for row in rows)
-    return write_whole(
-        path, gzip.compress(_encoded(text), mtime=0) if path.suffix == ".gz" else text
-    )
+    lines = (_encoded(encode(row) + "\n") for row in rows)
+    return write_whole(path, _gzipped(lines) if path.suffix == ".gz" else lines)
+
+
+def _gzipped(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """As gzip, without a time in it."""
+    packer = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)
+    yield from map(packer.compress, blocks)
+    yield packer.flush()
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:

@@ -1,14 +1,17 @@
 """The answers in a store: counted, exported, brought in, merged, purged."""
 
+import functools
 import json
 import math
 import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from elo_exp.files import read_jsonl, utc_now, write_jsonl
 from elo_exp.records import (
@@ -70,7 +73,8 @@ def _of(field: str) -> str:
 
 # of a verdict, and of a response
 _PAID = f"COALESCE({_of('dollars')}, {_of('diagnostics.dollars')})"
-_ADD = "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)"
+_ADD = "INSERT OR IGNORE INTO answers SELECT * FROM incoming"
+_adapter = functools.cache(TypeAdapter)  # of a type, made once
 
 
 def count(store: Store, chosen: Filter) -> list[StoreSummary]:
@@ -99,47 +103,73 @@ def export(store: Store, path: Path, chosen: Filter) -> int:
         raise UserError(
             f"store.file: found {path}. Expected a name that ends in .jsonl or .jsonl.gz."
         )
-    where, values = chosen.where()
-    (n,) = store.read(f"SELECT COUNT(*) FROM answers WHERE {where}", values)[0]
-    write_jsonl(path, _rows(store, where, values))
-    return int(n)
+    rows = _Rows(store, chosen)
+    write_jsonl(path, rows)
+    return rows.n
 
 
-def _rows(store: Store, where: str, values: list[str]) -> Iterator[dict[str, Any]]:
-    columns = ("key", "kind", "created_at", "value")
-    query = f"SELECT {', '.join(columns)} FROM answers WHERE {where} ORDER BY created_at, key"
-    for row in store.read(query, values):
-        named = dict(zip(columns, row, strict=True))
-        yield {**named, "value": json.loads(named["value"])}
+class _Rows:
+    """Rows of an export, one at a time, in the order in which the answers came; n of them so far."""
+
+    def __init__(self, store: Store, chosen: Filter) -> None:
+        self.store, self.chosen, self.n = store, chosen, 0
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Raises UserError for an answer that is damaged."""
+        where, values = self.chosen.where()
+        columns = ("key", "kind", "created_at", "value")
+        query = f"SELECT {', '.join(columns)} FROM answers WHERE {where} ORDER BY created_at, key"
+        for row in self.store.each(query, values):
+            self.n += 1
+            named = dict(zip(columns, row, strict=True))
+            try:
+                yield {**named, "value": json.loads(named["value"])}
+            except (ValueError, TypeError, RecursionError) as error:
+                raise UserError(
+                    f"{self.store.path}: holds a {named['kind']} that cannot be read ({error}; its key is "
+                    f"{named['key']!r:.80}). Restore the store from a copy."
+                ) from None
 
 
 def load(store: Store, path: Path) -> tuple[int, int]:
-    """Bring in answers that `export` wrote; return how many there are, and how many were new."""
-    rows = [_checked(place, row) for place, row in read_jsonl(path)]
-    with store.transaction() as db:
-        return len(rows), db.executemany(_ADD, rows).rowcount
+    """Bring in answers that `export` wrote; return how many there are, and how many were new.
+
+    All are checked before any is brought in, and others may use the store meanwhile.
+    """
+    rows = (_checked(place, row) for place, row in read_jsonl(path))
+    with store.aside(rows) as n, store.transaction() as db:
+        return n, db.execute(_ADD).rowcount
 
 
 def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
     try:
         key, kind, value = row["key"], row["kind"], row["value"]
-        match answer := KINDS[kind].from_dict(value):
-            case JudgeReply(text=str()) if answer.key == key:
+        record: Any = KINDS[kind]
+        stored = storable_json(value)
+        answer = _adapter(record).validate_json(stored, strict=True)
+        match answer:
+            case JudgeReply() if answer.key == key:
                 dollars = answer.dollars
-            case Response(response_text=str()):
+            case Response():
                 dollars = answer.diagnostics.get("dollars", 0.0)
-            case ForcedLogprob(total_logprob=float() | None):
+            case ForcedLogprob():
                 dollars = 0.0
             case _:
-                raise TypeError("its key or its text is another's")
+                raise TypeError("its key is another's")
         if not (isinstance(key, str) and 0 <= float(dollars) < math.inf):
             raise ValueError("its key or its dollars are none")
-        return key, kind, storable_json(value), str(row.get("created_at") or utc_now())
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"{place}: not an exported answer ({error}). Expected key, kind ({', '.join(KINDS)}) "
-            "and value, as store.action=export writes them. Nothing was brought in."
-        ) from None
+        at = str(row.get("created_at") or utc_now())
+        f"{key}{at}".encode()  # raises for what no store can hold
+        return key, kind, stored, at
+    except ValidationError as error:
+        first = error.errors()[0]
+        why = f"{'.'.join(map(str, first['loc'])) or 'value'}: {first['msg']}"
+    except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        why = str(error)
+    raise UserError(
+        f"{place}: not an exported answer ({why}). Expected key, kind ({', '.join(KINDS)}) "
+        "and value, as store.action=export writes them. Nothing was brought in."
+    ) from None
 
 
 def merge(store: Store, path: Path) -> tuple[int, int]:
@@ -156,26 +186,33 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
         raise UserError(
             f"store.file: found no file {path}. Expected the store.sqlite of another cache_dir."
         )
+    uri = f"{path.resolve().as_uri()}?mode=ro"
+    with _read_as_store(path), closing(sqlite3.connect(uri, uri=True)) as other:
+        version = _check_complete(other, path)
+        other.execute("BEGIN")  # nothing comes between
+        judges = other.execute("SELECT * FROM judges").fetchall() if version > 2 else []
+        designs = (
+            other.execute("SELECT * FROM designs").fetchall() if version > 4 else []
+        )
+        with store.aside(_answers_of(other, path)) as n, store.transaction() as db:
+            db.executemany("INSERT OR IGNORE INTO judges VALUES (?, ?, ?)", judges)
+            db.executemany("INSERT OR IGNORE INTO designs VALUES (?, ?, ?)", designs)
+            return n, db.execute(_ADD).rowcount
+
+
+def _answers_of(db: sqlite3.Connection, path: Path) -> Iterator[tuple[Any, ...]]:
+    with _read_as_store(path):
+        yield from db.execute("SELECT * FROM answers")
+
+
+@contextmanager
+def _read_as_store(path: Path) -> Iterator[None]:
     try:
-        with closing(
-            sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-        ) as other:
-            version = _check_complete(other, path)
-            rows = other.execute("SELECT * FROM answers").fetchall()
-            judges = (
-                other.execute("SELECT * FROM judges").fetchall() if version > 2 else []
-            )
-            designs = (
-                other.execute("SELECT * FROM designs").fetchall() if version > 4 else []
-            )
+        yield
     except sqlite3.Error as error:
         raise UserError(
             f"store.file: {path} cannot be read as a store ({error})."
         ) from None
-    with store.transaction() as db:
-        db.executemany("INSERT OR IGNORE INTO judges VALUES (?, ?, ?)", judges)
-        db.executemany("INSERT OR IGNORE INTO designs VALUES (?, ?, ?)", designs)
-        return len(rows), db.executemany(_ADD, rows).rowcount
 
 
 def _check_complete(db: sqlite3.Connection, path: Path) -> int:
@@ -209,6 +246,6 @@ def purge(store: Store, chosen: Filter) -> tuple[int, Path]:
     stamp = f"{utc_now().replace(':', '-')}_{secrets.token_hex(3)}"
     path = store.path.with_name(f"purged_{stamp}.jsonl")
     with store.transaction() as db:
-        write_jsonl(path, _rows(store, where, values))
+        write_jsonl(path, _Rows(store, chosen))
         n = db.execute(f"DELETE FROM answers WHERE {where}", values).rowcount
     return n, path

@@ -151,6 +151,33 @@ class Store:
         with self._usable():
             return self._db.execute(query, values).fetchall()
 
+    def each(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows that `read` returns, one at a time."""
+        with self._usable():
+            yield from self._db.execute(query, values)
+
+    @contextmanager
+    def aside(self, answers: Iterable[tuple[str, str, str, str]]) -> Iterator[int]:
+        """Hold rows of answers in a table of this process, `incoming`, to be added to the others; yield how many.
+
+        They come one at a time, and nobody waits for the store meanwhile.
+        """
+        with self._usable():
+            self._db.execute("BEGIN")
+            try:
+                self._db.execute("CREATE TEMP TABLE incoming (key, kind, value, at)")
+                add = "INSERT INTO incoming VALUES (?, ?, ?, ?)"
+                n = self._db.executemany(add, answers).rowcount
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        try:
+            yield max(n, 0)
+        finally:
+            self._db.execute("DROP TABLE incoming")
+
     def get(self, record: type[R], keys: Sequence[str]) -> dict[str, R]:
         """Return the stored answers by key, without the raw messages that some were read from."""
         records: dict[str, R] = {}
