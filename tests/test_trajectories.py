@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from elo_exp.analysis.effort import effort
 from elo_exp.data import answers, inspect_log, joining
 from elo_exp.data.answers import Answer
 from elo_exp.entrants.trajectories import TrajectoriesEntrant
 from elo_exp.files import write_json, write_jsonl
 from elo_exp.records import Message, Prompt, Response, UserError
+from tests import agents_example
 from tests.answer_files import asked, bank, made
+from tests.commands import run
 from tests.data import shared_data
 
 SUMS = Path(__file__).parent / "logs" / "sums.eval"
@@ -275,3 +278,60 @@ def test_own_logs_are_joined_draw_by_draw(tmp_path):
     (one,) = joining.entrants([("c", log)]).values()
     assert (one.n_draws, "later draws" in one.line()) == (1, False)
     assert len(joining.join({"c": one}, bank(tmp_path)).shared) == len(asked(""))
+
+
+# What the answers took
+
+
+def test_what_agents_did_is_averaged_by_entrant_and_never_fitted(tmp_path):
+    """Words alone are one step; what no log says of an answer is not counted as nothing."""
+    rows = joining.entrants([("a", SUMS)])["a"]
+    prompts = [prompt(f"s{i}", f"What is {i} times {i + 1}?") for i in (1, 2, 3, 4)]
+    seconds = [prompt(p.prompt_id, p.text, draw_idx=1) for p in prompts]
+    found = [one for p in (*prompts, *seconds) if (one := rows.response(p))]
+    said = Response(entrant_id="b", prompt_id="s1", response_text="It is 2.")
+    first, second = effort({"a": found, "b": [said]})
+    assert (first["model"], first["n"]) == ("a", 8)
+    assert (first["steps"], first["calls"]) == (18 / 8, 12 / 8)
+    assert (first["tokens"], first["scores"]) == (33.75, {"match": 0.75})
+    assert second == {
+        "model": "b",
+        "n": 1,
+        "steps": 1,
+        "calls": 0,
+        "tokens": None,
+        "seconds": None,
+        "scores": {},
+    }
+    assert effort({"b": [said]}) == []
+
+
+def test_the_page_of_two_agents_says_what_their_answers_took(tmp_path):
+    agents_example.write_files(tmp_path)
+    ran = run("careful.eval", "quick.eval", "judge=lexical", "tracker=local",
+              "figures=false", "elo.n_perms=10", folder=tmp_path)  # fmt: skip
+    rows = {row["model"]: row for row in ran.read("manifest.json")["effort"]}
+    careful, quick = rows["lab/careful"], rows["lab/quick"]
+    assert careful["n"] == quick["n"] == 40
+    assert careful["calls"] > 1 > quick["calls"]
+    assert careful["scores"]["includes"] == 1 > quick["scores"]["includes"]
+    cells = ran.page.cells
+    heads = [
+        "Entrant",
+        "Answers",
+        "Steps",
+        "Tool calls",
+        "Tokens",
+        "Seconds",
+        "includes",
+    ]
+    at = cells.index(heads)
+    means = (f"{careful[key]:.1f}" for key in ("steps", "calls"))
+    assert cells[at + 1][:5] == [
+        "lab/careful",
+        "40",
+        *means,
+        f"{careful['tokens']:.0f}",
+    ]
+    assert [row[0] for row in cells[at + 1 : at + 3]] == ["lab/careful", "lab/quick"]
+    assert "never fitted" in ran.page.said

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from elo_exp import CONF, pipeline
 from elo_exp.analysis import audit_decisions, families
 from elo_exp.analysis.conclusions import Scope
+from elo_exp.analysis.effort import effort
 from elo_exp.analysis.families import Kin
 from elo_exp.data import bank, equal_answers, joining, pairing
 from elo_exp.data.equal_answers import EqualAnswers
@@ -545,12 +546,17 @@ class Pairwise(Judged):
                 for name, some in responses.items()
             },
             "judge_quality": quality,
+            **({"effort": done} if (done := _effort(responses)) else {}),
             **({"answers": self._facts_of_answers} if self._files else {}),
         }
 
     @property
     def _facts_of_answers(self) -> list[dict[str, Any]]:
         return [one.facts() for one in joining.entrants(self._files).values()]
+
+
+def _effort(responses: Responses) -> list[dict[str, Any]]:
+    return effort({name: some.values() for name, some in responses.items()})
 
 
 def _names_entrants(overrides: Sequence[str]) -> bool:

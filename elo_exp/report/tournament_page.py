@@ -12,6 +12,7 @@ from elo_exp.analysis.standings import Standings
 from elo_exp.report import page as pages
 from elo_exp.report import viewer
 from elo_exp.report.dimension import Dimension, dimension
+from elo_exp.report.effort_section import effort_table
 from elo_exp.report.formats import count, expected_win_rate, number, percent, when
 from elo_exp.report.judge_section import judge_section
 from elo_exp.report.leaderboard_section import Bar, leaderboard_section, scale
@@ -266,6 +267,7 @@ def _of_run(
         "n_seen": count(n_seen) if n_seen else None,
         "lapses": _lapses(config.get("entrant") or {}),
         "looks": looks_section(dimensions, drops=drops),
+        "effort": effort_table(manifest.get("effort") or ()),
     }
 
 

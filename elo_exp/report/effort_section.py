@@ -1,0 +1,38 @@
+"""What agents did for their answers, as a section of a page."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from elo_exp.report.formats import count, number
+from elo_exp.report.tables import Table
+
+_NOTE = (
+    "Means over the answers that were compared, as the logs have them. They are reported and never fitted: a rating that "
+    "was adjusted for what an agent does would leave out part of what was asked."
+)
+
+
+def effort_table(rows: Sequence[Mapping[str, Any]]) -> Table | None:
+    """Return the means of each entrant, from the rows of the manifest; None without any."""
+    if not rows:
+        return None
+    scores = list(dict.fromkeys(name for row in rows for name in row["scores"]))
+    return Table(
+        label="What the answers took",
+        columns=[
+            *("Entrant", "Answers", "Steps", "Tool calls", "Tokens", "Seconds"),
+            *scores,
+        ],
+        rows=[
+            [
+                row["model"],
+                count(row["n"]),
+                *(number(row[key], 1) for key in ("steps", "calls")),
+                count(row["tokens"] and round(row["tokens"])),
+                number(row["seconds"], 1),
+                *(number(row["scores"].get(name), 3) for name in scores),
+            ]
+            for row in rows
+        ],
+        note=_NOTE + (f" {', '.join(scores)}: the log’s own scores." if scores else ""),
+    )
