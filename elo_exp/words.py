@@ -401,6 +401,7 @@ def _as_experiment(word: str, rest: Sequence[str]) -> str:
         "rate": "battles",
         "compare": "runs",
         "dashboard": "runs",
+        "label": "run",
         "export": "folder",
     }.get(word)
     if not paths or setting is None:

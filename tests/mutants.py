@@ -816,4 +816,40 @@ MUTANTS = [
         new="int(draw[:8], 16) + comparison.draw_a + comparison.draw_b",
         seen_by="test_messages.py::test_law_draws_that_are_judged_in_one_order_take_turns_in_being_shown_first",
     ),
+    # People's labels: whose they are, and what they say of a judge
+    Mutant(
+        name="an id does not say which answer was shown first",
+        file="data/labels.py",
+        old="self._hashed(shown.prompt_id, shown.dimension, first, second)",
+        new="self._hashed(shown.prompt_id, shown.dimension, *sorted([first, second]))",
+        seen_by="test_people.py::test_an_id_names_both_the_comparison_and_the_answer_shown_first_to_who_has_the_key",
+    ),
+    Mutant(
+        name="labels of another run's page are read",
+        file="data/labels.py",
+        old="if label.page != key.page:",
+        new="if not label.page:",
+        seen_by="test_people.py::test_labels_of_other_pages_and_comparisons_are_refused",
+    ),
+    Mutant(
+        name="a contradicted lead is confirmed",
+        file="analysis/conclusions/people.py",
+        old='state = "confirmed" if is_same else "contradicted"',
+        new='state = "confirmed"',
+        seen_by="test_people.py::test_a_lead_is_confirmed_contradicted_or_open",
+    ),
+    Mutant(
+        name="labels that agree by chance make claims",
+        file="experiments/label.py",
+        old="(low is None or low <= 0)",
+        new="low is None",
+        seen_by="test_people.py::test_annotators_who_agree_no_more_than_by_chance_are_refused",
+    ),
+    Mutant(
+        name="any file that a manifest names as a rubric is put on the page",
+        file="experiments/label.py",
+        old="if path.is_file() and sha256(path) == known:",
+        new="if path.is_file():",
+        seen_by="test_people.py::test_a_changed_rubric_is_not_shown_as_what_the_judge_went_by",
+    ),
 ]

@@ -48,6 +48,7 @@ NOT_RUN = re.compile(
     r"|.*experiment=coin"  # test_socket.py
     r"|.*experiment=dashboard"  # test_trackers.py
     r"|.*runs=\[wandb:"  # test_tracked_identity.py
+    r"|.*experiment=label .*labels="  # test_people.py
     r"|.*oracle.grid=true"  # test_grid.py
 )
 
@@ -156,6 +157,7 @@ SAYS = {
     "build_bank": r"^my_bank.jsonl: 24 medmcqa_open, 69 medqa, 4 curated$",
     "pre-commit": r"installed at .git/hooks/pre-commit",
     " --help": r"python -m elo_exp mode=headline judge=opus",
+    "experiment=label": r"^label: [1-9]\d* of \d+ comparisons in factuality",
     "experiment=audit .*plan=true": r"^plan: judge (.*\n)+  ok in reach: ",
     "plan=true": r"^plan: judge (.*\n)+  detects: ",
     "action=wait": r"^nothing under way",

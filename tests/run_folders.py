@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import elo_exp
 from elo_exp.experiments.compare import Compare, compare
 from elo_exp.experiments.export import verdicts
+from elo_exp.experiments.label import LabelByPeople, LabelJudging, LabelSettings
 from elo_exp.experiments.rate import Rate
-from elo_exp.files import write_json
+from elo_exp.files import write_json, write_jsonl
 from elo_exp.records import UserError
 from elo_exp.report import page, sweep_report
 from elo_exp.report.compare_page import compare_page, console, metrics
 from elo_exp.runs.reading import read_runs
+from tests.data import shipped
+from tests.people_worlds import BRADLEY_TERRY
 
 READ = (  # of a run folder, by whatever reads one
     *("manifest.json", "ratings.json", "battles.jsonl", "battles.parquet"),
     *("estimates.json", "influences.json", "gate.json", "audit.json"),
+    *("matches/matches.jsonl", "labels/key.json"),
 )
 ODD: tuple[Any, ...] = (
     *(None, True, 0, -1, 7, 0.5, "", "x", "7", [], {}, [[]], [None], {"x": None}),
@@ -113,11 +119,35 @@ def readers(folder: Path, whole: Path, out: Path) -> Mapping[str, Callable[[], o
             | {"rating": {"bradley_terry": {}}},
             [],
         ),
+        "label": lambda: _labelled(folder),
         "export": lambda: [
             list(verdicts(battles))
             for battles in read_runs([str(folder)])[0][0].battles().values()
         ],
     }
+
+
+def _labelled(folder: Path) -> object:
+    """The page that people label, and labels of it read back."""
+    settings = LabelSettings(
+        dimension=None, half_width=100.0, n=200, annotators=1, overlap=0.0, seed=0
+    )
+    experiment = LabelByPeople(
+        folder=str(folder),
+        labels=[],
+        label=settings,
+        judging=LabelJudging(orders="both"),
+        elo=shipped("elo", "default", n_perms=2),
+        rating={"bradley_terry": BRADLEY_TERRY},
+    )
+    experiment.dry_run(None)  # type: ignore[arg-type]
+    text = (folder / "labels/label.html").read_text(encoding="utf-8")
+    found = re.search(r'id="data">(.*?)</script>', text)
+    data = json.loads(found[1]) if found else {}
+    label = {"page": data["page"], "browser": "one", "choice": "1"}
+    rows = [{**label, "id": item["id"]} for item in data["items"]]
+    path = write_jsonl(folder / "anna.jsonl", rows)
+    return replace(experiment, labels=[str(path)]).check_files()
 
 
 def _comparison(first: Path, other: Path) -> Compare:

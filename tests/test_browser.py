@@ -14,13 +14,19 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from elo_exp.data import labels
+from elo_exp.data.labels import Key
+from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.records import Comparison, Judgment
+from elo_exp.runs.reading import read_runs
+from tests.commands import run
 from tests.test_tournament_page import HOSTILE, page, rated, simulated
 from tests.test_viewer import judged
 
 api: Any = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 RUN = "<img src=x onerror=alert(1)><script>alert(1)</script>"
 NAMES = (*HOSTILE, "a~b/c")
+LOCAL = ("tracker=local", "figures=false", "elo.n_perms=2")
 LETTERS = [("A", "B"), ("B", "A"), ("TIE", "TIE"), ("A", "A"), ("A", "INVALID")]
 
 
@@ -208,6 +214,129 @@ def test_headings_are_in_order_and_tables_have_headers(browser: Any, report: Pat
     assert tab.page.locator("th:not([scope])").count() == 0
     unnamed = "[role=region]:not([aria-label]), svg:not([role=img] svg)"
     assert tab.page.locator(unnamed).count() == 0
+
+
+# The page that people label on
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run and its page of thirty comparisons, of answers with hostile texts."""
+    folder = tmp_path_factory.mktemp("label")
+    for name in ("one", "two"):
+        rows = [
+            {"question": f"Why {q}? {RUN}", "answer": f"{name[0]}{q} {RUN}</script>"}
+            for q in range(30)
+        ]
+        write_jsonl(folder / f"{name}.jsonl", rows)
+    asked = ("judge=lexical", "hydra.run.dir=first", "name=mine")
+    run("one.jsonl", "two.jsonl", *asked, *LOCAL, folder=folder)
+    run("experiment=label", "run=first", folder=folder)
+    return folder
+
+
+class Sheet(Tab):
+    """The page of labels in a browser that keeps what it is told to."""
+
+    def __init__(self, browser: Any, folder: Path, **how: Any) -> None:
+        self.folder = folder
+        super().__init__(browser, folder / "first/labels/label.html", **how)
+
+    def press(self, keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def exported(self) -> list[dict[str, Any]]:
+        with self.page.expect_download() as download:
+            self.page.get_by_role("button", name="Export labels").click()
+        assert download.value.suggested_filename == "labels.jsonl"
+        path = self.folder / "anna.jsonl"
+        download.value.save_as(path)
+        return [row for _, row in read_jsonl(path)]
+
+
+def test_label_twenty_by_keyboard_reload_export_and_read_back(
+    browser: Any, labelled: Path
+):
+    """Offline; an undone label is given anew, and a held key counts once."""
+    sheet = Sheet(browser, labelled, offline=True)
+    asked: list[str] = []
+    sheet.page.on("request", lambda request: asked.append(request.url))
+    first = sheet.text("#answer1")
+    assert sheet.text("#count") == "0 of 30"
+    sheet.press("120xs12012")
+    assert sheet.text("#count") == "10 of 30"
+    sheet.press("uu")
+    assert sheet.text("#count") == "8 of 30"
+    sheet.press("x0")
+    sheet.page.keyboard.down("1")
+    sheet.page.keyboard.down("1")  # which repeats
+    sheet.page.keyboard.up("1")
+    assert sheet.text("#count") == "11 of 30"
+    sheet.page.reload()
+    assert sheet.text("#count") == "11 of 30"
+    assert sheet.text("#answer1") != first
+    sheet.press("2012X0s12")
+    assert sheet.text("#count") == "20 of 30"
+    rows = sheet.exported()
+    words = {"1": "1", "2": "2", "0": "tie", "x": "both bad", "s": "skip"}
+    assert [row["choice"] for row in rows] == [words[k] for k in "120xs120x012012x0s12"]
+    assert all(row["seconds"] >= 0 for row in rows)
+    assert asked == [sheet.page.url]
+    assert sheet.complaints == []
+
+    key = Key.read(labelled / "first/labels/key.json")
+    (finished,) = read_runs([str(labelled / "first")])[0]
+    known = key.ids(finished.comparisons())
+    again = labels.read([labelled / "anna.jsonl"], key, known)
+    assert [label.to_dict() for _, label, _ in again] == rows
+    shown = again[0][2]
+    assert " ".join(shown.response_a.split()) == first
+    votes = labels.votes(again)
+    assert [vote.winner for vote in votes][:3] == ["model_a", "model_b", "tie"]
+    assert len(votes) == 18
+
+
+def test_labels_to_the_end_are_exported_and_read_by_the_command(
+    browser: Any, labelled: Path
+):
+    sheet = Sheet(browser, labelled)
+    sheet.press("12012" * 6)
+    assert sheet.text("#count") == "30 of 30"
+    assert "All are labelled" in sheet.text("#done")
+    sheet.press("1")  # there is nothing left to label
+    assert len(sheet.exported()) == 30
+    ran = run("experiment=label", "run=first", "labels=[anna.jsonl]", *LOCAL, folder=labelled)  # fmt: skip
+    assert len(ran.rows("battles.jsonl")) == 30
+    tab = Tab(browser, ran.run_dir / "report.html")
+    assert "Of first, judged by lexical" in tab.text("header")
+    assert tab.complaints == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_the_label_page_without_sideways_scrolling(
+    browser: Any, labelled: Path, scheme: str
+):
+    phone = {"width": 390, "height": 800}
+    sheet = Sheet(browser, labelled, viewport=phone, color_scheme=scheme)
+    assert sheet.page.evaluate("document.documentElement.scrollWidth") == 390
+    sheet.page.get_by_role("button", name="2 is better").click()
+    sheet.page.get_by_role("button", name="equally good").click()
+    assert sheet.text("#count") == "2 of 30"
+    sheet.page.get_by_role("button", name="undo").click()
+    assert sheet.text("#count") == "1 of 30"
+    assert sheet.page.locator("img").count() == 0
+    assert sheet.complaints == []
+
+
+def test_a_browser_that_keeps_no_labels_says_so(browser: Any, labelled: Path):
+    sheet = Sheet(browser, labelled)
+    assert not sheet.page.locator("#notice").is_visible()
+    sheet.page.evaluate(
+        "void (Storage.prototype.setItem = () => { throw new Error('full'); })"
+    )
+    sheet.press("1")
+    assert "does not keep your labels: export them" in sheet.text("#notice")
 
 
 @pytest.mark.slow

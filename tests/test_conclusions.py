@@ -37,6 +37,10 @@ ABOUT: dict[str, dict[str, Any]] = {  # what a reason's words need
     "obeys": {"probes": ["injection:plain"]},
     "invalid_by_entrant": {"differing": [{"model": "A"}]},
     "kin": {"family": "Anthropic"},
+    "people": {
+        **{"rival": "B", "low": 10.0, "high": 170.0, "p_value": 0.01},
+        **{"one_sided": False, "n_prompts": None},
+    },
     "answers": {"kind": "phrases"},
     "stratum": {"stratum": "curated", "n_prompts": 50, "rival": "B"},
 }
@@ -210,6 +214,16 @@ SAID = [
             first=lead(difference=12.0, ci_low=-3.0, ci_high=27.0, p_holm=0.21),
         ),
         "no clear winner: A is 12 [−3, 27], p = .210, ahead of B; C, too, may be as good",
+    ),
+    (
+        conclude(
+            lead(),
+            [Reason(name="people", value=90.0, about=ABOUT["people"], judges=True)],
+            Scope(judge="opus", n_prompts=100),
+            is_measured=True,
+        ),
+        "the judge prefers A by 275 [204, 346], p < .001; people prefer B by 90 [10, 170], "
+        "p = .010",
     ),
     (
         conclude(

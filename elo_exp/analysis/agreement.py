@@ -60,6 +60,46 @@ def kappa(
     )
 
 
+def mutual_kappa(
+    sides: Mapping[str, Battles], *, name: str, dimension: str | None
+) -> dict[str, Any]:
+    """Compute Cohen's kappa of any two of several judges, as `kappa`, over all pairs of judges at once.
+
+    Parameters
+    ----------
+    sides : mapping of str to Battles
+        By judge, of one dimension.
+    name : str
+        What the row calls both sides.
+    dimension : str or None
+        What the row says of its dimension.
+
+    Returns
+    -------
+    dict
+        A row as `verdict_agreement` returns it; a comparison counts once for every two who judged it.
+    """
+    ordered = [in_name_order(side) for side in sides.values()]
+    codes, n_pairs = comparison_codes(ordered)
+    parts = [
+        _votes([ordered[i], ordered[j]], [codes[i], codes[j]])
+        for i, j in combinations(range(len(ordered)), 2)
+    ]
+    empty = np.empty((0, 3)), np.empty((0, 3)), np.empty(0, dtype=np.intp)
+    left, right, shared = (
+        np.concatenate(column)
+        for column in zip(empty, *((*v, s) for v, s, _ in parts), strict=True)
+    )
+    return _agreement(
+        left,
+        right,
+        shared // n_pairs,
+        names=(name, name),
+        dimension=dimension,
+        is_symmetric=True,
+    )
+
+
 def pairwise_kappa(
     battles: Mapping[str, Battles], *, dimension: str | None = None
 ) -> list[dict[str, Any]]:
@@ -218,6 +258,14 @@ def _shared_votes(*sides: Battles) -> tuple[list[Array], Index, list[Mask]]:
     """
     ordered = [in_name_order(side) for side in sides]
     codes, n_pairs = comparison_codes(ordered)
+    votes, shared, masks = _votes(ordered, codes)
+    return votes, shared // n_pairs, masks
+
+
+def _votes(
+    ordered: Sequence[Battles], codes: Sequence[Index]
+) -> tuple[list[Array], Index, list[Mask]]:
+    """The same of sides in the order of names, with the codes (c,) of the comparisons."""
     shared = np.intersect1d(codes[0], codes[1])
     shared = shared[shared >= 0]
     masks = [np.isin(code, shared) for code in codes]
@@ -228,7 +276,7 @@ def _shared_votes(*sides: Battles) -> tuple[list[Array], Index, list[Mask]]:
         n = None if side.count is None else side.count[mask]
         counts = tally(at, n, 3 * len(shared)).reshape(-1, 3)
         votes.append(counts / counts.sum(axis=1, keepdims=True))
-    return votes, shared // n_pairs, masks
+    return votes, shared, masks
 
 
 def comparison_codes(sides: Sequence[Battles]) -> tuple[list[Index], int]:

@@ -1,7 +1,7 @@
 """What the console says of a tournament, and of rated battles: leaderboards, the judge, the order experiment."""
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,12 +38,17 @@ def text(shown: Mapping[str, Any]) -> str:
     """
     standings, dimensions = shown["standings"], shown["dimensions"]
     lines = [
-        *_leaderboards(dimensions, scored=standings.is_of_scores),
+        *leaderboards(dimensions, scored=standings.is_of_scores),
         "",
         *_labelled(shown),
         *_other_methods(dimensions),
         *_order_experiment(standings, dimensions),
     ]
+    return filled(lines)
+
+
+def filled(lines: Iterable[str]) -> str:
+    """Return lines of the console, those that are too long broken behind their label."""
     wrapper = textwrap.TextWrapper(
         _COLUMNS, subsequent_indent=" " * 14, replace_whitespace=False
     )
@@ -134,7 +139,8 @@ def _layout(dimensions: Sequence[Dimension], digits: int) -> _Layout:
     )
 
 
-def _leaderboards(dimensions: Sequence[Dimension], *, scored: bool) -> Iterator[str]:
+def leaderboards(dimensions: Sequence[Dimension], *, scored: bool) -> Iterator[str]:
+    """Yield the lines of the leaderboards, each under its conclusion."""
     layout = _layout(dimensions, digits=3 if scored else 0)
     boards = [d.board for d in dimensions if d.board]
     if boards:

@@ -102,6 +102,30 @@ class _Conclusion(_Part):
     sentence: str
     ci_low: float | None
     whose: str
+    first: str | None = None
+    second: str | None = None
+    difference: float | None = None
+    ci_high: float | None = None
+    p_holm: float | None = None
+    one_sided: bool = False
+    n_prompts: int | None = None
+    judge: str | None = None
+
+
+class _Difference(_Part):
+    """A row of the differences, of which a pair is read by name."""
+
+    dimension: str
+    higher: str
+    lower: str
+    difference: float | None = None
+    std_error: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    p_holm: float | None = None
+    significant: bool | None = None
+    one_sided: bool = False
+    n_prompts: int | None = None
 
 
 class _Progress(_Part):
@@ -134,7 +158,7 @@ class Ratings(_Part):
     dimensions: dict[str, dict[str, _Board]]
     conclusions: dict[str, _Conclusion] = {}
     result: dict[str, dict[str, float]] = {}
-    differences: dict[str, list[dict[str, Any]]] = {}
+    differences: dict[str, list[_Difference]] = {}
 
 
 class _Influence(_Part):

@@ -15,7 +15,7 @@ from elo_exp.data.battles import OVERALL, Battles
 from elo_exp.data.formats.battle_rows import FLAT
 from elo_exp.files import checked, read_jsonl, safe_name
 from elo_exp.ratings.leaderboard import Rating
-from elo_exp.records import UserError
+from elo_exp.records import Comparison, UserError
 from elo_exp.runs import documents
 from elo_exp.runs.documents import Estimate, Manifest
 
@@ -82,6 +82,7 @@ class FinishedRun:
     conclusions  by dimension, as ratings.json has them; none of a run that draws none
     results      the numbers of the leaderboard by dimension, as ratings.json has them; none of a run
                  of an older version
+    differences  of every two entrants by method, as ratings.json has them
     """
 
     name: str
@@ -90,6 +91,7 @@ class FinishedRun:
     boards: Mapping[str, Mapping[str, Mapping[str, Any]]]
     conclusions: Mapping[str, Mapping[str, Any]]
     results: Mapping[str, Mapping[str, float]]
+    differences: Mapping[str, Sequence[Mapping[str, Any]]]
 
     def primary(self, dimension: str) -> str:
         """Return the method that leads: Bradley-Terry, or what was chosen instead, or Elo."""
@@ -119,6 +121,12 @@ class FinishedRun:
         if self.boards and OVERALL in found and OVERALL not in self.boards:
             found[next(iter(self.boards))] = found.pop(OVERALL)
         return found
+
+    def comparisons(self) -> list[Comparison]:
+        """Return the comparisons with their texts; none where the run judged no texts."""
+        path = self.folder / "matches" / "matches.jsonl"
+        rows = read_jsonl(path) if path.is_file() else ()
+        return [checked(Comparison, row, place) for place, row in rows]
 
     def headlines(self) -> dict[str, Mapping[str, Any]]:
         """Return the headline's row of estimates.json by policy; none where the run has no such."""
@@ -181,6 +189,7 @@ def read_runs(
             boards=ratings.get("dimensions", {}),
             conclusions=ratings.get("conclusions", {}),
             results=ratings.get("result", {}),
+            differences=ratings.get("differences", {}),
         )
         for name, (folder, (manifest, ratings)) in zip(
             _names(list(contents)), contents.items(), strict=True

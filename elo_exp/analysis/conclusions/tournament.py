@@ -17,7 +17,7 @@ STATES = ("none", "same", "few", "undecided", "words", "caution", "unchecked", "
 UNDECIDED = ("same", "level", "no_error", "rivals", "undone", "not_met")
 OF_JUDGE = (
     *("obeys", "invalid", "invalid_by_entrant", "flips", "first_shown", "one_order"),
-    *("length", "kin"),
+    *("length", "kin", "people"),
 )
 OTHERS = ("answers", "stratum", "exploratory")
 _NOT_JUDGED = ("people", "scores")  # there is nothing of a judge to check

@@ -187,6 +187,19 @@ def _stratum(reason: Reason, conclusion: Conclusion) -> str:
     return f"not on {about['stratum']} ({about['n_prompts']:,} prompts: {gap} behind {about['rival']})"
 
 
+def _people(reason: Reason) -> str:
+    about = reason.about
+    by = Effect(
+        value=reason.value,
+        low=about["low"],
+        high=about["high"],
+        p_value=about["p_value"],
+        one_sided=about["one_sided"],
+        n_prompts=about["n_prompts"],
+    )
+    return f"people prefer {about['rival']} by {difference(by)}"
+
+
 _Words = Callable[[Reason, Conclusion], str]
 _WORDS: dict[str, _Words] = {
     "same": _same_answers,
@@ -211,6 +224,7 @@ _WORDS: dict[str, _Words] = {
     "one_order": lambda *_: "it saw one order alone",
     "length": lambda reason, _: f"at equal length the lead is {number(reason.value)}",
     "kin": lambda reason, c: kin(str(c.subject), reason.about["family"]),
+    "people": lambda reason, _: _people(reason),
     "answers": lambda reason, _: (
         f"{_share(reason.value)} of its answers are {ODD[reason.about['kind']]}"
     ),

@@ -1,0 +1,211 @@
+"""People beside a judge: how far they agree, and which of its leads their labels confirm."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from elo_exp.analysis.agreement import kappa, mutual_kappa
+from elo_exp.analysis.comparisons import ALPHA, Difference
+from elo_exp.analysis.power import prompts_needed
+from elo_exp.analysis.win_rates import share_interval
+from elo_exp.arrays import one_row
+from elo_exp.data.battles import Battles
+from elo_exp.records import Battle
+
+MIN_LABELS = 30
+MIN_PROMPTS = 20
+JOINT_FROM = (
+    20  # entrants, from which on the board is the joint fit of labels and verdicts
+)
+PEOPLE = "people"
+NUMBERS = (  # of a dimension, that a run of labels logs
+    *("n_labels", "agreement", "kappa", "kappa_of_people"),
+    *("leads_confirmed", "leads_contradicted", "leads_open"),
+)
+# Rating points times the root of (labels / entrants): the half width of a difference by labels alone, in simulations
+# of 4 to 10 entrants
+_HALF_WIDTH = 670.0
+_SECONDS = 30.0  # that a label is reckoned to take
+
+
+def labels_needed(n_entrants: int, half_width: float) -> int:
+    """Return how many labels tell differences to within so many rating points.
+
+    m (670 / half_width)^2, by simulations of 4, 6 and 10 entrants with 50 to 400 labels.
+
+    Parameters
+    ----------
+    n_entrants : int
+        m, two or more.
+    half_width : float
+        Of the 95 % interval of a difference, in rating points.
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> labels_needed(4, 100.0)
+    180
+    """
+    return math.ceil(n_entrants * (_HALF_WIDTH / half_width) ** 2)
+
+
+def minutes(n_labels: int) -> int:
+    """Return the minutes that labels are reckoned to take: 30 seconds each.
+
+    Parameters
+    ----------
+    n_labels : int
+
+    Returns
+    -------
+    int
+        One or more.
+    """
+    return max(1, round(n_labels * _SECONDS / 60.0))
+
+
+def agreements(
+    votes: Mapping[str, Sequence[Battle]], judge: Battles, *, name: str, dimension: str
+) -> list[dict[str, Any]]:
+    """Compare a judge with people, and people with each other, which is the ceiling of the judge.
+
+    Parameters
+    ----------
+    votes : mapping of str to sequence of Battle
+        By annotator, of one dimension: a battle for each label.
+    judge : Battles
+        Of the same dimension; two orders that disagree are a tie.
+    name : str
+        Of the judge.
+    dimension : str
+        Of the rows.
+
+    Returns
+    -------
+    list of dict
+        Rows of `agreement.kappa`: the judge with people, people with each other, and of several annotators each
+        two, and the judge with each.
+    """
+    every = Battles.from_rows([vote for own in votes.values() for vote in own])
+    apart = {annotator: _by_draw(own) for annotator, own in votes.items()}
+    found = [
+        kappa(judge, every, names=(name, PEOPLE), dimension=dimension),
+        mutual_kappa(apart, name=PEOPLE, dimension=dimension),
+    ]
+    if len(votes) > 1:
+        found += [
+            kappa(apart[a], apart[b], names=(a, b), dimension=dimension)
+            for a, b in combinations(votes, 2)
+        ]
+        found += [
+            kappa(
+                judge,
+                Battles.from_rows(own),
+                names=(name, annotator),
+                dimension=dimension,
+            )
+            for annotator, own in votes.items()
+        ]
+    return found
+
+
+def _by_draw(votes: Sequence[Battle]) -> Battles:
+    """Battles in which each of several answers of an entrant has a name of its own."""
+    return Battles.from_rows(
+        [
+            dataclasses.replace(
+                vote,
+                model_a=f"{vote.model_a} {vote.draw_a}",
+                model_b=f"{vote.model_b} {vote.draw_b}",
+            )
+            for vote in votes
+        ]
+    )
+
+
+def first_shown(votes: Battles) -> dict[str, Any]:
+    """Compute how often the answer shown as 1 is preferred, of labels that prefer one.
+
+    Parameters
+    ----------
+    votes : Battles
+        A battle for each label, whose model_a was shown as 1.
+
+    Returns
+    -------
+    dict
+        `share`, its 95 % interval `low` to `high`, and the number of labels `n`; None without any.
+    """
+    decisive = votes.winner[~votes.is_tie()]
+    n, share = len(decisive), math.nan
+    low = high = math.nan
+    if n:
+        share = float(np.mean(decisive == 0))
+        low, high = share_interval(share, n)
+    return one_row(share=share, low=low, high=high, n=n)
+
+
+def leads(
+    of_judge: Sequence[Difference], of_people: Sequence[Difference], *, dimension: str
+) -> list[tuple[Difference, Difference | None]]:
+    """Pair each lead of a judge, which is a significant difference, with people's.
+
+    Parameters
+    ----------
+    of_judge, of_people : sequence of Difference
+        By the judge's verdicts and by labels alone, each with Holm's p values of its own tests.
+    dimension : str
+        Whose differences are paired.
+
+    Returns
+    -------
+    list of tuple of Difference and Difference or None
+        Of the judge, and of people; None where labels do not link the two.
+    """
+    tested = {
+        frozenset((d.higher, d.lower)): d for d in of_people if d.dimension == dimension
+    }
+    return [
+        (lead, tested.get(frozenset((lead.higher, lead.lower))))
+        for lead in of_judge
+        if lead.dimension == dimension and lead.significant
+    ]
+
+
+def labels_more(
+    people: Difference | None, *, n_labels: int, n_tests: int, half_width: float
+) -> int | None:
+    """Return how many labels more would decide a difference that is open.
+
+    With 80 % power by Holm's first step, if the difference is as large as labels show it, but at least
+    `half_width`: a smaller one is not asked for.
+
+    Parameters
+    ----------
+    people : Difference or None
+        By labels alone; None where they do not link the two.
+    n_labels : int
+        Behind it, in its dimension.
+    n_tests : int
+        Pairs that labels are tested on.
+    half_width : float
+        Rating points to which a difference is to be known.
+
+    Returns
+    -------
+    int or None
+        0 where so many labels would have shown such a difference; None where its error is not known.
+    """
+    if people is None or people.std_error is None or not people.std_error > 0.0:
+        return None
+    difference = max(abs(people.difference or 0.0), half_width)
+    sigma = people.std_error * math.sqrt(n_labels)
+    needed = prompts_needed(sigma, difference, alpha=ALPHA / max(n_tests, 1))
+    return max(needed - n_labels, 0)

@@ -1,0 +1,55 @@
+"""The blind page that people label on: one file that fetches nothing, and names no entrant, verdict or score."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from elo_exp.data.labels import Key
+from elo_exp.records import Comparison
+from elo_exp.report import page
+
+_POLICY = (  # what the page may do: run this script alone, and ask for nothing
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
+)
+_TEMPLATES = Path(page.__file__).with_name("templates")
+
+
+def label_page(
+    shown: Sequence[Comparison],
+    key: Key,
+    *,
+    dimension: str,
+    rubric: str | None,
+    annotator: int | None,
+) -> str:
+    """Return the page of an annotator, who is shown each comparison's entrant_a as 1.
+
+    rubric     what to go by, as the judge is told it; None where that is not known
+    annotator  its number; None where there is one
+    """
+    items = [
+        {
+            "id": key.id(comparison),
+            "prompt": comparison.prompt_text,
+            "reference": comparison.gold_answer,
+            "expected": comparison.expected_behavior,
+            "answers": [comparison.response_a, comparison.response_b],
+        }
+        for comparison in shown
+    ]
+    data = {"page": key.page, "annotator": annotator, "items": items}
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    script = (_TEMPLATES / "label.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return page.template("label.html.j2").render(
+        dimension=dimension,
+        rubric=rubric,
+        n=len(items),
+        data=text.replace("<", "\\u003c"),  # no text of others ends the element
+        css=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
+        own_css=(_TEMPLATES / "label.css").read_text(encoding="utf-8"),
+        script=script,
+        policy=_POLICY.format(digest),
+    )

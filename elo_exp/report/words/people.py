@@ -1,0 +1,137 @@
+"""What people's labels say of a judge, and how long labels take, in sentences."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from elo_exp.analysis.conclusions import Conclusion
+from elo_exp.analysis.people import PEOPLE, minutes
+from elo_exp.report.formats import NONE, count, names, number, percent
+from elo_exp.report.words.tournament import difference
+
+
+def _plain(text: str) -> str:
+    return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def made(
+    n_of_each: Sequence[int],
+    *,
+    n_shown: int,
+    n_there: int,
+    n_prompts: int,
+    dimension: str,
+    half_width: float | None,
+    is_short: bool,
+    pages: Sequence[Path],
+    folder: str,
+) -> str:
+    """Say what pages were made, how long they take, and what to do with them.
+
+    n_of_each   comparisons on each page
+    half_width  rating points by which their number was chosen; None where it was given
+    is_short    whether there are not as many as that takes
+    """
+    why = ""
+    if half_width is not None:
+        why = f": all there are, too few to know differences to ± {half_width:g} points"
+        if not is_short:
+            why = f", for differences to ± {half_width:g} points (label.half_width)"
+    lines = [
+        f"label: {count(n_shown)} of {count(n_there)} comparisons in {dimension}, on {count(n_prompts)} prompts{why}"
+    ]
+    for n, path in zip(n_of_each, pages, strict=True):
+        lines.append(
+            f"{'page':<14}{path.resolve().as_uri()}  {count(n)} labels, some {count(minutes(n))} minutes"
+        )
+    export = (
+        "labels=[anna.jsonl]" if len(pages) == 1 else "labels=[anna.jsonl,ben.jsonl]"
+    )
+    command = shlex.join(
+        ["python", "-m", "elo_exp", "experiment=label", f"run={folder}", export]
+    )
+    return "\n".join(
+        [
+            *lines,
+            f"{'':<14}open it in any browser, or send it: it has no names, verdicts or scores in it, and no network",
+            f"{'key':<14}{pages[0].with_name('key.json')}  says whose answers were shown: send it to nobody",
+            f"{'next':<14}{command}",
+        ]
+    )
+
+
+def agreement(row: Mapping[str, Any]) -> str:
+    """Say a row of kappa: "sonnet agrees with people on 62 % of 180 comparisons, kappa 0.38 [0.27, 0.49]"."""
+    first, second = row["first"], row["second"]
+    who = (
+        "people agree with each other"
+        if first == second == PEOPLE
+        else f"{first} agrees with {second}"
+    )
+    if not row["n_comparisons"]:
+        return f"{who}: not known, as no comparison was labelled by two"
+    share = _plain(percent(row["agreement"]))
+    return f"{who} on {share} of {count(row['n_comparisons'])} comparisons, kappa {kappa(row)}"
+
+
+def kappa(row: Mapping[str, Any]) -> str:
+    """Say a kappa with its interval."""
+    value = number(row["kappa"], 2)
+    if row["ci_low"] is None:
+        return value
+    return f"{value} [{number(row['ci_low'], 2)}, {number(row['ci_high'], 2)}]"
+
+
+def state(lead: Conclusion, half_width: float) -> str:
+    """Say what people make of a lead: "open, some 120 labels more".
+
+    half_width  rating points to which a difference is to be known
+    """
+    if lead.state != "open":
+        return lead.state
+    n_more = lead.reasons[0].value
+    if lead.effect is None:
+        return "open: no label links them"
+    if n_more is None:
+        return "open"
+    if not n_more:
+        return f"open: people see less than {half_width:g} points"
+    return f"open, some {_rounded(int(n_more)):,} labels more"
+
+
+def _rounded(n: int) -> int:
+    """Up, to two digits."""
+    step: int = 10 ** max(len(str(n)) - 2, 0)
+    return -(-n // step) * step
+
+
+def people(lead: Conclusion) -> str:
+    """Say people's difference of the judge's first over its second."""
+    return NONE if lead.effect is None else difference(lead.effect)
+
+
+def counted(leads: Sequence[Conclusion]) -> str:
+    """Say how many leads of a judge are confirmed, contradicted and open."""
+    states = [lead.state for lead in leads]
+    if not states:
+        return "it has none"
+    found = {name: states.count(name) for name in ("confirmed", "contradicted", "open")}
+    return ", ".join(f"{n} {name}" for name, n in found.items() if n)
+
+
+def labelled(
+    n_labels: int, n_comparisons: int, n_prompts: int, annotators: Sequence[str]
+) -> str:
+    """Say how much was labelled, by whom."""
+    twice = n_labels - n_comparisons
+    again = f", {count(twice)} of them second opinions," if twice else ""
+    return f"{count(n_labels)} labels{again} on {count(n_prompts)} prompts by {names(annotators)}"
+
+
+def first_shown(found: Mapping[str, Any]) -> str:
+    """Say how often the answer shown as 1 was preferred."""
+    if found["share"] is None:
+        return "no label prefers an answer"
+    ends = f"[{number(100 * found['low'])}, {number(100 * found['high'])}]"
+    return f"answer 1 is preferred in {_plain(percent(found['share']))} {ends} of {count(found['n'])} labels"
