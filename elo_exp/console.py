@@ -7,8 +7,17 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
 
-# Control characters but the tab and the line break, and those that reorder text
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# Control characters but the tab and the line break; format characters, which reorder text or are not seen, but for
+# those that number signs are; and joiners that join nothing
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\U000e0000-\U000e007f]|(?<![^\x00-\x7f])[\u200c\u200d]"
+)
+
+_MAX_LINE, _LAST = (
+    2000,
+    500,
+)  # characters of a message, and of its end, which says what to do
 
 _SECRET = re.compile(
     r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE
@@ -38,8 +47,18 @@ def masked(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text that a terminal shows and does not obey: control characters as their escapes."""
+    """Return text that is shown and not obeyed: control and format characters as their escapes."""
     return _UNPRINTABLE.sub(lambda match: repr(match[0])[1:-1], text)
+
+
+def shortened(text: str) -> str:
+    """Return the lines of a message, of a very long one both ends."""
+    return "\n".join(
+        line
+        if (n := len(line) - _MAX_LINE) <= 0
+        else f"{line[: _MAX_LINE - _LAST]} … ({n:,} characters) … {line[-_LAST:]}"
+        for line in text.split("\n")
+    )
 
 
 def show(*lines: object, is_error: bool = False) -> None:
@@ -52,7 +71,7 @@ class LineFormatter(logging.Formatter):
     """Log lines that hold names and messages of others."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(masked(super().format(record)))
+        return shortened(printable(masked(super().format(record))))
 
 
 def text_table(

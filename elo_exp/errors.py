@@ -16,7 +16,7 @@ from omegaconf.errors import (
 
 from elo_exp import CONF
 from elo_exp.config import compose, config_dirs, suggest
-from elo_exp.console import masked
+from elo_exp.console import masked, shortened
 from elo_exp.records import UserError
 from elo_exp.words import key_of
 
@@ -41,7 +41,7 @@ def format_user_error(error: BaseException, words: Sequence[str] = ()) -> str | 
     words  of the command, by which an error of Hydra's is told in the user's terms
     """
     line = _line(error, words)
-    return None if line is None else masked(line)
+    return None if line is None else shortened(masked(line))
 
 
 def _line(error: BaseException, words: Sequence[str]) -> str | None:

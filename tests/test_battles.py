@@ -20,6 +20,7 @@ from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.pairing import reconcile
 from elo_exp.files import write_whole
 from elo_exp.records import Battle, Judgment, UserError, Verdict
+from tests.commands import run
 from tests.data import COMPARISON, shared_data, write_table
 
 COLUMNS = dict(OmegaConf.load(CONF / "experiment/rate.yaml").battles_columns)
@@ -380,7 +381,7 @@ ONE_OF = "Expected one of model_a, model_b, tie, tie (bothbad), both_bad"
 NO_RESULT = f"is 'eve'. {ONE_OF}, 'ann' or 'bob'."
 MALFORMED = [
     ({"winner": "eve"}, f"winner {NO_RESULT}"),
-    ({"winner": None}, "column 'winner' is empty. Expected a winner: text without control characters."),
+    ({"winner": None}, "column 'winner' is empty. Expected a winner: text without control characters, at most 200 long."),
     ({"model_b": ""}, "column 'model_b' is empty. Expected a model: text"),
     ({"model_b": "ann"}, "'ann' battles itself. Expected two different models."),
     ({"model_a": "a\x1b[31m"}, "column 'model_a' has 'a\\x1b[31m'. Expected a model: text without"),
@@ -553,8 +554,30 @@ def test_names_that_look_alike_are_warned_of(tmp_path, caplog):
     read(write_table(tmp_path / "battles.jsonl", rows))
     (warning,) = caplog.messages
     assert warning.endswith(
-        "the models 'A ', 'a', 'ａ' look alike and are rated apart."
+        "the models 'A ', 'a', 'ａ' look alike and are taken for different ones."
     )
+
+
+@pytest.mark.parametrize("field", ["model_a", "dimension", "judge_model", "source"])
+def test_a_name_is_at_most_200_characters_long(tmp_path, field):
+    rows = [{**GOOD, field: n * "n"} for n in (200, 201)]
+    read(write_table(tmp_path / "battles.jsonl", rows[:1]))
+    said = refused(write_table(tmp_path / "battles.jsonl", rows))
+    assert said.startswith(f":2: column '{field}' has 'nnnnn")
+    assert "at most 200" in said
+    assert len(said) < 250
+
+
+def test_on_console_and_page_no_name_reorders_what_is_beside_it(tmp_path):
+    rows = [{**GOOD, "model_a": "ann\u202eeve", "model_b": "bob\u200b"}] * 3
+    write_table(tmp_path / "battles.jsonl", [*rows, {**rows[0], "winner": "tie"}])
+    short = ("tracker=local", "figures=false", "elo.n_perms=5", "elo.n_bootstraps=0")
+    ran = run("battles.jsonl", *short, folder=tmp_path)
+    page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
+    for text in (ran.out, ran.err, page):
+        assert not {"\u202e", "\u200b"} & {*text}
+    assert r"ann\u202eeve" in page
+    assert r"ann\u202eeve" in ran.out
 
 
 def test_a_column_of_thousands_of_names_is_none_of_models(tmp_path):

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import sys
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,6 +103,35 @@ def test_law_what_is_printed_has_no_control_characters(text):
     assert not [c for c in shown if unicodedata.category(c) == "Cc" and c not in kept]
     assert shown.endswith("\\x1b[31m\\u202e")
     assert printable(shown) == shown
+
+
+SEEN = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
+
+
+def test_law_what_is_printed_has_no_character_that_reorders_others_or_is_not_seen():
+    """Signs of numbers, hieroglyphs, shorthand and music are seen."""
+    every = map(chr, range(sys.maxunicode + 1))
+    unseen = [c for c in every if unicodedata.category(c) in ("Cf", "Zl", "Zp")]
+    left = [c for c in unseen if c in printable(f"a{c}b") and c not in SEEN]
+    assert all(0x13430 <= ord(c) <= 0x1D17A for c in left)
+
+
+def test_joiners_are_printed_where_they_join():
+    joined = [
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "\U0001f469\u200d\U0001f52c",
+    ]
+    assert list(map(printable, joined)) == joined
+    assert printable("gpt\u200d-4") == "gpt\\u200d-4"
+
+
+def test_of_a_very_long_line_both_ends_are_said(tmp_path):
+    """The end says what to do."""
+    said = attempt("experiment=rate", f"battles={5000 * 'x'}", folder=tmp_path).err
+    assert len(said) < 2100
+    assert said.startswith("elo_exp: xxx")
+    assert "characters) … xxx" in said
+    assert said.endswith("File name too long. Check the path.\n")
 
 
 def test_a_command_prints_no_control_characters_of_a_name(tmp_path):

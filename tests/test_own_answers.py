@@ -37,6 +37,13 @@ def two(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_entrants_that_look_alike_are_warned_of_before_anything_is_judged(two):
+    given = "answers={gpt-4: old.csv, GPT\u20114: new.jsonl}"
+    ran = judge(given, "plan=true", folder=two)
+    said = "the entrants 'gpt-4', 'GPT\u20114' look alike and are taken for different"
+    assert f"warning: {said} ones." in ran.err
+
+
 def test_two_files_of_answers_are_judged(two):
     ran = judge("answers=[old.csv,new.jsonl]", folder=two)
     assert ran.code == 0, ran.err

@@ -6,8 +6,7 @@ import json
 import logging
 import re
 import shlex
-import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from elo_exp.arrays import Index, Mask
 from elo_exp.data import formats, tables
 from elo_exp.data.battles import Battles
+from elo_exp.data.fields import look_alike
 from elo_exp.data.formats import WORDS, Format, MalformedError, Rows
 from elo_exp.data.formats.battle_rows import FLAT
 from elo_exp.data.tables import Cell, Coded, Codes, Frame, Nested, Row, Source
@@ -47,6 +47,8 @@ _PRIVATE = 0xE000  # from this character on, names that no model has
 # Bytes of a file, were it text, from which on importing DuckDB takes less time than rows
 LARGE = 1_000_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_MAX_NAME = 200  # characters
+_NAMED = ("dimension", "judge_model", "source")  # which name something else
 _MAX_MODELS = 3000  # beyond it, the column is not one of models
 _MAX_DIMENSIONS = 100  # beyond it, the column is not one of dimensions
 _MAX_NAMED = 5  # names in a warning
@@ -357,14 +359,7 @@ class _File:
             if share is None and reconciled is None:
                 return None
             text["winner"] = formats.winner_of(float(share)) if share else reconciled
-        for name in REQUIRED:
-            value, noun = text[name], name.split("_")[0]
-            if value is None or _CONTROL.search(value):
-                found = "is empty" if value is None else f"has {value!r}"
-                raise MalformedError(
-                    f"column {self.fields[name]!r} {found}. Expected a {noun}: text without "
-                    "control characters."
-                )
+        self.check_names(text)
         model_a, model_b, result = (str(text[name]) for name in REQUIRED)
         if model_a == model_b:
             raise MalformedError(
@@ -410,6 +405,23 @@ class _File:
             count=count,
         )
 
+    def check_names(self, text: Mapping[str, str | None]) -> None:
+        """Raise MalformedError for a field that has no name where it has to have one."""
+        for name in REQUIRED:
+            value, noun = text[name], name.split("_")[0]
+            if value is None or not _is_name(value):
+                found = "is empty" if value is None else f"has {_shown(value)}"
+                raise MalformedError(
+                    f"column {self.fields[name]!r} {found}. Expected a {noun}: text without "
+                    f"control characters, at most {_MAX_NAME} long."
+                )
+        for name in _NAMED:
+            if (value := text[name]) and len(value) > _MAX_NAME:
+                raise MalformedError(
+                    f"column {self.fields[name]!r} has {_shown(value)}. Expected a name: at most "
+                    f"{_MAX_NAME} characters."
+                )
+
     def words_of(self, field: str) -> str:
         """Name the words of a column, with the setting that says what those mean that are not known."""
         column, counts = self.fields[field], Counter[str]()
@@ -452,14 +464,7 @@ def _warn(path: Source, files: Sequence[_File], battles: Battles) -> None:
             "with battles_columns.dimension=COLUMN, or pool them with "
             "battles_columns.dimension=null."
         )
-    alike = defaultdict(list)
-    for name in models:
-        alike[unicodedata.normalize("NFKC", name).casefold().strip()].append(name)
-    warnings = [
-        f"the models {_quoted(names)} look alike and are rated apart."
-        for names in alike.values()
-        if len(names) > 1
-    ]
+    warnings = look_alike(models)
     rare = np.flatnonzero(battles.n_battles() == 1)[:_MAX_NAMED]
     if len(rare) and battles.total() >= _MANY:
         slips = _quoted(models[i] for i in rare)
@@ -551,7 +556,7 @@ def _check_cells(row: Row) -> None:
         raise MalformedError(row["malformed"])
     for name in REQUIRED:
         if isinstance(row.get(name), list | dict | Nested):
-            raise MalformedError(f"{name} is {row[name]!r}. Expected a name.")
+            raise MalformedError(f"{name} is {row[name]!r:.80}. Expected a name.")
 
 
 def _became(outcome: Battle | str | MalformedError | UserError) -> int:
@@ -583,7 +588,11 @@ def _text(value: Any) -> str | None:
 def _name(value: Cell) -> str | None:
     """The name of a model; None where it is none."""
     text = None if isinstance(value, Nested) else tables.text(value)
-    return None if text is None or _CONTROL.search(text) else text
+    return text if text is not None and _is_name(text) else None
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= _MAX_NAME and not _CONTROL.search(text)
 
 
 def _numbered(names: Iterable[str | None]) -> tuple[list[str], Codes]:
@@ -613,7 +622,7 @@ def _score(text: str, winner: str) -> float:
         if 0.0 <= score <= 1.0 and formats.winner_of(score) in winner:
             return score
     raise MalformedError(
-        f"score is {text!r} and winner is {winner!r}. Expected model_a's share, from 0 to 1, above "
+        f"score is {_shown(text)} and winner is {winner!r}. Expected model_a's share, from 0 to 1, above "
         "0.5 where it wins."
     )
 
@@ -643,7 +652,7 @@ def _style(text: str | None) -> tuple[int, ...] | None:
         if len(counts) == len(FEATURES):
             return counts
     raise MalformedError(
-        f"style is {text!r}. Expected a list of counts: {', '.join(FEATURES)}."
+        f"style is {_shown(text)}. Expected a list of counts: {', '.join(FEATURES)}."
     )
 
 

@@ -1,7 +1,9 @@
 """The names under which tables hold a prompt, its id, a reference, an answer and who gave it."""
 
 import re
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 PROMPT = ("prompt", "question", "input", "instruction", "text")
@@ -18,6 +20,25 @@ ENTRANT = ("entrant_id", "model", "model_id", "generator")
 def folded(text: str) -> str:
     """Return a text by which it is found: white space of any kind and length is one space."""
     return " ".join(text.split())
+
+
+def alike(names: Iterable[str]) -> list[list[str]]:
+    """Return groups of different names that look alike: but for case, white space, dashes and what is not seen."""
+    groups = defaultdict[str, list[str]](list)
+    for name in dict.fromkeys(names):
+        plain = unicodedata.normalize("NFKC", name).casefold()
+        kinds = ((one, unicodedata.category(one)) for one in plain)
+        seen = ("-" if kind == "Pd" else one for one, kind in kinds if kind != "Cf")
+        groups[folded("".join(seen))].append(name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def look_alike(names: Iterable[str], what: str = "models") -> list[str]:
+    """Say which of these look alike, a sentence for each group."""
+    return [
+        f"the {what} {', '.join(map(repr, group))} look alike and are taken for different ones."
+        for group in alike(names)
+    ]
 
 
 def first(row: Mapping[Any, Any], names: Sequence[str]) -> Any:

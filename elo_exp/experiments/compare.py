@@ -19,6 +19,7 @@ from elo_exp.analysis.comparisons import holm
 from elo_exp.analysis.shifts import Influence, influence, shifts, verdicts
 from elo_exp.arrays import known
 from elo_exp.data.battles import Battles
+from elo_exp.data.fields import look_alike
 from elo_exp.experiments import Context, Report
 from elo_exp.files import write_csv, write_json
 from elo_exp.oracle.evidence import clustered_error
@@ -80,6 +81,9 @@ class Compare:
     def dry_run(self, context: Context) -> None:
         for reason in self._read[1]:
             logger.warning("warning: left out of the comparison: %s", reason)
+        models = [model for r in self._read[0] for _, model in _rated_in(r)]
+        for line in look_alike(models):
+            logger.warning("warning: %s", line)
 
     def run(self, context: Context) -> Report:
         found = compare(self._read[0])
@@ -127,23 +131,29 @@ def _read(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
         raise UserError(
             f"runs: found {there}. Comparing takes two or more finished runs."
         )
-    first, *others = [
-        {("", policy) for policy in r.headlines()}
-        | {
-            (dimension, model)
-            for dimension, methods in r.boards.items()
-            for method in methods
-            for model in r.board(method, dimension)
-        }
-        for r in found
-    ]
+    first, *others = map(_rated_in, found)
     for other, entrants in zip(found[1:], others, strict=True):
-        if not first & entrants:
+        if first.keys().isdisjoint(entrants):
             raise UserError(
                 f"runs: {other.name} shares no entrant on any dimension with {found[0].name}, and "
                 "no policy. Compare runs that share some."
             )
     return found, left_out
+
+
+def _rated_in(r: FinishedRun) -> dict[tuple[str, str], None]:
+    """Each policy of a run, and each model by dimension."""
+    return dict.fromkeys(
+        [
+            *(("", policy) for policy in r.headlines()),
+            *(
+                (dimension, model)
+                for dimension, methods in r.boards.items()
+                for method in methods
+                for model in r.board(method, dimension)
+            ),
+        ]
+    )
 
 
 def compare(chosen: Sequence[FinishedRun]) -> Comparison:

@@ -3,7 +3,7 @@
 import logging
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from elo_exp.analysis import audit_decisions, families
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.effort import effort
 from elo_exp.analysis.families import Kin
-from elo_exp.data import bank, equal_answers, joining, pairing
+from elo_exp.data import bank, equal_answers, fields, joining, pairing
 from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
@@ -463,6 +463,7 @@ class Pairwise(Judged):
 
     def _say_answers(self) -> None:
         """Say what was read of files of answers. Raises UserError where they cannot be compared."""
+        warn_of_look_alikes(self.entrant, "entrants")
         for line in self._lines_of_answers() if self._files else ():
             is_warning = line.startswith("warning: ")
             logger.log(logging.WARNING if is_warning else logging.INFO, "%s", line)
@@ -557,6 +558,12 @@ class Pairwise(Judged):
 
 def _effort(responses: Responses) -> list[dict[str, Any]]:
     return effort({name: some.values() for name, some in responses.items()})
+
+
+def warn_of_look_alikes(names: Iterable[str], what: str) -> None:
+    """Warn of different names that look alike."""
+    for line in fields.look_alike(names, what):
+        logger.warning("warning: %s", line)
 
 
 def _names_entrants(overrides: Sequence[str]) -> bool:

@@ -29,7 +29,7 @@ from elo_exp.experiments.collection import (
     Scorer,
     draw_prompts,
 )
-from elo_exp.experiments.judged import Judged, preflight
+from elo_exp.experiments.judged import Judged, preflight, warn_of_look_alikes
 from elo_exp.files import one_of, sha256, write_csv, write_json
 from elo_exp.judges import ApiJudge, Judge, PaidJudge
 from elo_exp.oracle import cje, simulated
@@ -198,6 +198,7 @@ class Oracle(Judged):
         data = read_dataset(
             **sources, scale=scale, covariates=chosen.covariates, seed=chosen.seed
         )
+        warn_of_look_alikes(data.policies, "policies")
         truth: Mapping[str, Truth] = {}
         if self.needs_labels:
             data, truth = take_truth(data)

@@ -21,7 +21,7 @@ from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants import Entrant
-from elo_exp.experiments.judged import preflight
+from elo_exp.experiments.judged import preflight, warn_of_look_alikes
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.pipeline import Asking, Plan
 from elo_exp.records import (
@@ -88,6 +88,7 @@ class PlacementRun:
             with_languages=chosen.max_per_language is not None,
             with_style=self.with_style,
         )
+        warn_of_look_alikes([*names, *self.arena.battles.models], "models")
         for name in names:
             if name in self.arena.battles.models:
                 raise UserError(

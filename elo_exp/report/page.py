@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from elo_exp.console import printable
 from elo_exp.figures import style
 from elo_exp.judges import as_whom
 from elo_exp.records import Plot
@@ -73,11 +74,17 @@ def environment(folder: Path | None) -> Environment:
     made = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         undefined=StrictUndefined,
-        bytecode_cache=TemplateCache(folder, _OPTIONS),
+        bytecode_cache=TemplateCache(folder, (_OPTIONS, _shown.__name__)),
+        finalize=_shown,
         **_OPTIONS,
     )
     made.filters |= {"count": formats.count, "inline": inline_svg}
     return made
+
+
+def _shown(value: object) -> object:
+    """As a page shows it: of names and texts of others no character reorders what is beside it, or is not seen."""
+    return printable(value) if type(value) is str else value
 
 
 class Figures:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elo_exp.console import printable
 from elo_exp.data import pairing
 from elo_exp.records import Comparison, Judgment
 from elo_exp.report.formats import number
@@ -133,7 +134,8 @@ def texts(
     if not judged:
         return None
     kept = _fitting(judged, max_characters)
-    data = json.dumps(_data(judged, kept), ensure_ascii=False, separators=(",", ":"))
+    content = _shown(_data(judged, kept))
+    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     packed = gzip.compress(data.encode(errors="replace"), mtime=0)
     ranked = sorted(judged, key=lambda one: -one.upset)
     widest = {(one.comparison.dimension, one.kind): one for one in ranked[::-1]}
@@ -148,6 +150,15 @@ def texts(
             if (dimension, kind) in widest
         ][:_MAX_WORTH],
     )
+
+
+def _shown(value: Any) -> Any:
+    """The same with texts as a page shows them."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(key): _shown(one) for key, one in value.items()}
+    return [*map(_shown, value)] if isinstance(value, list | tuple) else value
 
 
 def _fitting(judged: Sequence[Judged], max_characters: int) -> set[int]:
