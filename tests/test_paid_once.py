@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -89,6 +90,8 @@ class Sent:
     client: Client
     n_checks: int = 0
     rows: list[Row] | None = None  # once it has ended
+    rest: str | None = None  # what became of the requests that were not run
+    refusal: RefusedError | None = None
 
 
 @dataclass
@@ -136,9 +139,17 @@ class World:
             self.current.hand_over()
 
     def end(self, batch: Sent) -> None:
-        kind = self.goes_wrong("expired", "api_error", "no message")
-        rows = []
-        for number, (custom_id, params) in enumerate(batch.requests.items()):
+        kind = self.goes_wrong(
+            "expired", "api_error", "no message", "no room", "half is run"
+        )
+        rows: list[Row] = []
+        run = dict(batch.requests)
+        if kind == "no room":
+            batch.refusal, run = RefusedError("no room", status=429), {}
+        elif kind == "half is run":
+            batch.rest, kind = "expired", None
+            run = dict(islice(run.items(), len(run) // 2))
+        for number, (custom_id, params) in enumerate(run.items()):
             if kind and number % 3 == 0:
                 outcome = kind if kind != "no message" else "api_error"
                 row = Row(custom_id=custom_id, outcome=outcome)
@@ -169,6 +180,8 @@ class Wire:
     """What one client sees of the server: a BatchApi, and single messages."""
 
     endpoint = "https://law"
+    is_ordered = True
+    timeout_seconds = 300.0
 
     def __init__(self, world: World, client: Client) -> None:
         self._world, self._client = world, client
@@ -248,8 +261,14 @@ class Wire:
         if batch.rows is None and batch.n_checks > 2:
             self._world.end(batch)
         n = len(batch.requests)
+        n_run = n if batch.rows is None else len(batch.rows)
         return RemoteBatch(
-            batch_id=batch.batch_id, size=n, n_rows=n, ended=batch.rows is not None
+            batch_id=batch.batch_id,
+            size=n,
+            n_rows=n_run,
+            rest=batch.rest,
+            refusal=batch.refusal,
+            ended=batch.rows is not None,
         )
 
 
@@ -470,6 +489,8 @@ class PaidOnce(RuleBasedStateMachine):
                     "expired",
                     "api_error",
                     "no message",
+                    "no room",
+                    "half is run",
                     "unreachable",
                 )
             ),

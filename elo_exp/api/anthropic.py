@@ -46,7 +46,6 @@ KEY_VARIABLE = "ANTHROPIC_API_KEY"
 API_VERSION = "2026-10-21"
 _TIMEOUT_SECONDS = 300.0  # after which the client gives up on an answer
 _UPLOAD_SECONDS = 3 * _TIMEOUT_SECONDS  # the same for a batch, which may be large
-_SLACK_SECONDS = 60.0  # until the server has then certainly noticed
 _PAGE = 100
 
 
@@ -61,23 +60,14 @@ def no_key() -> str:
     )
 
 
-def check_quarantine(seconds: float, base_url: str) -> None:
-    """Raise UserError where a submission could still be accepted after it was given up; a test
-    server is excepted."""
-    least = _TIMEOUT_SECONDS + _SLACK_SECONDS
-    is_local = urlsplit(base_url).hostname in ("127.0.0.1", "localhost")
-    if seconds < least and not is_local:
-        raise UserError(
-            f"quarantine_seconds: found {seconds:g}. Expected {least:g} or more: until then the "
-            "server may accept what would then be paid again."
-        )
-
-
 class AnthropicApi:
     """A BatchApi, and single messages.
 
     part  what asks, in the words of the configuration: judge, or entrant.NAME
     """
+
+    is_ordered = True
+    timeout_seconds = _TIMEOUT_SECONDS
 
     def __init__(self, base_url: str, *, part: str) -> None:
         self.endpoint = base_url

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Generic, Protocol, Self, TypeVar
+from urllib.parse import urlsplit
 
 from elo_exp import progress
 from elo_exp.api.costs import NOT_COUNTED, fitting, is_counted
@@ -57,7 +58,10 @@ _TRANSIENT = {
 _ROWS = 256  # results in one transaction
 _READINGS = 5  # of a results file that is cut short
 _UNKNOWN_CHECKS = 10  # in vain, after which a batch is given up on
+_MOST_TOO_MANY = 9  # times that a single request waits for room at the server
+_RATE_LIMIT, _TOO_LARGE = 429, 413
 _MOST_LOST = 5  # submissions in a row that do not arrive, after which the run stops
+_SLACK_SECONDS = 60.0  # behind a submission's deadline, until the server has noticed
 _GRACE_SECONDS = 3600.0  # that a batch may run past its expiry
 
 R = TypeVar("R", bound=Record)
@@ -69,7 +73,8 @@ class RemoteBatch:
 
     size              None while the server does not say
     n_rows            how many rows the results must have
-    rest              the outcome of the requests without a row: expired, canceled, ...
+    rest              the outcome of the requests without a row: expired, canceled, ...; None: each has one
+    refusal           why the server, which had accepted the batch, has begun none of it
     nonce             where the server repeats it before the end
     archived          its results are no longer kept
     results_url       where they are, once it has ended, where the server says so
@@ -81,6 +86,7 @@ class RemoteBatch:
     ended: bool
     n_rows: int
     rest: str | None = None
+    refusal: RefusedError | None = None
     nonce: str | None = None
     archived: bool = False
     results_url: str | None = None
@@ -104,7 +110,14 @@ class Row:
 
 class BatchApi(Api, Protocol):
     """A server of batches. Every question may raise UnreachableError, or UserError where the server
-    refuses it."""
+    refuses it.
+
+    is_ordered       whether it lists its batches by their age
+    timeout_seconds  after which a submission without an answer is given up
+    """
+
+    is_ordered: bool
+    timeout_seconds: float
 
     def create(self, nonce: str, requests: Mapping[str, Mapping[str, Any]]) -> str:
         """Submit requests by their custom ids; return the batch's id. Raises RefusedError or
@@ -114,10 +127,11 @@ class BatchApi(Api, Protocol):
         """Return the batch as it stands; None where the server knows of no such batch."""
 
     def results(self, batch: RemoteBatch) -> Iterator[Row]:
-        """Yield the results in any order, perhaps not all of them."""
+        """Yield the results in any order. Raises UnreachableError behind those that came where some that the server has
+        are missing."""
 
     def recent(self) -> Iterator[RemoteBatch]:
-        """Yield all batches, newest first."""
+        """Yield all batches, newest first where `is_ordered`."""
 
     def cancel(self, batch_id: str) -> bool:
         """Request a batch's end; False where it had ended, or is unknown."""
@@ -129,6 +143,18 @@ class BatchSettings:
     poll_initial_seconds: float
     poll_max_seconds: float
     quarantine_seconds: float
+
+
+def check_quarantine(seconds: float, api: BatchApi) -> None:
+    """Raise UserError where a submission could still be accepted after it was given up; a test
+    server is excepted."""
+    least = api.timeout_seconds + _SLACK_SECONDS
+    is_local = urlsplit(api.endpoint).hostname in ("127.0.0.1", "localhost")
+    if seconds < least and not is_local:
+        raise UserError(
+            f"quarantine_seconds: found {seconds:g}. Expected {least:g} or more: until then the "
+            "server may accept what would then be paid again."
+        )
 
 
 class BatchModel(Model, Protocol):
@@ -190,6 +216,8 @@ class Batcher(Generic[R]):
         self._n_lost, self._last_doubt = 0, ""
         self._answered: set[str] = set()
         self._chunk_size = self._settings.chunk_size
+        self._is_full = False  # the server takes no more until a batch has ended
+        self._n_too_many = 0  # single requests in a row that found no room there
         self._interval = self._settings.poll_initial_seconds
         self._not_before = 0.0  # the server has asked to wait until then
         self._started = self._clock.elapsed()
@@ -247,6 +275,8 @@ class Batcher(Generic[R]):
         """Submit the first jobs of the queue; False where none of them has left."""
         if not self._queue or self._clock.elapsed() < self._not_before:
             return False
+        if self._is_full and self._open:
+            return False
         check_lifeline()
         jobs = list(islice(self._queue, self._chunk_size))
         bodies = [self._model.params(job.request, ttl) for job in jobs]
@@ -255,7 +285,7 @@ class Batcher(Generic[R]):
         if n < len(jobs) and self._open:
             return False  # what is under way makes room when it is settled
         try:
-            newest = next(self._api.recent(), None)
+            newest = next(self._api.recent(), None) if self._api.is_ordered else None
         except UnreachableError as error:
             self._note_unreachable(error)
             return False
@@ -307,17 +337,48 @@ class Batcher(Generic[R]):
             raise over_cap(full, worst[0])
         raise over_budget(self._model, worst[0], self._last_error)
 
+    def _take_back(self, opened: _OpenBatch, refusal: RefusedError) -> None:
+        """The server has accepted a batch and then begun none of it: go on as if it had refused it at once, or raise
+        UserError.
+
+        One for which there was no room waits until another of ours has ended; where there is none, it is halved.
+        """
+        size = opened.batch.size
+        self._ledger.refused(opened.batch, str(refusal))
+        self._close(opened)
+        mine = [self._jobs[key] for key in opened.names if key in self._jobs]
+        self._queue.extendleft(reversed(mine))
+        if refusal.status != _RATE_LIMIT:
+            self._react_to(refusal, size)
+        elif self._open:
+            self._is_full = True
+            logger.info(
+                "the server has no room for %d requests yet (%s)", size, refusal
+            )
+        elif size > 1:
+            too_large = RefusedError(str(refusal), status=_TOO_LARGE)
+            self._react_to(too_large, size)
+        elif self._n_too_many < _MOST_TOO_MANY:
+            self._n_too_many += 1
+            wait = self._settings.poll_max_seconds
+            again = RefusedError(str(refusal), status=_RATE_LIMIT, retry_after=wait)
+            self._react_to(again, size)
+        else:
+            raise UserError(
+                f"{self._model.server} has no room for a single request: {refusal}. {GO_ON}"
+            )
+
     def _react_to(self, refusal: RefusedError, size: int) -> None:
         """Go on with smaller batches or later, or raise UserError."""
         if why := fatal_reason(self._model.server, refusal):
             raise UserError(f"{why} {GO_ON}")
-        if refusal.status == 413 and size > 1:
+        if refusal.status == _TOO_LARGE and size > 1:
             self._chunk_size = size // 2
             text = "the server takes no batch of %d requests; going on with %d"
             logger.info(text, size, self._chunk_size)
         elif refusal.status == NO_CONNECTION:
             self._note_unreachable(refusal)
-        elif refusal.status == 429:
+        elif refusal.status == _RATE_LIMIT:
             wait = refusal.retry_after or self._settings.poll_initial_seconds
             self._not_before = self._clock.elapsed() + wait
             logger.info("the server asks to wait %.0f s before the next batch", wait)
@@ -354,6 +415,7 @@ class Batcher(Generic[R]):
     def _close(self, opened: _OpenBatch) -> None:
         self._open.pop(opened.batch.nonce)
         self._budget.release(opened.batch.nonce)
+        self._is_full = False
 
     # ---- waiting
 
@@ -525,25 +587,30 @@ class Batcher(Generic[R]):
         remote = self._check(opened)
         if remote is None:
             return
+        if remote.refusal is not None:
+            self._take_back(opened, remote.refusal)
+            return
         seen: set[str] = set()
-        problem = "the file ends early"
         for _ in range(_READINGS):
+            problem = ""
             try:
                 yield from self._read(opened, remote, seen)
             except UnreachableError as error:
                 problem = str(error)
             missing = [key for key in opened.names if key not in seen]
-            if len(seen) == remote.n_rows:
-                if missing and remote.rest is not None:
+            is_whole = not problem and len(seen) >= remote.n_rows
+            if not missing or (is_whole and remote.rest is not None):
+                if missing:
                     row = Row(custom_id="", outcome=remote.rest)
                     yield from self._take_in(opened, dict.fromkeys(missing, row))
                 self._close(opened)
+                self._n_too_many = 0
                 return
             self._clock.sleep(self._settings.poll_initial_seconds)
         titles = [" ".join(map(str, opened.names[key].values())) for key in missing[:3]]
         raise UserError(
-            f"batch {remote.batch_id}: {len(seen)} of {remote.n_rows} results can be read "
-            f"({problem}). Missing: {', '.join(titles)}{', ...' * (len(missing) > 3)}. Nothing is "
+            f"batch {remote.batch_id}: {len(seen)} of {len(opened.names)} results can be read "
+            f"({problem or 'the file ends early'}). Missing: {', '.join(titles)}{', ...' * (len(missing) > 3)}. Nothing is "
             "submitted again; the same command reads it again."
         )
 

@@ -2,16 +2,23 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from elo_exp.analysis.conclusions import Scope
-from elo_exp.api.batches import BatchApi, BatchSettings
+from elo_exp.api.batches import BatchApi, BatchSettings, check_quarantine
 from elo_exp.api.costs import Budget, TokenEstimator
 from elo_exp.api.jobs import ApiSettings, Model
 from elo_exp.data.rubrics import Instructions
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
-from elo_exp.types import CacheKey, Count, Dollars, JudgeKind, Positive
+from elo_exp.types import (
+    CacheKey,
+    Count,
+    Dollars,
+    JudgeKind,
+    NonNegative,
+    Positive,
+)
 
 LEXICAL = "lexical"  # the name of the judge that compares words
 
@@ -156,3 +163,24 @@ class ApiJudge(ApiSettings):
                 f"{self.budget_setting}: is ${self.budget_usd:g}, and {self.model} is paid for. "
                 f"Set a cap in dollars with {self.budget_setting}=..."
             )
+
+
+@dataclass(kw_only=True)
+class BatchingJudge(ApiJudge):
+    """Settings that judges share whose API takes batches: two transports, the same store and keys."""
+
+    transport: Literal["batches", "messages"]
+    chunk_size: Count
+    poll_initial_seconds: Positive
+    poll_max_seconds: Positive
+    quarantine_seconds: NonNegative
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_quarantine(self.quarantine_seconds, self.api)
+        self.batch_settings = BatchSettings(
+            chunk_size=self.chunk_size,
+            poll_initial_seconds=self.poll_initial_seconds,
+            poll_max_seconds=self.poll_max_seconds,
+            quarantine_seconds=self.quarantine_seconds,
+        )

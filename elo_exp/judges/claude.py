@@ -5,17 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from elo_exp.api.anthropic import (
-    API_VERSION,
-    ClaudeSettings,
-    api_key,
-    check_quarantine,
-)
-from elo_exp.api.batches import BatchSettings
+from elo_exp.api.anthropic import API_VERSION, ClaudeSettings, api_key
 from elo_exp.api.costs import Prices
-from elo_exp.judges import ApiJudge
+from elo_exp.judges import BatchingJudge
 from elo_exp.records import JudgeRequest, UserError
-from elo_exp.types import CacheKey, Count, Effort, NonNegative, Positive, Share
+from elo_exp.types import CacheKey, Effort, Share
 
 
 @dataclass(kw_only=True)
@@ -30,7 +24,7 @@ class ClaudeModel(Prices):
 
 
 @dataclass(kw_only=True)
-class ClaudeJudge(ClaudeSettings, ApiJudge):
+class ClaudeJudge(ClaudeSettings, BatchingJudge):
     """model   an id with an entry in `models`, which has its prices
     cache   measured: warm the prompt cache, measure it on a first chunk, then decide; or 1h, 5m,
             none
@@ -40,29 +34,17 @@ class ClaudeJudge(ClaudeSettings, ApiJudge):
     """
 
     effort: Effort | None
-    transport: Literal["batches", "messages"]
     cache: Literal["measured", "1h", "5m", "none"]
     models: dict[str, ClaudeModel]
     expected_hit_rate: Share
-    chunk_size: Count
-    poll_initial_seconds: Positive
-    poll_max_seconds: Positive
-    quarantine_seconds: NonNegative
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_quarantine(self.quarantine_seconds, self.base_url)
         if self.effort is not None and not self.prices_of(self.model).takes_effort:
             raise UserError(
                 f"effort: found {self.effort!r}, and {self.model} takes none. Set "
                 "judge.effort=null."
             )
-        self.batch_settings = BatchSettings(
-            chunk_size=self.chunk_size,
-            poll_initial_seconds=self.poll_initial_seconds,
-            poll_max_seconds=self.poll_max_seconds,
-            quarantine_seconds=self.quarantine_seconds,
-        )
 
     def prices_of(self, model: str) -> ClaudeModel:
         """Return what is known of a model; a batch of an earlier run may be another model's."""

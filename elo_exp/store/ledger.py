@@ -161,6 +161,12 @@ class Ledger:
         with self.store.transaction() as db:
             self._change(db, batch, f"state IN {OPEN}", state="abandoned", note=why)
 
+    def refused(self, batch: Batch, why: str) -> None:
+        """Let its queries be submitted again: the server, which had accepted it, has begun none of it. Not charged."""
+        with self.store.transaction() as db:
+            if self._change(db, batch, f"state IN {OPEN}", state="abandoned", note=why):
+                caps.settle(db, batch.nonce, 0.0)
+
     def note(self, batch: Batch, note: str) -> None:
         with self.store.transaction() as db:
             self._change(db, batch, f"state IN {OPEN}", note=note)
