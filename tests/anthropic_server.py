@@ -17,17 +17,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import random
-import re
 import threading
-import time
 import uuid
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from tests.anthropic_verdicts import (
     JSON,
@@ -37,7 +34,6 @@ from tests.anthropic_verdicts import (
     NoisyBradleyTerry,
     Outcome,
     Reshaped,
-    Rule,
     Says,
     StopReason,
     choose,
@@ -48,9 +44,17 @@ from tests.anthropic_verdicts import (
     sha256,
     tokens,
 )
-from tests.http_server import Call, Due, Fault, HttpServer, RefusedError, Stage, Status
+from tests.batch_server import (
+    DAY,
+    Batch,
+    BatchServer,
+    DoubleAccept,
+    NeverEnd,
+    refused,
+    spoiled,
+)
+from tests.http_server import Call, Due, RefusedError, Status
 
-DAY = 86400
 VERSIONS = ("2023-06-01", "2026-10-21")
 PARAMS = {"model", "max_tokens", "system", "messages", "output_config"}
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
@@ -83,125 +87,6 @@ MIN_CACHEABLE = {
 }
 
 
-class Clock:
-    """Epoch seconds: real time, from another start if need be, and advanced by hand."""
-
-    def __init__(self, start: float | None = None) -> None:
-        self._ahead = 0.0 if start is None else start - time.time()
-
-    def now(self) -> float:
-        return time.time() + self._ahead
-
-    def advance(self, seconds: float) -> None:
-        self._ahead += seconds
-
-
-# What can go wrong here beside the faults of any server
-
-
-@dataclass(frozen=True)
-class LateAccept(Fault):
-    """The connection is reset; the batch arrives so many seconds later all the same."""
-
-    seconds: float
-
-
-class DoubleAccept(Fault):
-    """The batch is accepted twice; the client is told of the first."""
-
-
-class NeverEnd(Fault):
-    """The batch that this call creates does not end before it expires or is canceled."""
-
-
-@dataclass(frozen=True)
-class DropRows(Fault):
-    """The last k rows of the results are missing."""
-
-    k: int = 1
-
-
-class DupRow(Fault):
-    """The first row of the results comes again at the end."""
-
-
-class AlienRow(Fault):
-    """The results begin with a row that nobody asked for."""
-
-
-class UnknownType(Fault):
-    """The first row of the results is of a type that no client knows yet."""
-
-
-def spoiled(rows: Sequence[JSON], due: Due) -> list[JSON]:
-    """The rows of a results file, as these faults leave them."""
-    first, spoilt = rows[0], list(rows)
-    if due.get(UnknownType):
-        spoilt[0] = {**first, "result": {"type": "paused"}}
-    if drop := due.get(DropRows):
-        spoilt = spoilt[: max(0, len(spoilt) - drop.k)]
-    if due.get(DupRow):
-        spoilt += spoilt[:1]
-    if due.get(AlienRow):
-        spoilt.insert(0, {**first, "custom_id": "alien"})
-    return spoilt
-
-
-# The bill
-
-
-class Meter:
-    """What was called and what was billed.
-
-    billed           how often each question was: the part of a custom_id after its first '-'
-    billed_bodies    the same by a hash of all that reaches the model, in batches and outside
-    tokens_by_model  (model, "batch" | "standard") -> tokens by class: input_tokens,
-                     cache_creation_5m, cache_creation_1h, cache_read_input_tokens, output_tokens
-    """
-
-    def __init__(self, calls: list[Call]) -> None:
-        self.calls = calls
-        self.billed: Counter[str] = Counter()
-        self.billed_bodies: Counter[str] = Counter()
-        self.tokens_by_model: defaultdict[tuple[str, str], Counter[str]]
-        self.tokens_by_model = defaultdict(Counter)
-
-    @property
-    def tokens(self) -> dict[str, Counter[str]]:
-        """Tokens by class, of "batch" and of "standard"."""
-        tiers: dict[str, Counter[str]] = {"batch": Counter(), "standard": Counter()}
-        for (_, tier), spent in self.tokens_by_model.copy().items():
-            tiers[tier].update(spent)
-        return tiers
-
-    @property
-    def paid_twice(self) -> set[str]:
-        """The questions that were billed more than once."""
-        return {key for key, times in self.billed.items() if times > 1}
-
-    def count(self, method: str, path: str = "") -> int:
-        """How many calls of this method went to a path in which the regular expression is."""
-        return sum(
-            c.method == method and bool(re.search(path, c.path)) for c in self.calls
-        )
-
-    def posts(self, path: str = "") -> int:
-        return self.count("POST", path)
-
-    def bill(self, model: str, usage: JSON, *, body: str, question: str | None) -> None:
-        self.billed_bodies[body] += 1
-        if question is not None:
-            self.billed[question] += 1
-        written = usage["cache_creation"]
-        self.tokens_by_model[model, usage["service_tier"]].update(
-            input_tokens=usage["input_tokens"],
-            cache_creation_5m=written["ephemeral_5m_input_tokens"],
-            cache_creation_1h=written["ephemeral_1h_input_tokens"],
-            cache_read_input_tokens=usage["cache_read_input_tokens"],
-            output_tokens=usage["output_tokens"],
-        )
-
-
 # The protocol
 
 
@@ -209,57 +94,6 @@ def rfc3339(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-
-
-@dataclass(kw_only=True)
-class Batch:
-    """A batch that was accepted."""
-
-    id: str
-    created_at: float
-    requests: list[JSON]
-    polls: int = 0
-    never_ends: bool = False
-    canceled_at: float | None = None
-    ended_at: float | None = None
-    archived_at: float | None = None
-    rows: list[JSON] = field(default_factory=list, repr=False)
-
-    @property
-    def n(self) -> int:
-        return len(self.requests)
-
-    @property
-    def status(self) -> str:
-        if self.ended_at is not None:
-            return "ended"
-        return "in_progress" if self.canceled_at is None else "canceling"
-
-    def view(self, host: str) -> JSON:
-        """The MessageBatch object."""
-        counts = Counter(row["result"]["type"] for row in self.rows)
-        kinds = ("succeeded", "errored", "canceled", "expired")
-        url = f"http://{host}/v1/messages/batches/{self.id}/results"
-        is_readable = self.status == "ended" and self.archived_at is None
-        return {
-            "id": self.id,
-            "type": "message_batch",
-            "processing_status": self.status,
-            "request_counts": {
-                "processing": self.n - len(self.rows),
-                **{kind: counts[kind] for kind in kinds},
-            },
-            "created_at": rfc3339(self.created_at),
-            "expires_at": rfc3339(self.created_at + DAY),
-            "cancel_initiated_at": rfc3339(self.canceled_at),
-            "ended_at": rfc3339(self.ended_at),
-            "archived_at": rfc3339(self.archived_at),
-            "results_url": url if is_readable else None,
-        }
-
-
-def refused(code: int, message: str) -> RefusedError:
-    return RefusedError(Status(code, message=message))
 
 
 def n_input_tokens(params: JSON) -> int:
@@ -286,59 +120,49 @@ def objection(params: JSON, *, counting: bool = False) -> Errored | None:
     return Errored("invalid_request_error", complaint) if complaint else None
 
 
+def view(batch: Batch, host: str) -> JSON:
+    """The MessageBatch object."""
+    counts = Counter(row["result"]["type"] for row in batch.rows)
+    kinds = ("succeeded", "errored", "canceled", "expired")
+    url = f"http://{host}/v1/messages/batches/{batch.id}/results"
+    is_readable = batch.status == "ended" and batch.archived_at is None
+    return {
+        "id": batch.id,
+        "type": "message_batch",
+        "processing_status": batch.status,
+        "request_counts": {
+            "processing": batch.n - len(batch.rows),
+            **{kind: counts[kind] for kind in kinds},
+        },
+        "created_at": rfc3339(batch.created_at),
+        "expires_at": rfc3339(batch.created_at + DAY),
+        "cancel_initiated_at": rfc3339(batch.canceled_at),
+        "ended_at": rfc3339(batch.ended_at),
+        "archived_at": rfc3339(batch.archived_at),
+        "results_url": url if is_readable else None,
+    }
+
+
 @dataclass(kw_only=True, eq=False)
-class AnthropicServer(HttpServer):
+class AnthropicServer(BatchServer):
     """The service, while the `with` block lasts.
 
-    verdicts        a list, taken in turn by first sight; or a rule
-    polls_to_end    how often a batch must be retrieved until it has ended; 0: unobserved
-    seconds_to_end  ... and how long it takes at least
-    miss_rate       the share of prompt-cache reads that miss
-    order           of the rows of the results
-    counts_ids      whether ids of batches are counted from 0, as of a simulator or a gateway
-    outcomes        what becomes of the request that is run for the n-th time (n = 1, 2, ...);
-                    None: it is answered
-
-    Of a canceled batch half is answered nevertheless. All settings may be changed while it runs.
+    miss_rate  the share of prompt-cache reads that miss
     """
 
-    verdicts: Sequence[str] | Rule = ("A",)
-    clock: Clock = field(default_factory=Clock)
-    polls_to_end: int = 1
-    seconds_to_end: float = 0.0
-    key: str = "test-key"
-    max_bytes: int = 2**28
     miss_rate: float = 0.0
-    seed: int = 0
-    order: Literal["given", "reversed", "shuffled"] = "shuffled"
-    counts_ids: bool = False
-    outcomes: Callable[[JSON, int], Outcome | None] | None = None
     thinking_tokens: int = 20
-    on_call: Callable[[Stage, Call], None] | None = None
+
+    prefix = "msgbatch"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.meter = Meter(self.calls)
-        self.late: list[tuple[float, JSON]] = []
-        self._batches: dict[str, Batch] = {}
         self._cached_until: dict[str, float] = {}
-        self._runs: Counter[str] = Counter()
-        self._turns: dict[str, int] = {}
-
-    def now(self) -> float:
-        return self.clock.now()
-
-    fault = HttpServer.add_fault
 
     def error(self, fault: Status) -> JSON:
         kind = TYPES.get(fault.code, TYPES[400 if fault.code < 500 else 500])
         error = {"type": fault.etype or kind, "message": fault.message}
         return {"type": "error", "error": error}
-
-    def is_lost(self, call: Call, due: Due) -> bool:
-        if late := due.get(LateAccept):
-            self.late.append((self.now() + late.seconds, call.json()))
-        return late is not None or super().is_lost(call, due)
 
     def serve(self, call: Call, due: Due) -> bytes:
         answer: Any = self.answer(call)
@@ -349,13 +173,6 @@ class AnthropicServer(HttpServer):
         if call.path.endswith("/results"):
             return b"".join(map(_line, spoiled(answer, due)))
         return json.dumps(answer).encode()
-
-    @property
-    def batches(self) -> list[Batch]:
-        """The accepted batches, newest last, as they stand now."""
-        with self.lock:
-            self._catch_up()
-            return list(self._batches.values())
 
     def answer(self, call: Call) -> JSON | list[JSON]:
         """The answer, all of whose effects have taken place: an object, or a file's rows."""
@@ -377,16 +194,16 @@ class AnthropicServer(HttpServer):
         answer: Any = None
         match call.method, *call.path.strip("/").split("/")[1:]:
             case "POST", "messages", "batches":
-                batch = self.accept(content["requests"], at=self.clock.now())
-                answer = batch.view(host)
+                batch = self.accept(content, at=self.clock.now())
+                answer = view(batch, host)
             case "GET", "messages", "batches":
                 answer = self._list_batches(call.query, host)
             case "GET", "messages", "batches", batch_id:
-                answer = self._get(self._find(batch_id)).view(host)
+                answer = view(self._get(self._find(batch_id)), host)
             case "GET", "messages", "batches", batch_id, "results":
                 answer = self._results(self._find(batch_id))
             case "POST", "messages", "batches", batch_id, "cancel":
-                answer = self._cancel(self._find(batch_id)).view(host)
+                answer = view(self._cancel(self._find(batch_id)), host)
             case "POST", "messages", "count_tokens":
                 if problem := objection(content, counting=True):
                     raise refused(CODES[problem.type], problem.message)
@@ -407,35 +224,20 @@ class AnthropicServer(HttpServer):
 
     # ---- batches
 
-    def accept(self, requests: list[JSON], *, at: float) -> Batch:
-        ids = [request["custom_id"] for request in requests]
-        if not requests or len(set(ids)) < len(ids):
-            raise refused(400, "requests: expected some, with ids of their own")
-        if bad := [i for i in ids if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", i)]:
-            raise refused(400, f"custom_id: {bad[0]}")
-        which = f"{len(self._batches)}" if self.counts_ids else uuid.uuid4().hex[:24]
-        batch_id = f"msgbatch_{which}"
-        batch = Batch(id=batch_id, created_at=at, requests=requests)
-        self._batches[batch.id] = batch
-        return batch
+    def requests_in(self, content: JSON) -> list[JSON]:
+        requests: list[JSON] = content["requests"]
+        return requests
+
+    def _row(self, custom_id: str, result: Any) -> JSON:
+        return {"custom_id": custom_id, "result": _as_json(result)}
 
     def _list_batches(self, query: Mapping[str, str], host: str) -> JSON:
         limit = int(query.get("limit", "20"))
         found = list(reversed(self._batches.values()))
         if (after := query.get("after_id")) is not None:
             found = found[[batch.id for batch in found].index(after) + 1 :]
-        page = [batch.view(host) for batch in found[:limit]]
+        page = [view(batch, host) for batch in found[:limit]]
         return {"data": page, "has_more": len(found) > limit}
-
-    def _find(self, batch_id: str) -> Batch:
-        if batch_id not in self._batches:
-            raise refused(404, f"There is no message batch {batch_id}")
-        return self._batches[batch_id]
-
-    def _get(self, batch: Batch) -> Batch:
-        batch.polls += 1
-        self._advance(batch, self.clock.now())
-        return batch
 
     def _results(self, batch: Batch) -> list[JSON]:
         if batch.ended_at is None or batch.archived_at is not None:
@@ -448,51 +250,6 @@ class AnthropicServer(HttpServer):
         if batch.canceled_at is None:
             batch.canceled_at, batch.polls = self.clock.now(), 0
         return batch
-
-    def _catch_up(self) -> None:
-        """What the clock has brought: late batches arrive, others end, or are archived."""
-        now = self.clock.now()
-        for arrival in [late for late in self.late if late[0] <= now]:
-            self.late.remove(arrival)
-            self.accept(arrival[1]["requests"], at=arrival[0])
-        for batch in self._batches.values():
-            self._advance(batch, now)
-
-    def _advance(self, batch: Batch, now: float) -> None:
-        polls, due = self.polls_to_end, batch.created_at + self.seconds_to_end
-        expiry, archival = batch.created_at + DAY, batch.created_at + 29 * DAY
-        if batch.canceled_at is not None:
-            polls, due = min(polls, 1), batch.canceled_at
-        elif batch.never_ends:
-            due = math.inf
-        if batch.ended_at is None:
-            if batch.polls >= polls and due <= min(now, expiry):
-                self._end(batch, at=min(now, expiry))
-            elif now > expiry:
-                self._end(batch, at=expiry, unanswered=Expired())
-        if batch.archived_at is None and now > archival:
-            batch.archived_at, batch.rows = archival, []
-
-    def _end(
-        self, batch: Batch, *, at: float, unanswered: Canceled | Expired | None = None
-    ) -> None:
-        """Run the requests in their order, and put the results into another."""
-        n_run = batch.n if unanswered is None else 0
-        if batch.canceled_at is not None and unanswered is None:
-            n_run, unanswered = batch.n // 2, Canceled()
-        for n, request in enumerate(batch.requests):
-            custom_id, result = request["custom_id"], unanswered
-            if n < n_run:
-                question = custom_id.partition("-")[2] or custom_id
-                result = self._run(
-                    request["params"], tier="batch", now=at, question=question
-                )
-            batch.rows.append({"custom_id": custom_id, "result": _as_json(result)})
-        if self.order == "shuffled":
-            random.Random(batch.requests[0]["custom_id"]).shuffle(batch.rows)
-        elif self.order == "reversed":
-            batch.rows.reverse()
-        batch.ended_at = at
 
     # ---- the model
 

@@ -195,7 +195,7 @@ class HttpServer:
         if due.get(AcceptThenReset):
             wire.reset()
             return
-        is_file = call.path.endswith("/results")
+        is_file = call.path.endswith(("/results", "/content"))
         halfway = (lambda: self.tell("halfway", call)) if is_file else None
         if wire.send(200, body, due, halfway=halfway):
             self.tell("answered", call)

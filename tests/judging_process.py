@@ -1,4 +1,4 @@
-"""A run of the Claude judge without Hydra and figures: what tests/test_faults.py starts, kills and starts again.
+"""A run of a paid judge without Hydra and figures: what tests/test_faults.py starts, kills and starts again.
 
     python -m tests.judging_process --url URL --store STORE.sqlite --out OUT.json
 
@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import anthropic.resources.messages.batches
-import anthropic.types.messages  # noqa: F401
+import openai.resources.batches
+import openai.resources.files  # noqa: F401
 
 from elo_exp import pipeline
 from elo_exp.api import anthropic as anthropic_api
@@ -36,6 +36,7 @@ from elo_exp.api.batches import Batcher
 from elo_exp.api.costs import Budget
 from elo_exp.api.transport import Clock, DoubtfulError, RefusedError
 from elo_exp.data import pairing
+from elo_exp.judges import BatchJudge
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Judgment, Prompt, Response, UserError, canonical_json
@@ -311,6 +312,7 @@ OPTIONS: Mapping[str, Any] = {
     "--prompts": N_PROMPTS,
     "--orders": "both",
     "--looks": 1,
+    "--provider": "anthropic",
     "--model": "claude-sonnet-5-5",
     "--effort": "low",
     "--max-tokens": 200,
@@ -343,29 +345,43 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def build(chosen: argparse.Namespace) -> ClaudeJudge:
+# The file of each provider's judge, and its model; that of Anthropic is chosen by options.
+JUDGES: Mapping[str, tuple[str, str]] = {
+    "anthropic": ("claude", ""),
+    "openai": ("openai", "gpt-6.2-sol"),
+}
+
+
+def build(chosen: argparse.Namespace) -> BatchJudge:
     """What an answer is expected to cost is low: the plan is not what stops a run."""
-    judge: ClaudeJudge = shipped(
+    name, model = JUDGES[chosen.provider]
+    own: dict[str, Any] = {"model": model, "timeout_seconds": chosen.timeout}
+    if chosen.provider == "anthropic":
+        own = {
+            "model": chosen.model,
+            "effort": chosen.effort or None,
+            "cache": chosen.cache,
+            "expected_hit_rate": 1.0,
+        }
+    judge: Any = shipped(
         "judge",
-        "claude",
-        model=chosen.model,
-        effort=chosen.effort or None,
+        name,
         max_tokens=chosen.max_tokens,
         transport=chosen.transport,
         base_url=chosen.url,
         budget_usd=chosen.budget,
-        cache=chosen.cache,
         expected_output_tokens=1,
-        expected_hit_rate=1.0,
         chunk_size=chosen.chunk_size,
         poll_initial_seconds=0.02,
         poll_max_seconds=0.04,
         quarantine_seconds=chosen.quarantine,
         concurrency=4,
+        **own,
     )
     if chosen.broken:
         BROKEN[chosen.broken](judge)
-    return judge
+    found: BatchJudge = judge
+    return found
 
 
 def step_the_clock(seconds: float) -> None:
@@ -394,7 +410,8 @@ def main(arguments: Sequence[str]) -> int:
         level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True
     )
     logging.getLogger("httpx2").setLevel(logging.WARNING)
-    os.environ.update(ANTHROPIC_API_KEY="test-key", NO_PROXY="127.0.0.1")
+    keys = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
+    os.environ.update(dict.fromkeys(keys, "test-key"), NO_PROXY="127.0.0.1")
     # Back-offs as short as the waits between polls: they are repetitions all the same.
     calls._BACK_OFF_SECONDS = 0.02
     anthropic_api._TIMEOUT_SECONDS = chosen.timeout

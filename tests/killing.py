@@ -12,6 +12,7 @@ start costs milliseconds; the I1 to I10 are those of the design, and each is a f
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -43,18 +44,33 @@ from elo_exp.store.usage import TOKEN_CLASSES
 from tests import judging_process
 from tests.anthropic_server import AnthropicServer, n_input_tokens
 from tests.anthropic_verdicts import NoisyBradleyTerry, plain_text
-from tests.data import described
+from tests.batch_server import BatchServer
+from tests.data import described, shipped
 from tests.http_server import Call, Stage
+from tests.openai_batch_server import OpenAiBatchServer
 
-BATCHES = r"/v1/messages/batches$"
-BATCH = r"/v1/messages/batches/[^/]+$"
-RESULTS = r"/results$"
-MESSAGES = r"/v1/messages$"
+# Calls by what they are for, whichever provider's
+BATCHES = r"/v1/(messages/)?batches$"
+BATCH = r"/v1/(messages/)?batches/[^/]+$"
+RESULTS = r"/(results|content)$"
+MESSAGES = r"/v1/(messages|chat/completions)$"
 COUNT = r"/count_tokens$"
-MODEL = r"/v1/models/[^/]+$"
+MODEL = r"/v1/models(/[^/]+)?$"
+UPLOAD = r"/v1/files$"
 
 N_QUERIES = judging_process.N_PROMPTS * 3 * 2 * 2
-PRICES: Mapping[str, Mapping[str, float]] = described("judge", "claude").models
+SERVERS: Mapping[str, type[BatchServer]] = {
+    "anthropic": AnthropicServer,
+    "openai": OpenAiBatchServer,
+}
+PRICES: Mapping[str, Mapping[str, float]] = {
+    **described("judge", "claude").models,
+    **{
+        model: dataclasses.asdict(shipped("judge", name, model=model).prices_of(model))
+        for name, model in judging_process.JUDGES.values()
+        if model
+    },
+}
 # Who is better is known, some verdicts are ties and some follow the position: a table in which a loss would show.
 JUDGE = NoisyBradleyTerry(
     strengths={"ann:": 0.0, "bob:": 0.7, "cid:": 1.4},
@@ -153,14 +169,16 @@ class World:
     """A server, a store, and the clients that use both. `arguments` are those of every client."""
 
     def __init__(
-        self, folder: Path, server: AnthropicServer, arguments: Sequence[str]
+        self, folder: Path, server: Any, arguments: Sequence[str], provider: str
     ) -> None:
         self.folder, self.server, self.arguments = folder, server, arguments
+        self.provider = provider
         self.store = folder / "store.sqlite"
         self._victim: Future[Client] = Future()
 
     def start(self, *arguments: str) -> Client:
         places = ["--url", self.server.url, "--store", str(self.store)]
+        places += ["--provider", self.provider]
         client = Client(self.folder, [*places, *self.arguments, *arguments])
         if not self._victim.done():
             self._victim.set_result(client)
@@ -168,6 +186,10 @@ class World:
 
     def run(self, *arguments: str) -> Ran:
         return self.start(*arguments).wait()
+
+    def known(self, *arguments: str) -> Reference:
+        """The run of this provider's judge that nothing happens to."""
+        return reference(*arguments, provider=self.provider)
 
     def kill_on(self, moment: Stage, method: str, path: str, *, nth: int) -> None:
         """Kill the next client that is started, at this moment of the nth such call."""
@@ -206,13 +228,15 @@ class World:
 
 
 @contextmanager
-def world(folder: Path, *arguments: str, **settings: Any) -> Iterator[World]:
+def world(
+    folder: Path, *arguments: str, provider: str = "anthropic", **settings: Any
+) -> Iterator[World]:
     """A server whose batches end at once, unless the settings say otherwise."""
     folder.mkdir(parents=True, exist_ok=True)
-    with AnthropicServer(
+    with SERVERS[provider](
         **{"verdicts": JUDGE, "polls_to_end": 0, **settings}
     ) as server:
-        here = World(folder, server, arguments)
+        here = World(folder, server, arguments, provider)
         try:
             yield here
         finally:
@@ -240,12 +264,12 @@ def shape(path: str) -> str:
     """The pattern that a path matches."""
     return next(
         pattern
-        for pattern in (BATCHES, RESULTS, COUNT, BATCH, MESSAGES, MODEL)
+        for pattern in (BATCHES, RESULTS, COUNT, BATCH, MESSAGES, MODEL, UPLOAD)
         if re.search(pattern, path)
     )
 
 
-def paid_once(server: AnthropicServer, *, n: int) -> None:
+def paid_once(server: BatchServer, *, n: int) -> None:
     """I1: each of the n questions was billed, and billed once."""
     while (
         not all(batch.ended_at for batch in server.batches) or server.late
@@ -261,7 +285,7 @@ def paid_once(server: AnthropicServer, *, n: int) -> None:
 
 
 def ledger_agrees(
-    server: AnthropicServer, store: Path, *, besides: Collection[str] = ()
+    server: BatchServer, store: Path, *, besides: Collection[str] = ()
 ) -> None:
     """I2: the ledger knows each batch of ours that the server has taken, and nothing is left under way."""
     query = f"SELECT state, batch_id FROM batches WHERE endpoint = '{server.url}'"
@@ -303,17 +327,19 @@ def stored_within(store: Path, known: Reference, *, all_of_them: bool = False) -
     )
 
 
-def bill_agrees(server: AnthropicServer, store: Path) -> None:
+def bill_agrees(server: BatchServer, store: Path) -> None:
     """I6: what the replies in the store say they cost is what the server has billed, to the token."""
     found = replies(store)
-    spent = {name: sum(r["usage"][name] for r in found) for name in TOKEN_CLASSES}
+    spent = {
+        name: sum(r["usage"].get(name, 0) for r in found) for name in TOKEN_CLASSES
+    }
     billed, dollars = metered(server)
     assert Counter(spent) == billed, f"the store says {spent}, the bill {billed}"
     assert sum(r["dollars"] for r in found) == pytest.approx(dollars, abs=1e-9)
     assert charged(store) == pytest.approx(dollars, abs=1e-9)
 
 
-def bill_is_bounded(server: AnthropicServer, store: Path) -> None:
+def bill_is_bounded(server: BatchServer, store: Path) -> None:
     """I6 of single calls: what answers may have been lost cost at most, with those in the store, covers the bill."""
     known = sum(reply.get("dollars", 0.0) for reply in replies(store))
     ((lost,),) = read(store, "SELECT COALESCE(SUM(dollars), 0) FROM losses")
@@ -334,7 +360,7 @@ def charged(store: Path) -> float:
     return float(dollars or 0.0)
 
 
-def metered(server: AnthropicServer) -> tuple[Counter[str], float]:
+def metered(server: BatchServer) -> tuple[Counter[str], float]:
     """The server's bill in our words: tokens by class, and dollars."""
     tokens, dollars = Counter[str](), 0.0
     for (model, tier), spent in server.meter.tokens_by_model.items():
@@ -347,17 +373,17 @@ def metered(server: AnthropicServer) -> tuple[Counter[str], float]:
     return tokens, dollars
 
 
-def usage_agrees(server: AnthropicServer, usage: Mapping[str, Any]) -> None:
+def usage_agrees(server: BatchServer, usage: Mapping[str, Any]) -> None:
     """I6: what a run reports that it has cost is what the server has billed in its time."""
     billed, dollars = metered(server)
     assert Counter({name: usage[name] for name in TOKEN_CLASSES}) == billed
     assert usage["dollars"] == pytest.approx(dollars, abs=1e-9)
 
 
-def bodies_are_right(server: AnthropicServer) -> None:
+def bodies_are_right(server: BatchServer) -> None:
     """I8: one prefix for all of a rubric. I9: the ids of all history are unique. I7, that nothing is sent which the
     models refuse, is the server's to say."""
-    sent = [each for call in submissions(server) for each in call.json()["requests"]]
+    sent = [each for call in submissions(server) for each in server.submitted(call)]
     sent = [each for each in sent if not each["custom_id"].startswith("somebody-else-")]
     custom_ids = [each["custom_id"] for each in sent]
     assert all(re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{40}", each) for each in custom_ids)
@@ -366,12 +392,19 @@ def bodies_are_right(server: AnthropicServer) -> None:
     single = [call.json() for call in posts if re.search(MESSAGES, call.path)]
     prefixes: dict[str, str] = {}
     for params in [*(each["params"] for each in sent), *single]:
-        (system,) = params["system"]
-        prefix = json.dumps([params["model"], system["text"], params["output_config"]])
-        assert prefixes.setdefault(system["text"], prefix) == prefix
+        system, prefix = prefix_of(params)
+        assert prefixes.setdefault(system, prefix) == prefix
 
 
-def submissions(server: AnthropicServer) -> list[Call]:
+def prefix_of(params: Mapping[str, Any]) -> tuple[str, str]:
+    """The system text of a request, and all that the prompt cache of any provider goes by."""
+    rest = {name: x for name, x in params.items() if name not in {"messages", "system"}}
+    texts = [*params.get("system", ()), *params["messages"][:-1]]
+    (system,) = (plain_text(one.get("text") or one.get("content")) for one in texts)
+    return system, json.dumps([system, rest])
+
+
+def submissions(server: BatchServer) -> list[Call]:
     """The submissions of batches, whatever has become of them."""
     return [
         call
@@ -479,4 +512,4 @@ def attempt(here: World) -> subprocess.CompletedProcess[str]:
 
 def said_to(params: Mapping[str, Any]) -> str:
     """The user's message of a request."""
-    return plain_text(params["messages"][0]["content"])
+    return plain_text(params["messages"][-1]["content"])

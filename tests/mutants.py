@@ -136,6 +136,34 @@ MUTANTS = [
         new="",
         seen_by="test_claude.py::test_submissions_that_are_lost_but_not_in_a_row_do_not_stop_a_run",
     ),
+    Mutant(
+        name="a batch that was refused late stays charged",
+        file="store/ledger.py",
+        old="note=why):\n                caps.settle(db, batch.nonce, 0.0)",
+        new="note=why):\n                pass",
+        seen_by="test_openai_batches.py::test_a_batch_for_which_there_is_no_room_waits_until_one_of_ours_has_ended",
+    ),
+    Mutant(
+        name="a request that was not run is taken for one whose row is missing",
+        file="api/openai_batches.py",
+        old='n_rows=total if status == "completed" else completed',
+        new="n_rows=total",
+        seen_by="test_openai_batches.py::test_a_batch_that_was_cancelled_counts_what_was_run_alone",
+    ),
+    Mutant(
+        name="a short output file is taken for whole",
+        file="api/openai_batches.py",
+        old='if len(completed) < _counts(found)["completed"]:',
+        new="if not found:",
+        seen_by="test_openai_batches.py::test_a_file_that_is_cut_short_is_read_again",
+    ),
+    Mutant(
+        name="what a server writes to its cache by itself is not reckoned with",
+        file="api/costs.py",
+        old="dearest = replace(self, input=max(self.input, self.cache_write_5m))",
+        new="dearest = self",
+        seen_by="test_openai_batches.py::test_the_most_that_a_request_may_cost_has_all_of_it_written_to_the_cache",
+    ),
     # From verdicts to battles
     Mutant(
         name="the second order's letters are not swapped back",

@@ -16,7 +16,8 @@ from elo_exp.pipeline import Asking, judge_pairs
 from elo_exp.records import UserError
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
-from tests.anthropic_server import AnthropicServer, NeverEnd
+from tests.anthropic_server import AnthropicServer
+from tests.batch_server import NeverEnd
 from tests.commands import Ran, attempt
 from tests.data import shipped
 from tests.http_server import Call

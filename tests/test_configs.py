@@ -89,6 +89,7 @@ def files_to_read(tmp_path: Path) -> dict[str, list[str]]:
             f"entrant.openai_compatible.{name}={value}"
             for name, value in hosted.items()
         ],
+        "judge/openai": ["judge.model=gpt-6.2-sol"],
         "judge/openai_compatible": [
             f"judge.{name}={value}" for name, value in hosted.items()
         ],

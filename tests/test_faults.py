@@ -30,18 +30,7 @@ import anthropic
 import pytest
 
 from tests import commands
-from tests.anthropic_server import (
-    DAY,
-    AlienRow,
-    AnthropicServer,
-    Clock,
-    DoubleAccept,
-    DropRows,
-    DupRow,
-    LateAccept,
-    NeverEnd,
-    UnknownType,
-)
+from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import (
     LOW_BALANCE,
     Canceled,
@@ -52,6 +41,18 @@ from tests.anthropic_verdicts import (
     Says,
     StopReason,
     longer,
+)
+from tests.batch_server import (
+    DAY,
+    AlienRow,
+    Clock,
+    DoubleAccept,
+    DropRows,
+    DupRow,
+    Fate,
+    LateAccept,
+    NeverEnd,
+    UnknownType,
 )
 from tests.http_server import (
     AcceptThenHang,
@@ -74,6 +75,7 @@ from tests.killing import (
     MODEL,
     N_QUERIES,
     RESULTS,
+    UPLOAD,
     Ran,
     Watch,
     World,
@@ -93,18 +95,30 @@ from tests.killing import (
 )
 
 # What a run does to which nothing happens; the matrix kills it at each of these. A test below counts them anew.
-COMMITS = 58
+COMMITS = {"anthropic": 58, "openai": 54}
 CALLS = {
-    ("GET", MODEL): 1,
-    ("POST", COUNT): 6,
-    ("GET", BATCHES): 12,
-    ("POST", BATCHES): 12,
-    ("GET", BATCH): 24,
-    ("GET", RESULTS): 12,
+    "anthropic": {
+        ("GET", MODEL): 1,
+        ("POST", COUNT): 6,
+        ("GET", BATCHES): 12,
+        ("POST", BATCHES): 12,
+        ("GET", BATCH): 24,
+        ("GET", RESULTS): 12,
+    },
+    "openai": {
+        ("GET", MODEL): 1,
+        ("POST", UPLOAD): 10,
+        ("GET", BATCHES): 11,
+        ("POST", BATCHES): 10,
+        ("GET", BATCH): 20,
+        ("GET", RESULTS): 10,
+    },
 }
+PROVIDERS = tuple(CALLS)
 MESSAGE_COMMITS = 101
 NAMES = {
     COUNT: "count",
+    UPLOAD: "upload",
     BATCHES: "batches",
     BATCH: "batch",
     RESULTS: "results",
@@ -161,9 +175,15 @@ NTHS = (1, 3, FOURTH, 12)  # of the submissions
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[World]:
+def provider() -> str:
+    """Whose batches: a parameter of the matrix; Anthropic's elsewhere, whose judge has a prompt cache to be measured, too."""
+    return "anthropic"
+
+
+@pytest.fixture
+def here(tmp_path: Path, provider: str) -> Iterator[World]:
     """A server, a store and the clients that use both; a test may change the server's settings."""
-    with world(tmp_path / "world") as made:
+    with world(tmp_path / "world", provider=provider) as made:
         yield made
 
 
@@ -196,7 +216,7 @@ def words(case: Iterable[Any]) -> str:
 def finishes(here: World, *arguments: str) -> Ran:
     """The same command again, which comes to its end: and everything that must hold then."""
     ran = ends(here, *arguments)
-    here.check(reference())
+    here.check(here.known())
     return ran
 
 
@@ -218,7 +238,7 @@ def killed(here: World, *arguments: str) -> None:
     """A run that is killed on its way, and what it leaves: a sound store, with true answers only (I4)."""
     ran = here.run(*arguments)
     assert ran.code == -SIGKILL, f"it was not killed: {ran.said}"
-    stored_within(here.store, reference())
+    stored_within(here.store, here.known())
 
 
 def lost_submission(here: World, name: str, *nths: int) -> None:
@@ -228,6 +248,15 @@ def lost_submission(here: World, name: str, *nths: int) -> None:
 
 def ids(call: Call) -> list[str]:
     return [each["custom_id"] for each in call.json()["requests"]]
+
+
+def of_each(cases: Callable[[str], Iterable[Any]]) -> list[tuple[Any, ...]]:
+    """The cases of each provider, behind its name."""
+    return [
+        (name, *(case if isinstance(case, tuple) else (case,)))
+        for name in PROVIDERS
+        for case in cases(name)
+    ]
 
 
 def keys_sent(server: AnthropicServer) -> Counter[str]:
@@ -265,8 +294,9 @@ def test_what_a_run_sends_what_it_costs_and_that_it_is_not_asked_twice(here):
 
 def test_the_matrix_kills_at_every_write_and_every_call():
     """Where a run writes or asks more or less often than it did, the numbers at the top have to follow."""
-    assert reference().commits == COMMITS
-    assert reference().calls == CALLS
+    for name in PROVIDERS:
+        assert reference(provider=name).commits == COMMITS[name]
+        assert reference(provider=name).calls == CALLS[name]
     assert reference("--transport", "messages").commits == MESSAGE_COMMITS
 
 
@@ -301,18 +331,18 @@ def test_the_order_of_the_results_changes_nothing(here, order):
     finishes(here)
 
 
-@each("name", [None, *LOST], everyday=2)
-def test_two_servers_whose_batches_have_the_same_ids(here, tmp_path, name):
+@each("provider, name", of_each(lambda _: [None, *LOST]), everyday=3, name=words)
+def test_two_servers_whose_batches_have_the_same_ids(here, tmp_path, provider, name):
     """One store, two endpoints: each is paid once, whatever becomes of the second's submissions."""
     here.server.counts_ids = True
     first = ends(here)
-    with world(tmp_path / "other", counts_ids=True) as other:
+    with world(tmp_path / "other", provider=provider, counts_ids=True) as other:
         other.store = here.store
         if name:
             lost_submission(other, name, *NTHS)
         second = ends(other)
         assert second.table == first.table
-        n = len(reference().answers)
+        n = len(here.known().answers)
         for each_server in (here.server, other.server):
             paid_once(each_server, n=n)
             ledger_agrees(each_server, here.store)
@@ -325,16 +355,16 @@ def test_two_servers_whose_batches_have_the_same_ids(here, tmp_path, name):
 
 # Killed at a write, at a call, at any time
 
-WRITES = list(product(("before", "after"), range(1, COMMITS + 1)))
+WRITES = of_each(lambda name: product(("before", "after"), range(1, COMMITS[name] + 1)))
 
 
-@each("moment, nth", WRITES, everyday=5, name=words)
+@each("provider, moment, nth", WRITES, everyday=6, name=words)
 def test_killed_at_a_write(here, moment, nth):
     killed(here, f"--kill-{moment}-commit", str(nth))
     finishes(here)
 
 
-@each("nth", range(1, COMMITS // 2), everyday=1)
+@each("nth", range(1, COMMITS["anthropic"] // 2), everyday=1)
 def test_killed_at_a_write_in_one_order_and_both_asked_later(here, nth):
     """Half of the questions; both orders then take what is there and ask the other half."""
     one = ("--orders", "one")
@@ -346,15 +376,17 @@ def test_killed_at_a_write_in_one_order_and_both_asked_later(here, nth):
     finishes(here)
 
 
-KILLS = [
-    (stage, *call, n)
-    for call, times in CALLS.items()
-    for stage in (*STAGES, *(("halfway",) if call[1] == RESULTS else ()))
-    for n in range(1, times + 1)
-]
+KILLS = of_each(
+    lambda name: (
+        (stage, *call, n)
+        for call, times in CALLS[name].items()
+        for stage in (*STAGES, *(("halfway",) if call[1] == RESULTS else ()))
+        for n in range(1, times + 1)
+    )
+)
 
 
-@each("stage, method, path, nth", KILLS, everyday=5, name=words)
+@each("provider, stage, method, path, nth", KILLS, everyday=6, name=words)
 def test_killed_at_a_call(here, stage, method, path, nth):
     here.kill_on(stage, method, path, nth=nth)
     killed(here)
@@ -435,7 +467,7 @@ def test_a_tournament_killed_at_the_registering_of_its_design(tmp_path, transpor
         assert again.read("ratings.json") == known.read("ratings.json")
 
 
-@each("seed", range(50), everyday=1)
+@each("provider, seed", of_each(lambda _: range(50)), everyday=2, name=words)
 def test_killed_at_any_time_and_again(here, seed):
     """Batches take a while, so that most of the time is spent waiting, as in life."""
     rng = random.Random(seed)
@@ -445,14 +477,14 @@ def test_killed_at_any_time_and_again(here, seed):
         time.sleep(rng.uniform(0, 0.6))
         client.kill()
         client.wait()
-        stored_within(here.store, reference())
+        stored_within(here.store, here.known())
     finishes(here)
 
 
 FULL = "cannot be used as the store .*disk is full"
 
 
-@each("commit", range(1, COMMITS + 1), everyday=1)
+@each("commit", range(1, COMMITS["anthropic"] + 1), everyday=1)
 def test_the_disk_is_full_at_a_write(here, commit):
     """Said in words; and the next run, with room on the disk, goes on."""
     fails(here, "--fail-at-commit", str(commit), saying=FULL)
@@ -462,10 +494,12 @@ def test_the_disk_is_full_at_a_write(here, commit):
 
 # A submission goes wrong
 
-SUBMISSIONS = list(product(LOST, range(1, 13)))
+SUBMISSIONS = of_each(
+    lambda name: product(LOST, range(1, CALLS[name]["POST", BATCHES] + 1))
+)
 
 
-@each("name, nth", SUBMISSIONS, everyday=5, name=words)
+@each("provider, name, nth", SUBMISSIONS, everyday=6, name=words)
 def test_a_submission_of_which_nobody_knows_whether_it_arrived(here, name, nth):
     lost_submission(here, name, nth)
     ran = finishes(here)
@@ -489,14 +523,18 @@ def test_the_answer_to_a_submission_comes_after_the_client_has_given_up(here):
     assert "looking for it" in finishes(here, "--timeout", "0.3").said
 
 
-@each("name", ["reset after", "late"])
-@each("write", range(1, COMMITS + 3))
+LOOKED_FOR = of_each(
+    lambda name: product(("reset after", "late"), range(1, COMMITS[name] + 3))
+)
+
+
+@each("provider, name, write", LOOKED_FOR, name=words)
 def test_killed_while_it_looks_for_a_lost_submission(here, name, write):
     """The fourth submission is lost; then the process is killed at a write."""
     lost_submission(here, name, FOURTH)
     ran = here.run("--kill-before-commit", str(write))
     assert ran.code in (0, -SIGKILL), ran.said
-    stored_within(here.store, reference())
+    stored_within(here.store, here.known())
     finishes(here)
 
 
@@ -541,18 +579,56 @@ def test_the_server_asks_to_wait(here, nth):
     assert times[nth] - times[nth - 1] >= 0.4
 
 
+UPLOADS = {
+    **{name: fault for name, fault in LOST.items() if name != "late"},
+    "429": Status(429, headers={"retry-after": "0.02"}),
+}
+
+
+@pytest.mark.parametrize("provider", ["openai"])
+@each("name, nth", product(UPLOADS, (1, 3, 10)), everyday=1, name=words)
+def test_an_upload_goes_wrong(here, name, nth):
+    """Nothing was begun: it is made again, and no batch is looked for."""
+    here.server.fault("POST", UPLOAD, UPLOADS[name], nth=nth)
+    assert "looking for it" not in finishes(here).said
+
+
+# Batches end early
+
+EARLY = {
+    2: Fate(n_run=2),
+    3: Fate(unanswered=Canceled(), n_run=1, is_silent=True),
+    5: Fate(code="token_limit_exceeded"),
+    8: Fate(is_silent=True),
+}
+
+
+@pytest.mark.parametrize("provider", ["openai"])
+@each("moment, nth", product(("before", "after"), range(1, 60)), everyday=2, name=words)
+def test_killed_at_a_write_while_batches_end_early(here, moment, nth):
+    """One expires and one is cancelled on its way, one fails for want of room, and one is not run at all."""
+    here.server.fates = EARLY
+    here.server.seconds_to_end = 0.02
+    ran = here.run(f"--kill-{moment}-commit", str(nth))
+    assert ran.code in (0, -SIGKILL), ran.said
+    stored_within(here.store, here.known())
+    finishes(here)
+
+
 # A question goes wrong
 
-QUESTIONS = [
-    (name, path, nth)
-    for (method, path), times in CALLS.items()
-    if method == "GET" and path != MODEL
-    for name in UNHEARD
-    for nth in sorted({1, 3, 4, times})
-]
+QUESTIONS = of_each(
+    lambda provider: (
+        (name, path, nth)
+        for (method, path), times in CALLS[provider].items()
+        if method == "GET" and path != MODEL
+        for name in UNHEARD
+        for nth in sorted({1, 3, 4, times})
+    )
+)
 
 
-@each("name, path, nth", QUESTIONS, everyday=3, name=words)
+@each("provider, name, path, nth", QUESTIONS, everyday=4, name=words)
 def test_a_question_gets_no_answer(here, name, path, nth):
     here.server.fault("GET", path, UNHEARD[name], nth=nth)
     usage_agrees(here.server, finishes(here).usage)
@@ -567,7 +643,7 @@ def test_questions_get_no_answer_for_a_while(here, path, name):
     finishes(here)
 
 
-@each("nth", (1, 4, 5, CALLS["GET", BATCH]))
+@each("nth", (1, 4, 5, CALLS["anthropic"]["GET", BATCH]))
 def test_a_batch_is_unknown_for_a_while(here, nth):
     for k in range(3):
         here.server.fault("GET", BATCH, Status(404), nth=nth + k)
@@ -595,8 +671,12 @@ def test_tokens_that_cannot_be_counted_are_estimated(here, name):
 # A results file goes wrong
 
 
-@each("nth", NTHS, everyday=1)
-@each("name", SPOILT, everyday=3)
+FILES = of_each(
+    lambda name: product(SPOILT, (1, 3, FOURTH, CALLS[name]["GET", RESULTS]))
+)
+
+
+@each("provider, name, nth", FILES, everyday=4, name=words)
 def test_a_results_file_is_spoilt_once(here, name, nth):
     here.server.fault("GET", RESULTS, SPOILT[name], nth=nth)
     usage_agrees(here.server, finishes(here).usage)
@@ -625,8 +705,10 @@ def test_a_results_file_stays_spoilt(here, name):
     finishes(here)
 
 
-@each("how", ("rst", "eof", "clean"))
-@each("byte", range(0, 1600, 97))
+CUTS = of_each(lambda _: product(range(0, 1600, 97), ("rst", "eof", "clean")))
+
+
+@each("provider, byte, how", CUTS, name=words)
 def test_a_results_file_is_cut_at_a_byte(here, byte, how):
     """Also in the middle of a character."""
     cut = Truncate(at_byte=byte, how=how)
@@ -990,10 +1072,12 @@ def test_processes_share_a_store_while_submissions_are_lost(here, name):
     here.check(reference())
 
 
-EITHER = list(product(STAGES, range(1, 13)))
+EITHER = of_each(
+    lambda name: product(STAGES, range(1, CALLS[name]["POST", BATCHES] + 1))
+)
 
 
-@each("stage, nth", EITHER, everyday=1, name=words)
+@each("provider, stage, nth", EITHER, everyday=2, name=words)
 def test_one_of_two_processes_is_killed(here, stage, nth):
     """The other takes over what it has left, and pays for none of it again."""
     here.server.seconds_to_end = 0.05
@@ -1002,7 +1086,7 @@ def test_one_of_two_processes_is_killed(here, stage, nth):
     ran = other.wait()
     first.wait()
     assert ran.code == 0, ran.said
-    here.check(reference())
+    here.check(here.known())
 
 
 @pytest.mark.faults
@@ -1307,12 +1391,13 @@ def test_batches_that_were_left_under_way_are_collected_by_a_run_of_messages(her
 # Everything at once
 
 
-@each("seed", range(120), everyday=1)
+@each("provider, seed", of_each(lambda _: range(120)), everyday=2, name=words)
 def test_a_history_of_faults_and_kills(here, seed):
     """Some faults, and three clients, two at a time, most of which are killed; then one that has to finish."""
     rng = random.Random(seed)
     here.server.seconds_to_end = rng.choice((0, 0.05, 0.2))
-    here.server.miss_rate = rng.choice((0.0, 0.5, 1.0))
+    if here.provider == "anthropic":
+        here.server.miss_rate = rng.choice((0.0, 0.5, 1.0))
     for _ in range(rng.randint(1, 6)):
         lost_submission(here, rng.choice(list(LOST)), rng.randint(1, 20))
     for path, faults in (

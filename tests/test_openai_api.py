@@ -243,7 +243,7 @@ def test_without_a_connection_nothing_was_accepted():
         api(nobody).send(PARAMS)
     assert error.value.status == NO_CONNECTION
     with pytest.raises(UserError, match=r"cannot be reached \(\[Errno 111\].*base_url"):
-        api(nobody).check("small")
+        api(nobody).check_model("small")
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_the_key_is_that_of_the_variable_that_is_named(where, monkeypatch):
         Path(".env").write_text(f"MY_KEY={KEY}\n", encoding="utf-8")
     with OpenAiServer(key=KEY) as server:
         asked = api(server.url, key_variable="MY_KEY")
-        asked.check("small")
+        asked.check_model("small")
         asked.send(PARAMS)
     assert {call.headers["authorization"] for call in server.calls} == {f"Bearer {KEY}"}
 
@@ -299,7 +299,7 @@ def test_a_server_that_quotes_the_key_is_not_quoted(monkeypatch, caplog):
         with pytest.raises(
             UserError, match=r"refuses \(401\): the key is not accepted\. Check MY_KEY"
         ) as refusal:
-            api(server.url, key_variable="MY_KEY").check("small")
+            api(server.url, key_variable="MY_KEY").check_model("small")
         server.fault(Status(403, message=f"{KEY} is not for this model."))
         with pytest.raises(RefusedError) as forbidden:
             api(server.url, key_variable="MY_KEY").send(PARAMS)
@@ -318,9 +318,9 @@ def test_the_check_asks_for_the_list_of_models_and_warns_of_one_that_is_not_ther
 ):
     """Not refused: llama.cpp lists a file, and takes any name."""
     with OpenAiServer() as server:
-        api(server.url).check("small")
+        api(server.url).check_model("small")
         assert caplog.messages == []
-        api(server.url).check("smal")
+        api(server.url).check_model("smal")
     words = f"judge.model: {server.url} does not list smal; it lists small, large"
     assert caplog.messages == [f"warning: {words}"]
     asked = {(call.method, call.path) for call in server.calls}
@@ -337,7 +337,7 @@ def test_the_check_asks_for_the_list_of_models_and_warns_of_one_that_is_not_ther
 def test_a_server_that_does_not_list_its_models_is_gone_on_with(listing):
     """OpenAI answers 401 to a key that is restricted to completions, with the scopes that it lacks."""
     with OpenAiServer(listing=listing) as server:
-        api(server.url).check("small")
+        api(server.url).check_model("small")
     assert server.calls[0].path == "/v1/models"
 
 
@@ -352,7 +352,7 @@ def test_a_server_that_does_not_list_its_models_is_gone_on_with(listing):
 )
 def test_a_server_that_cannot_answer_is_named_before_anything_is_spent(settings, words):
     with OpenAiServer(**settings) as server, pytest.raises(UserError, match=words):
-        api(server.url).check("small")
+        api(server.url).check_model("small")
 
 
 def test_without_the_package_the_command_that_installs_it_is_named(
@@ -363,4 +363,4 @@ def test_without_the_package_the_command_that_installs_it_is_named(
         UserError,
         match=r"^the package openai is not installed\. .* pip install 'elo-exp\[openai\]'",
     ):
-        api("http://host/v1").check("small")
+        api("http://host/v1").check_model("small")

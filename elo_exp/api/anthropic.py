@@ -23,11 +23,11 @@ from elo_exp.api.transport import (
     HINTS,
     REFUSALS,
     DoubtfulError,
+    OddAnswerError,
     UnreachableError,
     brief,
     check_base_url,
     describe,
-    error_in,
     json_of,
     read_key,
     submitting,
@@ -286,15 +286,6 @@ def check_lifetime(model: Model, part: str = "judge") -> None:
 
 
 # ---- answers
-
-
-class OddAnswerError(ValueError):
-    """What came back with status 200 is not what was asked for."""
-
-    def __init__(self, answer: Any, wanted: str) -> None:
-        super().__init__(
-            f"it answered with something else than {wanted}{error_in(answer)}"
-        )
 
 
 def message_in(answer: Any) -> dict[str, Any]:

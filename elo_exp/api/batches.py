@@ -216,7 +216,9 @@ class Batcher(Generic[R]):
         self._n_lost, self._last_doubt = 0, ""
         self._answered: set[str] = set()
         self._chunk_size = self._settings.chunk_size
-        self._is_full = False  # the server takes no more until a batch has ended
+        self._is_full = (
+            False  # no room at the server: one batch at a time, until one has ended
+        )
         self._n_too_many = 0  # single requests in a row that found no room there
         self._interval = self._settings.poll_initial_seconds
         self._not_before = 0.0  # the server has asked to wait until then
@@ -273,9 +275,8 @@ class Batcher(Generic[R]):
 
     def _submit(self, ttl: str | None) -> bool:
         """Submit the first jobs of the queue; False where none of them has left."""
-        if not self._queue or self._clock.elapsed() < self._not_before:
-            return False
-        if self._is_full and self._open:
+        has_to_wait = self._is_full and bool(self._open)
+        if self._clock.elapsed() < self._not_before or has_to_wait or not self._queue:
             return False
         check_lifeline()
         jobs = list(islice(self._queue, self._chunk_size))
@@ -348,10 +349,10 @@ class Batcher(Generic[R]):
         self._close(opened)
         mine = [self._jobs[key] for key in opened.names if key in self._jobs]
         self._queue.extendleft(reversed(mine))
-        if refusal.status != _RATE_LIMIT:
+        self._is_full = refusal.status == _RATE_LIMIT
+        if not self._is_full:
             self._react_to(refusal, size)
         elif self._open:
-            self._is_full = True
             logger.info(
                 "the server has no room for %d requests yet (%s)", size, refusal
             )
@@ -415,7 +416,6 @@ class Batcher(Generic[R]):
     def _close(self, opened: _OpenBatch) -> None:
         self._open.pop(opened.batch.nonce)
         self._budget.release(opened.batch.nonce)
-        self._is_full = False
 
     # ---- waiting
 
@@ -604,14 +604,15 @@ class Batcher(Generic[R]):
                     row = Row(custom_id="", outcome=remote.rest)
                     yield from self._take_in(opened, dict.fromkeys(missing, row))
                 self._close(opened)
-                self._n_too_many = 0
+                self._is_full, self._n_too_many = False, 0
                 return
             self._clock.sleep(self._settings.poll_initial_seconds)
         titles = [" ".join(map(str, opened.names[key].values())) for key in missing[:3]]
         raise UserError(
             f"batch {remote.batch_id}: {len(seen)} of {len(opened.names)} results can be read "
             f"({problem or 'the file ends early'}). Missing: {', '.join(titles)}{', ...' * (len(missing) > 3)}. Nothing is "
-            "submitted again; the same command reads it again."
+            "submitted again; the same command reads it again. "
+            f"{_pay_again(opened.batch)}"
         )
 
     def _check(self, opened: _OpenBatch) -> RemoteBatch | None:

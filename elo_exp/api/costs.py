@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from elo_exp.records import JudgeRequest, UserError
@@ -92,6 +92,24 @@ class Prices:
         return next(
             (ttl for ttl in ("1h", "5m") if hit_rate >= self.break_even(ttl)), None
         )
+
+
+@dataclass(kw_only=True)
+class AutomaticCache(Prices):
+    """Prices of a server that decides by itself what its prompt cache has: all of a request may be written to it, at
+    `cache_write_5m`."""
+
+    def worst(
+        self,
+        params: Mapping[str, Any],
+        max_tokens: int,
+        ttl: str | None,
+        *,
+        batched: bool,
+    ) -> float:
+        """Worst-case cost of a request: dense text, all of it written to the cache, the longest answer."""
+        dearest = replace(self, input=max(self.input, self.cache_write_5m))
+        return Prices.worst(dearest, params, max_tokens, ttl, batched=batched)
 
 
 def _n_bytes(value: Any) -> int:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from elo_exp.api.costs import is_counted, n_tokens
 from elo_exp.api.jobs import GO_ON, ApiSettings, Completion
 from elo_exp.api.transport import (
     HINTS,
     DoubtfulError,
+    OddAnswerError,
     RefusedError,
     brief,
     check_base_url,
@@ -92,7 +93,7 @@ class OpenAiApi:
 
     @cached_property
     def _client(self) -> OpenAI:
-        sdk, key = _sdk(), self._key()
+        sdk, key = openai_sdk(), self._key()
         client: OpenAI = sdk.OpenAI(
             api_key=key,
             base_url=self.endpoint,
@@ -120,21 +121,13 @@ class OpenAiApi:
         """Return one chat completion, as the JSON that came. Raises RefusedError or
         DoubtfulError."""
         create = self._client.chat.completions.with_raw_response.create
-        with submitting(_sdk(), self._describe):
+        with submitting(openai_sdk(), self._describe):
             message = within(self.timeout_seconds, lambda: json_of(create(**params)))
-        match message:
-            case {"choices": [{"message": dict()} as choice, *_]}:
-                pass
-            case _:
-                found = f"something else than a chat completion{error_in(message)}"
-                raise DoubtfulError(f"{self.endpoint} answered with {found}")
-        is_error = choice.get("finish_reason") == "error"
-        if message.get("error") or choice.get("error") or is_error:
-            words = error_in(message) or error_in(choice)
-            raise DoubtfulError(
-                f"{self.endpoint} answered with an error in place of a text{words}"
-            )
-        return message  # type: ignore[no-any-return]
+        try:
+            return completion_in(message)
+        except OddAnswerError as odd:
+            words = str(odd).removeprefix("it ")
+            raise DoubtfulError(f"{self.endpoint} {words}") from None
 
     def post(
         self, url: str, body: Mapping[str, Any], read: Callable[[Any], Any]
@@ -143,7 +136,7 @@ class OpenAiApi:
         nothing. Raises UserError."""
         patient = self._client.with_options(max_retries=_RETRIES)
         try:
-            with submitting(_sdk(), self._describe):
+            with submitting(openai_sdk(), self._describe):
                 return read(patient.post(url, body=body, cast_to=object))
         except (RefusedError, DoubtfulError) as error:
             raise UserError(f"{url}: {error}. {GO_ON}") from None
@@ -152,7 +145,7 @@ class OpenAiApi:
                 f"{url}: answers otherwise than vLLM's server, which logprobs=true is for."
             ) from None
 
-    def check(self, model: str) -> None:
+    def check_model(self, model: str) -> None:
         """Raise UserError where the SDK, the server or a valid key is missing; free.
 
         Not every server lists its models, or lists them by the names that it takes: one that is not
@@ -160,7 +153,7 @@ class OpenAiApi:
         """
         import httpx2
 
-        sdk, seconds = _sdk(), min(_LISTING_SECONDS, self.timeout_seconds)
+        sdk, seconds = openai_sdk(), min(_LISTING_SECONDS, self.timeout_seconds)
         problem, names = "", []
         patient = self._client.with_options(timeout=seconds, max_retries=2)
         try:
@@ -213,7 +206,7 @@ class OpenAiApi:
         return f"{words}. {hint}" if hint else words
 
 
-def _sdk() -> ModuleType:
+def openai_sdk() -> ModuleType:
     try:
         import openai
     except ModuleNotFoundError:
@@ -223,13 +216,27 @@ def _sdk() -> ModuleType:
     return openai
 
 
+def completion_in(answer: Any) -> dict[str, Any]:
+    """A chat completion. Raises OddAnswerError for anything else, such as the error of a gateway."""
+    match answer:
+        case {"choices": [{"message": dict()} as choice, *_]}:
+            pass
+        case _:
+            raise OddAnswerError(answer, "a chat completion")
+    is_error = choice.get("finish_reason") == "error"
+    if answer.get("error") or choice.get("error") or is_error:
+        found = answer if error_in(answer) else choice
+        raise OddAnswerError(found, "a text: an error in its place")
+    return dict(answer)
+
+
 def parse_completion(message: Mapping[str, Any], *, max_tokens: int) -> Completion:
     """What a chat completion says.
 
     text         after the thought that some servers send beside it, if there is one
     stop_reason  as in a JudgeReply, or the server's own. Where the server does not say, an answer
                  was cut off if it has as many tokens as were allowed
-    usage        tokens that the server found in its prompt cache are not input tokens
+    usage        tokens that the server found in its prompt cache, or wrote there, are not input tokens
     """
     choice = message["choices"][0]
     reply, reason = choice["message"], choice.get("finish_reason")
@@ -237,10 +244,12 @@ def parse_completion(message: Mapping[str, Any], *, max_tokens: int) -> Completi
     thought = whole_text(reply.get("reasoning") or reply.get("reasoning_content"))
     if thought:
         text = f"<think>{thought}{'</think>' if text else ''}{text}"
+    details = ("usage", "prompt_tokens_details")
     prompt = n_tokens(message, "usage", "prompt_tokens")
-    cached = n_tokens(message, "usage", "prompt_tokens_details", "cached_tokens")
-    if cached > prompt:  # they were counted apart
-        prompt += cached
+    cached = n_tokens(message, *details, "cached_tokens")
+    written = n_tokens(message, *details, "cache_write_tokens")
+    if cached + written > prompt:  # they were counted apart
+        prompt += cached + written
     n_out = n_tokens(message, "usage", "completion_tokens")
     if reply.get("refusal"):
         reason = "content_filter"
@@ -248,7 +257,8 @@ def parse_completion(message: Mapping[str, Any], *, max_tokens: int) -> Completi
         reason = "length" if n_out >= max_tokens else "stop"
     usage = {
         "cache_read_tokens": cached,
-        "input_tokens": prompt - cached,
+        **({"cache_write_5m_tokens": written} if written else {}),
+        "input_tokens": prompt - cached - written,
         "output_tokens": n_out,
     }
     return Completion(
@@ -270,17 +280,19 @@ class OpenAiSettings(ApiSettings):
     extra_body: dict[str, Any]
     timeout_seconds: Positive
 
+    _api_class: ClassVar[type[OpenAiApi]] = OpenAiApi
+
     def _connect(self) -> OpenAiApi:
         check_extra_body(self.extra_body)
         if self.chat_template_kwargs:
             variables = {"chat_template_kwargs": self.chat_template_kwargs}
             self.extra_body = self.extra_body | variables
-        return OpenAiApi(
+        return self._api_class(
             self.base_url, self.key_variable, self.timeout_seconds, self.part
         )
 
     def _check_server(self) -> None:
-        self.api.check(self.model)
+        self.api.check_model(self.model)
 
     def _body(self, system: str | None, user: str, **options: Any) -> dict[str, Any]:
         """Return the body of a request; options that are None are not sent."""

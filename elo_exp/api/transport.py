@@ -253,6 +253,15 @@ def error_words(body: Any) -> str:
     return "" if text.startswith("<") else text[:_LONGEST_WORDS].rstrip(".")
 
 
+class OddAnswerError(ValueError):
+    """What came back with status 200 is not what was asked for."""
+
+    def __init__(self, answer: Any, wanted: str) -> None:
+        super().__init__(
+            f"it answered with something else than {wanted}{error_in(answer)}"
+        )
+
+
 def error_in(answer: Any) -> str:
     """The error in an answer with status 200, in brackets; empty where there is none."""
     words = error_words(answer.get("error")) if isinstance(answer, Mapping) else ""

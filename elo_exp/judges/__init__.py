@@ -1,5 +1,6 @@
 """Judges turn requests into replies; rubrics render the requests and parse the replies."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -8,6 +9,7 @@ from elo_exp.analysis.conclusions import Scope
 from elo_exp.api.batches import BatchApi, BatchSettings, check_quarantine
 from elo_exp.api.costs import Budget, TokenEstimator
 from elo_exp.api.jobs import ApiSettings, Model
+from elo_exp.api.openai import OpenAiSettings
 from elo_exp.data.rubrics import Instructions
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
@@ -21,6 +23,14 @@ from elo_exp.types import (
 )
 
 LEXICAL = "lexical"  # the name of the judge that compares words
+_SENT_IN_CHATS = (
+    "model",
+    "structured",
+    "max_tokens",
+    "max_tokens_name",
+    "temperature",
+    "extra_body",
+)
 
 
 @runtime_checkable
@@ -184,3 +194,35 @@ class BatchingJudge(ApiJudge):
             poll_max_seconds=self.poll_max_seconds,
             quarantine_seconds=self.quarantine_seconds,
         )
+
+
+@dataclass(kw_only=True)
+class ChatJudge(OpenAiSettings, ApiJudge):
+    """structured  json_schema: the server holds the answer to the schema of a verdict or a score;
+                json_object: to JSON; none: to nothing, so that the requested JSON or the last line
+                is read
+
+    All that is sent, and where to, enters the key of a verdict; prices, concurrency and transport do not.
+    """
+
+    structured: Literal["json_schema", "json_object", "none"]
+
+    cache = None  # the server's business
+    expected_hit_rate = 0.0
+
+    def cache_key(self) -> CacheKey:
+        sent = {name: getattr(self, name) for name in _SENT_IN_CHATS}
+        return {"judge": "openai_compatible", "endpoint": self.api.endpoint, **sent}
+
+    def token_counter(self) -> None:
+        return None
+
+    def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
+        """Return the body of a request; the prompt cache is the server's business."""
+        form: dict[str, Any] = {"type": self.structured}
+        if self.structured == "json_schema":
+            schema = json.loads(request.schema)
+            name = "score" if request.scale else "verdict"
+            form["json_schema"] = {"name": name, "strict": True, "schema": schema}
+        used = None if self.structured == "none" else form
+        return self._body(request.system, request.user, response_format=used)

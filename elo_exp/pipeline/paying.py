@@ -69,6 +69,8 @@ def pay(
     """
     failed: dict[str, str] = {}
     watch = watch or Unwatched()
+    if not isinstance(model, BatchJudge):
+        _refuse_batched(jobs, model, store)
 
     def pay_for(mine: Mapping[str, Job], claims: Claims) -> Iterator[R]:
         rest = dict(mine)
@@ -95,6 +97,17 @@ def pay(
     )
     if failed:
         logger.warning("warning: %s: %s", model.server, summary(failed))
+
+
+def _refuse_batched(
+    jobs: Mapping[str, Job], model: PaidJudge | HostedEntrant, store: Store
+) -> None:
+    """Raise UserError where some answers are in batches under way, which a model of single requests cannot collect."""
+    if n := len(Ledger(store).pending() & jobs.keys()):
+        raise UserError(
+            f"{n:,} of these queries to {model.model} are in batches under way. Collect them first, with the judge that "
+            "has submitted them: experiment=store store.action=wait judge=openai and its base_url and model."
+        )
 
 
 def _singly(

@@ -1,0 +1,336 @@
+"""OpenAI's form of batches, which others speak, too (Azure, Groq): a file of requests, and results in two files.
+
+An upload starts nothing and bills nothing, so that one step is doubtful, as with every provider: the creation of the
+batch. Its metadata hold the nonce, which list and retrieval repeat at once: the proof of whose it is.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from elo_exp.api.batches import RemoteBatch, Row
+from elo_exp.api.openai import OpenAiApi, completion_in, openai_sdk
+from elo_exp.api.transport import (
+    NO_CONNECTION,
+    REFUSALS,
+    DoubtfulError,
+    OddAnswerError,
+    RefusedError,
+    UnreachableError,
+    brief,
+    json_of,
+    submitting,
+    within,
+)
+from elo_exp.records import UserError
+
+logger = logging.getLogger(__name__)
+
+_URL: Final = "/v1/chat/completions"
+_PAGE = 100
+_RETRIES = 2  # of a question, which bills nothing, by the SDK
+# how a batch may have ended, and what that means for its requests without a row
+_ENDED = {
+    "completed": None,
+    "failed": "api_error",
+    "expired": "expired",
+    "cancelled": "canceled",
+}
+# why a batch was accepted and then not begun, where there may be room for it later
+_LATER = {"token_limit_exceeded", "rate_limit_exceeded"}
+_OUTCOMES = {  # of a row, in the words of api/batches
+    "batch_expired": "expired",
+    "batch_cancelled": "canceled",
+    "rate_limit_exceeded": "rate_limit_error",
+    "server_error": "api_error",
+}
+
+
+class OpenAiBatches(OpenAiApi):
+    """A BatchApi, and single chat completions."""
+
+    is_ordered = True
+    _has_warned = False
+
+    # ---- what is paid for: RefusedError or DoubtfulError
+
+    def create(self, nonce: str, requests: Mapping[str, Mapping[str, Any]]) -> str:
+        """Submit a batch; return its id."""
+        batches = self._client.batches.with_raw_response
+        file_id = self._upload(nonce, requests)
+        with submitting(openai_sdk(), self._describe):
+            try:
+                raw = within(
+                    self.timeout_seconds,
+                    lambda: batches.create(
+                        input_file_id=file_id,
+                        endpoint=_URL,
+                        completion_window="24h",
+                        metadata={"nonce": nonce},
+                    ),
+                )
+            except DoubtfulError:  # it must not go on arriving while it is looked for
+                self._client.close()
+                del self._client
+                raise
+            batch = batch_in(json_of(raw))
+        if batch.nonce is None and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "warning: %s does not repeat the metadata of a batch: one whose submission gets no answer is known by "
+                "its size and its results, once it has ended", self.endpoint,
+            )  # fmt: skip
+        return batch.batch_id
+
+    def _upload(self, nonce: str, requests: Mapping[str, Mapping[str, Any]]) -> str:
+        """Upload the requests; return the id of their file. Whatever goes wrong, nothing was begun."""
+        lines = [
+            {"custom_id": name, "method": "POST", "url": _URL, "body": _body(params)}
+            for name, params in requests.items()
+        ]
+        data = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+        try:
+            with submitting(openai_sdk(), self._describe):
+                file = (f"{nonce}.jsonl", data.encode())
+                create = self._client.files.with_raw_response.create
+                answer = within(
+                    3 * self.timeout_seconds,
+                    lambda: json_of(create(file=file, purpose="batch")),
+                )
+                match answer:
+                    case {"id": str(file_id)}:
+                        return file_id
+                raise OddAnswerError(answer, "a file")
+        except DoubtfulError as error:
+            words = f"the upload of its requests: {error}"
+            raise RefusedError(words, status=NO_CONNECTION) from None
+
+    # ---- questions, which are free: UnreachableError, or UserError where refused
+
+    def check_batches(self) -> None:
+        """Raise UserError where the server takes no batches. One that gives no answer now is asked again later."""
+        with suppress(UnreachableError):
+            if self._page({"limit": 1}) is None:
+                raise UserError(
+                    f"{self.endpoint} answers 404 to /batches: it takes no batches. Set "
+                    f"{self.part}.transport=messages."
+                )
+
+    def check(self, batch_id: str) -> RemoteBatch | None:
+        """Return the batch as it stands; None where the server knows of no such batch."""
+        found = self._batch(batch_id)
+        return None if found is None else batch_in(found)
+
+    def recent(self) -> Iterator[RemoteBatch]:
+        """Yield all batches, newest first: that one alone is requested before the others."""
+        options: dict[str, Any] = {"limit": 1}
+        while True:
+            page = self._page(options)
+            if page is None:
+                raise UnreachableError("it has no list of batches for now")
+            batches, last = page
+            yield from batches
+            if last is None:
+                return
+            options = {"limit": _PAGE, "after": last}
+
+    def _page(self, options: Mapping[str, Any]) -> Any:
+        """A page of the list of batches; None where the server has no such list."""
+        call = self._batches.list
+        return self._ask(page_in, lambda: call(**options), {404, 405})
+
+    def cancel(self, batch_id: str) -> bool:
+        """Request a batch's end; False where it had ended, or is unknown."""
+        absent = {400, 404, 409}
+        call = self._batches.cancel
+        return self._ask(batch_in, lambda: call(batch_id), absent) is not None
+
+    def results(self, batch: RemoteBatch) -> Iterator[Row]:
+        """Yield the rows of the output file, then those of the error file; either may be absent.
+
+        Raises UnreachableError behind those that came where a file is cut short, or has fewer rows than the server
+        has counted as completed.
+        """
+        found = self._batch(batch.batch_id)
+        if found is None:
+            raise UnreachableError(f"batch {batch.batch_id} is unknown for now")
+        completed: set[str] = set()
+        for name in ("output_file_id", "error_file_id"):
+            if file_id := found.get(name):
+                for line in self._lines(str(file_id)):
+                    row = row_in(line)
+                    if name == "output_file_id":
+                        completed.add(row.custom_id)
+                    yield row
+        if len(completed) < _counts(found)["completed"]:
+            raise UnreachableError("the output file ends early")
+
+    def _lines(self, file_id: str) -> Iterator[Any]:
+        content = self._patient.files.with_raw_response.content
+        data = self._ask(
+            lambda raw: raw,
+            lambda: content(file_id).http_response.content,
+            {404},
+            seconds=3 * self.timeout_seconds,
+        )
+        if data is None:
+            raise UnreachableError(f"the server has no file {file_id}")
+        for line in data.splitlines():
+            try:
+                yield json.loads(line)
+            except ValueError:
+                raise UnreachableError("a line is cut short") from None
+
+    def _batch(self, batch_id: str) -> Any:
+        """The JSON of a batch; None where the server knows of no such batch."""
+
+        def checked(answer: Any) -> Any:
+            batch_in(answer)
+            return answer
+
+        return self._ask(checked, lambda: self._batches.retrieve(batch_id), {404})
+
+    @property
+    def _patient(self) -> Any:
+        return self._client.with_options(max_retries=_RETRIES)
+
+    @property
+    def _batches(self) -> Any:
+        return self._patient.batches.with_raw_response
+
+    def _ask(
+        self,
+        parse: Callable[[Any], Any],
+        call: Callable[[], Any],
+        absent: Collection[int] = (),
+        *,
+        seconds: float | None = None,
+    ) -> Any:
+        """The parsed answer to a question; None where its status says that there is no such thing."""
+        import httpx2
+
+        sdk = openai_sdk()
+        try:
+            raw = within(seconds or self.timeout_seconds, call)
+            return parse(raw if isinstance(raw, bytes) else json_of(raw))
+        except sdk.APIStatusError as error:
+            if error.status_code in absent:
+                return None
+            words = self._describe(error)
+            if error.status_code in REFUSALS - {429}:
+                raise UserError(
+                    f"{self.endpoint} refuses ({error.status_code}): {words}."
+                ) from None
+            raise UnreachableError(words) from None
+        except (
+            sdk.APIError,
+            httpx2.HTTPError,
+            ValueError,
+            MemoryError,
+            DoubtfulError,
+        ) as error:
+            raise UnreachableError(brief(error)) from None
+
+
+def _body(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a request as the SDK would send it."""
+    rest = {name: value for name, value in params.items() if name != "extra_body"}
+    return {**rest, **(params.get("extra_body") or {})}
+
+
+# ---- answers
+
+
+def batch_in(answer: Any) -> RemoteBatch:
+    """A batch. Raises OddAnswerError for what is none.
+
+    A request that was not run is counted nowhere: one that has expired or was cancelled has the outcome of its batch.
+    """
+    match answer:
+        case {"id": str(batch_id), "status": str(status), "created_at": int(created)}:
+            pass
+        case _:
+            raise OddAnswerError(answer, "a batch")
+    counts, metadata = _counts(answer), answer.get("metadata")
+    expires = answer.get("expires_at")
+    nonce = metadata.get("nonce") if isinstance(metadata, Mapping) else None
+    total, completed = counts["total"], counts["completed"]
+    return RemoteBatch(
+        batch_id=batch_id,
+        size=total or None,  # 0 while the file is looked through
+        ended=status in _ENDED,
+        n_rows=total if status == "completed" else completed,
+        rest=_ENDED.get(status),
+        refusal=_refusal(answer) if status == "failed" and not completed else None,
+        nonce=str(nonce) if nonce else None,
+        lifetime_seconds=float(expires - created)
+        if isinstance(expires, int)
+        else 86_400.0,
+    )
+
+
+def _counts(answer: Mapping[str, Any]) -> dict[str, int]:
+    found = answer.get("request_counts")
+    counts = found if isinstance(found, Mapping) else {}
+    names = ("total", "completed")
+    return {
+        name: counts[name] if isinstance(counts.get(name), int) else 0 for name in names
+    }
+
+
+def _refusal(answer: Mapping[str, Any]) -> RefusedError:
+    """Why the server has begun none of a batch that it had accepted."""
+    match answer.get("errors"):
+        case {"data": [{"code": code, **first}, *_]}:
+            words = f"{first.get('message') or code} ({code})"
+            return RefusedError(words, status=429 if code in _LATER else 400)
+    return RefusedError("it does not say why", status=400)
+
+
+def page_in(answer: Any) -> tuple[list[RemoteBatch], str | None]:
+    """Some batches, newest first; and after which one the next page begins, None where there is
+    none."""
+    match answer:
+        case {"data": list(rows)}:
+            batches = [batch_in(row) for row in rows]
+            goes_on = batches and answer.get("has_more")
+            return batches, batches[-1].batch_id if goes_on else None
+    raise OddAnswerError(answer, "a list of batches")
+
+
+def row_in(line: Any) -> Row:
+    """A line of the output or the error file. What is no chat completion did not succeed, whatever the line says."""
+    row = line if isinstance(line, Mapping) else {}
+    custom_id = str(row.get("custom_id"))
+    match row.get("response"):
+        case {"status_code": 200, "body": body}:
+            try:
+                message = completion_in(body)
+            except OddAnswerError as odd:
+                return Row(
+                    custom_id=custom_id,
+                    outcome="api_error",
+                    detail=str(odd),
+                    possibly_billed=True,
+                )
+            return Row(custom_id=custom_id, outcome="succeeded", message=message)
+        case {"body": {"error": dict() as error}} if not row.get("error"):
+            return _failed(custom_id, error)
+    match row.get("error"):
+        case dict() as error if error:
+            return _failed(custom_id, error)
+    is_row = "response" in row
+    return Row(custom_id=custom_id, outcome="api_error" if is_row else None)
+
+
+def _failed(custom_id: str, error: Mapping[str, Any]) -> Row:
+    code = str(error.get("code") or error.get("type") or "api_error")
+    return Row(
+        custom_id=custom_id,
+        outcome=_OUTCOMES.get(code, code),
+        detail=str(error.get("message") or ""),
+    )
