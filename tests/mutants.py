@@ -702,7 +702,7 @@ MUTANTS = [
     Mutant(
         name="of two different answers to one prompt the first is taken",
         file="data/joining.py",
-        old="            if row.text != rows[0].text:",
+        old="            if (row.text, row.messages) != (rows[0].text, rows[0].messages):",
         new="            if False:",
         seen_by="test_joining.py::test_what_cannot_be_joined_stops",
     ),
@@ -730,8 +730,8 @@ MUTANTS = [
     Mutant(
         name="an empty answer is a failed request",
         file="data/joining.py",
-        old="rows = [row for row in self.rows_to(prompt) if row.text is not None]",
-        new="rows = [row for row in self.rows_to(prompt) if row.text]",
+        old="if row.text is not None and row.draw_idx == prompt.draw_idx",
+        new="if row.text and row.draw_idx == prompt.draw_idx",
         seen_by="test_joining.py::test_two_files_are_joined_by_the_text_of_their_prompts",
     ),
     Mutant(
@@ -879,5 +879,41 @@ MUTANTS = [
         old="if path.is_file() and sha256(path) == known:",
         new="if path.is_file():",
         seen_by="test_people.py::test_a_changed_rubric_is_not_shown_as_what_the_judge_went_by",
+    ),
+    # Logs and trajectories: nobody is compared on another question, or by what is no answer
+    Mutant(
+        name="logs of two tasks are compared sample by sample",
+        file="data/trajectories.py",
+        old="return own[: len(bank)] == bank",
+        new="return True",
+        seen_by="test_trajectories.py::test_logs_of_two_tasks_are_not_paired",
+    ),
+    Mutant(
+        name="a second epoch takes the place of the first",
+        file="data/answers/inspect_ai.py",
+        old='"draw_idx": epoch - 1,',
+        new='"draw_idx": 0,',
+        seen_by="test_trajectories.py::test_an_epoch_is_a_draw",
+    ),
+    Mutant(
+        name="a sample that ended in an error is judged",
+        file="data/inspect_log.py",
+        old='bool(self.row.get("error") or self.row.get("invalidation"))',
+        new='bool(self.row.get("invalidation"))',
+        seen_by="test_trajectories.py::test_a_sample_that_ended_in_an_error_is_missing",
+    ),
+    Mutant(
+        name="what an agent puts before the question is part of its answer",
+        file="data/trajectories.py",
+        old='if recorded[i].role == "assistant"',
+        new='if recorded[i].role != "user"',
+        seen_by="test_trajectories.py::test_rows_of_messages_are_read_alike",
+    ),
+    Mutant(
+        name="a part of a log is unpacked whatever its size",
+        file="data/inspect_log.py",
+        old="if size > _LARGEST:",
+        new="if False:",
+        seen_by="test_inspect_log.py::test_a_part_that_unpacks_to_more_than_a_log_has_is_not_unpacked",
     ),
 ]
