@@ -55,6 +55,28 @@ MUTANTS = [
         new="self.dollars <= cap",
         seen_by="test_planning.py::test_what_is_spent_is_gone_from_the_cap",
     ),
+    # Sampling: the law of a token, and what its noise depends on
+    Mutant(
+        name="every step of an answer has the noise of the first",
+        file="models/races.py",
+        old="counter=[0, step, 0, 0])",
+        new="counter=[0, 0, 0, 0])",
+        seen_by="test_races.py::test_draws_and_steps_of_a_prompt_are_independent",
+    ),
+    Mutant(
+        name="a rejected draft is replaced by a draw from the product",
+        file="models/multihead.py",
+        old="left = residual(p[rejected], q[rejected])",
+        new="left = p[rejected]",
+        seen_by="test_multihead.py::test_tokens_are_distributed_as_the_target",
+    ),
+    Mutant(
+        name="sampled answers of before races are taken for answers of now",
+        file="entrants/huggingface.py",
+        old="return 1 if self.temperature is None else 2",
+        new="return 1",
+        seen_by="test_cache_keys.py::test_what_an_earlier_version_has_stored_is_found",
+    ),
     # Paid once: the guards of claims and ledger
     Mutant(
         name="a single call leaves beside a batch under way",

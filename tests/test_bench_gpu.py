@@ -85,10 +85,11 @@ def test_the_benchmark_itself_small_and_without_a_gpu(tmp_path, capsys):
             assert row["figures"]["rate"] > 0, row
             assert row["figures"]["repeats"] == 3
     assert {what for what, *_ in rows} == {
-        "product of experts", "huggingface", "teacher forcing", "local judge",
+        "product of experts", "huggingface", "teacher forcing", "local judge", "noise",
     }  # fmt: skip
     for name in (("product of experts", "speculative", 2), ("huggingface", "sdpa", 2)):
         assert rows[name]["details"]["equal to one at a time"] == "2 of 2"
+    assert rows["noise", "Philox", 2]["details"]["the processor's numbers"] == "equal"
     gap = rows["teacher forcing", "one at a time", 1]["details"]
     assert float(gap["nats a token from drawing"]) < 1e-4
     assert (result["device"], result["shape"]["dtype"]) == ("cpu", "float32")

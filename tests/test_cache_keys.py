@@ -50,11 +50,18 @@ def key(group: str, name: str, settings: Settings, asked: Prompt = PROMPT) -> st
 
 FROZEN: list[tuple[str, str, Settings, str]] = [
     ("entrant", "huggingface", {**HUB, "temperature": 0.7, "logprobs": True},
-     "b52005d6e1d4291c667ea9340a005dc76556383a"),
+     "154acd9560cd78deb17549b84e0bb0c8e2ec12b6"),  # before races b52005d6...
+    ("entrant", "huggingface", {**HUB, "dtype": "auto"},
+     "4a0bccda6905986a03e6bd01de0e0e8a2c597685"),
+    ("entrant", "huggingface", {**HUB, "dtype": "bfloat16"},
+     "4a0bccda6905986a03e6bd01de0e0e8a2c597685"),
     ("entrant", "llama_cpp", {"path": "model.gguf"},
      "ea593e9429833188ff2f359a7db830835129f6a9"),
     ("entrant", "poe", {**HUB, "security_dir": ".", "rob_checkpoint": None},
-     "686c7718d1432e50006a45b76839df75690e4165"),
+     "6318c16ce7ce86075a02ff4c775c25a92837a2cf"),  # before races 686c7718...
+    ("entrant", "poe", {**HUB, "security_dir": ".", "rob_checkpoint": None,
+                        "temperature": None, "dtype": "auto"},
+     "3a6ce302b1174f51a0383eb7e04d3621ed55089d"),
     ("entrant", "recorded", {"entrant_id": "ann", "path": "responses.jsonl"},
      "76dedb8de05633795f6bde644d856b039e7bd38c"),
     ("entrant", "probe_hedged", {"entrant_id": "ann"},
@@ -64,6 +71,7 @@ FROZEN: list[tuple[str, str, Settings, str]] = [
     ("policy", "llama_cpp", {"path": "model.gguf"},
      "7a91c36ab1adec25b26f88597154ebaca727a83d"),
     ("judge", "local", HUB, "a13e25b081a2b985ef86549e46d91db90916667a"),
+    ("judge", "local", {**HUB, "dtype": "auto"}, "a4a0badd818a99f34b8a4fe7d850ddf08a459886"),
     ("judge", "lexical", {}, "f71b57438daa44acf659d3c8a3fecd90f5570055"),
     ("judge", "replay", {"path": "battles.jsonl", "judge_model": None},
      "3aa3de4fee4bb67ed274931d67471fbed0e5f2fe"),

@@ -20,7 +20,6 @@ from elo_exp.models.generation import (
     answer,
     in_batches,
     prompt_seed,
-    token_at,
 )
 from elo_exp.records import Prompt, UserError
 from tests.data import prompt
@@ -120,26 +119,6 @@ def test_tokens_are_sampled_with_the_models_probabilities(lm, temperature):
     observed = [*counts[often], counts[~often].sum()]
     pooled = [*expected[often], expected[~often].sum()]
     assert stats.chisquare(observed, pooled).pvalue > 1e-3
-
-
-@pytest.mark.parametrize(
-    ("uniform", "top_p", "token"),
-    [
-        (0.0, 1.0, 0),
-        (0.19, 1.0, 0),
-        (0.21, 1.0, 1),
-        (0.71, 1.0, 2),
-        (1 - 2**-53, 1.0, 2),
-        (0.62, 0.7, 1),  # the nucleus: .5 of token 1, then .3 of token 2, out of .8
-        (0.63, 0.7, 2),
-        (0.999, 0.5, 1),  # token 1 alone reaches a half
-    ],
-)
-def test_a_uniform_number_chooses_a_token(uniform, top_p, token):
-    """Probabilities .2, .5 and .3; in this order, or with a nucleus the likeliest first."""
-    probabilities = torch.tensor([[0.2, 0.5, 0.3]], dtype=torch.float64)
-    uniforms = torch.tensor([uniform], dtype=torch.float64)
-    assert token_at(uniforms, probabilities, top_p).tolist() == [token]
 
 
 # Memory

@@ -162,10 +162,8 @@ def random_logits(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * 1.5
 
 
-def chosen(logits: torch.Tensor, drafters: Any, how: Sampling, seed: int = 0) -> Step:
-    source = torch.Generator().manual_seed(seed)
-    uniforms = torch.rand(len(drafters), 3, generator=source, dtype=torch.float64)
-    return step(logits, torch.as_tensor(drafters), uniforms, how)
+def chosen(logits: torch.Tensor, drafters: Any, how: Sampling) -> Step:
+    return step(logits, torch.as_tensor(drafters), range(len(drafters)), 0, how)
 
 
 @pytest.mark.parametrize(("beta", "temperature"), [(1.0, 1.0), (0.125, 0.98), (2, 0.5)])
@@ -200,7 +198,7 @@ def test_tokens_are_distributed_as_the_target(decode):
     """Chi-square of 20,000 tokens, by the same logits of three heads."""
     n = 20_000
     logits = random_logits(3, 1, 9).expand(3, n, 9)
-    found = chosen(logits, [1] * n, sampling(0.5, 0.7, decode), seed=1)
+    found = chosen(logits, [1] * n, sampling(0.5, 0.7, decode))
     counts = torch.bincount(found.token, minlength=9)
     assert stats.chisquare(counts, n * found.target[0]).pvalue > 1e-3
     if decode == "speculative":
@@ -240,8 +238,8 @@ def test_the_diagnostics_of_a_token_by_hand(temperature):
     torn = torch.eye(4)[:3] * math.log(2)
     drafts = torch.eye(4)[[2, 3]] * 99
     logits = torch.cat([drafts[None], torch.stack([sure, torn], dim=1)])
-    uniforms = torch.tensor([[0.5, 0.1, 0.5], [0.5, 0.99, 0.5]], dtype=torch.float64)
-    found = step(logits, torch.tensor([0, 0]), uniforms, sampling(1 / 3, temperature))
+    how = sampling(1 / 3, temperature)
+    found = step(logits, torch.tensor([0, 0]), [1, 2], 0, how)  # verdicts VVV
     first, second = Decoded(tokens=[7]), Decoded(tokens=[7, 7, 7])
     found.diagnose([first, second])
     assert (first.accepted, second.accepted) == ([True], [False])

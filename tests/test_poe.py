@@ -81,11 +81,6 @@ def wholes(model, updates) -> list[Any]:
     return [merged(model, update, DEPTH) for update in updates]
 
 
-def uniforms(n_rows: int = len(ROWS)) -> torch.Tensor:
-    source = torch.Generator().manual_seed(5)
-    return torch.rand(n_rows, N_TOKENS, 3, generator=source, dtype=torch.float64)
-
-
 @torch.inference_mode()
 def decoded(heads: MultiHead, sampling: Sampling, *some: int) -> list[Decoded]:
     """Answers to all of ROWS together, or to some of them."""
@@ -99,7 +94,7 @@ def decoded(heads: MultiHead, sampling: Sampling, *some: int) -> list[Decoded]:
         torch.tensor(mask),
         n_heads=N_HEADS,
         drafters=[DRAFTERS[i] for i in chosen],
-        uniforms=uniforms()[chosen],
+        seeds=chosen,
         sampling=sampling,
     )
 
@@ -112,8 +107,8 @@ def uncached(wholes: Sequence[Any], sampling: Sampling, i: int) -> list[int]:
         logits = jury_logits(wholes, [*ROWS[i], *tokens])[:, -1:]
         if sampling.decode == "draft":
             logits = logits[[DRAFTERS[i]]]
-        u = uniforms()[i : i + 1, position]
-        found = step(logits, torch.tensor(DRAFTERS[i : i + 1]), u, sampling)
+        drafter = torch.tensor(DRAFTERS[i : i + 1])
+        found = step(logits, drafter, [i], position, sampling)
         tokens.append(int(found.token[0]))
         if tokens[-1] in sampling.end_ids:
             break

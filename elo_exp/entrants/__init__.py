@@ -161,12 +161,15 @@ class WeightsEntrant(TemplateSettings):
     else of its settings changes the model, to `_drawing_key` what else changes its answers.
     """
 
-    version = 1  # part of every cache key: raise it when answers change
-
     entrant_id: str
     system_prompt: str | None
     temperature: Positive | None
     max_new_tokens: Count
+
+    @property
+    def version(self) -> int:
+        """Part of every cache key: raise it when answers change, of sampled or of greedy ones."""
+        return 1
 
     @property
     def weights(self) -> Any:

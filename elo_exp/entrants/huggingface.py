@@ -23,6 +23,10 @@ class HuggingFaceEntrant(CheckpointEntrant):
     bypass_jury: Literal[True]
     needs_uncertainty: Literal[False]
 
+    @property
+    def version(self) -> int:
+        return 1 if self.temperature is None else 2
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.adapters and "quantization_config" in self.load_kwargs:

@@ -77,7 +77,9 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
     needs_uncertainty: bool
     loader: Literal["custom_poe"]
 
-    version = 2
+    @property
+    def version(self) -> int:
+        return 2 if self.temperature is None else 3
 
     @property
     def weight_files(self) -> list[Path]:
@@ -171,16 +173,18 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
 
         from elo_exp.models.multihead import Sampling, decode
 
-        sources = [np.random.default_rng(prompt_seed(prompt)) for prompt in ids]
-        drafters = [int(source.integers(self.head_files.n_heads)) for source in sources]
-        numbers = np.stack([s.random((self.max_new_tokens, 3)) for s in sources])
+        seeds, n_heads = (
+            [prompt_seed(prompt) for prompt in ids],
+            self.head_files.n_heads,
+        )
+        drafters = [int(np.random.default_rng(s).integers(n_heads)) for s in seeds]
         with torch.inference_mode():
             answers = decode(
                 model,
                 *lm.padded(list(ids.values())),
-                n_heads=self.head_files.n_heads,
+                n_heads=n_heads,
                 drafters=drafters,
-                uniforms=torch.from_numpy(numbers),
+                seeds=seeds,
                 sampling=Sampling(
                     decode="draft" if self.bypass_jury else self.decode,
                     beta=self.beta,

@@ -117,6 +117,10 @@ class VllmEntrant(CheckpointEntrant):
     def weights(self) -> VllmCheckpoint:
         return VllmCheckpoint(**vars(super().weights))
 
+    @property
+    def dtype_key(self) -> str:
+        return self.dtype  # auto is the model's own
+
     def _answers(
         self, lm: VllmModel, ids: Tokenised
     ) -> Iterator[tuple[Prompt, Answer]]:

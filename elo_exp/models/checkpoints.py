@@ -163,8 +163,14 @@ class ModelSettings(TemplateSettings):
         )
 
     @property
+    def dtype_key(self) -> str:
+        """The dtype of cache keys. What the device decides is bfloat16, as by default it once was."""
+        return "bfloat16" if self.dtype == "auto" else self.dtype
+
+    @property
     def model_key(self) -> CacheKey:
-        return {"weights": self.weights_key, "dtype": self.dtype, **super().model_key}
+        dtype = {"dtype": self.dtype_key}
+        return {"weights": self.weights_key, **dtype, **super().model_key}
 
     @cached_property
     def weights_key(self) -> CacheKey:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from elo_exp.models import free_memory
+from elo_exp.models import free_memory, races
 from elo_exp.models.checkpoints import CausalLM, is_out_of_memory
 from elo_exp.records import Prompt, UserError
 
@@ -103,27 +103,29 @@ def answer(
     """Answer prompts (with their token ids) together.
 
     temperature  divides the logits before sampling; None takes the likeliest token
-    top_p        see token_at()
-    An answer depends on its prompt, not on the rest of its batch: the uniform numbers, one a token,
-    are drawn on the CPU by a generator for each prompt.
+    top_p        see races.winners()
+    An answer depends on its prompt, not on the rest of its batch, but for rounding: the noise of its
+    tokens is that of the prompt's seed.
     """
     import torch
 
     ids, mask = lm.padded(list(prompts.values()))
     dtype = torch.float32 if lm.device.type == "mps" else torch.float64
-    sources = [torch.Generator().manual_seed(prompt_seed(prompt)) for prompt in prompts]
-    rows = [
-        torch.rand(max_new_tokens, generator=source, dtype=torch.float64)
-        for source in sources
-    ]
-    uniforms = torch.stack(rows).to(dtype).to(lm.device)
+    seeds = [prompt_seed(prompt) for prompt in prompts]
     logprobs: list[Tensor] = []  # (row,) of the tokens, by step
 
     def sample(_: Tensor, scores: Tensor) -> Tensor:
         """A logits processor that leaves one token of each row."""
         assert temperature is not None
         probabilities = torch.softmax(scores.to(dtype) / temperature, dim=-1)
-        tokens = token_at(uniforms[:, len(logprobs)], probabilities, top_p)[:, None]
+        noise = races.exponentials(
+            seeds,
+            scores.shape[-1],
+            draw=races.DRAFT,
+            step=len(logprobs),
+            device=scores.device,
+        )
+        tokens = races.winners(noise.to(probabilities), probabilities, top_p)[:, None]
         logprobs.append(probabilities.gather(1, tokens)[:, 0].log())
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens, 0.0)
 
@@ -147,26 +149,3 @@ def answer(
             )
         )
     return answers
-
-
-def token_at(uniforms: Tensor, probabilities: Tensor, top_p: float = 1.0) -> Tensor:
-    """Sample by inverse cumulative probability, within the nucleus.
-
-    uniforms       (row,), in [0, 1)
-    probabilities  (row, vocabulary)
-    top_p          the nucleus is the likeliest tokens up to the one that reaches top_p;
-                   Holtzman et al. (2020)
-    Returns tokens (row,).
-    """
-    import torch
-
-    tokens = None
-    if top_p < 1:
-        probabilities, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
-        before = probabilities.cumsum(dim=-1) - probabilities
-        probabilities = probabilities.masked_fill(before >= top_p, 0.0)
-    cumulative = probabilities.cumsum(dim=-1)
-    wanted = uniforms[:, None] * cumulative[:, -1:]
-    place = torch.searchsorted(cumulative, wanted, right=True)
-    place = place.clamp(max=probabilities.shape[-1] - 1)
-    return (place if tokens is None else tokens.gather(1, place))[:, 0]

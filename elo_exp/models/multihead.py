@@ -40,8 +40,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
+from elo_exp.models import races
 from elo_exp.models.checkpoints import positions_of
-from elo_exp.models.generation import token_at
 from elo_exp.records import UserError
 
 # OLMo's names of the projections, and those of transformers.
@@ -370,25 +370,42 @@ class Step(NamedTuple):
 def step(
     logits: Tensor,
     drafters: Tensor,
-    uniforms: Tensor,
+    seeds: Sequence[int],
+    position: int,
     sampling: Sampling,
 ) -> Step:
     """Choose the next token of each prompt.
 
     logits    (H, P, V) of all heads; (1, P, V) of the drafters where decode is draft
     drafters  (P,) head of each prompt
-    uniforms  (P, 3) in [0, 1): for the draft or sample, the verdict and the replacement
+    seeds     (P,) of the noise of the draft or sample, the verdict and the replacement
+    position  of the token in the answer, from 0
     """
     rows = torch.arange(len(drafters))
     own = logits[0 if sampling.decode == "draft" else drafters, rows]
     together = sampling.beta * (logits.sum(0, dtype=torch.float64) - own)
     q = softmax(own, sampling.temperature)
     p = softmax(together, sampling.temperature)
-    token = draft = token_at(uniforms[:, 0], p if sampling.decode == "direct" else q)
+    numbers: dict[str, Any] = {"step": position, "device": logits.device}
+
+    def drawn(weights: Tensor, some: Sequence[int], draw: int) -> Tensor:
+        """One token a row, by chances in proportion to the weights."""
+        if sampling.temperature is None:
+            return weights.argmax(-1)
+        n = weights.shape[-1]
+        return races.winners(races.exponentials(some, n, draw=draw, **numbers), weights)
+
+    direct = sampling.decode == "direct"
+    token = draft = drawn(p if direct else q, seeds, races.DRAFT)
     accepted = None
     if sampling.decode == "speculative":
-        accepted = uniforms[:, 1] * q[rows, draft] < p[rows, draft]
-        token = draft.where(accepted, token_at(uniforms[:, 2], residual(p, q)))
+        verdict = races.uniforms(seeds, 1, draw=races.VERDICT, **numbers)[:, 0]
+        accepted = verdict * q[rows, draft] <= p[rows, draft]
+        if rejected := [i for i, is_so in enumerate(accepted.tolist()) if not is_so]:
+            left = residual(p[rejected], q[rejected])
+            some = [seeds[i] for i in rejected]
+            token = draft.clone()
+            token[rejected] = drawn(left, some, races.REPLACEMENT)
     return Step(
         token=token,
         logits=logits,
@@ -442,27 +459,26 @@ def decode(
     *,
     n_heads: int,
     drafters: Sequence[int],
-    uniforms: Tensor,
+    seeds: Sequence[int],
     sampling: Sampling,
 ) -> list[Decoded]:
-    """Answer prompts together. An answer depends on its prompt, drafter and uniforms alone.
+    """Answer prompts together. An answer depends on its prompt, drafter and seed alone.
 
     ids, mask  (P, T) prompts, padded on the left
     n_heads    that draft and judge: the model's first
     drafters   head of each prompt
-    uniforms   (P, max_new_tokens, 3) float64 in [0, 1)
+    seeds      of the noise of each prompt
     """
     answers = [Decoded() for _ in drafters]
     left = list(answers)  # without those that have ended
     alone = sampling.decode == "draft"
     drafter = torch.tensor(drafters, device=model.logits_device)
     every = torch.arange(len(drafters))
-    uniforms = uniforms.to(model.logits_device)
     caches = new_caches()
     for position in range(sampling.max_new_tokens):
         heads = drafter[None] if alone else torch.arange(n_heads)[:, None]
         states, logits = model.read(ids, mask, heads, caches)
-        chosen = step(logits, drafter, uniforms[:, position], sampling)
+        chosen = step(logits, drafter, seeds, position, sampling)
         if not alone:
             chosen.diagnose(left)
         if not position:
@@ -487,7 +503,7 @@ def decode(
                 by_head = torch.arange(n * len(left)).view(n, -1)
                 cache.batch_select_indices(by_head[:, rows].flatten())
             left = [left[i] for i in rows]
-            drafter, uniforms = drafter[rows], uniforms[rows]
+            drafter, seeds = drafter[rows], [seeds[i] for i in rows]
             ids, mask = ids[rows], mask[rows]
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
     return answers

@@ -32,7 +32,7 @@ import torch
 from elo_exp import models, pipeline
 from elo_exp.files import write_json
 from elo_exp.judges.local import LABELS, Labels
-from elo_exp.models import first_line
+from elo_exp.models import first_line, races
 from elo_exp.models.generation import in_batches
 from elo_exp.models.multihead import Decoded
 from elo_exp.records import Prompt, Response
@@ -353,6 +353,24 @@ class Bench:
         self.forced(one, made)
         self.judged()
 
+    def noise(self) -> None:
+        """The random numbers of a step, which are the processor's to the last bit."""
+        n, vocabulary = self.sizes[-1], self.shape["vocabulary"]
+
+        def drawn(device: str) -> torch.Tensor:
+            settings = {"draw": races.DRAFT, "step": 7, "device": device}
+            return races.uniforms(range(n), vocabulary, **settings)
+
+        def work() -> float:
+            drawn(self.shape["device"])
+            return 1.0
+
+        def details() -> dict[str, str]:
+            is_equal = torch.equal(drawn(self.shape["device"]).cpu(), drawn("cpu"))
+            return {"the processor's numbers": "equal" if is_equal else "unequal"}
+
+        self.row("noise", "Philox", n, work, unit="steps/s", details=details)
+
     def forced(self, of: Any, responses: dict[str, Response]) -> None:
         """Teacher forcing: answers scored one at a time, beside what was recorded of them."""
         by_id = {prompt.prompt_id: prompt for prompt in prompts(len(responses))}
@@ -372,14 +390,14 @@ class Bench:
 
     def judged(self) -> None:
         """The local judge: comparisons of 600 tokens, each read once."""
-        for n in self.sizes[1:]:
+        for n in self.sizes[1::2]:
 
             def work(n: int = n) -> float:
                 lm = models.load(self.weights)
                 labels = Labels(lm, "VERDICT:", LABELS)
                 width = 40 if self.tokens < 10 else 600
                 text = lm.bare_ids("Why? " * width)[:width]
-                rows = {i: [*text, *labels.lead] for i in range(4 * n)}
+                rows = {i: [*text, *labels.lead] for i in range(self.sizes[-1])}
                 read = in_batches(
                     rows,
                     partial(labels.log_probabilities, lm),
@@ -390,16 +408,19 @@ class Bench:
 
             self.row("local judge", "sdpa", n, work, unit="verdicts/s")
 
-    def others(self, folder: Path) -> None:
-        """Flash attention, float32 and 4 bits."""
-        n = self.batches[1]
-        flash = {"attention": "flash_attention_2"}
-        of = self.entrant(batch_size=n, shape=flash)
-        self.answered("flash attention", n, of, needs="flash_attn")
+    def exact(self) -> None:
+        """In float32, where a batch changes next to nothing; answers are shorter."""
         exact = {"dtype": "float32", "max_new_tokens": max(self.tokens // 4, 2)}
         one, fewer = self.entrant(batch_size=1, **exact), self.batches[0]
         of = self.entrant(batch_size=fewer, **exact)
         self.answered("float32", fewer, of, one=one)
+
+    def others(self, folder: Path) -> None:
+        """Flash attention and 4 bits."""
+        n = self.batches[1]
+        flash = {"attention": "flash_attention_2"}
+        of = self.entrant(batch_size=n, shape=flash)
+        self.answered("flash attention", n, of, needs="flash_attn")
         if find_spec("bitsandbytes") and self.left() > 0:
             models.release()
             room = shutil.disk_usage(folder).free
@@ -468,8 +489,10 @@ def main(arguments: Sequence[str]) -> None:
         if of.vllm:
             bench.vllm(Path(folder))
         else:
+            bench.noise()
             bench.product(["speculative"])
             bench.transformers()
+            bench.exact()
             bench.product(["direct", "draft"])
             bench.others(Path(folder))
             bench.launches()

@@ -54,14 +54,13 @@ def answers(
     ids = torch.from_numpy(
         np.stack([source.integers(vocabulary, size=WIDTH) for source in sources])
     )
-    numbers = np.stack([source.random((n_tokens, 3)) for source in sources])
     return decode(
         heads,
         ids.to(lm.device),
         torch.ones_like(ids, device=lm.device),
         n_heads=HEADS,
         drafters=[i % HEADS for i in prompts],
-        uniforms=torch.from_numpy(numbers),
+        seeds=prompts,
         sampling=Sampling(
             decode=how,
             beta=0.3,
