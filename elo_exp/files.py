@@ -5,21 +5,27 @@ import gzip
 import hashlib
 import io
 import json
+import logging
 import os
 import re
 import tempfile
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import cache, partial, wraps
 from pathlib import Path
-from typing import IO, Any, TextIO, cast
+from typing import IO, Any, ParamSpec, TextIO, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from elo_exp.records import UserError
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _adapter = cache(TypeAdapter)  # of a type, made once
 _NOT_IN_NAMES = re.compile(
@@ -326,6 +332,34 @@ def _zstandard(raw: IO[bytes]) -> Iterator[IO[bytes]]:
         yield cast(IO[bytes], zstd.ZstdFile(raw))
     except zstd.ZstdError as error:
         raise OSError(str(error)) from None
+
+
+# What values of a file from elsewhere raise where a reader has not looked for them
+FOREIGN = (
+    *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
+    *(EOFError, RecursionError, MemoryError, NotImplementedError, zlib.error),
+)
+
+
+def foreign(read: Callable[P, T]) -> Callable[P, T]:
+    """Have a reader say in one line that its file cannot be read, whatever is in it.
+
+    The file is the first argument that is a path, or has one. The error is the cause of what is raised, and
+    logged in full at level debug, so that a mistake of ours is not hidden: hydra.verbose=true shows it.
+    """
+
+    @wraps(read)
+    def caught(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return read(*args, **kwargs)
+        except FOREIGN as error:
+            given = (getattr(one, "path", one) for one in (*args, *kwargs.values()))
+            path = next((one for one in given if isinstance(one, str | Path)), "file")
+            logger.debug("%s", path, exc_info=True)
+            words = " ".join(f"{type(error).__name__}: {error}".split())
+            raise UserError(f"{path}: cannot be read ({words:.200}).") from error
+
+    return caught
 
 
 def one_of(name: str, value: str, choices: Collection[str]) -> str:

@@ -10,7 +10,7 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def damaged(folder: Path, seed: int) -> str:
     path = rng.choice(files)
     if path.suffix == ".json" and rng.random() < 0.85:
         content = json.loads(path.read_text(encoding="utf-8"))
-        how = _spoilt(content, rng)
+        how = spoilt(content, rng)
         text = json.dumps(content)
         if rng.random() < 0.02:
             text = "[" * 300 + text + "]" * 300
@@ -56,7 +56,7 @@ def damaged(folder: Path, seed: int) -> str:
         lines = path.read_text(encoding="utf-8").splitlines()
         number = rng.randrange(len(lines))
         row = json.loads(lines[number])
-        how = f"line {number + 1}, {_spoilt(row, rng)}"
+        how = f"line {number + 1}, {spoilt(row, rng)}"
         lines[number] = json.dumps(row)
         text = "\n".join(lines)
     else:
@@ -69,7 +69,7 @@ def damaged(folder: Path, seed: int) -> str:
     return f"{path.name}: {how}"
 
 
-def _spoilt(content: Any, rng: random.Random) -> str:
+def spoilt(content: Any, rng: random.Random, values: Sequence[Any] = ODD) -> str:
     """Replace or remove one value, anywhere in a document."""
     places: list[tuple[Any, Any, str]] = []
     left = [(content, "")]
@@ -86,7 +86,7 @@ def _spoilt(content: Any, rng: random.Random) -> str:
     if rng.random() < 0.2:
         del node[key]
         return f"{name} removed"
-    node[key] = rng.choice(ODD)
+    node[key] = rng.choice(values)
     return f"{name} = {node[key]!r:.40}"
 
 

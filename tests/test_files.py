@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from elo_exp.console import printable
 from elo_exp.files import (
+    foreign,
     open_text,
+    read_json,
     read_jsonl,
     read_texts,
     safe_name,
@@ -205,6 +207,40 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path, name, content, 
     with pytest.raises(UserError) as error, open_text(path) as file:
         file.read()
     assert str(error.value).startswith(f"{path}: {words}")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({}, "KeyError: 'a'"),
+        ({"a": None}, "TypeError: unsupported operand"),
+        ({"a": 10**400}, "OverflowError: int too large"),
+        ({"a": 0}, "ZeroDivisionError: float division by zero"),
+    ],
+)
+def test_what_a_reader_has_not_looked_for_is_one_line_that_keeps_its_cause(
+    tmp_path, caplog, value, words
+):
+    @foreign
+    def read(path):
+        return 1.0 / read_json(path)["a"]
+
+    path = write_json(tmp_path / "x.json", value)
+    with caplog.at_level("DEBUG"), pytest.raises(UserError) as error:
+        read(path)
+    assert str(error.value).startswith(f"{path}: cannot be read ({words}")
+    assert "Traceback" in caplog.text
+    assert type(error.value.__cause__).__name__ in words
+
+
+def test_a_readers_own_words_and_what_no_file_can_raise_are_left_as_they_are(tmp_path):
+    @foreign
+    def read(path, raised):
+        raise raised
+
+    for raised in (UserError("x.json: is no bank."), AssertionError("ours")):
+        with pytest.raises(type(raised), match=str(raised)):
+            read(tmp_path, raised)
 
 
 def test_a_line_that_unpacks_without_end_is_one_clear_error(tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ from elo_exp.data.battles import Battles
 from elo_exp.data.formats import WORDS, MalformedError
 from elo_exp.data.formats.votes import flagged
 from elo_exp.data.writing_style import counts
+from elo_exp.files import foreign
 from elo_exp.models import checkpoints
 from elo_exp.records import Battle, UserError, fingerprint
 from elo_exp.types import Count, Natural, Positive
@@ -205,6 +206,7 @@ def input_paths(arena: ArenaSource) -> dict[str, Path]:
     return found
 
 
+@foreign
 def read(
     arena: ArenaSource, *, with_languages: bool = False, with_style: bool = False
 ) -> Arena:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, StringConstraints
 
 from elo_exp.data import fields, tables
 from elo_exp.data.tables import Row
-from elo_exp.files import checked, read_texts, sendable
+from elo_exp.files import checked, foreign, read_texts, sendable
 from elo_exp.records import Prompt, UserError, fingerprint
 
 logger = logging.getLogger(__name__)
@@ -46,6 +46,7 @@ def load(path: Path) -> list[Prompt]:
     return [prompt for prompt, _ in _rows(path)]
 
 
+@foreign
 def _rows(path: Path) -> list[tuple[Prompt, Row]]:
     """Every prompt with its row."""
     found: list[tuple[Prompt, Row]] = []

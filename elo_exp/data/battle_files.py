@@ -21,6 +21,7 @@ from elo_exp.data.formats import WORDS, Format, MalformedError, Rows
 from elo_exp.data.formats.battle_rows import FLAT
 from elo_exp.data.tables import Cell, Coded, Codes, Frame, Nested, Row, Source
 from elo_exp.data.writing_style import FEATURES
+from elo_exp.files import foreign
 from elo_exp.records import Battle, UserError
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ def recognise(
     return formats.recognise(path, name)
 
 
+@foreign
 def read(
     path: Source,
     *,

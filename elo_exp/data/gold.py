@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elo_exp.data import tables
-from elo_exp.files import one_of
+from elo_exp.files import foreign, one_of
 from elo_exp.records import Record, UserError, fingerprint
 
 _COLUMNS = {  # of LLMBar and JudgeBench, in our names
@@ -34,6 +34,7 @@ class GoldPair(Record):
     reference: str | None = None
 
 
+@foreign
 def read(path: Path) -> list[GoldPair]:
     """Read the pairs of a table; equal ones count once. Raises UserError for a row that is none."""
     pairs = {}

@@ -1,19 +1,16 @@
 """What a file can be read as: battles, scores of items, answers or prompts."""
 
-import zlib
 from pathlib import Path
 from typing import Literal
 
 from elo_exp.data import answers, fields, formats, tables
+from elo_exp.files import FOREIGN
 from elo_exp.records import UserError
 
 Kind = Literal["battles", "scores", "answers", "prompts"]
 
-# Of a file that somebody else has written: no file ends a command before it is known what it is
-_FOREIGN = (
-    *(UserError, OSError, ValueError, LookupError, TypeError, AttributeError),
-    *(EOFError, RecursionError, MemoryError, NotImplementedError, zlib.error),
-)
+# No file ends a command before it is known what it is
+_REFUSED = (UserError, OSError, *FOREIGN)
 
 
 def kinds(path: Path) -> tuple[Kind, ...]:
@@ -27,7 +24,7 @@ def kinds(path: Path) -> tuple[Kind, ...]:
             return ()
         shape, keys = tables.shape(path), tables.keys(path)
         return tuple(kind for kind in _KINDS if _is(kind, shape, keys))
-    except _FOREIGN:
+    except _REFUSED:
         return ()
 
 

@@ -50,7 +50,7 @@ def read(
             words = " ".join(str(error).splitlines()[-3:-1]) or repr(error)
             raise UserError(
                 f"{path}: cannot be read as {one.name}'s: {words}"
-            ) from None
+            ) from error
         pairs = {(row.dimension, row.entrant) for row in own}
         for row in own if pairs & entrants else ():
             row.entrant += f" ({path.name})"

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from elo_exp.data import joining
-from elo_exp.files import checked, read_jsonl, safe_name
+from elo_exp.files import checked, foreign, read_jsonl, safe_name
 from elo_exp.records import Prompt, Response, UserError, canonical_json
 from elo_exp.types import CacheKey
 
@@ -29,12 +30,13 @@ class RecordedEntrant:
         return path / name if path.is_dir() else path
 
     @cached_property
+    @foreign
     def _responses(self) -> dict[str, Response]:
         rows = list(read_jsonl(self._file))
-        entrants = {row.get("entrant_id") for _, row in rows}
+        entrants = {_name(place, row) for place, row in rows}
         responses: dict[str, Response] = {}
         for place, row in rows:
-            if len(entrants) > 1 and row.get("entrant_id") != self.entrant_id:
+            if len(entrants) > 1 and _name(place, row) != self.entrant_id:
                 continue
             row["entrant_id"] = self.entrant_id
             row["diagnostics"] = row.get("diagnostics") or {}
@@ -106,6 +108,14 @@ class AnswersEntrant:
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
         return filter(None, map(self._answers.response, prompts))
+
+
+def _name(place: str, row: Mapping[str, Any]) -> str | None:
+    """Who gave a response, by its own row. Raises UserError for what is no name."""
+    value = row.get("entrant_id")
+    if isinstance(value, list | dict):
+        raise UserError(f"{place}: entrant_id: found {value!r:.80}. Expected a name.")
+    return None if value is None else str(value)
 
 
 def _key(prompt: Prompt, response: Response | None) -> CacheKey:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AliasChoices, BaseModel, Field
 
-from elo_exp.files import checked, read_jsonl, sha256, utc_now
+from elo_exp.files import checked, foreign, read_jsonl, sha256, utc_now
 from elo_exp.records import Item, JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
 from elo_exp.types import Integer, JudgeKind, Share
@@ -208,6 +208,7 @@ class ReplayJudge:
         return self._contents[0]
 
     @cached_property
+    @foreign
     def _contents(self) -> tuple[dict[tuple[Any, ...], _Answer], tuple[str, ...]]:
         """The answers by query, and the names of those who gave them."""
         found: dict[tuple[Any, ...], _Answer] = {}

@@ -15,6 +15,7 @@ import itertools
 import logging
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -125,6 +126,7 @@ class Truth(Record):
 Lines = Iterable[tuple[str, dict[str, Any]]]  # rows with their places
 
 
+@files.foreign
 def read_truth(path: Path, scale: Scale = UNIT) -> dict[str, Truth]:
     """Read a JSON object {policy: {mean, n, std_error}}, the last two optional; also se.
 
@@ -218,6 +220,7 @@ class Dataset:
         return self.target_logprob.get(policy, np.nan) - self.logging_logprob
 
 
+@files.foreign
 def read_dataset(
     logged: str | Path | None = None,
     *,
@@ -414,7 +417,7 @@ def _read(
         if row.get("response_chars") is None and isinstance(row.get("response"), str):
             values["response_chars"] = len(row["response"])
         known, chars = {**row, LENGTH: None}, values.get("response_chars")
-        if isinstance(chars, int | float) and chars >= 0:
+        if isinstance(chars, int | float) and 0 <= chars <= sys.float_info.max:
             known[LENGTH] = math.log1p(chars)
         values["covariates"] = {name: known.get(name) for name in covariates}
         sample = files.checked(kind, values, place, _HINT)

@@ -154,7 +154,7 @@ def read(path: Path) -> tuple[Format, list[Answer]]:
         words = " ".join(repr(error).split())
         raise UserError(
             f"{path}: cannot be read as {chosen.name}: {words:.200}"
-        ) from None
+        ) from error
     if not found:
         raise UserError(f"{path}: has no answers. Expected at least one row.")
     for answer in found:
