@@ -120,7 +120,7 @@ def test_prompts_that_repeat_the_text_of_another_are_warned_of_once(tmp_path, ca
         ({"prompt": "Why?"}, {"text": "Why?", "source": "own", "subject": "own"}),
         ({"id": 7, "question": "Why?", "reference": "So."},
          {"prompt_id": "7", "text": "Why?", "gold_answer": "So."}),
-        ({"question_id": 81, "category": "math", "turns": ["1+1?", "And 2?"], "reference": ["2", "4"]},
+        ({"question_id": 81, "category": "math", "turns": ["1+1?"], "reference": ["2"]},
          {"prompt_id": "81", "text": "1+1?", "gold_answer": "2", "source": "math"}),
         ({"instruction": "Add.", "input": "1, 2", "target": 3},
          {"text": "Add.\n\n1, 2", "gold_answer": "3"}),

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
-from elo_exp.data import fields, tables
+from elo_exp.data import bank_formats, fields, tables
 from elo_exp.data.tables import Row
 from elo_exp.files import checked, foreign, read_texts, sendable
 from elo_exp.records import Prompt, UserError, fingerprint
@@ -21,44 +21,58 @@ logger = logging.getLogger(__name__)
 _FIELDS = (
     " Leave out an optional field that is empty; prompts/README.md has the fields."
 )
-_NAMES = {"prompt_id", "source", "subject", "text"}  # of a row of a bank of ours
+_NAMES = {
+    "prompt_id",
+    "source",
+    "subject",
+}  # of a row of a bank of ours, with text or messages
 OWN = "own"  # source and subject of a prompt that has none
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
-class _Row(BaseModel):
+class _About(BaseModel):
     prompt_id: _Text
     source: _Text
     subject: _Text
-    text: _Text
-    gold_answer: _Text | None = None
     expected_behavior: Literal["answer", "hedge", "abstain"] | None = None
     tags: list[str] = []
 
 
-def load(path: Path) -> list[Prompt]:
+class _Row(_About):
+    text: _Text
+    gold_answer: _Text | None = None
+
+
+class _Conversation(_About):
+    """Messages and references are looked at by data.bank_formats."""
+
+    messages: Annotated[list[Any], Field(min_length=1)]
+    gold_answer: _Text | list[Any] | None = None
+
+
+def load(path: Path, *, history: bool = False) -> list[Prompt]:
     """Load every prompt of a bank, in file order.
 
-    A row with prompt_id, source, subject and text is read by these names. Others need a prompt, under
-    any of the names of data.fields: its id is then found alike or made of its text, and source and
-    subject are "own". Raises UserError naming file, line and remedy for the first bad row.
+    A row with prompt_id, source, subject, and text or messages, is read by these names. Others are in a form of
+    data.bank_formats, or need a prompt, under any of the names of data.fields: its id is then found alike or made of
+    its text, and source and subject are "own". Raises UserError naming file, line and remedy for the first bad row.
+
+    history  of an arena's conversations, keep what model_a said, and ask the last turn
     """
-    return [prompt for prompt, _ in _rows(path)]
+    return [prompt for prompt, _ in _rows(path, history=history)]
 
 
 @foreign
-def _rows(path: Path) -> list[tuple[Prompt, Row]]:
+def _rows(path: Path, *, history: bool = False) -> list[tuple[Prompt, Row]]:
     """Every prompt with its row."""
     found: list[tuple[Prompt, Row]] = []
     again = []
     places: dict[str, str] = {}
     texts: dict[str, str] = {}
     for place, row in _texts(path):
-        own = dict(row) if row.keys() >= _NAMES else _in_other_names(row, place)
-        checked(_Row, own, place, _FIELDS)
-        prompt = Prompt.from_dict(own)
+        prompt = _prompt(row, place, history=history)
         if (earlier := places.setdefault(prompt.prompt_id, place)) != place:
-            is_made = prompt.prompt_id == hashed(prompt.text)
+            is_made = fields.first(row, (*fields.ID, "custom_id")) is None
             raise UserError(
                 f"{place}: the prompt of {earlier} again. Remove one of them, or give each a "
                 "prompt_id."
@@ -79,6 +93,31 @@ def _rows(path: Path) -> list[tuple[Prompt, Row]]:
             "them."
         )
     return found
+
+
+def _prompt(row: Row, place: str, *, history: bool) -> Prompt:
+    if {"text", "messages"} <= {name for name in row if row[name] is not None}:
+        raise UserError(f"{place}: has text and messages. Give one.")
+    own = dict(row)
+    if not row.keys() >= _NAMES or not row.keys() & {"text", "messages"}:
+        known = bank_formats.fields_of(row, place, history=history)
+        own = known or _in_other_names(row, place)
+    if "messages" not in own:
+        checked(_Row, own, place, _FIELDS)
+        return Prompt.from_dict(own)
+    if "prompt_id" not in own:
+        own["prompt_id"] = _made(own["messages"])
+    own = {"source": OWN, "subject": OWN, **own}
+    checked(_Conversation, own, place, _FIELDS)
+    return bank_formats.conversation(own, place)
+
+
+def _made(messages: Sequence[Any]) -> str:
+    """The id of messages that have none: of one text, that of the text."""
+    match messages:
+        case [{"role": "user", "content": str(text)}]:
+            return hashed(text)
+    return bank_formats.hashed(messages)
 
 
 def _texts(path: Path) -> Iterator[tuple[str, Row]]:

@@ -75,7 +75,7 @@ def turn(prompt: Prompt, answers: Sequence[Response]) -> Prompt:
     sent = put(prompt.messages, [said(one) for one in answers])
     gold = prompt.gold_answer
     if prompt.gold_turns:
-        gold = prompt.gold_turns[len(answers)]
+        gold = prompt.gold_turns[len(answers)] or None
     return replace(
         prompt, text=transcript(sent), messages=sent, gold_answer=gold, gold_turns=()
     )
@@ -215,16 +215,26 @@ def as_shown(prompt: Prompt, shown: Shown, *, in_turns: bool) -> Prompt:
     return replace(prompt, text=text, gold_answer=gold, messages=(), gold_turns=())
 
 
-def reference(prompt: Prompt, turns: int | None = None) -> str:
-    """Return the references of the first turns, with the user's turns between; of one turn its text."""
-    some = prompt.gold_turns[:turns]
-    if len(some) == 1:
-        return some[0]
+def reference(prompt: Prompt, turns: int | None = None) -> str | None:
+    """Return the references of the first turns, with the user's turns between; of the first turn alone its text.
+
+    A turn without one is left out. None where none of them has one.
+    """
     users = [prompt.messages[i] for i in asked(prompt.messages)]
+    some = [(i, text) for i, text in enumerate(prompt.gold_turns[:turns]) if text]
+    if [i for i, _ in some] == [0]:
+        return some[0][1]
     messages = list[Message]()
-    for i, text in enumerate(some):
+    for i, text in some:
         messages += [users[i]] * (i > 0) + [Message(role="assistant", content=text)]
-    return transcript(messages)
+    return transcript(messages) or None
+
+
+def with_reference(prompt: Prompt) -> Prompt:
+    """Return a prompt with the transcript of its references as gold_answer, where it has one for each turn."""
+    if not prompt.gold_turns:
+        return prompt
+    return replace(prompt, gold_answer=reference(prompt))
 
 
 def transcript(messages: Sequence[Message]) -> str:

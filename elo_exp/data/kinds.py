@@ -36,7 +36,8 @@ def _is(kind: Kind, shape: str, keys: set[str]) -> bool:
         return any(not one.missing(shape, keys) for one in answers.formats())
     if kind == "prompts":
         names = {str(key).strip().casefold() for key in keys}
-        return shape in tables.SHAPES and bool(names & {*fields.PROMPT, "turns"})
+        known = {*fields.PROMPT, "turns", "messages", "conversation_a"}
+        return shape in tables.SHAPES and bool(names & known)
     return any(
         bool(one.scores) == (kind == "scores")
         and keys.issuperset(one.required)

@@ -71,6 +71,9 @@ class Api:
 class AskedPrompts:
     bank_path: str | None  # None: the prompts that the answers are to
     n: Count | None  # so many, drawn; None: all
+    history: (
+        bool  # of conversations of an arena: keep model_a's words, ask the last turn
+    )
 
     @property
     def path(self) -> Path:
@@ -474,7 +477,9 @@ class Pairwise(Judged):
     def _bank(self) -> list[Prompt]:
         """All prompts: of the bank, and those that all files of answers have an answer to."""
         return (
-            list(self._joined.shared) if self._files else bank.load(self.prompts.path)
+            list(self._joined.shared)
+            if self._files
+            else bank.load(self.prompts.path, history=self.prompts.history)
         )
 
     def _prompts(self) -> list[Prompt]:

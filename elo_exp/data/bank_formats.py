@@ -1,0 +1,194 @@
+"""Banks of messages, told apart by the keys of a row: MT-Bench, conversations of an arena, OpenAI messages."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, TypeGuard
+
+from elo_exp.data import conversations, fields
+from elo_exp.data.tables import Row
+from elo_exp.records import Message, Prompt, UserError, canonical_json
+
+_IDS = (*fields.ID, "custom_id")
+Found = dict[
+    str, Any
+]  # the fields of a bank's row, prompt_id among them where there is one
+
+
+def fields_of(row: Row, place: str, *, history: bool) -> Found | None:
+    """Return the fields of a bank's row from one in a public form; None for one in another.
+
+    history  of an arena's conversation, keep what model_a said, and ask the last turn
+    Raises UserError for a row that is none of its form.
+    """
+    turns = row.get("turns")
+    if {"question_id", "category"} <= row.keys() and _are_texts(turns) and turns[1:]:
+        return _mt_bench(row, turns)
+    if {"conversation_a", "conversation_b"} <= row.keys():
+        return _arena(row, _list(row["conversation_a"]), place, history=history)
+    prompt, said = row.get("prompt"), _list(row.get("response_a"))
+    if _are_texts(asked := _list(prompt) if said else prompt):
+        both = zip_longest(asked, (said or [])[: len(asked)])
+        turns = [
+            {"role": role, "content": text}
+            for pair in both
+            for role, text in zip(("user", "assistant"), pair, strict=True)
+            if text is not None
+        ]
+        return _arena(row, turns, place, history=history)
+    if isinstance(prompt, list) and prompt:
+        return _messages(row, prompt, place)
+    if isinstance(messages := _list(row.get("messages")), list) and messages:
+        is_text = isinstance(fields.prompt_of(row), str)
+        return None if is_text else _messages(row, messages, place)
+    return None
+
+
+def _are_texts(value: Any) -> TypeGuard[list[str]]:
+    """Whether a value is a list of texts."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(x, str) for x in value)
+    )
+
+
+def _mt_bench(row: Row, turns: Sequence[str]) -> Found:
+    """github.com/lm-sys/FastChat, fastchat/llm_judge/data/mt_bench/question.jsonl.
+
+    The id is that of the file, under which answers to first turns are stored, and FastChat's own answers stand.
+    """
+    reference = row.get("reference")
+    return {
+        "prompt_id": str(row["question_id"]),
+        "source": "mt_bench",
+        "subject": str(row["category"]),
+        "messages": [{"role": "user", "content": text} for text in turns],
+        **({"gold_answer": reference} if reference else {}),
+    }
+
+
+def _arena(row: Row, turns: Any, place: str, *, history: bool) -> Found:
+    """huggingface.co/datasets/lmarena-ai/arena-human-preference-140k and those before it.
+
+    Later turns of a user answer another model's words, so the first alone is asked, but with `history`.
+    """
+    if not turns or not all(isinstance(one, Mapping) for one in turns):
+        raise UserError(f"{place}: has no conversation. Expected a list of messages with role and content.")  # fmt: skip
+    users = [i for i, one in enumerate(turns) if one.get("role") == "user"]
+    if not users:
+        raise UserError(f"{place}: no message is the user's. Leave the row out.")
+    asked = users[-1] if history else users[0]
+    given = turns[: asked + 1] if history else turns[asked : asked + 1]
+    found = _about(row, given)
+    return {**found, "messages": given, "tags": [f"turns:{len(users)}"]}
+
+
+def _messages(row: Row, messages: Sequence[Any], place: str) -> Found:
+    """Messages of OpenAI's Chat Completions; a last one of the assistant is the reference."""
+    *given, last = messages
+    is_answered = isinstance(last, Mapping) and last.get("role") == "assistant"
+    if not is_answered or last.get("tool_calls") or not given:
+        return {**_about(row, messages), "messages": messages}
+    if fields.first(row, fields.REFERENCE) is not None:
+        raise UserError(
+            f"{place}: has a reference, and messages that end with an assistant's. Give one."
+        )
+    found = {**_about(row, given), "messages": given}
+    return {**found, "gold_answer": last.get("content")}
+
+
+def _about(row: Row, messages: Sequence[Any]) -> Found:
+    """The fields that have names in use."""
+    key = fields.first(row, _IDS)
+    found = {
+        "prompt_id": None if key is None else str(key),
+        "source": fields.first(row, fields.SOURCE),
+        "subject": row.get("subject"),
+        "gold_answer": fields.first(row, fields.REFERENCE),
+        "expected_behavior": row.get("expected_behavior"),
+        "tags": row.get("tags"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _list(value: Any) -> list[Any] | None:
+    """A list, which CSV has as JSON."""
+    if isinstance(value, str) and value.startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, list) else None
+
+
+# Messages of a row
+
+
+def conversation(row: Mapping[str, Any], place: str) -> Prompt:
+    """Return the prompt of a row with `messages`.
+
+    Raises UserError for messages that cannot be asked, and for references that are not one for each turn.
+    """
+    messages = tuple(
+        _message(one, n, place) for n, one in enumerate(row["messages"], start=1)
+    )
+    fault = _fault(messages)
+    gold = row.get("gold_answer")
+    texts = gold if isinstance(gold, list) else [gold]
+    turns = [text or "" for text in texts] if any(texts) else []
+    n = len(conversations.asked(messages))
+    if not fault and turns and len(turns) != n:
+        s = "s" if turns[1:] else ""
+        fault = f"gold_answer has {len(turns)} text{s} for {n} turns."
+    if not fault and not all(isinstance(text, str) for text in turns):
+        fault = f"gold_answer is {gold!r:.80}. Expected a text, or one for each turn."
+    if fault:
+        raise UserError(f"{place}: {fault}")
+    about = {name: row[name] for name in ("prompt_id", "source", "subject")}
+    prompt = Prompt(
+        **about,
+        text=conversations.transcript(messages),
+        gold_answer=turns[0] if len(turns) == 1 else None,
+        gold_turns=tuple(turns) if len(turns) > 1 else (),
+        expected_behavior=row.get("expected_behavior"),
+        tags=tuple(row.get("tags") or ()),
+        messages=messages,
+    )
+    return conversations.with_reference(prompt)
+
+
+def hashed(messages: Sequence[Any]) -> str:
+    """Return the id of messages that have none: 12 digits of their content."""
+    return hashlib.sha256(canonical_json(messages).encode()).hexdigest()[:12]
+
+
+def _message(row: Any, n: int, place: str) -> Message:
+    try:
+        return Message.from_dict(row)
+    except ValueError as error:
+        raise UserError(f"{place}: message {n} {error}") from None
+    except (LookupError, TypeError, AttributeError):
+        raise UserError(
+            f"{place}: message {n} is {row!r:.80}. Expected an object with role and content."
+        ) from None
+
+
+def _fault(messages: Sequence[Message]) -> str:
+    """Say what is wrong with messages; "" where they can be asked."""
+    if any(message.role == "system" for message in messages[1:]):
+        return "a system message is not the first."
+    calls = {call.call_id for message in messages for call in message.tool_calls}
+    for message in messages:
+        if message.role == "tool" and message.tool_call_id not in calls:
+            return f"a tool speaks, and no call has the id {message.tool_call_id!r}."
+    if not messages or messages[-1].role != "user":
+        end = (
+            f"messages end with a {messages[-1].role}" if messages else "none is there"
+        )
+        return f"no user turn is open: {end.replace('a assistant', 'an assistant')}."
+    for n, message in enumerate(messages, start=1):
+        if message.role == "user" and not message.content.strip():
+            return f"message {n} is empty."
+    return ""
