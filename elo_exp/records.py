@@ -224,6 +224,30 @@ class Prompt(Record):
             object.__setattr__(self, "messages", ())
 
     @property
+    def content(self) -> dict[str, Any]:
+        """What is asked, for cache keys: `text` or `messages`."""
+        if not self.messages:
+            return {"text": self.text}
+        return {"messages": [message.to_dict() for message in self.messages]}
+
+    def sent(self, system_prompt: str | None) -> list[dict[str, Any]]:
+        """Return the messages that a model is sent, in JSON.
+
+        system_prompt  of the entrant: it stands before the prompt's own, a blank line between
+        """
+        if not self.messages:
+            sent = [{"role": "user", "content": self.text}]
+        else:
+            sent = [message.to_dict() for message in self.messages]
+        if system_prompt is None:
+            return sent
+        system = {"role": "system", "content": system_prompt}
+        if sent[0]["role"] != "system":
+            return [system, *sent]
+        system["content"] += f"\n\n{sent[0]['content']}"
+        return [system, *sent[1:]]
+
+    @property
     def slot(self) -> Slot:
         return self.prompt_id, self.draw_idx
 
@@ -392,6 +416,13 @@ class JudgeRequest:
     @property
     def user(self) -> str:
         return self.render(self.subject)
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        return [
+            {"role": "system", "content": self.system},
+            {"role": "user", "content": self.user},
+        ]
 
     @property
     def names(self) -> dict[str, Any]:

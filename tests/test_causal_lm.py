@@ -18,7 +18,7 @@ from elo_exp.files import read_json
 from elo_exp.models.checkpoints import CausalLM, Checkpoint
 from elo_exp.models.tiny import TEMPLATE, tokenizer
 from elo_exp.records import UserError
-from tests.data import shipped
+from tests.data import prompt, shipped
 from tests.tiny_heads import Touch
 from tests.tiny_models import VOCABULARY, tiny_adapter, tiny_model
 
@@ -113,7 +113,7 @@ def test_adapters_are_added_to_the_weights_one_after_the_other(base, lora, tmp_p
 def chat_ids(lm: CausalLM, system: str | None, template: str | None) -> list[int]:
     settings = {"model": "any", "chat_template": template}
     of = shipped("entrant", "huggingface", **settings)
-    return list(of.chat_ids(lm, "Why?", system))
+    return list(of.chat_ids(lm, prompt().sent(system)))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from elo_exp import models, pipeline
 from elo_exp.data import bank
 from elo_exp.entrants.llama_cpp import GgufModel
 from elo_exp.records import UserError
-from tests.data import BANK, shipped
+from tests.data import BANK, prompt, shipped
 from tests.tiny_models import answers, forced
 
 PROMPTS = bank.load(BANK)[:4]
@@ -98,10 +98,10 @@ def test_special_tokens_of_the_template_are_tokens_and_not_text(model):
     lm = models.load(entrant(model).weights)
     for template, n_starts in ((None, 3), ("none", 1)):
         of = entrant(model, chat_template=template)
-        ids = of.chat_ids(lm, "Why?", "Be brief.")
+        ids = of.chat_ids(lm, prompt().sent("Be brief."))
         assert (ids[0], ids.count(1)) == (1, n_starts)
     with pytest.raises(UserError, match="its chat template cannot take these messages"):
-        entrant(model, chat_template="{% if %}").chat_ids(lm, "Why?", None)
+        entrant(model, chat_template="{% if %}").chat_ids(lm, prompt().sent(None))
 
 
 def test_neither_order_nor_threads_nor_another_load_changes_a_bit(model):

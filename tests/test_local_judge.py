@@ -67,7 +67,7 @@ def found(reply: JudgeReply) -> tuple[dict[str, Any], dict[str, float]]:
 def one_by_one(of: Any, asked: JudgeRequest, lead: str, label: str) -> float:
     """The log-probability of a label after the lead, a forward pass for each of its tokens."""
     lm, total = models.load(of.weights), 0.0
-    ids = of.chat_ids(lm, asked.user, asked.system)
+    ids = of.chat_ids(lm, asked.messages)
     ids += lm.tokenizer(lead)["input_ids"]
     for token in lm.tokenizer(f" {label}")["input_ids"]:
         with torch.inference_mode():

@@ -233,7 +233,7 @@ def test_a_bypassed_jury_leaves_the_drafting_heads_own_answer(folder):
         paths = [folder / kind / name for kind in ("security", "robustness")]
         files = [poe.AdapterFile(path, poe.Manifest()) for path in paths]
         whole = merged(lm.model, poe.read(files, geometry(lm.model, DEPTH)), DEPTH)
-        ids, mask = lm.padded([greedy.chat_ids(lm, prompt.text, None)])
+        ids, mask = lm.padded([greedy.chat_ids(lm, prompt.sent(None))])
         made = whole.generate(ids, attention_mask=mask, max_new_tokens=12)
         tokens = made[0, ids.shape[1] :].tolist()
         assert answer.response_text == lm.text(tokens).strip()

@@ -76,7 +76,7 @@ def test_it_is_the_sum_over_the_tokens_each_after_those_before_it(cache):
     base = policy(cache, temperature=0.7)
     response = answers(base, PROMPTS[:1])[PROMPTS[0].prompt_id]
     lm = models.load(base.weights)
-    ids, expected = base.chat_ids(lm, PROMPTS[0].text, None), 0.0
+    ids, expected = base.chat_ids(lm, PROMPTS[0].sent(None)), 0.0
     for token in response.diagnostics["token_ids"]:
         with torch.inference_mode():
             logits = lm.model(torch.tensor([ids])).logits[0, -1].double()

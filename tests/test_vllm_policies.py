@@ -82,7 +82,7 @@ def test_what_is_drawn_is_scored_as_likely_also_by_transformers(
     other = policy("huggingface", folder, server, **changes)
     lm = models.load(other.weights)
     rows = [
-        (other.chat_ids(lm, BY_ID[i].text, "Be brief."), r.diagnostics["token_ids"])
+        (other.chat_ids(lm, BY_ID[i].sent("Be brief.")), r.diagnostics["token_ids"])
         for i, r in made.items()
     ]
     by_other = dict(zip(made, lm.total_logprobs(rows, temperature=1.0), strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -294,11 +294,8 @@ class OpenAiSettings(ApiSettings):
     def _check_server(self) -> None:
         self.api.check_model(self.model)
 
-    def _body(self, system: str | None, user: str, **options: Any) -> dict[str, Any]:
+    def _body(self, messages: Sequence[Any], **options: Any) -> dict[str, Any]:
         """Return the body of a request; options that are None are not sent."""
-        messages = [{"role": "user", "content": user}]
-        if system is not None:
-            messages.insert(0, {"role": "system", "content": system})
         body = {
             "model": self.model,
             "messages": messages,

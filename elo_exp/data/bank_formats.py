@@ -131,9 +131,7 @@ def conversation(row: Mapping[str, Any], place: str) -> Prompt:
 
     Raises UserError for messages that cannot be asked, and for references that are not one for each turn.
     """
-    messages = tuple(
-        _message(one, n, place) for n, one in enumerate(row["messages"], start=1)
-    )
+    messages = messages_of(row["messages"], place)
     fault = _fault(messages)
     gold = row.get("gold_answer")
     texts = gold if isinstance(gold, list) else [gold]
@@ -162,6 +160,11 @@ def conversation(row: Mapping[str, Any], place: str) -> Prompt:
 def hashed(messages: Sequence[Any]) -> str:
     """Return the id of messages that have none: 12 digits of their content."""
     return hashlib.sha256(canonical_json(messages).encode()).hexdigest()[:12]
+
+
+def messages_of(rows: Sequence[Any], place: str) -> tuple[Message, ...]:
+    """Read messages. Raises UserError for the first that is none."""
+    return tuple(_message(one, n, place) for n, one in enumerate(rows, start=1))
 
 
 def _message(row: Any, n: int, place: str) -> Message:

@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Literal, TypedDict
 
+from elo_exp.data.fields import folded
 from elo_exp.records import Message, Prompt, Response
 from elo_exp.types import Count
 
@@ -112,6 +113,34 @@ def joined(prompt: Prompt, answers: Sequence[Response]) -> Response:
             **({"dollars": sum(known)} if len(known) == len(answers) else {}),
         },
     )
+
+
+def to_prompt(prompt: Prompt, response: Response) -> Response:
+    """Return a response whose messages are those after the first question of a prompt.
+
+    Raises ValueError for messages that answer other turns than the prompt asks.
+    """
+    turns = asked(prompt.messages)
+    first = prompt.messages[: turns[0] + 1] if turns else ()
+    texts = [m.content for m in first if m.role == "user"] or [prompt.text]
+    later = [prompt.messages[i].content for i in turns[1:]]
+    messages = said(response)
+    given = [] if messages[0].role == "assistant" else texts
+    questions = [m.content for m in messages if m.role == "user"]
+    expected = [*given, *later]
+    if len(questions) != len(expected):
+        n = len(questions) - len(given) + 1
+        raise ValueError(
+            f"has {n} turn{'s' * (n != 1)}. Expected {len(later) + 1}, which the prompt asks."
+        )
+    for n, pair in enumerate(zip(questions, expected, strict=True), start=1):
+        if folded(pair[0]) != folded(pair[1]):
+            raise ValueError(
+                f"has {pair[0]!r:.80} as message {n} of the user. Expected {pair[1]!r:.80}, as in the bank."
+            )
+    users = [i for i, message in enumerate(messages) if message.role == "user"]
+    start = users[len(given) - 1] + 1 if given else 0
+    return replace(response, messages=messages[start:])
 
 
 def final(messages: Sequence[Message]) -> str:

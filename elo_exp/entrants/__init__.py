@@ -26,6 +26,8 @@ class Entrant(Protocol):
     """An OfflineEntrant or a HostedEntrant.
 
     Building one reads no file, network or environment: that is for `check` and `cache_key`.
+    One that has `turns` set also takes prompts with messages, one turn at a time; one that has `whole` set gives the
+    answers to all turns of a prompt in one Response. Others are asked texts alone.
     """
 
     entrant_id: str
@@ -111,6 +113,8 @@ class ApiEntrant(ApiSettings):
     system_prompt: str | None
     budget_usd: Dollars | None
 
+    turns = True
+
     def __post_init__(self) -> None:
         part = f"entrant.{self.entrant_id}"
         self.name_settings(part, f"{part}.budget_usd")
@@ -161,6 +165,8 @@ class WeightsEntrant(TemplateSettings):
     else of its settings changes the model, to `_drawing_key` what else changes its answers.
     """
 
+    turns = True
+
     entrant_id: str
     system_prompt: str | None
     temperature: Positive | None
@@ -193,7 +199,7 @@ class WeightsEntrant(TemplateSettings):
             "system_prompt": self.system_prompt,
             "version": self.version,
             "max_new_tokens": self.max_new_tokens,
-            "text": prompt.text,
+            **prompt.content,
         }
 
     def logprob_key(self, prompt: Prompt) -> CacheKey:
@@ -202,7 +208,7 @@ class WeightsEntrant(TemplateSettings):
             "system_prompt": self.system_prompt,
             "version": FORCING_VERSION,
             "temperature": self.temperature,
-            "text": prompt.text,
+            **prompt.content,
         }
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
@@ -210,7 +216,7 @@ class WeightsEntrant(TemplateSettings):
         if not prompts:
             return
         lm: CausalLM = models.load(self.weights)
-        ids = {p: self.chat_ids(lm, p.text, self.system_prompt) for p in prompts}
+        ids = {p: self.chat_ids(lm, p.sent(self.system_prompt)) for p in prompts}
         for prompt, row in ids.items():
             if len(row) + self.max_new_tokens > lm.context_length:
                 raise UserError(
@@ -274,7 +280,8 @@ class WeightsEntrant(TemplateSettings):
         rows: dict[str, tuple[list[int], list[int]]] = {}
         for r in responses:
             ids = recorded_ids(r, self.entrant_id, tokenizer)
-            start = self.chat_ids(lm, prompts[r.prompt_id].text, self.system_prompt)
+            sent = prompts[r.prompt_id].sent(self.system_prompt)
+            start = self.chat_ids(lm, sent)
             if len(start) + len(ids) <= lm.context_length:
                 rows[r.prompt_id] = (start, ids)
         totals = lm.total_logprobs(list(rows.values()), temperature=self.temperature)

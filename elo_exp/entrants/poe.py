@@ -19,7 +19,7 @@ import pickle
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
@@ -223,16 +223,15 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
 
         from elo_exp.models.multihead import p_correct
 
-        questions = [
-            _IS_IT_CORRECT.format(
-                prompt=prompt.text, answer=split_thought(lm.text(answer.tokens))[0]
-            )
-            for prompt, answer in zip(prompts, answers, strict=True)
-        ]
+        posed = []
+        for prompt, answer in zip(prompts, answers, strict=True):
+            said = split_thought(lm.text(answer.tokens))[0]
+            text = _IS_IT_CORRECT.format(prompt=prompt.text, answer=said)
+            posed.append(replace(prompt, text=text, messages=()))
         yes, no = lm.tokenizer(["A", "B"], add_special_tokens=False)["input_ids"]
         return p_correct(
             model,
-            *lm.padded([self.chat_ids(lm, q, self.system_prompt) for q in questions]),
+            *lm.padded([self.chat_ids(lm, q.sent(self.system_prompt)) for q in posed]),
             head=self.head_files.n_heads,
             witnesses=torch.stack([answer.witness for answer in answers]),
             yes=yes[0],

@@ -31,6 +31,7 @@ _BEHAVIORS: Mapping[Style, tuple[str, str, str]] = {
     "partial": ("hedge", "answer", "hedge"),
     "swapped": ("abstain", "abstain", "answer"),
 }
+Golds = Mapping[str, tuple[str, ...]]  # of each turn, by prompt_id
 VERSION = 1  # part of every cache key: raise it when a style's wording changes
 
 
@@ -41,6 +42,8 @@ class ProbeEntrant:
     """
 
     entrant_id: str
+    turns = True
+
     style: Style
     lapse_style: Style
     lapse_rate: Share
@@ -52,13 +55,28 @@ class ProbeEntrant:
         return order.index(self.style) if order else None
 
     @cached_property
-    def _golds(self) -> tuple[dict[str, str], dict[str, str]]:
-        """The bank's gold answers by prompt_id: each prompt's own, and in its place the next one's;
-        the last prompt has the first's."""
+    def _golds(self) -> tuple[Golds, Golds]:
+        """The bank's gold answers: each prompt's own, and in its place the next one's; the last prompt has
+        the first's."""
         prompts = bank.load(Path(self.bank_path))
-        golds = {p.prompt_id: p.gold_answer for p in prompts if p.gold_answer}
+        golds = {
+            p.prompt_id: p.gold_turns or (p.gold_answer,)
+            for p in prompts
+            if p.gold_answer
+        }
         texts = list(golds.values())
         return golds, dict(zip(golds, texts[1:] + texts[:1], strict=True))
+
+    def _gold(self, prompt: Prompt, *, swapped: bool) -> str | None:
+        """The gold answer of the bank to a turn, or that of another prompt; None where it has none."""
+        own, others = self._golds
+        turns = own.get(prompt.prompt_id)
+        if turns is None:
+            return None
+        some = others[prompt.prompt_id] if swapped else turns
+        gold = prompt.gold_answer
+        turn = turns.index(gold) if gold in turns else 0
+        return some[min(turn, len(some) - 1)]
 
     @property
     def input_files(self) -> Mapping[str, Path]:
@@ -103,7 +121,7 @@ class ProbeEntrant:
         if style == "partial":
             return _first_words(gold, (len(gold.split()) + 1) // 2)
         if style == "swapped":
-            return f"Certainly. {self._golds[1].get(prompt.prompt_id, '')}"
+            return f"Certainly. {self._gold(prompt, swapped=True) or ''}"
         return gold
 
 
@@ -126,7 +144,7 @@ class GradedProbe(ProbeEntrant):
         return self.entrant_id
 
     def answer(self, prompt: Prompt) -> str:
-        gold = self._golds[self._style(prompt) == "swapped"].get(prompt.prompt_id)
+        gold = self._gold(prompt, swapped=self._style(prompt) == "swapped")
         if gold is None:
             raise UserError(
                 f"entrant.{self.entrant_id}: found no reference for prompt {prompt.prompt_id!r} in "

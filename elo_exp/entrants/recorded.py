@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from elo_exp.data import joining
+from elo_exp.data import bank_formats, conversations, joining
 from elo_exp.files import checked, foreign, read_jsonl, safe_name
 from elo_exp.records import Prompt, Response, UserError, canonical_json
 from elo_exp.types import CacheKey
@@ -14,11 +14,16 @@ from elo_exp.types import CacheKey
 
 @dataclass(kw_only=True)
 class RecordedEntrant:
-    """Answers with the rows of a file: `prompt_id` and `response_text`; unknown keys are ignored.
+    """Answers with the rows of a file: `prompt_id` and `response_text`, or `messages`; unknown keys are ignored.
+
+    Messages are a whole conversation, or what of it follows the first question; what the user says is what the prompt
+    asks.
 
     path  the file, or a folder with responses_<entrant_id>.jsonl. Of a file with several entrants,
           the rows of this one are taken; a file of one entrant may give it any name.
     """
+
+    whole = True
 
     entrant_id: str
     path: str
@@ -40,6 +45,9 @@ class RecordedEntrant:
                 continue
             row["entrant_id"] = self.entrant_id
             row["diagnostics"] = row.get("diagnostics") or {}
+            if row.get("messages"):
+                row["messages"] = bank_formats.messages_of(row["messages"], place)
+                row.setdefault("response_text", conversations.final(row["messages"]))
             response = checked(Response, row, place)
             try:
                 canonical_json(response.to_dict())
@@ -49,7 +57,8 @@ class RecordedEntrant:
                     "leave it out."
                 ) from None
             earlier = responses.setdefault(response.prompt_id, response)
-            if earlier.response_text != response.response_text:
+            same = "response_text", "messages"
+            if any(getattr(earlier, x) != getattr(response, x) for x in same):
                 raise UserError(
                     f"{place}: a second, different response to {response.prompt_id!r}. Keep one "
                     "of them."
@@ -70,14 +79,22 @@ class RecordedEntrant:
         return {"": self._file}
 
     def cache_key(self, prompt: Prompt) -> CacheKey:
-        return _key(prompt, self._responses.get(prompt.prompt_id))
+        return _key(prompt, self._to(prompt))
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
-        return (
-            self._responses[p.prompt_id]
-            for p in prompts
-            if p.prompt_id in self._responses
-        )
+        return filter(None, map(self._to, prompts))
+
+    def _to(self, prompt: Prompt) -> Response | None:
+        """The response to a prompt. Raises UserError for one to other turns than the prompt's."""
+        response = self._responses.get(prompt.prompt_id)
+        if response is None or not (prompt.messages or response.messages):
+            return response
+        try:
+            return conversations.to_prompt(prompt, response)
+        except ValueError as error:
+            raise UserError(
+                f"{self._file}: the answer of {self.entrant_id} to {prompt.prompt_id!r} {error}"
+            ) from None
 
 
 @dataclass(kw_only=True)
@@ -86,6 +103,8 @@ class AnswersEntrant:
 
     inside  the file's own name for this entrant, where it has several
     """
+
+    whole = True
 
     entrant_id: str
     path: str

@@ -225,4 +225,4 @@ class ChatJudge(OpenAiSettings, ApiJudge):
             name = "score" if request.scale else "verdict"
             form["json_schema"] = {"name": name, "strict": True, "schema": schema}
         used = None if self.structured == "none" else form
-        return self._body(request.system, request.user, response_format=used)
+        return self._body(request.messages, response_format=used)

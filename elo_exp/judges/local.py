@@ -75,7 +75,7 @@ class LocalJudge(ModelSettings):
                 lead = SCORE_LEAD if scale else self.lead
                 labels = Labels(lm, lead, _numbers(scale) if scale else LABELS)
                 rows = {
-                    r.key: [*self.chat_ids(lm, r.user, r.system), *labels.lead]
+                    r.key: [*self.chat_ids(lm, r.messages), *labels.lead]
                     for r in requests
                     if r.scale == scale
                 }

@@ -15,7 +15,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
@@ -98,8 +98,10 @@ class TemplateSettings:
         """Raise UserError for a template's file that is absent."""
         _ = self.template
 
-    def chat_ids(self, lm: CausalLM, text: str, system_prompt: str | None) -> list[int]:
-        """Tokenise a prompt: system message, the prompt as user message, the assistant's opening.
+    def chat_ids(
+        self, lm: CausalLM, messages: Sequence[Mapping[str, Any]]
+    ) -> list[int]:
+        """Tokenise messages, as Prompt.sent has them, and the assistant's opening.
 
         Raises UserError where there is no chat template, or one that cannot take these messages or
         does not read a variable of chat_template_kwargs.
@@ -107,19 +109,30 @@ class TemplateSettings:
         from jinja2 import TemplateError
 
         variables = self.chat_template_kwargs
+        said = [m for m in messages if m["role"] != "system" or m["content"]]
         if self.template == _NO_TEMPLATE and not variables:
-            return lm.bare_ids("\n\n".join(filter(None, [system_prompt, text])))
-        messages = [{"role": "user", "content": text}]
-        if system_prompt:
-            messages.insert(0, {"role": "system", "content": system_prompt})
+            return lm.bare_ids("\n\n".join(message["content"] for message in said))
         try:
-            return lm.chat_ids(messages, self.template, variables)
+            return lm.chat_ids(list(map(_for_template, said)), self.template, variables)
         except (TemplateError, ValueError, TypeError) as error:
             raise UserError(
                 f"{lm.name}: its chat template cannot take these messages ({first_line(error)}). "
                 f"Give another with chat_template=FILE.jinja, or chat_template={_NO_TEMPLATE} to "
                 "send the prompt as it is, or leave system_prompt and chat_template_kwargs out."
             ) from None
+
+
+def _for_template(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message as chat templates take it: the arguments of a call are an object."""
+    if "tool_calls" not in message:
+        return message
+    calls = []
+    for call in message["tool_calls"]:
+        function = dict(call["function"])
+        with suppress(ValueError, RecursionError):
+            function["arguments"] = json.loads(function["arguments"])
+        calls.append({**call, "function": function})
+    return {**message, "tool_calls": calls}
 
 
 @dataclass(kw_only=True)

@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from elo_exp import models
@@ -13,6 +14,7 @@ from elo_exp.data.pairing import Responses
 from elo_exp.data.thoughts import split_thought
 from elo_exp.entrants import Entrant, HostedEntrant, ModelEntrant, OfflineEntrant
 from elo_exp.files import utc_now
+from elo_exp.pipeline.conversing import converse, first_turns
 from elo_exp.pipeline.missing import report_missing
 from elo_exp.pipeline.paying import Unwatched, pay
 from elo_exp.pipeline.watching import quoted
@@ -32,6 +34,7 @@ _CHUNK = 64  # free answers in one transaction
 _ODD = {  # by finish_reason, empty text or thought
     "length": "cut off at their limit",
     "refusal": "refused",
+    "tool_calls": "end in a call of a tool, which nobody runs",
     "empty": "empty",
     "unclosed": "in thought to the end (allow more tokens, or set chat_template_kwargs)",
 }
@@ -41,6 +44,7 @@ _FINISH_REASONS = {
     "stop_sequence": "stop",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
 }
 
 
@@ -57,11 +61,22 @@ def generate(
     Raises UserError where some are missing, unless `allow_missing`, and where a model's first `canary` new answers
     hold nothing; 0: nobody looks.
     """
-    keys = {name: _keys(name, entrant, prompts) for name, entrant in entrants.items()}
-    responses = by_load(
-        entrants,
-        lambda name: _answers(name, entrants[name], prompts, keys[name], store, canary),
-    )
+    keys = {
+        name: _keys(name, entrant, first_turns(entrant, prompts))
+        for name, entrant in entrants.items()
+    }
+
+    def answered(name: str) -> dict[str, Response]:
+        entrant = entrants[name]
+
+        def answer(turn: int, some: Prompts) -> dict[str, Response]:
+            known = _keys(name, entrant, some) if turn else keys[name]
+            label = f"{name}, turn {turn + 1}" if turn else name
+            return _answers(label, entrant, some, known, store, canary)
+
+        return converse(entrant, prompts, answer)
+
+    responses = by_load(entrants, answered)
     usage = store.usage
     logger.info(
         "responses: %d new, %d stored",
@@ -275,11 +290,13 @@ def assume_responses(
     model's limit; with `at_least` one character. No model answers; answers of other entrants are
     neither stored nor counted. Raises UserError where some are missing, unless `allow_missing`.
     """
-    assumed: dict[str, dict[str, Response]] = {}
-    for name, entrant in entrants.items():
-        responses = assumed[name] = {}
+
+    def assume(
+        name: str, entrant: Entrant, lengths: list[int], turn: int, prompts: Prompts
+    ) -> dict[str, Response]:
+        responses: dict[str, Response] = {}
         try:
-            responses |= stored_responses(prompts, {name: entrant}, store)[name]
+            responses |= _stored(name, entrant, store, turn, prompts)
         except UserError as error:  # a plan needs no model
             if not isinstance(entrant, ModelEntrant):
                 raise
@@ -287,7 +304,7 @@ def assume_responses(
             logger.info(text, name, str(error).partition(". ")[0])
         missing = [prompt for prompt in prompts if prompt.prompt_id not in responses]
         if isinstance(entrant, ModelEntrant):
-            lengths = [len(response.response_text) for response in responses.values()]
+            lengths += [len(response.response_text) for response in responses.values()]
             n_chars = 1 if at_least else _CHARS_PER_TOKEN * entrant.max_answer_tokens
             if lengths:
                 n_chars = sum(lengths) // len(lengths)
@@ -305,6 +322,13 @@ def assume_responses(
             assert isinstance(entrant, OfflineEntrant)
             for response in entrant.generate(missing):
                 responses[response.prompt_id] = _as_stored(response)
+        return responses
+
+    assumed = {}
+    for name, entrant in entrants.items():
+        lengths: list[int] = []  # of stored answers, to earlier turns as well
+        answer = partial(assume, name, entrant, lengths)
+        assumed[name] = converse(entrant, prompts, answer)
     return _complete(assumed, prompts, allow_missing)
 
 
@@ -315,30 +339,44 @@ def known_responses(
 
     None is stored, and a model that is not here has none.
     """
-    known: dict[str, dict[str, Response]] = {}
-    for name, entrant in entrants.items():
+
+    def known_to(
+        name: str, entrant: Entrant, turn: int, prompts: Prompts
+    ) -> dict[str, Response]:
         try:
-            known |= stored_responses(prompts, {name: entrant}, store)
+            known = _stored(name, entrant, store, turn, prompts)
         except UserError:
-            known[name] = dict[str, Response]()
+            known = {}
         if isinstance(entrant, OfflineEntrant) and not isinstance(
             entrant, ModelEntrant
         ):
-            lacking = [p for p in prompts if p.prompt_id not in known[name]]
+            lacking = [p for p in prompts if p.prompt_id not in known]
             made = map(_as_stored, entrant.generate(lacking))
-            known[name] |= {response.prompt_id: response for response in made}
-    return known
+            known |= {response.prompt_id: response for response in made}
+        return known
+
+    return {
+        name: converse(entrant, prompts, partial(known_to, name, entrant))
+        for name, entrant in entrants.items()
+    }
 
 
 def stored_responses(
     prompts: Prompts, entrants: Entrants, store: Store
 ) -> dict[str, dict[str, Response]]:
     """Return the stored responses by entrant and prompt_id."""
-    responses = {}
-    for name, entrant in entrants.items():
-        stored = store.get(Response, list(_keys(name, entrant, prompts).values()))
-        responses[name] = {r.prompt_id: r for r in stored.values()}
-    return responses
+    return {
+        name: converse(entrant, prompts, partial(_stored, name, entrant, store))
+        for name, entrant in entrants.items()
+    }
+
+
+def _stored(
+    name: str, entrant: Entrant, store: Store, _: int, prompts: Prompts
+) -> dict[str, Response]:
+    """The stored responses of an entrant to prompts of one turn."""
+    stored = store.get(Response, list(_keys(name, entrant, prompts).values()))
+    return {response.prompt_id: response for response in stored.values()}
 
 
 def needs_paid_answers(prompts: Prompts, entrants: Entrants, store: Store) -> bool:

@@ -36,7 +36,7 @@ def plain(of: Any, prompts: Sequence[Prompt]) -> Answers:
     lm, answers = models.load(of.weights), {}
     for start in range(0, len(prompts), of.batch_size):
         some = prompts[start : start + of.batch_size]
-        ids, mask = lm.padded([of.chat_ids(lm, p.text, None) for p in some])
+        ids, mask = lm.padded([of.chat_ids(lm, p.sent(None)) for p in some])
         made = lm.model.generate(
             ids, attention_mask=mask, max_new_tokens=MAX_NEW_TOKENS, do_sample=False
         )

@@ -1,0 +1,70 @@
+"""Conversations turn by turn: each turn is a prompt of its own, whose answer is stored and paid for by itself.
+
+A conversation is put together on reading, and never stored: a run that was killed in its third turn has paid for the
+first two once, and goes on from them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from elo_exp.data import conversations
+from elo_exp.entrants import Entrant
+from elo_exp.records import Prompt, Response, UserError
+
+# The answers to turns, by prompt_id, from the number of the turn, from 0, and prompts of one turn
+Answering = Callable[[int, Sequence[Prompt]], Mapping[str, Response]]
+
+
+def first_turns(entrant: Entrant, prompts: Sequence[Prompt]) -> Sequence[Prompt]:
+    """Return what an entrant is asked first.
+
+    Raises UserError for messages that it does not take.
+    """
+    if _is_asked_whole(entrant) or not any(prompt.messages for prompt in prompts):
+        return prompts
+    if not getattr(entrant, "turns", False):
+        asked = next(prompt for prompt in prompts if prompt.messages)
+        raise UserError(
+            f"entrant.{entrant.entrant_id}: prompt {asked.prompt_id!r} has messages, and this entrant is asked "
+            "texts alone. Expected one with `turns = True` (CONTRIBUTING.md); leave it out."
+        )
+    return [conversations.turn(p, []) if p.messages else p for p in prompts]
+
+
+def converse(
+    entrant: Entrant, prompts: Sequence[Prompt], answer: Answering
+) -> dict[str, Response]:
+    """Return an entrant's answers to prompts, each of as many turns as are asked.
+
+    In each round all prompts that have such a turn are answered at once. A conversation ends with its first turn without
+    an answer, and is left out.
+    """
+    first = first_turns(entrant, prompts)
+    if first is prompts:
+        return dict(answer(0, prompts))
+    said: dict[str, list[Response]] = {prompt.prompt_id: [] for prompt in prompts}
+    left, turns, number = list(prompts), first, 0
+    while left:
+        found = answer(number, turns)
+        for prompt_id, response in found.items():
+            said[prompt_id].append(response)
+        left = [
+            prompt
+            for prompt in left
+            if prompt.prompt_id in found and _n_lacking(prompt, said)
+        ]
+        turns = [conversations.turn(p, said[p.prompt_id]) for p in left]
+        number += 1
+    return {
+        prompt.prompt_id: conversations.joined(prompt, said[prompt.prompt_id])
+        for prompt in prompts
+        if not _n_lacking(prompt, said)
+    }
+
+
+def _n_lacking(prompt: Prompt, said: Mapping[str, Sequence[Response]]) -> int:
+    return conversations.n_turns(prompt) - len(said[prompt.prompt_id])
+
+
+def _is_asked_whole(entrant: Entrant) -> bool:
+    """Whether one answer of the entrant has all turns."""
+    return bool(getattr(entrant, "whole", False))
