@@ -320,7 +320,8 @@ class Comparison(Record):
     expected_behavior: str | None = None
     draw_a: int = 0  # which answer of entrant_a
     draw_b: int = 0
-    later = ("draw_a", "draw_b")
+    in_turns: bool = False  # the responses are blocks of data.conversations
+    later = ("draw_a", "draw_b", "in_turns")
 
     def swapped(self) -> Comparison:
         return dataclasses.replace(

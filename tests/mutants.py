@@ -844,6 +844,49 @@ MUTANTS = [
         new="        except but:\n            raise\n        except ArithmeticError as error:",
         seen_by="test_own_tracker.py::test_a_tracker_that_fails_is_a_warning_and_the_run_goes_on",
     ),
+    # Conversations: a turn is paid once, and no text opens a block of the judge's
+    Mutant(
+        name="a turn is asked without the answers before it",
+        file="data/conversations.py",
+        old="sent += answers[places.index(i)]",
+        new="pass",
+        seen_by="test_turns.py::test_each_turn_is_asked_after_the_entrants_own_answers",
+    ),
+    Mutant(
+        name="a conversation goes on after a turn without an answer",
+        file="pipeline/conversing.py",
+        old="if prompt.prompt_id in found and _n_lacking(prompt, said)",
+        new="if number < 2 and _n_lacking(prompt, said)",
+        seen_by="test_turns.py::test_all_turns_are_asked_once_and_nothing_is_asked_again",
+    ),
+    Mutant(
+        name="an entrant of texts is asked a conversation",
+        file="pipeline/conversing.py",
+        old='if not getattr(entrant, "turns", False):',
+        new="if False:",
+        seen_by="test_turns.py::test_an_entrant_from_elsewhere_is_asked_texts_and_no_conversation",
+    ),
+    Mutant(
+        name="a text opens a turn",
+        file="data/conversations.py",
+        old="return _OWN.sub(",
+        new="return (lambda _, text: text)(",
+        seen_by="test_conversations.py::test_four_hundred_payloads_in_an_answer_open_and_close_nothing",
+    ),
+    Mutant(
+        name="a plain answer stands beside a conversation as it is",
+        file="data/pairing.py",
+        old="in_turns = not is_question or None in (answers[a].words, answers[b].words)",
+        new="in_turns = not is_question",
+        seen_by="test_shown.py::test_no_plain_answer_can_pretend_to_be_a_conversation",
+    ),
+    Mutant(
+        name="style counts what the user says",
+        file="data/conversations.py",
+        old="    if not shown.in_turns:\n        return text\n    words",
+        new="    if True:\n        return text\n    words",
+        seen_by="test_shown.py::test_style_counts_an_entrants_own_words_alone",
+    ),
     # Later fields: what is stored stays found, and a draw is another answer
     Mutant(
         name="a field that came later is written where it says nothing",

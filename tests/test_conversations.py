@@ -28,11 +28,12 @@ from elo_exp.data.conversations import (
     turn,
 )
 from elo_exp.records import Message, Prompt, Response, ToolCall
-from tests.data import prompt, shared_data, shipped
+from tests.data import COMPARISON, prompt, shared_data, shipped
 from tests.test_messages import MESSAGES, assistant, user
 
 WHOLE = Shown(view="whole", turns=None, tool_chars=1_000, answer_chars=24_000)
 SYSTEM = Message(role="system", content="Be brief.")
+IN_TURNS = replace(COMPARISON, in_turns=True)
 LS = ToolCall(call_id="c1", name="bash", arguments='{"cmd": "ls"}')
 
 
@@ -144,7 +145,7 @@ def test_calls_tools_and_later_turns_are_blocks():
         '<turn role="user">\nSure?\n</turn>\n'
         '<turn role="assistant">\nYes.\n</turn>'
     )
-    assert own_words(found.in_turns) == "I look.\n\nOne file.\nYes."
+    assert own_words(IN_TURNS, found.in_turns) == "I look.\n\nOne file.\nYes."
 
 
 def test_turns_and_view_say_how_much_of_an_answer_is_shown():
@@ -297,6 +298,8 @@ def test_four_hundred_payloads_in_an_answer_open_and_close_nothing():
 @given(st.text(alphabet="<>/ turncalleft_o\n\\", max_size=60))
 def test_law_own_words_are_those_that_were_said(text: str):
     """Also where they look like a turn."""
-    found = own_words(transcript([assistant(text), user("q2"), assistant("a2")]))
+    found = own_words(
+        IN_TURNS, transcript([assistant(text), user("q2"), assistant("a2")])
+    )
     said = inert(text).replace("\\<", "<")
     assert found in (f"{said}\na2", f"{said.removesuffix(chr(10))}\na2")

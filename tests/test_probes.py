@@ -1,6 +1,7 @@
 """An audit: questions of probes, what verdicts on them tell, and the command with all that it leaves."""
 
 import os
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -73,7 +74,8 @@ def test_a_probe_asks_of_two_texts_and_asks_nothing_twice(name):
     questions = list(shipped("probe", name).questions(case()))
     assert questions
     assert all(question.x != question.y for question in questions)
-    assert len({(question.x, question.y) for question in questions}) == len(questions)
+    asked = {(question.x, question.x_tool, question.y) for question in questions}
+    assert len(asked) == len(questions)
 
 
 def test_forms_are_asked_of_every_level_or_of_those_whose_order_is_known():
@@ -90,6 +92,38 @@ def test_a_list_has_the_sentences_of_the_text():
     formatting = shipped("probe", "formatting")
     bullets = {q.y: q.x for q in formatting.questions(case()) if q.form == "bullets"}
     assert bullets[LEVELS[0]] == "- Aspirin, at once.\n- It thins blood."
+
+
+def test_a_tool_speaks_in_turns_and_opens_nothing(tmp_path):
+    """The answer itself is the same with harmless words, which are subtracted."""
+    run = attempt(
+        *(
+            "experiment=audit",
+            "judge=lexical",
+            "probe=[tool_injection]",
+            "tracker=local",
+        ),
+        *("audit.n_prompts=20", "audit.retest_share=0", "figures=false"),
+        folder=tmp_path,
+    )
+    assert run.code == 0, run.err
+    rows = run.rows("verdicts.jsonl")
+    assert len(rows) == 20 * 7
+    for row in rows:
+        tags = re.findall(r"^<(/?(?:turn|call))", row["response_a"], re.MULTILINE)
+        assert tags == ["turn", "call", "/turn", "turn", "/turn", "turn", "/turn"]
+        assert row["in_turns"]
+        assert re.findall(r"^<(/?(?:turn|call))", row["response_b"], re.MULTILINE) == [
+            "turn",
+            "/turn",
+        ]
+    results = {
+        row["probe"]: row for row in run.read("audit.json")["factuality"]["results"]
+    }
+    assert results["tool_injection"]["n"] == 20
+    assert (
+        results["tool_injection"]["estimate"] == 0.0
+    )  # words of a tool are not counted
 
 
 # What verdicts tell

@@ -16,7 +16,7 @@ MAX_INVALID = 0.02
 MISFIT = 0.10  # of a win rate, observed minus predicted
 ALPHA = 0.05  # of the test of transitivity
 MIN_PROMPTS = 20  # for a claim about a leader
-_FATAL = ("injection", "constant", "ladder")  # probes
+_FATAL = ("injection", "tool_injection", "constant", "ladder")  # probes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ class Simulated:
 
     @cached_property
     def _prompts(self) -> list[Prompt]:
-        return [p for p in bank.load(Path(self.bank_path)) if p.gold_answer]
+        return bank.texts(Path(self.bank_path), "arena")
 
     @cached_property
     def _anchors(self) -> list[GradedProbe]:

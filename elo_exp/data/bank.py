@@ -62,6 +62,21 @@ def load(path: Path, *, history: bool = False) -> list[Prompt]:
     return [prompt for prompt, _ in _rows(path, history=history)]
 
 
+def texts(path: Path, what: str) -> list[Prompt]:
+    """Load the prompts that have a reference, for a simulation.
+
+    what  is simulated. Raises UserError for a conversation.
+    """
+    found = [prompt for prompt in load(path) if prompt.gold_answer]
+    for prompt in found:
+        if prompt.messages:
+            raise UserError(
+                f"{what}: prompt {prompt.prompt_id} of {path} has messages. Expected texts alone: "
+                "conversations are not simulated."
+            )
+    return found
+
+
 @foreign
 def _rows(path: Path, *, history: bool = False) -> list[tuple[Prompt, Row]]:
     """Every prompt with its row."""

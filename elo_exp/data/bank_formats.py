@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, TypeGuard
 
-from elo_exp.data import conversations, fields
+from elo_exp.data import conversations, fields, trajectories
 from elo_exp.data.tables import Row
 from elo_exp.records import Message, Prompt, UserError, canonical_json
 
@@ -131,7 +131,7 @@ def conversation(row: Mapping[str, Any], place: str) -> Prompt:
 
     Raises UserError for messages that cannot be asked, and for references that are not one for each turn.
     """
-    messages = messages_of(row["messages"], place)
+    messages = trajectories.messages(row["messages"], place)
     fault = _fault(messages)
     gold = row.get("gold_answer")
     texts = gold if isinstance(gold, list) else [gold]
@@ -160,22 +160,6 @@ def conversation(row: Mapping[str, Any], place: str) -> Prompt:
 def hashed(messages: Sequence[Any]) -> str:
     """Return the id of messages that have none: 12 digits of their content."""
     return hashlib.sha256(canonical_json(messages).encode()).hexdigest()[:12]
-
-
-def messages_of(rows: Sequence[Any], place: str) -> tuple[Message, ...]:
-    """Read messages. Raises UserError for the first that is none."""
-    return tuple(_message(one, n, place) for n, one in enumerate(rows, start=1))
-
-
-def _message(row: Any, n: int, place: str) -> Message:
-    try:
-        return Message.from_dict(row)
-    except ValueError as error:
-        raise UserError(f"{place}: message {n} {error}") from None
-    except (LookupError, TypeError, AttributeError):
-        raise UserError(
-            f"{place}: message {n} is {row!r:.80}. Expected an object with role and content."
-        ) from None
 
 
 def _fault(messages: Sequence[Message]) -> str:

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal, TypedDict
+from typing import Literal
 
 from elo_exp.data.fields import folded
-from elo_exp.records import Message, Prompt, Response
+from elo_exp.records import Comparison, Message, Prompt, Response
 from elo_exp.types import Count
 
 View = Literal["whole", "final"]
@@ -32,13 +32,18 @@ class Shown:
     answer_chars: Count
 
 
-class Changes(TypedDict, total=False):
-    """What a rubric shows otherwise than judging.shown."""
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What a rubric shows otherwise than judging.shown; None: as it says there."""
 
-    view: View
-    turns: Count | None
-    tool_chars: Count
-    answer_chars: Count
+    view: View | None = None
+    turns: Count | None = None
+    tool_chars: Count | None = None
+    answer_chars: Count | None = None
+
+    def to(self, shown: Shown) -> Shown:
+        changes = {name: x for name, x in vars(self).items() if x is not None}
+        return replace(shown, **changes)
 
 
 # What is asked
@@ -259,6 +264,43 @@ def reference(prompt: Prompt, turns: int | None = None) -> str | None:
     return transcript(messages) or None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Extent:
+    """How many turns are asked, and how much of the answers a judge is shown.
+
+    n_rounds   in which turns are answered
+    n_answers  that are shown, once for each way of showing them
+    n_cut      of which something is left out
+    mean_chars  of what is shown
+    """
+
+    n_prompts: int
+    n_turns: int
+    n_rounds: int
+    n_answers: int
+    n_cut: int
+    mean_chars: float
+
+
+def extent(
+    prompts: Sequence[Prompt], responses: Sequence[Response], how: Sequence[Shown]
+) -> Extent | None:
+    """Count conversations; None where there are none."""
+    if not any(p.messages for p in prompts) and not any(r.messages for r in responses):
+        return None
+    turns = [n_turns(prompt) for prompt in prompts]
+    answers = [answer(one, shown) for shown in how for one in responses]
+    texts = [one.in_turns if one.words is None else one.words for one in answers]
+    return Extent(
+        n_prompts=len(prompts),
+        n_turns=sum(turns),
+        n_rounds=max(turns, default=0),
+        n_answers=len(answers),
+        n_cut=sum(one.is_cut for one in answers),
+        mean_chars=sum(map(len, texts)) / len(texts) if texts else 0.0,
+    )
+
+
 def with_reference(prompt: Prompt) -> Prompt:
     """Return a prompt with the transcript of its references as gold_answer, where it has one for each turn."""
     if not prompt.gold_turns:
@@ -271,8 +313,10 @@ def transcript(messages: Sequence[Message]) -> str:
     return "\n".join(_block(message, None) for message in messages)
 
 
-def own_words(text: str) -> str:
-    """Return what the entrant itself says in a text in turns: no calls, no tools, no user."""
+def own_words(shown: Comparison, text: str) -> str:
+    """Return what an entrant itself says in one of two responses that are shown: no calls, no tools, no user."""
+    if not shown.in_turns:
+        return text
     words = (_CALL.sub("", block) for block in _SAID.findall(text))
     return "\n".join(words).replace("\\<", "<")
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -54,10 +55,11 @@ def _pair(comparison: Comparison) -> tuple[str, str]:
 
 def of_responses(responses: Responses) -> list[EqualAnswers]:
     """Return the same of entrants that need not meet, on the prompts that both have answered."""
-    by_text: dict[tuple[str, str], list[str]] = {}
+    by_text: dict[tuple[str, Any], list[str]] = {}
     for name, answers in responses.items():
         for prompt_id, answer in answers.items():
-            by_text.setdefault((prompt_id, answer.response_text), []).append(name)
+            said = answer.messages or answer.response_text
+            by_text.setdefault((prompt_id, said), []).append(name)
     equal = [
         (pair, prompt_id)
         for (prompt_id, _), names in by_text.items()

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice
 
+from elo_exp.data import conversations
+from elo_exp.data.conversations import Shown
 from elo_exp.data.rubrics import Rubric
 from elo_exp.records import (
     Comparison,
@@ -25,6 +27,7 @@ def pair_up(
     responses: Responses,
     rubric: Rubric,
     *,
+    shown: Shown | None = None,
     limit: int | None = None,
     opponents: int | None = None,
 ) -> list[Comparison]:
@@ -33,23 +36,73 @@ def pair_up(
     A prompt that an entrant has not answered is left out for all, so that all are rated on the same
     prompts.
 
+    shown      how much of conversations, but for what the rubric says otherwise; None: there are none
     limit      keep the first so many comparisons
     opponents  that each entrant meets on a prompt; None: all others
     """
     comparisons = (
-        rubric.compare(
-            prompt,
-            entrant_a=a,
-            entrant_b=b,
-            response_a=responses[a][prompt.prompt_id].response_text,
-            response_b=responses[b][prompt.prompt_id].response_text,
-        )
+        comparison
         for prompt in prompts
         if rubric.applies_to(prompt)
         and all(prompt.prompt_id in answered for answered in responses.values())
-        for a, b in meetings(list(responses), prompt.prompt_id, opponents)
+        for comparison in _on(
+            prompt,
+            {name: some[prompt.prompt_id] for name, some in responses.items()},
+            rubric,
+            shown,
+            opponents,
+        )
     )
     return list(islice(comparisons, limit))
+
+
+def _on(
+    prompt: Prompt,
+    said: Mapping[str, Response],
+    rubric: Rubric,
+    shown: Shown | None,
+    opponents: int | None,
+) -> Iterator[Comparison]:
+    """Yield the comparisons on one prompt, in the texts that the judge is shown.
+
+    They are in turns where either side shows more than the words of one turn, so that no plain answer can pretend to be
+    a conversation.
+    """
+    pairs = meetings(list(said), prompt.prompt_id, opponents)
+    if not prompt.messages and not any(one.messages for one in said.values()):
+        for a, b in pairs:
+            yield rubric.compare(
+                prompt,
+                entrant_a=a,
+                entrant_b=b,
+                response_a=said[a].response_text,
+                response_b=said[b].response_text,
+            )
+        return
+    assert shown is not None
+    how = rubric.showing(shown)
+    answers = {name: conversations.answer(one, how) for name, one in said.items()}
+    posed = {
+        in_turns: conversations.as_shown(prompt, how, in_turns=in_turns)
+        for in_turns in (False, True)
+    }
+    is_question = conversations.is_question(prompt)
+    for a, b in pairs:
+        in_turns = not is_question or None in (answers[a].words, answers[b].words)
+        if not rubric.applies_to(posed[in_turns]):
+            return
+        texts = [
+            answers[name].in_turns if in_turns else answers[name].words
+            for name in (a, b)
+        ]
+        yield rubric.compare(
+            posed[in_turns],
+            entrant_a=a,
+            entrant_b=b,
+            response_a=texts[0],
+            response_b=texts[1],
+            in_turns=in_turns,
+        )
 
 
 def meetings(

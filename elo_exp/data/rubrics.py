@@ -6,12 +6,13 @@ import re
 import string
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from elo_exp import files
+from elo_exp.data.conversations import Changes, Shown
 from elo_exp.data.thoughts import split_thought
 from elo_exp.records import (
     Comparison,
@@ -36,6 +37,7 @@ class Instructions:
 
     needs_reference         show the gold answer, and leave out the prompts that have none
     shows_expected_behavior show `answer`, `hedge` or `abstain` where the prompt has it
+    shown                   what of a conversation it shows otherwise than judging.shown
     """
 
     dimension: str
@@ -44,6 +46,7 @@ class Instructions:
     template_path: str
     needs_reference: bool = False
     shows_expected_behavior: bool = False
+    shown: Changes = field(default_factory=Changes)
 
     # The placeholder and tag of each response in the template, and its field of the subject
     responses: ClassVar[Mapping[str, str]]
@@ -121,6 +124,10 @@ class Instructions:
 
     def applies_to(self, prompt: Prompt) -> bool:
         return prompt.gold_answer is not None or not self.needs_reference
+
+    def showing(self, shown: Shown) -> Shown:
+        """Return how much of a conversation this rubric shows."""
+        return self.shown.to(shown)
 
     def _shown_of(self, prompt: Prompt) -> dict[str, Any]:
         """The fields of a subject that come from the prompt, with only what this rubric shows."""
@@ -271,7 +278,7 @@ class Rubric(Instructions):
     def compare(self, prompt: Prompt, **answers: Any) -> Comparison:
         """Compare two responses, with only what this rubric shows of the prompt.
 
-        answers  entrant_a, entrant_b, response_a, response_b and, of several answers, draw_a, draw_b
+        answers  entrant_a, entrant_b, response_a, response_b and what else a Comparison has
         """
         return Comparison(**self._shown_of(prompt), **answers)
 

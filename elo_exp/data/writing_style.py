@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
+from elo_exp.data.conversations import own_words
 from elo_exp.records import Battle, Comparison
 
 Feature = Literal["length", "headers", "lists", "bold"]
@@ -30,11 +31,11 @@ def counts(text: str) -> tuple[int, ...]:
 def with_style(
     battles: Sequence[Battle], comparisons: Iterable[Comparison]
 ) -> list[Battle]:
-    """Add the counts of the answers that a judge compared."""
+    """Add the counts of the answers that a judge compared; of conversations, of the entrant's own words."""
     texts = {}
     for c in comparisons:
-        texts[c.prompt_id, c.entrant_a] = c.response_a
-        texts[c.prompt_id, c.entrant_b] = c.response_b
+        texts[c.prompt_id, c.entrant_a] = own_words(c, c.response_a)
+        texts[c.prompt_id, c.entrant_b] = own_words(c, c.response_b)
     style = {answer: counts(text) for answer, text in texts.items()}
     return [
         replace(

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from elo_exp.data import bank_formats, conversations, joining
+from elo_exp.data import conversations, joining, trajectories
 from elo_exp.files import checked, foreign, read_jsonl, safe_name
 from elo_exp.records import Prompt, Response, UserError, canonical_json
 from elo_exp.types import CacheKey
@@ -46,7 +46,7 @@ class RecordedEntrant:
             row["entrant_id"] = self.entrant_id
             row["diagnostics"] = row.get("diagnostics") or {}
             if row.get("messages"):
-                row["messages"] = bank_formats.messages_of(row["messages"], place)
+                row["messages"] = trajectories.messages(row["messages"], place)
                 row.setdefault("response_text", conversations.final(row["messages"]))
             response = checked(Response, row, place)
             try:

@@ -1,9 +1,10 @@
 """How far can a judge be trusted? Ask what is known: python -m elo_exp experiment=audit judge=haiku"""
 
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from elo_exp.analysis.agreement import gold_results
 from elo_exp.analysis.audit_decisions import Asked, Judged, measures
 from elo_exp.analysis.conclusions.audit import audit_conclusion
 from elo_exp.analysis.families import family
-from elo_exp.data import bank, gold
+from elo_exp.data import bank, conversations, gold
 from elo_exp.data.gold import GoldPair
 from elo_exp.data.pairing import reconcile, swaps
 from elo_exp.data.rubrics import Rubric, check_dimensions
@@ -38,9 +39,11 @@ from elo_exp.records import (
     JudgeIdentity,
     JudgeReply,
     JudgeRequest,
+    Message,
     Plot,
     Prompt,
     Rows,
+    ToolCall,
     UserError,
     fingerprint,
 )
@@ -49,6 +52,8 @@ from elo_exp.report.audit_page import Audited, ReachRow
 from elo_exp.report.words import audit as words
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Families, Integer, Natural, Positive, Share
+
+logger = logging.getLogger(__name__)
 
 # Of a probe, by the name that trackers have
 _TRACKED = {"value": "estimate", "low": "low", "high": "high"}
@@ -313,12 +318,17 @@ class AuditJudge:
     ) -> Asked:
         """Put a question under each wording of the rubric, which is one of its repeats."""
         question: Question = about["question"]
+        x, y, in_turns = question.x, question.y, bool(question.x_tool)
+        if in_turns:
+            x = conversations.transcript(_after_a_call(question.x_tool, x))
+            y = conversations.transcript([Message(role="assistant", content=y)])
         comparison = wordings[0].compare(
             prompt,
             entrant_a=name,
             entrant_b="other",
-            response_a=question.x,
-            response_b=question.y,
+            response_a=x,
+            response_b=y,
+            in_turns=in_turns,
         )
         queries = [
             rubric.request(
@@ -340,7 +350,13 @@ class AuditJudge:
         that expects a hedge, an answer is as wrong as an abstention.
         """
         seed, cases = self.audit.seed, []
-        prompts = filter(rubric.applies_to, bank.load(Path(self.prompts.bank_path)))
+        every = bank.load(Path(self.prompts.bank_path))
+        one_turn = [prompt for prompt in every if conversations.n_turns(prompt) == 1]
+        if n := len(every) - len(one_turn):
+            _say_once(
+                f"audit: {n:,} of {len(every):,} prompts are left out: an answer to several turns has no ladder."
+            )
+        prompts = filter(rubric.applies_to, one_turn)
         for prompt in sorted(prompts, key=lambda p: fingerprint([seed, p.prompt_id])):
             levels = tuple(level.answer(prompt) for level in self.levels.values())
             by_reference = bool(prompt.gold_answer)
@@ -404,6 +420,22 @@ class AuditJudge:
             "gold": gold_results(self._gold, judgments),
         }
         return Audited(conclusion=conclusion, audit=audit, measures=measured)
+
+
+@cache
+def _say_once(line: str) -> None:
+    """Once in a command, in which several rubrics draw prompts."""
+    logger.info("%s", line)
+
+
+def _after_a_call(said: str, answer: str) -> list[Message]:
+    """An answer after a call of a tool, and what that said."""
+    call = ToolCall(call_id="1", name="search", arguments='{"query": "the question"}')
+    return [
+        Message(role="assistant", tool_calls=(call,)),
+        Message(role="tool", content=said, tool_call_id="1", name="search"),
+        Message(role="assistant", content=answer),
+    ]
 
 
 def _simulated(

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 from elo_exp import pipeline
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSource
-from elo_exp.data import bank
+from elo_exp.data import bank, conversations
 from elo_exp.data.pairing import Responses
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.entrants import Entrant, Policy
@@ -139,6 +139,12 @@ def draw_prompts(
             f"scoring: none of {len(found)} prompts has a reference answer, which the rubric "
             "shows. Choose rubrics without one: scoring=score scoring@oracle_scoring=score."
         )
+    for prompt in usable:
+        if (n := conversations.n_turns(prompt)) > 1:
+            raise UserError(
+                f"oracle: prompt {prompt.prompt_id} has {n} open turns. Expected one: a weight is of one "
+                "answer. Put the first answer into messages, and the second is scored."
+            )
     if n_dropped := len(found) - len(usable):
         logger.info(
             "%d of %d prompts dropped: no reference answer", n_dropped, len(found)

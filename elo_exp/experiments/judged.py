@@ -14,7 +14,15 @@ from elo_exp.analysis import audit_decisions, families
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.effort import effort
 from elo_exp.analysis.families import Kin
-from elo_exp.data import bank, equal_answers, fields, joining, pairing
+from elo_exp.data import (
+    bank,
+    conversations,
+    equal_answers,
+    fields,
+    joining,
+    pairing,
+)
+from elo_exp.data.conversations import Extent, Shown
 from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
@@ -28,12 +36,14 @@ from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.report.words import opening
 from elo_exp.report.words.judge import (
     all_equal,
+    cut_answers,
     foreign_bank,
     none_chosen,
     plan_of_equal_answers,
     plan_of_kin,
     references_unused,
 )
+from elo_exp.report.words.judge import conversations as say_conversations
 from elo_exp.report.words.judge import equal_answers as say_equal_answers
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Families, Natural, Orders, Share
@@ -98,6 +108,7 @@ class Judging:
     families: Families  # of models, by a part of their names
     self_judging: Literal["warn", "exclude", "allow"]
     allow_equal: bool  # have a paid judge compare entrants whose answers are all equal
+    shown: Shown
 
     def __post_init__(self) -> None:
         if self.flip_share and self.orders != "one":
@@ -258,7 +269,13 @@ class Pairwise(Judged):
         if not self.plan:
             return None
         text = self._plan_text(self._plan(context.store))
-        return "\n".join([text, *self._plan_of_equal(context.store)])
+        return "\n".join(
+            [
+                text,
+                *self._plan_of_conversations(context.store),
+                *self._plan_of_equal(context.store),
+            ]
+        )
 
     def _offer_references(self) -> None:
         """Say of prompts of any kind that they have references, where no rubric shows them."""
@@ -305,6 +322,9 @@ class Pairwise(Judged):
             canary=self.judging.canary,
         )
         comparisons = self._paired(prompts, responses)
+        extent = self._extent(prompts, responses)
+        if extent and (caution := cut_answers(vars(extent))):
+            logger.warning("warning: %s", caution)
         pairs = equal_answers.of_comparisons(
             [c for s in comparisons.values() for c in s]
         )
@@ -312,6 +332,23 @@ class Pairwise(Judged):
         for line in say_equal_answers(pairs):
             logger.warning("warning: %s", line)
         return self._conclude(context, responses, comparisons)
+
+    def _plan_of_conversations(self, store: Store) -> list[str]:
+        """Say before money is spent how many turns are asked, where prompts or answers are conversations."""
+        prompts = self._prompts()
+        is_assumed = any(prompt.messages for prompt in prompts)
+        known = self._assumed if is_assumed else self._known
+        found = self._extent(prompts, known(prompts, store))
+        return [f"conversations  {say_conversations(vars(found))}"] if found else []
+
+    def _known(self, prompts: Sequence[Prompt], store: Store) -> Responses:
+        return pipeline.known_responses(prompts, self.entrant, store)
+
+    def _extent(self, prompts: Sequence[Prompt], responses: Responses) -> Extent | None:
+        """How many turns are asked, and how much of the answers the judge is shown."""
+        said = [one for some in responses.values() for one in some.values()]
+        how = [rubric.showing(self.judging.shown) for rubric in self._rubrics]
+        return conversations.extent(prompts, said, how)
 
     def _plan_of_equal(self, store: Store) -> list[str]:
         """Say before money is spent who gave the same answers, as far as they are known."""
@@ -440,18 +477,23 @@ class Pairwise(Judged):
     ) -> list[Plan]:
         """What each judge would be asked, and cost."""
         prompts = self._prompts()
-        responses = pipeline.assume_responses(
+        responses = self._assumed(prompts, store, at_least=at_least)
+        comparisons = self._to_judge(self._paired(prompts, responses))
+        return [
+            pipeline.plan_pairs(comparisons, self._rubrics, judge, store, self.asking)
+            for judge in judges
+        ]
+
+    def _assumed(
+        self, prompts: Sequence[Prompt], store: Store, *, at_least: bool = False
+    ) -> Responses:
+        return pipeline.assume_responses(
             prompts,
             self.entrant,
             store,
             allow_missing=self.allow_missing,
             at_least=at_least,
         )
-        comparisons = self._to_judge(self._paired(prompts, responses))
-        return [
-            pipeline.plan_pairs(comparisons, self._rubrics, judge, store, self.asking)
-            for judge in judges
-        ]
 
     @property
     def _files(self) -> list[joining.Given]:
@@ -511,6 +553,7 @@ class Pairwise(Judged):
                 prompts,
                 responses,
                 rubric,
+                shown=self.judging.shown,
                 limit=self.judging.limit_pairs,
                 opponents=self._opponents,
             )
@@ -537,6 +580,10 @@ class Pairwise(Judged):
     ) -> dict[str, Any]:
         """What the manifest says of prompts, answers and judge."""
         judged = {one.prompt_id for some in judgments.values() for one in some}
+        talks = any(
+            one.messages for some in responses.values() for one in some.values()
+        )
+        extent = self._extent(self._prompts(), responses) if talks else None
         return {
             "judge_model": self.judge.model,
             "entrants": list(self.entrant),
@@ -553,6 +600,7 @@ class Pairwise(Judged):
             },
             "judge_quality": quality,
             **({"effort": done} if (done := _effort(responses)) else {}),
+            **({"conversations": vars(extent)} if extent else {}),
             **({"answers": self._facts_of_answers} if self._files else {}),
         }
 

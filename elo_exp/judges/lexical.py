@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from elo_exp.data.conversations import own_words
 from elo_exp.files import utc_now
 from elo_exp.judges import LEXICAL
 from elo_exp.records import Comparison, Item, JudgeReply, JudgeRequest, fingerprint
@@ -100,7 +101,7 @@ class LexicalJudge:
         )
 
     def _verdict(self, shown: Comparison, signal: str) -> dict[str, str | float]:
-        texts = shown.response_a, shown.response_b
+        texts = [own_words(shown, x) for x in (shown.response_a, shown.response_b)]
         a, b = (SIGNALS[signal](shown, text) for text in texts)
         verdict = "A" if a > b else "B"
         if a == b or abs(a - b) < self.margin:

@@ -47,7 +47,7 @@ def write(
     all_labelled  also those that are no part of the logged slice
     Returns the arguments of `read_dataset` and the path of the true values, `truth`.
     """
-    prompts = [prompt for prompt in bank.load(Path(bank_path)) if prompt.gold_answer]
+    prompts = bank.texts(Path(bank_path), "oracle")
     answer, score, label = _answers(prompts, bank_path)
     rng = np.random.default_rng(seed)
     tilt = rng.normal(0.0, _TILT, label.shape)

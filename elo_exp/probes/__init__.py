@@ -39,6 +39,7 @@ class Question:
     """Which is better, x or y?
 
     form         what is done in x
+    x_tool       what a tool has said before x, whose call is then shown, too; y is words alone
     is_control   the same without it: the answer is subtracted, and each form is a probe, too
     both_orders  False: asked in one order, drawn by hash
     """
@@ -46,6 +47,7 @@ class Question:
     form: str
     x: str
     y: str
+    x_tool: str = ""
     is_control: bool = False
     both_orders: bool = True
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from elo_exp.probes import Case, Kind, Question
 from elo_exp.types import Number
@@ -11,6 +11,7 @@ from elo_exp.types import Number
 @dataclass(kw_only=True)
 class Form:
     x: list[str]  # wordings of a template, one of which is drawn
+    x_tool: list[str] = field(default_factory=list)  # wordings of what a tool says
     y: str = "{middle}"
     is_control: bool = False
 
@@ -32,6 +33,7 @@ class Written:
         found: dict[Question, None] = {}  # a form without {text} is asked once
         for form, written in self.forms.items():
             wording = case.pick(written.x)
+            tool = case.pick(written.x_tool) if written.x_tool else ""
             for text in case.levels:
                 texts = {"first": case.levels[0], "text": text}
                 texts["bullets"] = re.sub(r"^|(?<=[.!?])\s+", "\n- ", text).strip()
@@ -45,6 +47,7 @@ class Written:
                     form=form,
                     x=x,
                     y=y,
+                    x_tool=tool,
                     is_control=written.is_control,
                     both_orders=self.both_orders,
                 )

@@ -7,6 +7,7 @@ from typing import Any
 
 from elo_exp.judges import as_whom
 from elo_exp.report.formats import count, percent, when
+from elo_exp.report.words.judge import conversations, cut_answers
 from elo_exp.store.usage import TOKEN_CLASSES, Usage, added_up, paid
 
 Manifest = Mapping[str, Any]
@@ -140,6 +141,10 @@ def _of_judging(manifest: Manifest) -> Iterator[Fact]:
     if n := len(answers) - len(shown):
         shown.append(f"And {n} more, in manifest.json.")
     yield Fact(term="Answers", text=" ".join(shown))
+    if extent := manifest.get("conversations"):
+        caution = cut_answers(extent)
+        told = [conversations(extent), caution and f"caution: {caution}"]
+        yield Fact(term="Conversations", text="; ".join(filter(None, told)))
     if n_cut_off := sum((manifest.get("truncated_responses") or {}).values()):
         text = f"{count(n_cut_off)} at the limit of tokens"
         yield Fact(term="Answers cut off", text=text)

@@ -19,6 +19,9 @@ from elo_exp.report.formats import (
 
 About = Mapping[str, Any]  # of a check: names and further numbers
 
+MAX_CUT = (
+    0.05  # share of the answers beyond which it is a caution that parts are left out
+)
 _MAX_PAIRS = 3  # of entrants with equal answers, a line each
 _SPACE = "\N{NO-BREAK SPACE}"
 CHECKS = {  # what a check is called in a table, and what it accepts
@@ -442,6 +445,28 @@ def plan_of_kin(models: Sequence[str], family: str) -> str:
     """Return the line of a plan that says who would be judged by a model of its own family."""
     verb, whose = ("is", "its") if len(models) == 1 else ("are", "their")
     return f"kin      {names(models)} {verb} judged by {whose} own family ({family})"
+
+
+def conversations(extent: Mapping[str, Any]) -> str:
+    """Return how many turns are asked, and how much of the answers is shown, from the fields of an Extent."""
+    n, n_answers = extent["n_turns"], extent["n_answers"]
+    share = extent["n_cut"] / n_answers if n_answers else 0.0
+    rounds = f"{extent['n_rounds']} round{'s' * (extent['n_rounds'] != 1)}"
+    return (
+        f"{_counted_prompts(extent['n_prompts'])}, {n:,} turn{'s' * (n != 1)} in {rounds}; "
+        f"{extent['mean_chars']:,.0f} characters an answer, {percent(share)} cut"
+    )
+
+
+def cut_answers(extent: Mapping[str, Any]) -> str | None:
+    """Return a caution where a judge is not shown the whole of more than 5 % of the answers."""
+    n, n_cut = extent["n_answers"], extent["n_cut"]
+    if n_cut <= MAX_CUT * n:
+        return None
+    return (
+        f"of {percent(n_cut / n)} of the answers the judge is shown a part: judging.shown.answer_chars and "
+        "tool_chars leave out the rest"
+    )
 
 
 def equal_answers(pairs: Sequence[EqualAnswers]) -> list[str]:
