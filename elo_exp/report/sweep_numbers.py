@@ -181,13 +181,13 @@ def moved(
     if is_same or not chosen:
         chosen = [column for column in _OF_ORDER if column.name in names]
     with_lead = chosen if lead in chosen else [lead, *chosen]
-    settings = _settings(rows)
+    of_job = job_heads(rows)
     return Moved(
         by_dimension=_by_dimension(rows, with_lead, differing),
-        by_job=_by_job(rows, settings, chosen),
+        by_job=_by_job(rows, of_job, chosen),
         heads=(
             ["dimension", *("\n".join(column.heads) for column in with_lead)],
-            [*settings, *("\n".join(column.heads) for column in chosen)],
+            [*of_job, *("\n".join(column.heads) for column in chosen)],
         ),
     )
 
@@ -209,8 +209,8 @@ def _by_dimension(
     )
 
 
-def _settings(rows: Sequence[Row]) -> list[str]:
-    """The columns that say which job a line is of: those that differ between jobs."""
+def job_heads(rows: Sequence[Row]) -> list[str]:
+    """Return the columns that say which job a line is of: those that differ between jobs."""
     names = {"K": "k", "permutations": "n_perms", "setting": "setting"}
     return [
         "job",
@@ -218,8 +218,19 @@ def _settings(rows: Sequence[Row]) -> list[str]:
     ]
 
 
+def job_cells(row: Row, heads: Sequence[str]) -> list[str]:
+    """Return what a line has in these columns."""
+    cells = {
+        "job": row["job"],
+        "K": f"{row['k']:g}",
+        "permutations": count(row["n_perms"]),
+        "setting": words.shortened(row["setting"]),
+    }
+    return [cells[head] for head in heads]
+
+
 def _by_job(
-    rows: Sequence[Row], settings: Sequence[str], columns: Sequence[Column]
+    rows: Sequence[Row], of_job: Sequence[str], columns: Sequence[Column]
 ) -> Table:
     """A mean is over the dimensions that have the number in every job, so that jobs compare."""
     n_jobs, dimensions = len(grouped(rows, "job")), grouped(rows, "dimension")
@@ -232,21 +243,15 @@ def _by_job(
         for column in columns
     }
     lines = []
-    for job, own in grouped(rows, "job").items():
-        first, by_dimension = own[0], {row["dimension"]: row for row in own}
-        cells = {
-            "job": job,
-            "K": f"{first['k']:g}",
-            "permutations": count(first["n_perms"]),
-            "setting": words.shortened(first["setting"]),
-        }
-        line = [cells[head] for head in settings]
+    for own in grouped(rows, "job").values():
+        by_dimension = {row["dimension"]: row for row in own}
+        line = job_cells(own[0], of_job)
         for column in columns:
             values = [by_dimension[d][column.name] for d in whole[column.name]]
             line.append(column.said(column.combined(values)) if values else NONE)
         lines.append(line)
     means = ", means over dimensions" if len(dimensions) > 1 else ""
-    heads = [_begun(head) for head in settings]
+    heads = [_begun(head) for head in of_job]
     return Table(
         label=f"What moved by job{means}",
         columns=[*heads, *(column.heading for column in columns)],

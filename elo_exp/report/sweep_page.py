@@ -463,7 +463,7 @@ def _console_tables(
 
 def _firsts_by_job(rows: Sequence[Row], dimensions: Sequence[Dimension]) -> str:
     columns = [dimension.name for dimension in dimensions]
-    settings = _settings_head(rows)
+    settings = sweep_numbers.job_heads(rows)
     lines = []
     for job, own in grouped(rows, "job").items():
         firsts = [
@@ -472,24 +472,12 @@ def _firsts_by_job(rows: Sequence[Row], dimensions: Sequence[Dimension]) -> str:
             else NONE
             for dimension in dimensions
         ]
-        lines.append([*_settings_cells(own[0], settings), *firsts])
+        lines.append([*sweep_numbers.job_cells(own[0], settings), *firsts])
     methods = ", ".join(grouped(rows, "method"))
     title = f"The first of each job by {methods}, and points ahead of the second"
     head = [*settings, *columns]
     table = Table(label=title, columns=head, rows=lines, words=["setting", *columns])
     return _table(table, head)
-
-
-def _settings_head(rows: Sequence[Row]) -> list[str]:
-    """The columns that say which job a line is of."""
-    has_others = any(row["setting"] for row in rows)
-    return ["job", "K", "permutations", *(["setting"] if has_others else [])]
-
-
-def _settings_cells(row: Row, head: Sequence[str]) -> list[str]:
-    setting = words.shortened(row["setting"])
-    cells = [row["job"], f"{row['k']:g}", count(row["n_perms"]), setting]
-    return cells[: len(head)]
 
 
 def _table(table: Table, head: Sequence[str]) -> str:
