@@ -116,6 +116,7 @@ def test_it_ends_with_how_near_the_truth_it_came(ran: Ran):
     logged = ran.rows("tracker/log.jsonl")
     (summary,) = [entry["value"] for entry in logged if entry["kind"] == "summary"]
     assert summary["newcomer/error"] == pytest.approx(mine["rating"] - 993, abs=0.5)
+    assert summary["arena_mean/error"] == abs(summary["newcomer/error"])
 
 
 def test_an_entrant_of_ones_own_has_no_known_rating(tmp_path: Path):

@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.commands import QUICK, Ran, attempt, attempt_program
 from tests.http_server import AcceptThenHang, Fault, ResetBefore, Status
-from tests.project_server import ProjectServer
+from tests.project_server import KEY, ProjectServer
+from tests.test_trackers import Logged
 
 OPERATIONS = (
     *("Viewer", "ServerFeaturesQuery", "RunResumeStatus", "UpsertBucket"),
@@ -42,14 +43,13 @@ def server() -> Iterator[ProjectServer]:
         yield found
 
 
-def follow(folder: Path, server: ProjectServer, *given: str, **more: str) -> Ran:
+def follow(folder: Path, variables: Mapping[str, str], *given: str) -> Ran:
     """A small run that is followed."""
     folder.mkdir(exist_ok=True)
     (folder / "battles.csv").write_text(
         "model_a,model_b,winner\na,b,model_a\nb,a,model_a\n", encoding="utf-8"
     )
     words = (*RATE, "tracker=wandb", f"tracker.wait_s={WAIT_S}", "hydra.run.dir=run")
-    variables = {**server.variables, **more}
     return attempt(*words, *given, folder=folder, strict=False, **variables)
 
 
@@ -65,7 +65,7 @@ def check(folder: Path, server: ProjectServer, operation: str, kind: str) -> Non
     for method in ("POST", "PUT"):
         server.add_fault(method, operation, FAULTS[kind], nth=None)
     started = time.monotonic()
-    ran = follow(folder, server)
+    ran = follow(folder, server.variables)
     took = time.monotonic() - started
     assert ran.code == 0, ran.err
     assert "Traceback" not in ran.err
@@ -100,6 +100,27 @@ def test_a_server_that_hangs_costs_seconds_and_a_warning(
     tmp_path: Path, server: ProjectServer
 ):
     check(tmp_path, server, "CommitArtifact", "hangs")
+
+
+def test_a_server_that_refuses_the_run_is_told_in_one_line(tmp_path: Path):
+    with ProjectServer(refusal=403) as server:
+        ran = follow(tmp_path, server.variables)
+    message = f"refuses the run (permission denied). {OFFLINE}"
+    assert (ran.code, ran.err.count(message)) == (0, 1)
+    assert "does not answer" not in ran.err
+    assert "upload: wandb sync run/wandb/offline-*" in ran.out
+
+
+def test_a_sweep_waits_once_for_a_server_that_does_not_answer(tmp_path: Path):
+    nobody = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9"}
+    sweep = ("-m", "elo.k=8,16", "hydra.sweep.dir=both", "tracker.wait_s=1")
+    ran = follow(tmp_path, nobody, *sweep)
+    assert ran.code == 0
+    assert ran.err.count("warning: Weights & Biases does not answer") == 1
+    assert "refuses" not in ran.err
+    for job in ("0", "1", ""):
+        (_,) = (ran.run_dir / job).glob("wandb/offline-*")
+    assert Logged(ran.run_dir / "1", tmp_path).exit_code == 0
 
 
 @pytest.mark.slow
