@@ -33,7 +33,8 @@ def steps(agent: str, file: str, epoch: int) -> list[dict[str, Any]]:
     key = (agent, file, epoch)
     if draw("looks", *key) > _LOOKS[agent]:
         about = 5 * round((n_lines(file) + 20 * draw("guess", *key) - 10) / 5)
-        return [{"role": "assistant", "content": f"It has about {about} lines, I think."}]  # fmt: skip
+        words = f"I think {file} has about {about} lines."
+        return [{"role": "assistant", "content": words}]
     call = {"id": f"c{epoch}", "function": "bash", "arguments": {"cmd": f"wc -l {file}"}, "type": "function"}  # fmt: skip
     told = f"{n_lines(file)} {file}"
     found = [
@@ -54,7 +55,7 @@ def steps(agent: str, file: str, epoch: int) -> list[dict[str, Any]]:
 def sample(agent: str, file: str, epoch: int) -> dict[str, Any]:
     said = steps(agent, file, epoch)
     own = [one for one in said if one["role"] == "assistant"]
-    is_right = str(n_lines(file)) in own[-1]["content"]
+    is_right = f" {n_lines(file)} lines" in own[-1]["content"]
     model = f"lab/{agent}"
     n_tokens = 120 * len(own) + len(json.dumps(said)) // 4
     return {
@@ -94,14 +95,20 @@ def write_files(folder: Path) -> None:
 
 
 def judge(shown: Shown) -> str:
-    """The answer that looked, of two that did the one with fewer calls, in most cases; now and then the first."""
+    """The answer that has looked and says what is there; of two alike either, whichever is shown first.
+
+    Now and then the first.
+    """
     if draw("slip", shown.user) < 0.05:
         return "A"
     asked = re.search(r"lines has (\S+)\?", shown.question)
     assert asked is not None
-    right = f"{n_lines(asked[1])} lines, by wc"
     texts = shown.response_a, shown.response_b
-    merits = [100 * (right in text) - text.count("<call>") for text in texts]
-    if merits[0] == merits[1]:
+    right = f"{n_lines(asked[1])} lines, by wc"
+    is_right = ["<call>" in text and right in text for text in texts]
+    if is_right[0] != is_right[1]:
+        return "A" if is_right[0] else "B"
+    if texts[0] == texts[1]:
         return "TIE"
-    return "A" if merits[0] > merits[1] else "B"
+    taste = draw("taste", shown.question, *sorted(texts)) < 0.5
+    return "A" if taste == (texts[0] < texts[1]) else "B"

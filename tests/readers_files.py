@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.files import read_jsonl, write_json, write_jsonl
-from tests import own_example
+from tests import agents_example, own_example
 from tests.arena_files import World
 from tests.commands import SCRIPTS
 from tests.data import BANK, PROBES, write_table
@@ -167,6 +167,9 @@ def _scores(folder: Path) -> None:
         write_json(folder / f"{name}.eval", inspect_log(name, values))
         write_jsonl(folder / name / "samples_gsm8k.jsonl", lm_eval_rows(values))
     write_json(folder / "results.json", promptfoo_results(**right))
+    agents_example.write_files(folder)
+    for name, agent in {"a": "careful", "b": "quick"}.items():
+        agents_example.write_log(folder / f"{name}.eval", agent)
 
 
 def _conversations(row: dict[str, Any]) -> dict[str, Any]:

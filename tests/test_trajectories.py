@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +11,16 @@ import pytest
 
 from elo_exp.analysis.effort import effort
 from elo_exp.data import answers, inspect_log, joining
+from elo_exp.data import bank as prompts
 from elo_exp.data.answers import Answer
 from elo_exp.entrants.trajectories import TrajectoriesEntrant
-from elo_exp.files import write_json, write_jsonl
+from elo_exp.files import write_json, write_jsonl, write_whole
 from elo_exp.records import Message, Prompt, Response, UserError
 from tests import agents_example
 from tests.answer_files import asked, bank, made
-from tests.commands import run
+from tests.commands import attempt, attempt_program, run
 from tests.data import shared_data
+from tests.documented import blocks
 
 SUMS = Path(__file__).parent / "logs" / "sums.eval"
 CALL = {
@@ -132,6 +136,15 @@ def test_what_an_agent_was_asked_may_be_more_than_a_text(tmp_path):
     assert joined.prompts[0].messages == found.asked
 
 
+def test_the_question_of_a_log_is_its_input_however_a_solver_put_it(tmp_path):
+    put = {"role": "user", "content": "Think step by step. Question: Why?"}
+    sample = {"id": 7, "epoch": 1, "input": "Why?", "messages": [WORK[0], put, *WORK[2:]]}  # fmt: skip
+    log = {"status": "success", "eval": {"task": "t", "model": "m"}}
+    path = write_json(tmp_path / "a.json", log | {"samples": [sample]})
+    (found,) = answer(path, prompt("7", "Why?"))
+    assert [one.role for one in found.messages] == ["assistant", "tool", "assistant"]
+
+
 def test_a_sample_that_ended_in_an_error_is_missing(tmp_path):
     log = {"status": "success", "eval": {"task": "t", "model": "m"}}
     sample = {"id": 7, "epoch": 1, "input": "Why?", "messages": WORK[1:]}
@@ -226,6 +239,45 @@ def test_an_image_in_a_log_is_refused_where_answers_are_read_and_not_where_score
     assert str(error.value) == (
         f"{path}: sample 1: message 1 has a part of type 'image'. Only text is compared; leave the row out."
     )
+
+
+TRACE = (
+    "{}: is a trace of OpenTelemetry, a convention in development. Write its messages as rows: "
+    "docs/conversations.md."
+)
+SPAN = {"name": "chat gpt", "start_time": "2026-11-26T12:00:00Z", "attributes": {"gen_ai.request.model": "gpt"}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        {"resourceSpans": [{"scopeSpans": []}]},
+        SPAN | {"context": {"trace_id": "0x1", "span_id": "0x2"}},
+        SPAN | {"traceId": "1", "spanId": "2"},
+        SPAN | {"trace_id": "1", "span_id": "2"},
+    ],
+)
+def test_a_trace_of_opentelemetry_is_said_to_be_one(tmp_path, span):
+    """One document over many lines is recognised, too."""
+    write_jsonl(tmp_path / "trace.jsonl", [span, span])
+    write_json(tmp_path / "trace.json", span)
+    for name in ("trace.jsonl", "trace.json"):
+        with pytest.raises(UserError) as error:
+            agent(tmp_path / name).check()
+        assert str(error.value) == TRACE.format(tmp_path / name)
+
+
+def test_a_trace_is_refused_whatever_it_was_given_for_and_a_table_with_ids_is_none(
+    tmp_path,
+):
+    write_jsonl(tmp_path / "trace.jsonl", [SPAN | {"context": {}}])
+    for words in ("trace.jsonl", "trace.jsonl judge=lexical"):
+        ran = attempt(*words.split(), folder=tmp_path)
+        assert (ran.code, ran.err) == (2, f"elo_exp: {TRACE.format('trace.jsonl')}\n")
+    with pytest.raises(UserError, match=r"trace.jsonl:1: is a trace of OpenTelemetry"):
+        prompts.load(tmp_path / "trace.jsonl")
+    rows = [{"trace_id": "1", "span_id": "2", "input": "Why?", "output": "So."}]
+    assert answers.read(write_jsonl(tmp_path / "rows.jsonl", rows))[1][0].text == "So."
 
 
 # Pairing
@@ -335,3 +387,40 @@ def test_the_page_of_two_agents_says_what_their_answers_took(tmp_path):
     ]
     assert [row[0] for row in cells[at + 1 : at + 3]] == ["lab/careful", "lab/quick"]
     assert "never fitted" in ran.page.said
+
+
+def test_the_lines_of_the_page_on_conversations_make_rows_of_spans(tmp_path: Path):
+    """The last call of a conversation holds what was said before; other spans are passed over."""
+    call = {"type": "tool_call", "id": "c1", "name": "bash", "arguments": {"cmd": "ls"}}
+    told = {"type": "tool_call_response", "id": "c1", "response": "a.txt"}
+    asked = {"role": "user", "parts": [{"type": "text", "content": "Which files?"}]}
+    begun = {"role": "assistant", "parts": [call]}
+    said = {"role": "assistant", "parts": [{"type": "text", "content": "a.txt."}]}
+    spans = [
+        span([asked], [begun]),
+        {"name": "execute_tool bash", "attributes": {}},
+        span([asked, begun, {"role": "tool", "parts": [told]}], [said]),
+    ]
+    (block,) = (b for b in blocks("docs/conversations.md") if b.kind == "python")
+    program = write_whole(tmp_path / "spans.py", block.text)
+    write_jsonl(tmp_path / "spans.jsonl", spans)
+    line = f"{sys.executable} {program.name} < spans.jsonl > rows.jsonl"
+    assert attempt_program("bash", "-c", line, folder=tmp_path).code == 0
+    (row,) = answers.read(tmp_path / "rows.jsonl")[1]
+    assert (row.id, row.entrant, row.prompt) == ("q1", "gpt", "Which files?")
+    assert [one.role for one in row.messages] == ["assistant", "tool", "assistant"]
+    assert row.messages[0].tool_calls[0].arguments == '{"cmd": "ls"}'
+    assert row.text == "a.txt."
+
+
+def span(given: list[Any], said: list[Any]) -> dict[str, Any]:
+    return {
+        "name": "chat gpt",
+        "context": {"trace_id": "0x1"},
+        "attributes": {
+            "gen_ai.conversation.id": "q1",
+            "gen_ai.request.model": "gpt",
+            "gen_ai.input.messages": json.dumps(given),
+            "gen_ai.output.messages": json.dumps(said),
+        },
+    }

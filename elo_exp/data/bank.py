@@ -149,6 +149,7 @@ def _in_other_names(row: Row, place: str) -> dict[str, Any]:
     """Return a row of a bank that was written for another program."""
     text = row["text"] if "text" in row else fields.prompt_of(row)
     if text is None:
+        tables.refuse_trace(place, row.keys())
         raise UserError(
             f"{place}: no prompt: none of {', '.join(fields.PROMPT)}. Expected one of them, with a "
             "text."

@@ -22,6 +22,7 @@ from collections.abc import (
     Iterator,
     Mapping,
     Sequence,
+    Set,
 )
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -52,6 +53,14 @@ _OWN = (None, "model_a", "model_b")
 _NONE = "\0none"  # a column that no table has
 _ZONED = "TIMESTAMP WITH TIME ZONE"  # which Python has only with a library more
 _PLAIN = frozenset({str, type(None)})
+
+# Keys of a span of OpenTelemetry: as its exporters write it to a file (OTLP), or to the console
+_TRACES = (
+    {"resourceSpans"},
+    {"traceId", "spanId", "attributes"},
+    {"trace_id", "span_id", "attributes"},
+    {"context", "start_time", "attributes"},
+)
 
 Row = Mapping[Any, Any]
 Codes = NDArray[np.int32]
@@ -131,8 +140,23 @@ def shape(path: Source) -> str:
 def keys(path: Source) -> set[str]:
     """Return the keys of the first row; of an object also inner ones as outer.inner.
 
-    Of a zip file the first parts of the names in it. Raises UserError.
+    Of a zip file the first parts of the names in it. Raises UserError, also for a trace of OpenTelemetry.
     """
+    found = _keys(path)
+    refuse_trace(path, found)
+    return found
+
+
+def refuse_trace(place: object, keys: Set[Any]) -> None:
+    """Raise UserError for the keys of a trace of OpenTelemetry."""
+    if any(trace <= keys for trace in _TRACES):
+        raise UserError(
+            f"{place}: is a trace of OpenTelemetry, a convention in development. Write its messages as rows: "
+            "docs/conversations.md."
+        )
+
+
+def _keys(path: Source) -> set[str]:
     if isinstance(path, Frame):
         return {*path.columns}
     kind = shape(path)

@@ -34,5 +34,5 @@ def effort_table(rows: Sequence[Mapping[str, Any]]) -> Table | None:
             ]
             for row in rows
         ],
-        note=_NOTE + (f" {', '.join(scores)}: the log’s own scores." if scores else ""),
+        note=f"{_NOTE} The logs’ own scores: {', '.join(scores)}." if scores else _NOTE,
     )
