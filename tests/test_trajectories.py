@@ -167,6 +167,41 @@ def test_a_log_of_words_alone_is_read_as_before(tmp_path):
     assert "messages" not in found.to_dict()
 
 
+def test_a_log_is_a_bank(tmp_path):
+    """Each sample once, with its target as reference and its task as source; metadata are columns."""
+    found = prompts.load(SUMS)
+    assert [(one.prompt_id, one.text, one.gold_answer) for one in found] == [
+        (f"s{i}", f"What is {i} times {i + 1}?", str(i * (i + 1))) for i in (1, 2, 3, 4)
+    ]
+    assert {one.source for one in found} == {"sums"}
+    assert [one.slot for one in answer(SUMS, *found)] == [(f"s{i}", 0) for i in (1, 2, 3, 4)]  # fmt: skip
+    asked = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]  # fmt: skip
+    sample = {"id": 7, "epoch": 1, "input": asked, "messages": [*asked, WORK[-1]]}
+    sample["metadata"] = {"topic": "reasons", "files": ["a"]}
+    log = {"status": "success", "eval": {"task": "t", "model": "m"}}
+    path = write_json(tmp_path / "a.json", log | {"samples": [sample]})
+    (one,) = prompts.load(path)
+    assert [message.role for message in one.messages] == ["system", "user"]
+    assert prompts.strata(path, "topic") == {"7": "reasons"}
+    assert answer(path, one)[0].response_text == "One, a.txt."
+
+
+def test_two_entrants_answer_from_logs_to_the_questions_of_one(tmp_path):
+    agents_example.write_files(tmp_path)
+    words = [f"+entrant@entrant.{name}=trajectories" for name in ("careful", "quick")]
+    for name in ("careful", "quick"):
+        words += [f"entrant.{name}.entrant_id={name}", f"entrant.{name}.path={name}.eval"]  # fmt: skip
+    ran = run("entrant=[]", *words, "prompts.bank_path=careful.eval", "judge=lexical",
+              "tracker=local", "figures=false", "elo.n_perms=10", folder=tmp_path)  # fmt: skip
+    assert {row["model"]: row["n"] for row in ran.read("manifest.json")["effort"]} == {
+        "careful": 40,
+        "quick": 40,
+    }
+    rows = ran.rows("responses/responses_careful.jsonl")
+    assert {row["prompt_id"] for row in rows} == set(agents_example.FILES)
+    assert rows[0]["messages"][0]["tool_calls"][0]["function"]["name"] == "bash"
+
+
 # Rows of messages
 
 

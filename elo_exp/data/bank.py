@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field, StringConstraints
 
-from elo_exp.data import bank_formats, fields, tables
+from elo_exp.data import bank_formats, fields, inspect_log, tables
+from elo_exp.data.answers import reference_of
 from elo_exp.data.tables import Row
 from elo_exp.files import checked, foreign, read_texts, sendable
 from elo_exp.records import Prompt, UserError, fingerprint
@@ -136,13 +137,43 @@ def _made(messages: Sequence[Any]) -> str:
 
 
 def _texts(path: Path) -> Iterator[tuple[str, Row]]:
-    """The rows of a bank: JSON lines or, where it is none by its name, any table."""
-    if ".jsonl" in path.suffixes or tables.shape(path) in ("lines", "object"):
+    """The rows of a bank: JSON lines or, where it is none by its name, any table, or the samples of a log."""
+    if ".jsonl" in path.suffixes:
+        return read_texts(path)
+    if inspect_log.is_one(path):
+        return sendable(_samples(path))
+    if tables.shape(path) in ("lines", "object"):
         return read_texts(path)
     return sendable(
         (place, {name: value for name, value in row.items() if value not in (None, "")})
         for place, row in tables.rows(path)
     )
+
+
+def _samples(path: Path) -> Iterator[tuple[str, Row]]:
+    """The questions of a log of Inspect; what its metadata says of one is a column, unless it is a list or an object."""
+    log = inspect_log.read(path)
+    seen = set[str]()
+    for sample in log.samples():
+        key = str(sample.row.get("id"))
+        if key in seen:  # a later epoch
+            continue
+        seen.add(key)
+        about = sample.row.get("metadata") or {}
+        given = {k: x for k, x in about.items() if isinstance(x, str | int | float)}
+        reference = reference_of(sample.row.get("target"))
+        yield (
+            sample.place,
+            {
+                **{k: x for k, x in given.items() if k not in ("text", "tags")},
+                "prompt_id": key,
+                "source": str(log.task),
+                "subject": OWN,
+                "messages": [message.to_dict() for message in sample.question],
+                "expected_behavior": None,
+                "gold_answer": reference,
+            },
+        )
 
 
 def _in_other_names(row: Row, place: str) -> dict[str, Any]:

@@ -162,6 +162,12 @@ class Log:
                     yield _sample(f"{self.path}: {name}", row)
 
 
+def is_one(path: Path) -> bool:
+    """Whether a file is a log, by its keys. Raises UserError for one that cannot be read."""
+    kind, keys = tables.shape(path), tables.keys(path)
+    return "samples" in keys and (kind == "zip" or "eval" in keys)
+
+
 def read(path: Path) -> Log:
     """Read a log's head. Raises UserError for a file that is no log."""
     document = None
