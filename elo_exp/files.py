@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import io
 import json
-import logging
 import os
 import re
 import tempfile
@@ -21,8 +20,6 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from elo_exp.records import UserError
-
-logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -344,8 +341,8 @@ FOREIGN = (
 def foreign(read: Callable[P, T]) -> Callable[P, T]:
     """Have a reader say in one line that its file cannot be read, whatever is in it.
 
-    The file is the first argument that is a path, or has one. The error is the cause of what is raised, and
-    logged in full at level debug, so that a mistake of ours is not hidden: hydra.verbose=true shows it.
+    The file is the first argument that is a path, or has one. The error is the cause of what is raised, so
+    that a mistake of ours is not hidden: hydra.verbose=true shows both in full.
     """
 
     @wraps(read)
@@ -355,7 +352,6 @@ def foreign(read: Callable[P, T]) -> Callable[P, T]:
         except FOREIGN as error:
             given = (getattr(one, "path", one) for one in (*args, *kwargs.values()))
             path = next((one for one in given if isinstance(one, str | Path)), "file")
-            logger.debug("%s", path, exc_info=True)
             words = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(f"{path}: cannot be read ({words:.200}).") from error
 

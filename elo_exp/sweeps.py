@@ -212,6 +212,8 @@ def refusing(where: str = "", is_early: bool = False) -> Iterator[None]:
         if (line := format_user_error(error, sys.argv[1:])) is None:
             show(traceback.format_exc(), is_error=True)  # ours
             sys.exit(1)
+        if "hydra.verbose=true" in sys.argv:  # where it was raised, and by what
+            show(traceback.format_exc(), is_error=True)
         show(f"elo_exp: {where}{line}", is_error=True)
         sys.exit(2)
 

@@ -219,17 +219,16 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path, name, content, 
     ],
 )
 def test_what_a_reader_has_not_looked_for_is_one_line_that_keeps_its_cause(
-    tmp_path, caplog, value, words
+    tmp_path, value, words
 ):
     @foreign
     def read(path):
         return 1.0 / read_json(path)["a"]
 
     path = write_json(tmp_path / "x.json", value)
-    with caplog.at_level("DEBUG"), pytest.raises(UserError) as error:
+    with pytest.raises(UserError) as error:
         read(path)
     assert str(error.value).startswith(f"{path}: cannot be read ({words}")
-    assert "Traceback" in caplog.text
     assert type(error.value.__cause__).__name__ in words
 
 
@@ -241,6 +240,16 @@ def test_a_readers_own_words_and_what_no_file_can_raise_are_left_as_they_are(tmp
     for raised in (UserError("x.json: is no bank."), AssertionError("ours")):
         with pytest.raises(type(raised), match=str(raised)):
             read(tmp_path, raised)
+
+
+def test_a_verbose_command_shows_where_a_file_was_refused(tmp_path):
+    write_whole(tmp_path / "x.jsonl", "{")
+    given = ("experiment=rate", "battles=x.jsonl", "tracker=local")
+    line = attempt(*given, folder=tmp_path).err
+    said = attempt(*given, "hydra.verbose=true", folder=tmp_path).err
+    assert line.count("\n") == 1
+    assert said.startswith("Traceback")
+    assert said.endswith(line)
 
 
 def test_a_line_that_unpacks_without_end_is_one_clear_error(tmp_path, monkeypatch):
