@@ -1,6 +1,7 @@
 """Names for the arrays that travel through the package, and the records made of them."""
 
 import math
+from collections.abc import Iterator
 from itertools import repeat
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 Row = TypeVar("Row", bound=Record)
+_BLOCK = 16_384  # rows
 
 
 def rows(**columns: Any) -> list[dict[str, Any]]:
@@ -20,17 +22,29 @@ def rows(**columns: Any) -> list[dict[str, Any]]:
 
     NaN becomes None, which JSON has in its place.
     """
-    values = [
-        repeat(column) if isinstance(column, str) else _listed(np.asarray(column))
-        for column in columns.values()
-    ]
-    every = zip(*values, strict=False)
-    return [dict(zip(columns, row, strict=True)) for row in every]
+    return list(_each(columns))
 
 
 def records(kind: type[Row], **columns: Any) -> list[Row]:
     """Build one record for each row of the columns, as `rows`."""
-    return [kind(**row) for row in rows(**columns)]
+    return [kind(**row) for row in _each(columns)]
+
+
+def _each(columns: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the rows: of many, few are held as numbers of Python's at a time."""
+    every = [
+        one if isinstance(one, str) else np.asarray(one) for one in columns.values()
+    ]
+    n = min(len(column) for column in every if not isinstance(column, str))
+    for start in range(0, n, _BLOCK):
+        values = [
+            repeat(column)
+            if isinstance(column, str)
+            else _listed(column[start : start + _BLOCK])
+            for column in every
+        ]
+        for row in zip(*values, strict=False):
+            yield dict(zip(columns, row, strict=True))
 
 
 def _listed(column: NDArray[Any]) -> list[Any]:

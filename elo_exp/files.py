@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache, partial, wraps
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, ParamSpec, TextIO, TypeVar, cast
 
@@ -93,24 +94,34 @@ def _gzipped(blocks: Iterable[bytes]) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+def write_csv(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     """Write rows that share their keys as CSV; a missing value is an empty cell.
 
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
-    text = io.StringIO()
-    if rows:
-        has_return = any("\r" in str(value) for row in rows for value in row.values())
-        writer = csv.DictWriter(
-            text,
-            list(rows[0]),
-            lineterminator="\n",
-            quoting=csv.QUOTE_ALL if has_return else csv.QUOTE_MINIMAL,
-        )
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({name: _no_formula(value) for name, value in row.items()})
-    return write_whole(path, text.getvalue())
+    return write_whole(path, _csv_blocks(iter(rows)))
+
+
+def _csv_blocks(rows: Iterator[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the text, a block of rows at a time; a row with a carriage return has each cell in quotes."""
+    first = next(rows, None)
+    if first is None:
+        return
+    text, names = io.StringIO(), list(first)
+    plain, quoted = (
+        csv.DictWriter(text, names, lineterminator="\n", quoting=how)
+        for how in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
+    )
+    (quoted if "\r" in "".join(names) else plain).writeheader()
+    for row in chain([first], rows):
+        cells = {name: _no_formula(value) for name, value in row.items()}
+        texts = (cell for cell in cells.values() if isinstance(cell, str))
+        (quoted if any("\r" in cell for cell in texts) else plain).writerow(cells)
+        if text.tell() > _BLOCK:
+            yield text.getvalue()
+            text.seek(0)
+            text.truncate()
+    yield text.getvalue()
 
 
 def _no_formula(value: object) -> object:

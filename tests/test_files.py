@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import sys
+import tracemalloc
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,22 @@ def test_whoever_is_reading_the_old_file_reads_it_to_its_end(tmp_path):
         assert reader.read() == "old"
     assert path.read_bytes() == b"\xc2\xb5\n"
     assert names(path.parent) == ["x.txt"]
+
+
+def test_many_rows_are_written_as_csv_a_block_at_a_time(tmp_path):
+    """1,000 models have half a million differences. Of rows with a carriage return each cell is in quotes."""
+    long = "=x" + 1000 * "é"
+    rows = ({"n": n, "text": "a\rb" if n == 7 else long} for n in range(20_000))
+    tracemalloc.start()
+    path = write_csv(tmp_path / "x.csv", rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert path.stat().st_size > 4 * peak
+    with path.open(newline="", encoding="utf-8") as file:
+        read = list(csv.reader(file))
+    assert len(read) == 20_001
+    assert read[:2] == [["n", "text"], ["0", f"'{long}"]]
+    assert read[8] == ["7", "a\rb"]
 
 
 def interrupted() -> Iterator[dict[str, int]]:

@@ -81,7 +81,8 @@ def differences(boards: Mapping[str, Leaderboard]) -> list[Difference]:
     if not tables:
         return []
     columns = {
-        name: np.concatenate([table[name] for table in tables]) for name in tables[0]
+        name: np.concatenate([table.pop(name) for table in tables])
+        for name in list(tables[0])
     }
     p_holm = holm(columns["p_value"])
     significant = [None if math.isnan(p) else p <= ALPHA for p in p_holm.tolist()]
@@ -324,7 +325,11 @@ def first_of(board: Leaderboard, pairs: Sequence[Difference]) -> First | None:
     if len(rows) < 2 or rows[1].rank is None:
         return None
     best, others = rows[0], [row.model for row in rows[1:]]
-    compared = {frozenset((d.higher, d.lower)): d for d in pairs}
+    with_best = {
+        d.lower if d.higher == best.model else d.higher: d
+        for d in pairs
+        if best.model in (d.higher, d.lower)
+    }
     worse: dict[str, list[str]] = {}
     for d in pairs:
         if d.significant:
@@ -337,14 +342,17 @@ def first_of(board: Leaderboard, pairs: Sequence[Difference]) -> First | None:
         below |= {*last}
     below -= {best.model}
     known = {best.model, *below}
-    met = {model for pair in compared if pair & known for model in pair}
-    second = next(
-        (m for m in others if frozenset((best.model, m)) in compared), others[0]
-    )
+    met = {
+        model
+        for d in pairs
+        if d.higher in known or d.lower in known
+        for model in (d.higher, d.lower)
+    }
+    second = next((m for m in others if m in with_best), others[0])
     return First(
         model=best.model,
         second=second,
-        lead=compared.get(frozenset((best.model, second))),
+        lead=with_best.get(second),
         level=tuple(
             row.model
             for row in rows[1:]

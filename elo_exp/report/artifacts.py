@@ -62,7 +62,7 @@ def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
         write_whole(run_dir / "elo_per_perm.npz", permutations.getvalue()),
         write_csv(
             run_dir / "pairwise_winrates.csv",
-            [rate.to_dict() for rate in standings.win_rates],
+            (rate.to_dict() for rate in standings.win_rates),
         ),
         write_battles(run_dir, list(standings.battles.values())),
         ratings,
@@ -70,11 +70,11 @@ def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
     if strata := strata_rows(standings):
         written.append(write_csv(run_dir / "strata.csv", strata))
     if any(len(some.models) > _MAX_MODELS for some in standings.battles.values()):
-        every = [
+        every = (
             {"method": method, **pair.to_dict()}
             for method, pairs in standings.differences.items()
             for pair in pairs
-        ]
+        )
         written.append(write_csv(run_dir / "differences.csv", every))
     return written
 
