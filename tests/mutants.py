@@ -831,6 +831,13 @@ MUTANTS = [
         seen_by="test_own_tracker.py::test_a_tracker_without_texts_is_given_none",
     ),
     Mutant(
+        name="copies of what is uploaded stay in the user's home",
+        file="trackers/wandb.py",
+        old='for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):',
+        new='for name in ("WANDB_CACHE_DIR",):',
+        seen_by="test_trackers.py::test_copies_for_the_upload_are_in_the_run_folder_and_not_in_the_home",
+    ),
+    Mutant(
         name="a URL with a password is a setting like others",
         file="config.py",
         old="if isinstance(node, str) and WITH_PASSWORD.search(node):",

@@ -33,7 +33,7 @@ FAULTS: dict[str, Fault] = {
 }
 OFFLINE = "This run and those that follow are logged offline"
 WAIT_S = 5
-_OWN_S = 25  # that a run without a tracker may take on a machine that others use
+_OWN_S = 25  # that the SDK may take to begin, twice, on a machine that others use
 RATE = ("experiment=rate", "battles=battles.csv", "figures=false", "elo.n_perms=5")
 
 
@@ -69,7 +69,6 @@ def check(folder: Path, server: ProjectServer, operation: str, kind: str) -> Non
     took = time.monotonic() - started
     assert ran.code == 0, ran.err
     assert "Traceback" not in ran.err
-    assert took < 2 * WAIT_S + 30 + _OWN_S
     reached = [run for run in server.runs.values() if run.exits]
     if OFFLINE not in ran.err:  # the server did without that operation
         assert ran.err.count("warning") == 0, ran.err
@@ -92,7 +91,11 @@ def check(folder: Path, server: ProjectServer, operation: str, kind: str) -> Non
     assert {"leaderboard", "run-files"} <= {
         a.collection for a in server.artifacts.values() if a.version >= 0
     }
-    here = attempt(*RATE, "tracker=local", "hydra.run.dir=local", folder=folder)
+    started = time.monotonic()
+    words = (*RATE, "tracker=local", "hydra.run.dir=local")
+    here = attempt(*words, folder=folder, anew=True)
+    lost = took - (time.monotonic() - started)
+    assert lost < 2 * WAIT_S + 30 + _OWN_S
     assert (here.code, written(here.run_dir)) == (0, written(ran.run_dir))
 
 
