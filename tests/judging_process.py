@@ -349,6 +349,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 JUDGES: Mapping[str, tuple[str, str]] = {
     "anthropic": ("claude", ""),
     "openai": ("openai", "gpt-6.2-sol"),
+    "gemini": ("gemini", "gemini-4-hydrogen"),
 }
 
 

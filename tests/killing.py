@@ -46,22 +46,24 @@ from tests.anthropic_server import AnthropicServer, n_input_tokens
 from tests.anthropic_verdicts import NoisyBradleyTerry, plain_text
 from tests.batch_server import BatchServer
 from tests.data import described, shipped
+from tests.gemini_server import GeminiServer
 from tests.http_server import Call, Stage
 from tests.openai_batch_server import OpenAiBatchServer
 
 # Calls by what they are for, whichever provider's
-BATCHES = r"/v1/(messages/)?batches$"
-BATCH = r"/v1/(messages/)?batches/[^/]+$"
+BATCHES = r"/v1(beta)?/(messages/)?batches$|:batchGenerateContent$"
+BATCH = r"/v1(beta)?/(messages/)?batches/[^/:]+$"
 RESULTS = r"/(results|content)$"
-MESSAGES = r"/v1/(messages|chat/completions)$"
+MESSAGES = r"/v1/(messages|chat/completions)$|:generateContent$"
 COUNT = r"/count_tokens$"
-MODEL = r"/v1/models(/[^/]+)?$"
+MODEL = r"/v1(beta)?/models(/[^/:]+)?$"
 UPLOAD = r"/v1/files$"
 
 N_QUERIES = judging_process.N_PROMPTS * 3 * 2 * 2
 SERVERS: Mapping[str, type[BatchServer]] = {
     "anthropic": AnthropicServer,
     "openai": OpenAiBatchServer,
+    "gemini": GeminiServer,
 }
 PRICES: Mapping[str, Mapping[str, float]] = {
     **described("judge", "claude").models,
@@ -398,8 +400,12 @@ def bodies_are_right(server: BatchServer) -> None:
 
 def prefix_of(params: Mapping[str, Any]) -> tuple[str, str]:
     """The system text of a request, and all that the prompt cache of any provider goes by."""
-    rest = {name: x for name, x in params.items() if name not in {"messages", "system"}}
-    texts = [*params.get("system", ()), *params["messages"][:-1]]
+    told = {"messages", "system", "contents", "systemInstruction"}
+    rest = {name: x for name, x in params.items() if name not in told}
+    if "contents" in params:
+        texts = params["systemInstruction"]["parts"]
+    else:
+        texts = [*params.get("system", ()), *params["messages"][:-1]]
     (system,) = (plain_text(one.get("text") or one.get("content")) for one in texts)
     return system, json.dumps([system, rest])
 

@@ -186,6 +186,20 @@ MUTANTS = [
         new="dearest = self",
         seen_by="test_openai_batches.py::test_the_most_that_a_request_may_cost_has_all_of_it_written_to_the_cache",
     ),
+    Mutant(
+        name="thoughts, which stand beside an answer, are not billed",
+        file="api/gemini.py",
+        old='names = ("candidatesTokenCount", "thoughtsTokenCount")',
+        new='names = ("candidatesTokenCount",)',
+        seen_by="test_gemini.py::test_thoughts_stand_beside_an_answer_and_are_billed_as_output",
+    ),
+    Mutant(
+        name="a list without an order ends a search at the newest batch",
+        file="api/gemini.py",
+        old="is_ordered = False",
+        new="is_ordered = True",
+        seen_by="test_gemini.py::test_a_batch_whose_answer_is_lost_is_found_by_its_name_in_shuffled_pages",
+    ),
     # From verdicts to battles
     Mutant(
         name="the second order's letters are not swapped back",

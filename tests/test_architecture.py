@@ -47,7 +47,8 @@ SHARED = {
 KNOW_HYDRA = {"config", "errors", "sweeps", "__main__"}
 HEAVY = {
     *("torch", "transformers", "peft", "huggingface_hub", "safetensors", "tokenizers"),
-    *("llama_cpp", "jinja2", "anthropic", "openai", "wandb", "wandb_workspaces"),
+    *("llama_cpp", "jinja2", "anthropic", "openai", "google", "wandb"),
+    "wandb_workspaces",
     *(
         "trackio",
         "matplotlib",

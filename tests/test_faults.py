@@ -95,7 +95,7 @@ from tests.killing import (
 )
 
 # What a run does to which nothing happens; the matrix kills it at each of these. A test below counts them anew.
-COMMITS = {"anthropic": 58, "openai": 54}
+COMMITS = {"anthropic": 58, "openai": 54, "gemini": 54}
 CALLS = {
     "anthropic": {
         ("GET", MODEL): 1,
@@ -113,6 +113,7 @@ CALLS = {
         ("GET", BATCH): 20,
         ("GET", RESULTS): 10,
     },
+    "gemini": {("GET", MODEL): 1, ("POST", BATCHES): 10, ("GET", BATCH): 20},
 }
 PROVIDERS = tuple(CALLS)
 MESSAGE_COMMITS = 101
@@ -595,19 +596,23 @@ def test_an_upload_goes_wrong(here, name, nth):
 
 # Batches end early
 
-EARLY = {
-    2: Fate(n_run=2),
-    3: Fate(unanswered=Canceled(), n_run=1, is_silent=True),
-    5: Fate(code="token_limit_exceeded"),
-    8: Fate(is_silent=True),
-}
+NO_ROOM = {"openai": "token_limit_exceeded", "gemini": "8"}
+EARLY = [
+    (name, *case)
+    for name in NO_ROOM
+    for case in product(("before", "after"), range(1, 60))
+]
 
 
-@pytest.mark.parametrize("provider", ["openai"])
-@each("moment, nth", product(("before", "after"), range(1, 60)), everyday=2, name=words)
+@each("provider, moment, nth", EARLY, everyday=2, name=words)
 def test_killed_at_a_write_while_batches_end_early(here, moment, nth):
     """One expires and one is cancelled on its way, one fails for want of room, and one is not run at all."""
-    here.server.fates = EARLY
+    here.server.fates = {
+        2: Fate(n_run=2),
+        3: Fate(unanswered=Canceled(), n_run=1, is_silent=True),
+        5: Fate(code=NO_ROOM[here.provider]),
+        8: Fate(is_silent=True),
+    }
     here.server.seconds_to_end = 0.02
     ran = here.run(f"--kill-{moment}-commit", str(nth))
     assert ran.code in (0, -SIGKILL), ran.said
@@ -671,14 +676,20 @@ def test_tokens_that_cannot_be_counted_are_estimated(here, name):
 # A results file goes wrong
 
 
-FILES = of_each(
-    lambda name: product(SPOILT, (1, 3, FOURTH, CALLS[name]["GET", RESULTS]))
-)
+# By provider: the calls whose answers are the results, as a path, and every how manyth of these
+FETCHES = {"anthropic": (RESULTS, 1), "openai": (RESULTS, 1), "gemini": (BATCH, 2)}
+FILES = of_each(lambda _: product(SPOILT, (1, 3, FOURTH, 10)))
+
+
+def spoil(here: World, fault: Fault, nth: int) -> None:
+    """From now on, the results of the nth batch."""
+    path, every = FETCHES[here.provider]
+    here.server.fault("GET", path, fault, nth=every * nth)
 
 
 @each("provider, name, nth", FILES, everyday=4, name=words)
 def test_a_results_file_is_spoilt_once(here, name, nth):
-    here.server.fault("GET", RESULTS, SPOILT[name], nth=nth)
+    spoil(here, SPOILT[name], nth)
     usage_agrees(here.server, finishes(here).usage)
 
 
@@ -711,8 +722,7 @@ CUTS = of_each(lambda _: product(range(0, 1600, 97), ("rst", "eof", "clean")))
 @each("provider, byte, how", CUTS, name=words)
 def test_a_results_file_is_cut_at_a_byte(here, byte, how):
     """Also in the middle of a character."""
-    cut = Truncate(at_byte=byte, how=how)
-    here.server.fault("GET", RESULTS, cut, nth=FOURTH)
+    spoil(here, Truncate(at_byte=byte, how=how), FOURTH)
     finishes(here)
 
 

@@ -116,7 +116,9 @@ def _n_bytes(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
-def token_prices(tokens_in: float, tokens_out: float, cached: float) -> Prices:
+def token_prices(
+    tokens_in: float, tokens_out: float, cached: float, *, batch_factor: float = 1.0
+) -> Prices:
     """Prices in dollars per million tokens of a model whose prompt cache is never asked for; what
     the server finds there is `cached` input."""
     return Prices(
@@ -125,7 +127,7 @@ def token_prices(tokens_in: float, tokens_out: float, cached: float) -> Prices:
         cache_write_5m=tokens_in,
         cache_write_1h=tokens_in,
         cache_read=cached,
-        batch_factor=1.0,
+        batch_factor=batch_factor,
         min_cacheable_tokens=0,
     )
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -145,10 +144,10 @@ def check_base_url(base_url: str) -> None:
 
 
 @contextmanager
-def submitting(sdk: ModuleType, describe: Callable[[Any], str]) -> Iterator[None]:
+def submitting(sdk: Any, describe: Callable[[Any], str]) -> Iterator[None]:
     """Raise the errors of a call that costs money as either certainly not accepted, or doubtful.
 
-    sdk       anthropic or openai, which name their errors alike
+    sdk       anthropic or openai, which name their errors alike, or what has these names
     describe  puts an error that has a status into words
     """
     import httpx2
@@ -169,7 +168,8 @@ def submitting(sdk: ModuleType, describe: Callable[[Any], str]) -> Iterator[None
     except MemoryError:
         raise DoubtfulError("its answer is too large to be read") from None
     except (sdk.APIError, httpx2.HTTPError, ValueError, RecursionError) as error:
-        if isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout):
+        unconnected = httpx2.ConnectError | httpx2.ConnectTimeout
+        if isinstance(error, unconnected) or isinstance(error.__cause__, unconnected):
             raise RefusedError(brief(error), status=NO_CONNECTION) from None
         raise DoubtfulError(brief(error)) from None
 

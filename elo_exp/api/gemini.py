@@ -1,0 +1,454 @@
+"""The Gemini API: its answers read as they came, its errors as the kinds of api/transport.
+
+A batch is created in one step, with its requests inside. Its display name is the nonce, which list and retrieval repeat:
+the proof of whose it is. The list promises no order. The SDK makes the requests; it drops some of what comes back (sizes,
+errors, states that it does not know), so that the answers are read here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import threading
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from elo_exp.api.batches import RemoteBatch, Row
+from elo_exp.api.costs import n_tokens
+from elo_exp.api.jobs import ApiSettings, Completion
+from elo_exp.api.transport import (
+    HINTS,
+    REFUSALS,
+    DoubtfulError,
+    OddAnswerError,
+    RefusedError,
+    UnreachableError,
+    brief,
+    check_base_url,
+    check_variable,
+    describe,
+    read_key,
+    submitting,
+    within,
+)
+from elo_exp.records import UserError
+from elo_exp.types import Positive
+
+if TYPE_CHECKING:
+    from google.genai import Client
+
+# pinned: it is part of what a verdict depends on, and an upgraded SDK may send another
+API_VERSION = "v1beta"
+_MOST_BYTES = (
+    18_000_000  # of a batch with its requests inside, for which 20 MB are allowed
+)
+_PAGE = 100
+_LIFETIME_SECONDS = 172_800.0
+_STOP_REASONS = {
+    "STOP": "end_turn",
+    "MAX_TOKENS": "max_tokens",
+    "SAFETY": "refusal",
+    "RECITATION": "refusal",
+    "BLOCKLIST": "refusal",
+    "PROHIBITED_CONTENT": "refusal",
+    "SPII": "refusal",
+}
+# how a batch may have ended, and what that means for its requests without a row
+_ENDED = {
+    "SUCCEEDED": None,
+    "PARTIALLY_SUCCEEDED": "api_error",
+    "FAILED": "api_error",
+    "CANCELLED": "canceled",
+    "EXPIRED": "expired",
+}
+_PASSING = {  # codes of errors that may pass, in the words of api/batches
+    4: "timeout_error",
+    8: "rate_limit_error",
+    13: "api_error",
+    14: "overloaded_error",
+}
+_NO_ROOM = 8
+
+
+class _StatusError(Exception):
+    """An error of the SDK, under the names that those of Anthropic's and OpenAI's have."""
+
+    def __init__(self, error: Any) -> None:
+        super().__init__(str(error))
+        self.status_code = int(error.code or 500)
+        self.body = error.details
+        self.response = error.response
+
+
+class _Errors:
+    """The errors of an SDK, for `submitting`."""
+
+    APIStatusError = APIError = _StatusError
+
+
+@dataclass(eq=False)
+class GeminiApi:
+    """A BatchApi, and single answers.
+
+    key_variable     the environment variable, or line of .env, that holds the key
+    timeout_seconds  after which an answer is given up
+    part             what asks, in the words of the configuration: judge
+    """
+
+    base_url: str
+    key_variable: str
+    timeout_seconds: float
+    part: str
+
+    is_ordered = False
+
+    def __post_init__(self) -> None:
+        check_base_url(self.base_url)
+        check_variable(self.key_variable)
+        self.endpoint = self.base_url.rstrip("/")
+        self._came = threading.local()  # the response to a call, in its thread
+
+    @cached_property
+    def _client(self) -> Client:
+        try:
+            from google import genai
+            from google.genai import types
+        except ModuleNotFoundError:
+            raise UserError(
+                "the package google-genai is not installed. Install it: pip install 'elo-exp[gemini]'"
+            ) from None
+        import httpx2
+
+        key = read_key(self.key_variable)
+        if not key:
+            raise UserError(
+                f"{self.key_variable}: not set, and {self.part}.key_variable names it. Put the key into the "
+                f"environment, or as {self.key_variable}=... into a file .env here."
+            )
+        http = httpx2.Client(
+            timeout=self.timeout_seconds, event_hooks={"response": [self._keep]}
+        )
+        # an ended state that is read here
+        warnings.filterwarnings("ignore", message=".* is not a valid JobState")
+        client = genai.Client(
+            api_key=key,
+            vertexai=False,  # whatever the environment says
+            http_options=types.HttpOptions(
+                base_url=self.endpoint,
+                api_version=API_VERSION,
+                timeout=round(1000 * self.timeout_seconds),
+                # a lost answer that is asked for again would make two batches
+                retry_options=types.HttpRetryOptions(attempts=1),
+                httpx_client=http,
+            ),
+        )
+        atexit.register(http.close)
+        return client
+
+    def _keep(self, response: Any) -> None:
+        response.read()
+        self._came.response = response
+
+    def _json_of(self, call: Callable[[], Any]) -> Any:
+        """The JSON that answers a call of the SDK, whatever the SDK makes of it; None for what is none."""
+        from google.genai import errors
+
+        self._came.response = None
+        try:
+            call()
+        except errors.APIError as error:
+            raise _StatusError(error) from None
+        except (ValueError, TypeError, AttributeError, LookupError):
+            if self._came.response is None:  # it was never sent
+                raise
+        try:
+            return self._came.response.json()
+        except (ValueError, RecursionError):
+            return None
+
+    # ---- what is paid for: RefusedError or DoubtfulError
+
+    def create(self, nonce: str, requests: Mapping[str, Mapping[str, Any]]) -> str:
+        """Submit a batch; return its id."""
+        rows: Any = [
+            {
+                "contents": params["contents"],
+                "config": params["config"],
+                "metadata": {"key": name},
+            }
+            for name, params in requests.items()
+        ]
+        if (size := len(json.dumps(rows, ensure_ascii=False).encode())) > _MOST_BYTES:
+            raise RefusedError(
+                f"its requests have {size / 1e6:.0f} MB, and {_MOST_BYTES / 1e6:.0f} are sent at most",
+                status=413,
+            )
+        create = self._client.batches.create
+        model = next(iter(requests.values()))["model"]
+        with submitting(_Errors, self._describe):
+            try:
+                answer = within(
+                    self.timeout_seconds,
+                    self._json_of,
+                    lambda: create(
+                        model=model, src=rows, config={"display_name": nonce}
+                    ),
+                )
+            except DoubtfulError:  # it must not go on arriving while it is looked for
+                self._client.close()
+                del self._client
+                raise
+            return batch_in(answer).batch_id
+
+    def send(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return one answer."""
+        generate = self._client.models.generate_content
+        with submitting(_Errors, self._describe):
+            answer = within(
+                self.timeout_seconds,
+                self._json_of,
+                lambda: generate(
+                    model=params["model"],
+                    contents=params["contents"],
+                    config=params["config"],
+                ),
+            )
+            return message_in(answer)
+
+    # ---- questions, which are free: UnreachableError, or UserError where refused
+
+    def check_model(self, model: str) -> None:
+        """Raise UserError where the server cannot be reached, refuses the key or does not know the model."""
+        get = self._client.models.get
+        try:
+            self._ask(lambda answer: answer, lambda: get(model=model))
+        except UnreachableError as error:
+            raise UserError(
+                f"{self.endpoint} cannot be reached ({error}). Check the network and {self.part}.base_url; nothing was "
+                "spent."
+            ) from None
+
+    def recent(self) -> Iterator[RemoteBatch]:
+        """Yield all batches, in whatever order."""
+        page = self._client.batches.list
+        token: str | None = None
+        while True:
+            options: Any = {"page_size": _PAGE, "page_token": token}
+            batches, token = self._ask(page_in, lambda: page(config=options))  # noqa: B023
+            yield from batches
+            if not token:
+                return
+
+    def check(self, batch_id: str) -> RemoteBatch | None:
+        """Return the batch as it stands; None where the server knows of no such batch."""
+        get = self._client.batches.get
+        found: RemoteBatch | None = self._ask(
+            batch_in, lambda: get(name=batch_id), {404}
+        )
+        return found
+
+    def cancel(self, batch_id: str) -> bool:
+        """Request a batch's end; False where it had ended, or is unknown."""
+        cancel = self._client.batches.cancel
+        absent = {400, 404, 409}
+        return bool(
+            self._ask(lambda answer: True, lambda: cancel(name=batch_id), absent)
+        )
+
+    def results(self, batch: RemoteBatch) -> Iterator[Row]:
+        """Yield the rows of a batch that has ended, which come whole with it or not at all."""
+        get = self._client.batches.get
+        rows = self._ask(rows_in, lambda: get(name=batch.batch_id), {404})
+        if rows is None:
+            raise UnreachableError(f"batch {batch.batch_id} is unknown for now")
+        yield from rows
+
+    def _ask(
+        self,
+        parse: Callable[[Any], Any],
+        call: Callable[[], Any],
+        absent: Collection[int] = (),
+    ) -> Any:
+        """The parsed answer to a question; None where its status says that there is no such thing."""
+        import httpx2
+
+        try:
+            return parse(within(self.timeout_seconds, self._json_of, call))
+        except _StatusError as error:
+            if error.status_code in absent:
+                return None
+            words = self._describe(error)
+            if error.status_code in REFUSALS - {429}:
+                raise UserError(
+                    f"{self.endpoint} refuses ({error.status_code}): {words}."
+                ) from None
+            raise UnreachableError(words) from None
+        except (httpx2.HTTPError, ValueError, MemoryError, DoubtfulError) as error:
+            raise UnreachableError(brief(error)) from None
+
+    def _describe(self, error: Any) -> str:
+        """What the server says, and what to do; never what was sent."""
+        hint = HINTS.get(error.status_code, "")
+        return describe(error, hint.format(part=self.part, key=self.key_variable))
+
+
+# ---- answers
+
+
+def batch_in(answer: Any) -> RemoteBatch:
+    """A batch. Raises OddAnswerError for what is none."""
+    match answer:
+        case {"name": str(batch_id), "metadata": {"state": str(state), **facts}}:
+            pass
+        case _:
+            raise OddAnswerError(answer, "a batch")
+    ended = state.rpartition("STATE_")[2]
+    rows = _inlined(answer)
+    size = _count(facts.get("batchStats"), "requestCount")
+    refusal = _refusal(answer.get("error")) if ended == "FAILED" and not rows else None
+    is_whole = ended == "SUCCEEDED"
+    return RemoteBatch(
+        batch_id=batch_id,
+        size=size,
+        ended=ended in _ENDED,
+        n_rows=(size or len(rows)) if is_whole else len(rows),
+        rest=_ENDED.get(ended),
+        refusal=refusal,
+        nonce=str(facts["displayName"]) if facts.get("displayName") else None,
+        lifetime_seconds=_LIFETIME_SECONDS,
+    )
+
+
+def _count(stats: Any, name: str) -> int | None:
+    """A count, which JSON has as text, of 64 bits; None where there is none."""
+    text = str(stats.get(name)) if isinstance(stats, Mapping) else ""
+    return int(text) or None if text.isascii() and text.isdigit() else None
+
+
+def _refusal(error: Any) -> RefusedError | None:
+    """Why the server has begun none of a batch that it had accepted; None for what may pass."""
+    match error:
+        case {"code": int(code), **rest} if code == _NO_ROOM or code not in _PASSING:
+            words = f"{rest.get('message') or 'it does not say why'} (code {code})"
+            return RefusedError(words, status=429 if code == _NO_ROOM else 400)
+        case {"code": int()}:
+            return None
+    return RefusedError("it does not say why", status=400)
+
+
+def _inlined(answer: Mapping[str, Any]) -> list[Any]:
+    """The rows that came with a batch."""
+    for place in (answer.get("response"), answer.get("metadata")):
+        output = place.get("output", place) if isinstance(place, Mapping) else None
+        match output:
+            case {"inlinedResponses": {"inlinedResponses": list(rows)}}:
+                return rows
+    return []
+
+
+def rows_in(answer: Any) -> list[Row]:
+    batch_in(answer)
+    return [row_in(row) for row in _inlined(answer)]
+
+
+def page_in(answer: Any) -> tuple[list[RemoteBatch], str | None]:
+    """Some batches; and by which token the next page is asked for, None where there is none."""
+    match answer:
+        case {"operations": list(rows)}:
+            return [batch_in(row) for row in rows], answer.get("nextPageToken")
+        case {**rest} if not rest:  # no batch
+            return [], None
+    raise OddAnswerError(answer, "a list of batches")
+
+
+def row_in(line: Any) -> Row:
+    """The result of one request. What is no answer of a model did not succeed, whatever the row says."""
+    row = line if isinstance(line, Mapping) else {}
+    metadata = row.get("metadata")
+    custom_id = str(metadata.get("key") if isinstance(metadata, Mapping) else None)
+    match row:
+        case {"error": {"code": int(code), **rest}}:
+            kind = _PASSING.get(code, f"error {code}")
+            detail = str(rest.get("message") or "")
+            return Row(custom_id=custom_id, outcome=kind, detail=detail)
+        case {"response": answer}:
+            try:
+                message = message_in(answer)
+            except OddAnswerError as odd:
+                return Row(
+                    custom_id=custom_id,
+                    outcome="api_error",
+                    detail=str(odd),
+                    possibly_billed=True,
+                )
+            return Row(custom_id=custom_id, outcome="succeeded", message=message)
+    return Row(custom_id=custom_id, outcome=None)
+
+
+def message_in(answer: Any) -> dict[str, Any]:
+    """An answer of a model, with its tokens as the other providers count them: thoughts, which stand beside the answer's,
+    are output. Raises OddAnswerError for anything else.
+    """
+    match answer:
+        case {"candidates": [dict(), *_]} | {"promptFeedback": {"blockReason": str()}}:
+            pass
+        case _:
+            raise OddAnswerError(answer, "an answer of a model")
+    message = dict(answer)
+    usage = answer.get("usageMetadata")
+    if isinstance(usage, Mapping) and "promptTokenCount" in usage:
+        names = ("candidatesTokenCount", "thoughtsTokenCount")
+        cached = usage.get("cachedContentTokenCount") or 0
+        message["usage"] = {
+            "prompt_tokens": usage["promptTokenCount"],
+            "cached_tokens": cached,
+            "completion_tokens": sum(
+                n_tokens(answer, "usageMetadata", name) for name in names
+            ),
+        }
+    return message
+
+
+def parse_message(message: Mapping[str, Any]) -> Completion:
+    """What an answer says; its model is named as the server names it."""
+    blocked = {"finishReason": "SAFETY"}  # the prompt: there is no candidate then
+    candidate = next(iter(message.get("candidates") or [blocked]))
+    content = candidate.get("content") or {}
+    parts = [part for part in content.get("parts") or () if isinstance(part, Mapping)]
+    texts = [str(part.get("text") or "") for part in parts if not part.get("thought")]
+    reason = str(candidate.get("finishReason") or "STOP")
+    prompt = n_tokens(message, "usage", "prompt_tokens")
+    cached = min(prompt, n_tokens(message, "usage", "cached_tokens"))
+    usage = {
+        "cache_read_tokens": cached,
+        "input_tokens": prompt - cached,
+        "output_tokens": n_tokens(message, "usage", "completion_tokens"),
+    }
+    return Completion(
+        text="".join(texts).encode(errors="replace").decode(),
+        stop_reason=_STOP_REASONS.get(reason, reason.lower()),
+        usage=usage if message.get("usage") else {},
+        model=str(message["modelVersion"]) if message.get("modelVersion") else None,
+    )
+
+
+@dataclass(kw_only=True)
+class GeminiSettings(ApiSettings):
+    """Settings of whatever asks Gemini."""
+
+    key_variable: str
+    timeout_seconds: Positive
+
+    def _connect(self) -> GeminiApi:
+        return GeminiApi(
+            self.base_url, self.key_variable, self.timeout_seconds, self.part
+        )
+
+    def _check_server(self) -> None:
+        self.api.check_model(self.model)
+
+    def parse(self, message: Mapping[str, Any]) -> Completion:
+        return parse_message(message)
