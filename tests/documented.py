@@ -109,10 +109,11 @@ TUTORIALS = [
         for name in ("tournament", "rate", "arena", "oracle")
     ),
 ]
-OWN = "docs/own.md"  # its judge is asked, so that test_own_page.py gives its commands
+# Their judge is asked, so that test_own_page.py and test_agents_page.py give their commands
+OWN, AGENTS = "docs/own.md", "docs/tutorials/agents.md"
 IN_TUTORIALS = {
     line
-    for page in (*TUTORIALS, OWN)
+    for page in (*TUTORIALS, OWN, AGENTS)
     for block in tutorial(page)
     for line in in_block(block.text)
 }

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from tests import own_example
+from tests import judged_pages, own_example
 from tests.anthropic_server import AnthropicServer
-from tests.commands import Ran, attempt
-from tests.documented import OWN, Block, blocks, in_block, read, tutorial
-
-QUICK = ("judge.poll_initial_seconds=0.02", "judge.poll_max_seconds=0.1")
+from tests.commands import Ran
+from tests.documented import OWN, Block, blocks, in_block, read
+from tests.judged_pages import given, lines
 
 
 @pytest.fixture(scope="module")
@@ -36,30 +33,7 @@ def server() -> Iterator[AnthropicServer]:
 
 @pytest.fixture(scope="module")
 def printed(folder: Path, server: AnthropicServer) -> dict[Block, Ran]:
-    """What the command before each output of the page has ended with."""
-    shown, every = dict[Block, Ran](), tutorial(OWN)
-    for block, output in pairwise(every):
-        if not block.kind and output.kind == "text":
-            (line,) = in_block(block.text)
-            shown[output] = given(line, folder, server)
-    return shown
-
-
-def given(line: str, folder: Path, server: AnthropicServer) -> Ran:
-    """A plan needs no key; Claude is the program."""
-    program, _, _, *words = shlex.split(line)
-    assert program == "python"
-    quiet = () if "plan=true" in words else ("tracker=local",)
-    if "judge=sonnet" in words and "plan=true" not in words:
-        words += [f"judge.base_url={server.url}", *QUICK]
-        quiet += ("figures=false",)
-        key = {"ANTHROPIC_API_KEY": server.key, "NO_PROXY": "127.0.0.1"}
-        return attempt(*words, *quiet, folder=folder, **key)
-    return attempt(*words, *quiet, folder=folder)
-
-
-def lines(text: str) -> set[str]:
-    return set(re.sub(r"\d{4}-\d\d-\d\d", "DATE", text).splitlines())
+    return judged_pages.printed(OWN, folder, server)
 
 
 def test_every_command_prints_what_the_page_shows(printed: dict[Block, Ran]):
