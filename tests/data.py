@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 from elo_exp import CONF, HOME, config, pipeline
 from elo_exp.data.battles import Battles
 from elo_exp.files import write_whole
-from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response
+from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response, Slot
 from elo_exp.store.store import Store
 
 BANK = HOME / "prompts" / "bank.jsonl"
@@ -52,11 +52,13 @@ BLEEDING = prompt(
 )
 
 
-def responses(**texts: Sequence[str]) -> dict[str, dict[str, Response]]:
+def responses(**texts: Sequence[str]) -> dict[str, dict[Slot, Response]]:
     """What each entrant says to p1, p2, ..."""
     return {
         name: {
-            f"p{i}": Response(entrant_id=name, prompt_id=f"p{i}", response_text=text)
+            (f"p{i}", 0): Response(
+                entrant_id=name, prompt_id=f"p{i}", response_text=text
+            )
             for i, text in enumerate(some, start=1)
         }
         for name, some in texts.items()

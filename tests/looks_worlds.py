@@ -21,6 +21,7 @@ from elo_exp.analysis.looks import (
     Key,
     boundaries,
     family_wise_alpha,
+    key_of,
     looks_of,
     prompt_order,
     stagewise,
@@ -105,7 +106,7 @@ class World:
                 ab, ba = map(names.get, scores)
                 valid = {ab, ba} - {None}
                 winner = valid.pop() if len(valid) == 1 else "tie"
-                found[-1][c.prompt_id, frozenset((c.entrant_a, c.entrant_b))] = (
+                found[-1][key_of(c)] = (
                     Battle(
                         model_a=c.entrant_a,
                         model_b=c.entrant_b,

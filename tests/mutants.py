@@ -225,8 +225,8 @@ MUTANTS = [
     Mutant(
         name="a prompt that one entrant has not answered stays for the others",
         file="data/pairing.py",
-        old="and all(prompt.prompt_id in answered for answered in responses.values())",
-        new="and any(prompt.prompt_id in answered for answered in responses.values())",
+        old="and all(prompt.prompt_id in own for own in whole.values())",
+        new="and any(prompt.prompt_id in own for own in whole.values())",
         seen_by="test_pairs.py::test_a_prompt_that_lacks_an_answer_or_a_judgment_is_left_out_for_all",
     ),
     # Errors and tests
@@ -695,8 +695,8 @@ MUTANTS = [
     Mutant(
         name="a gate leaves prompts out that its candidate has not answered",
         file="experiments/gate.py",
-        old="dict.fromkeys((*compared, *missing), (0.0, 1.0))",
-        new="dict.fromkeys(compared, (0.0, 1.0))",
+        old="slots: list[Slot] = [*compared, *missing]",
+        new="slots: list[Slot] = [*compared]",
         seen_by="test_gate.py::test_answers_that_a_candidate_does_not_give_are_not_left_out",
     ),
     Mutant(
@@ -816,6 +816,20 @@ MUTANTS = [
     ),
     # Draws
     Mutant(
+        name="who does not vary is paid for every draw",
+        file="pipeline/generating.py",
+        old="return [prompt for prompt in prompts if prompt.draw_idx < n]",
+        new="return list(prompts)",
+        seen_by="test_draws.py::test_only_entrants_that_vary_are_asked_again",
+    ),
+    Mutant(
+        name="two judges are compared across draws",
+        file="analysis/agreement.py",
+        old="code = ((prompt * m * m + pair) * d + draw_a) * d + draw_b",
+        new="code = (prompt * m * m + pair) * d * d",
+        seen_by="test_draws.py::test_two_judges_are_compared_on_the_same_draw",
+    ),
+    Mutant(
         name="k draws are taken with replacement",
         file="analysis/mean_scores.py",
         old="left, of = np.maximum(some[..., None] - j, 0.0), n[..., None] - j",
@@ -876,7 +890,7 @@ MUTANTS = [
     Mutant(
         name="a conversation goes on after a turn without an answer",
         file="pipeline/conversing.py",
-        old="if prompt.prompt_id in found and _n_lacking(prompt, said)",
+        old="if prompt.slot in found and _n_lacking(prompt, said)",
         new="if number < 2 and _n_lacking(prompt, said)",
         seen_by="test_turns.py::test_all_turns_are_asked_once_and_nothing_is_asked_again",
     ),

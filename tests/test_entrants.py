@@ -185,7 +185,10 @@ def test_a_file_of_one_entrant_may_give_it_any_name(file):
 def test_only_equal_responses_to_one_prompt_may_be_there_twice(file):
     twice = {**ROW, "timestamp": "2026-04-25T00:00:00Z"}
     assert answers(recorded(file, ROW, twice), BLEEDING) == ["Firm pressure."]
-    message = f"{file}:2: a second, different response to 'p1'. Keep one of them."
+    message = (
+        f"{file}:2: a second, different response to 'p1'. Keep one of them, or number them by "
+        "draw_idx: 0, 1, ..."
+    )
     assert refused(file, ROW, {**ROW, "response_text": "A prayer."}) == message
 
 

@@ -96,7 +96,7 @@ def test_answers_comparisons_and_battles_tell_the_same(
     """Whether pairs are counted from answers, from their comparisons or from the battles of these."""
     responses = {
         name: {
-            prompt: Response(entrant_id=name, prompt_id=prompt, response_text=text)
+            (prompt, 0): Response(entrant_id=name, prompt_id=prompt, response_text=text)
             for prompt, text in answers.items()
         }
         for name, answers in texts.items()

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from elo_exp import pipeline
 from elo_exp.data.battles import from_judgments
 from elo_exp.data.pairing import reconcile, swaps, tie
+from elo_exp.entrants.recorded import RecordedEntrant
+from elo_exp.files import write_jsonl
 from elo_exp.models.generation import prompt_seed
 from elo_exp.records import (
     Battle,
@@ -214,8 +216,18 @@ def test_a_later_draw_is_written_everywhere():
 
 
 def test_a_second_draw_is_another_answer_and_the_first_one_is_found(tmp_path: Path):
-    entrants = {"ann": shipped("entrant", "probe_reference", entrant_id="ann")}
-    asked = [prompt(number, gold_answer="So.") for number in (1, 2)]
+    rows = [
+        {
+            "prompt_id": f"p{number}",
+            "response_text": f"{number}, {draw}",
+            "draw_idx": draw,
+        }
+        for number in (1, 2)
+        for draw in (0, 1)
+    ]
+    path = str(write_jsonl(tmp_path / "ann.jsonl", rows))
+    entrants = {"ann": RecordedEntrant(entrant_id="ann", path=path)}
+    asked = [prompt(number) for number in (1, 2)]
 
     def n_new(some: list[Prompt]) -> int:
         with Store(tmp_path / "store.sqlite") as store:

@@ -16,7 +16,7 @@ from elo_exp.data.pairing import (
     reconcile,
     swaps,
 )
-from elo_exp.records import Comparison, Judgment, Response, Verdict
+from elo_exp.records import Comparison, Judgment, Response, Slot, Verdict
 from tests.data import COMPARISON, prompt, responses, shipped
 
 UTILITY = shipped("rubric", "clinical_utility")
@@ -25,7 +25,7 @@ ONE = prompt(text="One?", gold_answer="Y")
 PROMPTS = [ONE, prompt(2, "One?")]
 
 
-def answered(*entrants: str) -> dict[str, dict[str, Response]]:
+def answered(*entrants: str) -> dict[str, dict[Slot, Response]]:
     return responses(**{n: [f"{n} on p1", f"{n} on p2"] for n in entrants})
 
 
@@ -62,21 +62,25 @@ def test_every_pair_meets_on_every_prompt_in_the_order_of_the_entrants():
 def test_a_worked_example_of_opponents():
     """Of six on a ring, with four opponents each misses the one across; with one meets just that."""
     names = list("abcdef")
-    four, one = (set(meetings(names, "p1", k)) for k in (4, 1))
+    four, one = (set(meetings(names, ("p1", 0), k)) for k in (4, 1))
     assert four | one == set(combinations(names, 2)) and not four & one
     assert len(one) == 3
 
 
-@given(n=st.integers(2, 9), k=st.integers(1, 8), name=st.text(max_size=3))
-def test_law_everyone_meets_as_many_opponents_on_a_prompt(n, k, name):
+@given(
+    n=st.integers(2, 9),
+    k=st.integers(1, 8),
+    slot=st.tuples(st.text(max_size=3), st.integers(0, 2)),
+)
+def test_law_everyone_meets_as_many_opponents_on_a_prompt(n, k, slot):
     """Whatever the order of the entrants; all of them without a number, or with one less than all."""
     assume(k < n and k * n % 2 == 0)
     names = [f"e{i}" for i in range(n)]
-    met = set(meetings(names, name, k))
+    met = set(meetings(names, slot, k))
     assert Counter(one for pair in met for one in pair) == dict.fromkeys(names, k)
-    again = {tuple(sorted(pair)) for pair in meetings(names[::-1], name, k)}
+    again = {tuple(sorted(pair)) for pair in meetings(names[::-1], slot, k)}
     assert again == met
-    assert k < n - 1 or met == set(meetings(names, name, None))
+    assert k < n - 1 or met == set(meetings(names, slot, None))
 
 
 def test_a_pair_carries_both_responses_and_what_the_rubric_shows():
@@ -97,7 +101,7 @@ def test_a_prompt_that_lacks_an_answer_or_a_judgment_is_left_out_for_all():
     invalid = [judged("INVALID", "B", comparisons[0]), *judgments[1:]]
     assert on_whole_prompts(invalid, comparisons) == invalid  # not missing
     for name in answers:
-        fewer = {**answers, name: {"p2": answers[name]["p2"]}}
+        fewer = {**answers, name: {("p2", 0): answers[name]["p2", 0]}}
         assert pair_up(PROMPTS, fewer, UTILITY) == comparisons[3:]
 
 

@@ -43,7 +43,7 @@ def talk(name: str, first: str, second: str) -> Response:
 def compared(
     asked: Prompt, *said: Response, rubric: str = "factuality", **how: Any
 ) -> list[Comparison]:
-    responses = {one.entrant_id: {"p1": one} for one in said}
+    responses = {one.entrant_id: {("p1", 0): one} for one in said}
     shown = replace(WHOLE, **how)
     return pairing.pair_up([asked], responses, shipped("rubric", rubric), shown=shown)
 
@@ -81,13 +81,13 @@ def test_the_first_turn_alone_has_the_bytes_and_the_key_of_a_prompt_of_one_turn(
     shown = {"shown": WHOLE}
     (first,) = pairing.pair_up(
         [TWO],
-        {n: {"p1": talk(n, f"{n} 1", f"{n} 2")} for n in ("ann", "bob")},
+        {n: {("p1", 0): talk(n, f"{n} 1", f"{n} 2")} for n in ("ann", "bob")},
         rubric,
         **shown,
     )
     (one,) = pairing.pair_up(
         [prompt(text="Why?", gold_answer="So.")],
-        {n: {"p1": response(n, text=f"{n} 1")} for n in ("ann", "bob")},
+        {n: {("p1", 0): response(n, text=f"{n} 1")} for n in ("ann", "bob")},
         rubric,
     )
     assert first == one

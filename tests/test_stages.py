@@ -97,16 +97,16 @@ def judged(
 def test_every_entrant_answers_every_prompt_once_in_the_order_given(tmp_path, path):
     of = entrants(tmp_path, zoe=TEXTS["zoe"], ann=TEXTS["ann"])
     responses, usage = generated(path, of)
-    ids = ["p1", "p2", "p3"]
+    ids = [("p1", 0), ("p2", 0), ("p3", 0)]
     assert [(name, list(some)) for name, some in responses.items()] == [
         ("zoe", ids),
         ("ann", ids),
     ]
-    assert responses["ann"]["p2"].response_text == "Cool water."
+    assert responses["ann"]["p2", 0].response_text == "Cool water."
     assert (usage.responses_wanted, usage.responses_generated) == (6, 6)
     changed = entrants(tmp_path, zoe=TEXTS["zoe"], ann=["Press.", *TEXTS["ann"][1:]])
     responses, usage = generated(path, changed)
-    assert responses["ann"]["p1"].response_text == "Press."
+    assert responses["ann"]["p1", 0].response_text == "Press."
     assert (usage.responses_generated, usage.responses_stored) == (1, 5)
 
 
@@ -126,7 +126,7 @@ def test_missing_responses_stop_the_run_or_are_named_and_what_was_made_is_kept(
     assert str(error.value) == missing + hint
     with caplog.at_level(logging.WARNING):
         responses, usage = generated(path, some, allow_missing=True)
-    assert (list(responses["ann"]), usage.responses_stored) == (["p1"], 5)
+    assert (list(responses["ann"]), usage.responses_stored) == ([("p1", 0)], 5)
     assert f"{missing} Going on without them." in caplog.text
 
 

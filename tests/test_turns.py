@@ -77,7 +77,7 @@ def test_each_turn_is_asked_after_the_entrants_own_answers(
 ):
     one = bank()[2]  # of three turns
     made = entrant(server.url, system_prompt="Be brief.", concurrency=1)
-    found = answered([one], {"ann": made}, tmp_path / "s.sqlite")["ann"]["p3"]
+    found = answered([one], {"ann": made}, tmp_path / "s.sqlite")["ann"]["p3", 0]
     sent = [asked["messages"] for asked in server.asked]
     assert [len(messages) for messages in sent] == [2, 4, 6]
     assert sent[1][:2] == sent[0]
@@ -221,15 +221,15 @@ def test_a_conversation_ends_with_its_first_missing_turn(
     with Store(tmp_path / "s.sqlite") as store:
         pipeline.generate(prompts[:2], {"ann": made}, store, allow_missing=False)
         known = pipeline.known_responses(prompts, {"ann": made}, store)["ann"]
-    assert set(known) == {"p1", "p2"}
-    assert known["p2"].messages[1] == user("2: Shorter?")
+    assert set(known) == {("p1", 0), ("p2", 0)}
+    assert known["p2", 0].messages[1] == user("2: Shorter?")
     recorded = write_jsonl(
-        tmp_path / "responses_ann.jsonl", [known[i].to_dict() for i in ("p1", "p2")]
+        tmp_path / "responses_ann.jsonl", [known[i, 0].to_dict() for i in ("p1", "p2")]
     )
     from_file = shipped("entrant", "recorded", entrant_id="ann", path=str(recorded))
     path = tmp_path / "t.sqlite"
     found = answered(prompts, {"ann": from_file}, path, allow_missing=True)["ann"]
-    assert set(found) == {"p1", "p2"}
+    assert set(found) == {("p1", 0), ("p2", 0)}
     with pytest.raises(UserError, match="1 of 3 responses"):
         answered(prompts, {"ann": from_file}, path)
 
@@ -301,9 +301,9 @@ def test_a_probe_answers_each_turn_by_its_own_reference(tmp_path: Path):
         for name in ("probe_reference", "probe_swapped")
     }
     found = answered(prompts, entrants, tmp_path / "s.sqlite")
-    own = found["probe_reference"]["p1"].messages
+    own = found["probe_reference"]["p1", 0].messages
     assert [message.content for message in own] == ["Gold 1 a.", "1b", "Gold 1 b."]
-    other = found["probe_swapped"]["p1"].messages
+    other = found["probe_swapped"]["p1", 0].messages
     assert [message.content for message in other] == [
         "Certainly. Gold 2 a.", "1b", "Certainly. Gold 2 b.",
     ]  # fmt: skip

@@ -33,7 +33,7 @@ _NO_CHANCE = 1e-12  # what rounding leaves of a chance of 1 to disagree
 def kappa(
     first: Battles, second: Battles, *, names: tuple[str, str], dimension: str | None
 ) -> dict[str, Any]:
-    """Compute Cohen's kappa of the winners of the same two models on the same prompt.
+    """Compute Cohen's kappa of the winners of the same two answers to the same prompt.
 
     Two orders that disagree are a tie. Which model is called a is arbitrary, so every comparison
     counts both ways round, each half. Where one side has several verdicts on a comparison, the
@@ -280,7 +280,7 @@ def _votes(
 
 
 def comparison_codes(sides: Sequence[Battles]) -> tuple[list[Index], int]:
-    """Number the prompt and pair of each battle, the same on every side.
+    """Number the prompt, pair and draws of each battle, the same on every side.
 
     Parameters
     ----------
@@ -292,19 +292,22 @@ def comparison_codes(sides: Sequence[Battles]) -> tuple[list[Index], int]:
     codes : list of Index, shape (b,) each
         One for each side; -1 for a battle that names no prompt.
     n_pairs : int
-        How many numbers a prompt takes, so that `code // n_pairs` numbers the prompt.
+        How many numbers a prompt takes, of pairs and draws, so that `code // n_pairs` numbers the prompt.
     """
     names = sorted({name for side in sides for name in side.models})
     number = {name: i for i, name in enumerate(names)}
     prompts = dict[str, int]()
     m, codes = len(names), []
+    d = 1 + max((int(max(map(np.max, s.draws()))) for s in sides if len(s)), default=0)
     for side in sides:
+        draw_a, draw_b = (draw.astype(np.intp) for draw in side.draws())
         model = np.array([number[name] for name in side.models], dtype=np.intp)
         named = [prompts.setdefault(q, len(prompts)) for q in side.questions]
         prompt = np.array([*named, -1])[np.minimum(side.question, len(named))]
         pair = model[side.model_a] * m + model[side.model_b]
-        codes.append(np.where(prompt < 0, -1, prompt * m * m + pair))
-    return codes, max(m * m, 1)
+        code = ((prompt * m * m + pair) * d + draw_a) * d + draw_b
+        codes.append(np.where(prompt < 0, -1, code))
+    return codes, max(m * m, 1) * d * d
 
 
 # Rank correlation

@@ -169,6 +169,8 @@ def bounds(
                     verdict_ba=winner,
                     source="llm-judge",
                     question_id=j.prompt_id,
+                    draw_a=j.draw_a,
+                    draw_b=j.draw_b,
                     dimension=j.dimension,
                 )
             )

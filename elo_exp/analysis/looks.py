@@ -30,7 +30,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
 _FAR = 9.0  # standard errors: no boundary is farther out
 
 Pair = frozenset[str]
-Key = tuple[str, Pair]  # a prompt, and two entrants
+Key = tuple[str, Pair, int]  # a prompt, two entrants, and the draw of theirs
 Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
 
 
@@ -61,9 +61,10 @@ def key_of(some: Comparison | Judgment) -> Key:
     Returns
     -------
     Key
-        The prompt's id, and both entrants in no order.
+        The prompt's id, both entrants in no order, and which draw of theirs.
     """
-    return some.prompt_id, frozenset((some.entrant_a, some.entrant_b))
+    draws = max(some.draw_a, some.draw_b)
+    return some.prompt_id, frozenset((some.entrant_a, some.entrant_b)), draws
 
 
 def looks_of(n_prompts: int, n_looks: int) -> list[int]:

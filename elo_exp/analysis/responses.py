@@ -30,15 +30,17 @@ _REFUSAL = re.compile(
 )
 
 
-def check_responses(model: str, responses: Mapping[str, Response]) -> dict[str, Any]:
+def check_responses(model: str, responses: Mapping[Any, Response]) -> dict[str, Any]:
     """Check what an entrant's answers have in common; texts are compared without case and punctuation.
+
+    What several answers to one prompt have in common says nothing against them: it counts once.
 
     Parameters
     ----------
     model : str
         The entrant's name.
-    responses : mapping of str to Response
-        By prompt.
+    responses : mapping to Response
+        By prompt and draw.
 
     Returns
     -------
@@ -54,27 +56,31 @@ def check_responses(model: str, responses: Mapping[str, Response]) -> dict[str, 
         flags      the checks whose limit, in `LIMITS`, is reached, and by three answers at least
     """
     words = [re.findall(r"\w+", r.response_text.lower()) for r in responses.values()]
-    texts = Counter(" ".join(answer) for answer in words if answer)
+    to = [r.prompt_id for r in responses.values()]
+    said = dict.fromkeys(zip(to, map(" ".join, words), strict=True))
+    texts = Counter(text for _, text in said if text)
     ((text, n_one_text),) = texts.most_common(1) or [("", 0)]
-    n = max(len(responses), 1)
-    least = max(_MIN_ANSWERS, LIMITS["phrases"] * n)
-    runs = Counter(
-        run
-        for answer in words
-        for run in set(zip(*(answer[i:_BEGINNING] for i in range(_RUN)), strict=False))
-    )
+    n, n_texts = max(len(responses), 1), max(len(said), 1)
+    least = max(_MIN_ANSWERS, LIMITS["phrases"] * len(set(to)))
+    by_prompt = {
+        (prompt, run)
+        for prompt, answer in zip(to, words, strict=True)
+        for run in zip(*(answer[i:_BEGINNING] for i in range(_RUN)), strict=False)
+    }
+    runs = Counter(run for _, run in by_prompt)
     n_common = sum(count for count in runs.values() if count >= least)
     is_refused = [
         r.finish_reason == "refusal" or bool(_REFUSAL.match(r.response_text.strip()))
         for r in responses.values()
     ]
     shares = {
-        "one_text": n_one_text / n,
-        "repeated": sum(count for count in texts.values() if count > 1) / n,
+        "one_text": n_one_text / n_texts,
+        "repeated": sum(count for count in texts.values() if count > 1) / n_texts,
         "phrases": n_common / max(runs.total(), 1),
         "short": sum(len(answer) < _SHORT for answer in words) / n,
         "refused": sum(is_refused) / n,
     }
+    n_of = {"one_text": n_texts, "repeated": n_texts}
     return {
         "model": model,
         "n_responses": len(responses),
@@ -84,6 +90,6 @@ def check_responses(model: str, responses: Mapping[str, Response]) -> dict[str, 
         "flags": [
             name
             for name, limit in LIMITS.items()
-            if shares[name] >= max(limit, _MIN_ANSWERS / n)
+            if shares[name] >= max(limit, _MIN_ANSWERS / n_of.get(name, n))
         ],
     }

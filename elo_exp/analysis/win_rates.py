@@ -52,8 +52,13 @@ def in_name_order(battles: Battles) -> Battles:
     # by the code of a winner; the last is -1
     other = np.array([1, 0, 2, 3, -1], dtype=np.int8)
     ab, ba = battles.verdict_ab, battles.verdict_ba
+    draws: dict[str, Any] = {}
+    if battles.draw_a is not None and battles.draw_b is not None:
+        draws["draw_a"] = np.where(turned, battles.draw_b, battles.draw_a)
+        draws["draw_b"] = np.where(turned, battles.draw_a, battles.draw_b)
     return replace(
         battles,
+        **draws,
         model_a=np.minimum(battles.model_a, battles.model_b),
         model_b=np.maximum(battles.model_a, battles.model_b),
         winner=np.where(turned, other[battles.winner], battles.winner),

@@ -23,6 +23,8 @@ Codes = NDArray[np.int32]
 SCORES = np.array([1.0, 0.0, 0.5, 0.5])  # of model_a, by the code of the winner
 OVERALL = "overall"  # the dimension of battles that name none
 _BLOCK = 10_000  # rows whose text is in memory at a time
+_OPTIONAL = {"count": 1, "draw_a": 0, "draw_b": 0}  # columns, by the usual value
+_DRAWS = ("draw_a", "draw_b")  # written where they are above 0
 _NAMED = {  # names -> the codes that refer to them -> what a row calls these
     "winners": {name: name for name in ("winner", "verdict_ab", "verdict_ba")},
     "models": {"model_a": "model_a", "model_b": "model_b"},
@@ -63,6 +65,9 @@ class Battles:
     # (n,) how many battles each row stands for; None: one. Those of a row that names no question are on a
     # prompt of their own each
     count: Codes | None = None
+    # (n,) which answer of each model; None: the first of all
+    draw_a: Codes | None = None
+    draw_b: Codes | None = None
     # whether a battle that names no question is known to be the only one on its prompt
     is_alone: bool = False
 
@@ -83,6 +88,9 @@ class Battles:
             counts = [1 if row.count is None else row.count for row in rows]
             columns["count"] = np.array(counts, dtype=np.int32)
             columns["is_alone"] = True
+        if any(row.draw_a or row.draw_b for row in rows):
+            columns["draw_a"] = np.array([row.draw_a for row in rows], dtype=np.int32)
+            columns["draw_b"] = np.array([row.draw_b for row in rows], dtype=np.int32)
         battles = cls(
             score=np.array([row.score for row in rows], dtype=np.float64),
             equal_answers=np.array([row.equal_answers for row in rows], dtype=np.bool_),
@@ -158,18 +166,27 @@ class Battles:
         n, question = len(columns["score"]), columns["question"]
         own_prompt = len(columns["questions"]) + np.arange(n, dtype=np.int32)
         columns["question"] = np.where(question < 0, own_prompt, question)
-        if any(part.count is not None for part in parts):
-            ones = [np.ones(len(part), dtype=np.int32) for part in parts]
-            columns["count"] = np.concatenate(
-                [
-                    one if part.count is None else part.count
-                    for part, one in zip(parts, ones, strict=True)
-                ]
-            )
+        for name, usual in _OPTIONAL.items():
+            if any(getattr(part, name) is not None for part in parts):
+                columns[name] = np.concatenate(
+                    [part._all(name, usual) for part in parts]
+                )
+        if "count" in columns:
             columns["is_alone"] = all(
                 part.is_alone or not part.n_unnamed() for part in parts
             )
         return Battles(**columns).compact()
+
+    def _all(self, name: str, usual: int) -> Codes:
+        """A column (n,) that may be None, where all have the usual value."""
+        column: Codes | None = getattr(self, name)
+        if column is not None:
+            return column
+        return np.full(len(self), usual, dtype=np.int32)
+
+    def draws(self) -> tuple[Codes, Codes]:
+        """Which answer (n,) of model_a, and which of model_b, was compared."""
+        return self._all("draw_a", 0), self._all("draw_b", 0)
 
     def by_dimension(self, names: Iterable[str] = ()) -> dict[str, Battles]:
         """Split the battles by dimension: these names first, then by first appearance.
@@ -252,9 +269,10 @@ class Battles:
         if np.isfinite(self.score).any():
             shares, share = np.unique(self.score, return_inverse=True)
             columns["score"] = tuple(map(known, shares.tolist())), share
-        if self.count is not None:
-            counts, count = np.unique(self.count, return_inverse=True)
-            columns["count"] = tuple(counts.tolist()), count
+        for optional in _OPTIONAL:
+            if (column := getattr(self, optional)) is not None:
+                values, place = np.unique(column, return_inverse=True)
+                columns[optional] = tuple(values.tolist()), place
         return {name: columns[name] for name in Battle.__slots__ if name in columns}
 
     def rows(self) -> list[Battle]:
@@ -271,7 +289,12 @@ class Battles:
         encode = json.JSONEncoder(ensure_ascii=False).encode
         pieces, before = [], "{"
         for name, (names, codes) in self.columns().items():
-            encoded = [f'{before}"{name}": {encode(value)}' for value in (*names, None)]
+            encoded = [
+                ""
+                if name in _DRAWS and not value
+                else f'{before}"{name}": {encode(value)}'
+                for value in (*names, None)
+            ]
             pieces.append((np.array(encoded, dtype=object), codes))
             before = ", "
         for start in range(0, len(self), _BLOCK):

@@ -11,7 +11,7 @@ import numpy as np
 
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
-from elo_exp.records import Comparison, Record
+from elo_exp.records import Comparison, Record, Response, Slot
 
 Meeting = tuple[tuple[str, str], str | int]  # of two entrants, on a prompt
 
@@ -38,15 +38,14 @@ class EqualAnswers(Record):
 def of_comparisons(comparisons: Sequence[Comparison]) -> list[EqualAnswers]:
     """Return the pairs whose answers are equal on half of their prompts or more, the most equal first.
 
-    Comparisons may be of several dimensions: a prompt counts once for each pair.
+    Comparisons may be of several dimensions and draws: a prompt counts once for each pair, as equal where all are.
     """
-    equal = [one for one in comparisons if one.response_a == one.response_b]
-    pairs = {_pair(one) for one in equal}
-    met = (one for one in comparisons if _pair(one) in pairs)
-    return _counted(
-        ((_pair(one), one.prompt_id) for one in equal),
-        ((_pair(one), one.prompt_id) for one in met),
-    )
+    is_equal = [
+        ((_pair(one), one.prompt_id), one.response_a == one.response_b)
+        for one in comparisons
+    ]
+    pairs = {pair for (pair, _), equal in is_equal if equal}
+    return _counted((met, equal) for met, equal in is_equal if met[0] in pairs)
 
 
 def _pair(comparison: Comparison) -> tuple[str, str]:
@@ -54,24 +53,38 @@ def _pair(comparison: Comparison) -> tuple[str, str]:
 
 
 def of_responses(responses: Responses) -> list[EqualAnswers]:
-    """Return the same of entrants that need not meet, on the prompts that both have answered."""
-    by_text: dict[tuple[str, Any], list[str]] = {}
-    for name, answers in responses.items():
-        for prompt_id, answer in answers.items():
-            said = answer.messages or answer.response_text
+    """Return the same of entrants that need not meet, on the prompts that both have answered.
+
+    Equal are those whose answers to a prompt are so draw by draw; a single answer is that of each draw.
+    """
+    texts = {name: _texts(answers) for name, answers in responses.items()}
+    by_text: dict[tuple[str, tuple[Any, ...]], list[str]] = {}
+    for name, own in texts.items():
+        for prompt_id, said in own.items():
             by_text.setdefault((prompt_id, said), []).append(name)
-    equal = [
+    equal = {
         (pair, prompt_id)
         for (prompt_id, _), names in by_text.items()
         for pair in combinations(names, 2)
-    ]
+    }
     pairs = {pair for pair, _ in equal}
-    met = (
-        (pair, prompt_id)
+    return _counted(
+        ((pair, prompt_id), (pair, prompt_id) in equal)
         for pair in pairs
-        for prompt_id in responses[pair[0]].keys() & responses[pair[1]].keys()
+        for prompt_id in texts[pair[0]].keys() & texts[pair[1]].keys()
     )
-    return _counted(equal, met)
+
+
+def _texts(answers: Mapping[Slot, Response]) -> dict[str, tuple[Any, ...]]:
+    """The texts, or messages, by prompt: of each draw, or the one that all draws have."""
+    by_prompt: dict[str, list[Any]] = {}
+    for (prompt_id, _), answer in sorted(answers.items(), key=lambda item: item[0][1]):
+        said = answer.messages or answer.response_text
+        by_prompt.setdefault(prompt_id, []).append(said)
+    return {
+        prompt_id: tuple(said) if len(set(said)) > 1 else (said[0],)
+        for prompt_id, said in by_prompt.items()
+    }
 
 
 def of_battles(battles: Battles) -> list[EqualAnswers]:
@@ -80,13 +93,13 @@ def of_battles(battles: Battles) -> list[EqualAnswers]:
     pairs = {pair for pair, _ in _meetings(equal)}
     if not pairs:
         return []
-    met = ((pair, prompt) for pair, prompt in _meetings(battles) if pair in pairs)
+    marked = zip(_meetings(battles), battles.equal_answers.tolist(), strict=True)
     n_alike = {}
     if battles.count is not None:
         own = battles.question >= len(battles.questions)
         counts = battles.question[own].tolist(), battles.count[own].tolist()
         n_alike = dict(zip(*counts, strict=True))
-    return _counted(_meetings(equal), met, n_alike)
+    return _counted((one for one in marked if one[0][0] in pairs), n_alike)
 
 
 def _meetings(battles: Battles) -> Iterator[Meeting]:
@@ -96,18 +109,21 @@ def _meetings(battles: Battles) -> Iterator[Meeting]:
 
 
 def _counted(
-    equal: Iterable[Meeting],
-    met: Iterable[Meeting],
+    marked: Iterable[tuple[Meeting, bool]],
     n_alike: Mapping[str | int, int] = MappingProxyType({}),
 ) -> list[EqualAnswers]:
-    """Count each prompt of a pair once: on which the answers were equal, and on which they met.
+    """Count each prompt of a pair once: on which they met, and on which their answers were equal whenever they met.
 
+    marked   meetings, and whether the answers were equal
     n_alike  how many prompts one stands for, where it is more than one
     """
+    is_equal: dict[Meeting, bool] = {}
+    for meeting, equal in marked:
+        is_equal[meeting] = equal and is_equal.get(meeting, True)
     n_equal, n_prompts = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for counter, meetings in ((n_equal, equal), (n_prompts, met)):
-        for pair, prompt in dict.fromkeys(meetings):
-            counter[pair] += n_alike.get(prompt, 1)
+    for (pair, prompt), equal in is_equal.items():
+        n_prompts[pair] += n_alike.get(prompt, 1)
+        n_equal[pair] += equal * n_alike.get(prompt, 1)
     counted = [
         EqualAnswers(first=a, second=b, n_equal=n, n_prompts=n_prompts[a, b])
         for (a, b), n in n_equal.items()

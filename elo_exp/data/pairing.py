@@ -12,14 +12,15 @@ from elo_exp.records import (
     Judgment,
     Prompt,
     Response,
+    Slot,
     Verdict,
     fingerprint,
 )
 
 _SEED = 20260425  # of the draw of who is shown first
 
-# By entrant, in the order given; then by prompt.
-Responses = Mapping[str, Mapping[str, Response]]
+# By entrant, in the order given; then by prompt and draw.
+Responses = Mapping[str, Mapping[Slot, Response]]
 
 
 def pair_up(
@@ -33,27 +34,46 @@ def pair_up(
 ) -> list[Comparison]:
     """Compare entrants on every prompt that the rubric applies to, prompts first.
 
-    A prompt that an entrant has not answered is left out for all, so that all are rated on the same
-    prompts.
+    Draw i meets draw i, and the one draw of an entrant that does not vary each draw of the others; two such
+    entrants meet once. A prompt to which an answer is missing is left out for all, so that all are rated on
+    the same prompts.
 
+    prompts    all with draw 0, then with draw 1, and so on
     shown      how much of conversations, but for what the rubric says otherwise; None: there are none
     limit      keep the first so many comparisons
     opponents  that each entrant meets on a prompt; None: all others
     """
+    n_draws = {name: n_drawn(own) for name, own in responses.items()}
+    whole = {name: answered(own) for name, own in responses.items()}
     comparisons = (
         comparison
         for prompt in prompts
         if rubric.applies_to(prompt)
-        and all(prompt.prompt_id in answered for answered in responses.values())
+        and all(prompt.prompt_id in own for own in whole.values())
         for comparison in _on(
             prompt,
-            {name: some[prompt.prompt_id] for name, some in responses.items()},
+            {
+                name: own[prompt.prompt_id, min(prompt.draw_idx, n_draws[name] - 1)]
+                for name, own in responses.items()
+            },
             rubric,
             shown,
             opponents,
         )
     )
     return list(islice(comparisons, limit))
+
+
+def n_drawn(responses: Mapping[Slot, Response]) -> int:
+    """Count the answers that an entrant has to a prompt."""
+    return 1 + max((draw for _, draw in responses), default=0)
+
+
+def answered(responses: Mapping[Slot, Response]) -> set[str]:
+    """Return the prompts of which an entrant has every answer."""
+    n = n_drawn(responses)
+    counts = Counter(prompt_id for prompt_id, _ in responses)
+    return {prompt_id for prompt_id, count in counts.items() if count == n}
 
 
 def _on(
@@ -63,12 +83,18 @@ def _on(
     shown: Shown | None,
     opponents: int | None,
 ) -> Iterator[Comparison]:
-    """Yield the comparisons on one prompt, in the texts that the judge is shown.
+    """Yield the comparisons on one prompt and draw, in the texts that the judge is shown.
 
     They are in turns where either side shows more than the words of one turn, so that no plain answer can pretend to be
     a conversation.
+
+    said  the answer of this draw, or the only one of an entrant
     """
-    pairs = meetings(list(said), prompt.prompt_id, opponents)
+    pairs = [
+        (a, b)
+        for a, b in meetings(list(said), prompt.slot, opponents)
+        if prompt.draw_idx in (said[a].draw_idx, said[b].draw_idx)
+    ]
     if not prompt.messages and not any(one.messages for one in said.values()):
         for a, b in pairs:
             yield rubric.compare(
@@ -77,6 +103,8 @@ def _on(
                 entrant_b=b,
                 response_a=said[a].response_text,
                 response_b=said[b].response_text,
+                draw_a=said[a].draw_idx,
+                draw_b=said[b].draw_idx,
             )
         return
     assert shown is not None
@@ -101,20 +129,23 @@ def _on(
             entrant_b=b,
             response_a=texts[0],
             response_b=texts[1],
+            draw_a=said[a].draw_idx,
+            draw_b=said[b].draw_idx,
             in_turns=in_turns,
         )
 
 
 def meetings(
-    names: Sequence[str], prompt_id: str, opponents: int | None
+    names: Sequence[str], slot: Slot, opponents: int | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield who meets whom: neighbours on a ring of all, drawn by a hash of the prompt.
+    """Yield who meets whom: neighbours on a ring of all, drawn by a hash of the prompt, and of the draw above 0.
 
     A circulant graph. An odd number of opponents takes an even number of entrants: two of them meet
     across the ring.
     """
-    m = len(names)
-    ring = sorted(names, key=lambda name: fingerprint([_SEED, prompt_id, name]))
+    m, (prompt_id, draw) = len(names), slot
+    where = [prompt_id] + [str(draw)] * (draw > 0)
+    ring = sorted(names, key=lambda name: fingerprint([_SEED, *where, name]))
     for a, b in combinations(names, 2):
         steps = abs(ring.index(a) - ring.index(b))
         is_across = opponents is not None and opponents % 2 and 2 * steps == m

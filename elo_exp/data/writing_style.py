@@ -34,14 +34,14 @@ def with_style(
     """Add the counts of the answers that a judge compared; of conversations, of the entrant's own words."""
     texts = {}
     for c in comparisons:
-        texts[c.prompt_id, c.entrant_a] = own_words(c, c.response_a)
-        texts[c.prompt_id, c.entrant_b] = own_words(c, c.response_b)
+        texts[c.prompt_id, c.entrant_a, c.draw_a] = own_words(c, c.response_a)
+        texts[c.prompt_id, c.entrant_b, c.draw_b] = own_words(c, c.response_b)
     style = {answer: counts(text) for answer, text in texts.items()}
     return [
         replace(
             battle,
-            style_a=style.get((str(battle.question_id), battle.model_a)),
-            style_b=style.get((str(battle.question_id), battle.model_b)),
+            style_a=style.get((str(battle.question_id), battle.model_a, battle.draw_a)),
+            style_b=style.get((str(battle.question_id), battle.model_b, battle.draw_b)),
         )
         for battle in battles
     ]

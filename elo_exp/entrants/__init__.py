@@ -61,6 +61,33 @@ class ModelEntrant(Entrant, Protocol):
 
 
 @runtime_checkable
+class Varying(Entrant, Protocol):
+    """An entrant that answers a prompt in other words when it is asked again, or may.
+
+    One without `varies` has one answer to a prompt, which meets each answer of the others.
+    """
+
+    @property
+    def varies(self) -> bool: ...
+
+
+@runtime_checkable
+class RecordedDraws(Varying, Protocol):
+    """An entrant that has answers from elsewhere, and no more of them."""
+
+    @property
+    def n_draws(self) -> int:
+        """How many answers it has to each prompt that it has answered, at least."""
+
+
+def draws_of(entrant: Entrant, draws: int) -> int:
+    """Return how many answers to a prompt an entrant gives where so many are wanted."""
+    if draws == 1 or not (isinstance(entrant, Varying) and entrant.varies):
+        return 1
+    return min(draws, entrant.n_draws) if isinstance(entrant, RecordedDraws) else draws
+
+
+@runtime_checkable
 class OfKnownQuality(Entrant, Protocol):
     """An entrant made to a known quality, to audit a judge."""
 
@@ -192,6 +219,11 @@ class WeightsEntrant(TemplateSettings):
     def max_answer_tokens(self) -> int:
         return self.max_new_tokens
 
+    @property
+    def varies(self) -> bool:
+        """Whether tokens are drawn, and not the likeliest taken."""
+        return self.temperature is not None
+
     def cache_key(self, prompt: Prompt) -> CacheKey:
         return {
             **self._drawing_key,
@@ -245,6 +277,7 @@ class WeightsEntrant(TemplateSettings):
             yield Response(
                 entrant_id=self.entrant_id,
                 prompt_id=prompt.prompt_id,
+                draw_idx=prompt.draw_idx,
                 response_text=text,
                 p_correct=answer.p_correct,
                 finish_reason="stop" if is_whole else "length",

@@ -30,6 +30,7 @@ class ClaudeEntrant(ClaudeSettings, ApiEntrant):
     prices: dict[str, TokenPrices]
 
     may_bill = True
+    varies = True
 
     def prices_of(self, model: str) -> Prices:
         found = self.prices.get(model)

@@ -69,6 +69,11 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
         return token_prices(per_input, per_output, per_input)
 
     @property
+    def varies(self) -> bool:
+        """Whether tokens are drawn: at the server's own temperature, too, which is not known."""
+        return self.temperature != 0
+
+    @property
     def may_bill(self) -> bool:
         return self.key_variable is not None or self.input_usd_per_million is not None
 

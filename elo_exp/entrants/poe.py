@@ -82,6 +82,11 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         return 2 if self.temperature is None else 3
 
     @property
+    def varies(self) -> bool:
+        """Whether tokens are drawn, or the head is whose likeliest tokens are the answer."""
+        return super().varies or self.bypass_jury
+
+    @property
     def weight_files(self) -> list[Path]:
         heads = [file.path for files in self.head_files.groups for file in files]
         return super().weight_files + heads

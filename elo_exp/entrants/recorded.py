@@ -1,20 +1,22 @@
 """Answers made elsewhere: responses_<entrant_id>.jsonl, or a file in any format of data.answers."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from elo_exp.data import conversations, joining, trajectories
 from elo_exp.files import checked, foreign, read_jsonl, safe_name
-from elo_exp.records import Prompt, Response, UserError, canonical_json
+from elo_exp.records import Prompt, Response, Slot, UserError, canonical_json
 from elo_exp.types import CacheKey
 
 
 @dataclass(kw_only=True)
 class RecordedEntrant:
-    """Answers with the rows of a file: `prompt_id` and `response_text`, or `messages`; unknown keys are ignored.
+    """Answers with the rows of a file: `prompt_id` and `response_text`, or `messages`, and `draw_idx` where a prompt
+    has several answers; unknown keys are ignored.
 
     Messages are a whole conversation, or what of it follows the first question; what the user says is what the prompt
     asks.
@@ -36,10 +38,11 @@ class RecordedEntrant:
 
     @cached_property
     @foreign
-    def _responses(self) -> dict[str, Response]:
+    def _responses(self) -> dict[Slot, Response]:
+        """The answers to each prompt, numbered from 0 in the order of their draw_idx."""
         rows = list(read_jsonl(self._file))
         entrants = {_name(place, row) for place, row in rows}
-        responses: dict[str, Response] = {}
+        responses: dict[Slot, Response] = {}
         for place, row in rows:
             if len(entrants) > 1 and _name(place, row) != self.entrant_id:
                 continue
@@ -56,19 +59,36 @@ class RecordedEntrant:
                     f"{place}: found NaN or Infinity, which JSON does not have. Write null or "
                     "leave it out."
                 ) from None
-            earlier = responses.setdefault(response.prompt_id, response)
+            earlier = responses.setdefault(response.slot, response)
             same = "response_text", "messages"
             if any(getattr(earlier, x) != getattr(response, x) for x in same):
                 raise UserError(
                     f"{place}: a second, different response to {response.prompt_id!r}. Keep one "
-                    "of them."
+                    "of them, or number them by draw_idx: 0, 1, ..."
                 )
         if rows and not responses:
             names = ", ".join(sorted(map(str, entrants)))
             raise UserError(
                 f"{self._file}: has no response of {self.entrant_id!r} (found {names})."
             )
-        return responses
+        by_prompt: dict[str, list[Response]] = {}
+        for slot in sorted(responses, key=lambda slot: slot[1]):
+            by_prompt.setdefault(slot[0], []).append(responses[slot])
+        return {
+            (name, i): replace(answer, draw_idx=i) if i != answer.draw_idx else answer
+            for name, answers in by_prompt.items()
+            for i, answer in enumerate(answers)
+        }
+
+    @property
+    def n_draws(self) -> int:
+        """The least number of answers to any prompt in the file."""
+        counts = Counter(name for name, _ in self._responses)
+        return min(counts.values(), default=1)
+
+    @property
+    def varies(self) -> bool:
+        return self.n_draws > 1
 
     def check(self) -> None:
         """Raise UserError for a file that is absent or cannot be read."""
@@ -86,7 +106,7 @@ class RecordedEntrant:
 
     def _to(self, prompt: Prompt) -> Response | None:
         """The response to a prompt. Raises UserError for one to other turns than the prompt's."""
-        response = self._responses.get(prompt.prompt_id)
+        response = self._responses.get(prompt.slot)
         if response is None or not (prompt.messages or response.messages):
             return response
         try:
@@ -117,6 +137,14 @@ class AnswersEntrant:
     def check(self) -> None:
         """Raise UserError for a file that is absent or cannot be read."""
         _ = self._answers
+
+    @property
+    def n_draws(self) -> int:
+        return self._answers.n_draws
+
+    @property
+    def varies(self) -> bool:
+        return self.n_draws > 1
 
     @property
     def input_files(self) -> Mapping[str, Path]:

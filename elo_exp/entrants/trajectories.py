@@ -41,6 +41,14 @@ class TrajectoriesEntrant:
         _ = self._recorded
 
     @property
+    def n_draws(self) -> int:
+        return self._recorded.n_draws
+
+    @property
+    def varies(self) -> bool:
+        return self.n_draws > 1
+
+    @property
     def input_files(self) -> Mapping[str, Path]:
         return {"": Path(self.path)}
 

@@ -136,6 +136,9 @@ class Arena(Pairwise):
     def check(self, overrides: Sequence[str] = ()) -> None:
         """Raise UserError for settings that do not fit together."""
         self.refuse_drawing("arena.n_battles")
+        self.refuse_draws(
+            "arena", "people compared one answer of a model, and so does the judge."
+        )
         chosen = self.arena
         is_given = any(word.startswith("entrant=") for word in overrides)
         is_default = list(self.entrant) == ["newcomer"] and not is_given

@@ -11,15 +11,14 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from elo_exp import pipeline
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSource
-from elo_exp.data import bank, conversations
-from elo_exp.data.pairing import Responses
+from elo_exp.data import bank, conversations, pairing
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.entrants import Entrant, Policy
 from elo_exp.experiments.judged import Mode, parse_shard
@@ -28,7 +27,7 @@ from elo_exp.judges import Judge, PaidJudge
 from elo_exp.oracle.data import MIN_LABELS
 from elo_exp.oracle.weights import EXTREME
 from elo_exp.pipeline import Asking, LogprobCheck, Plan
-from elo_exp.records import Item, Prompt, Score, UserError, fingerprint
+from elo_exp.records import Item, Prompt, Response, Score, UserError, fingerprint
 from elo_exp.report import oracle_page
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Natural, NonNegative, PositiveShare, Share
@@ -154,6 +153,7 @@ def draw_prompts(
 
 Logprobs = Mapping[str, Mapping[str, float | None]]
 Scores = Mapping[str, Mapping[str, Score]]
+Responses = Mapping[str, Mapping[str, Response]]
 
 
 class Scorer(NamedTuple):
@@ -274,13 +274,18 @@ class Collection:
     ) -> tuple[Responses, Logprobs, list[LogprobCheck]]:
         """Answer with the logging policy, force all, check, then answer with the others."""
         chosen, store = self.chosen, self.store
-        generate = partial(
-            pipeline.generate,
-            prompts,
-            store=store,
-            allow_missing=self.asking.allow_missing,
-            canary=self.asking.canary,
-        )
+
+        def generate(entrants: Mapping[str, Entrant]) -> Responses:
+            return _by_prompt(
+                pipeline.generate(
+                    prompts,
+                    entrants,
+                    store,
+                    allow_missing=self.asking.allow_missing,
+                    canary=self.asking.canary,
+                )
+            )
+
         if not self.policies:
             return generate(self.entrants), {}, []
         others = dict(self.entrants)
@@ -300,12 +305,14 @@ class Collection:
         return {**logged, **generate(others)}, logprobs, [check]
 
     def _assumed(self, *, at_least: bool = False) -> Responses:
-        return pipeline.assume_responses(
-            self.prompts,
-            self.entrants,
-            self.store,
-            allow_missing=self.asking.allow_missing,
-            at_least=at_least,
+        return _by_prompt(
+            pipeline.assume_responses(
+                self.prompts,
+                self.entrants,
+                self.store,
+                allow_missing=self.asking.allow_missing,
+                at_least=at_least,
+            )
         )
 
     def _queries(
@@ -357,7 +364,9 @@ class Collection:
 
     def status(self) -> str:
         """A table of what the store holds, by policy and step; makes no call."""
-        responses = pipeline.stored_responses(self.prompts, self.entrants, self.store)
+        responses = _by_prompt(
+            pipeline.stored_responses(self.prompts, self.entrants, self.store)
+        )
         logged, n = responses[next(iter(self.entrants))], len(self.prompts)
         n_forced = pipeline.n_forced(self.prompts, logged, self.policies, self.store)
         done = {}  # by policy: by step, how many of how many
@@ -376,6 +385,14 @@ class Collection:
                 "labels": (n_labelled, len(self.raters[1].prompt_ids[policy])),
             }
         return oracle_page.status(done)
+
+
+def _by_prompt(responses: pairing.Responses) -> Responses:
+    """The only answer of each policy to each prompt."""
+    return {
+        name: {prompt_id: answer for (prompt_id, _), answer in own.items()}
+        for name, own in responses.items()
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
@@ -38,7 +39,7 @@ from elo_exp.experiments.judged import (
 from elo_exp.files import safe_name, write_json, write_whole
 from elo_exp.judges import roles
 from elo_exp.ratings.fit import POINTS
-from elo_exp.records import Prompt, UserError
+from elo_exp.records import Comparison, Judgment, Prompt, Slot, UserError
 from elo_exp.report import gate_page, page, viewer
 from elo_exp.report.artifacts import verdict_rows, write_judging
 from elo_exp.report.gate_page import Gated
@@ -215,24 +216,30 @@ class Gate(Pairwise):
     def _points(
         self, responses: Responses, comparisons: Comparisons, judgments: Judgments
     ) -> dict[str, dict[str, tuple[float, float]]]:
-        """The least and the most points of the candidate, by dimension and prompt.
+        """The least and the most points of the candidate, by dimension and prompt, the mean over its draws.
 
         Prompts that the candidate did not answer, or whose verdicts are missing, which `allow_missing` and
         `stored_only` let pass, may have been lost as well as won: leaving them out would hide failures.
         """
-        candidate = responses[next(iter(self.entrant))]
-        unanswered = [
-            prompt
-            for prompt in self._prompts()
-            if prompt.prompt_id in responses[BASELINE].keys() - candidate.keys()
-        ]
+        candidate, baseline = responses[next(iter(self.entrant))], responses[BASELINE]
+        lacking = pairing.answered(baseline) - pairing.answered(candidate)
+        unanswered = [one for one in self._prompts() if one.prompt_id in lacking]
         points = {}
         for rubric in self._rubrics:
             name = rubric.dimension
-            compared = [one.prompt_id for one in comparisons[name]]
-            missing = [one.prompt_id for one in unanswered if rubric.applies_to(one)]
-            points[name] = dict.fromkeys((*compared, *missing), (0.0, 1.0))
-            points[name] |= {one.prompt_id: points_of(one) for one in judgments[name]}
+            compared = [_slot(one) for one in comparisons[name]]
+            missing = [one.slot for one in unanswered if rubric.applies_to(one)]
+            slots: list[Slot] = [*compared, *missing]
+            by_slot = dict.fromkeys(slots, (0.0, 1.0))
+            by_slot |= {_slot(one): points_of(one) for one in judgments[name]}
+            by_prompt: dict[str, list[tuple[float, float]]] = {}
+            for (prompt_id, _), ends in by_slot.items():
+                by_prompt.setdefault(prompt_id, []).append(ends)
+            points[name] = {
+                prompt_id: (fmean(low), fmean(high))
+                for prompt_id, ends in by_prompt.items()
+                for low, high in [zip(*ends, strict=True)]
+            }
         return points
 
     def _measured(
@@ -337,6 +344,10 @@ def _are_equal(comparisons: Comparisons) -> bool:
     """Whether the candidate gave the baseline's answer to every prompt."""
     every = [one for some in comparisons.values() for one in some]
     return bool(every) and all(one.response_a == one.response_b for one in every)
+
+
+def _slot(some: Comparison | Judgment) -> Slot:
+    return some.prompt_id, max(some.draw_a, some.draw_b)
 
 
 def _is_of_run(path: Path) -> bool:

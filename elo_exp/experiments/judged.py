@@ -26,7 +26,13 @@ from elo_exp.data.conversations import Extent, Shown
 from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
-from elo_exp.entrants import Entrant, HostedEntrant, OfKnownQuality
+from elo_exp.entrants import (
+    Entrant,
+    HostedEntrant,
+    OfKnownQuality,
+    RecordedDraws,
+    draws_of,
+)
 from elo_exp.experiments import Context, ReadsFiles, Report
 from elo_exp.files import read_json
 from elo_exp.judges import Judge, PaidJudge, Unchosen, is_told, roles, scope_of
@@ -140,6 +146,7 @@ class Judged:
     recorded_dir: str | None
     answers: str | list[Any] | dict[str, Any] | None  # files; see joining.given
     prompts: AskedPrompts
+    draws: Count  # answers of each entrant to each prompt
     judging: Judging
     mode: Mode
     entrant: dict[str, Entrant]
@@ -173,6 +180,16 @@ class Judged:
         if self.prompts.n is not None:
             raise UserError(
                 f"prompts.n: found {self.prompts.n}. This experiment draws by {setting}."
+            )
+
+    def refuse_draws(self, experiment: str, hint: str) -> None:
+        """Raise UserError for several draws in an experiment of one.
+
+        hint  why, or what to do
+        """
+        if self.draws != 1:
+            raise UserError(
+                f"draws: found {self.draws} with experiment={experiment}. Expected 1: {hint}"
             )
 
     def check_files(self) -> None:
@@ -262,6 +279,7 @@ class Pairwise(Judged):
         """With plan=true, what judging would cost."""
         self._check_number()
         self._say_answers()
+        self._say_draws()
         self._check(context.store)
         bank_path = self.prompts.bank_path
         warn_of_bank(self.study, bank_path, self.judge, self._rubrics, context)
@@ -311,7 +329,7 @@ class Pairwise(Judged):
             )
 
     def run(self, context: Context) -> Report:
-        prompts = self._prompts()
+        prompts = self._drawn_prompts()
         if self.shard is not None:
             return answer_share(self, prompts, context.store, self.shard)
         responses = pipeline.generate(
@@ -352,7 +370,7 @@ class Pairwise(Judged):
 
     def _plan_of_equal(self, store: Store) -> list[str]:
         """Say before money is spent who gave the same answers, as far as they are known."""
-        prompts = self._prompts()
+        prompts = self._drawn_prompts()
         known = pipeline.known_responses(prompts, self.entrant, store)
         stops = self._known_waste(prompts, known, store) is not None
         return plan_of_equal_answers(equal_answers.of_responses(known), stops=stops)
@@ -421,7 +439,7 @@ class Pairwise(Judged):
         if not self.shard:
             refuse_unchosen(self.judge, partial(self._plan_by, store=store))
         if not self.plan:
-            self._check_access(prompts, store)
+            self._check_access(self._drawn_prompts(), store)
 
     def _check_access(self, prompts: Sequence[Prompt], store: Store) -> None:
         """Raise UserError for models that are missing, and for what would stop the first paid call."""
@@ -456,11 +474,14 @@ class Pairwise(Judged):
         self, prompts: Sequence[Prompt], known: Responses, store: Store
     ) -> EqualAnswers | None:
         """Return a pair that a judge would be paid for in vain, where all its answers are known before the run begins."""
+        n_prompts = len({prompt.prompt_id for prompt in prompts})
         for pair in equal_answers.of_responses(known):
             two = {name: known[name] for name in (pair.first, pair.second)}
-            if pair.n_prompts == len(prompts) and self._is_waste(
-                pair, self._paired(prompts, two), store
-            ):
+            is_whole = all(
+                len(own) == n_prompts * draws_of(self.entrant[name], self._n_draws)
+                for name, own in two.items()
+            )
+            if is_whole and self._is_waste(pair, self._paired(prompts, two), store):
                 return pair
         return None
 
@@ -476,7 +497,7 @@ class Pairwise(Judged):
         self, judges: Sequence[Judge], store: Store, *, at_least: bool = False
     ) -> list[Plan]:
         """What each judge would be asked, and cost."""
-        prompts = self._prompts()
+        prompts = self._drawn_prompts()
         responses = self._assumed(prompts, store, at_least=at_least)
         comparisons = self._to_judge(self._paired(prompts, responses))
         return [
@@ -528,6 +549,28 @@ class Pairwise(Judged):
         """The prompts that this mode takes of the bank."""
         chosen = bank.select(self._bank(), self.mode.strata, seed=self.mode.pilot_seed)
         return bank.draw(chosen, self.prompts.n)
+
+    @cached_property
+    def _n_draws(self) -> int:
+        """How many answers to a prompt are compared: no more than recorded ones there are of those that vary."""
+        recorded = [
+            draws_of(entrant, self.draws)
+            for entrant in self.entrant.values()
+            if isinstance(entrant, RecordedDraws)
+        ]
+        return min([self.draws, *(n for n in recorded if n > 1)])
+
+    def _drawn_prompts(self) -> list[Prompt]:
+        """The prompts as often as they are to be answered by entrants that vary."""
+        return pipeline.draws(self._prompts(), self._n_draws)
+
+    def _say_draws(self) -> None:
+        """Say who has one draw where several are wanted, and who has fewer than that."""
+        if self.draws == 1:
+            return
+        n = {name: draws_of(one, self.draws) for name, one in self.entrant.items()}
+        for line in opening.draws(self.draws, self._n_draws, n):
+            logger.info("%s", line)
 
     def _strata(self, column: str) -> dict[str, str]:
         """Each prompt's value of a column of the bank. Raises UserError for a column that is not there."""

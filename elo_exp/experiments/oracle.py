@@ -350,6 +350,10 @@ class Oracle(Judged):
     def check(self, overrides: Sequence[str]) -> None:
         """Raise UserError for mistakes that can be known before anything is asked."""
         self.refuse_drawing("oracle.n_prompts")
+        self.refuse_draws(
+            "oracle",
+            "give several answers to a prompt in oracle.fresh_dir, numbered by draw_idx.",
+        )
         if self.answers:
             raise UserError(
                 "answers: experiment=oracle does not read them. Give what policies have answered as "

@@ -30,6 +30,7 @@ from elo_exp.records import (
     Judgment,
     Prompt,
     Response,
+    Slot,
     UserError,
     fingerprint,
 )
@@ -119,7 +120,7 @@ class PlacementRun:
         self.n_battles = min(chosen.n_battles, limit // len(names))
         self.n_calibration = min(chosen.n_calibration, max(0, limit - n_wanted))
         self.drawn = {name: list[Draw]() for name in names}
-        self.responses = {name: dict[str, Response]() for name in names}
+        self.responses = {name: dict[Slot, Response]() for name in names}
         self.comparisons, self.judgments = list[Comparison](), list[Judgment]()
         self._texts, self.unusable = dict[At, Texts](), dict[At, str]()
         self._prompts = dict[str, Prompt]()
@@ -209,7 +210,7 @@ class PlacementRun:
 
     def known_equal(self, entered: Entered) -> list[EqualAnswers]:
         """Return the models that gave the same answers, as far as they are known."""
-        known: dict[str, Mapping[str, Response]] = {}
+        known: dict[str, Mapping[Slot, Response]] = {}
         for task in self.tasks(entered):
             known |= pipeline.known_responses(*task, self.store)
         return equal_answers.of_responses(known)
@@ -296,7 +297,7 @@ class PlacementRun:
     def plan(self, entered: Entered, *, at_least: bool = False) -> Plan:
         """Plan what judging would cost; no model is asked: see `pipeline.assume_responses`."""
         allow_missing = self.asking.allow_missing
-        assumed: dict[str, Mapping[str, Response]] = {}
+        assumed: dict[str, Mapping[Slot, Response]] = {}
         for task in self.tasks(entered):
             assumed |= pipeline.assume_responses(
                 *task, self.store, allow_missing=allow_missing, at_least=at_least
@@ -317,7 +318,7 @@ class PlacementRun:
             (draw, name, draw.opponent, answer.response_text, texts[1 + draw.side])
             for name, draws in entered.items()
             for draw in draws
-            if (answer := responses[name].get(draw.question_id))
+            if (answer := responses[name].get((draw.question_id, 0)))
             for texts in [self._texts[draw.at]]
         ]
         pairs += [

@@ -36,8 +36,8 @@ _Winner = Literal["model_a", "model_b", "tie", "tie (bothbad)"]
 class _Answer(NamedTuple):
     """An answer on file.
 
-    query       prompt, the pair in the order shown, dimension (None: all of them) and repeat; of
-                a score prompt, policy and draw
+    query       prompt, the pair in the order shown, dimension (None: all of them), repeat and the
+                pair's draws; of a score prompt, policy and draw
     value       A, B or TIE, or a score in [0, 1]; None where it is invalid
     mirrored    the other order was judged
     note        what a warning counts
@@ -69,6 +69,8 @@ class _Battle(BaseModel):
     winner: _Winner
     verdict_ab: _Winner | None = None
     verdict_ba: _Winner | None = None
+    draw_a: Integer = 0
+    draw_b: Integer = 0
     shown_first: Any = None
     dimension: str | None = None
     judge_model: Any = None
@@ -79,12 +81,12 @@ class _Battle(BaseModel):
             (self.verdict_ab, self.verdict_ba),
             (self.model_a, self.model_b),
         )
-        one_order = None in verdicts
+        one_order, draws = None in verdicts, (self.draw_a, self.draw_b)
         for swapped, verdict in enumerate(verdicts):
             winner = self.winner if one_order else str(verdict)
-            shown = models[::-1] if swapped else models
+            step = -1 if swapped else 1
             yield _Answer(
-                (self.question_id, *shown, self.dimension, 0),
+                (self.question_id, *models[::step], self.dimension, 0, *draws[::step]),
                 self.judge_model,
                 _LETTERS.get(winner, ("TIE", "TIE"))[swapped],
                 mirrored=one_order and swapped != (self.shown_first == "b"),
@@ -100,6 +102,8 @@ class _Verdict(BaseModel):
     dimension: str
     judge_model: str
     position_swap: Annotated[bool, Field(strict=True)]
+    draw_a: Integer = 0
+    draw_b: Integer = 0
     verdict: Literal["A", "B", "TIE", "INVALID", "", None] = None
     repeat: Integer | None = None
     mirrored: bool = False
@@ -110,7 +114,7 @@ class _Verdict(BaseModel):
 
     def answers(self) -> Iterator[_Answer]:
         names, present = (self.entrant_a, self.entrant_b), self.model_fields_set
-        shown = names[::-1] if self.position_swap else names
+        draws, step = (self.draw_a, self.draw_b), -1 if self.position_swap else 1
         value = self.verdict if self.verdict in ("A", "B", "TIE") else None
         note = None
         if "pair" in present and "stop_reason" not in present:
@@ -121,7 +125,8 @@ class _Verdict(BaseModel):
                 value = None
             elif value == "TIE" and "reasoning" not in present:
                 note = "TIEs may be failures, which the original wrote as TIE: no reply"
-        query = (self.prompt_id, *shown, self.dimension, self.repeat or 0)
+        shown, repeat = names[::step], self.repeat or 0
+        query = (self.prompt_id, *shown, self.dimension, repeat, *draws[::step])
         yield _Answer(query, self.judge_model, value, self.mirrored, note)
 
 
@@ -174,7 +179,7 @@ class ReplayJudge:
         self, requests: Sequence[JudgeRequest], store: Store
     ) -> Iterator[JudgeReply]:
         wanted = 1 + max((request.repeat for request in requests), default=0)
-        repeats = [query[4] for query in self._answers if len(query) == 5]
+        repeats = [query[4] for query in self._answers if len(query) == 7]
         n = 1 + max(repeats, default=0)
         if wanted > n:
             raise UserError(
@@ -251,8 +256,9 @@ class ReplayJudge:
             found = answers.get((shown.prompt_id, shown.entrant_id, shown.draw_idx))
         else:
             names = (shown.prompt_id, shown.entrant_a, shown.entrant_b)
-            pooled = answers.get((*names, None, request.repeat))
-            found = answers.get((*names, shown.dimension, request.repeat), pooled)
+            which = (request.repeat, shown.draw_a, shown.draw_b)
+            pooled = answers.get((*names, None, *which))
+            found = answers.get((*names, shown.dimension, *which), pooled)
         if found is None:
             return None
         value = found.value

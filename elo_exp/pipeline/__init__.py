@@ -13,6 +13,7 @@ from elo_exp.pipeline.forcing import (
 from elo_exp.pipeline.generating import (
     all_generated,
     assume_responses,
+    draws,
     generate,
     known_responses,
     needs_paid_answers,

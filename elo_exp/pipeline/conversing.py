@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from elo_exp.data import conversations
 from elo_exp.entrants import Entrant
-from elo_exp.records import Prompt, Response, UserError
+from elo_exp.records import Prompt, Response, Slot, UserError
 
-# The answers to turns, by prompt_id, from the number of the turn, from 0, and prompts of one turn
-Answering = Callable[[int, Sequence[Prompt]], Mapping[str, Response]]
+# The answers to turns, by slot, from the number of the turn, from 0, and prompts of one turn
+Answering = Callable[[int, Sequence[Prompt]], Mapping[Slot, Response]]
 
 
 def first_turns(entrant: Entrant, prompts: Sequence[Prompt]) -> Sequence[Prompt]:
@@ -32,7 +32,7 @@ def first_turns(entrant: Entrant, prompts: Sequence[Prompt]) -> Sequence[Prompt]
 
 def converse(
     entrant: Entrant, prompts: Sequence[Prompt], answer: Answering
-) -> dict[str, Response]:
+) -> dict[Slot, Response]:
     """Return an entrant's answers to prompts, each of as many turns as are asked.
 
     In each round all prompts that have such a turn are answered at once. A conversation ends with its first turn without
@@ -41,28 +41,28 @@ def converse(
     first = first_turns(entrant, prompts)
     if first is prompts:
         return dict(answer(0, prompts))
-    said: dict[str, list[Response]] = {prompt.prompt_id: [] for prompt in prompts}
+    said: dict[Slot, list[Response]] = {prompt.slot: [] for prompt in prompts}
     left, turns, number = list(prompts), first, 0
     while left:
         found = answer(number, turns)
-        for prompt_id, response in found.items():
-            said[prompt_id].append(response)
+        for slot, response in found.items():
+            said[slot].append(response)
         left = [
             prompt
             for prompt in left
-            if prompt.prompt_id in found and _n_lacking(prompt, said)
+            if prompt.slot in found and _n_lacking(prompt, said)
         ]
-        turns = [conversations.turn(p, said[p.prompt_id]) for p in left]
+        turns = [conversations.turn(p, said[p.slot]) for p in left]
         number += 1
     return {
-        prompt.prompt_id: conversations.joined(prompt, said[prompt.prompt_id])
+        prompt.slot: conversations.joined(prompt, said[prompt.slot])
         for prompt in prompts
         if not _n_lacking(prompt, said)
     }
 
 
-def _n_lacking(prompt: Prompt, said: Mapping[str, Sequence[Response]]) -> int:
-    return conversations.n_turns(prompt) - len(said[prompt.prompt_id])
+def _n_lacking(prompt: Prompt, said: Mapping[Slot, Sequence[Response]]) -> int:
+    return conversations.n_turns(prompt) - len(said[prompt.slot])
 
 
 def _is_asked_whole(entrant: Entrant) -> bool:

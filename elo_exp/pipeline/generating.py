@@ -12,14 +12,27 @@ from elo_exp import models
 from elo_exp.api.jobs import Completion, Job, Message
 from elo_exp.data.pairing import Responses
 from elo_exp.data.thoughts import split_thought
-from elo_exp.entrants import Entrant, HostedEntrant, ModelEntrant, OfflineEntrant
+from elo_exp.entrants import (
+    Entrant,
+    HostedEntrant,
+    ModelEntrant,
+    OfflineEntrant,
+    draws_of,
+)
 from elo_exp.files import utc_now
 from elo_exp.pipeline.conversing import converse, first_turns
 from elo_exp.pipeline.missing import report_missing
 from elo_exp.pipeline.paying import Unwatched, pay
 from elo_exp.pipeline.watching import quoted
 from elo_exp.progress import track
-from elo_exp.records import Prompt, Response, UserError, canonical_json, fingerprint
+from elo_exp.records import (
+    Prompt,
+    Response,
+    Slot,
+    UserError,
+    canonical_json,
+    fingerprint,
+)
 from elo_exp.store.claims import get_or_create
 from elo_exp.store.store import Store
 
@@ -56,25 +69,26 @@ def generate(
     allow_missing: bool,
     canary: int = 0,
 ) -> Responses:
-    """Return every entrant's response to every prompt.
+    """Return every entrant's response to every prompt; one that does not vary is asked for the first draw alone.
 
     Raises UserError where some are missing, unless `allow_missing`, and where a model's first `canary` new answers
     hold nothing; 0: nobody looks.
     """
+    asked = {name: _asked(prompts, entrant) for name, entrant in entrants.items()}
     keys = {
-        name: _keys(name, entrant, first_turns(entrant, prompts))
+        name: _keys(name, entrant, first_turns(entrant, asked[name]))
         for name, entrant in entrants.items()
     }
 
-    def answered(name: str) -> dict[str, Response]:
+    def answered(name: str) -> dict[Slot, Response]:
         entrant = entrants[name]
 
-        def answer(turn: int, some: Prompts) -> dict[str, Response]:
+        def answer(turn: int, some: Prompts) -> dict[Slot, Response]:
             known = _keys(name, entrant, some) if turn else keys[name]
             label = f"{name}, turn {turn + 1}" if turn else name
             return _answers(label, entrant, some, known, store, canary)
 
-        return converse(entrant, prompts, answer)
+        return converse(entrant, asked[name], answer)
 
     responses = by_load(entrants, answered)
     usage = store.usage
@@ -83,7 +97,20 @@ def generate(
         usage.responses_generated,
         usage.responses_stored,
     )
-    return _complete(responses, prompts, allow_missing)
+    return _complete(responses, asked, allow_missing)
+
+
+def draws(prompts: Prompts, n: int) -> list[Prompt]:
+    """Return prompts that ask for n answers each: for the first of all of them, then for the second."""
+    again = (replace(p, draw_idx=i) for i in range(1, n) for p in prompts)
+    return [*prompts, *again]
+
+
+def _asked(prompts: Prompts, entrant: Entrant) -> list[Prompt]:
+    """The draws that an entrant has."""
+    most = 1 + max((prompt.draw_idx for prompt in prompts), default=0)
+    n = draws_of(entrant, most)
+    return [prompt for prompt in prompts if prompt.draw_idx < n]
 
 
 def by_load(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[str, R]:
@@ -105,21 +132,23 @@ def by_load(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[str, R]
 
 
 def _complete(
-    responses: Mapping[str, Mapping[str, Response]],
-    prompts: Prompts,
-    allow_missing: bool,
+    responses: Responses, asked: Mapping[str, Prompts], allow_missing: bool
 ) -> Responses:
-    """The responses in the order of the prompts. Raises UserError where some are missing."""
-    ids = [prompt.prompt_id for prompt in prompts]
+    """The responses in the order of the prompts. Raises UserError where some are missing.
+
+    asked  the prompts of each entrant
+    """
+    slots = {name: [prompt.slot for prompt in own] for name, own in asked.items()}
     missing = [
-        f"{name} on {i}"
+        f"{name} on {i}{f', draw {draw + 1}' if draw else ''}"
         for name, answers in responses.items()
-        for i in ids
-        if i not in answers
+        for i, draw in slots[name]
+        if (i, draw) not in answers
     ]
-    report_missing("responses", missing, len(ids) * len(responses), allow_missing)
+    n_asked = sum(map(len, slots.values()))
+    report_missing("responses", missing, n_asked, allow_missing)
     return {
-        name: {i: answers[i] for i in ids if i in answers}
+        name: {slot: answers[slot] for slot in slots[name] if slot in answers}
         for name, answers in responses.items()
     }
 
@@ -128,24 +157,24 @@ def _answers(
     name: str,
     entrant: Entrant,
     prompts: Prompts,
-    keys: Mapping[str, str],
+    keys: Mapping[Slot, str],
     store: Store,
     canary: int,
-) -> dict[str, Response]:
-    """The entrant's responses by prompt_id; new ones are stored before they are returned."""
+) -> dict[Slot, Response]:
+    """The entrant's responses by slot; new ones are stored before they are returned."""
     usage, n_before = store.usage, store.usage.responses_generated
     stored = store.get(Response, list(keys.values()))
-    wanted = {keys[p.prompt_id]: p for p in prompts if keys[p.prompt_id] not in stored}
-    responses = {response.prompt_id: response for response in stored.values()}
+    wanted = {keys[p.slot]: p for p in prompts if keys[p.slot] not in stored}
+    responses = {response.slot: response for response in stored.values()}
     new = _new(entrant, wanted, store, _FirstAnswers(name, canary, len(wanted)))
     for response in track(new, label=f"answering: {name}", total=len(wanted)):
-        responses[response.prompt_id] = _as_stored(response)
+        responses[response.slot] = _as_stored(response)
     # What other processes have made meanwhile counts as stored.
     usage.responses_wanted += len(prompts)
     usage.responses_stored += len(responses) - (usage.responses_generated - n_before)
     if isinstance(entrant, HostedEntrant):
         new_responses = [
-            responses[p.prompt_id] for p in wanted.values() if p.prompt_id in responses
+            responses[p.slot] for p in wanted.values() if p.slot in responses
         ]
         usage.responses_unpriced += sum(
             "dollars" not in r.diagnostics for r in new_responses
@@ -217,10 +246,10 @@ def _new(
     Answers that take hours or money are made by one process, and the others wait for it. A recorded
     answer is kept without its dollars, which another run has paid.
     """
-    keys = {prompt.prompt_id: key for key, prompt in wanted.items()}
+    keys = {prompt.slot: key for key, prompt in wanted.items()}
     how: dict[str, Any] = {
         "record": Response,
-        "key": lambda r: keys[r.prompt_id],
+        "key": lambda r: keys[r.slot],
         "what": "responses",
     }
     if isinstance(entrant, HostedEntrant):
@@ -228,7 +257,9 @@ def _new(
             entrant.preflight()
         jobs = {}
         for key, p in wanted.items():
-            names = {"entrant_id": entrant.entrant_id, "prompt_id": p.prompt_id}
+            names: dict[str, Any] = {"entrant_id": entrant.entrant_id}
+            names |= {"prompt_id": p.prompt_id}
+            names |= {"draw_idx": p.draw_idx} if p.draw_idx else {}
             jobs[key] = Job(key=key, names=names, request=p)
         return pay(jobs, entrant, store, make=_response, watch=first, **how)
     assert isinstance(entrant, OfflineEntrant)
@@ -293,8 +324,8 @@ def assume_responses(
 
     def assume(
         name: str, entrant: Entrant, lengths: list[int], turn: int, prompts: Prompts
-    ) -> dict[str, Response]:
-        responses: dict[str, Response] = {}
+    ) -> dict[Slot, Response]:
+        responses: dict[Slot, Response] = {}
         try:
             responses |= _stored(name, entrant, store, turn, prompts)
         except UserError as error:  # a plan needs no model
@@ -302,7 +333,7 @@ def assume_responses(
                 raise
             text = "%s: no answer counts as stored, as its model is not here (%s)"
             logger.info(text, name, str(error).partition(". ")[0])
-        missing = [prompt for prompt in prompts if prompt.prompt_id not in responses]
+        missing = [prompt for prompt in prompts if prompt.slot not in responses]
         if isinstance(entrant, ModelEntrant):
             lengths += [len(response.response_text) for response in responses.values()]
             n_chars = 1 if at_least else _CHARS_PER_TOKEN * entrant.max_answer_tokens
@@ -312,29 +343,33 @@ def assume_responses(
                 text = "%s: %d missing answers are assumed to have %d characters"
                 logger.info(text, name, len(missing), n_chars)
             for prompt in missing:  # each unlike any other
-                text = f"{name} on {prompt.prompt_id}: " + "as it may say " * n_chars
-                responses[prompt.prompt_id] = Response(
+                draw = f", {prompt.draw_idx}" if prompt.draw_idx else ""
+                text = f"{name} on {prompt.prompt_id}{draw}: "
+                text += "as it may say " * n_chars
+                responses[prompt.slot] = Response(
                     entrant_id=name,
                     prompt_id=prompt.prompt_id,
                     response_text=text[:n_chars],
+                    draw_idx=prompt.draw_idx,
                 )
         elif missing:
             assert isinstance(entrant, OfflineEntrant)
             for response in entrant.generate(missing):
-                responses[response.prompt_id] = _as_stored(response)
+                responses[response.slot] = _as_stored(response)
         return responses
 
     assumed = {}
+    asked = {name: _asked(prompts, entrant) for name, entrant in entrants.items()}
     for name, entrant in entrants.items():
         lengths: list[int] = []  # of stored answers, to earlier turns as well
         answer = partial(assume, name, entrant, lengths)
-        assumed[name] = converse(entrant, prompts, answer)
-    return _complete(assumed, prompts, allow_missing)
+        assumed[name] = converse(entrant, asked[name], answer)
+    return _complete(assumed, asked, allow_missing)
 
 
 def known_responses(
     prompts: Prompts, entrants: Entrants, store: Store
-) -> dict[str, dict[str, Response]]:
+) -> dict[str, dict[Slot, Response]]:
     """Return the responses that no model has to make: stored and recorded ones, and those of probes.
 
     None is stored, and a model that is not here has none.
@@ -342,7 +377,7 @@ def known_responses(
 
     def known_to(
         name: str, entrant: Entrant, turn: int, prompts: Prompts
-    ) -> dict[str, Response]:
+    ) -> dict[Slot, Response]:
         try:
             known = _stored(name, entrant, store, turn, prompts)
         except UserError:
@@ -350,33 +385,37 @@ def known_responses(
         if isinstance(entrant, OfflineEntrant) and not isinstance(
             entrant, ModelEntrant
         ):
-            lacking = [p for p in prompts if p.prompt_id not in known]
+            lacking = [p for p in prompts if p.slot not in known]
             made = map(_as_stored, entrant.generate(lacking))
-            known |= {response.prompt_id: response for response in made}
+            known |= {response.slot: response for response in made}
         return known
 
     return {
-        name: converse(entrant, prompts, partial(known_to, name, entrant))
+        name: converse(
+            entrant, _asked(prompts, entrant), partial(known_to, name, entrant)
+        )
         for name, entrant in entrants.items()
     }
 
 
 def stored_responses(
     prompts: Prompts, entrants: Entrants, store: Store
-) -> dict[str, dict[str, Response]]:
-    """Return the stored responses by entrant and prompt_id."""
+) -> dict[str, dict[Slot, Response]]:
+    """Return the stored responses by entrant and slot."""
     return {
-        name: converse(entrant, prompts, partial(_stored, name, entrant, store))
+        name: converse(
+            entrant, _asked(prompts, entrant), partial(_stored, name, entrant, store)
+        )
         for name, entrant in entrants.items()
     }
 
 
 def _stored(
     name: str, entrant: Entrant, store: Store, _: int, prompts: Prompts
-) -> dict[str, Response]:
+) -> dict[Slot, Response]:
     """The stored responses of an entrant to prompts of one turn."""
     stored = store.get(Response, list(_keys(name, entrant, prompts).values()))
-    return {response.prompt_id: response for response in stored.values()}
+    return {response.slot: response for response in stored.values()}
 
 
 def needs_paid_answers(prompts: Prompts, entrants: Entrants, store: Store) -> bool:
@@ -392,12 +431,15 @@ def needs_paid_answers(prompts: Prompts, entrants: Entrants, store: Store) -> bo
 def all_generated(prompts: Prompts, entrants: Entrants, store: Store) -> bool:
     """Whether the store has every entrant's response to every prompt."""
     stored = stored_responses(prompts, entrants, store)
-    return all(len(responses) == len(prompts) for responses in stored.values())
+    return all(
+        len(stored[name]) == len(_asked(prompts, entrant))
+        for name, entrant in entrants.items()
+    )
 
 
-def _keys(name: str, entrant: Entrant, prompts: Prompts) -> dict[str, str]:
+def _keys(name: str, entrant: Entrant, prompts: Prompts) -> dict[Slot, str]:
     return {
-        prompt.prompt_id: fingerprint(
+        prompt.slot: fingerprint(
             [name, prompt.prompt_id, entrant.cache_key(prompt)]
             + [prompt.draw_idx] * (prompt.draw_idx > 0)
         )

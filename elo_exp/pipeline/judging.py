@@ -442,7 +442,10 @@ def ask(
 def _name(subject: Comparison | Item) -> str:
     if isinstance(subject, Item):
         return f"{subject.entrant_id} on {subject.prompt_id}"
-    return f"{subject.dimension} {subject.prompt_id} {' v '.join(subject.entrants)}"
+    n = max(subject.draw_a, subject.draw_b)
+    draw = f", draw {n + 1}" if n else ""
+    names = " v ".join(subject.entrants)
+    return f"{subject.dimension} {subject.prompt_id} {names}{draw}"
 
 
 def _paid(

@@ -14,7 +14,7 @@ from elo_exp.api.jobs import say_spent
 from elo_exp.api.transport import UnreachableError
 from elo_exp.data.rubrics import role_in
 from elo_exp.judges import Judge, PaidJudge, Unchosen, is_told
-from elo_exp.records import Item, JudgeRequest, UserError
+from elo_exp.records import Comparison, Item, JudgeRequest, UserError
 from elo_exp.store.store import Store
 from elo_exp.store.usage import paid
 
@@ -224,10 +224,7 @@ def plan(
         asked = [] if stored_only else missing
         new = [request for request in asked if request.key not in under_way]
         subjects = [request.subject for request in some]
-        units = {
-            (s.prompt_id, *sorted(s.entrants), s.draw_idx if isinstance(s, Item) else 0)
-            for s in subjects
-        }
+        units = {(s.prompt_id, *sorted(s.entrants), _draw(s)) for s in subjects}
         n_prompts = len({subject.prompt_id for subject in subjects})
         n_entrants = len({name for subject in subjects for name in subject.entrants})
         row = PlanRow(
@@ -255,6 +252,13 @@ def plan(
         keys=[request.key for request in requests],
         roles=_roles(requests) if is_told(judge) else (),
     )
+
+
+def _draw(subject: Comparison | Item) -> int:
+    """Which of several answers to a prompt is asked about."""
+    if isinstance(subject, Item):
+        return subject.draw_idx
+    return max(subject.draw_a, subject.draw_b)
 
 
 def _roles(requests: Sequence[JudgeRequest]) -> list[str]:

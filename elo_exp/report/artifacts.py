@@ -30,7 +30,7 @@ from elo_exp.report.words import tournament as words
 from elo_exp.trackers import Histogram, Lines, Value
 
 # Of a judgment, which each of its raw verdicts repeats
-_PAIR = ("prompt_id", "dimension", "entrant_a", "entrant_b")
+_PAIR = ("prompt_id", "dimension", "entrant_a", "entrant_b", "draw_a", "draw_b")
 _MAX_MODELS = 60  # all of whose pairs are in ratings.json, which are 1,770
 OF_A_RATING = (
     "std_error",
@@ -158,7 +158,7 @@ def write_bootstraps(run_dir: Path, boards: Mapping[str, Leaderboard]) -> list[P
 
 def _judgment_row(judgment: Judgment) -> dict[str, Any]:
     row = judgment.to_dict()
-    pair = {name: row[name] for name in _PAIR}
+    pair = {name: row[name] for name in _PAIR if name in row}
     for verdict in row["raw"]:
         if verdict["scores"] is None:
             del verdict["scores"]
@@ -539,12 +539,15 @@ def traces(standings: Standings) -> dict[int, dict[str, float]]:
 def verdict_rows(
     comparisons: Comparisons, judgments: Judgments
 ) -> list[dict[str, Any]]:
-    """Return a row for each judged comparison, with its texts, cut where they are long.
+    """Return a row for each judged comparison, with its texts, cut where they are long; of several draws with theirs.
 
     winner  an entrant, tie, inconsistent (the two orders disagree) or invalid
     """
-    rows = []
-    for comparison, judgment in joined(comparisons, judgments):
+    rows: list[dict[str, Any]] = []
+    pairs = joined(comparisons, judgments)
+    has_draws = any(max(c.draw_a, c.draw_b) for c, _ in pairs)
+    for comparison, judgment in pairs:
+        draw = max(comparison.draw_a, comparison.draw_b) + 1
         winner = "inconsistent" if judgment.inconsistent else judgment.winner or "tie"
         orders = {verdict.position_swap: verdict for verdict in judgment.orders}
         ab, ba = orders.get(False), orders.get(True)
@@ -553,6 +556,7 @@ def verdict_rows(
                 "prompt_id": judgment.prompt_id,
                 "stratum": comparison.source,
                 "dimension": judgment.dimension,
+                **({"draw": draw} if has_draws else {}),
                 "entrant_a": judgment.entrant_a,
                 "entrant_b": judgment.entrant_b,
                 "winner": "invalid" if judgment.invalid else winner,

@@ -91,14 +91,15 @@ def joined(
 ) -> list[tuple[Comparison, Judgment]]:
     """Return each judgment with its comparison."""
     asked = {
-        (c.dimension, c.prompt_id, c.entrants): c
+        (c.dimension, c.prompt_id, c.entrants, c.draw_a, c.draw_b): c
         for some in comparisons.values()
         for c in some
     }
     return [
-        (asked[j.dimension, j.prompt_id, (j.entrant_a, j.entrant_b)], j)
+        (asked[j.dimension, j.prompt_id, names, j.draw_a, j.draw_b], j)
         for some in judgments.values()
         for j in some
+        for names in [(j.entrant_a, j.entrant_b)]
     ]
 
 
@@ -172,14 +173,14 @@ def _fitting(judged: Sequence[Judged], max_characters: int) -> set[int]:
         is_worth_reading = judged[i].kind in _WORTH_READING
         place[i] = -1 if is_worth_reading else next(counters[c.dimension, *c.entrants])
     kept: set[int] = set()
-    known: set[tuple[str, str | None]] = set()
+    known: set[tuple[str, tuple[str, int] | None]] = set()
     total = 0
     for i in sorted(numbers, key=place.__getitem__):
         c = judged[i].comparison
-        own = {
+        own: dict[tuple[str, tuple[str, int] | None], str] = {
             (c.prompt_id, None): c.prompt_text,
-            (c.prompt_id, c.entrant_a): c.response_a,
-            (c.prompt_id, c.entrant_b): c.response_b,
+            (c.prompt_id, (c.entrant_a, c.draw_a)): c.response_a,
+            (c.prompt_id, (c.entrant_b, c.draw_b)): c.response_b,
         }
         total += sum(len(verdict.reasoning) for verdict in judged[i].judgment.orders)
         total += sum(len(text) for key, text in own.items() if key not in known)
@@ -191,7 +192,13 @@ def _fitting(judged: Sequence[Judged], max_characters: int) -> set[int]:
 
 
 def _data(judged: Sequence[Judged], kept: set[int]) -> dict[str, object]:
-    """Prompts by id with their answers, and a row for each comparison; a text that is absent is null."""
+    """Prompts by id with their answers, and a row for each comparison; a text that is absent is null.
+
+    Of several draws also how many they are, and in each row that of both.
+    """
+    n_draws = 1 + max(
+        max(one.comparison.draw_a, one.comparison.draw_b) for one in judged
+    )
     prompts: dict[str, dict[str, Any]] = {}
     rows = []
     for i, one in enumerate(judged):
@@ -201,7 +208,10 @@ def _data(judged: Sequence[Judged], kept: set[int]) -> dict[str, object]:
             prompt["text"] = c.prompt_text
             if reference := c.gold_answer or c.expected_behavior:
                 prompt["reference"] = reference  # which some rubrics leave out
-            prompt["answers"] |= {c.entrant_a: c.response_a, c.entrant_b: c.response_b}
+            prompt["answers"] |= {
+                _answer(c.entrant_a, c.draw_a): c.response_a,
+                _answer(c.entrant_b, c.draw_b): c.response_b,
+            }
         orders = [
             (
                 int(verdict.position_swap),
@@ -210,5 +220,12 @@ def _data(judged: Sequence[Judged], kept: set[int]) -> dict[str, object]:
             )
             for verdict in one.judgment.orders
         ]
-        rows.append((c.prompt_id, c.dimension, *c.entrants, one.outcome, orders))
-    return {"prompts": prompts, "rows": rows}
+        row = (c.prompt_id, c.dimension, *c.entrants, one.outcome, orders)
+        rows.append((*row, c.draw_a, c.draw_b) if n_draws > 1 else row)
+    drawn = {"draws": n_draws} if n_draws > 1 else {}
+    return {"prompts": prompts, "rows": rows, **drawn}
+
+
+def _answer(entrant: str, draw: int) -> str:
+    """The key of an answer of a prompt: a name has no line break."""
+    return f"{entrant}\n{draw}" if draw else entrant

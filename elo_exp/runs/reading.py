@@ -15,7 +15,7 @@ from elo_exp.data.battles import OVERALL, Battles
 from elo_exp.data.formats.battle_rows import FLAT
 from elo_exp.files import checked, read_jsonl, safe_name
 from elo_exp.ratings.leaderboard import Rating
-from elo_exp.records import Comparison, UserError
+from elo_exp.records import Comparison, Slot, UserError
 from elo_exp.runs import documents
 from elo_exp.runs.documents import Estimate, Manifest
 
@@ -71,6 +71,7 @@ _ABSENT: dict[str, Any] = {
 class _Answer:
     prompt_id: str
     response_text: str
+    draw_idx: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +143,12 @@ class FinishedRun:
         by_policy = documents.read(kind, path) if path.is_file() else {}
         return by_policy
 
-    def responses(self, entrant: str) -> dict[str, str]:
-        """Return the texts by prompt; none of an entrant that did not answer in this run."""
+    def responses(self, entrant: str) -> dict[Slot, str]:
+        """Return the texts by prompt and draw; none of an entrant that did not answer in this run."""
         path = self.folder / "responses" / f"responses_{safe_name(entrant)}.jsonl"
         rows = read_jsonl(path) if path.is_file() else ()
         answers = (checked(_Answer, row, place) for place, row in rows)
-        return {answer.prompt_id: answer.response_text for answer in answers}
+        return {(one.prompt_id, one.draw_idx): one.response_text for one in answers}
 
 
 def battles_file(folder: Path) -> Path | None:

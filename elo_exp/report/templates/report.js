@@ -63,7 +63,8 @@ async function unpack() {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   const packed = JSON.parse(await new Response(stream).text());
   const name = (entrants, number) => (number < 2 ? `${entrants[number]} wins` : OUTCOMES[number]);
-  return packed.rows.map(([id, dimension, a, b, outcome, orders]) => {
+  const answer = (entrant, draw) => (draw ? `${entrant}\n${draw}` : entrant);
+  return packed.rows.map(([id, dimension, a, b, outcome, orders, ...draws]) => {
     const prompt = Object.assign(packed.prompts[id], { id });
     const entrants = [a, b];
     const winner = OUTCOMES.indexOf(outcome);
@@ -73,7 +74,8 @@ async function unpack() {
       dimension,
       stratum: prompt.stratum,
       pair: entrants.toSorted().join("~"),
-      answers: entrants.map((entrant) => prompt.answers[entrant]),
+      answers: entrants.map((entrant, side) => prompt.answers[answer(entrant, draws[side])]),
+      draw: packed.draws ? [`draw ${Math.max(...draws) + 1} of ${packed.draws}`] : [],
       winner,
       outcome: name(entrants, winner),
       orders: orders.map(([swapped, outcome, reason]) => {
@@ -122,7 +124,7 @@ function list(wanted) {
   const items = listed.slice(0, MOST_LISTED).map((comparison, index) =>
     element("li", {}, element("button", { onclick: () => show(index) },
       element("b", { textContent: comparison.prompt.id }),
-      element("small", { textContent: `${comparison.dimension} · ${comparison.entrants.join(" v ")}` }),
+      element("small", { textContent: [comparison.dimension, comparison.entrants.join(" v "), ...comparison.draw].join(" · ") }),
       element("em", { className: `outcome${comparison.winner}`, textContent: comparison.outcome }),
     )),
   );
@@ -135,13 +137,13 @@ function list(wanted) {
 
 function show(index) {
   position = Math.min(Math.max(index, 0), listed.length - 1);
-  const { prompt, entrants, dimension, stratum, pair, winner, outcome, answers, orders } = listed[position];
+  const { prompt, entrants, dimension, stratum, pair, winner, outcome, answers, draw, orders } = listed[position];
   all("#list button").forEach((button, at) => button.setAttribute("aria-current", at === position));
   document.querySelector("#list button[aria-current=true]")?.scrollIntoView({ block: "nearest" });
   const absent = "This text is not in the page; see the folders beside it.";
   const paragraph = (text) => element("p", { className: "text", textContent: text ?? absent });
   document.querySelector("#one").replaceChildren(
-    element("p", { className: "small", textContent: [prompt.id, stratum, dimension].join(" · ") }),
+    element("p", { className: "small", textContent: [prompt.id, stratum, dimension, ...draw].join(" · ") }),
     element("h3", { className: "text", textContent: prompt.text ?? absent }),
     ...(prompt.reference ? [element("p", { className: "notice text", textContent: `Reference: ${prompt.reference}` })] : []),
     element("div", { className: "two" }, ...entrants.map((entrant, side) =>

@@ -1,6 +1,6 @@
 """The first line of a run: what there is to rate or to compare, or what is judged, by whom and as what."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from elo_exp.judges import as_whom
 from elo_exp.report.formats import names
@@ -37,6 +37,27 @@ def judged(
     what = f"study {study}: {names(dimensions)}" if study else names(dimensions)
     most = "" if cap is None else f"; at most ${cap:,.2f}".removesuffix(".00")
     return f"{what}; judge {judge}{as_whom(roles)}{most}"
+
+
+def draws(wanted: int, n: int, by_entrant: Mapping[str, int]) -> list[str]:
+    """Say who has one draw where several are wanted, and whose recorded answers are fewer.
+
+    n           the draws that are compared
+    by_entrant  how many each has
+    """
+    single = [name for name, own in by_entrant.items() if own == 1]
+    if len(single) == len(by_entrant):
+        return [f"draws: found {wanted}, and no entrant varies: one draw each"]
+    lines = []
+    if n < wanted:
+        fewest = [name for name, own in by_entrant.items() if own == n]
+        lines.append(
+            f"draws: {n} of each entrant and not {wanted}, as {names(fewest)} has no more recorded answers "
+            "to some prompt"
+        )
+    if single:
+        lines.append(f"draws: one of {names(single)}, which meets each of the others")
+    return lines
 
 
 def _counted(n: int, noun: str) -> str:
