@@ -36,6 +36,7 @@ from elo_exp.analysis.mean_scores import mean_scores, pass_rates
 from elo_exp.analysis.power import Precision, precision
 from elo_exp.analysis.separated import rate_all
 from elo_exp.analysis.shrinkage import with_p_best
+from elo_exp.analysis.variance import Variance, of_battles
 from elo_exp.analysis.win_rates import WinRate, win_rates
 from elo_exp.arrays import rows
 from elo_exp.data import equal_answers
@@ -77,6 +78,8 @@ class Standings:
     fitted: Mapping[str, Fitted] = field(default_factory=dict)
     # by dimension, JSON
     diagnoses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # by dimension, of those with several draws
+    variance: Mapping[str, Variance] = field(default_factory=dict)
     agreement: Rows = ()  # of dimensions with each other
     responses: Rows = ()
     judges_agreement: Rows = ()  # of every two judges in the store, by dimension
@@ -179,6 +182,11 @@ def rate(
         precision={name: precision(some) for name, some in boards.items()},
         fitted=fitted,
         diagnoses={name: _diagnoses(fit, name) for name, fit in fitted.items()},
+        variance={
+            name: found
+            for name, some in battles.items()
+            if (found := of_battles(some)) is not None
+        },
         agreement=pairwise_kappa(battles),
     )
 

@@ -298,6 +298,8 @@ def _dimension_json(standings: Standings, dimension: str) -> dict[str, Any]:
             {"model": model, "rating": rating} for model, rating in way.limit.items()
         ]
         found["elo"]["order"] = order(standings, dimension)
+    if variance := standings.variance.get(dimension):
+        found["variance"] = variance.to_dict()
     return found
 
 

@@ -9,6 +9,7 @@ from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.analysis.looks import Resolution
 from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.variance import Variance
 from elo_exp.data.battles import Battles
 from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
@@ -33,6 +34,7 @@ class Dimension:
     cells: Mapping[tuple[str, str], tuple[float, int, bool]]
     win_rate: Mapping[str, float]  # mean over opponents
     elo: Mapping[float, Leaderboard]  # by K
+    variance: Variance | None  # None without several draws
     diagnosis: Mapping[str, Any]
 
     @property
@@ -93,6 +95,7 @@ def dimension(standings: Standings, name: str) -> Dimension:
         cells=cells,
         win_rate={model: sum(own) / len(own) for model, own in against.items()},
         elo=standings.elo.get(name, {}),
+        variance=standings.variance.get(name),
         diagnosis=standings.diagnoses.get(name, {}),
     )
 

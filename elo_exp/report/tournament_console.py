@@ -16,7 +16,7 @@ from elo_exp.report.formats import (
     percent,
     percent_reached,
 )
-from elo_exp.report.words import judge, order, strata
+from elo_exp.report.words import judge, order, strata, variance
 from elo_exp.report.words import standings as standings_words
 from elo_exp.report.words import tournament as words
 
@@ -198,6 +198,7 @@ def _labelled(shown: Mapping[str, Any]) -> Iterator[str]:
         ("significant", _significant(dimensions)),
         ("looks", _looks(dimensions)),
         ("known order", _known_order(dimensions)),
+        ("variance", _variance(dimensions)),
         ("answers", _answers(dimensions)),
         ("audit", judge.audited(standings.diagnoses)),
         ("warning", _warnings(dimensions)),
@@ -247,6 +248,12 @@ def _known_order(dimensions: Sequence[Dimension]) -> Iterator[str]:
             for name in ("n_recovered", "n_pairs", "n_significant")
         )
         yield f"{recovered} of {pairs} probe pairs recovered, {significant} significantly"
+
+
+def _variance(dimensions: Sequence[Dimension]) -> list[str]:
+    return variance.of_dimensions(
+        {d.name: d.variance for d in dimensions if d.variance}
+    )
 
 
 def _answers(dimensions: Sequence[Dimension]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.analysis.power import Precision
 from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.variance import Variance
 from elo_exp.report import page as pages
 from elo_exp.report import viewer
 from elo_exp.report.dimension import Dimension, dimension
@@ -21,7 +22,7 @@ from elo_exp.report.pairs_section import looks_section, pairs_section
 from elo_exp.report.strata_section import strata_tables
 from elo_exp.report.tables import Table
 from elo_exp.report.viewer import Comparisons, Judgments
-from elo_exp.report.words import judge
+from elo_exp.report.words import judge, variance
 from elo_exp.report.words import standings as standings_words
 from elo_exp.report.words import tournament as words
 
@@ -74,6 +75,7 @@ def context(
             has_texts=shown["texts"] is not None,
         ),
         "power": _power(precision) if precision else None,
+        "variance": _variance({d.name: d.variance for d in dimensions if d.variance}),
         "order": order_section(standings, dimensions),
         "from_manifest": partial(_of_run, standings, dimensions),
     }
@@ -250,6 +252,48 @@ def _power(precision: Mapping[str, Precision]) -> Table:
             "them these gaps."
         ),
     )
+
+
+def _variance(found: Mapping[str, Variance]) -> Table | None:
+    if not found:
+        return None
+    return Table(
+        label="What the variance is made of",
+        columns=[
+            "Dimension",
+            "Prompts × draws",
+            "Prompts",
+            "Draws",
+            "Judge",
+            "twice the prompts",
+            "twice the draws",
+            "any number of draws",
+        ],
+        rows=[
+            [
+                name,
+                f"{count(one.n)} × {one.k}",
+                *_components(one),
+                variance.width(one, 2 * one.n, one.k),
+                variance.width(one, one.n, 2 * one.k),
+                variance.floor(one),
+            ]
+            for name, one in found.items()
+        ],
+        note=(
+            "Shares of the variance of one draw of a pair: between prompts, between draws of a prompt, and of the "
+            "judge, which answers otherwise when it is asked again; below 10\N{NO-BREAK SPACE}% is not told from "
+            "none. On the right, how wide an interval would be, in percent of that above: of twice the prompts, of "
+            "twice the draws, and of any number of draws of these prompts."
+        ),
+    )
+
+
+def _components(found: Variance) -> list[str]:
+    if "within" in found.shares:
+        within = variance.share(found, "within")
+        return [variance.share(found, "prompts"), within, "with draws (one order)"]
+    return [variance.share(found, name) for name in ("prompts", "draws", "judge")]
 
 
 # What the manifest of the run knows

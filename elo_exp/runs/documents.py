@@ -7,9 +7,16 @@ is refused in one line, so that nobody who reads it meets a text in place of a n
 import functools
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 
 from elo_exp.files import read_json
 from elo_exp.ratings.leaderboard import Rating
@@ -152,10 +159,17 @@ class _Board(_Part):
     ratings: list[Rating]
 
 
+def _boards(found: Any) -> Any:
+    """The leaderboards of a dimension, which has the split of its variance beside them."""
+    if not isinstance(found, dict):
+        return found
+    return {name: one for name, one in found.items() if name != "variance"}
+
+
 class Ratings(_Part):
     """ratings.json."""
 
-    dimensions: dict[str, dict[str, _Board]]
+    dimensions: dict[str, Annotated[dict[str, _Board], BeforeValidator(_boards)]]
     conclusions: dict[str, _Conclusion] = {}
     result: dict[str, dict[str, float]] = {}
     differences: dict[str, list[_Difference]] = {}

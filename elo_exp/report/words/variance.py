@@ -1,0 +1,66 @@
+"""What the variance of comparisons is made of, and what more prompts or draws would make of an interval."""
+
+import math
+
+from elo_exp.analysis.variance import Variance
+from elo_exp.report.formats import NONE, percent
+from elo_exp.report.formats import names as joined
+
+_NAMES = {
+    "prompts": "prompts",
+    "draws": "draws",
+    "judge": "judge",
+    "within": "draws and judge",
+}
+
+
+def share(found: Variance, name: str) -> str:
+    """Return a share of the variance of one draw; of less than a tenth, which is noise, that it is so."""
+    if found.is_noise.get(name):
+        return "below 10 %"
+    return percent(found.shares.get(name)).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def made_of(found: Variance) -> str:
+    """Say the components: "prompts 59 %, draws 20 %, judge 21 %"."""
+    if None in found.shares.values():
+        return "one draw does not tell prompts and draws apart"
+    parts = ", ".join(f"{_NAMES[name]} {share(found, name)}" for name in found.shares)
+    if "within" in found.shares:
+        parts += ", which one order does not tell apart"
+    return parts
+
+
+def width(found: Variance, n: int, k: int) -> str:
+    """Return how wide an interval of n prompts with k draws would be, in percent of that there is."""
+    now, then = found.of_mean(found.n, found.k), found.of_mean(n, k)
+    if not now or then is None:
+        return NONE
+    return percent(math.sqrt(then / now)).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def floor(found: Variance) -> str:
+    """Return the same of any number of draws; where prompts are not told from none, neither is this."""
+    if found.is_noise.get("prompts"):
+        return NONE
+    return percent(found.floor).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def next_dollar(found: Variance) -> str:
+    """Say what twice the money would buy: in prompts, in draws, and where draws end."""
+    n, k = found.n, found.k
+    prompts, draws, least = width(found, 2 * n, k), width(found, n, 2 * k), floor(found)
+    end = "" if least == NONE else f", any number of draws {least}"
+    return (
+        f"twice the prompts would make intervals {prompts} as wide, {2 * k} draws in place of {k} "
+        f"{draws}{end}"
+    )
+
+
+def of_dimensions(found: dict[str, Variance]) -> list[str]:
+    """Say it of each dimension, of those with the same words once."""
+    by_words: dict[str, list[str]] = {}
+    for dimension, one in found.items():
+        said = f"{made_of(one)}; {next_dollar(one)}"
+        by_words.setdefault(said, []).append(dimension)
+    return [f"{joined(where)}: {said}" for said, where in by_words.items()]
