@@ -454,6 +454,9 @@ class Verdict(Record):
     stop_reason: str = "end_turn"
     timestamp: str | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
+    # of A, from 0 to 1, by the probabilities of A, B and TIE; None where labels alone are read
+    share: float | None = None
+    later = ("share",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

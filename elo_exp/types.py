@@ -33,5 +33,7 @@ Families = dict[
 ]
 # What judges: a language model, a comparison of words, people who vote, or scores of items
 JudgeKind = Literal["model", "words", "people", "scores"]
+# What is read of a verdict: the label that the judge gives, or how likely it holds each
+VerdictForm = Literal["label", "probabilities"]
 # All that can change an answer, as JSON: equal keys share one
 CacheKey = Mapping[str, Any]

@@ -1016,4 +1016,26 @@ MUTANTS = [
         new="if False:",
         seen_by="test_inspect_log.py::test_a_part_that_unpacks_to_more_than_a_log_has_is_not_unpacked",
     ),
+    # Verdicts from probabilities
+    Mutant(
+        name="a share is that of the response shown first, in both orders",
+        file="data/battles.py",
+        old="1.0 - verdict.share if verdict.position_swap else verdict.share",
+        new="verdict.share",
+        seen_by="test_probabilities.py::test_a_battles_score_is_the_mean_of_both_orders_and_labels_stay_beside_it",
+    ),
+    Mutant(
+        name="labels with a tenth of the probability make a verdict",
+        file="api/first_token.py",
+        old="_LEAST_MASS = 0.5",
+        new="_LEAST_MASS = 0.1",
+        seen_by="test_probabilities.py::test_less_than_half_of_the_probability_on_the_labels_is_no_verdict",
+    ),
+    Mutant(
+        name="all queries go to a model that thinks where one token is asked for",
+        file="pipeline/watching.py",
+        old="if why := _NO_PROBABILITIES.get(reply.stop_reason):",
+        new="if why := _NO_PROBABILITIES.get(reply.key):",
+        seen_by="test_probabilities.py::test_a_model_that_gives_no_probabilities_is_refused_at_its_first_answer",
+    ),
 ]

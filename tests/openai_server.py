@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,6 +92,7 @@ class OpenAiServer(HttpServer):
     outcomes     what becomes of the request that is served for the n-th time (n = 1, 2, ...); None: the usual
     key          that a request must carry; None: any, or none
     listing      what is sent in place of the list of models: an error, or another body
+    first        of a request that asks for log-probabilities, the tokens that may come first, with their chances
     cached       tokens of a request that the prompt cache has
     engine       a tiny model that draws and scores tokens, as vLLM's server does; None: it does neither
     on_call      is told of completions only
@@ -104,6 +106,7 @@ class OpenAiServer(HttpServer):
     key: str | None = None
     models: Sequence[str] = ("small", "large")
     listing: Status | Body | None = None
+    first: Callable[[JSON], Mapping[str, float]] | None = None
     cached: int = 0
     engine: TinyEngine | None = None
     on_call: Callable[[Stage, Call], None] | None = None
@@ -178,14 +181,17 @@ class OpenAiServer(HttpServer):
         text, finish_reason = outcome.text, outcome.finish_reason
         if text is not None and len(text) > 4 * self._limit(params):
             text, finish_reason = text[: 4 * self._limit(params)], "length"
+        is_weighed = self.first and params.get("logprobs") and not outcome.beside
         usage = {
             "prompt_tokens": self._n_input(params),
-            "completion_tokens": tokens(len(text or "")),
+            "completion_tokens": 1 if is_weighed else tokens(len(text or "")),
         }
         with self.lock:
             self.usage.update(usage)
         message = {"role": "assistant", "content": text, **outcome.beside}
         choice = {"index": 0, "message": message, "finish_reason": finish_reason}
+        if is_weighed:
+            choice |= self._weighed(params)
         if self.engine and params.get("logprobs"):
             choice |= self._draw(params)
         completion = {
@@ -234,6 +240,18 @@ class OpenAiServer(HttpServer):
             "finish_reason": finish_reason,
             "token_ids": tokens if params.get("return_token_ids") else None,
             "logprobs": {"content": [{"logprob": p} for p in logprobs]},
+        }
+
+    def _weighed(self, params: JSON) -> JSON:
+        """Of a choice: its one token, the likeliest, with the others that it could have been."""
+        assert (self._limit(params), params["temperature"]) == (1, 1)
+        chances = sorted(self.first(params).items(), key=lambda one: -one[1])
+        rows = [{"token": t, "logprob": math.log(p)} for t, p in chances if p]
+        content = {**rows[0], "top_logprobs": rows[: params["top_logprobs"]]}
+        return {
+            "message": {"role": "assistant", "content": rows[0]["token"]},
+            "finish_reason": "length",
+            "logprobs": {"content": [content]},
         }
 
     def _score(self, params: JSON) -> JSON:

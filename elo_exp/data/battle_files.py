@@ -383,7 +383,7 @@ class _File:
             names = f"{_shown(model_a)} or {_shown(model_b)}"
             error = f"winner is {_shown(result)}. {one_of}, {names}."
             raise _UnknownWordError(error, "winner")
-        score = None if share is None else _score(share, winner)
+        score = None if share is None else _score(share, winner, reconciled)
         plain = winner.split()[0]
         if reconciled and score is None and plain != reconciled.split()[0]:
             raise MalformedError(
@@ -618,10 +618,12 @@ def _source(judge: str | None) -> str:
     return "human" if judge in (None, "human") else "llm-judge"
 
 
-def _score(text: str, winner: str) -> float:
+def _score(text: str, winner: str, reconciled: str | None) -> float:
+    """Of two orders that disagree, or both name a tie, the share may lean to a side all the same."""
     with suppress(ValueError):
         score = float(text)
-        if 0.0 <= score <= 1.0 and formats.winner_of(score) in winner:
+        is_tie = reconciled is not None and winner == "tie"
+        if 0.0 <= score <= 1.0 and (is_tie or formats.winner_of(score) in winner):
             return score
     raise MalformedError(
         f"score is {_shown(text)} and winner is {winner!r}. Expected model_a's share, from 0 to 1, above "

@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
+from statistics import fmean
 from typing import Any, ClassVar
 
 import numpy as np
@@ -206,6 +207,13 @@ class Battles:
         """Score (n,) of model_a: 1, 1/2, 0 or its share."""
         return np.where(np.isnan(self.score), SCORES[self.winner], self.score)
 
+    def n_shares(self) -> tuple[int, int]:
+        """Count the verdicts of judges that are shares of points, and those that are labels; votes are neither."""
+        is_vote = np.append([name == "human" for name in self.sources], False)
+        is_share = np.isfinite(self.score)
+        of_judge = ~is_vote[self.source]
+        return self.total_of(of_judge & is_share), self.total_of(of_judge & ~is_share)
+
     def is_tie(self) -> Mask:
         return np.asarray(self.winner >= 2)
 
@@ -348,7 +356,18 @@ def _battle(judgment: Judgment) -> Battle:
         dimension=judgment.dimension,
         verdict_ab=verdicts.get(False),
         verdict_ba=verdicts.get(True),
+        score=_score(judgment),
         equal_answers=judgment.equal_answers,
         draw_a=judgment.draw_a,
         draw_b=judgment.draw_b,
     )
+
+
+def _score(judgment: Judgment) -> float | None:
+    """The share of entrant_a, the mean of the orders; None where labels alone were read."""
+    shares = [
+        1.0 - verdict.share if verdict.position_swap else verdict.share
+        for verdict in judgment.orders
+        if verdict.share is not None
+    ]
+    return fmean(shares) if shares and len(shares) == len(judgment.orders) else None

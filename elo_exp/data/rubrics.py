@@ -283,9 +283,17 @@ class Rubric(Instructions):
         return Comparison(**self._shown_of(prompt), **answers)
 
     def parse(
-        self, request: JudgeRequest, reply: JudgeReply, *, judge_model: str
+        self,
+        request: JudgeRequest,
+        reply: JudgeReply,
+        *,
+        judge_model: str,
+        share: float | None = None,
     ) -> Verdict:
-        """Read a verdict. A refusal, a truncation and anything unreadable are INVALID, no tie."""
+        """Read a verdict. A refusal, a truncation and anything unreadable are INVALID, no tie.
+
+        share  what the reply gives to the response shown as A, where more than its label is read
+        """
         fields, evidence = read_reply(reply, _LINE, _label)
         if fields.keys() & {"evidence_a", "evidence_b"}:
             evidence = (
@@ -293,12 +301,14 @@ class Rubric(Instructions):
             )
         scores: list[Any] = [fields.get("score_a"), fields.get("score_b")]
         is_scored = all(type(x) in (int, float) and 0 <= x <= 10 for x in scores)
+        label = _label(fields)
         return Verdict(
             cache_key=reply.key,
             rubric_version=self.version,
             judge_model=judge_model,
             position_swap=request.position_swap,
-            verdict=_label(fields) or "INVALID",
+            verdict=label or "INVALID",
+            share=share if label else None,
             scores=(float(scores[0]), float(scores[1])) if is_scored else None,
             reasoning=evidence or reply.text,
             mirrored=reply.mirrored,

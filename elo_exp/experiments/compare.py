@@ -171,6 +171,7 @@ def compare(chosen: Sequence[FinishedRun]) -> Comparison:
     """
     first = chosen[0]
     battles = {r.name: r.battles() for r in chosen}
+    _refuse_pooled(battles)
     ratings: list[dict[str, Any]] = []
     judge, overlaps = [], []
     for dimension in dict.fromkeys(d for r in chosen for d in r.boards):
@@ -224,6 +225,23 @@ def compare(chosen: Sequence[FinishedRun]) -> Comparison:
         "answers": list(_answer_rows(chosen)),
         "differences": differing(_circumstances(chosen)),
     }
+
+
+def _refuse_pooled(battles: Mapping[str, Mapping[str, Battles]]) -> None:
+    """Raise UserError where the verdicts of one run are shares, and those of another labels."""
+    shares, labels = dict[str, str](), dict[str, str]()  # the first run, by dimension
+    for run, by_dimension in battles.items():
+        for dimension, own in by_dimension.items():
+            n_shares, n_labels = own.n_shares()
+            if n_shares:
+                shares.setdefault(dimension, run)
+            if n_labels:
+                labels.setdefault(dimension, run)
+    for dimension in sorted(shares.keys() & labels.keys()):
+        raise UserError(
+            f"runs: on {dimension} the verdicts of {shares[dimension]} are shares (judge.verdict=probabilities) and those "
+            f"of {labels[dimension]} labels, and their scales differ. Compare runs of one kind."
+        )
 
 
 def _adjust(rows: Sequence[dict[str, Any]], name: str) -> None:

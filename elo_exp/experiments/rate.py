@@ -221,6 +221,7 @@ class Rate:
             arena = arenas.read(self.arena, with_style=needs_style(self.rating))
             anchors = placement.anchors(arena, self.arena.min_battles)
             rated = rated.concatenate(arena.battles.among(anchors))
+        _refuse_pooled(rated)
         return rated, [row for _, row in read]
 
     @property
@@ -309,6 +310,18 @@ class Rate:
             return {}
         diagnosis = {"kin": found.to_dict() | {"is_allowed": False}}
         return dict.fromkeys(battles.by_dimension(), diagnosis)
+
+
+def _refuse_pooled(rated: Battles) -> None:
+    """Raise UserError where some verdicts on a dimension are shares, and others labels."""
+    for dimension, battles in rated.by_dimension().items():
+        n_shares, n_labels = battles.n_shares()
+        if n_shares and n_labels:
+            raise UserError(
+                f"battles: {n_shares:,} verdicts on {dimension} are shares (score, judge.verdict=probabilities) and "
+                f"{n_labels:,} labels, and their scales differ. Rate one kind: battles_columns.score=null reads labels "
+                "alone."
+            )
 
 
 def _no_table(folder: Path) -> str:

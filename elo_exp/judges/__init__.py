@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 from elo_exp.analysis.conclusions import Scope
+from elo_exp.api import first_token
 from elo_exp.api.batches import BatchApi, BatchSettings, check_quarantine
 from elo_exp.api.costs import Budget, TokenEstimator
-from elo_exp.api.jobs import ApiSettings, Model
+from elo_exp.api.jobs import ApiSettings, Completion, Model
 from elo_exp.api.openai import OpenAiSettings
 from elo_exp.data.rubrics import Instructions
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
@@ -20,6 +21,7 @@ from elo_exp.types import (
     JudgeKind,
     NonNegative,
     Positive,
+    VerdictForm,
 )
 
 LEXICAL = "lexical"  # the name of the judge that compares words
@@ -31,6 +33,7 @@ _SENT_IN_CHATS = (
     "temperature",
     "extra_body",
 )
+_SENT_FOR_ONE_TOKEN = ("model", "max_tokens_name", "extra_body", "verdict", "lead")
 
 
 @runtime_checkable
@@ -89,6 +92,43 @@ class BatchJudge(PaidJudge, Protocol):
 
     api: BatchApi
     batch_settings: BatchSettings
+
+
+LABELS = ("A", "B", "TIE")
+# Why a reply that was asked for probabilities has none, and no other reply will
+THINKS, NO_LOGPROBS = "thinks", "no_logprobs"
+
+
+@runtime_checkable
+class WeighsLabels(Judge, Protocol):
+    """A judge that knows how likely it holds each verdict to be."""
+
+    verdict: VerdictForm
+
+    def probabilities(self, message: str) -> Mapping[str, float] | None:
+        """Return what each of LABELS has, by the message of a reply; they add up to 1. None where it does not say."""
+
+
+def share(judge: Judge, reply: JudgeReply) -> float | None:
+    """Return the share of the response shown as A, a tie counting half; None where labels alone are to be read."""
+    if not reads_shares(judge) or reply.message is None:
+        return None
+    chances = judge.probabilities(reply.message)
+    return None if chances is None else chances["A"] + chances["TIE"] / 2.0
+
+
+def reads_shares(judge: Judge) -> TypeGuard[WeighsLabels]:
+    """Return whether verdicts are read as shares: judge.verdict=probabilities."""
+    return isinstance(judge, WeighsLabels) and judge.verdict == "probabilities"
+
+
+def likeliest(chances: Mapping[str, float]) -> dict[str, str]:
+    """Return the verdict that is most likely, as a reply says it."""
+    return {
+        "evidence_a": f"probability {chances['A']:.3f}",
+        "evidence_b": f"probability {chances['B']:.3f}",
+        "verdict": max(LABELS, key=chances.__getitem__),
+    }
 
 
 @runtime_checkable
@@ -201,17 +241,31 @@ class ChatJudge(OpenAiSettings, ApiJudge):
     """structured  json_schema: the server holds the answer to the schema of a verdict or a score;
                 json_object: to JSON; none: to nothing, so that the requested JSON or the last line
                 is read
+    verdict     probabilities: one token is asked for behind the `lead`, and read with what else it could have been
 
     All that is sent, and where to, enters the key of a verdict; prices, concurrency and transport do not.
     """
 
     structured: Literal["json_schema", "json_object", "none"]
+    verdict: VerdictForm
+    lead: str
 
     cache = None  # the server's business
     expected_hit_rate = 0.0
 
+    def __post_init__(self) -> None:
+        if reads_shares(self):
+            if self.temperature not in (None, 1.0):
+                raise UserError(
+                    f"temperature: found {self.temperature:g}. With judge.verdict=probabilities leave it null: they are "
+                    "read at 1."
+                )
+            self.max_tokens = self.expected_output_tokens = 1
+        super().__post_init__()
+
     def cache_key(self) -> CacheKey:
-        sent = {name: getattr(self, name) for name in _SENT_IN_CHATS}
+        names = _SENT_FOR_ONE_TOKEN if reads_shares(self) else _SENT_IN_CHATS
+        sent = {name: getattr(self, name) for name in names}
         return {"judge": "openai_compatible", "endpoint": self.api.endpoint, **sent}
 
     def token_counter(self) -> None:
@@ -219,6 +273,8 @@ class ChatJudge(OpenAiSettings, ApiJudge):
 
     def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
         """Return the body of a request; the prompt cache is the server's business."""
+        if reads_shares(self):
+            return self._params_of_one_token(request)
         form: dict[str, Any] = {"type": self.structured}
         if self.structured == "json_schema":
             schema = json.loads(request.schema)
@@ -226,3 +282,31 @@ class ChatJudge(OpenAiSettings, ApiJudge):
             form["json_schema"] = {"name": name, "strict": True, "schema": schema}
         used = None if self.structured == "none" else form
         return self._body(request.messages, response_format=used)
+
+    def _params_of_one_token(self, request: JudgeRequest) -> dict[str, Any]:
+        if request.scale:
+            raise UserError(
+                f"{self.part}.verdict: found probabilities, which are read of pairs. Scores take label."
+            )
+        *before, last = request.messages
+        asked = {**last, "content": f"{last['content'].rstrip()}\n\n{self.lead}"}
+        body = self._body([*before, asked], logprobs=True, top_logprobs=first_token.TOP)
+        return {**body, "temperature": 1.0}
+
+    def parse(self, message: Mapping[str, Any]) -> Completion:
+        completion = super().parse(message)
+        if not reads_shares(self):
+            return completion
+        text, reason = completion.text, completion.stop_reason
+        if first_token.thinks(message):
+            reason = THINKS
+        elif not first_token.is_weighed(message):
+            reason = NO_LOGPROBS
+        elif reason in ("end_turn", "max_tokens"):  # which one token is
+            reason, chances = "end_turn", first_token.probabilities(message, LABELS)
+            text = json.dumps(likeliest(chances)) if chances else f"no label: {text}"
+        return replace(completion, text=text, stop_reason=reason)
+
+    def probabilities(self, message: str) -> dict[str, float] | None:
+        """Return those of the labels, by the message of a reply; None where they have less than half of all."""
+        return first_token.probabilities(json.loads(message), LABELS)

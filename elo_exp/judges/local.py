@@ -17,15 +17,15 @@ import numpy as np
 
 from elo_exp import models
 from elo_exp.files import utc_now
+from elo_exp.judges import LABELS, likeliest
 from elo_exp.models.checkpoints import CausalLM, ModelSettings
 from elo_exp.models.generation import in_batches
 from elo_exp.records import JudgeReply, JudgeRequest, UserError, canonical_json
 from elo_exp.store.claims import get_or_create
 from elo_exp.store.store import Store
-from elo_exp.types import CacheKey, Count, JudgeKind
+from elo_exp.types import CacheKey, Count, JudgeKind, VerdictForm
 
 VERSION = 1  # part of every cache key: raise it when replies change
-LABELS = ("A", "B", "TIE")
 SCORE_LEAD = "SCORE:"  # precedes a score
 _MAX_NUMBERS = 101
 
@@ -38,6 +38,7 @@ class LocalJudge(ModelSettings):
     """
 
     kind: JudgeKind
+    verdict: VerdictForm  # a way of reading: replies, and their keys, are the same
     adapters: list[str]
     lead: str
     batch_size: Count
@@ -51,6 +52,11 @@ class LocalJudge(ModelSettings):
             "lead": self.lead,
             **self.model_key,
         }
+
+    def probabilities(self, message: str) -> dict[str, float] | None:
+        """Return those of the labels, by the message of a reply."""
+        found = json.loads(message)["probabilities"]
+        return found if found.keys() >= {*LABELS} else None  # else of a score
 
     def answer(
         self, requests: Sequence[JudgeRequest], store: Store
@@ -91,7 +97,7 @@ class LocalJudge(ModelSettings):
                     label=f"judging: {self.model}",
                 ):
                     chances = labels.probabilities(logprobs)
-                    answer = _score(chances) if scale else _verdict(chances)
+                    answer = _score(chances) if scale else likeliest(chances)
                     message = {"log_probabilities": logprobs, "probabilities": chances}
                     yield self._reply(
                         by_key[key],
@@ -121,14 +127,6 @@ def _numbers(scale: tuple[float, float]) -> tuple[str, ...]:
             f"Expected 2 to {_MAX_NUMBERS}: a local judge chooses among them."
         )
     return tuple(map(str, numbers))
-
-
-def _verdict(chances: Mapping[str, float]) -> dict[str, str]:
-    return {
-        "evidence_a": f"probability {chances['A']:.3f}",
-        "evidence_b": f"probability {chances['B']:.3f}",
-        "verdict": max(LABELS, key=chances.__getitem__),
-    }
 
 
 def _score(chances: Mapping[str, float]) -> dict[str, str | float]:

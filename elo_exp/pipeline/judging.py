@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from elo_exp.api.jobs import Completion, Job, Message
@@ -13,7 +14,14 @@ from elo_exp.data.pairing import reconcile, swaps
 from elo_exp.data.rubrics import Rubric
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.files import utc_now
-from elo_exp.judges import BatchJudge, Judge, OfflineJudge, PaidJudge
+from elo_exp.judges import (
+    BatchJudge,
+    Judge,
+    OfflineJudge,
+    PaidJudge,
+    reads_shares,
+    share,
+)
 from elo_exp.pipeline import paying
 from elo_exp.pipeline.missing import report_missing
 from elo_exp.pipeline.plan_table import plan_table, spend
@@ -91,7 +99,7 @@ def judge_pairs(
         found = rubric.parse(request, reply, judge_model=judge.model)
         return found.verdict != "INVALID"
 
-    on_reply = _judging(tasks, identity, store.usage)
+    on_reply = _judging(tasks, identity, store.usage, partial(share, judge))
     ask(_queries(tasks), judge, store, asking, reads=reads, on_reply=on_reply)
     store.remember(identity)  # now that it has judged
     return _judgments(tasks, rubrics)
@@ -246,23 +254,34 @@ def _queries(tasks: Sequence[_Task]) -> list[JudgeRequest]:
 
 
 def _judging(
-    tasks: Sequence[_Task], judge: JudgeIdentity, usage: Usage
+    tasks: Sequence[_Task],
+    judge: JudgeIdentity,
+    usage: Usage,
+    share_of: Callable[[JudgeReply], float | None] = lambda reply: None,
 ) -> Callable[[JudgeReply], None]:
-    """Return what takes in a reply, and makes each judgment when its last reply comes in."""
+    """Return what takes in a reply, and makes each judgment when its last reply comes in.
+
+    share_of  what a reply gives to the response shown as A; None: it names a label
+    """
+    shares = dict[str, float | None]()
     by_key: dict[str, list[_Task]] = {}
     for task in tasks:
         for key in {query.key for query in task.queries}:
             by_key.setdefault(key, []).append(task)
 
     def add(reply: JudgeReply) -> None:
+        shares[reply.key] = share_of(reply)
         for task in by_key.get(reply.key, ()):
-            task.replies[reply.key] = reply
+            task.replies[reply.key] = _without_message(reply)
             is_partial = any(query.key not in task.replies for query in task.queries)
             if is_partial or task.judgment:
                 continue
             verdicts = [
                 task.rubric.parse(
-                    query, task.replies[query.key], judge_model=judge.judge_model
+                    query,
+                    task.replies[query.key],
+                    judge_model=judge.judge_model,
+                    share=shares[query.key],
                 )
                 for query in task.queries
             ]
@@ -381,7 +400,8 @@ def ask(
     on_reply  called with every reply, stored ones first
     """
     unique = {request.key: request for request in requests}
-    replies = store.get(JudgeReply, list(unique))
+    weighs = reads_shares(judge)
+    replies = store.get(JudgeReply, list(unique), with_messages=weighs)
     usage, n_stored, n_before = store.usage, len(replies), store.usage.judge_calls
     usage.verdicts_wanted += len(requests)
     usage.verdicts_distinct += len(unique)
@@ -412,11 +432,11 @@ def ask(
     elif isinstance(judge, OfflineJudge):
         new = judge.answer(wanted, store)
     usage.verdicts_left += len(wanted)
-    for reply in replies.values():
+    for key, reply in replies.items():
         on_reply(reply)
+        replies[key] = _without_message(reply)
     for reply in track(new, label=f"judging: {judge.model}", total=len(wanted)):
-        # The store has the whole message.
-        replies[reply.key] = dataclasses.replace(reply, message=None)
+        replies[reply.key] = _without_message(reply)
         usage.verdicts_left -= 1
         on_reply(reply)
     logger.info(
@@ -437,6 +457,11 @@ def ask(
         hint=again if isinstance(judge, PaidJudge) else "Supply them",
     )
     return replies
+
+
+def _without_message(reply: JudgeReply) -> JudgeReply:
+    """The store has the whole message."""
+    return dataclasses.replace(reply, message=None) if reply.message else reply
 
 
 def _name(subject: Comparison | Item) -> str:

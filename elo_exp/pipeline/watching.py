@@ -9,11 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elo_exp.api.jobs import Job
-from elo_exp.judges import PaidJudge
+from elo_exp.judges import NO_LOGPROBS, THINKS, PaidJudge
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 
 WINDOW = 200  # replies of a rubric that are watched together
 _QUOTED = 200  # characters of a reply
+_NO_PROBABILITIES = {  # by why a reply stopped
+    THINKS: "thinks before it answers. Take {part}.verdict=label, or switch thinking off ({part}.extra_body).",
+    NO_LOGPROBS: "comes without the log-probabilities of its tokens. Take {part}.verdict=label, or a server that gives "
+    "them.",
+}
 _NOUNS = {"scores": "score"}  # by what is asked for; else a verdict
 
 
@@ -101,7 +106,13 @@ class Watch:
         return first if len(first) < len(jobs) else []
 
     def see(self, reply: JudgeReply) -> None:
-        """Take in a reply. Raises UserError where too few of its rubric's last ones could be read."""
+        """Take in a reply. Raises UserError where too few of its rubric's last ones could be read, and where it was
+        asked for probabilities that its model does not give."""
+        if why := _NO_PROBABILITIES.get(reply.stop_reason):
+            part = getattr(self._judge, "part", "judge")
+            raise UserError(
+                f"{part}.verdict=probabilities: {self._judge.model} {why.format(part=part)} What was paid is stored."
+            )
         if self._canary and reply.key in self._requests:
             name = self._add(reply)
             if len(self._replies[name].are_read) == WINDOW:

@@ -178,16 +178,16 @@ class Store:
         finally:
             self._db.execute("DROP TABLE incoming")
 
-    def get(self, record: type[R], keys: Sequence[str]) -> dict[str, R]:
-        """Return the stored answers by key, without the raw messages that some were read from."""
+    def get(
+        self, record: type[R], keys: Sequence[str], *, with_messages: bool = False
+    ) -> dict[str, R]:
+        """Return the stored answers by key; the raw messages that some were read from are left out, unless wanted."""
         records: dict[str, R] = {}
         for start in range(0, len(keys), _KEYS_A_QUERY):
             some = keys[start : start + _KEYS_A_QUERY]
             marks = ",".join("?" * len(some))
-            query = (
-                "SELECT key, json_remove(value, '$.message') FROM answers "
-                f"WHERE key IN ({marks})"
-            )
+            column = "value" if with_messages else "json_remove(value, '$.message')"
+            query = f"SELECT key, {column} FROM answers WHERE key IN ({marks})"
             for key, value in self.read(query, some):
                 try:
                     records[key] = record.from_dict(json.loads(value))

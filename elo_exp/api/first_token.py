@@ -1,0 +1,57 @@
+"""What an answer of one token could have been, by the log-probabilities that OpenAI-compatible servers send."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from elo_exp.api.costs import n_tokens
+
+TOP = 20  # likeliest tokens, as many as servers give
+_LEAST_MASS = 0.5  # of all names together, below which none is meant
+_SPACES = " \t\n\u2581\u0120"  # also as vocabularies write them, before a word
+_THOUGHTS = ("<think", "<|channel", "[THINK")  # how thoughts begin
+
+
+def is_weighed(message: Mapping[str, Any]) -> bool:
+    """Return whether an answer comes with the log-probabilities of its first token."""
+    return bool(_chances(message))
+
+
+def thinks(message: Mapping[str, Any]) -> bool:
+    """Return whether an answer is a thought, or begins one."""
+    reply, chances = message["choices"][0]["message"], _chances(message)
+    first = max(chances, key=chances.__getitem__, default="")
+    return bool(
+        reply.get("reasoning")
+        or reply.get("reasoning_content")
+        or n_tokens(message, "usage", "completion_tokens_details", "reasoning_tokens")
+        or first.strip().startswith(_THOUGHTS)
+    )
+
+
+def probabilities(
+    message: Mapping[str, Any], names: Sequence[str]
+) -> dict[str, float] | None:
+    """Return how likely each name is among them; None where they have less than half of all together.
+
+    A name is known by how it begins, without leading spaces: T, TI and TIE are TIE.
+    """
+    mass = dict.fromkeys(names, 0.0)
+    for token, chance in _chances(message).items():
+        begun = token.lstrip(_SPACES).rstrip()
+        for name in names:
+            if begun and name.startswith(begun):
+                mass[name] += chance
+    total = sum(mass.values())
+    if total < _LEAST_MASS or thinks(message):
+        return None
+    return {name: chance / total for name, chance in mass.items()}
+
+
+def _chances(message: Mapping[str, Any]) -> dict[str, float]:
+    """The tokens that could have come first, with their probabilities; the one that came is among them."""
+    content = (message["choices"][0].get("logprobs") or {}).get("content") or []
+    rows = [*(content[0].get("top_logprobs") or ()), content[0]] if content else []
+    return {
+        str(row["token"]): math.exp(row["logprob"]) for row in rows if "token" in row
+    }
