@@ -1,5 +1,6 @@
 """What one dimension contributes to the page and the console of standings."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,12 +72,15 @@ def dimension(standings: Standings, name: str) -> Dimension:
     companions = {key: by.get(name) for key, by in standings.companions.items()}
     companions.pop(standings.primary_method or "", None)
     groups = _groups(board, standings.groups.get(name, ())) if board else []
-    significant = {(d.higher, d.lower) for d in pairs if d.significant}
+    beaten = defaultdict[str, set[str]](set)  # by whom significantly
+    for d in pairs:
+        if d.significant:
+            beaten[d.higher].add(d.lower)
     cells, against = {}, dict[str, list[float]]()
     for rate in standings.win_rates:
         if rate.dimension == name:
             first, second = rate.entrant_a, rate.entrant_b
-            is_significant = bool({(first, second), (second, first)} & significant)
+            is_significant = second in beaten[first] or first in beaten[second]
             n = rate.a_wins + rate.b_wins + rate.ties
             share = (rate.a_wins + 0.5 * rate.ties) / n
             for pair, own in (((first, second), share), ((second, first), 1 - share)):

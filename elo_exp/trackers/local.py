@@ -35,7 +35,7 @@ class _LocalRun:
 
     def _write(self, kind: str, value: Any) -> None:
         row = {"kind": kind, "time": utc_now(), "value": value}
-        self._log.write(json.dumps(row, allow_nan=False) + "\n")
+        print(json.dumps(row, allow_nan=False), file=self._log)
         self._log.flush()
 
     def log(
@@ -74,4 +74,6 @@ def _plain(value: Value) -> Any:
         return {"caption": value.caption, "path": f"figures/{value.name}.png"}
     if isinstance(value, Lines | Histogram):
         return asdict(value)
-    return value if isinstance(value, float | int | str) else list(map(dict, value))
+    if isinstance(value, float | int | str):
+        return value
+    return [row if isinstance(row, dict) else dict(row) for row in value]
