@@ -37,6 +37,12 @@ SHIPPED = chosen()
         ("dolphin-2", None),  # no phi
         ("Qwen/Qwen2-0.5B", "Alibaba"),
         ("google_gemma-7b", "Google"),
+        ("gpt-6.2-sol", "OpenAI"),
+        ("gemini-4-hydrogen", "Google"),
+        ("openai/o5", "OpenAI"),  # by its maker, as hubs and gateways write it
+        ("mistralai/Devstral-2", "Mistral"),
+        ("anthropic.haiku", "Anthropic"),
+        ("x-ai/something", "xAI"),
         ("lexical", None),
         ("", None),
     ],
@@ -56,8 +62,9 @@ def test_the_first_name_that_tells_it_counts():
     assert family({}, "gpt-4") is None
 
 
-def test_the_program_llama_cpp_tells_no_family():
+def test_what_runs_or_asks_any_model_tells_no_family():
     assert family(SHIPPED, "llama_cpp", "llama.cpp") is None
+    assert family(SHIPPED, "my-model", "openai_compatible") is None
     assert family(SHIPPED, "llama_cpp-llama-2") == "Meta"
 
 

@@ -10,7 +10,8 @@ from pathlib import PurePath
 
 from elo_exp.records import Record
 
-_PROGRAM = re.compile("llama[._-]?cpp", re.IGNORECASE)  # which runs any model
+# what runs any model, or asks any
+_PROGRAM = re.compile("llama[._-]?cpp|openai[._-]?compatible", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
