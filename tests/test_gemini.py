@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from elo_exp import pipeline
 from elo_exp.api.gemini import (
     batch_in,
     message_in,
@@ -158,6 +159,24 @@ def test_six_refusals_in_a_row_for_want_of_room_are_answered_and_halved(server):
     server.fates = dict.fromkeys(range(1, 7), Fate(code="8"))
     judged(judge(server.url, chunk_size=12), N)
     assert [batch.n for batch in server.batches][:2] == [12, 6]
+    paid_once(server)
+
+
+def test_batches_that_are_cancelled_are_collected_and_the_rest_is_paid_once(server):
+    """Half of each is answered until it ends; what was not run is then asked by the next run."""
+    server.polls_to_end = 10**9
+    made = judge(server.url)
+    server.fault("GET", GET, Status(401), nth=None)
+    with pytest.raises(UserError, match="refuses"):
+        judged(made, N)
+    server.faults.clear()
+    with Store(STORE) as store:
+        assert pipeline.cancel(made, store) == 3
+        pipeline.collect(judge(server.url), store)
+        assert pipeline.cancel(made, store) == 0
+    assert server.meter.billed_bodies.total() == 5
+    server.polls_to_end = 0
+    judged(judge(server.url), N)
     paid_once(server)
 
 

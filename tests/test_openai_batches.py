@@ -349,6 +349,24 @@ def test_a_batch_that_fails_for_another_reason_ends_the_run_and_costs_nothing(
     paid_once(server)
 
 
+def test_batches_that_are_cancelled_are_collected_and_the_rest_is_paid_once(server):
+    """Half of each is answered until it ends; what was not run is then asked by the next run."""
+    server.polls_to_end = 10**9
+    made = judge(server.url)
+    server.fault("GET", BATCH, Status(401), nth=None)
+    with pytest.raises(UserError, match="refuses"):
+        judged(made, N)
+    server.faults.clear()
+    with Store(STORE) as store:
+        assert pipeline.cancel(made, store) == 3
+        pipeline.collect(judge(server.url), store)
+        assert pipeline.cancel(made, store) == 0
+    assert server.meter.billed_bodies.total() == 5
+    server.polls_to_end = 0
+    judged(judge(server.url), N)
+    paid_once(server)
+
+
 # Rows
 
 
