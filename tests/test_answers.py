@@ -72,7 +72,7 @@ def test_plain_rows_are_of_any_table(tmp_path, ending):
         ("FastChat's answers", {"choices": [{"turns": ["$ERROR$"]}]}, {"text": None}),
         ("FastChat's answers", {"choices": [{"turns": ["A"]}, {"turns": ["B"]}]},
          {"text": "A", "notes": ("first choice",)}),
-        ("FastChat's answers", {"question_id": 81}, {"id": "81", "notes": ("first turn",)}),
+        ("FastChat's answers", {"question_id": 81}, {"id": "81", "later": ("And more.",), "notes": ()}),
         ("arena_hard's answers", {"messages": [
             {"role": "system", "content": "Be brief."}, {"role": "user", "content": "1?"},
             {"role": "assistant", "content": "One."}, {"role": "user", "content": "2?"},
@@ -209,9 +209,9 @@ def test_a_published_file_is_read_whole(file, name, n, entrant):
     assert all(row.text is not None for row in rows)
 
 
-def test_of_the_answers_of_mt_bench_the_first_turn_is_read():
+def test_the_answers_of_mt_bench_are_to_two_turns():
     _, rows = answers.read(shared_data("answers/mt_bench/gpt-4.jsonl"))
-    assert {row.notes for row in rows} == {("first turn",)}
+    assert {len(row.later) for row in rows} == {1}
     assert str(rows[0].text).startswith("If you have just overtaken the second person")
 
 

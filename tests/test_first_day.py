@@ -131,9 +131,7 @@ TASKS = (
     Task(
         number=12,
         words="mt_bench/gpt-4.jsonl mt_bench/other.jsonl judge=sonnet prompts=mt_bench/question.jsonl plan=true",
-        begins=(
-            "mt_bench/gpt-4.jsonl: FastChat's answers: 30 answers of gpt-4; first turn of 30",
-        ),
+        begins=("mt_bench/gpt-4.jsonl: FastChat's answers: 30 answers of gpt-4",),
     ),
     Task(
         number=13,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -377,8 +376,43 @@ def test_published_answers_are_joined(tmp_path):
         folder / "mt_bench/gpt-4.jsonl", prompts=folder / "mt_bench/question.jsonl"
     )
     assert (len(bench.prompts), len(bench.shared)) == (80, 30)
-    assert bench.lines()[0].endswith("30 answers of gpt-4; first turn of 30")
-    assert dataclasses.asdict(bench.shared[0])["prompt_id"] == "101"
+    assert bench.lines()[0].endswith("30 answers of gpt-4")
+    first = bench.shared[0]
+    said = bench.files["gpt-4"].response(first)
+    assert (first.prompt_id, said.response_text) == ("101", said.messages[-1].content)
+    assert [m.role for m in said.messages] == ["assistant", "user", "assistant"]
+    assert said.messages[1] == first.messages[1]
+
+
+TURNS = {"question_id": "1", "category": "maths", "turns": ["1+1?", "And 2?"]}
+
+
+def test_answers_to_fewer_turns_than_are_asked_stop_and_failed_ones_are_missing(
+    tmp_path,
+):
+    def said(*texts: str) -> Path:
+        row = {"question_id": "1", "model_id": "ann", "choices": [{"turns": texts}]}
+        return write_jsonl(tmp_path / "ann.jsonl", [row])
+
+    prompts = write_jsonl(tmp_path / "question.jsonl", [TURNS])
+    one = joined(said("2"), prompts=prompts)
+    with pytest.raises(
+        UserError, match=":1: answers 1 of the 2 turns that prompt '1' asks"
+    ):
+        one.files["ann"].response(one.prompts[0])
+    failed = joined(said("2", "$ERROR$"), prompts=prompts)
+    assert failed.answered == {"ann": []}
+
+
+def test_of_answers_to_two_turns_a_bank_of_first_turns_asks_the_first(tmp_path):
+    row = {"question_id": "1", "model_id": "ann", "choices": [{"turns": ["2", "4"]}]}
+    path = write_jsonl(tmp_path / "ann.jsonl", [row])
+    prompts = write_jsonl(tmp_path / "bank.jsonl", [{"id": 1, "prompt": "1+1?"}])
+    found = joined(path, prompts=prompts)
+    assert found.files["ann"].response(found.prompts[0]).response_text == "2"
+    assert (
+        "ann: the first turn of 1 answers, whose prompts ask no more" in found.lines()
+    )
 
 
 def test_seventy_models_of_which_none_answered_all(tmp_path):

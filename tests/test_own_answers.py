@@ -291,7 +291,7 @@ HARD = "arena_hard/v0.1/gpt-4-0314.jsonl.gz"
         (("answers=[mt_bench/gpt-4.jsonl,bench/other.jsonl]",),
          ["elo_exp: answers: these files hold no prompts. Add prompts=FILE, the questions that they answer."], 0),
         (("answers=[mt_bench/gpt-4.jsonl,bench/other.jsonl]", "prompts.bank_path=mt_bench/question.jsonl"),
-         ["mt_bench/gpt-4.jsonl: FastChat's answers: 30 answers of gpt-4; first turn of 30"], 60),
+         ["mt_bench/gpt-4.jsonl: FastChat's answers: 30 answers of gpt-4"], 60),
         (("answers=[a.eval,b.eval]",),
          ["a.eval: inspect_ai log: 10 answers of openai/gpt-4o-mini; call it otherwise: "
           "'answers={NAME:FILE,...}'"], 20),

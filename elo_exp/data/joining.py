@@ -3,13 +3,13 @@
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from elo_exp.data import answers, bank
+from elo_exp.data import answers, bank, conversations
 from elo_exp.data.answers import Answer
 from elo_exp.data.fields import folded, natural
 from elo_exp.records import Prompt, Response, UserError
@@ -72,7 +72,9 @@ class Answers:
         rows = [
             row
             for row in self.rows_to(prompt)
-            if row.text is not None and row.draw_idx == prompt.draw_idx
+            if row.text is not None
+            and row.draw_idx == prompt.draw_idx
+            and None not in row.later[: conversations.n_turns(prompt) - 1]
         ]
         for row in rows[1:]:
             if (row.text, row.messages) != (rows[0].text, rows[0].messages):
@@ -89,7 +91,7 @@ class Answers:
             return None
         assert row.text is not None
         recorded = {"finish_reason": _CUT if row.is_cut else None, **row.recorded}
-        return Response(
+        found = Response(
             entrant_id=self.entrant,
             prompt_id=prompt.prompt_id,
             response_text=row.text,
@@ -97,6 +99,20 @@ class Answers:
             draw_idx=row.draw_idx,
             **recorded,
         )
+        n_turns = conversations.n_turns(prompt)
+        if n_turns == 1 or row.messages:
+            return found
+        if len(row.later) < n_turns - 1:
+            raise UserError(
+                f"{row.place}: answers {1 + len(row.later)} of the {n_turns} turns that prompt "
+                f"{prompt.prompt_id!r} asks. Expected all of them; a bank of first turns asks no more."
+            )
+        later = [
+            replace(found, response_text=text)
+            for text in row.later[: n_turns - 1]
+            if text is not None
+        ]
+        return conversations.joined(prompt, [found, *later])
 
     @property
     def n_answers(self) -> int:
@@ -228,6 +244,8 @@ class Joined:
             texts = [row.prompt for row in rows if row.prompt is not None]
             if any(folded(text) != folded(prompt.text) for text in texts):
                 otherwise.append(prompt.prompt_id)
+        if cut := sum(len(row.later) > 0 for row in self._of_one_turn(one)):
+            yield f"{one.entrant}: the first turn of {cut:,} answers, whose prompts ask no more"
         strays = [r for r in one.rows if r.text is not None and id(r) not in used]
         if strays:
             what = strays[0].id or repr(folded(strays[0].prompt or "")[:40])
@@ -240,6 +258,12 @@ class Joined:
                 f"warning: {one.entrant}: {len(otherwise):,} answers are joined by id alone: their "
                 f"file has another text for the prompt ({otherwise[0]})."
             )
+
+    def _of_one_turn(self, one: Answers) -> Iterator[Answer]:
+        """The rows that answer prompts of one turn."""
+        for prompt in self.prompts:
+            if conversations.n_turns(prompt) == 1:
+                yield from one.rows_to(prompt)
 
     def _counts(self, keeps_all: bool) -> list[str]:
         n, m, shared = len(self.prompts), len(self.files), self.shared

@@ -44,6 +44,7 @@ class Answer:
     prompt     the text that was answered; None where the file names it by `id` alone
     asked      what was answered, where it is more than a text; `prompt` is then its transcript
     messages   what followed, where it is more than a text; `text` is then the final answer
+    later      the answers to later turns, of a file that does not hold these; None: failed
     draw_idx   which answer to the prompt it is
     entrant    the file's own name of who answered
     question   what the prompt was made of, where `id` is that of its content: programs that put a
@@ -60,6 +61,7 @@ class Answer:
     prompt: str | None = None
     asked: Messages = ()
     messages: Messages = ()
+    later: Sequence[str | None] = ()
     draw_idx: int = 0
     id: str | None = None
     question: str | None = None

@@ -15,12 +15,16 @@ _FAILED = "$ERROR$"  # API_ERROR_OUTPUT, in place of an answer
 def answer(row: Row) -> Mapping[str, Any]:
     first, *others = listed(row["choices"], "choices")
     turn, *later = listed(first["turns"], "turns")
-    notes = [("first turn", later), ("first choice", others)]
+
+    def said(one: Any, what: str) -> str | None:
+        return None if one in (None, _FAILED) else text(one, what)
+
     return {
         "id": name(row["question_id"], "question_id"),
-        "text": None if turn in (None, _FAILED) else text(turn, "the first turn"),
+        "text": said(turn, "the first turn"),
         "entrant": name(row["model_id"], "model_id"),
-        "notes": tuple(note for note, is_left in notes if is_left),
+        "later": tuple(said(one, "a later turn") for one in later),
+        "notes": ("first choice",) if others else (),
     }
 
 
