@@ -109,7 +109,19 @@ def _bank(folder: Path) -> None:
 
 
 def _questions(folder: Path) -> None:
-    """As many rows of MedMCQA and MedQA as prompts/README.md asks for."""
+    """As many rows of MedMCQA and MedQA as prompts/README.md asks for, and questions of two turns in MT-Bench's form."""
+    turns = ("Name a river of country {}.", "Where does it end?")
+    write_jsonl(
+        folder / "question.jsonl",
+        [
+            {
+                "question_id": n,
+                "category": "rivers",
+                "turns": [t.format(n) for t in turns],
+            }
+            for n in range(6)
+        ],
+    )
     short = [medmcqa(f"Antidote for poisoning with drug {n}") for n in range(24)]
     write_jsonl(folder / "medmcqa.jsonl", short)
     asked = "is hoarse. Which of the following nerves is injured?"
