@@ -766,8 +766,8 @@ MUTANTS = [
     Mutant(
         name="an empty answer is a failed request",
         file="data/joining.py",
-        old="if row.text is not None and row.draw_idx == prompt.draw_idx",
-        new="if row.text and row.draw_idx == prompt.draw_idx",
+        old="if row.text is not None\n            and row.draw_idx == prompt.draw_idx",
+        new="if row.text\n            and row.draw_idx == prompt.draw_idx",
         seen_by="test_joining.py::test_two_files_are_joined_by_the_text_of_their_prompts",
     ),
     Mutant(
