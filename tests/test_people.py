@@ -451,6 +451,15 @@ def test_annotators_who_agree_no_more_than_by_chance_are_refused(folder: Path):
     assert "anna and dice are not known to agree more than by chance: kappa " in line
 
 
+def test_how_many_shared_comparisons_would_tell_is_said():
+    """An interval as wide as its kappa takes (2.8 / 1.96)^2, twice as many; one twice as wide, eight times."""
+    row = {"kappa": 0.25, "ci_low": 0.0, "n_comparisons": 36}
+    assert " Some 74 that both have labelled would tell" in words.more_of_both(row)
+    wide = words.more_of_both({**row, "ci_low": -0.25})
+    assert " Some 300 that both have labelled would tell" in wide
+    assert words.more_of_both({**row, "kappa": -0.1, "ci_low": -0.3}) == ""
+
+
 def test_annotators_without_a_comparison_in_common_are_refused(folder: Path):
     make(folder, "label.annotators=2", "label.overlap=0")
     label(folder, "one", page="label_1.html")

@@ -265,7 +265,8 @@ class LabelByPeople:
             if len(votes) > 1 and (low is None or low <= 0):
                 raise UserError(
                     f"labels: {who} are not known to agree more than by chance: kappa {words.kappa(rows[1])} on "
-                    f"{n} comparisons. Agree on what to go by, and label on, or give the file of one."
+                    f"{n} comparisons.{words.more_of_both(rows[1])} Agree on what to go by, and label on, or give "
+                    "the file of one."
                 )
             found[dimension] = rows
         return found
@@ -419,7 +420,7 @@ class LabelByPeople:
         return Report(
             headline=people_page.number_of_contradictions(certificates),
             text=people_page.text(board, certificates),
-            facts={"judge_model": self._judge, "labelled": self.folder},
+            facts={"labelled": self.folder, "labelled_judge": self._judge},
             artifacts=written,
             metrics=values,
             page=page.maker(
