@@ -734,6 +734,27 @@ MUTANTS = [
         new="    if False:",
         seen_by="test_limits.py::test_a_bomb_of_three_gigabytes_ends_in_one_line",
     ),
+    Mutant(
+        name="characters that reorder a page reach it as they are",
+        file="report/page.py",
+        old="return printable(value) if type(value) is str else value",
+        new="return value",
+        seen_by="test_battles.py::test_on_console_and_page_no_name_reorders_what_is_beside_it",
+    ),
+    Mutant(
+        name="an imported row is not looked at field by field",
+        file="store/admin.py",
+        old="validate_json(stored, strict=True)",
+        new="validate_json(stored)",
+        seen_by="test_store_actions.py::test_a_row_that_is_no_exported_answer_is_named_and_nothing_is_brought_in",
+    ),
+    Mutant(
+        name="an error of ours is hidden by the line that it becomes",
+        file="files.py",
+        old='cannot be read ({words:.200}).") from error',
+        new='cannot be read ({words:.200}).") from None',
+        seen_by="test_files.py::test_what_a_reader_has_not_looked_for_is_one_line_that_keeps_its_cause",
+    ),
     # Files of answers: a wrong join is worse than none
     Mutant(
         name="of two different answers to one prompt the first is taken",
