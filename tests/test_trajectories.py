@@ -367,6 +367,35 @@ def test_own_logs_are_joined_draw_by_draw(tmp_path):
     assert len(joining.join({"c": one}, bank(tmp_path)).shared) == len(asked(""))
 
 
+def test_a_prompt_that_lacks_a_draw_is_left_out_where_draws_are_wanted(tmp_path):
+    """For all, as one that lacks an answer is; and what is not compared is said."""
+    log = {"status": "success", "eval": {"task": "t", "model": "m"}}
+    samples = [
+        {"id": key, "epoch": epoch, "input": f"{key}?", "messages": WORK[1:]}
+        for key in ("s1", "s2")
+        for epoch in (1, 2)
+    ]
+    for sample in samples:
+        sample["messages"] = [{"role": "user", "content": sample["input"]}, *WORK[2:]]
+    samples[3]["error"] = {"message": "timeout"}
+    path = write_json(tmp_path / "a.json", log | {"samples": samples})
+    files = joining.entrants([("a", path), ("b", path)])
+    assert len(joining.join(files, None).shared) == 2
+    assert joining.join(files, None).lines()[-1] == (
+        "draws: 1 of the 2 answers to each prompt; draws=2 compares all"
+    )
+    twice = joining.join(files, None, draws=2)
+    assert [one.prompt_id for one in twice.shared] == ["s1"]
+    assert "draws:" not in "".join(twice.lines())
+    assert [one.prompt_id for one in joining.join(files, None, draws=9).shared] == [
+        "s1"
+    ]
+    one = joining.entrants(
+        [("a", path), ("c", made(tmp_path, "plain rows", "Said", "x"))]
+    )
+    assert one["c"].n_draws == 1
+
+
 # What the answers took
 
 

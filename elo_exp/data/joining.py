@@ -84,6 +84,12 @@ class Answers:
                 )
         return rows[0] if rows else None
 
+    def answers(self, prompt: Prompt, draws: int) -> bool:
+        """Whether a prompt has this many answers, or as many as each has in this file, where these are fewer."""
+        n = min(draws, self.n_draws)
+        each = (replace(prompt, draw_idx=i) for i in range(n))
+        return all(self.to(one) is not None for one in each)
+
     def response(self, prompt: Prompt) -> Response | None:
         """Return the same as a Response under the entrant's name."""
         row = self.to(prompt)
@@ -174,17 +180,19 @@ class Joined:
     prompts  of the bank or, without one, of the files; in an order that is not that of the files
     files    the answers of each entrant, by name
     bank     the file of the prompts; None: they are those of the answers
+    draws    how many answers to each prompt are wanted, of files that have several
     """
 
     prompts: Sequence[Prompt]
     files: Mapping[str, Answers]
     bank: Path | None
+    draws: int = 1
 
     @functools.cached_property
     def answered(self) -> Mapping[str, Sequence[str]]:
-        """The prompts that each entrant answered, by their ids."""
+        """The prompts that each entrant answered in every draw, by their ids."""
         return {
-            name: [p.prompt_id for p in self.prompts if one.to(p) is not None]
+            name: [p.prompt_id for p in self.prompts if one.answers(p, self.draws)]
             for name, one in self.files.items()
         }
 
@@ -233,7 +241,18 @@ class Joined:
                     f"({names} and {len(several) - _NAMED} more)"
                 )
         joined = (line for one in self.files.values() for line in self._oddities(one))
-        return [*lines, *joined, *self._counts(keeps_all)]
+        return [*lines, *joined, *self._counts(keeps_all), *self._of_draws()]
+
+    def _of_draws(self) -> list[str]:
+        """Say that there are more draws than are wanted."""
+        n = min(
+            (one.n_draws for one in self.files.values() if one.n_draws > 1), default=1
+        )
+        if n <= self.draws:
+            return []
+        return [
+            f"draws: {self.draws} of the {n} answers to each prompt; draws={n} compares all"
+        ]
 
     def _oddities(self, one: Answers) -> Iterator[str]:
         """Warn of answers that join no prompt, or one of another text."""
@@ -432,14 +451,16 @@ def one(path: Path, entrant: str, inside: str | None) -> Answers:
     return Answers(**{**vars(found), "entrant": entrant, "inside": inside})
 
 
-def join(files: Mapping[str, Answers], bank_path: Path | None) -> Joined:
+def join(
+    files: Mapping[str, Answers], bank_path: Path | None, *, draws: int = 1
+) -> Joined:
     """Join answers to the prompts of a bank or, without one, to those that the files hold.
 
     A prompt is found by its text, whatever its white space, else by its id. Raises UserError where
     no file holds a prompt, for an id that stands for two, and for two references.
     """
     prompts = bank.load(bank_path) if bank_path else _own_prompts(files)
-    return Joined(prompts=prompts, files=files, bank=bank_path)
+    return Joined(prompts=prompts, files=files, bank=bank_path, draws=draws)
 
 
 def _own_prompts(files: Mapping[str, Answers]) -> list[Prompt]:
