@@ -38,7 +38,7 @@ def printed(folder: Path, server: AnthropicServer) -> dict[Block, Ran]:
 
 
 def test_every_command_prints_what_the_page_shows(printed: dict[Block, Ran]):
-    assert len(printed) == 3
+    assert len(printed) == 4
     for block, ran in printed.items():
         assert ran.code == 0, ran.err
         assert lines(block.text) <= lines(ran.out + ran.err)
@@ -46,13 +46,13 @@ def test_every_command_prints_what_the_page_shows(printed: dict[Block, Ran]):
 
 def test_the_judge_was_shown_what_the_page_shows(printed: dict[Block, Ran]):
     (shown,) = (b.text.strip() for b in blocks(AGENTS) if b.text.startswith("<turn"))
-    *_, ran = printed.values()
+    *_, ran, _ = printed.values()
     rows = ran.rows("matches/matches.jsonl")
     assert shown in [row["response_a"] for row in rows]
 
 
 def test_the_table_of_the_page_is_that_of_the_run(printed: dict[Block, Ran]):
-    *_, ran = printed.values()
+    *_, ran, _ = printed.values()
     table = re.findall(r"(?m)^\| (.*) \|$", read(AGENTS))
     rows = [line.split(" | ") for line in table]
     at = ran.page.cells.index(rows[0])

@@ -525,7 +525,8 @@ class Pairwise(Judged):
     def _joined(self) -> joining.Joined:
         path = self.prompts.bank_path
         files = joining.entrants(self._files)
-        return joining.join(files, None if path is None else Path(path))
+        bank_path = None if path is None else Path(path)
+        return joining.join(files, bank_path, draws=self._n_draws)
 
     def _say_answers(self) -> None:
         """Say what was read of files of answers. Raises UserError where they cannot be compared."""
