@@ -75,7 +75,7 @@ def asked(n_prompts: int, *, mirrored: bool = False) -> tuple[Any, list[Any]]:
         return Response(entrant_id=name, prompt_id=f"p{n}", response_text=text)
 
     responses = {
-        name: {f"p{n}": response(name, n) for n in range(n_prompts)}
+        name: {(f"p{n}", 0): response(name, n) for n in range(n_prompts)}
         for name in ("ann", "bob", "cid")
     }
     comparisons = {
