@@ -587,8 +587,9 @@ def test_a_judge_that_does_not_follow_people_leaves_their_labels_alone(many: Pat
 @pytest.mark.slow
 @pytest.mark.parametrize(("m", "n"), [(4, 200), (4, 50), (6, 200)])
 def test_intervals_of_labels_alone_hold_the_truth(m: int, n: int):
+    """In .947, .955 and .958 of the differences; of few labels those of a tournament that cannot be rated are left out."""
     found = people_worlds.of_labels(Labelled(m, n), 400)
-    assert 0.93 <= found["coverage"] <= 0.985, found
+    assert 0.93 <= found["coverage"] <= 0.97, found
     assert found["wrong"] <= 0.01, found
     assert found["half_width"] <= 1.1 * 670 / (n / m) ** 0.5, found
 
@@ -596,6 +597,6 @@ def test_intervals_of_labels_alone_hold_the_truth(m: int, n: int):
 @pytest.mark.slow
 def test_from_many_entrants_on_the_joint_fit_holds_the_crowds_ratings_and_misses_by_less():
     found = people_worlds.of_crowd(200, 6)
-    assert 0.93 <= found["joint"]["coverage"] <= 0.99, found
+    assert 0.93 <= found["joint"]["coverage"] <= 0.98, found
     assert found["joint"]["rmse"] < found["labels"]["rmse"], found
     assert found["joint"]["rated"] == 1.0 > found["labels"]["rated"], found
