@@ -157,3 +157,26 @@ def test_the_script_makes_text_of_everything():
         "innerHTML|outerHTML|insertAdjacentHTML|document.write|eval|setTimeout|fetch"
     )
     assert not re.search(sinks, script.read_text(encoding="utf-8"))
+
+
+def test_rubrics_that_show_other_turns_have_their_own_texts():
+    """The first turn alone, and the conversation with its turns: one prompt under two keys."""
+    first, judgment = judged("p1", "A", "B")
+    talk = dataclasses.replace(
+        first,
+        dimension="turn 2",
+        response_a='<turn role="assistant">\na1\n</turn>',
+        response_b='<turn role="assistant">\nb1\n</turn>',
+        in_turns=True,
+    )
+    later = dataclasses.replace(judgment, dimension="turn 2")
+    found = viewer.texts({"d": [first], "turn 2": [talk]}, {"d": [judgment], "turn 2": [later]}, {})  # fmt: skip
+    assert found is not None
+    data = json.loads(gzip.decompress(base64.b64decode(found.island)))
+    places = [row[0] for row in data["rows"]]
+    assert places == ["p1", "p1\n1"]
+    plain, turns = (data["prompts"][place] for place in places)
+    assert plain["answers"]["ann"] == first.response_a
+    assert (turns["id"], turns["in_turns"]) == ("p1", True)
+    assert turns["answers"]["ann"] == talk.response_a
+    assert "in_turns" not in plain

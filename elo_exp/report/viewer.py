@@ -173,18 +173,14 @@ def _fitting(judged: Sequence[Judged], max_characters: int) -> set[int]:
         is_worth_reading = judged[i].kind in _WORTH_READING
         place[i] = -1 if is_worth_reading else next(counters[c.dimension, *c.entrants])
     kept: set[int] = set()
-    known: set[tuple[str, tuple[str, int] | None]] = set()
+    known: set[tuple[str, str]] = set()
     total = 0
     for i in sorted(numbers, key=place.__getitem__):
         c = judged[i].comparison
-        own: dict[tuple[str, tuple[str, int] | None], str] = {
-            (c.prompt_id, None): c.prompt_text,
-            (c.prompt_id, (c.entrant_a, c.draw_a)): c.response_a,
-            (c.prompt_id, (c.entrant_b, c.draw_b)): c.response_b,
-        }
+        own = {(c.prompt_id, x) for x in (c.prompt_text, c.response_a, c.response_b)}
         total += sum(len(verdict.reasoning) for verdict in judged[i].judgment.orders)
-        total += sum(len(text) for key, text in own.items() if key not in known)
-        known |= own.keys()
+        total += sum(len(text) for _, text in own - known)
+        known |= own
         if total > max_characters:
             break
         kept.add(i)
@@ -194,16 +190,23 @@ def _fitting(judged: Sequence[Judged], max_characters: int) -> set[int]:
 def _data(judged: Sequence[Judged], kept: set[int]) -> dict[str, object]:
     """Prompts by id with their answers, and a row for each comparison; a text that is absent is null.
 
-    Of several draws also how many they are, and in each row that of both.
+    Of several draws also how many they are, and in each row that of both. Where comparisons on one prompt show other
+    texts, as rubrics of several turns do, these stand under another key, with the prompt's `id`.
     """
     n_draws = 1 + max(
         max(one.comparison.draw_a, one.comparison.draw_b) for one in judged
     )
     prompts: dict[str, dict[str, Any]] = {}
+    shown: dict[str, dict[str | None, Any]] = {}
     rows = []
     for i, one in enumerate(judged):
         c = one.comparison
-        prompt = prompts.setdefault(c.prompt_id, {"stratum": c.source, "answers": {}})
+        place = _place(c, shown)
+        prompt = prompts.setdefault(place, {"stratum": c.source, "answers": {}})
+        if place != c.prompt_id:
+            prompt["id"] = c.prompt_id
+        if c.in_turns:
+            prompt["in_turns"] = True
         if i in kept:
             prompt["text"] = c.prompt_text
             if reference := c.gold_answer or c.expected_behavior:
@@ -220,10 +223,29 @@ def _data(judged: Sequence[Judged], kept: set[int]) -> dict[str, object]:
             )
             for verdict in one.judgment.orders
         ]
-        row = (c.prompt_id, c.dimension, *c.entrants, one.outcome, orders)
+        row = (place, c.dimension, *c.entrants, one.outcome, orders)
         rows.append((*row, c.draw_a, c.draw_b) if n_draws > 1 else row)
     drawn = {"draws": n_draws} if n_draws > 1 else {}
     return {"prompts": prompts, "rows": rows, **drawn}
+
+
+def _place(c: Comparison, shown: dict[str, dict[str | None, Any]]) -> str:
+    """Return the key under which a comparison's texts stand: the prompt's id, unless other texts stand there.
+
+    shown  what stands under each key, by the key of an answer; None: the prompt, and whether all is in turns
+    """
+    own: dict[str | None, Any] = {
+        None: (c.prompt_text, c.in_turns),
+        _answer(c.entrant_a, c.draw_a): c.response_a,
+        _answer(c.entrant_b, c.draw_b): c.response_b,
+    }
+    for n in itertools.count():
+        place = f"{c.prompt_id}\n{n}" if n else c.prompt_id
+        there = shown.setdefault(place, {})
+        if all(there.get(key, text) == text for key, text in own.items()):
+            there |= own
+            return place
+    raise AssertionError
 
 
 def _answer(entrant: str, draw: int) -> str:

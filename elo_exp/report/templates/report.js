@@ -65,7 +65,7 @@ async function unpack() {
   const name = (entrants, number) => (number < 2 ? `${entrants[number]} wins` : OUTCOMES[number]);
   const answer = (entrant, draw) => (draw ? `${entrant}\n${draw}` : entrant);
   return packed.rows.map(([id, dimension, a, b, outcome, orders, ...draws]) => {
-    const prompt = Object.assign(packed.prompts[id], { id });
+    const prompt = Object.assign({ id }, packed.prompts[id]);
     const entrants = [a, b];
     const winner = OUTCOMES.indexOf(outcome);
     return {
@@ -100,6 +100,22 @@ function matching(wanted) {
       (!prompt || comparison.prompt.id === prompt) &&
       (!wanted.get("search") || texts(comparison).some((text) => text && search.test(text))),
   );
+}
+
+// A text as the judge saw it; of a conversation the turns have headings. No text can open or close a turn.
+const TURN = /^<turn role="(\w+)"(?: of="([^"]*)")?>\n([^]*?)^<\/turn>$/gm;
+function inTurns(text, paragraph) {
+  const nodes = [];
+  let end = 0;
+  const between = (start) => text.slice(end, start).trim();
+  for (const turn of text.matchAll(TURN)) {
+    if (between(turn.index)) nodes.push(paragraph(between(turn.index)));
+    const [whole, role, of, words] = turn;
+    nodes.push(element("h5", { textContent: of ? `${role}: ${of}` : role }), paragraph(words.trimEnd()));
+    end = turn.index + whole.length;
+  }
+  if (between()) nodes.push(paragraph(between()));
+  return nodes;
 }
 
 // How often each outcome came in each stratum, for two entrants.
@@ -141,15 +157,16 @@ function show(index) {
   all("#list button").forEach((button, at) => button.setAttribute("aria-current", at === position));
   document.querySelector("#list button[aria-current=true]")?.scrollIntoView({ block: "nearest" });
   const absent = "This text is not in the page; see the folders beside it.";
+  const isTalk = (text) => prompt.in_turns && text?.startsWith("<turn ");
   const paragraph = (text) => element("p", { className: "text", textContent: text ?? absent });
   document.querySelector("#one").replaceChildren(
     element("p", { className: "small", textContent: [prompt.id, stratum, dimension, ...draw].join(" · ") }),
-    element("h3", { className: "text", textContent: prompt.text ?? absent }),
+    ...(isTalk(prompt.text) ? inTurns(prompt.text, paragraph) : [element("h3", { className: "text", textContent: prompt.text ?? absent })]),
     ...(prompt.reference ? [element("p", { className: "notice text", textContent: `Reference: ${prompt.reference}` })] : []),
     element("div", { className: "two" }, ...entrants.map((entrant, side) =>
       element("article", { className: winner === side ? "answer won" : "answer" },
         element("h4", { textContent: entrant + (winner === side ? " wins" : "") }),
-        paragraph(answers[side]),
+        ...(isTalk(answers[side]) ? inTurns(answers[side], paragraph) : [paragraph(answers[side])]),
       ),
     )),
     element("h3", { textContent: `Judge: ${outcome}` }),
