@@ -198,3 +198,30 @@ def test_answers_that_a_run_wrote_are_read_again_as_conversations(tmp_path: Path
     path = write_jsonl(tmp_path / "responses_ann.jsonl", rows)
     made = shipped("entrant", "recorded", entrant_id="ann", path=str(path.parent))
     assert list(made.generate([TWO])) == [talk("ann", "a1", "a2")]
+
+
+# Where conversations stop
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("experiment=oracle", "entrant=[tiny_base,tiny_premium]", "oracle.prompts=bank"),
+         "elo_exp: oracle: prompt 1 has 2 open turns. Expected one: a weight is of one answer. Put the first "
+         "answer into messages, and the second is scored."),
+        (("experiment=arena", "arena=simulated", "entrant=[newcomer]"),
+         "elo_exp: arena: prompt 1 of question.jsonl has messages. Expected texts alone: conversations are not "
+         "simulated."),
+        (("experiment=audit", "study=own", "judge=lexical"),
+         "audit: 1 of 1 prompts are left out: an answer to several turns has no ladder."),
+    ],
+)  # fmt: skip
+def test_what_takes_one_answer_refuses_several_turns_before_anything_is_asked(
+    tmp_path: Path, words: tuple[str, ...], said: str
+):
+    row = {"question_id": 1, "category": "c", "turns": ["Why?", "Shorter?"], "reference": ["So.", "Yes."]}  # fmt: skip
+    write_jsonl(tmp_path / "question.jsonl", [row])
+    ran = attempt(*words, "prompts.bank_path=question.jsonl", "plan=true", folder=tmp_path)  # fmt: skip
+    assert ran.code == 2
+    assert said in ran.err.splitlines()
+    assert not (tmp_path / "outputs/oracle").exists()
