@@ -76,16 +76,21 @@ def sample(agent: str, file: str, epoch: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def log(agent: str, n: int = len(FILES)) -> dict[str, Any]:
+    """What an agent did with the first n files."""
+    head = {"task": "lines", "model": f"lab/{agent}", "dataset": {"samples": n}}
+    samples = [sample(agent, file, epoch) for file in FILES[:n] for epoch in EPOCHS]
+    return {"version": 2, "status": "success", "eval": head, "samples": samples}
+
+
 def write_log(path: Path, agent: str) -> Path:
     """The log of an agent, as Inspect of 2026 writes it."""
-    head = {"task": "lines", "model": f"lab/{agent}", "dataset": {"samples": len(FILES)}}  # fmt: skip
+    whole = log(agent)
     with zipfile.ZipFile(path, "w", _ZSTANDARD) as archive:
-        for file in FILES:
-            for epoch in EPOCHS:
-                row = json.dumps(sample(agent, file, epoch))
-                archive.writestr(f"samples/{file}_epoch_{epoch}.json", row)
-        header = {"version": 2, "status": "success", "eval": head}
-        archive.writestr("header.json", json.dumps(header))
+        for one in whole["samples"]:
+            name = f"samples/{one['id']}_epoch_{one['epoch']}.json"
+            archive.writestr(name, json.dumps(one))
+        archive.writestr("header.json", json.dumps({**whole, "samples": None}))
     return path
 
 

@@ -18,7 +18,6 @@ import signal
 import sys
 import tempfile
 import traceback
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,9 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from backports import zstd
+from backports.zstd import zipfile
 from omegaconf import OmegaConf
 
 from elo_exp import CONF
+from elo_exp.analysis.effort import effort
 from elo_exp.arena import sources
 from elo_exp.arena.sources import ArenaColumns, ArenaSource
 from elo_exp.data import (
@@ -42,12 +43,14 @@ from elo_exp.data import (
     scores,
 )
 from elo_exp.entrants.recorded import AnswersEntrant, RecordedEntrant
+from elo_exp.entrants.trajectories import TrajectoriesEntrant
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.oracle import data as oracle
 from elo_exp.records import JudgeReply, Response, UserError
 from elo_exp.runs import documents
 from elo_exp.store import admin
 from elo_exp.store.store import Store
+from tests import agents_example
 from tests.answer_files import MADE, asked
 from tests.run_folders import ODD, one_line, spoilt
 from tests.score_files import inspect_log, lm_eval_rows, promptfoo_results
@@ -143,6 +146,7 @@ GOOD: Mapping[str, Any] = {  # rows, or a document
         {"model_a_name": "ann", "model_b_name": "bob", "chosen_model_name": "ann", "both_equal": False}
     ],
     "inspect": inspect_log("ann", ["C", "I"]),
+    "agent": agents_example.log("careful", n=2),
     "promptfoo": promptfoo_results(ann=[0.5, 1.0], bob=[0.0, 0.5]),
     "lm_eval": lm_eval_rows([0, 1]),
     **{f"answers of {name}": make(asked("Said", 2), "ann") for name, make in MADE.items()},
@@ -187,6 +191,14 @@ def _recorded(path: Path) -> object:
     return entrant.check(), entrant.input_files
 
 
+def _agent(path: Path) -> object:
+    entrant = TrajectoriesEntrant(entrant_id="ann", path=str(path))
+    entrant.check()
+    prompts = bank.load(path)
+    answers = list(entrant.generate(prompts))
+    return effort({"ann": answers}), [entrant.cache_key(one) for one in prompts]
+
+
 def _brought_in(path: Path, store: Store) -> object:
     n = admin.load(store, path)
     admin.export(store, path.with_name("again.jsonl"), admin.Filter())
@@ -214,6 +226,7 @@ def readers(store: Store) -> Mapping[str, Sequence[Reader]]:
     return {
         "": [kinds.kinds, _rated],
         "pairs": [gold.read],
+        "agent": [*given, _agent],
         "prompts": [bank.load],
         "questions": [bank.load],
         "responses": [_recorded, *given],
@@ -252,7 +265,7 @@ def made(content: Any, rng: random.Random, folder: Path) -> Path:
         packed = io.BytesIO()
         samples = content["samples"]
         with zipfile.ZipFile(
-            packed, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+            packed, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, 93))
         ) as archive:
             archive.writestr("header.json", json.dumps({**content, "samples": None}))
             for n, sample in enumerate(samples if isinstance(samples, list) else []):

@@ -40,7 +40,7 @@ def test_fuzz_every_reader_ends_in_what_it_has_read_or_in_one_line(
 def written(folder: Path, content: Any) -> Path:
     is_table = isinstance(content, list) and "estimator" not in content[0]
     write = write_jsonl if is_table else write_json
-    return write(folder / "responses.jsonl", content)
+    return write(folder / f"responses.{'jsonl' if is_table else 'json'}", content)
 
 
 @pytest.mark.parametrize("kind", fuzz.GOOD)

@@ -211,3 +211,52 @@ def test_a_zip_of_something_else_and_half_a_zip_are_no_logs(tmp_path):
     assert refused(path) == f"{path}: is no log of Inspect: it lacks header.json."
     path.write_bytes(shared_data("formats/inspect_scored.eval").read_bytes()[:9000])
     assert "a.eval: cannot be read as zip (File is not a zip file)." in refused(path)
+
+
+@pytest.mark.filterwarnings("default")  # of its libraries
+def test_a_log_that_inspect_writes_here_is_read(tmp_path):
+    """Where inspect_ai is installed: whatever its version writes, by its mockllm and without a network."""
+    inspect_ai = pytest.importorskip("inspect_ai")
+    from inspect_ai.dataset import Sample
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+    from inspect_ai.solver import generate, use_tools
+    from inspect_ai.tool import tool
+
+    @tool
+    def add() -> Any:
+        async def execute(a: int, b: int) -> str:
+            """Add.
+
+            Args:
+                a: One.
+                b: Another.
+            """
+            return str(a + b)
+
+        return execute
+
+    outputs = []
+    for _ in range(2):
+        call = ModelOutput.for_tool_call("mockllm/model", "add", {"a": 1, "b": 2})
+        for output in (call, ModelOutput.from_content("mockllm/model", "It is 3.")):
+            output.usage = ModelUsage(input_tokens=7, output_tokens=3, total_tokens=10)
+            outputs.append(output)
+    task = inspect_ai.Task(
+        dataset=[Sample(id="s1", input="1 + 2?", target="3")],
+        solver=[use_tools(add()), generate()],
+    )
+    (log,) = inspect_ai.eval(
+        task,
+        model=get_model("mockllm/model", custom_outputs=outputs),
+        epochs=2,
+        max_samples=1,
+        log_dir=str(tmp_path),
+        display="none",
+    )
+    assert log.status == "success"
+    (path,) = tmp_path.glob("*.eval")
+    first, second = answers.read(path)[1]
+    assert (first.draw_idx, second.draw_idx) == (0, 1)
+    assert (first.prompt, first.text) == ("1 + 2?", "It is 3.")
+    assert [one.role for one in first.messages] == ["assistant", "tool", "assistant"]
+    assert (first.messages[1].content, first.recorded["diagnostics"]["tokens"]) == ("3", 20)  # fmt: skip
