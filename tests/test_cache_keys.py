@@ -165,7 +165,10 @@ CASES: dict[tuple[str, str], tuple[Settings, list[Settings], list[Settings]]] = 
         [{"beta": 0.5, "decode": "direct"}],
     ),
     ("judge", "local"): (
-        HUB, [*DECODED, {"lead": ":"}], [{"batch_size": 1}, {"device": "auto"}],
+        HUB,
+        [*DECODED, {"lead": ":"},
+         {"load_kwargs": {"quantization_config": {"load_in_4bit": True}}}],
+        [{"batch_size": 1}, {"device": "auto"}, {"load_kwargs": {"device_map": "auto"}}],
     ),
     ("entrant", "recorded"): (
         {"entrant_id": "ann", "path": "responses.jsonl"},

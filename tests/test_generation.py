@@ -135,6 +135,26 @@ class Cramped(LlamaForCausalLM):
         return super().forward(input_ids=input_ids, **settings)
 
 
+class Crowded(Cramped):
+    """Fails as cuBLAS does where no memory is left for a handle of its own."""
+
+    def forward(self, input_ids: torch.Tensor, **settings: Any) -> Any:
+        if len(input_ids) > self.room:
+            raise RuntimeError(
+                "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+            )
+        return super().forward(input_ids=input_ids, **settings)
+
+
+def test_memory_that_cublas_lacks_halves_batches_too(lm, monkeypatch):
+    expected = tokens(lm)
+    monkeypatch.setattr(lm.model, "__class__", Crowded)
+    monkeypatch.setattr(Crowded, "room", 2)
+    made = answers(lm, PROMPTS, GREEDY, 5)
+    assert {name: each.token_ids for name, each in made.items()} == expected
+    assert [each.diagnostics["batch_size"] for each in made.values()] == [2] * 4 + [1]
+
+
 def test_where_memory_runs_out_batches_are_halved_and_answers_stay(
     lm, monkeypatch, caplog
 ):

@@ -9,6 +9,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,23 @@ def test_a_prompt_that_leaves_no_room_for_its_answer_is_refused(folder, tmp_path
     message = rf"ann: \S+ has \d+ tokens and max_new_tokens is {room + 1}, more than"
     with pytest.raises(UserError, match=message):
         answers(entrant(folder / "base", max_new_tokens=room + 1), PROMPTS[:1])
+
+
+def test_a_prompt_without_room_is_a_missing_answer_where_answers_may_be_missing(
+    folder, tmp_path, caplog
+):
+    """The others are answered, as behind an API; without allow_missing none is."""
+    first, *_ = PROMPTS
+    long = replace(first, prompt_id="long", text="Why? " * 2000)
+    of = entrant(folder / "base")
+    with Store(tmp_path / "store.sqlite") as store:
+        prompts = [long, first]
+        with pytest.raises(UserError, match="ann: long has [0-9]+ tokens .* 2048"):
+            pipeline.generate(prompts, {"ann": of}, store, allow_missing=False)
+        assert store.usage.responses_generated == 0
+        made = pipeline.generate(prompts, {"ann": of}, store, allow_missing=True)
+    assert [*made["ann"]] == [first.prompt_id]
+    assert any("ann: long has" in line for line in caplog.messages)
 
 
 def test_a_template_in_a_file_is_the_template(folder, tmp_path):

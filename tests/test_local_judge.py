@@ -152,3 +152,15 @@ def test_a_scale_without_whole_numbers_to_choose_among_is_refused(model, tmp_pat
     message = r"found a scale from 0 to 0\.5 with 1 whole numbers\. Expected 2 to 101"
     with pytest.raises(UserError, match=message):
         replies(judge(model), tmp_path, (0, 0.5))
+
+
+def test_load_kwargs_go_to_from_pretrained(model, tmp_path):
+    """A judge of several GPUs, or quantised: device_map and quantization_config, as of entrants."""
+    eager = {"load_kwargs": {"attn_implementation": "eager", "device_map": "auto"}}
+    loaded = models.load(judge(model, **eager).weights)
+    assert loaded.model.config._attn_implementation == "eager"
+    plain, other = (replies(judge(model, **k), tmp_path / n) for n, k in
+                    (("plain", {}), ("eager", eager)))  # fmt: skip
+    assert [*plain] == [*other]
+    with pytest.raises(UserError, match="adapters: found some with a quantization_c"):
+        judge(model, adapters=["a"], load_kwargs={"quantization_config": {}})

@@ -1,7 +1,7 @@
 """Entrants respond to the prompts."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,6 +19,14 @@ FORCING_VERSION = 1  # part of every policy's keys: raise it when scoring change
 
 Tokenised = Mapping[Prompt, Sequence[int]]  # prompts with their token ids
 Logprobs = Iterator[tuple[str, float | None]]  # by prompt_id
+
+
+class NoRoomError(UserError):
+    """`prompts` leave no room for an answer in the context of a model on this machine."""
+
+    def __init__(self, line: object, prompts: Collection[Prompt] = ()) -> None:
+        super().__init__(line)
+        self.prompts = frozenset(prompts)
 
 
 @runtime_checkable
@@ -244,19 +252,21 @@ class WeightsEntrant(TemplateSettings):
         }
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
-        """Answer prompts. Raises UserError for one that leaves no room for its answer."""
+        """Answer prompts. Raises NoRoomError, before any is answered, for those that leave no room for their answers."""
         if not prompts:
             return
         lm: CausalLM = models.load(self.weights)
         ids = {p: self.chat_ids(lm, p.sent(self.system_prompt)) for p in prompts}
-        for prompt, row in ids.items():
-            if len(row) + self.max_new_tokens > lm.context_length:
-                raise UserError(
-                    f"{self.entrant_id}: {prompt.prompt_id} has {len(row)} tokens and "
-                    f"max_new_tokens is {self.max_new_tokens}, more than the model's context of "
-                    f"{lm.context_length}. Lower max_new_tokens, or leave the prompt out of the "
-                    "bank."
-                )
+        room = lm.context_length - self.max_new_tokens
+        if long := [prompt for prompt, row in ids.items() if len(row) > room]:
+            others = f" (and {len(long) - 1} others)" if long[1:] else ""
+            raise NoRoomError(
+                f"{self.entrant_id}: {long[0].prompt_id}{others} has {len(ids[long[0]])} tokens and "
+                f"max_new_tokens is {self.max_new_tokens}, more than the model's context of "
+                f"{lm.context_length}. Lower max_new_tokens, leave it out of the bank, or go on "
+                "without its answer: allow_missing=true.",
+                long,
+            )
         is_policy = isinstance(self, Policy) and self.logprobs
         tokenizer = _fingerprint(lm) if is_policy else None
         for prompt, answer in self._answers(lm, ids):

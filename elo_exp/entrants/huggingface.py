@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any, Literal
 
 from elo_exp.entrants import CheckpointEntrant, Tokenised
-from elo_exp.models.checkpoints import CausalLM
+from elo_exp.models.checkpoints import CausalLM, refuse_rounding
 from elo_exp.models.generation import Answer, answer, in_batches
-from elo_exp.records import Prompt, UserError
+from elo_exp.records import Prompt
 from elo_exp.types import Count
 
 
@@ -29,11 +29,7 @@ class HuggingFaceEntrant(CheckpointEntrant):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.adapters and "quantization_config" in self.load_kwargs:
-            raise UserError(
-                "adapters: found some with a quantization_config, and merging them would round "
-                "them. Merge them into a model in 16 bits, and load that one."
-            )
+        refuse_rounding(self.adapters, self.load_kwargs)
 
     def _answers(self, lm: CausalLM, ids: Tokenised) -> Iterator[tuple[Prompt, Answer]]:
         return in_batches(

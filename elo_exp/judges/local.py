@@ -18,7 +18,7 @@ import numpy as np
 from elo_exp import models
 from elo_exp.files import utc_now
 from elo_exp.judges import LABELS, likeliest
-from elo_exp.models.checkpoints import CausalLM, ModelSettings
+from elo_exp.models.checkpoints import CausalLM, ModelSettings, refuse_rounding
 from elo_exp.models.generation import in_batches
 from elo_exp.records import JudgeReply, JudgeRequest, UserError, canonical_json
 from elo_exp.store.claims import get_or_create
@@ -40,10 +40,14 @@ class LocalJudge(ModelSettings):
     kind: JudgeKind
     verdict: VerdictForm  # a way of reading: replies, and their keys, are the same
     adapters: list[str]
+    load_kwargs: dict[str, Any]
     lead: str
     batch_size: Count
 
     key_fields = ()
+
+    def __post_init__(self) -> None:
+        refuse_rounding(self.adapters, self.load_kwargs)
 
     def cache_key(self) -> CacheKey:
         return {

@@ -209,6 +209,15 @@ class ModelSettings(TemplateSettings):
         }
 
 
+def refuse_rounding(adapters: Sequence[str], load_kwargs: Mapping[str, Any]) -> None:
+    """Raise UserError for adapters that would be merged into a quantised model."""
+    if adapters and "quantization_config" in load_kwargs:
+        raise UserError(
+            "adapters: found some with a quantization_config, and merging them would round "
+            "them. Merge them into a model in 16 bits, and load that one."
+        )
+
+
 def split_revision(adapter: str) -> tuple[str, str | None]:
     """Split NAME@REVISION; a folder has no revision, whatever its name is."""
     name, at, revision = adapter.rpartition("@")
@@ -533,8 +542,8 @@ def positions_of(mask: Tensor) -> Tensor:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether torch ran out of memory, which not every device has a class of errors for."""
-    words = "out of memory|can't allocate memory|Invalid buffer size"
+    """Whether torch ran out of memory, which not every device has a class of errors for; cuBLAS calls it ALLOC_FAILED."""
+    words = "out of memory|can't allocate memory|Invalid buffer size|ALLOC_FAILED"
     return isinstance(error, RuntimeError) and bool(re.search(words, str(error)))
 
 

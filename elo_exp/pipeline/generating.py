@@ -16,6 +16,7 @@ from elo_exp.entrants import (
     Entrant,
     HostedEntrant,
     ModelEntrant,
+    NoRoomError,
     OfflineEntrant,
     draws_of,
 )
@@ -86,7 +87,7 @@ def generate(
         def answer(turn: int, some: Prompts) -> dict[Slot, Response]:
             known = _keys(name, entrant, some) if turn else keys[name]
             label = f"{name}, turn {turn + 1}" if turn else name
-            return _answers(label, entrant, some, known, store, canary)
+            return _answers(label, entrant, some, known, store, canary, allow_missing)
 
         return converse(entrant, asked[name], answer)
 
@@ -160,13 +161,15 @@ def _answers(
     keys: Mapping[Slot, str],
     store: Store,
     canary: int,
+    allow_missing: bool,
 ) -> dict[Slot, Response]:
     """The entrant's responses by slot; new ones are stored before they are returned."""
     usage, n_before = store.usage, store.usage.responses_generated
     stored = store.get(Response, list(keys.values()))
     wanted = {keys[p.slot]: p for p in prompts if keys[p.slot] not in stored}
     responses = {response.slot: response for response in stored.values()}
-    new = _new(entrant, wanted, store, _FirstAnswers(name, canary, len(wanted)))
+    first = _FirstAnswers(name, canary, len(wanted))
+    new = _new(entrant, wanted, store, first, allow_missing)
     for response in track(new, label=f"answering: {name}", total=len(wanted)):
         responses[response.slot] = _as_stored(response)
     # What other processes have made meanwhile counts as stored.
@@ -239,7 +242,11 @@ def _as_stored(response: Response) -> Response:
 
 
 def _new(
-    entrant: Entrant, wanted: Mapping[str, Prompt], store: Store, first: _FirstAnswers
+    entrant: Entrant,
+    wanted: Mapping[str, Prompt],
+    store: Store,
+    first: _FirstAnswers,
+    allow_missing: bool,
 ) -> Iterator[Response]:
     """New responses to prompts by key.
 
@@ -266,7 +273,7 @@ def _new(
     if isinstance(entrant, ModelEntrant):
 
         def make(prompts: Sequence[Prompt]) -> Iterator[Response]:
-            return first.watched(entrant.generate(prompts))
+            return first.watched(_with_room(entrant, prompts, allow_missing))
 
         return get_or_create(wanted, store, make=make, **how)
     answers = (
@@ -276,6 +283,20 @@ def _new(
         for r in entrant.generate(list(wanted.values()))
     )
     return store.keep(answers, key=how["key"], chunk=_CHUNK)
+
+
+def _with_room(
+    entrant: OfflineEntrant, prompts: Sequence[Prompt], allow_missing: bool
+) -> Iterator[Response]:
+    """Answers to prompts, without those that leave no room for one, where answers may be missing."""
+    try:
+        yield from entrant.generate(prompts)
+    except NoRoomError as error:
+        if not allow_missing:
+            raise
+        logger.warning("warning: %s", error)
+        rest = [prompt for prompt in prompts if prompt not in error.prompts]
+        yield from entrant.generate(rest)
 
 
 def _response(
