@@ -227,6 +227,33 @@ def test_a_process_out_of_sight_is_dead_when_its_heart_has_stood_still_while_we_
     assert claimed(path) == {}  # nor is what nobody wants of a dead process remembered
 
 
+@pytest.mark.parametrize(
+    ("job", "restarts", "is_taken_over"),
+    [("/17", 0, True), ("/17", 1, False), ("/18", 0, False), (None, 0, False)],
+    ids=["the run before", "the same run", "another job", "no job"],
+)
+def test_a_requeued_job_of_slurm_owns_the_claims_of_its_earlier_run_at_once(
+    path: Path,
+    job: str | None,
+    restarts: int,
+    is_taken_over: bool,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """It comes back on another node, from which the process that was killed cannot be seen: no 300 s of waiting."""
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    owner(path, "far", "k1", host="another node", pid=os.getpid())
+    if job is not None:
+        write(path, "INSERT INTO slurm_jobs VALUES ('far', ?, ?)", job, restarts)
+    with Store(path) as store, Claims(store) as mine:
+        submit(Ledger(store, "far"), "k1", batch_id="b")
+        assert mine.take(["k1"]) == ["k1"] * is_taken_over
+        assert len(Ledger(store, mine.owner).under_way()) == is_taken_over
+        own = rows(path, "SELECT job, restarts FROM slurm_jobs WHERE owner != 'far'")
+        assert own == [("/17", 1)]
+    assert rows(path, "SELECT * FROM slurm_jobs WHERE owner != 'far'") == []
+
+
 @on_linux
 def test_a_process_that_is_hidden_from_us_is_judged_by_its_heartbeat(
     path: Path, monkeypatch: pytest.MonkeyPatch

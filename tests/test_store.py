@@ -213,13 +213,18 @@ QUERIES = """CREATE TABLE queries (
     PRIMARY KEY (nonce, key)) WITHOUT ROWID"""
 
 
-def test_a_store_of_version_6_gets_the_commands_of_its_runs(path):
-    """The last version without them; nothing else changes."""
+@pytest.mark.parametrize("version", [6, 7])
+def test_a_store_of_before_gets_the_commands_of_its_runs_and_jobs_of_slurm(
+    path, version
+):
+    """The last versions without them; nothing else changes."""
     with Store(path):
         pass
     new = schema(path)
-    write(path, "DROP TABLE commands")
-    write(path, "PRAGMA user_version = 6")
+    write(path, "DROP TABLE slurm_jobs")
+    if version == 6:
+        write(path, "DROP TABLE commands")
+    write(path, f"PRAGMA user_version = {version}")
     write(path, "INSERT INTO spending VALUES ('month 2026-11', 1.5)")
     with Store(path):
         pass

@@ -3,8 +3,9 @@ both do it.
 
 A claim is a lease on a key, held by a process for as long as it lives: its host, boot and process
 id say so on one machine; on others its heartbeat, which our own clock watches and is never compared
-with. What a dead process has claimed, and the batches that it has left under way, go to the next
-that wants one of their answers; nothing is submitted again on the mere ground that somebody died.
+with. A job of Slurm that begins anew knows that its earlier processes are dead. What a dead process
+has claimed, and the batches that it has left under way, go to the next that wants one of their
+answers; nothing is submitted again on the mere ground that somebody died.
 """
 
 import logging
@@ -20,7 +21,7 @@ from elo_exp.files import utc_now
 from elo_exp.progress import note
 from elo_exp.records import Record
 from elo_exp.store import caps
-from elo_exp.store.processes import is_alive, this_process
+from elo_exp.store.processes import is_alive, slurm_job, this_process
 from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Claims:
         self.store = store
         self.owner = secrets.token_hex(8)
         self._me = (self.owner, *this_process())
+        self._job = slurm_job()
         # heartbeats of others: the last, and since when by our clock
         self._beats: dict[str, tuple[float, float]] = {}
         self._stop = threading.Event()
@@ -65,7 +67,7 @@ class Claims:
         with self.store.transaction() as db:
             living = [owner for owner in self._living(db) if owner != self.owner]
             _fill(db, "living", living)
-            for table in ("claims", "owners"):
+            for table in ("claims", "owners", "slurm_jobs"):
                 db.execute(f"DELETE FROM {table} WHERE NOT {_LIVES}")
 
     def take(self, keys: Sequence[str], *, endpoint: str | None = None) -> list[str]:
@@ -175,31 +177,43 @@ class Claims:
 
     def _living(self, db: sqlite3.Connection) -> list[str]:
         rows = db.execute(
-            "SELECT owner, heartbeat, host, boot, pid, started FROM owners"
+            "SELECT owner, job, restarts, heartbeat, host, boot, pid, started "
+            "FROM owners LEFT JOIN slurm_jobs USING (owner)"
         ).fetchall()
         return [
             owner
-            for owner, heartbeat, *process in rows
-            if owner == self.owner or self._is_alive(owner, heartbeat, *process)
+            for owner, job, restarts, heartbeat, *process in rows
+            if owner == self.owner
+            or not (
+                self._is_restart_of(job, restarts)
+                or self._is_dead(owner, heartbeat, *process)
+            )
         ]
 
-    def _is_alive(
+    def _is_restart_of(self, job: str | None, restarts: int) -> bool:
+        """Whether this process is of a later run of a job of Slurm, which has killed those of the earlier one."""
+        return self._job is not None and job == self._job[0] and restarts < self._job[1]
+
+    def _is_dead(
         self, owner: str, heartbeat: float, host: str, boot: str, pid: int, start: str
     ) -> bool:
-        """By its process id where that can be seen from here, else by a heartbeat that goes on."""
+        """By its process id where that can be seen from here, else by a heartbeat that has stopped."""
         if (alive := is_alive(host, boot, pid, start)) is not None:
-            return alive
+            return not alive
         now = time.monotonic()
         last, since = self._beats.get(owner, (None, now))
         if heartbeat != last:
             self._beats[owner] = (heartbeat, now)
-            return True
-        return now - since < LEASE_SECONDS
+            return False
+        return now - since >= LEASE_SECONDS
 
     def _sign(self, db: sqlite3.Connection) -> None:
         """Also where the row has gone: a process that slept was taken for dead, and goes on."""
         row = (*self._me, time.time())
         db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?)", row)
+        if self._job is not None:
+            job = (self.owner, *self._job)
+            db.execute("INSERT OR REPLACE INTO slurm_jobs VALUES (?, ?, ?)", job)
 
     def _keep_alive(self) -> None:
         path = self.store.path

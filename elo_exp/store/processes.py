@@ -18,6 +18,18 @@ def this_process() -> Process:
     return socket.gethostname(), _boot(), os.getpid(), _start(os.getpid())
 
 
+def slurm_job() -> tuple[str, int] | None:
+    """The job of Slurm that this process is of, and how often it has begun anew; None outside of one.
+
+    A task of an array has a job id of its own, and keeps it when it is requeued, on whichever node.
+    """
+    if not (job := os.environ.get("SLURM_JOB_ID")):
+        return None
+    restarts = os.environ.get("SLURM_RESTART_COUNT", "")
+    cluster = os.environ.get("SLURM_CLUSTER_NAME", "")
+    return f"{cluster}/{job}", int(restarts) if restarts.isdecimal() else 0
+
+
 def is_alive(host: str, boot: str, pid: int, start: str) -> bool | None:
     """Whether a process is alive; None where it cannot be seen from here."""
     if not boot or (host, boot) != (socket.gethostname(), _boot()):

@@ -23,13 +23,15 @@ from elo_exp.records import JudgeIdentity, JudgeReply, Record, UserError, storab
 from elo_exp.store.caps import Account, Spent, command_of, spent
 from elo_exp.store.usage import Usage
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 _TABLES = """
 CREATE TABLE IF NOT EXISTS answers (
     key TEXT PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, created_at TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS owners (
     owner TEXT PRIMARY KEY, host TEXT NOT NULL, boot TEXT NOT NULL, pid INTEGER NOT NULL,
     started TEXT NOT NULL, heartbeat REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS slurm_jobs (
+    owner TEXT PRIMARY KEY, job TEXT NOT NULL, restarts INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS batches (
     nonce TEXT PRIMARY KEY, owner TEXT NOT NULL, endpoint TEXT NOT NULL, judge_model TEXT NOT NULL,
