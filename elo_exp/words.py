@@ -23,7 +23,7 @@ from elo_exp.config import config_dirs
 from elo_exp.data.kinds import Kind, kinds
 from elo_exp.records import UserError
 
-_OF_STUDIES = ("tournament", "gate", "audit")  # experiments that have one
+_OF_STUDIES = ("tournament", "gate", "audit", "answer")  # experiments that have one
 _LISTED = ("entrant", "rubric", "rating", "estimator", "probe")  # groups of many
 _BANK = HOME / "prompts" / "bank.jsonl"  # of the study that ships
 _SOURCES = {  # of an entrant without a yaml, by prefix: its file in conf/entrant

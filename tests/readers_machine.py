@@ -167,7 +167,8 @@ SAYS = {
     "action=purge": r"^[1-9][\d,]* answers, .* would go\.",
     "experiment=store": r"^  verdicts  (.*\n)+nothing under way",
     "submitit_slurm": r"sweep: (\d+) of \1 jobs finished",  # the jobs print into logs of their own
-    "shard=": r"shard \d/\d: \d+ responses made",
+    "shard=": r"shard \d/\d: \d+ (responses|verdicts) made",
+    "experiment=answer": r"answers: \d+ responses made",
     "elo_exp.* -m ": r"sweep: (\d+) of \1 jobs finished",
 }
 WRITES = {

@@ -92,13 +92,13 @@ def test_shares_of_an_array_are_made_once_and_merged(reader: Machine):
     shares = re.findall(
         r"shard .*", "".join(log.read_text(encoding="utf-8") for log in logs)
     )
-    end = "run without shard= to judge"
+    end = "experiment=tournament judges them"
     assert sorted(shares) == [
         f"shard {n}/2: 16 responses made; {end}" for n in range(2)
     ]
     assert printed(reader, "store.file=$(ls").count("16 answers there") == 2
-    last = printed(reader, "shard=0/1").splitlines()[0]
-    assert last == f"shard 0/1: 0 responses made, 32 were there; {end}"
+    last = printed(reader, "mine experiment=answer 'entrant=").splitlines()[0]
+    assert last == f"answers: 0 responses made, 32 were there; {end}"
 
 
 # Servers

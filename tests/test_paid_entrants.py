@@ -77,7 +77,7 @@ def test_nobody_is_asked_for_a_plan_nor_where_only_the_store_is_read(
     experiment = EXPERIMENTS[name]
     judge = (*JUDGED, f"judge.base_url={server.url}", "judging.stored_only=true")
     share = experiment(server, "plan=true", "shard=0/2", folder=tmp_path)
-    assert share.out.startswith("plan: judge ")  # of all, not of the share
+    assert share.out.startswith("plan: judge ")
     stored_only = experiment(server, *judge, "plan=true", folder=tmp_path)
     lines = map(str.strip, stored_only.out.splitlines())
     (row,) = (line for line in lines if re.match("factuality|preference", line))

@@ -303,7 +303,8 @@ def test_a_plan_without_a_judge_stops_alike_and_shares_of_answers_need_none(
     ran = attempt(*OWN, "plan=true", folder=own_work)
     assert (ran.code, ran.out) == (2, "")
     assert "judge: none is chosen" in ran.err
-    share = attempt(*OWN, "shard=0/2", "tracker=local", folder=own_work)
+    words = ("experiment=answer", *OWN, "shard=0/2", "tracker=local")
+    share = attempt(*words, folder=own_work)
     assert share.code == 0, share.err
 
 

@@ -1,6 +1,7 @@
 """What experiments with a judge share: their settings, conf/judged.yaml, and the stages of those that judge pairs."""
 
 import logging
+import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants import (
     Entrant,
     HostedEntrant,
+    ModelEntrant,
     OfKnownQuality,
     RecordedDraws,
     draws_of,
@@ -141,7 +143,7 @@ class Mode:
 @dataclass(kw_only=True)
 class Judged:
     plan: bool  # show what judging would cost, and pay nothing
-    shard: str | None  # i/n: answer this share of the prompts, and stop
+    shard: str | None  # i/n: make what belongs to this share of the prompts, and stop
     allow_missing: bool
     recorded_dir: str | None
     answers: str | list[Any] | dict[str, Any] | None  # files; see joining.given
@@ -330,8 +332,6 @@ class Pairwise(Judged):
 
     def run(self, context: Context) -> Report:
         prompts = self._drawn_prompts()
-        if self.shard is not None:
-            return answer_share(self, prompts, context.store, self.shard)
         responses = pipeline.generate(
             prompts,
             self.entrant,
@@ -349,7 +349,47 @@ class Pairwise(Judged):
         self._refuse_equal(pairs, comparisons, context.store)
         for line in say_equal_answers(pairs):
             logger.warning("warning: %s", line)
+        if self.shard is not None:
+            return self._judge_share(comparisons, context.store, self.shard)
         return self._conclude(context, responses, comparisons)
+
+    def _judge_share(
+        self, comparisons: Comparisons, store: Store, shard: str
+    ) -> Report:
+        """Judge the comparisons of a share of the prompts, and report how many verdicts were made."""
+        share = self._of_share(self._to_judge(comparisons))
+        self.judge_pairs(share, store)
+        made, stored = store.usage.judge_calls, store.usage.verdicts_stored
+        there = f", {stored:,} were there" if stored else ""
+        text = (
+            f"shard {shard}: {made:,} verdicts made{there}; run without shard= to rate"
+        )
+        return Report(headline=math.nan, text=text)
+
+    def _of_share(self, comparisons: Comparisons) -> Comparisons:
+        """Return the comparisons of the share: all queries of a prompt are of one."""
+        if self.shard is None:
+            return comparisons
+        ids = {prompt.prompt_id for prompt in share_of(self._prompts(), self.shard)}
+        return {
+            dimension: [c for c in asked if c.prompt_id in ids]
+            for dimension, asked in comparisons.items()
+        }
+
+    def _check_share(self, prompts: Sequence[Prompt], store: Store) -> None:
+        """Raise UserError for a share of verdicts on answers that models have still to make: each share would make all."""
+        own = {n: e for n, e in self.entrant.items() if isinstance(e, ModelEntrant)}
+        lacking = [
+            name
+            for name, entrant in own.items()
+            if not pipeline.all_generated(prompts, {name: entrant}, store)
+        ]
+        if lacking and not self.allow_missing:
+            raise UserError(
+                f"shard: found {self.shard}, a share of the verdicts, and {', '.join(lacking)} has not "
+                "answered all prompts. Have the answers made first, in shares, too: "
+                f"experiment=answer shard={self.shard}."
+            )
 
     def _plan_of_conversations(self, store: Store) -> list[str]:
         """Say before money is spent how many turns are asked, where prompts or answers are conversations."""
@@ -436,20 +476,21 @@ class Pairwise(Judged):
                     "it out: rubric=[...]",
                     rubric.dimension,
                 )
-        if not self.shard:
-            refuse_unchosen(self.judge, partial(self._plan_by, store=store))
+        refuse_unchosen(self.judge, partial(self._plan_by, store=store))
         if not self.plan:
-            self._check_access(self._drawn_prompts(), store)
+            asked = self._drawn_prompts()
+            if self.shard is not None:
+                self._check_share(asked, store)
+            self._check_access(asked, store)
 
     def _check_access(self, prompts: Sequence[Prompt], store: Store) -> None:
         """Raise UserError for models that are missing, and for what would stop the first paid call."""
         if not isinstance(self.judge, Unchosen):
             self.judge.cache_key()  # like all_generated, it looks for the models
         stored_only = self.judging.stored_only
-        asks = not (stored_only or self.shard)
-        judge = self.judge if asks else None
+        judge = None if stored_only else self.judge
         preflight(prompts, self.entrant, judge, store, stored_only=stored_only)
-        is_paid = asks and isinstance(self.judge, PaidJudge)
+        is_paid = isinstance(judge, PaidJudge)
         if is_paid and pipeline.needs_paid_answers(prompts, self.entrant, store):
             pipeline.check_before_answers(
                 self._plan(store), self._plan(store, at_least=True), store
@@ -464,7 +505,7 @@ class Pairwise(Judged):
         self, prompts: Sequence[Prompt], known: Responses, store: Store
     ) -> None:
         """Look for the judge's key before the run has a folder, where a verdict lacks on answers that are known."""
-        asked = self._paired(prompts, known)
+        asked = self._of_share(self._paired(prompts, known))
         if isinstance(self.judge, PaidJudge) and not pipeline.all_judged(
             asked, self._rubrics, self.judge, store, self.asking
         ):
@@ -499,7 +540,7 @@ class Pairwise(Judged):
         """What each judge would be asked, and cost."""
         prompts = self._drawn_prompts()
         responses = self._assumed(prompts, store, at_least=at_least)
-        comparisons = self._to_judge(self._paired(prompts, responses))
+        comparisons = self._of_share(self._to_judge(self._paired(prompts, responses)))
         return [
             pipeline.plan_pairs(comparisons, self._rubrics, judge, store, self.asking)
             for judge in judges
@@ -750,9 +791,8 @@ def answer_share(
     experiment: Judged, prompts: Sequence[Prompt], store: Store, shard: str
 ) -> Report:
     """Answer a share of the prompts, and report how many answers were made."""
-    i, n = parse_shard(shard)
     pipeline.generate(
-        prompts[i::n],
+        share_of(prompts, shard),
         experiment.entrant,
         store,
         allow_missing=experiment.allow_missing,
@@ -839,6 +879,14 @@ def next_audit(
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+
+
+def share_of(prompts: Sequence[Prompt], shard: str | None) -> Sequence[Prompt]:
+    """Return every n-th prompt for the share i/n; all of them for None."""
+    if shard is None:
+        return prompts
+    i, n = parse_shard(shard)
+    return prompts[i::n]
 
 
 def parse_shard(shard: str) -> tuple[int, int]:

@@ -73,6 +73,11 @@ class Tournament(Pairwise):
                 f"judging.looks: found {looks}, which needs all opponents (judging.opponents=null) "
                 "and a rating with errors (rating=[bradley_terry]). Set these, or judging.looks=1."
             )
+        if looks > 1 and self.shard is not None:
+            raise UserError(
+                f"shard: found {self.shard} with judging.looks={looks}, where verdicts decide what is "
+                "judged next. Leave one of them out."
+            )
         super()._check(store)
 
     @property

@@ -1,0 +1,79 @@
+"""Have entrants answer, and judge nothing: any number of them, and of the prompts a share where many machines answer."""
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elo_exp import pipeline
+from elo_exp.entrants import ModelEntrant
+from elo_exp.experiments import Context, Report
+from elo_exp.experiments.judged import Pairwise, preflight, share_of
+from elo_exp.records import Prompt, UserError
+from elo_exp.store.store import Store
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class Answer(Pairwise):
+    """Judge and rubrics are those of the tournament that will judge the answers, and are not asked."""
+
+    @property
+    def opening(self) -> str:
+        n = len(self.entrant)
+        share = "" if self.shard is None else f", share {self.shard} of the prompts"
+        return f"answers of {n} entrant{'s' if n > 1 else ''}{share}; nothing is judged"
+
+    def dry_run(self, context: Context) -> str | None:
+        """With plan=true, how many answers are there and how many would be made."""
+        if not self.entrant:
+            raise UserError(
+                "entrant: none is chosen. Choose those that answer: 'entrant=[mine]'."
+            )
+        self._say_answers()
+        asked = self._asked()
+        if self.plan:
+            return self._counts(asked, context.store)
+        for entrant in self.entrant.values():
+            if isinstance(entrant, ModelEntrant):
+                entrant.cache_key(asked[0])  # looks for the model
+        preflight(asked, self.entrant, None, context.store, stored_only=False)
+        return None
+
+    def run(self, context: Context) -> Report:
+        asked, usage = self._asked(), context.store.usage
+        pipeline.generate(
+            asked,
+            self.entrant,
+            context.store,
+            allow_missing=self.allow_missing,
+            canary=self.judging.canary,
+        )
+        made, stored = usage.responses_generated, usage.responses_stored
+        there = f", {stored} were there" if stored else ""
+        what = "answers" if self.shard is None else f"shard {self.shard}"
+        return Report(
+            headline=math.nan,
+            text=f"{what}: {made} responses made{there}; experiment=tournament judges them",
+            facts={"entrants": list(self.entrant), "selected_prompt_count": len(asked)},
+        )
+
+    def _asked(self) -> Sequence[Prompt]:
+        """The prompts of this share, each as often as it is drawn. Raises UserError for none."""
+        ids = {prompt.prompt_id for prompt in share_of(self._prompts(), self.shard)}
+        asked = [prompt for prompt in self._drawn_prompts() if prompt.prompt_id in ids]
+        if not asked:
+            raise UserError(
+                f"shard: found {self.shard}, which holds none of {len(self._prompts())} prompts. "
+                "Expected fewer shares."
+            )
+        return asked
+
+    def _counts(self, asked: Sequence[Prompt], store: Store) -> str:
+        known = pipeline.known_responses(asked, self.entrant, store)
+        lines = [
+            f"  {name}: {len(known[name])} of {len(asked)} are there"
+            for name in self.entrant
+        ]
+        return "\n".join(["plan: answers to make, and nothing to judge", *lines])
