@@ -4,6 +4,7 @@ pay for the new ones alone."""
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -297,6 +298,27 @@ def test_more_draws_later_pay_for_the_new_ones_alone(server: OpenAiServer, tmp_p
     assert {row["n_prompts"] for row in board["bradley_terry"]["ratings"]} == {5}
     assert len(again.rows("battles.jsonl")) == 5 * 3 * 3
     assert again.read("manifest.json")["selected_prompt_count"] == 5
+
+
+def test_a_plan_says_what_a_pilot_is_made_of_and_what_the_next_dollar_buys(server: OpenAiServer, tmp_path: Path):  # fmt: skip
+    """As much money again: as many prompts more, or as many draws of these, which buys less."""
+    judge = (
+        "judge=openai_compatible", f"judge.base_url={server.url}", "judge.model=large",
+        "judge.input_usd_per_million=1", "judge.output_usd_per_million=1", "judging.budget_usd=1",
+    )  # fmt: skip
+    assert hosted(server, tmp_path, *judge, "draws=2").code == 0
+    plan = hosted(server, tmp_path, *judge, "plan=true")
+    variance, prompts, draws = plan.out.rstrip().splitlines()[-3:]
+    words = r"variance      prompts .*, draws .*, judge .*  half-width of the lead \d+ points"
+    assert re.fullmatch(words, variance), variance
+    bought = r"next dollar   10 prompts, 2 draws +\d+ points   \$0.\d+ +\d+ more are in the bank"
+    assert re.match(bought, prompts)
+    assert re.match(r" {14}5 prompts, 4 draws +\d+ points   \$0.\d+", draws)
+    half, more, again = (int(re.findall(r"(\d+) points", line)[0]) for line in (variance, prompts, draws))  # fmt: skip
+    assert more == pytest.approx(half / 2**0.5, abs=1)
+    assert more <= again <= half
+    without = hosted(server, tmp_path, *judge, "prompts.n=1", "plan=true")
+    assert "next dollar" not in without.out
 
 
 def test_verdicts_of_draws_are_replayed_draw_by_draw(server: OpenAiServer, tmp_path: Path):  # fmt: skip

@@ -16,6 +16,7 @@ from elo_exp.analysis.variance import Variance, of_battles, split
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
+from elo_exp.report.words import variance as words
 
 WIN, LOSS, TIE = 1.0, 0.0, 0.5
 
@@ -87,6 +88,30 @@ def test_prompts_buy_more_than_draws_and_draws_alone_end_at_a_floor():
     steady = replace(one, draws=-0.002, within=0.018)
     assert steady.shares["draws"] == 0
     assert steady.is_noise == {"prompts": False, "draws": True, "judge": False}
+
+
+def test_a_pilot_says_what_it_is_made_of():
+    one = Variance(prompts=0.06, draws=0.03, judge=0.04, within=0.05, n=50, k=2, orders=2)  # fmt: skip
+    assert words.made_of(one) == "prompts 55 %, draws 27 %, judge 18 %"
+    assert words.next_dollar(one) == (
+        "twice the prompts would make intervals 71 % as wide, 4 draws in place of 2 92 %, any number of draws "
+        "84 %"
+    )
+    assert words.plan(one, 41.0, dollars=14.1, n_more=93) == [
+        f"variance      {'prompts 55 %, draws 27 %, judge 18 %':<50} half-width of the lead 41 points",
+        "next dollar   100 prompts, 2 draws       29 points   $14.10   93 more are in the bank",
+        "              50 prompts, 4 draws        38 points   $14.10   draws alone never go below 34 on these "
+        "50 prompts",
+    ]
+    in_one = replace(one, draws=None, judge=None, orders=1)
+    assert words.made_of(in_one) == (
+        "prompts 55 %, draws and judge 45 %, which one order does not tell apart"
+    )
+    steady = replace(one, prompts=0.0, n=20)
+    assert words.made_of(steady).startswith("prompts below 10 %")
+    assert words.floor(steady) == "–"
+    assert "any number" not in words.next_dollar(steady)
+    assert words.plan(steady, 41.0, dollars=None, n_more=0)[1].endswith("29 points   the bank has no more")  # fmt: skip
 
 
 # From battles

@@ -6,22 +6,24 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from elo_exp import pipeline
-from elo_exp.analysis import standings
+from elo_exp.analysis import standings, variance
+from elo_exp.analysis.comparisons import differences, first_of
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.looks import Wave, family_wise_alpha
 from elo_exp.analysis.responses import check_responses
 from elo_exp.data import battles, pairing
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
-from elo_exp.entrants import OfKnownQuality
+from elo_exp.entrants import OfKnownQuality, draws_of
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judging, Pairwise, audits, next_audit
 from elo_exp.experiments.rated import kinds_of_numbers, report
-from elo_exp.judges import scope_of
+from elo_exp.judges import PaidJudge, Unchosen, scope_of
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import Judgment, UserError, fingerprint
 from elo_exp.report import artifacts
 from elo_exp.report.viewer import Comparisons, Judgments
+from elo_exp.report.words import variance as variance_words
 from elo_exp.store.store import Store
 from elo_exp.types import Count
 
@@ -89,6 +91,51 @@ class Tournament(Pairwise):
         if looks > 1:
             text += f"\n{pipeline.looks_table(plan, looks, drop=self._drop)}"
         return text
+
+    def dry_run(self, context: Context) -> str | None:
+        """With plan=true, what judging would cost and, where the store has a pilot of two draws, what is worth it."""
+        text = super().dry_run(context)
+        if text is None:
+            return None
+        return "\n".join([text, *self._plan_of_variance(context.store)])
+
+    def _plan_of_variance(self, store: Store) -> list[str]:
+        """Say of a pilot what its variance is made of, and what as much money again buys."""
+        varies = any(draws_of(one, 2) > 1 for one in self.entrant.values())
+        if not varies or isinstance(self.judge, Unchosen):
+            return []
+        prompts = pipeline.draws(self._prompts(), max(2, self._n_draws))
+        compared = self._paired(prompts, self._known(prompts, store))
+        judged = pipeline.stored_judgments(
+            compared, self._rubrics, self.judge, store, self.asking
+        )
+        n_bank, lines = len(self._bank()), list[str]()
+        for name, some in self._battles(judged, compared).items():
+            found, half = variance.of_battles(some), self._half_width(name, some)
+            if found is None or found.prompts is None or half is None:
+                continue
+            asked = {one.prompt_id for one in judged[name]}
+            again = {name: [c for c in compared[name] if c.prompt_id in asked]}
+            rubrics = [one for one in self._rubrics if one.dimension == name]
+            dollars = pipeline.price(again, rubrics, self.judge, self.asking)[name]
+            is_paid = isinstance(self.judge, PaidJudge)
+            lines += [f"{name}:"] if len(self.rubric) > 1 else []
+            lines += variance_words.plan(
+                found,
+                half,
+                dollars=dollars if is_paid else None,
+                n_more=max(n_bank - len(asked), 0),
+            )
+        return lines
+
+    def _half_width(self, dimension: str, battles: Battles) -> float | None:
+        """Half of the interval of the lead, in rating points; None where it has none."""
+        board = self._primary.rate({dimension: battles}).get(dimension)
+        first = board and first_of(board, differences({dimension: board}))
+        lead = first.lead if first else None
+        if lead is None or lead.ci_low is None or lead.ci_high is None:
+            return None
+        return (lead.ci_high - lead.ci_low) / 2.0
 
     def _conclude(
         self, context: Context, responses: Responses, comparisons: Comparisons

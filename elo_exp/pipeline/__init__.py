@@ -33,7 +33,9 @@ from elo_exp.pipeline.judging import (
     plan_pairs,
     plan_replies,
     plan_scores,
+    price,
     score_responses,
+    stored_judgments,
 )
 from elo_exp.pipeline.paying import cancel
 from elo_exp.pipeline.plan_table import looks_table, plan_table, spend

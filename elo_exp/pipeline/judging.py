@@ -150,6 +150,35 @@ def all_judged(
     return not _unstored(comparisons, rubrics, judge, store, asking)
 
 
+def stored_judgments(
+    comparisons: Comparisons,
+    rubrics: Sequence[Rubric],
+    judge: Judge,
+    store: Store,
+    asking: Asking = _ONCE,
+) -> dict[str, list[Judgment]]:
+    """Return the judgments whose replies are all stored, by dimension; nobody is asked, and nothing is counted."""
+    identity = identify(judge)
+    tasks = _tasks(comparisons, rubrics, identity, asking)
+    keys = {query.key for query in _queries(tasks)}
+    add = _judging(tasks, identity, Usage())
+    for reply in store.get(JudgeReply, list(keys)).values():
+        add(reply)
+    return _judgments(tasks, rubrics)
+
+
+def price(
+    comparisons: Comparisons,
+    rubrics: Sequence[Rubric],
+    judge: Judge,
+    asking: Asking = _ONCE,
+) -> dict[str, float]:
+    """Return what asking the judge about as much again would cost, in dollars by dimension."""
+    tasks = _tasks(comparisons, rubrics, identify(judge), asking)
+    found = plan(_queries(tasks), judge, (), ())
+    return {row.dimension: row.dollars for row in found.rows}
+
+
 def _unstored(
     comparisons: Comparisons,
     rubrics: Sequence[Rubric],

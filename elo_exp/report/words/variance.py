@@ -3,7 +3,8 @@
 import math
 
 from elo_exp.analysis.variance import Variance
-from elo_exp.report.formats import NONE, percent
+from elo_exp.api.costs import money
+from elo_exp.report.formats import NONE, number, percent
 from elo_exp.report.formats import names as joined
 
 _NAMES = {
@@ -55,6 +56,40 @@ def next_dollar(found: Variance) -> str:
         f"twice the prompts would make intervals {prompts} as wide, {2 * k} draws in place of {k} "
         f"{draws}{end}"
     )
+
+
+def plan(
+    found: Variance, half_width: float, *, dollars: float | None, n_more: int
+) -> list[str]:
+    """Say on three lines of a plan what a pilot is made of, and what as much money again buys.
+
+    half_width  of the pilot's lead, rating points
+    dollars     None where nothing is paid
+    n_more      prompts that the pilot has left
+    """
+    n, k = found.n, found.k
+
+    def points(n: int, k: int) -> float:
+        now, then = found.of_mean(found.n, found.k), found.of_mean(n, k)
+        return half_width * math.sqrt((then or 0.0) / now) if now else half_width
+
+    more = f"{n_more:,} more are in the bank" if n_more else "the bank has no more"
+    least = ""
+    if found.floor is not None and not found.is_noise["prompts"]:
+        end = number(half_width * found.floor)
+        least = f"draws alone never go below {end} on these {n:,} prompts"
+    rows = [(f"{2 * n:,} prompts, {k} draws", points(2 * n, k), more)]
+    rows += [(f"{n:,} prompts, {2 * k} draws", points(n, 2 * k), least)]
+    paid = "" if dollars is None else f"{money(dollars):<8} "
+    lines = [
+        f"{design:<24} {number(half):>4} points   {paid}{note}".rstrip()
+        for design, half, note in rows
+    ]
+    return [
+        f"variance      {made_of(found):<50} half-width of the lead {number(half_width)} points",
+        f"next dollar   {lines[0]}",
+        f"{'':14}{lines[1]}",
+    ]
 
 
 def of_dimensions(found: dict[str, Variance]) -> list[str]:
