@@ -167,44 +167,48 @@ def test_all_turns_are_asked_once_and_nothing_is_asked_again(
         assert pipeline.stored_responses(prompts, entrants, store) == found
 
 
-def kill_after(commits: int, made: Any, path: Path) -> None:
+def kill_after(commits: int, prompts: list[Prompt], made: Any, path: Path) -> None:
     """Answer in a process that is killed after so many of its writes."""
     CountingConnection.moments = {"before": 0, "after": commits}
     connect = sqlite3.connect
     sqlite3.connect = partial(connect, factory=CountingConnection)  # type: ignore[assignment]
-    answered(bank(), {"ann": made}, path)
+    answered(prompts, {"ann": made}, path)
 
 
-@pytest.mark.parametrize("commits", [3, 14, 20])
+@pytest.mark.parametrize(("commits", "n_draws"), [(3, 1), (14, 1), (20, 1), (30, 2)])
 def test_a_run_that_is_killed_anywhere_goes_on_where_it_was(
-    server: OpenAiServer, tmp_path: Path, commits: int
+    server: OpenAiServer, tmp_path: Path, commits: int, n_draws: int
 ):
-    """0 lost, 0 paid twice."""
-    killed_once(server, tmp_path, commits)
+    """0 lost, 0 paid twice: between turns, and between draws."""
+    killed_once(server, tmp_path, commits, n_draws)
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("n_draws", [1, 2])
 @pytest.mark.parametrize("commits", range(1, 30))
-def test_the_same_of_each_write(server: OpenAiServer, tmp_path: Path, commits: int):
-    killed_once(server, tmp_path, commits)
+def test_the_same_of_each_write(
+    server: OpenAiServer, tmp_path: Path, commits: int, n_draws: int
+):
+    killed_once(server, tmp_path, commits * n_draws, n_draws)
 
 
-def killed_once(server: OpenAiServer, folder: Path, commits: int) -> None:
-    made = entrant(server.url, concurrency=1, **PRICES, budget_usd=1.0)
-    path = folder / "s.sqlite"
+def killed_once(server: OpenAiServer, folder: Path, commits: int, n_draws: int) -> None:
+    made = entrant(server.url, concurrency=1, seed=7, **PRICES, budget_usd=1.0)
+    path, prompts = folder / "s.sqlite", pipeline.draws(bank(), n_draws)
     victim = multiprocessing.get_context("fork").Process(
-        target=kill_after, args=(commits, made, path)
+        target=kill_after, args=(commits, prompts, made, path)
     )
     victim.start()
     victim.join()
     assert victim.exitcode == -signal.SIGKILL
     n_before = len(server.asked)
-    found = answered(bank(), {"ann": made}, path)["ann"]
-    assert n_before <= 12
-    assert len(server.asked) == 12
+    found = answered(prompts, {"ann": made}, path)["ann"]
+    assert n_before <= 12 * n_draws
+    assert len(server.asked) == 12 * n_draws
     assert set(server.billed.values()) == {1}
     with OpenAiServer(answer=server.answer) as other:
-        anew = answered(bank(), {"ann": entrant(other.url)}, folder / "t.sqlite")["ann"]
+        same = {"ann": entrant(other.url, seed=7)}
+        anew = answered(prompts, same, folder / "t.sqlite")["ann"]
     assert {i: one.messages for i, one in anew.items()} == {
         i: one.messages for i, one in found.items()
     }
