@@ -75,7 +75,7 @@ def run(
         caps=settings.caps,
         sweep=info.group,
         folder=info.id.partition("-")[0],
-        command=_command(info),
+        command=_going_on(info),
     )
     with tracking(settings.tracker, info) as tracked:
         started = time.monotonic()
@@ -149,8 +149,15 @@ def _notes(report: Report, info: RunInfo) -> str:
     return masked("\n".join([*(sentences or [first]), _command(info)]))
 
 
-def _command(info: RunInfo) -> str:
-    return masked(shlex.join(["python", "-m", "elo_exp", *info.overrides]))
+def _command(info: RunInfo, *more: str) -> str:
+    return masked(shlex.join(["python", "-m", "elo_exp", *info.overrides, *more]))
+
+
+def _going_on(info: RunInfo) -> str:
+    """The command that goes on with a run in its folder; a job of a sweep by itself, in a folder of its own."""
+    folder = str(info.run_dir)
+    is_given = info.group is None and re.fullmatch(r"[\w./-]+", folder)
+    return _command(info, *([f"hydra.run.dir={folder}"] if is_given else []))
 
 
 def draw(report: Report, run_dir: Path) -> list[Plot]:

@@ -151,8 +151,16 @@ def test_the_store_names_the_command_that_goes_on_with_what_a_run_has_left(tmp_p
         server.faults.clear()
         program, *given = shlex.split(again)
         assert (program, *given[:2]) == ("python", "-m", "elo_exp")
-        assert {*given[2:]} == {*words}
+        assert {*given[2:-1]} == {*words}
+        assert re.match("hydra.run.dir=.*/outputs/", given[-1])
         run(*given[2:], folder=tmp_path, **key)
         assert {*server.meter.billed.values()} == {1}
-    listed = run("experiment=store", "cache_dir=.", folder=tmp_path)
-    assert listed.out.endswith("nothing under way\n")
+        # a loop of that command, with something new to ask, spends no more than the folder's cap
+        more = (*given[2:], "judge.max_tokens=900", "caps.folder_usd=0.001")
+        refused = attempt(*more, folder=tmp_path, **key)
+        assert refused.code == 2
+        assert "caps.folder_usd: 8 verdicts" in refused.err.splitlines()[-1]
+    cap = "caps.folder_usd=0.001"
+    listed = run("experiment=store", "cache_dir=.", cap, folder=tmp_path)
+    of_cap = rf"caps.folder_usd: \$0.\d+ of \$0.001 are spent by {re.escape(again)}; "
+    assert re.search(of_cap + r"\$0.\d+ are left\nnothing under way\n$", listed.out)

@@ -8,6 +8,7 @@ from elo_exp.api.costs import money
 from elo_exp.api.jobs import say_spent
 from elo_exp.console import text_table
 from elo_exp.store.admin import StoreSummary
+from elo_exp.store.caps import Spent
 from elo_exp.store.ledger import Batch, Ledger
 from elo_exp.store.store import Store
 
@@ -44,7 +45,8 @@ def answers_table(
 
 
 def spending(store: Store) -> list[str]:
-    """Format a line for each month in which something was charged, and for each cap."""
+    """Format a line for each month in which something was charged, and for what is left of each cap: of this month, of
+    each sweep and of each run folder."""
     query = (
         "SELECT scope, dollars FROM spending WHERE scope LIKE 'month %' ORDER BY scope"
     )
@@ -52,11 +54,19 @@ def spending(store: Store) -> list[str]:
         f"spent in {scope.partition(' ')[2]}: {money(dollars)}"
         for scope, dollars in store.read(query)
     ]
-    capped = [
-        f"{s.setting}: {say_spent(s)}; {money(max(0.0, s.room), beside=s.cap)} are left"
-        for s in store.spent()
-    ]
+    capped = [f"{s.setting}: {say_spent(s)}; {_left(s)}" for s in store.spent()]
+    for kind in ("sweep", "folder"):
+        for row, command in store.spent_before(kind):
+            which = f"by {command}" if command else f"in {row.scope}"
+            spent = (
+                f"{money(row.dollars, beside=row.cap)} of {money(row.cap)} are spent"
+            )
+            capped.append(f"{row.setting}: {spent} {which}; {_left(row)}")
     return [*months, *capped]
+
+
+def _left(spent: Spent) -> str:
+    return f"{money(max(0.0, spent.room), beside=spent.cap)} are left"
 
 
 def under_way(ledger: Ledger) -> str:

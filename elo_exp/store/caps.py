@@ -81,21 +81,43 @@ class OverCapError(Exception):
 def spent(db: sqlite3.Connection, account: Account) -> list[Spent]:
     """Return what was paid within each scope of an account that has a cap, the least room first."""
     rows = [
-        Spent(
-            scope=scope,
-            setting=setting,
-            cap=cap,
-            dollars=_sum(db, "SELECT dollars FROM spending WHERE scope = ?", scope),
-            held=_sum(
-                db,
-                "SELECT SUM(dollars) FROM charges, json_each(scopes) WHERE value = ?",
-                scope,
-            ),
-        )
+        _within(db, scope, setting, cap)
         for scope, (setting, cap) in account.scopes().items()
         if cap is not None
     ]
     return sorted(rows, key=lambda row: row.room)
+
+
+def spent_before(
+    db: sqlite3.Connection, account: Account, kind: str
+) -> list[tuple[Spent, str | None]]:
+    """Return what each sweep or run folder has paid, whoever asks, with the command of a folder; empty where there is no
+    such cap."""
+    cap = {"sweep": account.caps.sweep_usd, "folder": account.caps.folder_usd}[kind]
+    if cap is None:
+        return []
+    query = "SELECT scope FROM spending WHERE scope LIKE ? AND scope NOT IN (?, ?) ORDER BY scope"
+    own = (f"sweep {account.sweep}", f"folder {account.folder}")
+    rows = db.execute(query, (f"{kind} %", *own)).fetchall()
+    return [
+        (
+            _within(db, scope, f"caps.{kind}_usd", cap),
+            _command(db, [scope]),
+        )
+        for (scope,) in rows
+    ]
+
+
+def _within(db: sqlite3.Connection, scope: str, setting: str, cap: float) -> Spent:
+    """What was paid within a scope."""
+    held = "SELECT SUM(dollars) FROM charges, json_each(scopes) WHERE value = ?"
+    return Spent(
+        scope=scope,
+        setting=setting,
+        cap=cap,
+        dollars=_sum(db, "SELECT dollars FROM spending WHERE scope = ?", scope),
+        held=_sum(db, held, scope),
+    )
 
 
 def charge(db: sqlite3.Connection, account: Account, name: str, dollars: float) -> None:
@@ -122,6 +144,11 @@ def charge(db: sqlite3.Connection, account: Account, name: str, dollars: float) 
 def command_of(db: sqlite3.Connection, name: str) -> str | None:
     """Return the command of the run that a call under way is charged to; None where that is not known."""
     scopes, _ = _charged(db, name) or ((), 0.0)
+    return _command(db, scopes)
+
+
+def _command(db: sqlite3.Connection, scopes: Sequence[str]) -> str | None:
+    """The command of the run folder among these scopes; None where that is not known."""
     query = "SELECT command FROM commands WHERE 'folder ' || folder IN (SELECT value FROM json_each(?))"
     row = db.execute(query, (json.dumps(scopes),)).fetchone()
     return str(row[0]) if row else None

@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 
 from elo_exp.files import utc_now
 from elo_exp.records import JudgeIdentity, JudgeReply, Record, UserError, storable_json
-from elo_exp.store.caps import Account, Spent, command_of, spent
+from elo_exp.store.caps import Account, Spent, command_of, spent, spent_before
 from elo_exp.store.usage import Usage
 
 SCHEMA_VERSION = 8
@@ -143,6 +143,15 @@ class Store:
         """Return what was paid, of this month, sweep and run folder, where there is a cap; the least room first."""
         with self._usable():
             return spent(self._db, self.account)
+
+    def spent_before(self, kind: str) -> list[tuple[Spent, str | None]]:
+        """Return what was paid by each sweep, or in each run folder, with its command where that is known; empty where the
+        account has no such cap.
+
+        kind  sweep or folder
+        """
+        with self._usable():
+            return spent_before(self._db, self.account, kind)
 
     def command_of(self, name: str) -> str | None:
         """Return the command of the run that a call under way is charged to; None where that is not known."""
