@@ -303,8 +303,8 @@ MUTANTS = [
     Mutant(
         name="opponents are halved in a plan's power",
         file="pipeline/planning.py",
-        old="max(1.0, 2 * len(units) / (n_prompts * n_entrants))",
-        new="max(1.0, len(units) / (n_prompts * n_entrants))",
+        old="max(1.0, 2 * len(units) / (n_slots * n_entrants))",
+        new="max(1.0, len(units) / (n_slots * n_entrants))",
         seen_by="test_planning.py::test_a_worked_example_of_power_with_two_opponents_each",
     ),
     Mutant(
@@ -836,6 +836,27 @@ MUTANTS = [
         seen_by="test_studies.py::test_own_prompts_are_judged_by_no_physician",
     ),
     # Draws
+    Mutant(
+        name="more draws buy what more prompts do",
+        file="analysis/variance.py",
+        old="return (max(self.prompts, 0.0) + max(self.within, 0.0) / k) / n",
+        new="return (max(self.prompts, 0.0) + max(self.within, 0.0)) / (k * n)",
+        seen_by="test_variance.py::test_prompts_buy_more_than_draws_and_draws_alone_end_at_a_floor",
+    ),
+    Mutant(
+        name="the judge's noise counts as that of draws",
+        file="analysis/variance.py",
+        old="draws = None if judge is None else within - judge / 2.0",
+        new="draws = None if judge is None else within",
+        seen_by="test_variance.py::test_a_worked_example",
+    ),
+    Mutant(
+        name="draws are prompts to the errors of a rating",
+        file="data/battles.py",
+        old="question_id=judgment.prompt_id,",
+        new='question_id=f"{judgment.prompt_id} {judgment.draw_a} {judgment.draw_b}",',
+        seen_by="test_draws.py::test_more_draws_later_pay_for_the_new_ones_alone",
+    ),
     Mutant(
         name="who does not vary is paid for every draw",
         file="pipeline/generating.py",

@@ -156,6 +156,23 @@ def test_pass_rates_stand_beside_mean_scores():
     same("passes", found, manifest=RATE)
 
 
+def test_several_draws_say_what_the_variance_is_made_of():
+    """Of a dimension judged in one order draws and judge are one."""
+    rows = [
+        battle("ann", "bob", "ab"[(q * 7 + draw * (q % 3)) % 5 < 2], f"q{q}", dimension)
+        for dimension in ("both", "one")
+        for q in range(30)
+        for draw in range(2)
+    ]
+    drawn = [
+        dataclasses.replace(row, draw_a=i % 2, draw_b=i % 2, verdict_ab=row.winner, verdict_ba=ba)
+        for i, row in enumerate(rows)
+        for ba in [("tie" if i % 11 == 0 else row.winner) if row.dimension == "both" else None]
+    ]  # fmt: skip
+    by = {name: [b for b in drawn if b.dimension == name] for name in ("both", "one")}
+    same("draws", rated(by, "ab", "bradley_terry"), manifest=RATE)
+
+
 def test_a_judge_that_fails_its_checks():
     """Flips, odd answers, invalid verdicts, strata that reverse, repeats, a second judge, a known order, texts."""
     models = ("ann", "bob", "cid")

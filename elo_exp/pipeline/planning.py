@@ -226,6 +226,7 @@ def plan(
         subjects = [request.subject for request in some]
         units = {(s.prompt_id, *sorted(s.entrants), _draw(s)) for s in subjects}
         n_prompts = len({subject.prompt_id for subject in subjects})
+        n_slots = len({(subject.prompt_id, _draw(subject)) for subject in subjects})
         n_entrants = len({name for subject in subjects for name in subject.entrants})
         row = PlanRow(
             dimension=dimension,
@@ -234,7 +235,7 @@ def plan(
             pairs=len(units),
             queries=len(some),
             both_orders=sum(not r.repeat for r in some) / len(units) - 1.0,
-            opponents=max(1.0, 2 * len(units) / (n_prompts * n_entrants)),
+            opponents=max(1.0, 2 * len(units) / (n_slots * n_entrants)),
             stored=len(unique) - len(missing),
             under_way=len(asked) - len(new),
             new=len(new),
