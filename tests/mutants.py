@@ -930,11 +930,11 @@ MUTANTS = [
         seen_by="test_turns.py::test_each_turn_is_asked_after_the_entrants_own_answers",
     ),
     Mutant(
-        name="a conversation goes on after a turn without an answer",
+        name="a conversation that lacks a turn is judged as far as it goes",
         file="pipeline/conversing.py",
-        old="if prompt.slot in found and _n_lacking(prompt, said)",
-        new="if number < 2 and _n_lacking(prompt, said)",
-        seen_by="test_turns.py::test_all_turns_are_asked_once_and_nothing_is_asked_again",
+        old="if not _n_lacking(prompt, said)",
+        new="if said[prompt.slot]",
+        seen_by="test_turns.py::test_a_conversation_that_lacks_a_turn_is_dropped_whole",
     ),
     Mutant(
         name="an entrant of texts is asked a conversation",
@@ -977,7 +977,7 @@ MUTANTS = [
         file="pipeline/generating.py",
         old="+ [prompt.draw_idx] * (prompt.draw_idx > 0)",
         new="",
-        seen_by="test_messages.py::test_a_second_draw_is_another_answer_and_the_first_one_is_found",
+        seen_by="test_turns.py::test_two_draws_of_one_request_are_two_answers",
     ),
     Mutant(
         name="every draw in one order shows the same entrant first",

@@ -238,6 +238,27 @@ def test_a_conversation_ends_with_its_first_missing_turn(
         answered(prompts, {"ann": from_file}, path)
 
 
+def test_a_conversation_that_lacks_a_turn_is_dropped_whole(tmp_path: Path):
+    """Of an entrant that takes turns, and has no answer to one of them."""
+    prompts, path = bank(3), tmp_path / "s.sqlite"
+    some = OfTurns(lacks="2: Shorter?")
+    found = answered(prompts, {"mine": some}, path, allow_missing=True)["mine"]
+    assert set(found) == {("p1", 0), ("p3", 0)}
+    assert len(found["p3", 0].messages) == 5
+    with pytest.raises(UserError, match="1 of 3 responses"):
+        answered(prompts, {"mine": some}, path)
+
+
+def test_two_draws_of_one_request_are_two_answers(server: OpenAiServer, tmp_path: Path):
+    """Also where no seed tells them apart, and each is found again."""
+    twice, made = pipeline.draws([prompt()], 2), entrant(server.url)
+    for _ in range(2):
+        found = answered(twice, {"ann": made}, tmp_path / "s.sqlite")["ann"]
+        assert set(found) == {("p1", 0), ("p1", 1)}
+        assert len(server.asked) == 2
+    assert set(server.billed.values()) == {2}
+
+
 def test_a_plan_assumes_an_answer_to_each_turn_and_asks_nobody(
     server: OpenAiServer, tmp_path: Path
 ):
@@ -268,6 +289,18 @@ class OfTexts:
                 prompt_id=one.prompt_id,
                 response_text=one.text.upper(),
             )
+
+
+@dataclass
+class OfTurns(OfTexts):
+    """One that takes turns."""
+
+    lacks: str = ""
+    turns = True
+
+    def generate(self, prompts: list[Prompt]) -> Iterator[Response]:
+        have = [one for one in prompts if self.lacks not in one.text]
+        yield from super().generate(have)
 
 
 def test_an_entrant_from_elsewhere_is_asked_texts_and_no_conversation(
