@@ -187,6 +187,20 @@ MUTANTS = [
         seen_by="test_openai_batches.py::test_the_most_that_a_request_may_cost_has_all_of_it_written_to_the_cache",
     ),
     Mutant(
+        name="batches are sent where nothing proves whose one is",
+        file="judges/openai.py",
+        old='if self.transport == "batches" and _UNPROVEN.search(host):',
+        new="if False:",
+        seen_by="test_openai_batches.py::test_together_is_refused_in_batches_since_nothing_proves_whose_one_is",
+    ),
+    Mutant(
+        name="a run folder goes on without the command that is printed for it",
+        file="store/caps.py",
+        old="if account.folder and account.command:",
+        new="if False:",
+        seen_by="test_caps.py::test_the_store_names_the_command_that_goes_on_with_what_a_run_has_left",
+    ),
+    Mutant(
         name="thoughts, which stand beside an answer, are not billed",
         file="api/gemini.py",
         old='names = ("candidatesTokenCount", "thoughtsTokenCount")',
