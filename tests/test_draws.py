@@ -355,6 +355,33 @@ def test_a_gate_takes_the_mean_of_a_prompt_s_draws(server: OpenAiServer, tmp_pat
     assert gate["share"] == pytest.approx(np.mean(wins))
 
 
+def test_battles_of_draws_are_read_back_and_compared_draw_by_draw(server: OpenAiServer, tmp_path: Path):  # fmt: skip
+    """A run of one draw and one of two have the first in common, on which nothing differs."""
+    one, two = (hosted(server, tmp_path, f"draws={n}") for n in (1, 2))
+    written = f"battles={two.run_dir}/battles.jsonl"
+    again = run(
+        "experiment=rate", written, *LOCAL[1:], "figures=false", folder=tmp_path
+    )
+    assert again.rows("battles.jsonl") == two.rows("battles.jsonl")
+    boards = [ran.read("ratings.json")["dimensions"]["clinical_utility"] for ran in (two, again)]  # fmt: skip
+    assert boards[0]["bradley_terry"]["ratings"] == boards[1]["bradley_terry"]["ratings"]  # fmt: skip
+    assert boards[0]["variance"] == boards[1]["variance"]
+    compared = run(
+        "experiment=compare", f"runs=[{one.run_dir},{two.run_dir}]", "tracker=local", "figures=false", folder=tmp_path
+    )  # fmt: skip
+    said = " ".join(compared.out.split())
+    assert "the winner is the same in 100 % of 15 shared comparisons" in said
+    assert "all verdicts of one are in the other, so only the draws differ" in said
+
+
+def test_a_draw_that_is_no_number_is_malformed(tmp_path: Path):
+    row = {"model_a": "a", "model_b": "b", "winner": "tie", "question_id": "p", "draw_a": "two"}  # fmt: skip
+    path = write_jsonl(tmp_path / "battles.jsonl", [row])
+    ran = attempt("experiment=rate", f"battles={path}", *LOCAL[1:], folder=tmp_path)
+    assert ran.code == 2
+    assert "battles.jsonl:1: draw_a is 'two'. Expected a number from 0." in ran.err
+
+
 @pytest.mark.parametrize(
     ("experiment", "said"),
     [

@@ -40,7 +40,7 @@ NAMES = (
     "score",  # unless the format or the user names its column, it is not read
     "count",  # of a format that makes its fields neither
 )
-_ALSO = ("equal_answers", "style_a", "style_b")  # read, too
+_ALSO = ("equal_answers", "style_a", "style_b", "draw_a", "draw_b")  # read, too
 _MALFORMED = "\0malformed"  # a column beside those of a file: why a row is none
 _REASONS = ("used", "filtered out", "invalid", "dropped", "refused")
 _USED, _FILTERED, _INVALID, _DROPPED, _REFUSED = range(len(_REASONS))
@@ -405,6 +405,8 @@ class _File:
             style_a=_style(_text(row.get("style_a"))),
             style_b=_style(_text(row.get("style_b"))),
             count=count,
+            draw_a=_draw("draw_a", row),
+            draw_b=_draw("draw_b", row),
         )
 
     def check_names(self, text: Mapping[str, str | None]) -> None:
@@ -646,6 +648,14 @@ def _count(column: str, text: str) -> int:
             f"{column} is {_shown(text)}. Expected at most {_MOST:,} battles in a row."
         )
     return count
+
+
+def _draw(column: str, row: Row) -> int:
+    """Which answer of a model was compared; the first where it is not said."""
+    text = _text(row.get(column)) or "0"
+    if not re.fullmatch(r"[0-9]{1,6}(\.0*)?", text):
+        raise MalformedError(f"{column} is {_shown(text)}. Expected a number from 0.")
+    return int(text.partition(".")[0])
 
 
 def _style(text: str | None) -> tuple[int, ...] | None:

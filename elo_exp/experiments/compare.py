@@ -319,7 +319,8 @@ def _overlap(
         relation = "same"
     elif of_first <= of_other or of_other <= of_first:
         relation = "nested"
-        reason = "all verdicts of one are in the other, so only the prompts differ"
+        what = "draws" if _prompts(before) == _prompts(after) else "prompts"
+        reason = f"all verdicts of one are in the other, so only the {what} differ"
     fits = []
     for r, battles in sides:
         if fit := _fit(r, battles, dimension):
