@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ _WORDS = {"C": 1, "P": 0.5, "I": 0, "N": 0, "YES": 1, "TRUE": 1, "NO": 0, "FALSE
 _FOREIGN = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Sample:
     """A sample as the log has it.
 
@@ -63,7 +64,7 @@ class Sample:
                 found[f"{name} {key}".rstrip()] = known
         return {} if self.is_void else found
 
-    @property
+    @cached_property
     def question(self) -> Messages:
         """What the sample asks. Raises UserError for messages that hold more than text."""
         with _sound(self.place):
@@ -75,7 +76,7 @@ class Sample:
             raise UserError(f"{self.place}: input has no message of a user.")
         return found
 
-    @property
+    @cached_property
     def answer(self) -> Messages:
         """What followed. Raises UserError for messages that hold more than text."""
         with _sound(self.place):
