@@ -16,9 +16,10 @@ from typing import Any, ClassVar
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from elo_exp import __version__
 from elo_exp.config import Job, NothingToPlanError, prepare
@@ -37,6 +38,8 @@ from elo_exp.store.store import Store
 from elo_exp.trackers import Project, RunInfo, Tracker, tracking
 
 logger = logging.getLogger(__name__)
+
+_QUEUES = ("submitit", "ray")  # in the names of launchers whose jobs wait for machines
 
 
 class Checks(Callback):
@@ -89,6 +92,8 @@ class Checks(Callback):
         if line := _shared_mistake(jobs):
             with refusing():
                 raise UserError(line)
+        if any(word in config.hydra.launcher._target_ for word in _QUEUES):
+            _check_before_the_queue(config_name, every)
         Checks.folder = Path(config.hydra.sweep.dir)
         words = OverridesParser.create().parse_overrides(
             _unresolved(config.hydra.overrides.task)
@@ -124,6 +129,58 @@ def _show_plans(jobs: Sequence[Job], every: Sequence[Sequence[str]]) -> None:
                 overrides=overrides,
             )
             show(dry_run(job, context))
+
+
+def _check_before_the_queue(config_name: str, every: Sequence[list[str]]) -> None:
+    """Refuse a sweep one of whose jobs would end with a mistake, such as a model that is absent, before any is queued."""
+    _log_lines()
+    for number, overrides in enumerate(every):
+        with (
+            refusing(f"job {number} ({' '.join(overrides)}): "),
+            contextlib.ExitStack() as opened,
+        ):
+            opened.enter_context(_as_job(config_name, number, overrides))
+            job = prepare(hydra.compose(config_name, overrides), overrides)
+            opened.enter_context(_warnings_alone())
+            store = opened.enter_context(Store(job.store_path))
+            context = Context(
+                run_dir=Path(),
+                store=store,
+                tracker=job.settings.tracker,
+                overrides=overrides,
+            )
+            dry_run(job, context)
+
+
+@contextlib.contextmanager
+def _warnings_alone() -> Iterator[None]:
+    """Log what a job does not say again where people look, and what takes long: hashing of weights."""
+    ours, hashing = (
+        logging.getLogger("elo_exp"),
+        logging.getLogger(checkpoints.__name__),
+    )
+    ours.setLevel(logging.WARNING)
+    hashing.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for one in (ours, hashing):
+            one.setLevel(logging.NOTSET)
+
+
+@contextlib.contextmanager
+def _as_job(config_name: str, number: int, overrides: list[str]) -> Iterator[None]:
+    """Resolve ${hydra:job.num} and its like as in a job of the sweep."""
+    known = HydraConfig.instance()
+    before = known.cfg
+    cfg = hydra.compose(config_name, overrides, return_hydra_config=True)
+    with open_dict(cfg):
+        cfg.hydra.job.num, cfg.hydra.job.id = number, str(number)
+    known.set_config(cfg)
+    try:
+        yield
+    finally:
+        known.cfg = before
 
 
 def _shared_mistake(jobs: Sequence[Job]) -> str | None:

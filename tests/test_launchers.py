@@ -117,6 +117,36 @@ def test_jobs_of_two_launchers_at_once_make_and_pay_for_everything_once(
 # Killed, interrupted, refused
 
 
+def test_a_model_that_is_absent_in_one_of_four_jobs_is_said_before_any_is_queued(
+    tmp_path: Path,
+):
+    """One line; jobs have stores of their own, by number, as they do on a cluster."""
+    models = "tiny-random/0,tiny-random/1,./absent,tiny-random/2"
+    given = (
+        "experiment=answer",
+        "entrant=[huggingface]",
+        "entrant.huggingface.dtype=float32",
+        "entrant.huggingface.max_new_tokens=2",
+        "cache_dir=jobs/${hydra:job.num}",
+        "study=medical",
+        "mode=demo",
+        bank(tmp_path),
+        "tracker=local",
+        "-m",
+        *SUBMITIT,
+    )
+    swept = "entrant.huggingface.model="
+    refused = attempt(*given, swept + models, folder=tmp_path, anew=True)
+    assert (refused.code, refused.out) == (2, ""), refused.err
+    (line,) = [one for one in refused.err.splitlines() if "elo_exp: " in one]
+    assert line.startswith("elo_exp: job 2 (experiment=answer ")
+    assert f"{swept}./absent): ./absent (revision main): is no folder here" in line
+    assert list(tmp_path.glob("outputs/multirun_*")) == []
+    mended = models.replace("./absent,", "")
+    sweep = attempt(*given, swept + mended, folder=tmp_path, anew=True)
+    assert (sweep.code, "3 of 3 jobs finished" in sweep.out) == (0, True), sweep.err
+
+
 def workers(path: Path) -> list[int]:
     """Both processes that want the verdicts, the one first whose batch the server has."""
     query = "SELECT pid, state FROM owners LEFT JOIN batches USING (owner) ORDER BY state IS NULL"
@@ -168,22 +198,21 @@ def test_after_a_kill_the_same_command_finishes_and_pays_for_nothing_twice(
     assert set(server.meter.billed_bodies.values()) == {1}
 
 
-@pytest.mark.parametrize(
-    "launcher",
-    [
-        pytest.param(JOBLIB, id="joblib", marks=pytest.mark.slow),
-        pytest.param(SUBMITIT, id="submitit"),
-    ],
-)
-def test_a_mistake_in_a_worker_is_one_line_as_without_launchers(
-    tmp_path: Path, launcher: Sequence[str]
-):
-    banks = f"prompts.bank_path={BANK},missing.jsonl"
-    given = ("-m", banks, "study=medical", "mode=demo", *launcher, *QUICK)
-    ran = attempt(*given, folder=tmp_path, anew=True)
+BANKS = ("-m", f"prompts.bank_path={BANK},missing.jsonl", "study=medical", "mode=demo")
+
+
+@pytest.mark.slow
+def test_a_mistake_in_a_worker_is_one_line_as_without_launchers(tmp_path: Path):
+    ran = attempt(*BANKS, *JOBLIB, *QUICK, folder=tmp_path, anew=True)
     assert (ran.code, "Traceback" in ran.err) == (1, False)
     assert "job 1 failed: UserError: missing.jsonl: cannot be read" in ran.out
     assert "sweep: 1 of 2 jobs finished" in ran.out
+
+
+def test_a_mistake_in_a_job_that_would_be_queued_stops_all(tmp_path: Path):
+    ran = attempt(*BANKS, *SUBMITIT, *QUICK, folder=tmp_path)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "): missing.jsonl: cannot be read" in ran.err
 
 
 @pytest.mark.parametrize(
