@@ -8,6 +8,7 @@ import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from elo_exp import config
 from elo_exp.api.jobs import say_spent
@@ -21,7 +22,7 @@ from elo_exp.experiments import (
     recorded_answers,
     weight_files,
 )
-from elo_exp.files import write_json, write_whole
+from elo_exp.files import utc_now, write_json, write_whole
 from elo_exp.headline import headline
 from elo_exp.progress import listening
 from elo_exp.records import Plot
@@ -112,6 +113,7 @@ def run(
                 manifest["usage"] = dataclasses.asdict(usage)
                 page = report.page(info.run_dir.name, manifest, plots)
                 written.append(write_whole(info.run_dir / "report.html", page))
+            written += _of_judges(report, info, manifest)
             name_files(manifest, info.run_dir, written)
         log_progress()
         for n_perms, means in report.traces.items():
@@ -132,6 +134,36 @@ def run(
             tracked.log_files(kept)
         tracked.notes = _notes(report, info)
     return report, tracked.where
+
+
+def _of_judges(
+    report: Report, info: RunInfo, manifest: Mapping[str, Any]
+) -> list[Path]:
+    """Write page and manifest of each of several judges, so that its folder reads as a run's. Return all of their files."""
+    written = []
+    for name, one in report.of_judges.items():
+        folder = info.run_dir / "judges" / name
+        config = {key: v for key, v in info.config.items() if key != "judges"}
+        config["judge"] = info.config["judges"][name]
+        content = {
+            **manifest,
+            **one.facts,
+            "token": None,  # no tracker knows it
+            "headline": known(one.headline),
+            "headline_is": one.headline_is,
+            "config": config,
+            "usage": None,
+            "paid_before": None,
+            "finished_at": utc_now(),
+            "files": sorted(
+                path.relative_to(folder).as_posix() for path in one.artifacts
+            ),
+        }
+        written += [*one.artifacts, write_json(folder / "manifest.json", content)]
+        if one.page is not None:
+            page = one.page(f"{info.run_dir.name}, {name}", content, [])
+            written.append(write_whole(folder / "report.html", page))
+    return written
 
 
 def _notes(report: Report, info: RunInfo) -> str:

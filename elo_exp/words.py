@@ -24,6 +24,7 @@ from elo_exp.data.kinds import Kind, kinds
 from elo_exp.records import UserError
 
 _OF_STUDIES = ("tournament", "gate", "audit", "answer")  # experiments that have one
+_OF_JUDGES = (None, "tournament")  # experiments that take several judges
 _LISTED = ("entrant", "rubric", "rating", "estimator", "probe")  # groups of many
 _BANK = HOME / "prompts" / "bank.jsonl"  # of the study that ships
 _SOURCES = {  # of an entrant without a yaml, by prefix: its file in conf/entrant
@@ -60,6 +61,7 @@ def rewritten(words: Sequence[str]) -> list[str]:
         if not _is_override(word):
             raise UserError(_no_word(word, flags, rest))
     _refuse_lists(settings)
+    _refuse_judges(flags, settings)
     _refuse_unplaced(flags, settings)
     settings = [part for word in settings for part in _spelled(word)]
     settings += _of_files(files, settings)
@@ -164,6 +166,10 @@ def _spelled(word: str) -> Iterator[str]:
     name, _, value = word.partition("=")
     if name == "arena":
         yield from _each_arena(word)
+    elif name == "judge" and (several := _judges(word)):
+        yield "~judge"
+        for of, option in several.items():
+            yield f"+judge@judges.{of}={option}"
     elif name == "prompts" and value and value[0] not in "{[":
         yield f"prompts.bank_path={_file_value(value)}"
     elif name == "answers":
@@ -181,6 +187,30 @@ def _each_arena(word: str) -> list[str]:
         return [word]
     first, *others = chosen[1].replace(" ", "").split(",")
     return [f"arena={first}", *(f"+arena@arena.union.{n}={n}" for n in others)]
+
+
+def _judges(word: str) -> dict[str, str]:
+    """Of judge=[one,low:other], the file in conf/judge of each by the judge's name; {} where one judge is chosen.
+
+    Raises UserError for two of one name, and for what is no name.
+    """
+    chosen = re.fullmatch(r"judge=\[(.*,.*)\]", word)
+    found = dict[str, str]()
+    for part in _split(chosen[1]) if chosen else ():
+        name, colon, option = _unquoted(part).partition(":")
+        option = option if colon else name
+        name = name if colon else option.rpartition("/")[2]
+        if not (re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) and option):
+            raise UserError(
+                f"judge: found {_cut(part)}. Expected files of conf/judge, each under a name of letters, digits "
+                "and underscores: 'judge=[low:sonnet,high:sonnet]'."
+            )
+        if name in found:
+            raise UserError(
+                f"judge: two are called {name}. Name them: 'judge=[low:{found[name]},high:{option}]'."
+            )
+        found[name] = option
+    return found
 
 
 def _answers(value: str) -> str:
@@ -456,12 +486,39 @@ def _refuse_lists(settings: Sequence[str]) -> None:
         options = re.fullmatch(r"\[([\w.,/ -]*)\]", value)
         if options is None or name in (*_LISTED, "arena") or not (CONF / name).is_dir():
             continue
+        if name == "judge" and _judges(word):
+            continue
         each = options[1].replace(" ", "")
         if "," not in each:
             raise UserError(f"{word}: {name} takes one. Write {name}={each or 'NAME'}.")
         raise UserError(
             f"{word}: a run has one {name}. To run it with each, in a sweep: -m {name}={each}"
         )
+
+
+def _refuse_judges(flags: Sequence[str], settings: Sequence[str]) -> None:
+    """Raise UserError where several judges are chosen that the command has no place for."""
+    lists = [word for word in settings if _judges(word)]
+    if not lists:
+        return
+    word, names = lists[-1], [*_judges(lists[-1])]
+    experiment = _experiment(settings)
+    if experiment not in _OF_JUDGES:
+        raise UserError(
+            f"{word}: experiment={experiment} has one judge. Several are asked by a tournament; to run this "
+            f"with each: -m judge={','.join(_judges(word).values())}"
+        )
+    if {"-m", "--multirun"} & {*flags}:
+        raise UserError(
+            f"{word}: a sweep has one judge in each job. Leave -m out, or sweep over judges: "
+            f"judge={','.join(_judges(word).values())}"
+        )
+    for setting in settings:
+        if setting.startswith("judge.") or setting.startswith("+judge."):
+            _, _, rest = setting.partition("judge.")
+            raise UserError(
+                f"{_cut(setting)}: there are several judges. Say whose: judges.{names[0]}.{rest}"
+            )
 
 
 def _refuse_unplaced(flags: Sequence[str], settings: Sequence[str]) -> None:

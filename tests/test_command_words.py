@@ -54,6 +54,10 @@ def here(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # What stands for other words
 
 REWRITTEN = {
+    # several judges
+    "'judge=[sonnet,low:local]' elo.k=8": ["~judge", "+judge@judges.sonnet=sonnet", "+judge@judges.low=local", "elo.k=8"],
+    "old.jsonl new.jsonl 'judge=[sonnet, mine/gpt]'": ["~judge", "+judge@judges.sonnet=sonnet", "+judge@judges.gpt=mine/gpt",
+                                                       'answers=["old.jsonl","new.jsonl"]', *OWN],
     # files, by what they can be read as
     "old.jsonl new.jsonl judge=sonnet": ["judge=sonnet", 'answers=["old.jsonl","new.jsonl"]', *OWN],
     "battles.jsonl elo.k=8,16 -m": ["-m", "elo.k=8,16", "experiment=rate", 'battles=["battles.jsonl"]'],
@@ -205,8 +209,8 @@ MISTAKES = {
     "old.jsonl battles.jsonl": "old.jsonl has answers and prompts, battles.jsonl battles. Give files of one kind: ",
     "old.jsonl bank.jsonl": "bank.jsonl: holds prompts and no answers. Write prompts=bank.jsonl.",
     "bank.jsonl": "bank.jsonl: holds prompts and nobody's answers. Write prompts=bank.jsonl and who answers: ",
-    "'judge=[haiku,sonnet]'": "judge=[haiku,sonnet]: a run has one judge. To run it with each, in a sweep: "
-    "-m judge=haiku,sonnet",
+    "'study=[own,medical]'": "study=[own,medical]: a run has one study. To run it with each, in a sweep: "
+    "-m study=own,medical",
     "'judge=[sonnet]'": "judge=[sonnet]: judge takes one. Write judge=sonnet.",
     "'entrant=[hf:x/base,hf:y/base]'": "entrant: hf:x/base and hf:y/base are both called base. Name one yourself: ",
     "entrant=hf:x/base": "entrant: found hf:x/base. Expected a list: 'entrant=[hf:x/base]'.",

@@ -4,7 +4,7 @@ conf/experiment/NAME.yaml names the class as the root's `_target_`; the rest of 
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -46,6 +46,8 @@ class Report:
     figures    draws them; called unless they are not wanted
     page       report.html from its title, the manifest and the figures
     exit_code  of the command; of no job of a sweep
+    of_judges  the reports of single judges by their names, whose files are in judges/NAME of the run's folder: each
+               reads as a run of its own
     """
 
     headline: float
@@ -60,6 +62,7 @@ class Report:
     page: Callable[[str, Mapping[str, Any], Sequence[Plot]], str] | None = None
     exit_code: int = 0
     headline_is: str = "headline"
+    of_judges: Mapping[str, "Report"] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -106,7 +109,9 @@ class NamesNumbers(Protocol):
 def parts_of(experiment: object) -> dict[str, Any]:
     """The values of an experiment's fields by their names in the configuration: `judge`, `entrant.NAME`."""
     found: dict[str, Any] = {}
-    for name, value in vars(experiment).items():
+    assert is_dataclass(experiment)
+    for name in (one.name for one in fields(experiment) if one.init):
+        value = getattr(experiment, name)
         if isinstance(value, dict):
             found |= {f"{name}.{key}": part for key, part in value.items()}
         else:
@@ -158,11 +163,12 @@ def judged_as(experiment: object) -> dict[str, Any]:
 def labels(experiment: object) -> dict[str, str]:
     """By which a tracker groups runs, whatever their parts are made of."""
     judge = getattr(experiment, "judge", None)
+    judges = getattr(experiment, "judges", None) or {}
     found = {
         "entrants": ", ".join(getattr(experiment, "entrant", ())),
         "dimensions": ", ".join(
             r.dimension for r in getattr(experiment, "rubric", {}).values()
         ),
-        "judge_model": judge.model if judge else "",
+        "judge_model": ", ".join(judges) or (judge.model if judge else ""),
     }
     return {name: label for name, label in found.items() if label}

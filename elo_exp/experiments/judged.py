@@ -288,10 +288,9 @@ class Pairwise(Judged):
         self._offer_references()
         if not self.plan:
             return None
-        text = self._plan_text(self._plan(context.store))
         return "\n".join(
             [
-                text,
+                self._plan_of_judging(context.store),
                 *self._plan_of_conversations(context.store),
                 *self._plan_of_equal(context.store),
             ]
@@ -306,6 +305,10 @@ class Pairwise(Judged):
         prompts = self._prompts()
         if n := sum(prompt.gold_answer is not None for prompt in prompts):
             logger.info("%s", references_unused(n, len(prompts), list(self.rubric)))
+
+    def _plan_of_judging(self, store: Store) -> str:
+        """Say what judging would cost."""
+        return self._plan_text(self._plan(store))
 
     def _plan_text(self, plan: Plan) -> str:
         return "\n".join([pipeline.plan_table(plan), *self._plan_of_kin(self.kin())])
@@ -462,7 +465,6 @@ class Pairwise(Judged):
             )
 
     def _check(self, store: Store) -> None:
-        self._refuse_excluded(self.kin())
         if not self.rubric:
             raise UserError(
                 "rubric: none is chosen. Choose at least one: 'rubric=[factuality]'."
@@ -476,6 +478,11 @@ class Pairwise(Judged):
                     "it out: rubric=[...]",
                     rubric.dimension,
                 )
+        self._check_judge(store)
+
+    def _check_judge(self, store: Store) -> None:
+        """Raise UserError for a judge that cannot be asked, or not about these entrants."""
+        self._refuse_excluded(self.kin())
         refuse_unchosen(self.judge, partial(self._plan_by, store=store))
         if not self.plan:
             asked = self._drawn_prompts()

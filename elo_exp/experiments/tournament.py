@@ -1,34 +1,58 @@
 """Who wins among our entrants: everyone answers, a judge compares the answers pair by pair, the battles are rated."""
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+import math
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from statistics import fmean
 from typing import Any, Literal
 
 from elo_exp import pipeline
 from elo_exp.analysis import standings, variance
 from elo_exp.analysis.comparisons import differences, first_of
+from elo_exp.analysis.conclusions.judges import opinions
+from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.looks import Wave, family_wise_alpha
 from elo_exp.analysis.responses import check_responses
+from elo_exp.analysis.standings import Standings
+from elo_exp.api.costs import Budget
 from elo_exp.data import battles, pairing
 from elo_exp.data.battles import Battles
+from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.entrants import OfKnownQuality, draws_of
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judging, Pairwise, audits, next_audit
 from elo_exp.experiments.rated import kinds_of_numbers, report
-from elo_exp.judges import PaidJudge, Unchosen, scope_of
+from elo_exp.files import write_json
+from elo_exp.judges import (
+    ApiJudge,
+    Judge,
+    PaidJudge,
+    Unchosen,
+    roles,
+    scope_of,
+)
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import Judgment, UserError, fingerprint
-from elo_exp.report import artifacts
+from elo_exp.report import artifacts, judges_page, page
 from elo_exp.report.viewer import Comparisons, Judgments
+from elo_exp.report.words import opening
 from elo_exp.report.words import variance as variance_words
 from elo_exp.store.store import Store
 from elo_exp.types import Count
 
 logger = logging.getLogger(__name__)
 
+_OF_ALL = (  # facts that are the same whoever judges
+    *("entrants", "rubric_versions", "bank_size", "selected_prompt_count"),
+    *("truncated_responses", "effort", "conversations", "answers"),
+)
 _AFTER_DEMO = (
     "elo-exp FILE FILE judge=sonnet plan=true     what judging your own answers costs"
 )
@@ -41,6 +65,21 @@ class TournamentJudging(Judging):
     drop: Literal["resolved", "none"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Rated:
+    """What a judge has made of a tournament.
+
+    comparisons  that it was asked about, by dimension
+    n_seen       queries that had been looked at under another design
+    """
+
+    standings: Standings
+    comparisons: Comparisons
+    judgments: Judgments
+    quality: Sequence[Mapping[str, Any]]
+    n_seen: int
+
+
 @dataclass(kw_only=True)
 class Tournament(Pairwise):
     judging: TournamentJudging
@@ -48,6 +87,14 @@ class Tournament(Pairwise):
     rating: dict[str, RatingMethod]
     stratum: str | None  # column of the bank; None: no strata
     sweep_pair: list[str] | None  # whose difference a sweep draws; None: the two best
+
+    @staticmethod
+    def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+        """With several judges, a tournament of these."""
+        config = Pairwise.prepare(config, overrides)
+        if config.get("judges"):
+            config["_target_"] = "elo_exp.experiments.tournament.Panel"
+        return config
 
     @property
     def numbers(self) -> Mapping[str, Collection[str]]:
@@ -140,7 +187,14 @@ class Tournament(Pairwise):
     def _conclude(
         self, context: Context, responses: Responses, comparisons: Comparisons
     ) -> Report:
-        store, method = context.store, self._primary
+        rated = self._rated(context.store, responses, comparisons)
+        return self._reported(context, responses, rated)
+
+    def _rated(
+        self, store: Store, responses: Responses, comparisons: Comparisons
+    ) -> _Rated:
+        """Have the comparisons judged, and rate them."""
+        method = self._primary
         wave, matches = None, None
         if self.judging.looks == 1:
             judgments = self.judge_pairs(comparisons, store)
@@ -204,22 +258,34 @@ class Tournament(Pairwise):
         by_judge = {j: self._battles(some, comparisons) for j, some in others.items()}
         found = standings.with_judges(found, self.judge.model, by_judge, method.rate)
         quality = [judge_quality(some, dimension=d) for d, some in judgments.items()]
+        return _Rated(
+            standings=found,
+            comparisons=comparisons,
+            judgments=judgments,
+            quality=quality,
+            n_seen=n_seen,
+        )
+
+    def _reported(
+        self, context: Context, responses: Responses, rated: _Rated
+    ) -> Report:
+        facts = self._facts(responses, rated.judgments, rated.quality)
         return report(
-            found,
+            rated.standings,
             context,
             scope=self._scope,
-            n_seen=n_seen,
-            facts={**self._facts(responses, judgments, quality), "n_seen": n_seen},
-            quality=quality,
+            n_seen=rated.n_seen,
+            facts={**facts, "n_seen": rated.n_seen},
+            quality=rated.quality,
             follow_up=self._follow_up(context),
             written=artifacts.write_judging(
                 context.run_dir,
                 responses=responses,
-                comparisons=comparisons,
-                judgments=judgments,
+                comparisons=rated.comparisons,
+                judgments=rated.judgments,
             ),
-            comparisons=comparisons,
-            judgments=judgments,
+            comparisons=rated.comparisons,
+            judgments=rated.judgments,
         )
 
     def _judge_in_waves(
@@ -291,6 +357,182 @@ class Tournament(Pairwise):
     def _primary(self) -> RatingMethod:
         method = standings.primary_method(self.rating)
         return self.rating[method] if method else self.elo
+
+
+@dataclass(kw_only=True)
+class Panel(Tournament):
+    """A tournament with several judges: each judges all of it by itself, and all pay from one budget.
+
+    judges  by name: judge=[one,other]
+    judge   the first of them, for what is the same of all
+    """
+
+    judges: dict[str, Judge]
+    judge: Judge = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.judge = next(iter(self.judges.values()))
+        budget = Budget(self.judging.budget_usd)
+        for name, judge in self.judges.items():
+            # whoever repeats verdicts would read its file to say whose they are
+            if isinstance(judge, Unchosen) or hasattr(type(judge), "recorded"):
+                raise UserError(
+                    f"judges.{name}: found {type(judge).__name__}. Several judges are asked in a run; verdicts on "
+                    "file are read by one: judge=replay, or experiment=rate."
+                )
+            if not isinstance(judge, PaidJudge):
+                continue
+            if not isinstance(judge, ApiJudge):
+                raise UserError(
+                    f"judges.{name}: {type(judge).__name__} has a cap of its own. Expected a subclass of ApiJudge: "
+                    "several judges share one cap."
+                )
+            if judge.budget_usd != self.judging.budget_usd:
+                raise UserError(
+                    f"judges.{name}.budget_usd: found {judge.budget_usd:g}. Several judges share one cap: set "
+                    "judging.budget_usd."
+                )
+            judge.name_settings(f"judges.{name}", "judging.budget_usd")
+            judge.budget = budget
+
+    @cached_property
+    def _each(self) -> dict[str, Tournament]:
+        """The tournament of each judge."""
+        given = {
+            one.name: getattr(self, one.name)
+            for one in fields(Tournament)
+            if one.name != "judge"
+        }
+        return {
+            name: Tournament(**given, judge=judge)
+            for name, judge in self.judges.items()
+        }
+
+    @property
+    def numbers(self) -> Mapping[str, Collection[str]]:
+        return {"judges": judges_page.NUMBERS}
+
+    @property
+    def opening(self) -> str:
+        each = self._each.values()
+        if all(one._scope.is_baseline for one in each):
+            return next(one.opening for one in each)
+        is_paid = any(isinstance(judge, PaidJudge) for judge in self.judges.values())
+        told = [roles(judge, self._rubrics).values() for judge in self.judges.values()]
+        return opening.judged(
+            [rubric.dimension for rubric in self._rubrics],
+            f"each of {', '.join(self.judges)}",
+            [role for some in told for role in some],
+            study=self.study.name if self.study else None,
+            cap=self.judging.budget_usd if is_paid else None,
+        )
+
+    def _check(self, store: Store) -> None:
+        if self.judging.looks > 1:
+            raise UserError(
+                f"judging.looks: found {self.judging.looks}. Planned looks are at the verdicts of one judge: set "
+                "judging.looks=1, or name one judge."
+            )
+        if self.shard is not None:
+            raise UserError(
+                f"shard: found {self.shard} with several judges. Have each judge its shares by itself, judge=NAME; "
+                "all of them, without shard=, find their verdicts."
+            )
+        method = self.rating.get("bradley_terry")
+        is_plain = getattr(method, "baseline_model", None) is None
+        if method is None or not is_plain or needs_style(self.rating):
+            raise UserError(
+                "rating: several judges have a joint board by Bradley-Terry without style and baseline_model. Choose "
+                "'rating=[bradley_terry]' as it ships."
+            )
+        super()._check(store)
+
+    def _check_judge(self, store: Store) -> None:
+        for one in self._each.values():
+            one._check_judge(store)
+        if not (self.plan or self.judging.stored_only) and (
+            pipeline.needs_paid_answers(self._drawn_prompts(), self.entrant, store)
+        ):
+            self._whole_plan(store, at_least=True).check(store)
+
+    def _plan_of_variance(self, store: Store) -> list[str]:
+        """A pilot's variance is said of one judge."""
+        return []
+
+    def _is_waste(
+        self, pair: EqualAnswers, comparisons: Comparisons, store: Store
+    ) -> bool:
+        return any(
+            one._is_waste(pair, comparisons, store) for one in self._each.values()
+        )
+
+    def plans(self, store: Store) -> list[pipeline.Plan]:
+        return self._plan_by([*self.judges.values()], store)
+
+    def _whole_plan(self, store: Store, *, at_least: bool = False) -> pipeline.Plan:
+        judges = [*self.judges.values()]
+        return pipeline.Plan.of_all(self._plan_by(judges, store, at_least=at_least))
+
+    def _plan_of_judging(self, store: Store) -> str:
+        lines = [
+            pipeline.plan_of_judges(
+                dict(zip(self.judges, self.plans(store), strict=True))
+            )
+        ]
+        for one in self._each.values():
+            lines += one._plan_of_kin(one.kin())
+        return "\n".join(lines)
+
+    def _conclude(
+        self, context: Context, responses: Responses, comparisons: Comparisons
+    ) -> Report:
+        self._whole_plan(context.store).check(context.store)
+        by_judge, reports = dict[str, Standings](), dict[str, Report]()
+        for name, one in self._each.items():
+            logger.info("judge %s: %s", name, one.judge.model)
+            rated = one._rated(context.store, responses, comparisons)
+            by_judge[name] = with_conclusions(
+                rated.standings,
+                one._scope,
+                quality=rated.quality,
+                n_seen=rated.n_seen,
+            )
+            folder = context.run_dir / "judges" / name
+            own = replace(context, run_dir=folder)
+            reports[name] = one._reported(own, responses, rated)
+        found = opinions(
+            by_judge,
+            orders=self.judging.orders,
+            initial_rating=self.elo.initial_rating,
+        )
+        pages = {name: f"judges/{name}/report.html" for name in by_judge}
+        gaps = [one.conclusion.effect for one in found]
+        known = [gap.value for gap in gaps if gap and gap.value is not None]
+        first = next(iter(reports.values()))
+        return Report(
+            headline=fmean(known) if known else math.nan,
+            text=judges_page.text(found, by_judge),
+            follow_up=self._next(context),
+            facts={
+                **{key: first.facts[key] for key in _OF_ALL if key in first.facts},
+                "judge_model": ", ".join(by_judge),
+                "judges": {name: one.judge.model for name, one in self._each.items()},
+            },
+            artifacts=[
+                write_json(
+                    context.run_dir / "judges.json",
+                    {one.dimension: judges_page.as_json(one) for one in found},
+                )
+            ],
+            metrics=judges_page.metrics(found),
+            page=page.maker("judges", **judges_page.context(found, by_judge, pages)),
+            of_judges=reports,
+        )
+
+    def _next(self, context: Context) -> str:
+        folders = ",".join(f"{context.run_dir}/judges/{name}" for name in self.judges)
+        return f"elo-exp experiment=compare {shlex.quote(f'runs=[{folders}]')}     where the judges differ"
 
 
 def _on_whole_prompts(

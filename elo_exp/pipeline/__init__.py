@@ -38,6 +38,6 @@ from elo_exp.pipeline.judging import (
     stored_judgments,
 )
 from elo_exp.pipeline.paying import cancel
-from elo_exp.pipeline.plan_table import looks_table, plan_table, spend
+from elo_exp.pipeline.plan_table import looks_table, plan_of_judges, plan_table, spend
 from elo_exp.pipeline.planning import Plan
 from elo_exp.pipeline.waves import judge_in_waves

@@ -1,6 +1,7 @@
 """What is printed of a plan and its looks before anything is paid, and of the bill afterwards."""
 
 import math
+from collections.abc import Mapping
 
 from elo_exp.analysis.looks import (
     boundaries,
@@ -22,6 +23,11 @@ _DOLLARS = ("dollars", "dollars_plain")
 
 def plan_table(plan: Plan) -> str:
     """Format a plan: a line for each dimension, their total, and notes."""
+    return "\n".join([_heading(plan), _rows(plan), *_notes(plan)])
+
+
+def _rows(plan: Plan) -> str:
+    """Format a line for each dimension, and their total."""
     units = "responses" if plan.what == "scores" else "pairs"
     head = ["dimension", units, "queries", "stored", "new", "tokens in", "out"]
     head += ["$ expected", "$ plain"]
@@ -32,7 +38,34 @@ def plan_table(plan: Plan) -> str:
             cells.append(f"{row.detects:.0f}" if math.isfinite(row.detects) else "-")
     if len(lines) > 1:
         lines.append(_cells("total", *plan.rows))
-    return "\n".join([_heading(plan), text_table(head, lines), *_notes(plan)])
+    return text_table(head, lines)
+
+
+def plan_of_judges(plans: Mapping[str, Plan]) -> str:
+    """Format the plans of several judges: a table each, without notes of the cap, and their sum, which the cap must hold.
+
+    plans  by the judge's name
+    """
+    whole = Plan.of_all([*plans.values()])
+    head = ["judge", "pairs", "queries", "stored", "new", "tokens in", "out"]
+    lines = [_cells(name, *plan.rows) for name, plan in plans.items()]
+    cap = "which cost nothing"
+    if whole.budget_usd is not None:
+        cap = f"one cap {money(whole.budget_usd)} ({whole.budget_setting})"
+    return "\n".join(
+        [
+            *(
+                "\n".join([_heading(plan, name), _rows(plan)])
+                for name, plan in plans.items()
+            ),
+            f"plan: {len(plans)} judges, asked one after the other, {cap}",
+            text_table(
+                [*head, "$ expected", "$ plain"],
+                [*lines, _cells("sum", *whole.rows)],
+            ),
+            *_notes(whole),
+        ]
+    )
 
 
 def _cells(name: str, *rows: PlanRow) -> list[str]:
@@ -42,8 +75,9 @@ def _cells(name: str, *rows: PlanRow) -> list[str]:
     return [name, *counts, *dollars]
 
 
-def _heading(plan: Plan) -> str:
-    judge = f"plan: judge {plan.judge_model}{as_whom(plan.roles)}"
+def _heading(plan: Plan, name: str | None = None) -> str:
+    of = f"{name}, " if name else ""
+    judge = f"plan: judge {of}{plan.judge_model}{as_whom(plan.roles)}"
     if plan.budget_usd is None:
         return f"{judge}, which costs nothing"
     cap = f"cap {money(plan.budget_usd)} ({plan.budget_setting})"

@@ -170,6 +170,18 @@ class Plan:
         cap = math.inf if self.budget_usd is None else self.budget_usd
         return not self.new or self.dollars <= cap - self.spent_usd
 
+    @classmethod
+    def of_all(cls, plans: Sequence["Plan"]) -> "Plan":
+        """Add up the plans of several judges that share one cap."""
+        capped = [plan for plan in plans if plan.budget_usd is not None]
+        return dataclasses.replace(
+            [*capped, *plans][0],
+            judge_model=", ".join(plan.judge_model for plan in plans),
+            rows=tuple(row for plan in plans for row in plan.rows),
+            keys=[key for plan in plans for key in plan.keys],
+            roles=list(dict.fromkeys(role for plan in plans for role in plan.roles)),
+        )
+
     def check(self, store: Store, *, hint: str = "") -> None:
         """Raise UserError where the run's cap, or one of the store, would stop the run before its end.
 

@@ -235,6 +235,10 @@ def _content(folder: Path, with_oracle: bool) -> tuple[dict[str, Any], dict[str,
     path = folder / "ratings.json"
     if with_oracle and (folder / "estimates.json").is_file():
         return manifest, {}
+    if not path.is_file() and (judges := sorted((folder / "judges").glob("*/"))):
+        raise UserError(
+            f"{folder} has a board of each of {len(judges)} judges. Name one's folder: {judges[0]}."
+        )
     if not path.is_file():
         kind = manifest.get("experiment")
         raise UserError(

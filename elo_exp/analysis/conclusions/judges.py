@@ -1,0 +1,200 @@
+"""What may be said where several judges were asked: of three or more jointly, of two by what both have said."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from elo_exp.analysis import judges
+from elo_exp.analysis.agreement import pairwise_kappa
+from elo_exp.analysis.checks import MIN_PROMPTS
+from elo_exp.analysis.comparisons import Difference, First, first_of
+from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
+from elo_exp.analysis.judges import Panel
+from elo_exp.analysis.standings import Standings
+from elo_exp.ratings.leaderboard import Leaderboard
+
+# The first that applies; "agree" and "disagree" are of judges without a joint board
+STATES = (
+    *("none", "few", "disagree", "undecided", "words", "caution", "agree", "leads"),
+)
+_AHEAD = ("words", "caution", "unchecked", "leads")  # a judge's own, that name a first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opinion:
+    """What several judges made of one dimension.
+
+    own            each judge's conclusion by itself
+    boards         and its leaderboard
+    conclusion     of all
+    panel          None where nothing can be said of their spread; `refusal` is why
+    board          the joint one; None of two judges, or of few entrants, for no interval would cover
+    differences    on it
+    kappas         rows of `agreement.kappa` of every two judges
+    disagreements  rows of `judges.disagreements`
+    """
+
+    dimension: str
+    n_prompts: int
+    own: Mapping[str, Conclusion]
+    boards: Mapping[str, Leaderboard]
+    conclusion: Conclusion
+    panel: Panel | None
+    refusal: Reason | None
+    board: Leaderboard | None
+    differences: Sequence[Difference]
+    kappas: Sequence[Mapping[str, Any]]
+    disagreements: Sequence[tuple[str, str, str, str]]
+
+
+def opinions(
+    by_judge: Mapping[str, Standings], *, orders: str, initial_rating: float
+) -> list[Opinion]:
+    """Return what several judges made of each dimension.
+
+    by_judge        standings of each, with conclusions, of the same dimensions
+    orders          what is a game, as in `games`
+    initial_rating  rating points of the mean of the entrants
+    """
+    dimensions = next(iter(by_judge.values())).dimensions
+    panels = {
+        name: Panel.of(
+            {judge: one.battles[name] for judge, one in by_judge.items()}, orders=orders
+        )
+        for name in dimensions
+    }
+    joint = {
+        name: one
+        for name, one in panels.items()
+        if isinstance(one, Panel) and one.has_joint
+    }
+    tested = judges.differences(joint)
+    found = []
+    for name, panel in panels.items():
+        pairs = [pair for pair in tested if pair.dimension == name]
+        board = None
+        if name in joint:
+            board = judges.leaderboard(joint[name], initial_rating=initial_rating)
+            board = _with_ranks(board, pairs)
+        own = {judge: one.conclusions[name] for judge, one in by_judge.items()}
+        n_prompts = max(one.battles[name].n_prompts() for one in by_judge.values())
+        against = judges.disagreements(
+            {judge: one.pairs(name) for judge, one in by_judge.items()}
+        )
+        conclusion = conclude(
+            own,
+            first_of(board, pairs) if board else None,
+            against,
+            n_prompts=n_prompts,
+            has_joint=board is not None,
+        )
+        found.append(
+            Opinion(
+                dimension=name,
+                n_prompts=n_prompts,
+                own=own,
+                boards={
+                    judge: shown
+                    for judge, one in by_judge.items()
+                    if (shown := one.board(name)) is not None
+                },
+                conclusion=conclusion,
+                panel=panel if isinstance(panel, Panel) else None,
+                refusal=panel if isinstance(panel, Reason) else None,
+                board=board,
+                differences=pairs,
+                kappas=pairwise_kappa(
+                    {judge: one.battles[name] for judge, one in by_judge.items()},
+                    dimension=name,
+                ),
+                disagreements=against,
+            )
+        )
+    return found
+
+
+def _with_ranks(board: Leaderboard, pairs: Sequence[Difference]) -> Leaderboard:
+    """Add rank sets: a rank counts the entrants that are better by Holm's tests, which hold at once."""
+    ahead = [pair for pair in pairs if pair.significant]
+    better = np.array([[p.lower for p in ahead].count(name) for name in board.models])
+    worse = np.array([[p.higher for p in ahead].count(name) for name in board.models])
+    return dataclasses.replace(
+        board, rank_low=1.0 + better, rank_high=float(len(better)) - worse
+    )
+
+
+def conclude(
+    own: Mapping[str, Conclusion],
+    first: First | None,
+    disagreements: Sequence[tuple[str, str, str, str]],
+    *,
+    n_prompts: int,
+    has_joint: bool,
+) -> Conclusion:
+    """Decide what may be said of all judges together, by the table that docs/files.md describes.
+
+    own            each judge's conclusion by itself
+    first          of the joint board
+    disagreements  rows of `judges.disagreements`
+    has_joint      whether there is a joint board
+    """
+    some = next(iter(own.values())).scope
+    is_words = all(one.scope.kind == "words" for one in own.values())
+    scope = Scope(
+        judge=", ".join(own),
+        kind="words" if is_words else "model",
+        dimension=some.dimension,
+        n_prompts=n_prompts,
+    )
+    doubted = [
+        name for name, one in own.items() if one.state in ("caution", "unchecked")
+    ]
+    doubted += [
+        name for name, one in own.items() if one.scope.kind == "words" and not is_words
+    ]
+    subjects = {one.subject for one in own.values() if one.state in _AHEAD}
+    are_ahead = all(one.state in _AHEAD for one in own.values())
+    reasons = []
+    if has_joint and first is None:
+        state = "none"
+    elif n_prompts < MIN_PROMPTS:
+        state = "few"
+    elif not has_joint and disagreements:
+        state = "disagree"
+        reasons = [Reason(name="disagree", about={"pairs": [*disagreements]})]
+    elif has_joint and first and (first.rivals or first.level):
+        state = "undecided"
+        reasons = [Reason(name="rivals", about={"models": [*first.rivals]})]
+    elif not has_joint and not (are_ahead and len(subjects) == 1):
+        state = "undecided"
+        reasons = [Reason(name="not_all")]
+    elif is_words:
+        state = "words"
+    elif doubted:
+        state = "caution"
+        reasons = [Reason(name="checks", about={"judges": doubted}, judges=True)]
+    else:
+        state = "leads" if has_joint else "agree"
+    lead = first.lead if first else None
+    effect = None
+    if lead is not None:
+        effect = Effect(
+            value=lead.difference,
+            low=lead.ci_low,
+            high=lead.ci_high,
+            p_value=lead.p_holm,
+            significant=lead.significant,
+        )
+    subject = next(iter(subjects)) if len(subjects) == 1 else None
+    return Conclusion(
+        state=state,
+        subject=first.model if first else subject,
+        rival=first.second if first else None,
+        effect=effect,
+        reasons=tuple(reasons),
+        is_checked=not doubted,
+        scope=scope,
+    )

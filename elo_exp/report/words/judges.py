@@ -1,0 +1,180 @@
+"""What several judges have said, in sentences; and what more of them cannot show."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from elo_exp.analysis.conclusions import Conclusion, Reason
+from elo_exp.analysis.conclusions.judges import Opinion
+from elo_exp.analysis.judges import judges_needed
+from elo_exp.report.formats import names, number
+from elo_exp.report.words.tournament import difference
+
+CHIPS = {
+    "none": "No ranking",
+    "few": "Too few prompts",
+    "disagree": "Judges disagree",
+    "undecided": "Undecided",
+    "words": "Shared words only",
+    "caution": "Caution",
+    "agree": "Judges agree",
+    "leads": "Supported",
+}
+SHARED = "More judges cannot show a taste that all of them share. People show it: experiment=label"
+
+
+def sentence(conclusion: Conclusion, judges: Sequence[str]) -> str:
+    """Say what may be said of all judges together.
+
+    judges  their names
+    """
+    joint = conclusion.effect is not None
+    return (_JOINT if joint else _APART)[conclusion.state](conclusion, _all(judges))
+
+
+def _by(conclusion: Conclusion) -> str:
+    return difference(conclusion.effect) if conclusion.effect else "an unknown margin"
+
+
+def _doubted(conclusion: Conclusion) -> str:
+    doubted = conclusion.reasons[0].about["judges"]
+    verb = "does" if len(doubted) == 1 else "do"
+    return f"but {names(doubted)} {verb} not pass the checks of a judge"
+
+
+def _few(conclusion: Conclusion, _: str) -> str:
+    n = conclusion.scope.n_prompts
+    return f"{n} prompt{'s' if n != 1 else ''}, too few to rank"
+
+
+def _none(conclusion: Conclusion, _: str) -> str:
+    return "no ranking: fewer than two entrants are linked by wins and losses"
+
+
+def _undecided(conclusion: Conclusion, _: str) -> str:
+    others = names(conclusion.reasons[0].about["models"])
+    return (
+        f"no clear winner whichever such judge is asked: {conclusion.subject} is {_by(conclusion)}, ahead of "
+        f"{conclusion.rival}; {others} may be as good"
+    )
+
+
+def _disagreement(conclusion: Conclusion, _: str) -> str:
+    pairs = conclusion.reasons[0].about["pairs"]
+    one, other, higher, lower = pairs[0]
+    more = f"; {len(pairs) - 1} more in the report" if pairs[1:] else ""
+    return f"they disagree on {higher} and {lower}: {one} has {higher} ahead, {other} {lower}{more}"
+
+
+_JOINT: Mapping[str, Callable[[Conclusion, str], str]] = {
+    "few": _few,
+    "undecided": _undecided,
+    "words": lambda one, _: f"by shared words {one.subject} is ahead by {_by(one)}",
+    "caution": lambda one, _: (
+        f"the judges prefer {one.subject} by {_by(one)}, {_doubted(one)}"
+    ),
+    "leads": lambda one, _: (
+        f"{one.subject} leads whichever such judge is asked, by {_by(one)}"
+    ),
+}
+_APART: Mapping[str, Callable[[Conclusion, str], str]] = {
+    "none": _none,
+    "few": _few,
+    "disagree": _disagreement,
+    "undecided": lambda one, all_of_them: (
+        f"no clear winner: not {all_of_them} have the same one ahead of all others"
+    ),
+    "words": lambda one, all_of_them: (
+        f"by shared words {all_of_them} have {one.subject} ahead"
+    ),
+    "caution": lambda one, all_of_them: (
+        f"{all_of_them} prefer {one.subject}, {_doubted(one)}"
+    ),
+    "agree": lambda one, all_of_them: f"{all_of_them} have {one.subject} ahead",
+}
+
+
+def _all(judges: Sequence[str]) -> str:
+    return "both" if len(judges) == 2 else f"all {len(judges)}"
+
+
+def tone(conclusion: Conclusion) -> str:
+    """Return the colour of a card: supported, caution or open."""
+    if conclusion.state in ("leads", "agree"):
+        return "supported"
+    return "caution" if conclusion.state in ("caution", "disagree") else "open"
+
+
+def spread(opinion: Opinion) -> str:
+    """Say how far the judges' tastes differ: "3 judges, tau 41 points between them"."""
+    n, panel = len(opinion.own), opinion.panel
+    if panel is None:
+        return f"{n} judges; {refused(opinion.refusal)}"
+    judge, model, points = panel.widest_taste()
+    where = "higher" if points > 0 else "lower"
+    said = f"{n} judges, tau {number(panel.tau)} points between them"
+    if abs(points) >= 1.0:
+        said += (
+            f"; {judge} rates {model} {number(abs(points))} {where} than the others do"
+        )
+    if not panel.has_joint:
+        said += (
+            f". {n} judges of {len(panel.models)} entrants give no interval that covers: each has its own board, and "
+            "there is no joint one"
+        )
+    return said
+
+
+def refused(reason: Reason | None) -> str:
+    """Say why there is no joint board, and no tau."""
+    match reason:
+        case Reason(name="few_entrants"):
+            return "no joint board: with two entrants a taste cannot be told from another scale"
+        case Reason(name="unrated", about=about):
+            return (
+                f"no joint board: {about['judge']} has no rating of {names(about['models'])}, which took all points "
+                "or none, or met nobody"
+            )
+        case Reason(name="no_verdicts", about=about):
+            return f"no joint board: {about['judge']} has no verdict"
+        case Reason(name="no_error", about=about):
+            return f"no joint board: by {about['judge']} the prompts do not differ, so that nothing says how far to trust it"
+        case Reason(name="no_prompts", about=about):
+            return f"no joint board: battles of {about['judge']} name no prompt"
+    return ""
+
+
+def kappas(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say kappa of every two judges: "sonnet-gpt 0.61 [0.52, 0.70], ..."."""
+    return ", ".join(f"{row['first']}-{row['second']} {kappa(row)}" for row in rows)
+
+
+def kappa(row: Mapping[str, Any]) -> str:
+    """Say a kappa with its interval."""
+    value = number(row["kappa"], 2)
+    if row["ci_low"] is None:
+        return value
+    return f"{value} [{number(row['ci_low'], 2)}, {number(row['ci_high'], 2)}]"
+
+
+def following(opinion: Opinion) -> str:
+    """Say what would tell more: another judge, or more prompts."""
+    n, panel = len(opinion.own), opinion.panel
+    if panel is None:
+        return ""
+    if not panel.has_joint:
+        needed = judges_needed(len(panel.models))
+        return (
+            f"{needed} judges make a joint board: 'judge=[{','.join(opinion.own)},...]'"
+        )
+    now = number(panel.half_width())
+    judge = number(panel.half_width(more_judges=1))
+    prompts = number(panel.half_width(times_prompts=2.0))
+    return (
+        f"a {_ordinal(n + 1)} judge: ± {now} becomes ± {judge}; twice the prompts: ± {prompts} "
+        "(of a typical difference)"
+    )
+
+
+def _ordinal(n: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{'th' if 10 < n % 100 < 14 else ending}"

@@ -1,0 +1,476 @@
+"""Several judges of one tournament: one plan, one cap, a board each; from three on what holds whichever such judge is
+asked, and of two never an interval together."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from elo_exp.analysis import standings
+from elo_exp.analysis.conclusions import Reason, Scope
+from elo_exp.analysis.conclusions.judges import STATES, Opinion, opinions
+from elo_exp.analysis.conclusions.tournament import with_conclusions
+from elo_exp.analysis.judges import Panel, differences, judges_needed, leaderboard
+from elo_exp.arrays import Array
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.fit import POINTS, Fit
+from elo_exp.ratings.games import games
+from elo_exp.ratings.leaderboard import t_quantile
+from elo_exp.report import judges_page
+from elo_exp.report.words import judges as words
+from tests.anthropic_server import AnthropicServer
+from tests.anthropic_verdicts import longer
+from tests.commands import Ran, attempt, run
+from tests.data import shipped
+from tests.judges_worlds import Panel as World
+from tests.openai_server import OpenAiServer
+from tests.simulation import BRADLEY_TERRY, Tournament
+
+KEY = {"ANTHROPIC_API_KEY": "test-key", "NO_PROXY": "127.0.0.1"}
+NO_KEY = {"NO_PROXY": "127.0.0.1"}
+SMALL = (
+    "+mode.strata.medqa=2",
+    "entrant=[probe_reference,probe_partial,probe_swapped]",
+    "rubric=[factuality]",
+    "tracker=local",
+    "figures=false",
+    "elo.n_perms=5",
+)
+TWO = "judge=[sonnet,haiku]"
+WORDS = (  # three judges that compare words, each in a way of its own
+    "judge=[near:lexical,wide:lexical,hedged:lexical]",
+    "judges.wide.margin=0.2",
+    "judges.wide.signals.clinical_utility=overlap",
+    "judges.hedged.signals.clinical_utility=hedging",
+    "rubric=[clinical_utility]",
+    "tracker=local",
+    "figures=false",
+    "elo.n_perms=5",
+)
+
+
+def at(server: AnthropicServer) -> list[str]:
+    """Both judges of TWO, at a server of ours."""
+    return [
+        f"judges.{name}.{setting}"
+        for name in ("sonnet", "haiku")
+        for setting in (
+            f"base_url={server.url}",
+            "poll_initial_seconds=0.02",
+            "poll_max_seconds=0.05",
+        )
+    ]
+
+
+def rows(text: str, first: str) -> list[list[str]]:
+    """The rows of a plan's tables that begin with a word."""
+    cells = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+    return [line for line in cells if line[0] == first]
+
+
+# The plan, and the cap
+
+
+def test_a_plan_of_two_judges_is_the_sum_of_two_plans_and_needs_no_key(tmp_path):
+    settings = (*SMALL, "judging.budget_usd=5", "plan=true")
+    both = attempt(TWO, *settings, folder=tmp_path, **NO_KEY)
+    assert both.code == 0, both.err
+    each = [
+        attempt(f"judge={name}", *settings, folder=tmp_path, **NO_KEY)
+        for name in ("sonnet", "haiku")
+    ]
+    of_one = [rows(one.out, "factuality")[0] for one in each]
+    assert [row[:9] for row in rows(both.out, "factuality")] == [r[:9] for r in of_one]
+    (total,) = rows(both.out, "sum")
+    counts = [[int(cell.replace(",", "")) for cell in row[1:7]] for row in of_one]
+    assert [int(cell.replace(",", "")) for cell in total[1:7]] == np.sum(
+        counts, axis=0
+    ).tolist()
+    dollars = sum(float(row[7]) for row in of_one)
+    assert float(total[7]) == pytest.approx(dollars, abs=0.011)
+    assert "2 judges, asked one after the other, one cap $5.00 (judging.budget_usd)" in both.out  # fmt: skip
+    assert list(tmp_path.rglob("manifest.json")) == []
+
+
+def test_one_cap_holds_for_both_and_is_looked_at_before_either_is_paid(tmp_path):
+    """A cap that would hold either judge alone, and not the two."""
+    with AnthropicServer(verdicts=longer) as server:
+        given = ("judge=[sonnet,again:sonnet]", "judges.again.effort=high", *SMALL)
+        urls = [word.replace("haiku", "again") for word in at(server)]
+        cap = "judging.budget_usd=0.08"
+        ran = attempt(*given, *urls, cap, folder=tmp_path, **KEY)
+        calls = {call.path for call in server.meter.calls}
+    expected = re.search(r"are expected to cost \$([\d.]+)", ran.err)
+    assert ran.code == 2 and expected, ran.err
+    assert "claude-sonnet-5-5, claude-sonnet-5-5" in ran.err
+    assert float(expected[1]) / 2 < 0.08 < float(expected[1])
+    assert "/v1/messages/batches" not in calls
+    assert server.meter.billed == {}
+
+
+# Runs
+
+
+@pytest.fixture(scope="module")
+def paid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Ran, float]:
+    """Two paid judges that agree; the same command again; and what the server has billed, in dollars."""
+    folder = tmp_path_factory.mktemp("paid")
+    with AnthropicServer(verdicts=longer) as server:
+        given = (TWO, *SMALL, *at(server), "judging.budget_usd=5")
+        ran = attempt(*given, folder=folder, **KEY)
+        n = len(server.meter.billed_bodies)
+        again = attempt(*given, folder=folder, **KEY)
+        assert len(server.meter.billed_bodies) == n
+        assert server.meter.paid_twice == set()
+        dollars = 0.0
+        for (model, tier), spent in server.meter.tokens_by_model.items():
+            name = "sonnet" if "sonnet" in model else "haiku"
+            prices = shipped("judge", name).prices_of(model)
+            dollars += prices.dollars(spent, batched=tier == "batch")
+    return ran, again, dollars
+
+
+def test_two_judges_have_a_board_each_and_nothing_together_but_what_both_say(paid):
+    ran, _, _ = paid
+    assert ran.code == 0, ran.err
+    found = ran.read("judges.json")["factuality"]
+    assert found["board"] is None and found["differences"] == []
+    assert "whichever" not in ran.out
+    assert "no joint board" in ran.out and "kappa" in ran.out
+    for name in ("sonnet", "haiku"):
+        folder = ran.run_dir / "judges" / name
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        assert manifest["judge_model"] == f"claude-{name}-5-5"
+        assert (folder / "verdicts" / "factuality.jsonl").is_file()
+    assert ran.read("manifest.json")["judge_model"] == "sonnet, haiku"
+
+
+def test_what_two_judges_cost_is_what_the_server_has_billed(paid):
+    ran, again, dollars = paid
+    usage = ran.read("manifest.json")["usage"]
+    assert sum(usage["dollars_by_dimension"].values()) == pytest.approx(
+        dollars, abs=1e-6
+    )
+    assert again.read("manifest.json")["usage"]["judge_calls"] == 0
+
+
+def test_the_folder_of_each_judge_reads_as_a_run(paid):
+    ran, _, _ = paid
+    folders = ",".join(f"{ran.run_dir}/judges/{name}" for name in ("sonnet", "haiku"))
+    found = run("experiment=compare", f"runs=[{folders}]", "tracker=local", folder=ran.folder)  # fmt: skip
+    assert "claude-sonnet-5-5" in found.out and "claude-haiku-5-5" in found.out
+    whole = attempt("experiment=compare", f"runs=[{ran.run_dir}]", folder=ran.folder)
+    assert whole.code == 2
+    assert "has a board of each of 2 judges. Name one's folder: " in whole.err
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return run(*WORDS, folder=tmp_path_factory.mktemp("three"))
+
+
+def test_three_judges_have_a_joint_board_with_the_spread_between_them(three):
+    found = three.read("judges.json")["clinical_utility"]
+    assert len(found["board"]) == 4 and found["tau"] > 0.0
+    assert len(found["differences"]) == 6
+    assert {row["first"] for row in found["agreement"]} == {"near", "wide"}
+    boards = [
+        json.loads(
+            (three.run_dir / "judges" / name / "ratings.json").read_text(
+                encoding="utf-8"
+            )
+        )["dimensions"]["clinical_utility"]["bradley_terry"]["ratings"]
+        for name in ("near", "wide", "hedged")
+    ]
+    for row in found["board"]:
+        own = [
+            r["rating"] for some in boards for r in some if r["model"] == row["model"]
+        ]
+        assert row["rating"] == pytest.approx(np.mean(own), abs=1e-6)
+    widest = max(r["ci_high"] - r["ci_low"] for some in boards for r in some)
+    assert max(r["ci_high"] - r["ci_low"] for r in found["board"]) > widest
+    for said in ("3 judges, tau", "a 4th judge: ±", "People show it"):
+        assert said in three.out
+    assert "near" in three.page.text and "People show it" in three.page.text
+
+
+def test_another_server_and_words_judge_in_one_run(tmp_path):
+    """Providers differ, and nothing else: one run, one ledger."""
+    with OpenAiServer() as server:
+        ran = attempt(
+            "judge=[lexical,other:openai_compatible]",
+            f"judges.other.base_url={server.url}",
+            "judges.other.model=large",
+            "judges.other.key_variable=null",
+            *SMALL,
+            "judging.budget_usd=5",
+            folder=tmp_path,
+            **NO_KEY,
+        )
+        assert ran.code == 0, ran.err
+        assert len(server.asked) > 0
+    assert set(ran.read("manifest.json")["judges"]) == {"lexical", "other"}
+
+
+REFUSED = {
+    "judge=[sonnet,haiku] experiment=gate": "judge=[sonnet,haiku]: experiment=gate has one judge. Several are asked by a "
+    "tournament; to run this with each: -m judge=sonnet,haiku",
+    "judge=[sonnet,haiku] experiment=arena": "judge=[sonnet,haiku]: experiment=arena has one judge.",
+    "judge=[sonnet,haiku] experiment=oracle": "judge=[sonnet,haiku]: experiment=oracle has one judge.",
+    "-m judge=[sonnet,haiku] elo.k=8,16": "judge=[sonnet,haiku]: a sweep has one judge in each job.",
+    "judge=[sonnet,haiku] judge.effort=high": "judge.effort=high: there are several judges. Say whose: "
+    "judges.sonnet.effort=high",
+    "judge=[sonnet,sonnet]": "judge: two are called sonnet. Name them: 'judge=[low:sonnet,high:sonnet]'.",
+    "judge=[a-b:sonnet,haiku]": "judge: found a-b:sonnet. Expected files of conf/judge",
+    "judge=[lexical,b:lexical] judging.looks=3": "judging.looks: found 3. Planned looks are at the verdicts of one",
+    "judge=[lexical,b:lexical] shard=0/2": "shard: found 0/2 with several judges. Have each judge its shares by itself",
+    "judge=[lexical,b:lexical] rating=[]": "rating: several judges have a joint board by Bradley-Terry",
+    "judge=[sonnet,haiku] judges.haiku.budget_usd=1": "judges.haiku.budget_usd: found 1. Several judges share one cap",
+    "judge=[lexical,replay] judges.replay.path=x.jsonl": "judges.replay: found ReplayJudge. Several judges are asked",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "said"), REFUSED.items(), ids=list(REFUSED))
+def test_what_several_judges_cannot_do_is_one_line(line: str, said: str, tmp_path):
+    ran = attempt(*line.split(), "tracker=local", folder=tmp_path, **NO_KEY)
+    assert ran.code == 2 and ran.out == "", ran.err
+    assert ran.err.splitlines()[-1].startswith(f"elo_exp: {said}"), ran.err
+    assert list(tmp_path.rglob("report.html")) == []
+
+
+# The model
+
+
+def drawn(n_judges: int, n_entrants: int = 4, **changes: float) -> dict[str, Battles]:
+    world = World(n_judges=n_judges, n_entrants=n_entrants, **changes)  # type: ignore[arg-type]
+    battles, _ = world.draw(np.random.default_rng(7))
+    return battles
+
+
+def panel(battles: Mapping[str, Battles]) -> Panel:
+    found = Panel.of(battles, orders="both")
+    assert isinstance(found, Panel)
+    return found
+
+
+def pairs(n: int) -> Array:
+    first, second = np.triu_indices(n, k=1)
+    return np.eye(n)[first] - np.eye(n)[second]
+
+
+def test_judges_that_say_the_same_have_the_errors_of_one():
+    """No taste, and no noise of their own: what is left is the sandwich over prompts."""
+    (one,) = drawn(1).values()
+    found = panel(dict.fromkeys("abc", one))
+    assert found.tau == 0.0
+    value, std_error, df = found.estimates(pairs(4))
+    fit = Fit.of(games(one, orders="both"))
+    variance = np.einsum("pi,ij,pj->p", pairs(4), fit.covariance, pairs(4))
+    np.testing.assert_allclose(value, pairs(4) @ fit.theta)
+    np.testing.assert_allclose(std_error, np.sqrt(variance))
+    np.testing.assert_allclose(df, 99.0)
+
+
+def test_tau_is_the_spread_of_tastes_whatever_the_scales():
+    """Judges on other scales with one order of merit have no taste of their own."""
+    theta = np.array([-0.6, 0.1, 0.5])
+    scales = np.array([0.7, 1.0, 1.3])
+    influence = np.zeros((3, 10, 3))
+    by_scale = Panel(
+        judges=("a", "b", "c"),
+        models=("x", "y", "z"),
+        abilities=scales[:, None] * theta,
+        influence=influence,
+    )
+    assert by_scale.tau == pytest.approx(0.0, abs=1e-6)
+    taste = np.array([[0.3, -0.3, 0.0], [-0.3, 0.3, 0.0], [0.0, 0.0, 0.0]])
+    found = dataclasses.replace(by_scale, abilities=theta + taste)
+    left = found.tastes
+    np.testing.assert_allclose(left @ found.board, 0.0, atol=1e-12)
+    assert found.tau == pytest.approx(POINTS * math.sqrt((left**2).sum() / 2))
+
+
+def test_a_fourth_judge_narrows_what_judges_add_and_prompts_what_prompts_do():
+    found = panel(drawn(3, taste=0.8))
+    now, judge, prompts = (
+        found.half_width(),
+        found.half_width(more_judges=1),
+        found.half_width(times_prompts=2.0),
+    )
+    assert judge < prompts < now
+    quiet = panel(drawn(3, taste=0.0))
+    assert quiet.half_width(times_prompts=2.0) < quiet.half_width(more_judges=1)
+
+
+@pytest.mark.parametrize(("n_judges", "n_entrants"), [(2, 4), (2, 12), (3, 3), (4, 3)])
+def test_too_few_judges_have_no_interval_together(n_judges: int, n_entrants: int):
+    found = panel(drawn(n_judges, n_entrants))
+    with pytest.raises(ValueError, match=f"found {n_judges} judges"):
+        leaderboard(found, initial_rating=1400.0)
+    with pytest.raises(ValueError, match=f"found {n_judges} judges"):
+        differences({"d": found})
+    assert n_judges < (judges_needed(n_entrants) or 0)
+
+
+def test_why_there_is_no_joint_board():
+    battles = drawn(3)
+    two = {name: some.among(["m00", "m01"]) for name, some in battles.items()}
+    assert Panel.of(two, orders="both") == Reason(name="few_entrants", about={"n": 2})
+    none = battles | {"judge1": battles["judge1"].select(np.zeros(600, dtype=bool))}
+    assert Panel.of(none, orders="both") == Reason(
+        name="no_verdicts", about={"judge": "judge1"}
+    )
+    some = battles["judge2"]
+    unbeaten = some.select((some.model_a != 0) | (some.winner == 0))
+    always = dataclasses.replace(
+        unbeaten,
+        verdict_ab=np.where(unbeaten.model_a == 0, 0, unbeaten.verdict_ab).astype(
+            np.int8
+        ),
+        verdict_ba=np.where(unbeaten.model_a == 0, 0, unbeaten.verdict_ba).astype(
+            np.int8
+        ),
+    )
+    found = Panel.of(battles | {"judge2": always}, orders="both")
+    assert found == Reason(name="unrated", about={"judge": "judge2", "models": ["m00"]})
+    assert "judge2 has no rating of m00" in words.refused(found)
+
+
+# What is said
+
+
+def opinion(
+    *of: tuple[float, ...], kind: str = "model", n_prompts: int = 200
+) -> Opinion:
+    """Of judges by whom a, b, c and d have these ratings."""
+    by_judge = {}
+    for i, ratings in enumerate(of):
+        battles = Tournament(ratings=ratings).columns(
+            n_prompts, np.random.default_rng(i)
+        )
+        rated = standings.rate(
+            {"d": battles},
+            elo=shipped("elo", "default", n_perms=2),
+            ratings={"bradley_terry": BRADLEY_TERRY},
+            models=battles.models,
+        )
+        scope = Scope(judge=f"judge{i}", kind=kind)
+        by_judge[f"judge{i}"] = with_conclusions(rated, scope)
+    (found,) = opinions(by_judge, orders="both", initial_rating=1400.0)
+    return found
+
+
+def said(found: Opinion) -> str:
+    return words.sentence(found.conclusion, [*found.own])
+
+
+CLEAR, REVERSED = (200.0, 0.0, -100.0, -200.0), (-200.0, -100.0, 0.0, 200.0)
+LEVEL = (0.0, 0.0, 0.0, 0.0)
+
+
+def test_two_judges_that_contradict_each_other_disagree():
+    found = opinion(CLEAR, REVERSED)
+    assert found.conclusion.state == "disagree" and found.board is None
+    assert said(found).startswith("they disagree on a and b: judge0 has a ahead, judge1 b")  # fmt: skip
+
+
+def test_two_judges_with_one_first_both_have_it_ahead():
+    found = opinion(CLEAR, CLEAR)
+    assert said(found).startswith(("both have a ahead", "both prefer a"))
+    assert found.conclusion.effect is None
+    assert "5 judges" not in words.following(found)
+    assert words.following(found).startswith("3 judges make a joint board")
+
+
+def test_two_judges_of_whom_one_sees_no_first_decide_nothing():
+    found = opinion(CLEAR, LEVEL)
+    assert found.conclusion.state == "undecided"
+    assert said(found) == (
+        "no clear winner: not both have the same one ahead of all others"
+    )
+
+
+def test_three_judges_lead_only_beyond_what_their_tastes_differ():
+    """By each judge alone a or b is ahead for certain; together nobody is."""
+    first, second = (150.0, 100.0, -50.0, -200.0), (0.0, 150.0, 50.0, -200.0)
+    apart = opinion(first, second, (150.0, -100.0, 150.0, -200.0))
+    assert apart.conclusion.state == "undecided"
+    assert "no clear winner whichever such judge is asked" in said(apart)
+    together = opinion(CLEAR, CLEAR, CLEAR)
+    assert together.conclusion.state in ("leads", "caution")
+    assert together.conclusion.subject == "a"
+    assert together.board is not None and together.board.rank_low is not None
+    assert together.board.rank_low[0] == 1 and together.board.rank_high is not None
+
+
+def test_judges_that_compare_words_lead_nobody():
+    found = opinion(CLEAR, CLEAR, CLEAR, kind="words")
+    assert found.conclusion.state == "words"
+    assert said(found).startswith("by shared words a is ahead by")
+
+
+def test_few_prompts_rank_nobody():
+    found = opinion(CLEAR, CLEAR, CLEAR, n_prompts=12)
+    assert said(found) == "12 prompts, too few to rank"
+
+
+def test_every_state_has_a_label():
+    assert words.CHIPS.keys() == {*STATES}
+    json.dumps(judges_page.as_json(opinion(CLEAR, REVERSED)))
+
+
+# Coverage
+
+
+def covered(repeats: int, seed: int, world: World) -> tuple[float, float]:
+    """The share of true differences that joint intervals cover, and those of verdicts that are pooled, as if one judge
+    had given them."""
+    rng, c = np.random.default_rng(seed), pairs(world.n_entrants)
+    hits, pooled = [], []
+    for _ in range(repeats):
+        battles, truth = world.draw(rng)
+        value, std_error, df = panel(battles).estimates(c)
+        error = POINTS * value - truth
+        hits.append(np.abs(error) <= POINTS * t_quantile(df) * std_error)
+        first, *others = battles.values()
+        fit = Fit.of(games(first.concatenate(*others), orders="both"))
+        half = np.sqrt(np.einsum("pi,ij,pj->p", c, fit.covariance, c))
+        half *= POINTS * t_quantile(world.n_prompts - 1.0)
+        pooled.append(np.abs(POINTS * c @ fit.theta - truth) <= half)
+    return float(np.mean(hits)), float(np.mean(pooled))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_entrants", [4, 6, 12])
+@pytest.mark.parametrize("n_judges", [3, 5, 8])
+def test_joint_intervals_of_several_judges_cover_and_pooled_ones_do_not(
+    n_judges: int, n_entrants: int
+):
+    world = World(n_judges=n_judges, n_entrants=n_entrants)
+    joint, pooled = covered(500, 100 * n_judges + n_entrants, world)
+    assert 0.93 <= joint <= 0.97
+    assert pooled < 0.80
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "world",
+    [
+        World(n_judges=3, n_entrants=4, spread=0.0),
+        World(n_judges=3, n_entrants=4, taste=0.0),
+        World(n_judges=3, n_entrants=4, taste=0.7),
+        World(n_judges=3, n_entrants=4, skewed=True),
+        World(n_judges=5, n_entrants=6, spread=0.3, skewed=True, n_prompts=40),
+        World(n_judges=5, n_entrants=3),
+    ],
+    ids=["equals", "no_taste", "strong_taste", "skewed", "few_prompts", "three"],
+)
+def test_joint_intervals_of_several_judges_cover_in_other_worlds(world: World):
+    joint, _ = covered(300, 1, world)
+    assert 0.91 <= joint <= 0.98
