@@ -55,6 +55,35 @@ MUTANTS = [
         new="self.dollars <= cap",
         seen_by="test_planning.py::test_what_is_spent_is_gone_from_the_cap",
     ),
+    # Several judges: one cap, and no interval that does not cover
+    Mutant(
+        name="each of several judges has a cap of its own",
+        file="experiments/tournament.py",
+        old="judge.budget = budget",
+        new="judge.budget = Budget(budget.cap)",
+        seen_by="test_several_judges.py::test_several_judges_pay_from_one_budget",
+    ),
+    Mutant(
+        name="the first of several judges is paid though the sum does not fit",
+        file="experiments/tournament.py",
+        old="self._whole_plan(context.store).check(context.store)",
+        new="self._whole_plan(context.store)",
+        seen_by="test_several_judges.py::test_one_cap_holds_for_both_and_is_looked_at_before_either_is_paid",
+    ),
+    Mutant(
+        name="three judges of three entrants have a joint board",
+        file="analysis/judges.py",
+        old="_MIN_DF = 4",
+        new="_MIN_DF = 2",
+        seen_by="test_several_judges.py::test_too_few_judges_have_no_interval_together",
+    ),
+    Mutant(
+        name="a joint board knows of no taste",
+        file="analysis/judges.py",
+        old="np.maximum(squares * self.mean_square - own, 0.0) / after",
+        new="0.0 * squares",
+        seen_by="test_several_judges.py::test_a_fourth_judge_narrows_what_judges_add_and_prompts_what_prompts_do",
+    ),
     # Sampling: the law of a token, and what its noise depends on
     Mutant(
         name="every step of an answer has the noise of the first",

@@ -24,10 +24,12 @@ from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.report import judges_page
 from elo_exp.report.words import judges as words
+from elo_exp.words import rewritten
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, attempt, run
 from tests.data import shipped
+from tests.experiments import built
 from tests.judges_worlds import Panel as World
 from tests.openai_server import OpenAiServer
 from tests.simulation import BRADLEY_TERRY, Tournament
@@ -112,6 +114,14 @@ def test_one_cap_holds_for_both_and_is_looked_at_before_either_is_paid(tmp_path)
     assert float(expected[1]) / 2 < 0.08 < float(expected[1])
     assert "/v1/messages/batches" not in calls
     assert server.meter.billed == {}
+
+
+def test_several_judges_pay_from_one_budget():
+    given = ("judge=[sonnet,haiku,lexical]", "judging.budget_usd=5")
+    job = built(*rewritten(given))
+    sonnet, haiku, _ = job.experiment.judges.values()  # type: ignore[attr-defined]
+    assert sonnet.budget is haiku.budget and sonnet.budget.cap == 5.0
+    assert (sonnet.part, haiku.part) == ("judges.sonnet", "judges.haiku")
 
 
 # Runs

@@ -28,6 +28,7 @@ from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
 
 JOINT_FROM = 3  # judges: two have each a board of their own, and no interval together
+LABEL = "Bradley-Terry, mean of judges"  # of a joint board
 _MIN_ENTRANTS = 3  # with two, a taste cannot be told from another scale
 _MIN_DF = 4  # of the variance between judges: with 2, intervals of 95 % cover .90
 _NO_SPREAD = 1e-12  # of the squares of theta
@@ -256,7 +257,7 @@ def leaderboard(panel: Panel, *, initial_rating: float) -> Leaderboard:
     rating = initial_rating + POINTS * value
     n_prompts = panel.influence.shape[1]
     return Leaderboard(
-        label="Bradley-Terry, mean of judges",
+        label=LABEL,
         interval="judges and prompts",
         models=panel.models,
         rating=rating,

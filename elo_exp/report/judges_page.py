@@ -7,7 +7,7 @@ from typing import Any
 from elo_exp.analysis.conclusions.judges import Opinion
 from elo_exp.analysis.standings import Standings
 from elo_exp.report import tournament_console, tournament_page
-from elo_exp.report.formats import count, number, percent
+from elo_exp.report.formats import count, number, p_value, percent
 from elo_exp.report.tables import Table
 from elo_exp.report.words import judges as words
 from elo_exp.report.words import tournament
@@ -26,6 +26,7 @@ class Card:
     tone: str
     chip: str
     sentence: str
+    begins: bool  # with a word, and no name
     spread: str
     following: str
     own: Sequence[tuple[str, str, str]]  # a judge, its sentence, its page
@@ -78,7 +79,8 @@ def _card(one: Opinion, pages: Mapping[str, str]) -> Card:
         dimension=one.dimension,
         tone=words.tone(one.conclusion),
         chip=words.CHIPS[one.conclusion.state],
-        sentence=_sentence(one),
+        sentence=(sentence := _sentence(one)),
+        begins=tournament.begins(sentence, [one.conclusion]),
         spread=words.spread(one),
         following=words.following(one),
         own=[
@@ -124,7 +126,7 @@ def _differences(one: Opinion) -> Table:
                 d.lower,
                 number(d.difference),
                 f"{number(d.ci_low)} to {number(d.ci_high)}",
-                number(d.p_holm, 3),
+                p_value(d.p_holm),
             ]
             for d in one.differences
         ],

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from elo_exp.analysis import judges
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.dimension import Dimension
 from elo_exp.report.formats import NONE, between, count, number, percent
@@ -16,7 +17,10 @@ _UNKNOWN = 9  # the colour of a name that has none
 _LAST = 9999.0  # where an entrant without a rank is sorted
 _MAX_SEEN_AT_ONCE = 8  # entrants; of more, a reader wants to filter
 _AMONG = "P(best), among those that may be"
-_P_BEST = {"Calibrated": "P(best)"}  # by a joint fit, of all
+_P_BEST = {  # by a joint fit, of all; None: there is none
+    "Calibrated": "P(best)",
+    judges.LABEL: None,
+}
 _LEAST_P_BEST = 0.001  # what so many draws can tell from 0, and from 1
 
 
@@ -325,7 +329,7 @@ def _note(label: str, *, scored: bool, is_open: bool) -> str:
             "P(best): in so many draws from the joint fit no other model is better. Judge’s scale: "
             "its verdicts taken as votes."
         )
-    if scored:
+    if scored or label == judges.LABEL:
         return ""
     open_ends = ""
     if is_open:

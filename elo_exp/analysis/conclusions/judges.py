@@ -14,6 +14,7 @@ from elo_exp.analysis.comparisons import Difference, First, first_of
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
 from elo_exp.analysis.judges import Panel
 from elo_exp.analysis.standings import Standings
+from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard
 
 # The first that applies; "agree" and "disagree" are of judges without a joint board
@@ -78,7 +79,12 @@ def opinions(
         board = None
         if name in joint:
             board = judges.leaderboard(joint[name], initial_rating=initial_rating)
-            board = _with_ranks(board, pairs)
+            counts = [_n_battles(one.battles[name], board) for one in by_judge.values()]
+            board = dataclasses.replace(
+                _with_ranks(board, pairs), n_battles=np.sum(counts, axis=0)
+            )
+            place = {row.model: i for i, row in enumerate(board.ratings)}
+            pairs.sort(key=lambda pair: (place[pair.higher], place[pair.lower]))
         own = {judge: one.conclusions[name] for judge, one in by_judge.items()}
         n_prompts = max(one.battles[name].n_prompts() for one in by_judge.values())
         against = judges.disagreements(
@@ -114,6 +120,12 @@ def opinions(
             )
         )
     return found
+
+
+def _n_battles(battles: Battles, board: Leaderboard) -> list[int]:
+    """Count a judge's battles of each entrant."""
+    counts = dict(zip(battles.models, battles.n_battles().tolist(), strict=True))
+    return [counts[name] for name in board.models]
 
 
 def _with_ranks(board: Leaderboard, pairs: Sequence[Difference]) -> Leaderboard:

@@ -61,7 +61,7 @@ def _undecided(conclusion: Conclusion, _: str) -> str:
 def _disagreement(conclusion: Conclusion, _: str) -> str:
     pairs = conclusion.reasons[0].about["pairs"]
     one, other, higher, lower = pairs[0]
-    more = f"; {len(pairs) - 1} more in the report" if pairs[1:] else ""
+    more = f"; {len(pairs) - 1} more in judges.json" if pairs[1:] else ""
     return f"they disagree on {higher} and {lower}: {one} has {higher} ahead, {other} {lower}{more}"
 
 
@@ -113,9 +113,8 @@ def spread(opinion: Opinion) -> str:
     where = "higher" if points > 0 else "lower"
     said = f"{n} judges, tau {number(panel.tau)} points between them"
     if abs(points) >= 1.0:
-        said += (
-            f"; {judge} rates {model} {number(abs(points))} {where} than the others do"
-        )
+        others = "the others do" if n > 2 else "the other does"
+        said += f"; {judge} rates {model} {number(abs(points))} {where} than {others}"
     if not panel.has_joint:
         said += (
             f". {n} judges of {len(panel.models)} entrants give no interval that covers: each has its own board, and "
