@@ -67,6 +67,7 @@ _DOCUMENTS = {
     "ratings.json": documents.Ratings,
     "gate.json": documents.Gate,
     "audit.json": documents.Audits,
+    "judges.json": documents.Judges,
 }
 _LOGGER = logging.getLogger("elo_exp")
 _PLANNED = (
@@ -176,10 +177,10 @@ class Run:
     @cached_property
     def conclusions(self) -> Rows:
         """What may be said of each dimension: a row with its state and sentence."""
-        files = ("ratings.json", "gate.json", "audit.json")
+        files = ("ratings.json", "gate.json", "audit.json", "judges.json")
         name = next((n for n in files if (self.folder / n).is_file()), None)
         content = self._document(name) if name else {}
-        if name == "audit.json":
+        if name in ("audit.json", "judges.json"):
             by = {key: one["conclusion"] for key, one in content.items()}
         elif name == "gate.json":
             by = {"": content["conclusion"]}

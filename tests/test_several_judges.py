@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+import elo_exp
 from elo_exp.analysis import standings
 from elo_exp.analysis.conclusions import Reason, Scope
 from elo_exp.analysis.conclusions.judges import STATES, Opinion, opinions
@@ -252,6 +253,23 @@ def test_what_several_judges_cannot_do_is_one_line(line: str, said: str, tmp_pat
     assert ran.code == 2 and ran.out == "", ran.err
     assert ran.err.splitlines()[-1].startswith(f"elo_exp: {said}"), ran.err
     assert list(tmp_path.rglob("report.html")) == []
+
+
+def test_one_judge_under_two_names_is_refused(tmp_path):
+    """Their replies are equal, so that they would look like judges of one taste: also where a setting differs that this
+    rubric does not take."""
+    given = ("judge=[sonnet,again:sonnet]", "judges.again.concurrency=2", *SMALL)
+    ran = attempt(*given, "judging.budget_usd=5", "plan=true", folder=tmp_path, **NO_KEY)  # fmt: skip
+    assert ran.code == 2 and ran.out == ""
+    assert "elo_exp: judges: sonnet and again are one judge, " in ran.err
+
+
+def test_a_notebook_reads_what_all_judges_say(three):
+    found = elo_exp.open_run(three.run_dir)
+    (row,) = found.conclusions
+    assert row["dimension"] == "clinical_utility"
+    assert row["sentence"] in " ".join(three.out.split())
+    assert len(elo_exp.open_run(three.run_dir / "judges" / "near").ratings) > 4
 
 
 # The model

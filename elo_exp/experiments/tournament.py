@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import combinations
 from statistics import fmean
 from typing import Any, Literal
 
@@ -468,11 +469,30 @@ class Panel(Tournament):
         )
 
     def plans(self, store: Store) -> list[pipeline.Plan]:
-        return self._plan_by([*self.judges.values()], store)
+        return self._planned(store)
+
+    def _planned(self, store: Store, *, at_least: bool = False) -> list[pipeline.Plan]:
+        """Return the plan of each judge. Raises UserError for two that give the same replies: one taste, counted twice."""
+        plans = self._plan_by([*self.judges.values()], store, at_least=at_least)
+        asked = dict(zip(self.judges, plans, strict=True))
+        for (one, plan), (other, same) in combinations(asked.items(), 2):
+            if plan.keys and {*plan.keys} == {*same.keys} and self._is_known(one):
+                raise UserError(
+                    f"judges: {one} and {other} are one judge, whose replies are the same by its model and settings. "
+                    f"Leave one out, or set what differs: judges.{other}.SETTING=VALUE."
+                )
+        return plans
+
+    def _is_known(self, name: str) -> bool:
+        """Whether a judge can be told from others, which one without its model here cannot."""
+        try:
+            self.judges[name].cache_key()
+        except UserError:
+            return False
+        return True
 
     def _whole_plan(self, store: Store, *, at_least: bool = False) -> pipeline.Plan:
-        judges = [*self.judges.values()]
-        return pipeline.Plan.of_all(self._plan_by(judges, store, at_least=at_least))
+        return pipeline.Plan.of_all(self._planned(store, at_least=at_least))
 
     def _plan_of_judging(self, store: Store) -> str:
         lines = [

@@ -223,6 +223,7 @@ class Gate(_Part):
 
 
 Audits = dict[str, _Audit]  # audit.json, by dimension
+Judges = dict[str, Gate]  # judges.json, by dimension
 
 _adapter = functools.cache(TypeAdapter)  # of a type, made once
 
