@@ -255,7 +255,7 @@ def test_a_draw_that_is_missing_is_no_draw():
 @pytest.mark.parametrize("n_items", [20, 60])
 @pytest.mark.parametrize("a_cluster", [1, 4])
 def test_intervals_of_pass_rates_cover(n_items, a_cluster):
-    """Items of all difficulties, four draws; those of a cluster share theirs, but for a step. Of 12 and 15 clusters the
+    """Items of all difficulties, four draws; those of a cluster share theirs, but for a step. Of 12 to 20 clusters the
     interval of one entrant, near an end of the scale, covers a little less; that of a difference does not."""
     rng, n_worlds, k = np.random.default_rng(6), 700, 2
     n_clusters = max(n_items // a_cluster, 12)
@@ -284,7 +284,7 @@ def test_intervals_of_pass_rates_cover(n_items, a_cluster):
             lead = expected[name][0] - expected[name][1]
             sign = 1 if pair.higher == "a" else -1
             paired[name] += pair.ci_low <= sign * lead <= pair.ci_high
-    least = 0.93 if a_cluster == 1 else 0.91
+    least = 0.93 if n_items == 60 and a_cluster == 1 else 0.91
     assert all(least <= n / n_worlds <= 0.967 for n in single.values()), single
     assert all(0.93 <= n / n_worlds <= 0.967 for n in paired.values()), paired
 
