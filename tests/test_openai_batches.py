@@ -245,6 +245,17 @@ def test_the_quarantine_is_longer_than_a_submission_may_take():
         judge("https://api.openai.com/v1", quarantine_seconds=300, timeout_seconds=600)
 
 
+def test_two_submissions_whose_answers_are_lost_are_told_apart_before_their_sizes_are_known(
+    server,
+):
+    """While a file is looked through its batch has no size: what is not the one's may be the other's."""
+    server.seconds_to_end = 0.2
+    for nth in (1, 2):
+        server.fault("POST", BATCHES, AcceptThenReset(), nth=nth)
+    judged(judge(server.url), N)
+    paid_once(server)
+
+
 # Uploads, which begin nothing
 
 

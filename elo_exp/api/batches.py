@@ -209,7 +209,8 @@ class Batcher(Generic[R]):
         self._clock = Clock()
         self._queue: deque[Job] = deque()
         self._open: dict[str, _OpenBatch] = {}  # by nonce
-        self._not_ours: set[str] = set()  # batches at the server
+        # batches at the server, behind the nonce of the submission that they are not
+        self._not_ours: set[tuple[str, str]] = set()
         self._n_vain_checks: Counter[str] = Counter()  # by the server's id
         self._n_attempts: Counter[str] = Counter()  # by key
         # submissions in a row that did not arrive
@@ -506,11 +507,12 @@ class Batcher(Generic[R]):
     def _search(self, opened: _OpenBatch) -> bool:
         """Look through the server's batches; whether one is still running that may be it."""
         batch, is_undecided = opened.batch, False
-        known = self._not_ours | {
+        known = {
             other.batch_id
             for other in self._ledger.batches()
             if other.endpoint == batch.endpoint
         }
+        known.update(id_ for nonce, id_ in self._not_ours if nonce == batch.nonce)
         for remote in self._api.recent():
             if remote.batch_id == batch.high_water:
                 break
@@ -525,7 +527,7 @@ class Batcher(Generic[R]):
             if remote.nonce is None and not remote.ended:
                 is_undecided = True
             elif not self._is_ours(batch, remote):
-                self._not_ours.add(remote.batch_id)
+                self._not_ours.add((batch.nonce, remote.batch_id))
             elif opened.batch.batch_id is None:
                 logger.info(
                     "found the batch whose submission got no answer: %s",
@@ -561,7 +563,7 @@ class Batcher(Generic[R]):
 
     def _report_double(self, batch: Batch, remote: RemoteBatch) -> None:
         """The server has accepted one submission twice: keep the first, and count the loss."""
-        self._not_ours.add(remote.batch_id)
+        self._not_ours.add((batch.nonce, remote.batch_id))
         rows = list(self._api.results(remote))
         messages = [row.message for row in rows if row.message is not None]
         lost = sum(self._dollars(batch, self._model.parse(one)) for one in messages)
