@@ -14,8 +14,8 @@ import pytest
 
 import elo_exp
 from elo_exp.analysis import standings
-from elo_exp.analysis.conclusions import Reason, Scope
-from elo_exp.analysis.conclusions.judges import STATES, Opinion, opinions
+from elo_exp.analysis.conclusions import Conclusion, Reason, Scope
+from elo_exp.analysis.conclusions.judges import STATES, Opinion, conclude, opinions
 from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.judges import Panel, differences, judges_needed, leaderboard
 from elo_exp.arrays import Array
@@ -30,6 +30,7 @@ from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, attempt, run
 from tests.data import shipped
+from tests.documented import read
 from tests.experiments import built
 from tests.judges_worlds import Panel as World
 from tests.openai_server import OpenAiServer
@@ -448,8 +449,32 @@ def test_few_prompts_rank_nobody():
     assert said(found) == "12 prompts, too few to rank"
 
 
-def test_every_state_has_a_label():
+@pytest.mark.parametrize(
+    ("state", "reasons", "end"),
+    [
+        ("leads", [], "both have a ahead"),
+        ("unchecked", [], "both prefer a, but second has not passed the checks of a judge"),
+        ("caution", [Reason(name="flips", judges=True)], "both prefer a, but second has not passed the checks of a judge"),
+        ("caution", [Reason(name="stratum")], "both have a ahead, but by second something stands against it"),
+    ],
+)  # fmt: skip
+def test_what_stands_against_one_judge_stands_against_both(
+    state: str, reasons: list[Reason], end: str
+):
+    first = Conclusion(state="leads", subject="a", scope=Scope(dimension="d"))
+    second = dataclasses.replace(first, state=state, reasons=tuple(reasons))
+    own = {"first": first, "second": second}
+    found = conclude(own, None, [], n_prompts=100, has_joint=False)
+    assert words.sentence(found, [*own]) == end
+
+
+def test_every_state_has_a_label_and_pages_name_states_and_numbers():
     assert words.CHIPS.keys() == {*STATES}
+    table = read("docs/files.md").partition("Of several judges the page says")[2]
+    named = re.findall(r"^\| [^|]+ \| `(\w+)` \|", table, re.MULTILINE)
+    assert tuple(named[: len(STATES)]) == STATES
+    (line,) = (x for x in read("docs/wandb.md").splitlines() if x.startswith("| `judges/"))  # fmt: skip
+    assert {*re.findall(r"[a-z_]+(?=`)", line)} == {*judges_page.NUMBERS}
     json.dumps(judges_page.as_json(opinion(CLEAR, REVERSED)))
 
 

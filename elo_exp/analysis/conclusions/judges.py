@@ -162,10 +162,16 @@ def conclude(
         n_prompts=n_prompts,
     )
     doubted = [
-        name for name, one in own.items() if one.state in ("caution", "unchecked")
+        name
+        for name, one in own.items()
+        if one.state == "unchecked"
+        or one.scope.kind == "words"
+        or any(reason.judges for reason in one.reasons)
     ]
-    doubted += [
-        name for name, one in own.items() if one.scope.kind == "words" and not is_words
+    against = [
+        name
+        for name, one in own.items()
+        if one.state == "caution" and name not in doubted
     ]
     subjects = {one.subject for one in own.values() if one.state in _AHEAD}
     are_ahead = all(one.state in _AHEAD for one in own.values())
@@ -188,6 +194,9 @@ def conclude(
     elif doubted:
         state = "caution"
         reasons = [Reason(name="checks", about={"judges": doubted}, judges=True)]
+    elif against:
+        state = "caution"
+        reasons = [Reason(name="against", about={"judges": against})]
     else:
         state = "leads" if has_joint else "agree"
     lead = first.lead if first else None

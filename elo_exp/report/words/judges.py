@@ -35,10 +35,14 @@ def _by(conclusion: Conclusion) -> str:
     return difference(conclusion.effect) if conclusion.effect else "an unknown margin"
 
 
-def _doubted(conclusion: Conclusion) -> str:
-    doubted = conclusion.reasons[0].about["judges"]
-    verb = "does" if len(doubted) == 1 else "do"
-    return f"but {names(doubted)} {verb} not pass the checks of a judge"
+def _with_caution(conclusion: Conclusion, prefers: str, leads: str) -> str:
+    """Say who is preferred, where judges have not passed their checks, or who leads, with what stands against it."""
+    reason = conclusion.reasons[0]
+    who = names(reason.about["judges"])
+    if reason.name == "against":
+        return f"{leads}, but by {who} something stands against it"
+    verb = "has" if len(reason.about["judges"]) == 1 else "have"
+    return f"{prefers}, but {who} {verb} not passed the checks of a judge"
 
 
 def _few(conclusion: Conclusion, _: str) -> str:
@@ -69,8 +73,10 @@ _JOINT: Mapping[str, Callable[[Conclusion, str], str]] = {
     "few": _few,
     "undecided": _undecided,
     "words": lambda one, _: f"by shared words {one.subject} is ahead by {_by(one)}",
-    "caution": lambda one, _: (
-        f"the judges prefer {one.subject} by {_by(one)}, {_doubted(one)}"
+    "caution": lambda one, _: _with_caution(
+        one,
+        f"the judges prefer {one.subject} by {_by(one)}",
+        f"{one.subject} leads whichever such judge is asked, by {_by(one)}",
     ),
     "leads": lambda one, _: (
         f"{one.subject} leads whichever such judge is asked, by {_by(one)}"
@@ -86,8 +92,10 @@ _APART: Mapping[str, Callable[[Conclusion, str], str]] = {
     "words": lambda one, all_of_them: (
         f"by shared words {all_of_them} have {one.subject} ahead"
     ),
-    "caution": lambda one, all_of_them: (
-        f"{all_of_them} prefer {one.subject}, {_doubted(one)}"
+    "caution": lambda one, all_of_them: _with_caution(
+        one,
+        f"{all_of_them} prefer {one.subject}",
+        f"{all_of_them} have {one.subject} ahead",
     ),
     "agree": lambda one, all_of_them: f"{all_of_them} have {one.subject} ahead",
 }
