@@ -84,7 +84,7 @@ def test_what_it_prints_in_place_of_a_run_leaves_no_folder(folder: Path):
         ("+xyz=1", "xyz: unknown setting. Known here: flips, judge."),
         (
             "judging.repeats=2",
-            "judging.repeats: experiment=coin does not have it. Add experiment=arena",
+            "judging.repeats: experiment=coin does not have it. Add experiment=answer or arena",
         ),
     ],
 )
