@@ -133,7 +133,8 @@ import json, sys
 from elo_exp.judges.local import LocalJudge
 from elo_exp.records import UserError
 
-settings = dict.fromkeys(LocalJudge.__dataclass_fields__) | {"adapters": [], "cache_dir": "."}
+given = {"adapters": [], "load_kwargs": {}, "cache_dir": "."}
+settings = dict.fromkeys(LocalJudge.__dataclass_fields__) | given
 for line in sys.stdin:
     judge = LocalJudge(**settings | json.loads(line))
     try:
