@@ -136,6 +136,13 @@ ROWS = [
 ]
 
 
+def test_outcomes_that_do_not_vary_are_said_so():
+    alike = split(np.full((5, 2, 2), TIE))
+    assert words.of_dimensions({"factuality": alike}) == [
+        "factuality: every prompt came out alike: there is no variance to split"
+    ]
+
+
 def test_battles_give_what_their_outcomes_do():
     """Sides may be turned, and one entrant may have the same answer in each draw."""
     expected = found([[WIN, WIN], [WIN, LOSS]], [[LOSS, LOSS], [LOSS, LOSS]])

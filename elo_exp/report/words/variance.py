@@ -97,5 +97,7 @@ def of_dimensions(found: dict[str, Variance]) -> list[str]:
     by_words: dict[str, list[str]] = {}
     for dimension, one in found.items():
         said = f"{made_of(one)}; {next_dollar(one)}"
+        if one.of_mean(one.n, one.k) == 0.0:
+            said = "every prompt came out alike: there is no variance to split"
         by_words.setdefault(said, []).append(dimension)
     return [f"{joined(where)}: {said}" for said, where in by_words.items()]
