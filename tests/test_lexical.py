@@ -46,7 +46,7 @@ def probed() -> dict[str, list[Comparison]]:
     prompts = bank.load(BANK)
     responses = {
         name: {
-            r.prompt_id: r
+            r.slot: r
             for r in shipped("entrant", name, entrant_id=name).generate(prompts)
         }
         for name in PROBES

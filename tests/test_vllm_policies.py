@@ -57,7 +57,7 @@ def policy(kind: str, folder: Path, server: OpenAiServer, **changes: Any) -> Any
 def answers(of: Any, prompts: Any = PROMPTS) -> dict[str, Response]:
     with Store(Path("store.sqlite")) as store:
         made = pipeline.generate(prompts, {"mine": of}, store, allow_missing=False)
-    return dict(made["mine"])
+    return {r.prompt_id: r for r in made["mine"].values()}
 
 
 def sent(server: OpenAiServer, path: str) -> list[Any]:

@@ -93,4 +93,7 @@ def test_the_wheel_brings_the_command_elo_exp(python: Path, tmp_path: Path):
         str(python.with_name("elo-exp")), "--help", folder=tmp_path
     )
     assert helped.code == 0
-    assert "lexical, local, none, openai_compatible, opus, replay, sonnet" in helped.out
+    assert (
+        "lexical, local, none, openai, openai_compatible, opus, replay, sonnet"
+        in helped.out
+    )
