@@ -401,7 +401,7 @@ def bodies_are_right(server: BatchServer) -> None:
 def prefix_of(params: Mapping[str, Any]) -> tuple[str, str]:
     """The system text of a request, and all that the prompt cache of any provider goes by."""
     told = {"messages", "system", "contents", "systemInstruction"}
-    rest = {name: x for name, x in params.items() if name not in told}
+    rest = {name: x for name, x in sorted(params.items()) if name not in told}
     if "contents" in params:
         texts = params["systemInstruction"]["parts"]
     else:
