@@ -297,7 +297,7 @@ def test_judges_that_say_the_same_have_the_errors_of_one():
     """No taste, and no noise of their own: what is left is the sandwich over prompts."""
     (one,) = drawn(1).values()
     found = panel(dict.fromkeys("abc", one))
-    assert found.tau == 0.0
+    assert found.tau == pytest.approx(0.0, abs=1e-4)
     value, std_error, df = found.estimates(pairs(4))
     fit = Fit.of(games(one, orders="both"))
     variance = np.einsum("pi,ij,pj->p", pairs(4), fit.covariance, pairs(4))
@@ -306,16 +306,24 @@ def test_judges_that_say_the_same_have_the_errors_of_one():
     np.testing.assert_allclose(df, 99.0)
 
 
+def test_all_pairs_have_the_estimates_of_their_contrasts():
+    """Of a thousand entrants the matrix of contrasts would take 4 GB."""
+    found = panel(drawn(3))
+    for one, other in zip(found.estimates(), found.estimates(pairs(4)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
 def test_tau_is_the_spread_of_tastes_whatever_the_scales():
     """Judges on other scales with one order of merit have no taste of their own."""
     theta = np.array([-0.6, 0.1, 0.5])
     scales = np.array([0.7, 1.0, 1.3])
-    influence = np.zeros((3, 10, 3))
     by_scale = Panel(
         judges=("a", "b", "c"),
         models=("x", "y", "z"),
         abilities=scales[:, None] * theta,
-        influence=influence,
+        shared=np.zeros((3, 3)),
+        own=np.zeros((3, 3)),
+        n_prompts=10,
     )
     assert by_scale.tau == pytest.approx(0.0, abs=1e-6)
     taste = np.array([[0.3, -0.3, 0.0], [-0.3, 0.3, 0.0], [0.0, 0.0, 0.0]])
@@ -369,6 +377,15 @@ def test_why_there_is_no_joint_board():
     found = Panel.of(battles | {"judge2": always}, orders="both")
     assert found == Reason(name="unrated", about={"judge": "judge2", "models": ["m00"]})
     assert "judge2 has no rating of m00" in words.refused(found)
+    one, other = battles["judge0"], battles["judge1"]
+    nameless = dataclasses.replace(one, question=one.question + (one.question == 0) * 100)  # fmt: skip
+    found = Panel.of(battles | {"judge0": nameless}, orders="both")
+    assert found == Reason(name="no_prompts", about={"judge": "judge0"})
+    own = tuple(f"of judge1, {name}" for name in other.questions)
+    elsewhere = dataclasses.replace(other, questions=own)
+    found = Panel.of(battles | {"judge1": elsewhere}, orders="both")
+    assert found == Reason(name="apart", about={"judge": "judge0", "other": "judge1"})
+    assert "judge0 and judge1 have no prompt in common" in words.refused(found)
 
 
 # What is said

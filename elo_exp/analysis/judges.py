@@ -11,9 +11,9 @@ prompts; c contrasts of the entrants, such as a difference.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 import scipy
@@ -39,13 +39,17 @@ class Panel:
     """What J judges made of M entrants on K prompts, in log-odds.
 
     abilities  (J, M) of mean zero
-    influence  (J, K, M) how far each prompt moves them; zero where a judge has no verdict on it
+    shared     (M, M) the covariance that prompts leave in the mean of the judges
+    own        (M, M) and that of one judge, as far as no other judge shares it
+    n_prompts  K: those that move anything
     """
 
     judges: tuple[str, ...]
     models: tuple[str, ...]
     abilities: Array
-    influence: Array
+    shared: Array
+    own: Array
+    n_prompts: int
 
     @classmethod
     def of(cls, battles: Mapping[str, Battles], *, orders: str) -> Panel | Reason:
@@ -61,8 +65,9 @@ class Panel:
         Returns
         -------
         Panel or Reason
-            Why there is none: `few_entrants`, `no_verdicts` of a judge, `no_prompts` where its battles name none,
-            `unrated`, the entrants that it cannot rate with the others, or `no_error` where prompts do not differ.
+            Why there is none: `few_entrants`, `no_verdicts` of a judge, `no_prompts` where some of its battles name
+            none, `unrated`, the entrants that it cannot rate with the others, `no_error` where prompts do not differ, or
+            `apart` where two judges have no prompt in common.
         """
         if none := [name for name, some in battles.items() if not len(some)]:
             return Reason(name="no_verdicts", about={"judge": none[0]})
@@ -71,29 +76,20 @@ class Panel:
             for name, some in battles.items()
         }
         models = sorted({model for some in battles.values() for model in some.models})
-        if len(models) < _MIN_ENTRANTS:
-            return Reason(name="few_entrants", about={"n": len(models)})
-        for name, some in battles.items():
-            if not some.names_prompts():
-                return Reason(name="no_prompts", about={"judge": name})
-            rated = np.array(some.models, dtype=object)[fits[name].rated].tolist()
-            if absent := [model for model in models if model not in rated]:
-                return Reason(name="unrated", about={"judge": name, "models": absent})
-            if not np.isfinite(fits[name].covariance).all():
-                return Reason(name="no_error", about={"judge": name})
-        prompts = sorted({q for some in battles.values() for q in some.questions})
-        place = {prompt: k for k, prompt in enumerate(prompts)}
-        influence = np.zeros((len(fits), len(prompts), len(models)))
-        for j, (name, fit) in enumerate(fits.items()):
-            questions = battles[name].questions
-            at = [place[questions[q]] for q in fit.played.prompts.tolist()]
-            influence[j, at] = _influence(fit)
-        is_asked = np.abs(influence).max(axis=(0, 2)) > 0.0
+        if obstacle := _obstacle(battles, fits, models):
+            return obstacle
+        prompts = {name: _prompts(battles[name], fit) for name, fit in fits.items()}
+        for one, other in combinations(prompts, 2):
+            if prompts[one].keys().isdisjoint(prompts[other]):
+                return Reason(name="apart", about={"judge": one, "other": other})
+        shared, own, n_prompts = _covariances([*fits.values()], [*prompts.values()])
         return cls(
             judges=tuple(fits),
             models=tuple(models),
             abilities=np.array([fit.theta for fit in fits.values()]),
-            influence=influence[:, is_asked],
+            shared=shared,
+            own=own,
+            n_prompts=n_prompts,
         )
 
     @property
@@ -127,24 +123,15 @@ class Panel:
     @property
     def tau(self) -> float:
         """Estimate the standard deviation of tastes in rating points; 0 where prompts explain all of it."""
-        _, _, own = self._prompts(_differences(len(self.models)))
+        own = _quadratic(self.own, None)
         return POINTS * math.sqrt(max(self.mean_square - own.mean() / 2.0, 0.0))
 
-    def _prompts(self, contrasts: Array) -> tuple[Array, Array, Array]:
-        """Of contrasts (c, M): their values, and the variances (c,) that prompts leave in them.
-
-        The second is that of the mean over judges; the third that of one judge, as far as no other shares it.
-        """
-        n_judges, n_prompts, _ = self.influence.shape
-        parts = self.influence @ contrasts.T  # (J, K, c)
-        shared = parts.mean(axis=0)
-        factor = n_prompts / max(n_prompts - 1, 1)
-        of_mean = factor * (shared**2).sum(axis=0)
-        own = ((parts - shared) ** 2).sum(axis=(0, 1)) / max(n_judges - 1, 1)
-        return contrasts @ self.board, of_mean, own
-
     def estimates(
-        self, contrasts: Array, *, more_judges: int = 0, times_prompts: float = 1.0
+        self,
+        contrasts: Array | None = None,
+        *,
+        more_judges: int = 0,
+        times_prompts: float = 1.0,
     ) -> tuple[Array, Array, Array]:
         """Estimate contrasts of the board, whichever such judges are asked.
 
@@ -155,8 +142,8 @@ class Panel:
 
         Parameters
         ----------
-        contrasts : Array, shape (c, M)
-            Each of sum zero.
+        contrasts : Array, shape (c, M), optional
+            Each of sum zero; None: all pairs, the first less the second.
         more_judges : int, default 0
             What the errors would be with so many judges more of the same spread.
         times_prompts : float, default 1.0
@@ -174,17 +161,18 @@ class Panel:
         .. [2] F. E. Satterthwaite (1946), "An approximate distribution of estimates of variance components",
            Biometrics Bulletin 2(6), 110-114.
         """
-        value, of_mean, own = self._prompts(contrasts)
-        n_judges, n_prompts, m = self.influence.shape
+        n_judges, m = self.abilities.shape
+        value = _values(self.board, contrasts)
+        of_mean, own = (_quadratic(one, contrasts) for one in (self.shared, self.own))
         after = n_judges + more_judges
-        squares = (contrasts**2).sum(axis=1)
+        squares = _quadratic(np.eye(m), contrasts)
         tastes = np.maximum(squares * self.mean_square - own, 0.0) / after
         shared = np.maximum(of_mean - own / n_judges, 0.0) if more_judges else of_mean
         prompts = (shared + (own / after if more_judges else 0.0)) / times_prompts
         variance = tastes + prompts
         df = variance**2 / (
             tastes**2 / ((after - 1) * (m - 2))
-            + prompts**2 / max(n_prompts * times_prompts - 1.0, 1.0)
+            + prompts**2 / max(self.n_prompts * times_prompts - 1.0, 1.0)
             + np.finfo(np.float64).tiny
         )
         return value, np.sqrt(variance), df
@@ -195,10 +183,9 @@ class Panel:
         Satterthwaite's degrees of freedom fall where the smaller of two variances does; more of anything is not taken
         to leave fewer than there are.
         """
-        contrasts = _differences(len(self.models))
-        _, _, now = self.estimates(contrasts)
+        _, _, now = self.estimates()
         _, std_error, df = self.estimates(
-            contrasts, more_judges=more_judges, times_prompts=times_prompts
+            more_judges=more_judges, times_prompts=times_prompts
         )
         df = np.maximum(df, now)
         return POINTS * float(np.median(t_quantile(df) * std_error))
@@ -214,19 +201,79 @@ class Panel:
         return self.judges[j], self.models[m], points
 
 
-def _influence(fit: Fit) -> Array:
-    """How far each prompt (K,) of a fit moves its abilities (K, M)."""
-    if fit.parts is not None:
-        return fit.parts
-    by_cluster = fit.played.by_cluster(residuals(fit.theta, fit.played))
-    return np.asarray(by_cluster @ bread(fit.theta, fit.played))
+def _obstacle(
+    battles: Mapping[str, Battles], fits: Mapping[str, Fit], models: Sequence[str]
+) -> Reason | None:
+    """Why the fits of judges have nothing in common to estimate."""
+    if len(models) < _MIN_ENTRANTS:
+        return Reason(name="few_entrants", about={"n": len(models)})
+    for name, some in battles.items():
+        if some.n_unnamed():
+            return Reason(name="no_prompts", about={"judge": name})
+        rated = np.array(some.models, dtype=object)[fits[name].rated].tolist()
+        if absent := [model for model in models if model not in rated]:
+            return Reason(name="unrated", about={"judge": name, "models": absent})
+        if not np.isfinite(fits[name].covariance).all():
+            return Reason(name="no_error", about={"judge": name})
+    return None
 
 
-def _differences(n_models: int) -> Array:
-    """The contrasts (p, M) of all pairs, the first less the second."""
-    first, second = np.triu_indices(n_models, k=1)
-    rows = np.eye(n_models)
-    return rows[first] - rows[second]
+def _prompts(battles: Battles, fit: Fit) -> dict[str, int]:
+    """The row of each prompt in a fit, by its name."""
+    codes = fit.played.prompts.tolist()
+    return {battles.questions[code]: row for row, code in enumerate(codes)}
+
+
+def _covariances(
+    fits: Sequence[Fit], prompts: Sequence[Mapping[str, int]]
+) -> tuple[Array, Array, int]:
+    """The covariances (M, M) that prompts leave in the mean of judges, and in one judge beside the mean; and K.
+
+    psi_jk is how far prompt k moves the abilities by judge j. Their products are summed over prompts before they are
+    multiplied by what M entrants make of them, so that no array has K rows.
+    """
+    place = {name: k for k, name in enumerate(dict.fromkeys(chain(*prompts)))}
+    n_judges, m = len(fits), len(fits[0].theta)
+    moved, breads = [], []
+    for fit, rows in zip(fits, prompts, strict=True):
+        scores, inverse = fit.parts, np.eye(m)
+        if scores is None:
+            scores = fit.played.by_cluster(residuals(fit.theta, fit.played))
+            inverse = bread(fit.theta, fit.played)
+        own = scipy.sparse.coo_array(scores)
+        own.eliminate_zeros()
+        at = np.array([place[name] for name in rows], dtype=np.intp)
+        where = at[own.coords[0]], own.coords[1]
+        shape = len(place), m
+        moved.append(scipy.sparse.csr_array((own.data, where), shape=shape))
+        breads.append(inverse)
+    every = scipy.sparse.hstack(moved, format="csr")  # (K, J M)
+    n_prompts = int(np.count_nonzero(np.diff(every.indptr)))
+    products = (every.T @ every).toarray().reshape(n_judges, m, n_judges, m)
+    b = np.array(breads)
+    crossed = np.einsum("jab,jbkc,kcd->jakd", b, products, b, optimize=True)
+    of_mean = crossed.sum(axis=(0, 2)) / n_judges**2
+    of_each = np.einsum("jajd->ad", crossed)
+    own = (of_each - n_judges * of_mean) / max(n_judges - 1, 1)
+    return of_mean * n_prompts / max(n_prompts - 1, 1), own, n_prompts
+
+
+def _values(abilities: Array, contrasts: Array | None) -> Array:
+    """Contrasts (c,) of abilities (M,); None: of all pairs."""
+    if contrasts is not None:
+        return np.asarray(contrasts @ abilities)
+    i, j = np.triu_indices(len(abilities), k=1)
+    return np.asarray(abilities[i] - abilities[j])
+
+
+def _quadratic(matrix: Array, contrasts: Array | None) -> Array:
+    """c' A c of each contrast (c,), not below zero; None: of all pairs, whose matrix of contrasts is never made."""
+    if contrasts is not None:
+        found = np.einsum("ca,ab,cb->c", contrasts, matrix, contrasts, optimize=True)
+    else:
+        own, (i, j) = np.diag(matrix), np.triu_indices(len(matrix), k=1)
+        found = own[i] + own[j] - matrix[i, j] - matrix[j, i]
+    return np.asarray(np.maximum(found, 0.0))
 
 
 def leaderboard(panel: Panel, *, initial_rating: float) -> Leaderboard:
@@ -255,7 +302,7 @@ def leaderboard(panel: Panel, *, initial_rating: float) -> Leaderboard:
     value, std_error, df = panel.estimates(np.eye(m) - 1.0 / m)
     half = POINTS * t_quantile(df) * std_error
     rating = initial_rating + POINTS * value
-    n_prompts = panel.influence.shape[1]
+    n_prompts = panel.n_prompts
     return Leaderboard(
         label=LABEL,
         interval="judges and prompts",
@@ -291,7 +338,7 @@ def differences(panels: Mapping[str, Panel]) -> list[Difference]:
     found = []
     for dimension, panel in panels.items():
         _refuse_few(panel)
-        value, std_error, df = panel.estimates(_differences(len(panel.models)))
+        value, std_error, df = panel.estimates()
         half = POINTS * t_quantile(df) * std_error
         p_values = 2.0 * scipy.special.stdtr(df, -np.abs(value / std_error))
         for i, (a, b) in enumerate(combinations(panel.models, 2)):
@@ -361,7 +408,7 @@ def disagreements(
         The first judge has the first entrant ahead of the second, significantly, and the second judge the reverse.
     """
     ahead = {
-        name: [(d.higher, d.lower) for d in some if d.significant]
+        name: {(d.higher, d.lower): None for d in some if d.significant}
         for name, some in tested.items()
     }
     return [

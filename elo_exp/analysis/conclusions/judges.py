@@ -1,6 +1,7 @@
 """What may be said where several judges were asked: of three or more jointly, of two by what both have said."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -131,8 +132,10 @@ def _n_battles(battles: Battles, board: Leaderboard) -> list[int]:
 def _with_ranks(board: Leaderboard, pairs: Sequence[Difference]) -> Leaderboard:
     """Add rank sets: a rank counts the entrants that are better by Holm's tests, which hold at once."""
     ahead = [pair for pair in pairs if pair.significant]
-    better = np.array([[p.lower for p in ahead].count(name) for name in board.models])
-    worse = np.array([[p.higher for p in ahead].count(name) for name in board.models])
+    n_better = Counter(pair.lower for pair in ahead)
+    n_worse = Counter(pair.higher for pair in ahead)
+    better = np.array([n_better[name] for name in board.models])
+    worse = np.array([n_worse[name] for name in board.models])
     return dataclasses.replace(
         board, rank_low=1.0 + better, rank_high=float(len(better)) - worse
     )

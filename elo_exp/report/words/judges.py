@@ -133,21 +133,23 @@ def spread(opinion: Opinion) -> str:
 
 def refused(reason: Reason | None) -> str:
     """Say why there is no joint board, and no tau."""
-    match reason:
-        case Reason(name="few_entrants"):
-            return "no joint board: with two entrants a taste cannot be told from another scale"
-        case Reason(name="unrated", about=about):
-            return (
-                f"no joint board: {about['judge']} has no rating of {names(about['models'])}, which took all points "
-                "or none, or met nobody"
-            )
-        case Reason(name="no_verdicts", about=about):
-            return f"no joint board: {about['judge']} has no verdict"
-        case Reason(name="no_error", about=about):
-            return f"no joint board: by {about['judge']} the prompts do not differ, so that nothing says how far to trust it"
-        case Reason(name="no_prompts", about=about):
-            return f"no joint board: battles of {about['judge']} name no prompt"
-    return ""
+    if reason is None:
+        return ""
+    return f"no joint board: {_NO_JOINT[reason.name].format(**reason.about, **_listed(reason))}"
+
+
+def _listed(reason: Reason) -> dict[str, str]:
+    return {"entrants": names(reason.about.get("models", ()))}
+
+
+_NO_JOINT = {
+    "few_entrants": "with two entrants a taste cannot be told from another scale",
+    "no_verdicts": "{judge} has no verdict",
+    "no_prompts": "battles of {judge} name no prompt, on which judges could be compared",
+    "unrated": "{judge} has no rating of {entrants}, which took all points or none, or met nobody",
+    "no_error": "by {judge} the prompts do not differ, so that nothing says how far to trust it",
+    "apart": "{judge} and {other} have no prompt in common",
+}
 
 
 def kappas(rows: Sequence[Mapping[str, Any]]) -> str:
