@@ -58,7 +58,7 @@ MUTANTS = [
     # Several judges: one cap, and no interval that does not cover
     Mutant(
         name="each of several judges has a cap of its own",
-        file="experiments/tournament.py",
+        file="experiments/several.py",
         old="judge.budget = budget",
         new="judge.budget = Budget(budget.cap)",
         seen_by="test_several_judges.py::test_several_judges_pay_from_one_budget",

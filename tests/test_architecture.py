@@ -40,7 +40,7 @@ SHARED = {
     *("ratings.games", "ratings.leaderboard", "ratings.fit", "ratings.bootstrap"),
     *("ratings.convergence", "ratings.tail", "ratings.covariates"),
     *("experiments.judged", "experiments.rated", "experiments.placement_run"),
-    "experiments.collection",
+    *("experiments.collection", "experiments.several"),
     "trackers.apart",
     *("entrants.probe", "judges.lexical"),  # of which simulations are made
 }

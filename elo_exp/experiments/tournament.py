@@ -6,9 +6,8 @@ import logging
 import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations
 from statistics import fmean
 from typing import Any, Literal
 
@@ -21,29 +20,20 @@ from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.looks import Wave, family_wise_alpha
 from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.standings import Standings
-from elo_exp.api.costs import Budget
 from elo_exp.data import battles, pairing
 from elo_exp.data.battles import Battles
 from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.entrants import OfKnownQuality, draws_of
-from elo_exp.experiments import Context, Report
+from elo_exp.experiments import Context, Report, several
 from elo_exp.experiments.judged import Judging, Pairwise, audits, next_audit
 from elo_exp.experiments.rated import kinds_of_numbers, report
 from elo_exp.files import write_json
-from elo_exp.judges import (
-    ApiJudge,
-    Judge,
-    PaidJudge,
-    Unchosen,
-    roles,
-    scope_of,
-)
+from elo_exp.judges import Judge, PaidJudge, Unchosen, scope_of
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import Judgment, UserError, fingerprint
 from elo_exp.report import artifacts, judges_page, page
 from elo_exp.report.viewer import Comparisons, Judgments
-from elo_exp.report.words import opening
 from elo_exp.report.words import variance as variance_words
 from elo_exp.store.store import Store
 from elo_exp.types import Count
@@ -374,39 +364,13 @@ class Panel(Tournament):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.judge = next(iter(self.judges.values()))
-        budget = Budget(self.judging.budget_usd)
-        for name, judge in self.judges.items():
-            # whoever repeats verdicts would read its file to say whose they are
-            if isinstance(judge, Unchosen) or hasattr(type(judge), "recorded"):
-                raise UserError(
-                    f"judges.{name}: found {type(judge).__name__}. Several judges are asked in a run; verdicts on "
-                    "file are read by one: judge=replay, or experiment=rate."
-                )
-            if not isinstance(judge, PaidJudge):
-                continue
-            if not isinstance(judge, ApiJudge):
-                raise UserError(
-                    f"judges.{name}: {type(judge).__name__} has a cap of its own. Expected a subclass of ApiJudge: "
-                    "several judges share one cap."
-                )
-            if judge.budget_usd != self.judging.budget_usd:
-                raise UserError(
-                    f"judges.{name}.budget_usd: found {judge.budget_usd:g}. Several judges share one cap: set "
-                    "judging.budget_usd."
-                )
-            judge.name_settings(f"judges.{name}", "judging.budget_usd")
-            judge.budget = budget
+        several.share_budget(self.judges, self.judging.budget_usd)
 
     @cached_property
     def _each(self) -> dict[str, Tournament]:
         """The tournament of each judge."""
-        given = {
-            one.name: getattr(self, one.name)
-            for one in fields(Tournament)
-            if one.name != "judge"
-        }
         return {
-            name: Tournament(**given, judge=judge)
+            name: several.alone(Tournament, self, judge)
             for name, judge in self.judges.items()
         }
 
@@ -419,14 +383,8 @@ class Panel(Tournament):
         each = self._each.values()
         if all(one._scope.is_baseline for one in each):
             return next(one.opening for one in each)
-        is_paid = any(isinstance(judge, PaidJudge) for judge in self.judges.values())
-        told = [roles(judge, self._rubrics).values() for judge in self.judges.values()]
-        return opening.judged(
-            [rubric.dimension for rubric in self._rubrics],
-            f"each of {', '.join(self.judges)}",
-            [role for some in told for role in some],
-            study=self.study.name if self.study else None,
-            cap=self.judging.budget_usd if is_paid else None,
+        return several.opening(
+            self.judges, self._rubrics, self.study, self.judging.budget_usd
         )
 
     def _check(self, store: Store) -> None:
@@ -472,24 +430,8 @@ class Panel(Tournament):
         return self._planned(store)
 
     def _planned(self, store: Store, *, at_least: bool = False) -> list[pipeline.Plan]:
-        """Return the plan of each judge. Raises UserError for two that give the same replies: one taste, counted twice."""
         plans = self._plan_by([*self.judges.values()], store, at_least=at_least)
-        asked = dict(zip(self.judges, plans, strict=True))
-        for (one, plan), (other, same) in combinations(asked.items(), 2):
-            if plan.keys and {*plan.keys} == {*same.keys} and self._is_known(one):
-                raise UserError(
-                    f"judges: {one} and {other} are one judge, whose replies are the same by its model and settings. "
-                    f"Leave one out, or set what differs: judges.{other}.SETTING=VALUE."
-                )
-        return plans
-
-    def _is_known(self, name: str) -> bool:
-        """Whether a judge can be told from others, which one without its model here cannot."""
-        try:
-            self.judges[name].cache_key()
-        except UserError:
-            return False
-        return True
+        return several.told_apart(self.judges, plans)
 
     def _whole_plan(self, store: Store, *, at_least: bool = False) -> pipeline.Plan:
         return pipeline.Plan.of_all(self._planned(store, at_least=at_least))
@@ -518,15 +460,14 @@ class Panel(Tournament):
                 quality=rated.quality,
                 n_seen=rated.n_seen,
             )
-            folder = context.run_dir / "judges" / name
-            own = replace(context, run_dir=folder)
+            own = several.own(context, name)
             reports[name] = one._reported(own, responses, rated)
         found = opinions(
             by_judge,
             orders=self.judging.orders,
             initial_rating=self.elo.initial_rating,
         )
-        pages = {name: f"judges/{name}/report.html" for name in by_judge}
+        pages = {name: several.page_of(name) for name in by_judge}
         gaps = [one.conclusion.effect for one in found]
         known = [gap.value for gap in gaps if gap and gap.value is not None]
         first = next(iter(reports.values()))

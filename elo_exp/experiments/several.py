@@ -1,0 +1,109 @@
+"""What experiments with several judges share: one budget, one plan, and a folder each."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import combinations
+from typing import Any, Protocol, TypeVar
+
+from elo_exp.api.costs import Budget
+from elo_exp.data.rubrics import Rubric
+from elo_exp.experiments import Context
+from elo_exp.experiments.judged import Study
+from elo_exp.judges import ApiJudge, Judge, PaidJudge, Unchosen, roles
+from elo_exp.pipeline import Plan
+from elo_exp.records import UserError
+from elo_exp.report.words import opening as words
+
+
+class _Judged(Protocol):
+    judge: Judge
+
+
+T = TypeVar("T", bound=_Judged)
+
+
+def share_budget(judges: Mapping[str, Judge], cap: float) -> None:
+    """Have judges pay from one budget, of cap dollars. Raises UserError for one that cannot be asked beside others."""
+    budget = Budget(cap)
+    for name, judge in judges.items():
+        # whoever repeats verdicts would read its file to say whose they are
+        if isinstance(judge, Unchosen) or hasattr(type(judge), "recorded"):
+            raise UserError(
+                f"judges.{name}: found {type(judge).__name__}. Several judges are asked in a run; verdicts on "
+                "file are read by one: judge=replay, or experiment=rate."
+            )
+        if not isinstance(judge, PaidJudge):
+            continue
+        if not isinstance(judge, ApiJudge):
+            raise UserError(
+                f"judges.{name}: {type(judge).__name__} has a cap of its own. Expected a subclass of ApiJudge: "
+                "several judges share one cap."
+            )
+        if judge.budget_usd != cap:
+            raise UserError(
+                f"judges.{name}.budget_usd: found {judge.budget_usd:g}. Several judges share one cap: set "
+                "judging.budget_usd."
+            )
+        judge.name_settings(f"judges.{name}", "judging.budget_usd")
+        judge.budget = budget
+
+
+def alone(kind: type[T], whole: Any, judge: Judge) -> T:
+    """Return the experiment of one judge: of this kind, with the settings and parts of the whole."""
+    make: Callable[..., T] = kind
+    given = {
+        one.name: getattr(whole, one.name)
+        for one in fields(kind)  # type: ignore[arg-type]
+        if one.name != "judge"
+    }
+    return make(**given, judge=judge)
+
+
+def told_apart(judges: Mapping[str, Judge], plans: Sequence[Plan]) -> list[Plan]:
+    """Return the plan of each judge. Raises UserError for two that give the same replies: one taste, counted twice."""
+    asked = dict(zip(judges, plans, strict=True))
+    for (one, plan), (other, same) in combinations(asked.items(), 2):
+        is_same = plan.keys and {*plan.keys} == {*same.keys}
+        if is_same and _is_known(judges[one]):
+            raise UserError(
+                f"judges: {one} and {other} are one judge, whose replies are the same by its model and settings. "
+                f"Leave one out, or set what differs: judges.{other}.SETTING=VALUE."
+            )
+    return [*plans]
+
+
+def _is_known(judge: Judge) -> bool:
+    """Whether a judge can be told from others, which one without its model here cannot."""
+    try:
+        judge.cache_key()
+    except UserError:
+        return False
+    return True
+
+
+def opening(
+    judges: Mapping[str, Judge],
+    rubrics: Sequence[Rubric],
+    study: Study | None,
+    cap: float,
+) -> str:
+    """Say what is judged, by whom, as what, and what it may cost."""
+    is_paid = any(isinstance(judge, PaidJudge) for judge in judges.values())
+    told = [roles(judge, rubrics).values() for judge in judges.values()]
+    return words.judged(
+        [rubric.dimension for rubric in rubrics],
+        f"each of {', '.join(judges)}",
+        [role for some in told for role in some],
+        study=study.name if study else None,
+        cap=cap if is_paid else None,
+    )
+
+
+def own(context: Context, name: str) -> Context:
+    """Return where a judge's part of a run lies, which reads as a run of its own."""
+    return replace(context, run_dir=context.run_dir / "judges" / name)
+
+
+def page_of(name: str) -> str:
+    """Return where a judge's page lies, beside the page of all."""
+    return f"judges/{name}/report.html"
