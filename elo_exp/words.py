@@ -24,7 +24,7 @@ from elo_exp.data.kinds import Kind, kinds
 from elo_exp.records import UserError
 
 _OF_STUDIES = ("tournament", "gate", "audit", "answer")  # experiments that have one
-_OF_JUDGES = (None, "tournament")  # experiments that take several judges
+_OF_JUDGES = (None, "tournament", "audit")  # experiments that take several judges
 _LISTED = ("entrant", "rubric", "rating", "estimator", "probe")  # groups of many
 _BANK = HOME / "prompts" / "bank.jsonl"  # of the study that ships
 _SOURCES = {  # of an entrant without a yaml, by prefix: its file in conf/entrant
@@ -505,8 +505,8 @@ def _refuse_judges(flags: Sequence[str], settings: Sequence[str]) -> None:
     experiment = _experiment(settings)
     if experiment not in _OF_JUDGES:
         raise UserError(
-            f"{word}: experiment={experiment} has one judge. Several are asked by a tournament; to run this "
-            f"with each: -m judge={','.join(_judges(word).values())}"
+            f"{word}: experiment={experiment} has one judge. Several are asked by a tournament and an audit; "
+            f"to run this with each: -m judge={','.join(_judges(word).values())}"
         )
     if {"-m", "--multirun"} & {*flags}:
         raise UserError(

@@ -71,6 +71,27 @@ MUTANTS = [
         seen_by="test_several_judges.py::test_one_cap_holds_for_both_and_is_looked_at_before_either_is_paid",
     ),
     Mutant(
+        name="the first of several audited judges is paid though the sum does not fit",
+        file="experiments/audit.py",
+        old="Plan.of_all(plans).check(context.store)",
+        new="Plan.of_all(plans)",
+        seen_by="test_several_audits.py::test_one_cap_holds_for_all_before_any_is_paid",
+    ),
+    Mutant(
+        name="a judge that cannot be audited hides the others",
+        file="experiments/audit.py",
+        old="                failed[name] = error\n                continue",
+        new="                raise",
+        seen_by="test_several_audits.py::test_a_judge_that_says_nothing_hides_no_other_and_is_asked_again_alone",
+    ),
+    Mutant(
+        name="an audit that lacks a judge ends as a whole one",
+        file="experiments/audit.py",
+        old="exit_code=2 if failed else 0",
+        new="exit_code=0",
+        seen_by="test_several_audits.py::test_a_judge_that_says_nothing_hides_no_other_and_is_asked_again_alone",
+    ),
+    Mutant(
         name="three judges of three entrants have a joint board",
         file="analysis/judges.py",
         old="_MIN_DF = 4",

@@ -91,6 +91,25 @@ def test_an_audit(folder: Path):
     golden.same("audit_plan.txt", plan.out)
 
 
+def test_an_audit_of_several_judges(tmp_path: Path):
+    pair = {"prompt": "Why?", "reference": "Since it rains.", "response_b": "No."}
+    write_jsonl(tmp_path / "rain.jsonl", [
+        {**pair, "response_a": f"It rains {n}.", "label": label}
+        for n, label in enumerate(["a", "a", "b", "tie"])
+    ])  # fmt: skip
+    ran = run(
+        *LOCAL,
+        "experiment=audit",
+        "judge=[fair:lexical,first:lexical]",
+        "judges.first.position_effect=1",
+        "rubric=[factuality,calibration]",
+        "audit.n_prompts=8",
+        "audit.gold=rain.jsonl",
+        folder=tmp_path,
+    )
+    same("audits", ran, tmp_path)
+
+
 def test_an_audit_of_a_judge_without_a_fault(folder: Path):
     ran = run(
         *LOCAL, "experiment=audit", "probe=[ladder,twin,verbosity]", folder=folder

@@ -232,7 +232,7 @@ def test_another_server_and_words_judge_in_one_run(tmp_path):
 
 REFUSED = {
     "judge=[sonnet,haiku] experiment=gate": "judge=[sonnet,haiku]: experiment=gate has one judge. Several are asked by a "
-    "tournament; to run this with each: -m judge=sonnet,haiku",
+    "tournament and an audit; to run this with each: -m judge=sonnet,haiku",
     "judge=[sonnet,haiku] experiment=arena": "judge=[sonnet,haiku]: experiment=arena has one judge.",
     "judge=[sonnet,haiku] experiment=oracle": "judge=[sonnet,haiku]: experiment=oracle has one judge.",
     "-m judge=[sonnet,haiku] elo.k=8,16": "judge=[sonnet,haiku]: a sweep has one judge in each job.",

@@ -3,7 +3,7 @@
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import product
 from pathlib import Path
@@ -13,16 +13,17 @@ import numpy as np
 
 from elo_exp import pipeline
 from elo_exp.analysis import audit_decisions
-from elo_exp.analysis.agreement import gold_results
+from elo_exp.analysis.agreement import gold_results, pairwise_kappa
 from elo_exp.analysis.audit_decisions import Asked, Judged, measures
-from elo_exp.analysis.conclusions.audit import audit_conclusion
+from elo_exp.analysis.conclusions.audit import audit_conclusion, of_several
 from elo_exp.analysis.families import family
 from elo_exp.data import bank, conversations, gold
+from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.gold import GoldPair
 from elo_exp.data.pairing import reconcile, swaps
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants.probe import ProbeEntrant
-from elo_exp.experiments import Context, Report
+from elo_exp.experiments import Context, Report, several
 from elo_exp.experiments.judged import (
     Prompts,
     Study,
@@ -32,7 +33,7 @@ from elo_exp.experiments.judged import (
     warn_of_bank,
 )
 from elo_exp.files import sha256, utc_now, write_json, write_jsonl
-from elo_exp.judges import Judge
+from elo_exp.judges import Judge, PaidJudge
 from elo_exp.pipeline import Plan
 from elo_exp.probes import VERSION, Case, Probe, Question
 from elo_exp.records import (
@@ -47,8 +48,9 @@ from elo_exp.records import (
     UserError,
     fingerprint,
 )
-from elo_exp.report import audit_page, page
+from elo_exp.report import audit_page, audits_page, page
 from elo_exp.report.audit_page import Audited, ReachRow
+from elo_exp.report.audits_page import SideBySide
 from elo_exp.report.words import audit as words
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Families, Integer, Natural, Positive, Share
@@ -80,6 +82,32 @@ class AuditJudging:
     families: Families
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """What an audit of a judge has found, of each dimension."""
+
+    audited: Sequence[Audited]
+    judged: Mapping[str, Judged]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each dimension and probe."""
+        return [
+            {"dimension": one.audit["dimension"]} | row
+            for one in self.audited
+            for row in one.audit["results"]
+        ]
+
+    @property
+    def n_biased(self) -> int:
+        return sum(row["verdict"] == "biased" for row in self.rows)
+
+    def battles(self, dimension: str) -> Battles:
+        """Return a battle for each question with a valid verdict."""
+        judgments = [judgment for _, judgment in self.judged[dimension]]
+        return Battles.from_rows(from_judgments(judgments))
+
+
 @dataclass(kw_only=True)
 class AuditJudge:
     plan: bool
@@ -99,8 +127,10 @@ class AuditJudge:
 
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-        """The configuration as it is, with a bank to ask about."""
+        """The configuration as it is, with a bank to ask about; with several judges, an audit of these."""
         refuse_no_prompts(config)
+        if config.get("judges"):
+            config["_target_"] = "elo_exp.experiments.audit.AuditPanel"
         return config
 
     @property
@@ -113,6 +143,13 @@ class AuditJudge:
         return {name: Path(path) for name, path in paths.items() if path}
 
     def dry_run(self, context: Context) -> str | None:
+        self._check(context)
+        if not self.plan:
+            return None
+        return f"{self._plan_of_judging(context.store)}\n{self._plan_of_reach()}"
+
+    def _check(self, context: Context) -> None:
+        """Raise UserError for what cannot be asked."""
         check_dimensions(list(self.rubric.values()))
         refuse_unchosen(self.judge, partial(self._plans, store=context.store))
         if not self._queries:
@@ -127,9 +164,13 @@ class AuditJudge:
             [*self.rubric.values()],
             context,
         )
-        if not self.plan:
-            return None
-        (plan,) = self._plans([self.judge], store=context.store)
+
+    def _plan_of_judging(self, store: Store) -> str:
+        (plan,) = self.plans(store)
+        return pipeline.plan_table(plan)
+
+    def _plan_of_reach(self) -> str:
+        """Say what each probe would find, and call ok."""
         rng, delta = np.random.default_rng(self.audit.seed), self.audit.delta
         rows = []
         for rubric in self.rubric.values():
@@ -145,7 +186,7 @@ class AuditJudge:
                 )
                 for name, n, effect, needed in audit_decisions.in_reach(measured)
             ]
-        return f"{pipeline.plan_table(plan)}\n{audit_page.plan_text(rows)}"
+        return audit_page.plan_text(rows)
 
     def plans(self, store: Store) -> list[Plan]:
         """Return what the judge would be asked, and cost."""
@@ -161,7 +202,10 @@ class AuditJudge:
         ]
 
     def run(self, context: Context) -> Report:
-        store, run_dir = context.store, context.run_dir
+        return self._reported(context, self._found(context.store))
+
+    def _found(self, store: Store) -> _Found:
+        """Ask the judge, decide on what it says, and leave the audits where later runs find them."""
         store.usage.flips = None
         replies = pipeline.ask(
             self._queries,
@@ -177,21 +221,21 @@ class AuditJudge:
             rubric.dimension: self._judged(rubric, replies)
             for rubric in self.rubric.values()
         }
-        found = [
+        audited = [
             self._audited(rubric, judged[rubric.dimension], replies)
             for rubric in self.rubric.values()
         ]
-        sections = [audit_page.section(one, self.probe) for one in found]
-        audits = {one.audit["dimension"]: one.audit for one in found}
-        for one in audits.values():
-            place = one["judge_key"], one["rubric_key"]
-            write_json(audit_decisions.path(store.path.parent, *place), one)
-        rows = [
-            {"dimension": dimension} | row
-            for dimension, one in audits.items()
-            for row in one["results"]
-        ]
-        n_biased = float(sum(row["verdict"] == "biased" for row in rows))
+        for one in audited:
+            place = one.audit["judge_key"], one.audit["rubric_key"]
+            write_json(audit_decisions.path(store.path.parent, *place), one.audit)
+        return _Found(audited=audited, judged=judged)
+
+    def _reported(self, context: Context, found: _Found) -> Report:
+        run_dir = context.run_dir
+        sections = [audit_page.section(one, self.probe) for one in found.audited]
+        audits = {one.audit["dimension"]: one.audit for one in found.audited}
+        rows = found.rows
+        n_biased = float(found.n_biased)
         return Report(
             headline=n_biased,
             headline_is="audit/biased",
@@ -203,7 +247,7 @@ class AuditJudge:
                     run_dir / "verdicts.jsonl",
                     (
                         asked.comparison.to_dict() | judgment.to_dict()
-                        for pairs in judged.values()
+                        for pairs in found.judged.values()
                         for asked, judgment in pairs
                     ),
                 ),
@@ -420,6 +464,131 @@ class AuditJudge:
             "gold": gold_results(self._gold, judgments),
         }
         return Audited(conclusion=conclusion, audit=audit, measures=measured)
+
+
+@dataclass(kw_only=True)
+class AuditPanel(AuditJudge):
+    """An audit of several judges: each is audited as it would be alone, one after the other, and all pay from one budget.
+
+    judges  by name: judge=[one,other]
+    judge   the first of them, for what is the same of all
+    """
+
+    judges: dict[str, Judge]
+    judge: Judge = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.judge = next(iter(self.judges.values()))
+        several.share_budget(self.judges, self.judging.budget_usd)
+
+    @cached_property
+    def _each(self) -> dict[str, AuditJudge]:
+        """The audit of each judge."""
+        return {
+            name: several.alone(AuditJudge, self, judge)
+            for name, judge in self.judges.items()
+        }
+
+    @property
+    def opening(self) -> str:
+        rubrics = [*self.rubric.values()]
+        return several.opening(
+            self.judges, rubrics, self.study, self.judging.budget_usd
+        )
+
+    @property
+    def numbers(self) -> Mapping[str, Collection[str]]:
+        return {"audit": ("biased",), "usage": ()}
+
+    def _check(self, context: Context) -> None:
+        super()._check(context)
+        plans = self.plans(context.store)
+        if self.plan:
+            return
+        for judge, plan in zip(self.judges.values(), plans, strict=True):
+            if isinstance(judge, PaidJudge) and plan.new:
+                judge.preflight()
+        Plan.of_all(plans).check(context.store)
+
+    def _plan_of_judging(self, store: Store) -> str:
+        plans = zip(self.judges, self.plans(store), strict=True)
+        return pipeline.plan_of_judges(dict(plans))
+
+    def plans(self, store: Store) -> list[Plan]:
+        plans = self._plans([*self.judges.values()], store=store)
+        return several.told_apart(self.judges, plans)
+
+    def _plans(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
+        return [
+            plan
+            for judge in judges
+            for plan in several.alone(AuditJudge, self, judge).plans(store)
+        ]
+
+    def run(self, context: Context) -> Report:
+        found, reports = dict[str, _Found](), dict[str, Report]()
+        failed = dict[str, UserError]()
+        for name, one in self._each.items():
+            logger.info("judge %s: %s", name, one.judge.model)
+            try:
+                found[name] = one._found(context.store)
+            except UserError as error:
+                logger.warning("warning: judge %s is not audited: %s", name, error)
+                failed[name] = error
+                continue
+            reports[name] = one._reported(several.own(context, name), found[name])
+        if not found:
+            raise next(iter(failed.values()))
+        said = [
+            self._side_by_side(rubric.dimension, found, failed)
+            for rubric in self.rubric.values()
+        ]
+        pages = {name: several.page_of(name) for name in found}
+        n_biased = float(sum(one.n_biased for one in found.values()))
+        return Report(
+            headline=n_biased,
+            headline_is="audit/biased",
+            text=audits_page.text(said),
+            facts={
+                "judge_model": ", ".join(self.judges),
+                "judges": {name: one.model for name, one in self.judges.items()},
+            },
+            artifacts=[
+                write_json(
+                    context.run_dir / "judges.json",
+                    {one.dimension: audits_page.as_json(one) for one in said},
+                )
+            ],
+            metrics={"audit/biased": n_biased} | audits_page.metrics(said),
+            page=page.maker("audits", **audits_page.context(said, pages)),
+            exit_code=2 if failed else 0,
+            of_judges=reports,
+        )
+
+    def _side_by_side(
+        self,
+        dimension: str,
+        found: Mapping[str, _Found],
+        failed: Mapping[str, UserError],
+    ) -> SideBySide:
+        audited = {
+            name: audit
+            for name, one in found.items()
+            for audit in one.audited
+            if audit.audit["dimension"] == dimension
+        }
+        return SideBySide(
+            dimension=dimension,
+            conclusion=of_several(
+                {name: one.conclusion for name, one in audited.items()}, [*failed]
+            ),
+            own=audited,
+            failed={name: error.line for name, error in failed.items()},
+            kappas=pairwise_kappa(
+                {name: one.battles(dimension) for name, one in found.items()},
+                dimension=dimension,
+            ),
+        )
 
 
 @cache

@@ -17,7 +17,7 @@ _OF_A_PLAN = """\
   finds: the effect found in 80 % of audits of a judge that never ties on equal answers; of a judge that does, less is
   found. Of ladder, constant, refusal, retest: how far beyond what is ok. All but the first also in parts.
   ok in reach: 80 % of judges without any fault are called ok, or would be from so many prompts."""
-_CLASSES = {"biased": "no", "ok": "yes"}  # of a cell, by verdict
+CLASSES = {"biased": "no", "ok": "yes"}  # of a cell, by verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +187,7 @@ def _result_row(row: Mapping[str, Any]) -> ResultRow:
     return ResultRow(
         probe=row["probe"],
         verdict=words.verdict(row),
-        css=_CLASSES.get(row["verdict"]),
+        css=CLASSES.get(row["verdict"]),
         cells=(
             number(row["estimate"], 2, sign=row["kind"] == "bias"),
             between(row["low"], row["high"], 2),
@@ -265,7 +265,6 @@ def _gold_row(row: Mapping[str, Any]) -> GoldRow:
     accuracy, strict, kappa = (
         number(row[key], 3) for key in ("accuracy", "strict", "kappa")
     )
-    low, high = number(row["low"], 3), number(row["high"], 3)
     return GoldRow(
         subset=row["subset"],
         cells=(
@@ -276,6 +275,5 @@ def _gold_row(row: Mapping[str, Any]) -> GoldRow:
             kappa,
             between(row["kappa_low"], row["kappa_high"], 3),
         ),
-        line=f"gold {row['subset']}: accuracy {accuracy} [{low}, {high}], {strict} in both orders, kappa {kappa}, "
-        f"{row['n']} pairs",
+        line=words.gold(row["subset"], row),
     )

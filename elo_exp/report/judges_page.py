@@ -65,7 +65,9 @@ def context(
         "cards": [_card(one, pages) for one in opinions],
         "boards": [_boards(one) for one in opinions],
         "differences": [_differences(one) for one in opinions if one.differences],
-        "agreement": [_agreement(one) for one in opinions],
+        "agreement": [
+            agreement(one.dimension, one.kappas, "Comparisons") for one in opinions
+        ],
         "cannot": words.SHARED,
     }
 
@@ -133,10 +135,18 @@ def _differences(one: Opinion) -> Table:
     )
 
 
-def _agreement(one: Opinion) -> Table:
+def agreement(
+    dimension: str, kappas: Sequence[Mapping[str, Any]], what: str
+) -> Table | None:
+    """Return kappa of every two judges as a table; None without any.
+
+    what  is counted
+    """
+    if not kappas:
+        return None
     return Table(
-        label=f"Agreement in {one.dimension}",
-        columns=["Judge", "with", "Comparisons", "Agreement", "Kappa"],
+        label=f"Agreement in {dimension}",
+        columns=["Judge", "with", what, "Agreement", "Kappa"],
         words=("with",),
         rows=[
             [
@@ -146,7 +156,7 @@ def _agreement(one: Opinion) -> Table:
                 percent(row["agreement"]),
                 words.kappa(row),
             ]
-            for row in one.kappas
+            for row in kappas
         ],
     )
 

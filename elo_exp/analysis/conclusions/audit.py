@@ -5,6 +5,8 @@ from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion, Reason, Scope
 
+_WORST_FIRST = ("biased", "cannot tell", "not audited", "ok")  # of several judges
+
 
 def audit_conclusion(
     results: Sequence[Mapping[str, Any]], *, judge: str, dimension: str, n_prompts: int
@@ -38,6 +40,34 @@ def audit_conclusion(
         reasons=tuple(reasons),
         is_checked=any(row["probe"] == "position" and row["n"] for row in results),
         scope=Scope(judge=judge, dimension=dimension, n_prompts=n_prompts),
+    )
+
+
+def of_several(own: Mapping[str, Conclusion], failed: Sequence[str]) -> Conclusion:
+    """Return what audits say of several judges on one dimension: the state of the worst of them.
+
+    Reasons are the judges that are not ok, by the state of each; `others` are those that are.
+
+    own     each judge's, by its name, in order
+    failed  judges that could not be audited
+    """
+    found = {name: one.state for name, one in own.items()} | dict.fromkeys(
+        failed, "not audited"
+    )
+    states = [state for state in _WORST_FIRST if state in found.values()]
+    some = next(iter(own.values())).scope
+    return Conclusion(
+        state=states[0],
+        others=tuple(name for name, state in found.items() if state == "ok"),
+        reasons=tuple(
+            Reason(name=state, about={"judge": name}, judges=True)
+            for name, state in found.items()
+            if state != "ok"
+        ),
+        is_checked=all(one.is_checked for one in own.values()) and not failed,
+        scope=Scope(
+            judge=", ".join(found), dimension=some.dimension, n_prompts=some.n_prompts
+        ),
     )
 
 

@@ -1,6 +1,6 @@
 """What an audit says of a judge, on the console and on its page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion
@@ -21,6 +21,29 @@ def conclusion(one: Conclusion) -> str:
         f"{one.subject} on {one.scope.dimension}: {len(one.others)} ok, {len(biased)} biased{listed}, "
         f"{n_undecided} undecided"
     )
+
+
+def of_several(one: Conclusion) -> str:
+    """Say of several judges which are ok, which are biased, and of which nobody can tell."""
+    where = f"on {one.scope.dimension}"
+    if not one.reasons:
+        n = len(one.others)
+        return f"{where} {'both' if n == 2 else f'all {n}'} judges are ok"
+    told = []
+    for state, say in _OF_JUDGES.items():
+        who = [r.about["judge"] for r in one.reasons if r.name == state]
+        who = [*one.others] if state == "ok" else who
+        if who:
+            told.append(say(names(who), "is" if len(who) == 1 else "are"))
+    return f"{where} {'; '.join(told)}"
+
+
+_OF_JUDGES: Mapping[str, Callable[[str, str], str]] = {
+    "biased": lambda who, verb: f"{who} {verb} biased",
+    "cannot tell": lambda who, _: f"of {who} nobody can tell with so few prompts",
+    "not audited": lambda who, verb: f"{who} {verb} not audited",
+    "ok": lambda who, verb: f"{who} {verb} ok",
+}
 
 
 def counts(n_prompts: int, n_questions: int, n_invalid: int, dollars: float) -> str:
@@ -48,6 +71,17 @@ def elo(row: Mapping[str, Any]) -> str:
     if row["kind"] != "bias" or not row["n"]:
         return NONE
     return points(row["estimate"], sign=True)
+
+
+def gold(what: str, row: Mapping[str, Any]) -> str:
+    """Say how often a judge names the better of labelled pairs; `what` are these, or who that is."""
+    accuracy, low, high, strict, kappa = (
+        number(row[key], 3) for key in ("accuracy", "low", "high", "strict", "kappa")
+    )
+    return (
+        f"gold {what}: accuracy {accuracy} [{low}, {high}], {strict} in both orders, kappa {kappa}, "
+        f"{row['n']} pairs"
+    )
 
 
 def shown(one: Verdict) -> str:

@@ -1,0 +1,221 @@
+"""An audit of several judges: each as it would be audited alone, side by side, one plan, one cap, and nothing asked twice."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from elo_exp.analysis.conclusions import Conclusion, Scope
+from elo_exp.analysis.conclusions.audit import of_several
+from elo_exp.report.words import audit as words
+from tests.commands import Ran, attempt, run
+from tests.openai_server import JSON, OpenAiServer, Says, alone
+
+AUDIT = ("experiment=audit", "tracker=local", "figures=false", "probe=[ladder,twin]")
+PAID = (*AUDIT, "audit.n_prompts=12", "judging.budget_usd=5")
+TWO = "judge=[small:openai_compatible,large:openai_compatible]"
+VAGUE = "Both are fine."
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone(monkeypatch, tmp_path)
+
+
+def at(server: OpenAiServer, part: str, model: str) -> list[str]:
+    """A judge's settings."""
+    return [
+        f"{part}.base_url={server.url}",
+        f"{part}.model={model}",
+        f"{part}.input_usd_per_million=2",
+        f"{part}.output_usd_per_million=8",
+    ]
+
+
+def both(server: OpenAiServer, *words: str) -> Ran:
+    each = [word for name in ("small", "large") for word in at(server, f"judges.{name}", name)]  # fmt: skip
+    return attempt(TWO, *each, *PAID, *words, folder=Path.cwd())
+
+
+def alone_with(server: OpenAiServer, name: str) -> Ran:
+    return attempt("judge=openai_compatible", *at(server, "judge", name), *PAID, folder=Path.cwd())  # fmt: skip
+
+
+def asked(server: OpenAiServer) -> Counter[str]:
+    """How often each model was asked."""
+    return Counter(params["model"] for params in server.asked)
+
+
+def vague(model: str) -> Callable[[JSON, int], Says | None]:
+    """One model says nothing of use."""
+    return lambda params, n: Says(VAGUE) if params["model"] == model else None
+
+
+# One plan, one cap, nothing twice
+
+
+def test_a_judge_that_has_been_audited_is_not_asked_again_and_the_other_way_round():
+    """Each audit lies where that of one judge lies."""
+    with OpenAiServer() as server:
+        assert alone_with(server, "small").code == 0
+        n = asked(server)
+        ran = both(server)
+        assert ran.code == 0, ran.err
+        assert asked(server)["small"] == n["small"] == asked(server)["large"]
+        again, single = both(server), alone_with(server, "large")
+        assert (again.code, single.code) == (0, 0)
+        assert asked(server).total() == 2 * n["small"]
+    usage = [json.loads(Path(r.run_dir, "manifest.json").read_text("utf-8"))["usage"] for r in (ran, again)]  # fmt: skip
+    assert [one["judge_calls"] for one in usage] == [n["small"], 0]
+    of_run = json.loads((ran.run_dir / "judges/large/audit.json").read_text("utf-8"))
+    kept = [
+        json.loads(path.read_text("utf-8"))
+        for path in Path("outputs/cache/audits").glob("*.json")
+    ]
+    assert {one["judge_model"] for one in kept} == {"small", "large"}
+    mine = next(one for one in kept if one["judge_model"] == "large")
+    assert mine["results"] == of_run["factuality"]["results"]
+    assert single.read("audit.json")["factuality"]["results"] == mine["results"]
+
+
+def test_the_plan_has_a_block_a_judge_and_their_sum_and_is_free():
+    with OpenAiServer() as server:
+        ran = both(server, "plan=true")
+        assert ran.code == 0 and server.asked == []
+    lines = [re.split(r"\s{2,}", line.strip()) for line in ran.out.splitlines()]
+    queries = {row[0]: row[2] for row in lines if row[0] in ("small", "large", "sum")}
+    assert queries["small"] == queries["large"]
+    assert int(queries["sum"].replace(",", "")) == 2 * int(queries["small"])
+    assert "2 judges, asked one after the other, one cap $5.00" in ran.out
+    assert ran.out.count("ok in reach: 80 % of judges") == 1
+
+
+def test_one_cap_holds_for_all_before_any_is_paid():
+    with OpenAiServer() as server:
+        whole = re.search(r"\nsum +.* ([\d.]+) +[\d.]+\n", re.sub(r"\n +", "\n", both(server, "plan=true").out))  # fmt: skip
+        assert whole is not None
+        cap = 0.75 * float(whole[1])  # more than either alone
+        ran = both(server, f"judging.budget_usd={cap}")
+        assert ran.code == 2 and server.asked == []
+    assert "audit verdicts by small, large are expected to cost" in ran.err
+
+
+# One that cannot be audited
+
+
+def test_a_judge_that_says_nothing_hides_no_other_and_is_asked_again_alone():
+    """As a single one is: once more by the same command, for the server may have been mended, and then no more."""
+    with OpenAiServer(outcomes=vague("small")) as server:
+        ran = both(server)
+        assert ran.code == 2
+        assert asked(server)["small"] == 20
+        n = asked(server)["large"]
+        assert n > 60
+        for n_small in (40, 40):
+            again = both(server)
+            assert again.code == 2
+            assert asked(server) == {"small": n_small, "large": n}
+    assert "warning: judge small is not audited: judge small on factuality: 20" in ran.err  # fmt: skip
+    found = ran.read("judges.json")["factuality"]
+    assert list(found["judges"]) == ["large"] and list(found["not_audited"]) == ["small"]  # fmt: skip
+    assert "small is not audited" in ran.page.text
+    assert (ran.run_dir / "judges/large/report.html").is_file()
+    assert not (ran.run_dir / "judges/small").exists()
+
+
+def test_where_none_can_be_audited_the_first_says_why():
+    with OpenAiServer(outcomes=lambda params, n: Says(VAGUE)) as server:
+        ran = both(server)
+        assert asked(server) == {"small": 20, "large": 20}
+    assert ran.code == 2
+    assert ran.err.splitlines()[-1].startswith("elo_exp: judge small on factuality: 20")
+    assert "warning: judge large is not audited: " in ran.err
+
+
+# What is said
+
+
+@pytest.fixture(scope="module")
+def words_alone(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Two judges that compare words: one prefers what stands first."""
+    return run(
+        "judge=[fair:lexical,first:lexical]",
+        "judges.first.position_effect=0.5",
+        "experiment=audit",
+        "tracker=local",
+        "figures=false",
+        "audit.n_prompts=40",
+        folder=tmp_path_factory.mktemp("audits"),
+    )
+
+
+def test_what_each_check_says_of_each_judge_stands_side_by_side(words_alone):
+    found = words_alone.read("judges.json")["factuality"]
+    assert found["judges"]["first"]["probes"]["position"] == "biased"
+    assert found["judges"]["fair"]["probes"]["position"] != "biased"
+    (row,) = [one for one in words_alone.out.splitlines() if one.startswith("  position ")]  # fmt: skip
+    assert re.search(r"± 0\.05 +cannot tell 0\.00 +biased \+0\.\d\d$", row)
+    for name in ("fair", "first"):
+        folder = words_alone.run_dir / "judges" / name
+        alone = json.loads((folder / "audit.json").read_text("utf-8"))["factuality"]
+        assert found["judges"][name]["sentence"] == alone["conclusion"]["sentence"]
+        assert (folder / "manifest.json").is_file()
+    (kappa,) = found["agreement"]
+    assert (kappa["first"], kappa["second"]) == ("fair", "first")
+    assert kappa["n_comparisons"] == alone["n_questions"] and 0 < kappa["kappa"] < 1
+    assert "kappa         fair-first 0." in words_alone.out
+    page = words_alone.page
+    assert "What each probe says on factuality" in page.given("aria-label")
+    assert {"judges/fair/report.html", "judges/first/report.html"} <= {*page.links}
+
+
+def of(**states: str) -> Conclusion:
+    """What several judges have shown."""
+    failed = [name for name, state in states.items() if state == "failed"]
+    own = {
+        name: Conclusion(
+            state=state.replace("_", " "),
+            is_checked=True,
+            scope=Scope(judge=name, dimension="d", n_prompts=93),
+        )
+        for name, state in states.items()
+        if state != "failed"
+    }
+    return of_several(own, failed)
+
+
+@pytest.mark.parametrize(
+    ("states", "state", "sentence"),
+    [
+        ({"a": "ok", "b": "ok"}, "ok", "on d both judges are ok"),
+        ({"a": "ok", "b": "ok", "c": "ok"}, "ok", "on d all 3 judges are ok"),
+        (
+            {"a": "ok", "b": "biased", "c": "cannot_tell"},
+            "biased",
+            "on d b is biased; of c nobody can tell with so few prompts; a is ok",
+        ),
+        (
+            {"a": "ok", "b": "failed", "c": "ok"},
+            "not audited",
+            "on d b is not audited; a and c are ok",
+        ),
+    ],
+)
+def test_several_are_as_good_as_the_worst_of_them(states, state, sentence):
+    found = of(**states)
+    assert (found.state, words.of_several(found)) == (state, sentence)
+    assert found.is_checked == ("failed" not in states.values())
+
+
+def test_a_notebook_reads_what_all_have_shown(words_alone):
+    import elo_exp
+
+    (row,) = elo_exp.open_run(words_alone.run_dir).conclusions
+    assert SimpleNamespace(**row).state == "biased"
+    assert row["sentence"] in words_alone.out
