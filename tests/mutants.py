@@ -55,6 +55,35 @@ MUTANTS = [
         new="self.dollars <= cap",
         seen_by="test_planning.py::test_what_is_spent_is_gone_from_the_cap",
     ),
+    # A server that goes away
+    Mutant(
+        name="a server that is away is sent all requests",
+        file="api/outages.py",
+        old="return self._outage is None or self._outage.asked.isdisjoint(running)",
+        new="return True",
+        seen_by="test_outages.py::test_one_request_at_a_time_asks_whether_the_server_is_back",
+    ),
+    Mutant(
+        name="requests use up their attempts while the server is away",
+        file="api/outages.py",
+        old="return is_refused or is_again",
+        new="return False",
+        seen_by="test_outages.py::test_a_server_that_is_stopped_and_started_again_is_waited_for",
+    ),
+    Mutant(
+        name="a server is waited for ten times as long",
+        file="api/outages.py",
+        old="self._seconds = 60.0 * model.wait_minutes",
+        new="self._seconds = 600.0 * model.wait_minutes",
+        seen_by="test_outages.py::test_one_that_stays_away_ends_the_run_in_a_line_and_the_same_command_goes_on",
+    ),
+    Mutant(
+        name="a request that fails alone is taken for a server that is away",
+        file="api/outages.py",
+        old="is_open and not self._is_there()",
+        new="is_open",
+        seen_by="test_outages.py::test_a_request_that_fails_alone_at_a_server_that_is_there_is_given_up",
+    ),
     # Several judges: one cap, and no interval that does not cover
     Mutant(
         name="each of several judges has a cap of its own",

@@ -36,7 +36,12 @@ from elo_exp.api.anthropic import parse_message
 from elo_exp.api.batches import BatchSettings, RemoteBatch, Row
 from elo_exp.api.costs import Budget, Prices, TokenEstimator
 from elo_exp.api.jobs import Completion
-from elo_exp.api.transport import DoubtfulError, RefusedError, UnreachableError
+from elo_exp.api.transport import (
+    NO_CONNECTION,
+    DoubtfulError,
+    RefusedError,
+    UnreachableError,
+)
 from elo_exp.pipeline import judging
 from elo_exp.pipeline.watching import Watch
 from elo_exp.records import UserError
@@ -54,6 +59,10 @@ PRICES = Prices(
     batch_factor=0.5,
     min_cacheable_tokens=0,
 )
+AWAY = {
+    "no connection": RefusedError("nobody listens", status=NO_CONNECTION),
+    "loading": DoubtfulError("the model is being loaded", status=503),
+}
 PLENTY = 1.0  # dollars; a question costs .0001 in a batch, and may cost .00016
 
 
@@ -235,7 +244,9 @@ class Wire:
         world = self._world
         world.tick()
         world.n_submissions += 1
-        kind = world.goes_wrong("refused", "never", "lost", "expired")
+        kind = world.goes_wrong("refused", "never", "lost", "expired", *AWAY)
+        if kind in AWAY:
+            raise AWAY[kind]
         if kind == "refused":
             raise RefusedError("wait", status=429, retry_after=0.0)
         if kind == "never":
@@ -282,6 +293,7 @@ class Client:
     cache = "measured"
     max_tokens = 20
     concurrency = 1
+    wait_minutes = 1.0
     expected_output_tokens = 1
     expected_hit_rate = 1.0
 
@@ -492,6 +504,7 @@ class PaidOnce(RuleBasedStateMachine):
                     "no room",
                     "half is run",
                     "unreachable",
+                    *AWAY,
                 )
             ),
             max_size=3,

@@ -30,8 +30,8 @@ from elo_exp.api.jobs import (
     stop_if_many,
     worst_dollars,
 )
+from elo_exp.api.outages import Outages
 from elo_exp.api.transport import (
-    NO_CONNECTION,
     DoubtfulError,
     RefusedError,
     fatal_reason,
@@ -47,7 +47,6 @@ MAX_ATTEMPTS = 6
 _ROOM_SECONDS = 60.0  # without a change, after which a full cap stays full
 _BACK_OFF_SECONDS = 1.0  # doubled at every attempt
 _RATE_LIMIT = 429
-_TRANSIENT = {_RATE_LIMIT, NO_CONNECTION}
 _NOT_BILLED = {529}  # overloaded; doubtful for a batch, which outlives the call
 _FATAL = {401, 402, 403, 404}  # no other request will fare better
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -95,7 +94,9 @@ class RequestPool(Generic[R]):
         self._budget = model.budget
         self._waiting: deque[tuple[Job, float]] = deque()  # with seconds of back-off
         self._running: dict[Future[Message], Job] = {}
-        self._n_attempts: Counter[str] = Counter()
+        self._n_sent: Counter[str] = Counter()  # in vain
+        self._n_attempts: Counter[str] = Counter()  # of these, the ones that count
+        self._outages = Outages(model, _BACK_OFF_SECONDS)
         self._n_answered = 0
         self._n_before: dict[str, int] = {}  # answers before a request's first refusal
         self._n_in_vain = 0  # calls since the last answer
@@ -145,7 +146,7 @@ class RequestPool(Generic[R]):
 
     def _fill(self, pool: ThreadPoolExecutor, ttl: str | None) -> None:
         """Send what there are free workers and money for."""
-        while self._waiting and len(self._running) < self._model.concurrency:
+        while self._waiting and self._may_send():
             job, delay = self._waiting[0]
             body = self._model.params(job.request, ttl)
             reserve = worst_dollars(self._model, body, ttl, batched=False)
@@ -165,7 +166,12 @@ class RequestPool(Generic[R]):
             if is_sent:
                 self._reserves[job.key] = reserve
                 self._budget.reserve(job.key, reserve)
+                delay = self._outages.ask(job.key, delay)
                 self._running[pool.submit(self._send, body, delay)] = job
+
+    def _may_send(self) -> bool:
+        is_free = len(self._running) < self._model.concurrency
+        return is_free and self._outages.may_ask(j.key for j in self._running.values())
 
     def _wait_for_room(self, error: OverCapError) -> None:
         """Other processes hold the rest of a cap of the store; raises UserError once none of them gives any of it
@@ -186,7 +192,7 @@ class RequestPool(Generic[R]):
         if self._stop.wait(delay) if delay else self._stop.is_set():
             raise RefusedError("interrupted before it was sent", status=429)
         check_lifeline()
-        return self._model.api.send(body)
+        return self._outages.send(body)
 
     def _finish(self, future: Future[Message]) -> list[R]:
         """Keep an answer, or have the request sent again."""
@@ -218,6 +224,7 @@ class RequestPool(Generic[R]):
     def _keep(self, job: Job, message: Message) -> list[R]:
         """The answer; none where it cannot be read, and may have cost all that was reserved."""
         key, prices = job.key, self._model.prices_of(self._model.model)
+        self._outages.end(key)
         try:
             completion = self._model.parse(message)
             is_priced = prices is not None and completion.usage
@@ -249,8 +256,8 @@ class RequestPool(Generic[R]):
     def _retry_or_fail(self, job: Job, error: BaseException) -> None:
         """Have a request sent again later, or count it as failed. Raises UserError where no other
         request will fare better."""
-        self._n_attempts[job.key] += 1
-        n_attempts, server = self._n_attempts[job.key], self._model.server
+        self._n_sent[job.key] += 1
+        server = self._model.server
         n_before = self._n_before.setdefault(job.key, self._n_answered)
         self._n_in_vain += 1
         self._release(job, error)
@@ -261,12 +268,16 @@ class RequestPool(Generic[R]):
             wait = error.retry_after
             if error.status in _FATAL:
                 raise UserError(f"{server} refuses ({error.status}): {error}. {GO_ON}")
-            if error.status == NO_CONNECTION and n_attempts >= MAX_ATTEMPTS:
-                raise UserError(f"{server} cannot be reached ({error}). {GO_ON}")
         if why := fatal_reason(server, error):
             raise UserError(f"{why} {GO_ON}")
-        is_transient = isinstance(error, DoubtfulError) or error.status in _TRANSIENT
-        if is_transient and n_attempts < MAX_ATTEMPTS:
+        is_alone = not self._waiting and not self._running
+        is_away = self._outages.wait_for(job.key, error, is_alone=is_alone)
+        self._n_attempts[job.key] += not is_away
+        n_attempts = self._n_attempts[job.key]
+        is_transient = isinstance(error, DoubtfulError) or error.status == _RATE_LIMIT
+        if is_away:
+            self._waiting.append((job, 0.0))
+        elif is_transient and n_attempts < MAX_ATTEMPTS:
             back_off = _BACK_OFF_SECONDS * 2.0 ** (n_attempts - 1)
             seconds = back_off if wait is None else wait
             self._waiting.append((job, seconds))
@@ -293,7 +304,7 @@ class RequestPool(Generic[R]):
         if is_lost:
             self._last_error = str(error).rstrip(".")
             reserve = self._reserves[job.key]
-            name = f"{job.key} lost {self._n_attempts[job.key]}"
+            name = f"{job.key} lost {self._n_sent[job.key]}"
             self._budget.reserve(name, reserve)
             self._usage.lose(reserve)
         self._budget.release(job.key)

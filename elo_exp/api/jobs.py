@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from elo_exp.api.costs import Budget, Prices, money
 from elo_exp.records import Record, UserError
 from elo_exp.store.caps import Spent
-from elo_exp.types import Count
+from elo_exp.types import Count, NonNegative
 
 GO_ON = "Every answer so far is stored; the same command goes on."
 _MANY_FAILED = 20  # requests, and a share of all, past which the run stops
@@ -58,12 +58,16 @@ class Api(Protocol):
     def send(self, params: Mapping[str, Any]) -> Message:
         """One message at once. Raises RefusedError or DoubtfulError."""
 
+    def check_model(self, model: str) -> None:
+        """Raise UserError where the server does not answer, or refuses; free."""
+
 
 class Model(Protocol):
     """What a judge or an entrant knows of its requests, and nothing of how they travel."""
 
     api: Api
     concurrency: int  # single requests at a time
+    wait_minutes: float  # for a server that goes away between single requests
 
     @property
     def model(self) -> str: ...
@@ -106,6 +110,7 @@ class ApiSettings:
     model: str
     max_tokens: Count
     concurrency: Count
+    wait_minutes: NonNegative
 
     def name_settings(self, part: str, budget_setting: str) -> None:
         """Set the names of these settings and of their cap, for messages."""

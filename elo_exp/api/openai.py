@@ -10,7 +10,7 @@ import atexit
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -167,8 +167,10 @@ class OpenAiApi:
                 problem = f"refuses (401): {self._describe(error)}. Nothing"
             else:
                 # a gateway may have no list, and a key may be good for completions and nothing else
-                text = "%s does not list its models (%d); going on"
-                logger.info(text, self.endpoint, status)
+                _say_once(
+                    logging.INFO,
+                    f"{self.endpoint} does not list its models ({status}); going on",
+                )
         except (sdk.APIError, httpx2.HTTPError) as error:
             problem = (
                 f"cannot be reached ({brief(error)}). Check that the server runs, and "
@@ -183,8 +185,10 @@ class OpenAiApi:
             raise UserError(f"{self.endpoint} {problem} was spent.")
         if names and model not in names:
             named = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-            text = "warning: %s.model: %s does not list %s; it lists %s"
-            logger.warning(text, self.part, self.endpoint, model, named)
+            _say_once(
+                logging.WARNING,
+                f"warning: {self.part}.model: {self.endpoint} does not list {model}; it lists {named}",
+            )
 
     def _describe(self, error: Any) -> str:
         """What the server says, and what to do. A server may quote the key that it refuses."""
@@ -204,6 +208,12 @@ class OpenAiApi:
             words = f"{words} ({code})"
         words = words or f"status {status}"
         return f"{words}. {hint}" if hint else words
+
+
+@cache
+def _say_once(level: int, text: str) -> None:
+    """A server that has gone away is asked for its models again."""
+    logger.log(level, "%s", text)
 
 
 def openai_sdk() -> ModuleType:

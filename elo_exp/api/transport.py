@@ -45,11 +45,17 @@ class RefusedError(Exception):
 
 
 class DoubtfulError(Exception):
-    """The server may or may not have accepted the request."""
+    """The server may or may not have accepted the request.
 
-    def __init__(self, message: str, *, status: int | None = None) -> None:
+    is_cut  the connection ended before an answer had come whole
+    """
+
+    def __init__(
+        self, message: str, *, status: int | None = None, is_cut: bool = False
+    ) -> None:
         super().__init__(message)
         self.status = status
+        self.is_cut = is_cut
 
 
 class UnreachableError(Exception):
@@ -171,7 +177,9 @@ def submitting(sdk: Any, describe: Callable[[Any], str]) -> Iterator[None]:
         unconnected = httpx2.ConnectError | httpx2.ConnectTimeout
         if isinstance(error, unconnected) or isinstance(error.__cause__, unconnected):
             raise RefusedError(brief(error), status=NO_CONNECTION) from None
-        raise DoubtfulError(brief(error)) from None
+        cause = error if isinstance(error, httpx2.HTTPError) else error.__cause__
+        is_cut = isinstance(cause, httpx2.NetworkError | httpx2.RemoteProtocolError)
+        raise DoubtfulError(brief(error), is_cut=is_cut) from None
 
 
 def within(seconds: float, call: Callable[..., R], *args: Any) -> R:

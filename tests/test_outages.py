@@ -1,0 +1,227 @@
+"""A server that goes away while it is asked is waited for, and nothing is paid twice or lost meanwhile.
+
+The real SDK talks to real servers on 127.0.0.1, of which one is stopped and another started on its port.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from elo_exp.api.outages import Outages
+from elo_exp.api.transport import NO_CONNECTION, RefusedError
+from elo_exp.judges.openai_compatible import OpenAiCompatibleJudge
+from elo_exp.records import UserError
+from elo_exp.store.store import Store
+from tests.commands import QUICK, attempt
+from tests.data import shipped
+from tests.http_server import AcceptThenReset, Call, ResetBefore, Stage, Status
+from tests.openai_server import OpenAiServer, alone
+from tests.paying import STORE, judged
+
+N = 6  # comparisons, each judged in both orders
+LONG, SHORT = 5.0, 0.01  # minutes
+
+
+@pytest.fixture(autouse=True)
+def a_machine_of_its_own(monkeypatch, tmp_path, caplog) -> None:
+    alone(monkeypatch, tmp_path)
+    caplog.set_level(logging.INFO)
+
+
+def ask(url: str, wait_minutes: float, n: int = N, **changes: Any) -> int:
+    """Judge so many comparisons; return how many queries were new."""
+    return judged(made(url, wait_minutes, **changes), n)[1].judge_calls
+
+
+def made(url: str, wait_minutes: float, **changes: Any) -> OpenAiCompatibleJudge:
+    """conf/judge/openai_compatible.yaml with an address and a model."""
+    given = {"base_url": url, "model": "large", "wait_minutes": wait_minutes}
+    judge: OpenAiCompatibleJudge = shipped(
+        "judge", "openai_compatible", **{"concurrency": 4, **given, **changes}
+    )
+    return judge
+
+
+def n_stored() -> tuple[int, int]:
+    """Answers, and calls that were lost."""
+    with Store(STORE) as store:
+        [(answers,)] = store.read("SELECT COUNT(*) FROM answers")
+        [(lost,)] = store.read("SELECT COUNT(*) FROM losses")
+    return answers, lost
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was said of the server, once each."""
+    words = ("waiting up to", "is back")
+    return [text for text in caplog.messages if any(word in text for word in words)]
+
+
+@contextmanager
+def meanwhile(
+    caplog: pytest.LogCaptureFixture, act: Callable[[], None]
+) -> Iterator[None]:
+    """Act once it is said that the server is waited for."""
+
+    def watch() -> None:
+        while not said(caplog) and not is_over.is_set():
+            time.sleep(0.01)
+        act()
+
+    is_over = threading.Event()
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+class Stopping(OpenAiServer):
+    """A server that stops once it has given so many answers."""
+
+    def stop_after(self, n: int) -> None:
+        def watch(stage: Stage, call: Call) -> None:
+            if (
+                stage == "answered"
+                and self.billed.total() >= n
+                and not self.closing.is_set()
+            ):
+                self.closing.set()
+                threading.Thread(target=self._http.stop).start()
+
+        self.on_call = watch
+
+    def again(self) -> OpenAiServer:
+        """Another on its port."""
+
+        class Again(OpenAiServer):
+            port = self._http.server_port
+
+        return Again()
+
+
+def test_a_server_that_is_stopped_and_started_again_is_waited_for(caplog):
+    with Stopping() as first, ExitStack() as stack:
+        first.stop_after(5)
+        back: list[OpenAiServer] = []
+
+        def start() -> None:
+            first._thread.join()
+            back.append(stack.enter_context(first.again()))
+
+        with meanwhile(caplog, start):
+            assert ask(first.url, LONG) == 2 * N
+    [second] = back
+    assert [text.split(" ", 1)[0] for text in said(caplog)] == [first.url] * 2
+    assert (
+        "does not answer ([Errno 111] Connection refused): waiting up to 5 min"
+        in said(caplog)[0]
+    )
+    assert "is back after " in said(caplog)[1]
+    n_answers, n_lost = n_stored()
+    assert n_answers == 2 * N
+    billed = first.billed + second.billed
+    assert 2 * N <= billed.total() <= 2 * N + n_lost
+    assert n_lost <= 4  # those on their way when it stopped
+
+
+def test_one_that_stays_away_ends_the_run_in_a_line_and_the_same_command_goes_on(
+    caplog,
+):
+    with Stopping() as first:
+        first.stop_after(5)
+        words = r"^http.* does not answer \(.*refused\) and was waited for 1 second\. Every answer"
+        with pytest.raises(UserError, match=words):
+            ask(first.url, SHORT)
+    n_before, n_lost = n_stored()
+    assert 5 <= n_before < 2 * N
+    with first.again() as second:
+        assert ask(first.url, SHORT) == 2 * N - n_before
+    assert (first.billed + second.billed).total() <= 2 * N + n_lost
+    assert not any("is back" in text for text in said(caplog))
+
+
+def test_a_server_that_was_never_there_is_not_waited_for(tmp_path):
+    with OpenAiServer() as server:
+        pass
+    ran = attempt(
+        "judge=openai_compatible",
+        f"judge.base_url={server.url}",
+        "judge.model=large",
+        *QUICK[2:],
+        folder=tmp_path,
+    )
+    assert ran.code == 2
+    assert "cannot be reached" in ran.err
+    assert "waiting" not in ran.err + ran.out
+
+
+def test_one_request_at_a_time_asks_whether_the_server_is_back():
+    """Those that were sent before it went do not count."""
+    refused = RefusedError("Connection refused", status=NO_CONNECTION)
+    outages = Outages(made("http://127.0.0.1:9/v1", LONG), 1.0)
+    assert outages.may_ask(["before"])
+    assert outages.ask("first", 0.5) == 0.5
+    assert outages.wait_for("first", refused, is_alone=False)
+    for pause in (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0):
+        assert outages.may_ask(["before"])
+        assert outages.ask("second", 0.5) == pause
+        assert not outages.may_ask(["before", "second"])
+        assert outages.wait_for("second", refused, is_alone=False)
+    outages.end("before")
+    assert not outages.may_ask(["second"])
+    outages.end("second")
+    assert outages.may_ask(["second"])
+
+
+def test_a_server_that_loads_its_model_is_waited_for(caplog):
+    """As llama.cpp's: it lists the model, and has no answers yet."""
+    with OpenAiServer() as server:
+        server.fault(Status(503, message="Loading model"), nth=None)
+        with meanwhile(caplog, server.faults.clear):
+            assert ask(server.url, LONG) == 2 * N
+    assert "(Loading model): waiting up to 5 minutes" in said(caplog)[0]
+    assert len(said(caplog)) == 2
+    assert n_stored()[0] == server.billed.total() == 2 * N
+
+
+def test_a_tunnel_whose_other_end_is_gone_is_no_server(caplog):
+    """It takes every connection, and closes it: the list of models shows that nobody answers."""
+    with OpenAiServer() as server:
+
+        def tear(stage: Stage, call: Call) -> None:
+            if server.billed.total() >= 5 and not server.faults:
+                server.add_fault("GET", "", ResetBefore(), nth=None)
+                server.fault(ResetBefore(), nth=None)
+
+        def mend() -> None:
+            server.on_call = None
+            server.faults.clear()
+
+        server.on_call = tear
+        with meanwhile(caplog, mend):
+            assert ask(server.url, LONG) == 2 * N
+    assert len(said(caplog)) == 2
+    assert n_stored()[0] == server.billed.total() == 2 * N
+
+
+@pytest.mark.parametrize(
+    ("fault", "wait_minutes"), [(AcceptThenReset(), 0.1), (Status(503), SHORT)]
+)
+def test_a_request_that_fails_alone_at_a_server_that_is_there_is_given_up(
+    fault, wait_minutes
+):
+    """It may be what the server cannot take. Both are the first of their orders, and no other is sent beside them."""
+    with OpenAiServer() as server:
+        ask(server.url, LONG, n=1)
+        server.fault(fault, nth=None)
+        with pytest.raises(UserError, match="missing"):
+            ask(server.url, wait_minutes, n=2, concurrency=1)
+        server.faults.clear()
+        assert ask(server.url, LONG, n=2) == 2
