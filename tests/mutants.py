@@ -121,6 +121,20 @@ MUTANTS = [
         seen_by="test_several_audits.py::test_a_judge_that_says_nothing_hides_no_other_and_is_asked_again_alone",
     ),
     Mutant(
+        name="votes of judges that err together count as independent ones",
+        file="analysis/effective_votes.py",
+        old="n_judges / (1.0 + (n_judges - 1) * max(rho, 0.0))",
+        new="n_judges / (1.0 + max(rho, 0.0))",
+        seen_by="test_effective_votes.py::test_a_known_rho_is_recovered",
+    ),
+    Mutant(
+        name="several comparisons of a prompt count as independent in the votes of judges",
+        file="analysis/effective_votes.py",
+        old="names, at = np.unique(np.array(of, dtype=str), return_inverse=True)",
+        new="names, at = np.array(of), np.arange(n)",
+        seen_by="test_effective_votes.py::test_comparisons_of_a_prompt_are_one_observation",
+    ),
+    Mutant(
         name="three judges of three entrants have a joint board",
         file="analysis/judges.py",
         old="_MIN_DF = 4",

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from elo_exp.analysis import people
+from elo_exp.analysis.agreement import errors
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.conclusions import Conclusion, Scope
 from elo_exp.analysis.conclusions.people import of_judge, of_lead
@@ -600,3 +601,48 @@ def test_from_many_entrants_on_the_joint_fit_holds_the_crowds_ratings_and_misses
     assert 0.93 <= found["joint"]["coverage"] <= 0.98, found
     assert found["joint"]["rmse"] < found["labels"]["rmse"], found
     assert found["joint"]["rated"] == 1.0 > found["labels"]["rated"], found
+
+
+# Several judges
+
+
+def test_labels_say_how_many_votes_several_judges_are_worth(tmp_path: Path):
+    """Of the folder of one of them; judges that go by words err together where people prefer other answers."""
+    given = (
+        "judge=[near:lexical,wide:lexical,first:lexical]",
+        "judges.wide.margin=0.2",
+        "judges.first.position_effect=0.5",
+        "rubric=[factuality]",
+    )
+    run(*LOCAL, *given, "hydra.run.dir=all", folder=tmp_path)
+    (tmp_path / "first").symlink_to("all/judges/near", target_is_directory=True)
+    make(tmp_path)
+    label(tmp_path, "anna", noise=0.1)
+    ran = read_back(tmp_path, "anna")
+    assert ran.code == 0, ran.err
+    votes = ran.read("certificate.json")["factuality"]["votes"]
+    assert votes["judges"] == ["first", "near", "wide"] and votes["n"] == 180
+    assert (
+        0.3 < votes["rho"] < 0.9 and votes["votes"] < 2.0 and votes["no_claim"] is None
+    )
+    said = "3 judges err together (rho "
+    assert said in " ".join(ran.out.split()) and said in ran.page.text
+
+
+def test_an_error_is_another_outcome_than_a_label():
+    """Two labels that differ leave half an error whatever a judge says; comparisons that one has not judged are out."""
+    people_say = [
+        battle("a", "b", "model_a", question_id="1"),
+        battle("a", "b", "model_b", question_id="1"),
+        battle("a", "b", "tie", question_id="2"),
+        battle("b", "a", "model_a", question_id="3"),
+    ]
+    one = [battle("b", "a", "model_b", question_id=q) for q in "123"]
+    other = [battle("a", "b", "tie", question_id=q) for q in "12"]
+    found, prompts = errors(
+        Battles.from_rows(people_say),
+        {"one": Battles.from_rows(one), "other": Battles.from_rows(other)},
+    )
+    assert found["one"].tolist() == [0.5, 1.0]
+    assert found["other"].tolist() == [1.0, 0.0]
+    assert len(set(prompts.tolist())) == 2

@@ -6,15 +6,23 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from elo_exp.analysis.agreement import gold_errors
 from elo_exp.analysis.conclusions import Conclusion, Scope
 from elo_exp.analysis.conclusions.audit import of_several
+from elo_exp.data.gold import GoldPair
+from elo_exp.data.pairing import reconcile
+from elo_exp.files import write_jsonl
+from elo_exp.records import Judgment, Verdict
 from elo_exp.report.words import audit as words
 from tests.commands import Ran, attempt, run
+from tests.data import COMPARISON
 from tests.openai_server import JSON, OpenAiServer, Says, alone
 
 AUDIT = ("experiment=audit", "tracker=local", "figures=false", "probe=[ladder,twin]")
@@ -173,6 +181,54 @@ def test_what_each_check_says_of_each_judge_stands_side_by_side(words_alone):
     page = words_alone.page
     assert "What each probe says on factuality" in page.given("aria-label")
     assert {"judges/fair/report.html", "judges/first/report.html"} <= {*page.links}
+
+
+def test_gold_pairs_say_how_many_votes_the_judges_are_worth(tmp_path):
+    """Every third label is wrong, so that judges who go by the words err together; the third goes by position, too."""
+    pair = {"reference": "Since it rains.", "response_a": "It rains.", "response_b": "No."}  # fmt: skip
+    rows = [{**pair, "prompt": f"Why {n}?", "label": "aab"[n % 3]} for n in range(60)]
+    write_jsonl(tmp_path / "gold.jsonl", rows)
+    ran = run(
+        "judge=[near:lexical,wide:lexical,first:lexical]",
+        "judges.wide.margin=0.1",
+        "judges.first.position_effect=0.9",
+        *AUDIT,
+        "audit.n_prompts=2",
+        "audit.gold=gold.jsonl",
+        folder=tmp_path,
+    )
+    near_wide_and_first = ran.read("judges.json")["factuality"]["votes"]
+    assert near_wide_and_first["n"] == near_wide_and_first["n_prompts"] == 60
+    assert near_wide_and_first["errors"]["near"] == pytest.approx(1 / 3)
+    assert 0.3 < near_wide_and_first["rho"] < 0.9
+    assert 1.0 < near_wide_and_first["votes"] < 2.0
+    said = "3 judges err together (rho "
+    assert said in " ".join(ran.out.split()) and said in ran.page.text
+    logged = (ran.run_dir / "tracker/log.jsonl").read_text("utf-8")
+    assert '"audit/factuality/votes"' in logged
+
+
+def test_the_errors_of_judges_on_pairs_by_hand():
+    """One order of two that is wrong is half an error; a pair without a valid verdict is no error."""
+    pairs = [GoldPair(pair_id=i, prompt=f"q{i}", response_a="x", response_b="y", label="a") for i in "12"]  # fmt: skip
+    said = {
+        "j": [judged("1", "A", "A"), judged("2", "A", "INVALID")],
+        "k": [judged("1", "A", "B")],
+    }
+    errors, prompts = gold_errors(pairs, said)
+    assert prompts == ["q1", "q2"]
+    np.testing.assert_array_equal(errors["j"], [0.5, np.nan])
+    np.testing.assert_array_equal(errors["k"], [0.0, np.nan])
+
+
+def judged(name: str, *letters: str) -> Judgment:
+    """A judgment of x against y in both orders, in the letters that the judge saw."""
+    comparison = replace(COMPARISON, prompt_id=name)
+    verdicts = [
+        Verdict(cache_key="", rubric_version="v1", judge_model="j", verdict=letter, position_swap=swap)
+        for letter, swap in zip(letters, (False, True), strict=True)
+    ]  # fmt: skip
+    return reconcile(comparison, verdicts)
 
 
 def of(**states: str) -> Conclusion:

@@ -4,6 +4,7 @@ Letters: b battles; c comparisons, which are a prompt and two models; 3 categori
 the first model wins, a tie, the second wins.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
@@ -252,7 +253,7 @@ def _agreement(
 
 
 def _shared_votes(*sides: Battles) -> tuple[list[Array], Index, list[Mask]]:
-    """The comparisons that both sides judged.
+    """The comparisons that all sides judged.
 
     The shares (c, 3) of each side's verdicts on them, their prompts (c,), and each side's battles.
     """
@@ -266,7 +267,7 @@ def _votes(
     ordered: Sequence[Battles], codes: Sequence[Index]
 ) -> tuple[list[Array], Index, list[Mask]]:
     """The same of sides in the order of names, with the codes (c,) of the comparisons."""
-    shared = np.intersect1d(codes[0], codes[1])
+    shared = functools.reduce(np.intersect1d, codes)
     shared = shared[shared >= 0]
     masks = [np.isin(code, shared) for code in codes]
     votes = []
@@ -395,6 +396,71 @@ def ranks_between_judges(
 
 
 # Agreement with labels
+
+
+def errors(
+    people: Battles, judges: Mapping[str, Battles]
+) -> tuple[dict[str, Array], Index]:
+    """Compare judges with people's labels, one comparison after the other.
+
+    Parameters
+    ----------
+    people : Battles
+        A battle for each label of one dimension.
+    judges : mapping of str to Battles
+        By judge, of the same dimension; two orders that disagree are a tie.
+
+    Returns
+    -------
+    errors : dict of str to Array, shape (c,)
+        By judge, of the comparisons that people and all judges have judged: the share of labels that name another
+        outcome.
+    prompts : Index, shape (c,)
+        Their prompts, as numbers.
+    """
+    (truth, *votes), prompts, _ = _shared_votes(people, *judges.values())
+    return {
+        name: 1.0 - (truth * own).sum(axis=1)
+        for name, own in zip(judges, votes, strict=True)
+    }, prompts
+
+
+def gold_errors(
+    pairs: Sequence[GoldPair], judgments: Mapping[str, Sequence[Judgment]]
+) -> tuple[dict[str, Array], list[str]]:
+    """Compare judges with the labels of pairs, one pair after the other.
+
+    Parameters
+    ----------
+    pairs : sequence of GoldPair
+        With their labels.
+    judgments : mapping of str to sequence of Judgment
+        By judge, as of `gold_results`.
+
+    Returns
+    -------
+    errors : dict of str to Array, shape (n,)
+        By judge, of the n pairs that were asked: the share of orders that are wrong; NaN without a valid judgment.
+    prompts : list of str
+        (n,) of the pairs.
+    """
+    by_judge = {
+        name: {judgment.prompt_id: judgment for judgment in own if not judgment.invalid}
+        for name, own in judgments.items()
+    }
+    asked = {judgment.prompt_id for own in judgments.values() for judgment in own}
+    some = [pair for pair in pairs if pair.pair_id in asked]
+    found = {
+        name: np.array([_wrong(pair, own.get(pair.pair_id)) for pair in some])
+        for name, own in by_judge.items()
+    }
+    return found, [pair.prompt for pair in some]
+
+
+def _wrong(pair: GoldPair, judgment: Judgment | None) -> float:
+    if judgment is None:
+        return math.nan
+    return fmean(outcome(verdict) != pair.label for verdict in judgment.orders)
 
 
 def gold_results(

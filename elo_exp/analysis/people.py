@@ -25,6 +25,7 @@ PEOPLE = "people"
 NUMBERS = (  # of a dimension, that a run of labels logs
     *("n_labels", "agreement", "kappa", "kappa_of_people"),
     *("leads_confirmed", "leads_contradicted", "leads_open"),
+    *("rho", "votes"),  # of the folder of one of several judges
 )
 # Rating points times the root of (labels / entrants): the half width of a difference by labels alone, in simulations
 # of 4 to 10 entrants

@@ -13,9 +13,10 @@ import numpy as np
 
 from elo_exp import pipeline
 from elo_exp.analysis import audit_decisions
-from elo_exp.analysis.agreement import gold_results, pairwise_kappa
+from elo_exp.analysis.agreement import gold_errors, gold_results, pairwise_kappa
 from elo_exp.analysis.audit_decisions import Asked, Judged, measures
 from elo_exp.analysis.conclusions.audit import audit_conclusion, of_several
+from elo_exp.analysis.effective_votes import EffectiveVotes, effective_votes
 from elo_exp.analysis.families import family
 from elo_exp.data import bank, conversations, gold
 from elo_exp.data.battles import Battles, from_judgments
@@ -498,7 +499,7 @@ class AuditPanel(AuditJudge):
 
     @property
     def numbers(self) -> Mapping[str, Collection[str]]:
-        return {"audit": ("biased",), "usage": ()}
+        return {"audit": ("biased", "rho", "votes"), "usage": ()}
 
     def _check(self, context: Context) -> None:
         super()._check(context)
@@ -588,7 +589,21 @@ class AuditPanel(AuditJudge):
                 {name: one.battles(dimension) for name, one in found.items()},
                 dimension=dimension,
             ),
+            votes=self._votes(dimension, found),
         )
+
+    def _votes(
+        self, dimension: str, found: Mapping[str, _Found]
+    ) -> EffectiveVotes | None:
+        """What the judges are worth together, by labelled pairs; None without any, or of one judge."""
+        judgments = {
+            name: [judgment for _, judgment in one.judged[dimension]]
+            for name, one in found.items()
+        }
+        errors, prompts = gold_errors(self._gold, judgments)
+        if not prompts or len(errors) < 2:
+            return None
+        return effective_votes(errors, prompts)
 
 
 @cache

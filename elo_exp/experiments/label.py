@@ -16,10 +16,12 @@ import numpy as np
 from pydantic import Field
 
 from elo_exp.analysis import people, standings
+from elo_exp.analysis.agreement import errors
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.conclusions import Conclusion, Scope
 from elo_exp.analysis.conclusions.people import of_judge, of_lead
 from elo_exp.analysis.conclusions.tournament import with_conclusions
+from elo_exp.analysis.effective_votes import EffectiveVotes, effective_votes
 from elo_exp.analysis.standings import Standings
 from elo_exp.arena import joint_fit
 from elo_exp.data import labels
@@ -282,6 +284,27 @@ class LabelByPeople:
             )
         return found
 
+    @functools.cached_property
+    def _together(self) -> Mapping[str, Mapping[str, Battles]]:
+        """The battles of all judges of the run of several that this judge's folder belongs to, by name and dimension."""
+        folder = self._run.folder.resolve()
+        if folder.parent.name != "judges":
+            return {}
+        runs, _ = read_runs([str(folder.parent / "*")])
+        return {run.folder.name: run.battles() for run in runs}
+
+    def _worth(self, dimension: str, votes: Battles) -> EffectiveVotes | None:
+        """What these judges are worth together, by people's labels; None of one judge."""
+        judged = {
+            name: some[dimension]
+            for name, some in self._together.items()
+            if dimension in some
+        }
+        if len(judged) < 2:
+            return None
+        wrong, prompts = errors(votes, judged)
+        return effective_votes(wrong, [str(prompt) for prompt in prompts.tolist()])
+
     @property
     def _judge(self) -> str:
         return str(self._run.manifest.get("judge_model") or _JUDGE)
@@ -383,6 +406,7 @@ class LabelByPeople:
             first_shown=people.first_shown(votes),
             half_width=self.label.half_width,
             refusal=refusal,
+            votes=self._worth(dimension, votes),
         )
 
     def _leads(

@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion
+from elo_exp.analysis.effective_votes import EffectiveVotes
 from elo_exp.console import text_table
 from elo_exp.report import judges_page
 from elo_exp.report.audit_page import CLASSES, Audited
 from elo_exp.report.formats import NONE, between, count, number
 from elo_exp.report.tables import Table
+from elo_exp.report.tournament_console import filled
 from elo_exp.report.words import audit as words
 from elo_exp.report.words import judges as of_judges
+from elo_exp.report.words.votes import votes as say_votes
 
 _WORST_FIRST = ("biased", "cannot tell", "ok", "reported")
 
@@ -24,6 +27,7 @@ class SideBySide:
     own         each judge's audit, by its name
     failed      why a judge could not be audited
     kappas      rows of `agreement.kappa` of every two judges
+    votes       what they are worth together, by labelled pairs; None without any
     """
 
     dimension: str
@@ -31,6 +35,7 @@ class SideBySide:
     own: Mapping[str, Audited]
     failed: Mapping[str, str]
     kappas: Sequence[Mapping[str, Any]]
+    votes: EffectiveVotes | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +59,7 @@ class Section:
     judges: Sequence[str]  # in the order of the cells
     rows: Sequence[tuple[str, str, Sequence[Cell]]]  # a probe, what is ok, cells
     gold: Table | None
+    votes: str | None
     agreement: Table | None
 
 
@@ -79,6 +85,7 @@ def _section(one: SideBySide, pages: Mapping[str, str]) -> Section:
         judges=[*one.own],
         rows=[*_rows(one)],
         gold=_gold(one),
+        votes=say_votes(one.votes) if one.votes else None,
         agreement=judges_page.agreement(one.dimension, one.kappas, "Questions"),
     )
 
@@ -160,10 +167,12 @@ def _lines(one: SideBySide) -> Iterator[str]:
         text=[*one.own],
     )
     if one.kappas:
-        yield f"{'kappa':<14}{of_judges.kappas(one.kappas)}"
+        yield filled([f"{'kappa':<14}{of_judges.kappas(one.kappas)}"])
     for name, audited in one.own.items():
         for row in audited.audit["gold"][:1]:
             yield words.gold(f"by {name}", row)
+    if one.votes:
+        yield filled([f"{'votes':<14}{say_votes(one.votes)}"])
 
 
 # Files and trackers
@@ -189,6 +198,7 @@ def as_json(one: SideBySide) -> dict[str, Any]:
         },
         "not_audited": dict(one.failed),
         "agreement": [dict(row) for row in one.kappas],
+        "votes": one.votes.to_dict() if one.votes else None,
     }
 
 
@@ -198,4 +208,8 @@ def metrics(said: Sequence[SideBySide]) -> dict[str, Any]:
     for one in said:
         found[f"conclusion/{one.dimension}/state"] = one.conclusion.state
         found[f"conclusion/{one.dimension}/sentence"] = words.of_several(one.conclusion)
+        found |= {
+            f"audit/{one.dimension}/{name}": value
+            for name, value in (one.votes.claimed if one.votes else {}).items()
+        }
     return found

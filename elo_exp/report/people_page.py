@@ -7,12 +7,14 @@ from typing import Any
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.conclusions import Conclusion, Effect
 from elo_exp.analysis.conclusions.people import STATES
+from elo_exp.analysis.effective_votes import EffectiveVotes
 from elo_exp.analysis.standings import Standings
 from elo_exp.report import tournament_console, tournament_page
 from elo_exp.report.formats import count, percent
 from elo_exp.report.tables import Table
 from elo_exp.report.words import people as words
 from elo_exp.report.words import tournament
+from elo_exp.report.words.votes import votes as say_votes
 
 _ON_CONSOLE = 12  # leads
 
@@ -29,6 +31,7 @@ class Certificate:
     leads          the judge's, each with what people make of it
     agreement      rows of kappa: the judge with people, people with each other, and of several each two
     first_shown    how often the answer shown as 1 was preferred
+    votes          what all judges of the run are worth together, by these labels; None of one judge
     refusal        why people's board is by labels alone, though a joint fit was asked for; None where it was not
     """
 
@@ -45,6 +48,7 @@ class Certificate:
     first_shown: Mapping[str, Any]
     half_width: float
     refusal: str | None = None
+    votes: EffectiveVotes | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as certificate.json has it."""
@@ -74,6 +78,7 @@ class Certificate:
             "conclusion": tournament.as_row(self.corrected) if self.corrected else None,
             "agreement": [dict(row) for row in self.agreement],
             "leads": leads,
+            **({"votes": self.votes.to_dict()} if self.votes else {}),
         }
 
 
@@ -123,6 +128,7 @@ def context(
         "cards": [_card(one, conclusions[one.dimension]) for one in certificates],
         "leads": [_leads(one) for one in certificates if one.leads],
         "agreement": [_agreement(one) for one in certificates],
+        "votes": [say_votes(one.votes) for one in certificates if one.votes],
         "refusals": [one.refusal for one in certificates if one.refusal],
     }
 
@@ -214,6 +220,8 @@ def _certified(one: Certificate) -> Iterator[str]:
     yield f"{one.dimension}: {'; '.join(_facts(one))}"
     for row in one.agreement[:2]:
         yield f"  {'agreement':<14}{words.agreement(row)}"
+    if one.votes:
+        yield f"  {'votes':<14}{say_votes(one.votes)}"
     if one.refusal:
         yield f"  {'board':<14}{one.refusal}"
     yield f"  {'leads':<14}of {one.judge}: {words.counted([lead for _, lead in one.leads])}"
@@ -243,6 +251,7 @@ def metrics(
             "kappa": with_people["kappa"],
             "kappa_of_people": mutual["kappa"],
             **{f"leads_{state}": states.count(state) for state in STATES},
+            **(one.votes.claimed if one.votes else {}),
         }
         found |= {
             f"people/{one.dimension}/{name}": value
