@@ -63,6 +63,7 @@ def sweep_job(cfg: DictConfig) -> float:
             tracker=prepared.settings.tracker,
             overrides=info.overrides,
             with_texts=bool(prepared.settings.figures),
+            in_sweep=True,
         )
         if (text := dry_run(prepared, context)) is not None:
             show(text)

@@ -333,6 +333,11 @@ class Run:
     @cached_property
     def _rated(self) -> dict[str, Any]:
         if not (self.folder / "ratings.json").is_file():
+            if judges := sorted((self.folder / "judges").glob("*/")):
+                raise UserError(
+                    f"{self.folder}: has ratings of each of {len(judges)} judges. Open one's folder: "
+                    f"open_run({str(judges[0])!r})."
+                )
             raise UserError(f"{self.folder}: has no ratings, being of {self._kind}.")
         return self._document("ratings.json")
 

@@ -18,6 +18,7 @@ from elo_exp.experiments import (
     Context,
     Report,
     input_files,
+    judge_folder,
     judged_as,
     recorded_answers,
     weight_files,
@@ -142,9 +143,11 @@ def _of_judges(
     """Write page and manifest of each of several judges, so that its folder reads as a run's. Return all of their files."""
     written = []
     for name, one in report.of_judges.items():
-        folder = info.run_dir / "judges" / name
-        config = {key: v for key, v in info.config.items() if key != "judges"}
-        config["judge"] = info.config["judges"][name]
+        folder = judge_folder(info.run_dir, name)
+        config = {**info.config, **one.settings}
+        if isinstance(asked := config.get("judges"), Mapping):
+            config = {key: v for key, v in config.items() if key != "judges"}
+            config["judge"] = asked[name]
         content = {
             **manifest,
             **one.facts,

@@ -92,6 +92,7 @@ MADE_SMALL: dict[str, dict[str, object]] = {
 # What stands in a command for something of the reader's, or for a machine that is not here -> what is here.
 STANDS_FOR = {
     r"battles=FILE": "battles=battles.jsonl",
+    r"judge_model=NAME": "judge_model=crowd",
     r"RUN\b": "outputs/arena_1",
     r"DIR1|outputs/own\b": "outputs/first",
     r"DIR2": "outputs/k64",
@@ -179,6 +180,10 @@ WRITES = {
     "experiment=export": ["factuality/evalica.csv"],
     "battles=[": ["ratings.json", "report.html"],
     "battles_metric": ["ratings.json", "report.html"],
+    "battles_filter.judge_model": ["ratings.json", "report.html"],
+    "judges=pooled": ["ratings.json", "report.html"],
+    "elo_exp battles.jsonl": ["judges.json", "report.html"],
+    "battles=FILE": ["judges.json", "report.html"],
     "": ["ratings.json", "elo_results.json", "report.html"],
 }
 

@@ -520,22 +520,6 @@ def test_a_file_that_is_absent_or_cut_off_is_refused(tmp_path, ending):
 # What is warned of
 
 
-def test_verdicts_of_several_judges_that_are_pooled_are_warned_of(tmp_path, caplog):
-    """Not where one judge is chosen, each is rated apart, or nobody asks who judged."""
-    judges = ("opus", "haiku", None)
-    rows = [{**GOOD, "judge_model": name, "question_id": "q"} for name in judges]
-    path = write_table(tmp_path / "battles.jsonl", rows)
-    read(path, filters={"judge_model": "opus"})
-    read(path, columns={**COLUMNS, "dimension": "judge_model"})
-    read(path, columns={**COLUMNS, "judge_model": None})
-    assert caplog.messages == []
-    read(path)
-    (message,) = caplog.messages
-    assert (
-        "the verdicts of 2 judges are pooled ('haiku', 'opus'). battles_colu" in message
-    )
-
-
 def test_battles_that_name_no_question_are_warned_of(tmp_path, caplog):
     """Each counts for as much as all battles on one question; the column may be misspelt."""
     rows = [{**GOOD, "question": name} for name in ("q1", None, "q2", None)]

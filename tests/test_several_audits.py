@@ -177,7 +177,7 @@ def test_what_each_check_says_of_each_judge_stands_side_by_side(words_alone):
     (kappa,) = found["agreement"]
     assert (kappa["first"], kappa["second"]) == ("fair", "first")
     assert kappa["n_comparisons"] == alone["n_questions"] and 0 < kappa["kappa"] < 1
-    assert "kappa         fair-first 0." in words_alone.out
+    assert "kappa         fair and first 0." in words_alone.out
     page = words_alone.page
     assert "What each probe says on factuality" in page.given("aria-label")
     assert {"judges/fair/report.html", "judges/first/report.html"} <= {*page.links}

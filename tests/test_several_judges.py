@@ -29,7 +29,7 @@ from elo_exp.words import rewritten
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, attempt, run
-from tests.data import shipped
+from tests.data import shipped, write_table
 from tests.documented import read
 from tests.experiments import built
 from tests.judges_worlds import Panel as World
@@ -210,6 +210,23 @@ def test_three_judges_have_a_joint_board_with_the_spread_between_them(three):
     for said in ("3 judges, tau", "a 4th judge: ±", "People show it"):
         assert said in three.out
     assert "near" in three.page.text and "People show it" in three.page.text
+
+
+def test_the_same_verdicts_on_file_have_the_same_joint_board(three, tmp_path):
+    """A tournament and a file are two ways to the same numbers."""
+    rows = [
+        row | {"judge_model": name}
+        for name in ("near", "wide", "hedged")
+        for row in three.rows(f"judges/{name}/battles.jsonl")
+    ]
+    path = write_table(tmp_path / "battles.jsonl", rows)
+    ran = run(str(path), "tracker=local", "elo.n_perms=2", folder=tmp_path)
+    (asked,), (filed,) = (one.read("judges.json").values() for one in (three, ran))
+    assert filed["tau"] == pytest.approx(asked["tau"], abs=1e-9)
+    for part in ("board", "differences", "agreement"):
+        assert len(filed[part]) == len(asked[part])
+        for row, other in zip(filed[part], asked[part], strict=True):
+            assert row == pytest.approx(other, abs=1e-9)
 
 
 def test_another_server_and_words_judge_in_one_run(tmp_path):

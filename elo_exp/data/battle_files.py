@@ -482,16 +482,6 @@ def _warn(path: Source, files: Sequence[_File], battles: Battles) -> None:
     pooled = sorted({name for file in files for name in file.pooled if name})
     if len(pooled) > 1:
         warnings.append(f"{len(pooled)} dimensions are pooled ({_quoted(pooled)}).")
-    of = np.stack((battles.dimension, battles.judge))[:, battles.judge >= 0]
-    judged = np.unique(of, axis=1)
-    if len({*judged[0].tolist()}) < judged.shape[1]:
-        judges = sorted({battles.judges[judge] for judge in judged[1].tolist()})
-        warnings.append(
-            f"the verdicts of {len(judges)} judges are pooled "
-            f"({_quoted(judges[:_MAX_NAMED])}). "
-            f"battles_columns.dimension={fields['judge_model']} rates each apart, "
-            "battles_filter.judge_model=NAME one alone."
-        )
     for warning in warnings:
         logger.warning("%s: %s", path, warning)
 

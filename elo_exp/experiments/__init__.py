@@ -4,10 +4,12 @@ conf/experiment/NAME.yaml names the class as the root's `_target_`; the rest of 
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+from urllib.parse import quote
 
+from elo_exp.files import safe_name
 from elo_exp.judges import roles
 from elo_exp.records import Plot, Rows
 from elo_exp.store.store import Store
@@ -21,6 +23,7 @@ class Context:
     run_dir     folder of its artifacts, which exists when `run` is called
     overrides   words of the command, as given
     with_texts  whether the page holds all verdicts with their texts; not in the jobs of a sweep
+    in_sweep    whether it is a job of a sweep, which has one leaderboard in each dimension
     """
 
     run_dir: Path
@@ -28,6 +31,21 @@ class Context:
     tracker: Tracker
     overrides: Sequence[str] = ()
     with_texts: bool = True
+    in_sweep: bool = False
+
+    def of_judge(self, name: str) -> "Context":
+        """Return where the part of one of several judges lies, which reads as a run of its own."""
+        return replace(self, run_dir=judge_folder(self.run_dir, name))
+
+
+def judge_folder(run_dir: Path, judge: str) -> Path:
+    """Return where the files of one of several judges are."""
+    return run_dir / "judges" / safe_name(judge)
+
+
+def judge_page(judge: str) -> str:
+    """Return where its page is, as a link beside the page of all."""
+    return quote(f"judges/{safe_name(judge)}/report.html")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +64,9 @@ class Report:
     figures    draws them; called unless they are not wanted
     page       report.html from its title, the manifest and the figures
     exit_code  of the command; of no job of a sweep
-    of_judges  the reports of single judges by their names, whose files are in judges/NAME of the run's folder: each
-               reads as a run of its own
+    of_judges  the reports of single judges by their names, whose files are in their `judge_folder`: each reads as a
+               run of its own
+    settings   of a single judge: those by which it would be alone, in place of the run's
     """
 
     headline: float
@@ -63,6 +82,7 @@ class Report:
     exit_code: int = 0
     headline_is: str = "headline"
     of_judges: Mapping[str, "Report"] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -163,7 +183,8 @@ def judged_as(experiment: object) -> dict[str, Any]:
 def labels(experiment: object) -> dict[str, str]:
     """By which a tracker groups runs, whatever their parts are made of."""
     judge = getattr(experiment, "judge", None)
-    judges = getattr(experiment, "judges", None) or {}
+    asked = getattr(experiment, "judges", None)
+    judges = asked if isinstance(asked, Mapping) else {}
     found = {
         "entrants": ", ".join(getattr(experiment, "entrant", ())),
         "dimensions": ", ".join(

@@ -24,7 +24,7 @@ from elo_exp.data.gold import GoldPair
 from elo_exp.data.pairing import reconcile, swaps
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants.probe import ProbeEntrant
-from elo_exp.experiments import Context, Report, several
+from elo_exp.experiments import Context, Report, judge_page, several
 from elo_exp.experiments.judged import (
     Prompts,
     Study,
@@ -537,14 +537,14 @@ class AuditPanel(AuditJudge):
                 logger.warning("warning: judge %s is not audited: %s", name, error)
                 failed[name] = error
                 continue
-            reports[name] = one._reported(several.own(context, name), found[name])
+            reports[name] = one._reported(context.of_judge(name), found[name])
         if not found:
             raise next(iter(failed.values()))
         said = [
             self._side_by_side(rubric.dimension, found, failed)
             for rubric in self.rubric.values()
         ]
-        pages = {name: several.page_of(name) for name in found}
+        pages = {name: judge_page(name) for name in found}
         n_biased = float(sum(one.n_biased for one in found.values()))
         return Report(
             headline=n_biased,

@@ -4,35 +4,41 @@ import functools
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator
 
-from elo_exp.analysis import families, standings
+from elo_exp.analysis import families, standings, voters
 from elo_exp.analysis.conclusions import Scope
+from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.voters import Party
 from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSettings
-from elo_exp.data import battle_files, scores, tables
+from elo_exp.data import battle_files, fields, scores, tables
 from elo_exp.data.battles import Battles
 from elo_exp.data.formats import WORDS, Format
 from elo_exp.data.scores import Score
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.rated import kinds_of_numbers, report
+from elo_exp.experiments.rated import kinds_of_numbers, report, report_of_judges
+from elo_exp.files import safe_name
 from elo_exp.judges import kind_of_recorded
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import UserError
-from elo_exp.report import artifacts
+from elo_exp.report import artifacts, judges_page
 from elo_exp.report.formats import names as joined
+from elo_exp.report.words import judges as words
 from elo_exp.report.words import opening
 from elo_exp.runs.reading import read_settings
 from elo_exp.types import Count, Families, Orders
 
 logger = logging.getLogger(__name__)
+
+_MAX_BYTES = 200  # of the name of a judge's folder
 
 
 def _pairs(given: Any) -> Any:
@@ -74,6 +80,7 @@ class Rate:
     rating: dict[str, RatingMethod]
     judging: RatedVerdicts
     sweep_pair: list[str] | None  # whose difference a sweep draws; None: the two best
+    judges: Literal["pooled"] | None  # None: those of several are rated apart
     ratings_from: str | None
     battles: str | list[str]
     battles_format: str | None
@@ -117,12 +124,14 @@ class Rate:
                 f"ratings_from: {folder} was rated by {', '.join(ratings) or 'no method'}. Choose "
                 f"the run of a tournament, and the same: 'rating=[{','.join(ratings)}]'."
             )
-        taken = {
+        taken: dict[str, Any] = {
             "elo": config["elo"] | (found.get("elo") or {}),
             "rating": {name: chosen[name] | ratings[name] for name in ratings},
         }
         is_given = any("battles_columns.dimension=" in word for word in overrides)
-        if "arena" in found and not is_given:  # people and judge are one fit
+        if "arena" in found:  # people and judge are one fit
+            taken["judges"] = "pooled"
+        if "arena" in found and not is_given:
             taken["battles_columns"] = config["battles_columns"] | {"dimension": None}
         arena = found.get("arena") or {}
         arena.pop("split", None)  # that arenas of the hub once had
@@ -131,7 +140,7 @@ class Rate:
 
     @property
     def numbers(self) -> Mapping[str, Collection[str]]:
-        return kinds_of_numbers(self.rating)
+        return {**kinds_of_numbers(self.rating), "judges": judges_page.NUMBERS}
 
     @property
     def input_files(self) -> Mapping[str, Path]:
@@ -221,8 +230,40 @@ class Rate:
             arena = arenas.read(self.arena, with_style=needs_style(self.rating))
             anchors = placement.anchors(arena, self.arena.min_battles)
             rated = rated.concatenate(arena.battles.among(anchors))
-        _refuse_pooled(rated)
         return rated, [row for _, row in read]
+
+    @functools.cached_property
+    def _apart(self) -> dict[str, Party]:
+        """Whose verdicts are rated apart, by name; empty where all are rated together."""
+        rated, _ = self._rated
+        found = voters.parties(rated, says_votes=self._says_votes(rated))
+        if self.judges is None and voters.are_apart(found):
+            _refuse_names([*found])
+            for party in found.values():
+                _refuse_pooled(party.battles)
+            return found
+        _refuse_pooled(rated)
+        names = [name for party in found.values() for name in party.names]
+        if len(names) > 1 and voters.have_met(rated):
+            path, column = next(iter(self._files)), self.battles_columns["judge_model"]
+            column = self._files[path].columns.get("judge_model") or column
+            is_asked = self.judges is not None
+            said = words.pooled(names, column=column, is_asked=is_asked)
+            logger.warning("%s: %s", _named([*self._tables]), said)
+        return {}
+
+    def _says_votes(self, battles: Battles) -> bool:
+        """Whether votes are said to be: by the format, the column `source` or a judge called human."""
+        judged = {
+            battles.judges[i] for i in np.unique(battles.judge).tolist() if i >= 0
+        }
+        return "human" in judged or all(
+            chosen.votes or self._has_source(path)
+            for path, chosen in self._files.items()
+        )
+
+    def _has_source(self, path: Path) -> bool:
+        return self.battles_columns["source"] in tables.keys(path)
 
     @property
     def opening(self) -> str:
@@ -233,7 +274,8 @@ class Rate:
                 len(items), len({dimension for dimension, _ in items})
             )
         rated, _ = self._rated
-        return opening.battles(rated.total(), len(np.unique(rated.dimension)))
+        n_dimensions = len(np.unique(rated.dimension))
+        return opening.battles(rated.total(), n_dimensions, by=[*self._apart])
 
     @functools.cached_property
     def _compared(self) -> Standings:
@@ -251,10 +293,15 @@ class Rate:
                 f"{name}: found battles in {_named([*self._tables])}. Expected scores of items: a win is a "
                 "pair’s, and no draw of an entrant’s succeeds by itself."
             )
-        _ = self._compared if self._is_scored else self._rated
+        _ = self._compared if self._is_scored else self._apart
 
     def dry_run(self, context: Context) -> None:
-        """What can be wrong has been checked with the files."""
+        """What else can be wrong has been checked with the files."""
+        if context.in_sweep and not self._is_scored and self._apart:
+            raise UserError(
+                f"judges: found verdicts of {joined([*self._apart])} in a sweep, whose jobs rate those of one. Name it, "
+                "battles_filter.judge_model=NAME, or judges=pooled rates all as if by one."
+            )
 
     def run(self, context: Context) -> Report:
         if self._is_scored:
@@ -266,34 +313,76 @@ class Rate:
                 facts={"battles_files": facts},
             )
         rated, facts = self._rated
-        by_dimension = rated.by_dimension()
+        of_files = {"n_battles": rated.total(), "battles_files": facts}
+        if self._apart:
+            return self._report_apart(context, of_files)
+        return self._report(context, self._standings(rated), rated, of_files)
+
+    def _standings(self, battles: Battles) -> Standings:
+        """Rate battles, in all dimensions of the files."""
+        rated, _ = self._rated
         found = standings.rate(
-            by_dimension, elo=self.elo, ratings=self.rating, models=rated.models
+            battles.by_dimension(rated.by_dimension()),
+            elo=self.elo,
+            ratings=self.rating,
+            models=rated.models,
         )
+        kin = self._diagnosis_of_kin(self._scope(battles), battles)
+        return standings.with_diagnoses(found, kin)
+
+    def _report(
+        self,
+        context: Context,
+        found: Standings,
+        battles: Battles,
+        facts: Mapping[str, Any],
+    ) -> Report:
         boards = found.companions.get("bradley_terry", {})
-        scope = self._scope(rated)
         return report(
-            standings.with_diagnoses(found, self._diagnosis_of_kin(scope, rated)),
+            found,
             context,
-            scope=scope,
-            facts={"n_battles": rated.total(), "battles_files": facts},
+            scope=self._scope(battles),
+            facts=facts,
             written=artifacts.write_bootstraps(context.run_dir, boards),
         )
 
-    def _scope(self, battles: Battles) -> Scope:
-        """Whose verdicts the battles are: people's votes, or those of judges, which need not be named.
+    def _report_apart(self, context: Context, facts: Mapping[str, Any]) -> Report:
+        """Report what each judge's verdicts say by themselves, and what all of them do."""
+        by_judge, reports = dict[str, Standings](), dict[str, Report]()
+        for name, party in self._apart.items():
+            found = self._standings(party.battles)
+            by_judge[name] = with_conclusions(found, self._scope(party.battles))
+            own = context.of_judge(name)
+            of_own = {"n_battles": party.battles.total(), "judge_model": name}
+            reports[name] = replace(
+                self._report(own, found, party.battles, of_own),
+                settings=self._settings_of(party),
+            )
+        return report_of_judges(
+            by_judge,
+            reports,
+            context,
+            orders=self.judging.orders,
+            initial_rating=self.elo.initial_rating,
+            facts={**facts, "judges": {name: name for name in by_judge}},
+            populations=[n for n, one in self._apart.items() if one.is_population],
+        )
 
-        Only what is said to be votes is: by the format, the column `source` or a judge called human.
-        """
+    def _settings_of(self, party: Party) -> dict[str, Any]:
+        """The settings by which these verdicts are rated alone, where a filter can say so."""
+        if len(party.names) != 1:
+            return {}
+        return {
+            "battles_filter": {**self.battles_filter, "judge_model": party.names[0]}
+        }
+
+    def _scope(self, battles: Battles) -> Scope:
+        """Whose verdicts the battles are: people's votes, or those of judges, which need not be named."""
         is_verdict = np.array([source != "human" for source in battles.sources])
         judged = battles.select(is_verdict[battles.source])
         names = [judged.judges[i] for i in np.unique(judged.judge).tolist() if i >= 0]
-        source, column = _named([*self._tables]), self.battles_columns["source"]
-        is_said = "human" in battles.judges or all(
-            chosen.votes or column in tables.keys(path)
-            for path, chosen in self._files.items()
-        )
-        if is_said and not len(judged):
+        source = _named([*self._tables])
+        if self._says_votes(battles) and not len(judged):
             return Scope(kind="people", source=source)
         kind = kind_of_recorded(names)
         return Scope(judge=joined(names) or None, kind=kind, source=source)
@@ -310,6 +399,25 @@ class Rate:
             return {}
         diagnosis = {"kin": found.to_dict() | {"is_allowed": False}}
         return dict.fromkeys(battles.by_dimension(), diagnosis)
+
+
+def _refuse_names(judges: Sequence[str]) -> None:
+    """Raise UserError for names of judges that look alike, and for one that no folder can have."""
+    for group in fields.alike(judges):
+        raise UserError(
+            f"battles: the judges {', '.join(map(repr, group))} look alike, and the taste of one under two names would "
+            "count twice. Give it one name in the file; judges=pooled rates all verdicts as if by one judge."
+        )
+    for name in judges:
+        folder = safe_name(name)
+        if (
+            folder.strip(". ") == ""
+            or len(folder.encode(errors="replace")) > _MAX_BYTES
+        ):
+            raise UserError(
+                f"battles: the judge {name!r:.80} has a name that its folder cannot have. Expected one of fewer "
+                f"than {_MAX_BYTES} bytes, and not of dots alone; battles_filter.judge_model=NAME rates one judge."
+            )
 
 
 def _refuse_pooled(rated: Battles) -> None:

@@ -1,17 +1,28 @@
 """Battles rated by every method, and what is made of the ratings: files, metrics, figures, the table."""
 
+import math
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from elo_exp.analysis import order, outcome
 from elo_exp.analysis.conclusions import Scope
+from elo_exp.analysis.conclusions.judges import opinions
 from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.judge_quality import RATES
 from elo_exp.analysis.standings import Standings
-from elo_exp.experiments import Context, Report
+from elo_exp.experiments import Context, Report, judge_page
+from elo_exp.files import write_json
 from elo_exp.records import Plot
-from elo_exp.report import artifacts, page, tournament_console, tournament_page
+from elo_exp.report import (
+    artifacts,
+    judges_page,
+    page,
+    tournament_console,
+    tournament_page,
+)
 from elo_exp.report.viewer import Comparisons, Judgments
 
 
@@ -87,6 +98,51 @@ def report(
         traces=artifacts.traces(standings),
         figures=figures,
         page=page.maker("tournament", **shown),
+    )
+
+
+def report_of_judges(
+    by_judge: Mapping[str, Standings],
+    reports: Mapping[str, Report],
+    context: Context,
+    *,
+    orders: str,
+    initial_rating: float,
+    facts: Mapping[str, Any],
+    populations: Collection[str] = (),
+) -> Report:
+    """Report what several judges made of the same entrants: what all say, and each by itself.
+
+    by_judge        standings of each, with conclusions, of the same dimensions
+    reports         and its report, whose files are in its folder
+    orders          what is a game, as in `games`
+    initial_rating  rating points of the mean of the entrants
+    populations     names of those whose verdicts are votes of many
+    """
+    found = opinions(
+        by_judge,
+        orders=orders,
+        initial_rating=initial_rating,
+        populations=populations,
+    )
+    pages = {name: judge_page(name) for name in by_judge}
+    gaps = [one.conclusion.effect for one in found]
+    known = [gap.value for gap in gaps if gap and gap.value is not None]
+    runs = shlex.quote(f"runs=[{context.run_dir}/judges/*]")
+    return Report(
+        headline=fmean(known) if known else math.nan,
+        text=judges_page.text(found, by_judge),
+        follow_up=f"elo-exp experiment=compare {runs}     where the judges differ",
+        facts={**facts, "judge_model": ", ".join(by_judge)},
+        artifacts=[
+            write_json(
+                context.run_dir / "judges.json",
+                {one.dimension: judges_page.as_json(one) for one in found},
+            )
+        ],
+        metrics=judges_page.metrics(found),
+        page=page.maker("judges", **judges_page.context(found, by_judge, pages)),
+        of_judges=reports,
     )
 
 

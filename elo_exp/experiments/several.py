@@ -1,13 +1,12 @@
 """What experiments with several judges share: one budget, one plan, and a folder each."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import combinations
 from typing import Any, Protocol, TypeVar
 
 from elo_exp.api.costs import Budget
 from elo_exp.data.rubrics import Rubric
-from elo_exp.experiments import Context
 from elo_exp.experiments.judged import Study
 from elo_exp.judges import ApiJudge, Judge, PaidJudge, Unchosen, roles
 from elo_exp.pipeline import Plan
@@ -97,13 +96,3 @@ def opening(
         study=study.name if study else None,
         cap=cap if is_paid else None,
     )
-
-
-def own(context: Context, name: str) -> Context:
-    """Return where a judge's part of a run lies, which reads as a run of its own."""
-    return replace(context, run_dir=context.run_dir / "judges" / name)
-
-
-def page_of(name: str) -> str:
-    """Return where a judge's page lies, beside the page of all."""
-    return f"judges/{name}/report.html"

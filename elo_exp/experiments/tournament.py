@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import logging
-import math
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import fmean
 from typing import Any, Literal
 
 from elo_exp import pipeline
 from elo_exp.analysis import standings, variance
 from elo_exp.analysis.comparisons import differences, first_of
-from elo_exp.analysis.conclusions.judges import opinions
 from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.looks import Wave, family_wise_alpha
@@ -27,12 +23,11 @@ from elo_exp.data.pairing import Responses
 from elo_exp.entrants import OfKnownQuality, draws_of
 from elo_exp.experiments import Context, Report, several
 from elo_exp.experiments.judged import Judging, Pairwise, audits, next_audit
-from elo_exp.experiments.rated import kinds_of_numbers, report
-from elo_exp.files import write_json
+from elo_exp.experiments.rated import kinds_of_numbers, report, report_of_judges
 from elo_exp.judges import Judge, PaidJudge, Unchosen, scope_of
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import Judgment, UserError, fingerprint
-from elo_exp.report import artifacts, judges_page, page
+from elo_exp.report import artifacts, judges_page
 from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.report.words import variance as variance_words
 from elo_exp.store.store import Store
@@ -460,40 +455,20 @@ class Panel(Tournament):
                 quality=rated.quality,
                 n_seen=rated.n_seen,
             )
-            own = several.own(context, name)
+            own = context.of_judge(name)
             reports[name] = one._reported(own, responses, rated)
-        found = opinions(
+        first = next(iter(reports.values()))
+        return report_of_judges(
             by_judge,
+            reports,
+            context,
             orders=self.judging.orders,
             initial_rating=self.elo.initial_rating,
-        )
-        pages = {name: several.page_of(name) for name in by_judge}
-        gaps = [one.conclusion.effect for one in found]
-        known = [gap.value for gap in gaps if gap and gap.value is not None]
-        first = next(iter(reports.values()))
-        return Report(
-            headline=fmean(known) if known else math.nan,
-            text=judges_page.text(found, by_judge),
-            follow_up=self._next(context),
             facts={
                 **{key: first.facts[key] for key in _OF_ALL if key in first.facts},
-                "judge_model": ", ".join(by_judge),
                 "judges": {name: one.judge.model for name, one in self._each.items()},
             },
-            artifacts=[
-                write_json(
-                    context.run_dir / "judges.json",
-                    {one.dimension: judges_page.as_json(one) for one in found},
-                )
-            ],
-            metrics=judges_page.metrics(found),
-            page=page.maker("judges", **judges_page.context(found, by_judge, pages)),
-            of_judges=reports,
         )
-
-    def _next(self, context: Context) -> str:
-        folders = ",".join(f"{context.run_dir}/judges/{name}" for name in self.judges)
-        return f"elo-exp experiment=compare {shlex.quote(f'runs=[{folders}]')}     where the judges differ"
 
 
 def _on_whole_prompts(

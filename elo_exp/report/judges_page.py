@@ -8,6 +8,7 @@ from elo_exp.analysis.conclusions.judges import Opinion
 from elo_exp.analysis.standings import Standings
 from elo_exp.report import tournament_console, tournament_page
 from elo_exp.report.formats import count, number, p_value, percent
+from elo_exp.report.pairs_section import MAX_PAIRS
 from elo_exp.report.tables import Table
 from elo_exp.report.words import judges as words
 from elo_exp.report.words import tournament
@@ -15,6 +16,7 @@ from elo_exp.report.words import tournament
 NUMBERS = (  # of a dimension, that a run of several judges logs
     *("judges", "tau", "gap", "gap_low", "gap_high", "half_width"),
 )
+_WIDE = 14  # characters of a label
 _JOINT = "joint"  # the method of the joint board, in the standings that show it
 
 
@@ -35,7 +37,7 @@ class Card:
 def joint(opinions: Sequence[Opinion], by_judge: Mapping[str, Standings]) -> Standings:
     """Return standings that hold the joint boards, of the dimensions that have one."""
     boards = {one.dimension: one.board for one in opinions if one.board}
-    first, *others = by_judge.values()
+    first, *others = (by_judge[name] for name in opinions[0].judges)
     return Standings(
         models=first.models,
         battles={
@@ -68,7 +70,7 @@ def context(
         "agreement": [
             agreement(one.dimension, one.kappas, "Comparisons") for one in opinions
         ],
-        "cannot": words.SHARED,
+        "cannot": words.cannot_show(opinions[0]),
     }
 
 
@@ -118,6 +120,12 @@ def _rating(row: Any) -> str:
 
 
 def _differences(one: Opinion) -> Table:
+    """The differences on the joint board; of many, those of the first entrant."""
+    shown, note = one.differences, ""
+    if len(shown) > MAX_PAIRS:
+        first = shown[0].higher
+        shown = [pair for pair in shown if pair.higher == first]
+        note = f"Only those between {first} and the others are shown; all are in judges.json."
     return Table(
         label=f"Differences in {one.dimension}, whichever such judge is asked",
         columns=["Entrant", "over", "Points", "95 % CI", "p (Holm)"],
@@ -130,8 +138,9 @@ def _differences(one: Opinion) -> Table:
                 f"{number(d.ci_low)} to {number(d.ci_high)}",
                 p_value(d.p_holm),
             ]
-            for d in one.differences
+            for d in shown
         ],
+        note=note,
     )
 
 
@@ -176,18 +185,31 @@ def text(opinions: Sequence[Opinion], by_judge: Mapping[str, Standings]) -> str:
             else [""]
         )
         lines += [head] if head and not lines else []
-        lines += [f"{one.dimension}, {one.n_prompts} prompts: {_sentence(one)}", *board]
+        lines += [f"{_heading(one)}: {_sentence(one)}", *board]
         lines += [*_labelled(one), ""]
-    return tournament_console.filled([*lines, f"{'cannot show':<14}{words.SHARED}"])
+    return tournament_console.filled(
+        [*lines, _line("cannot show", words.cannot_show(opinions[0]))]
+    )
+
+
+def _heading(one: Opinion) -> str:
+    if one.n_prompts is None or one.conclusion.state == "few":
+        return one.dimension
+    return f"{one.dimension}, {count(one.n_prompts)} prompts"
 
 
 def _labelled(one: Opinion) -> Iterator[str]:
-    yield f"{'judges':<14}{words.spread(one)}"
+    yield _line("judges", words.spread(one))
     for name, said in one.own.items():
-        yield f"  {name:<12}{tournament.sentence(said)}"
-    yield f"{'kappa':<14}{words.kappas(one.kappas)}"
+        yield _line(f"  {name}", tournament.sentence(said))
+    yield _line("kappa", words.kappas(one.kappas))
     if more := words.following(one):
-        yield f"{'more':<14}{more}"
+        yield _line("more", more)
+
+
+def _line(label: str, text: str) -> str:
+    """A label and what it says; after one that is as wide as its column, a colon."""
+    return f"{label:<{_WIDE}}{text}" if len(label) < _WIDE else f"{label}: {text}"
 
 
 # Files and trackers
@@ -226,7 +248,7 @@ def metrics(opinions: Sequence[Opinion]) -> dict[str, Any]:
     for one in opinions:
         effect, panel = one.conclusion.effect, one.panel
         values = {
-            "judges": len(one.own),
+            "judges": len(one.judges),
             "tau": panel.tau if panel else None,
             "gap": effect.value if effect else None,
             "gap_low": effect.low if effect else None,

@@ -13,7 +13,7 @@ from elo_exp.report.tables import Table
 from elo_exp.report.words.standings import how_tested
 
 _MAX_MODELS = 20  # in a matrix
-_MAX_PAIRS = 45  # of a dimension; of more, those of the first entrant alone are shown
+MAX_PAIRS = 45  # of a dimension; of more, those of the first entrant alone are shown
 _MAX_ROWS = 100
 _WIDE = 8  # entrants: of more, a matrix takes the width of the page
 
@@ -152,7 +152,7 @@ def _differences(
 
 def _shown(pairs: Sequence[Difference]) -> list[Difference]:
     """All pairs; of many, those of the first entrant."""
-    if len(pairs) <= _MAX_PAIRS:
+    if len(pairs) <= MAX_PAIRS:
         return list(pairs)
     return [pair for pair in pairs if pair.higher == pairs[0].higher][:_MAX_ROWS]
 
@@ -193,7 +193,7 @@ def _about_differences(
         f"In {d.name} only those between {d.pairs[0].higher} and the others are shown; all are in "
         "ratings.json or differences.csv."
         for d in dimensions
-        if len(d.pairs) > _MAX_PAIRS
+        if len(d.pairs) > MAX_PAIRS
     ]
     return [f"In {units}.", how, *left_out]
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +29,9 @@ _AHEAD = ("words", "caution", "unchecked", "leads")  # a judge's own, that name 
 class Opinion:
     """What several judges made of one dimension.
 
-    own            each judge's conclusion by itself
+    own            each judge's conclusion by itself, and those of populations
     boards         and its leaderboard
+    populations    those of whom the verdicts are votes of many: they stand beside the judges, and are none
     conclusion     of all
     panel          None where nothing can be said of their spread; `refusal` is why
     board          the joint one; None of two judges, or of few entrants, for no interval would cover
@@ -40,9 +41,10 @@ class Opinion:
     """
 
     dimension: str
-    n_prompts: int
+    n_prompts: int | None  # None: the battles name none
     own: Mapping[str, Conclusion]
     boards: Mapping[str, Leaderboard]
+    populations: Sequence[str]
     conclusion: Conclusion
     panel: Panel | None
     refusal: Reason | None
@@ -51,20 +53,33 @@ class Opinion:
     kappas: Sequence[Mapping[str, Any]]
     disagreements: Sequence[tuple[str, str, str, str]]
 
+    @property
+    def judges(self) -> list[str]:
+        """The names of those who are judges."""
+        return [name for name in self.own if name not in self.populations]
+
 
 def opinions(
-    by_judge: Mapping[str, Standings], *, orders: str, initial_rating: float
+    by_judge: Mapping[str, Standings],
+    *,
+    orders: str,
+    initial_rating: float,
+    populations: Collection[str] = (),
 ) -> list[Opinion]:
     """Return what several judges made of each dimension.
 
     by_judge        standings of each, with conclusions, of the same dimensions
     orders          what is a game, as in `games`
     initial_rating  rating points of the mean of the entrants
+    populations     names of those whose verdicts are votes of many, no draw of a judge's taste
     """
     dimensions = next(iter(by_judge.values())).dimensions
+    voted = [name for name in by_judge if name in populations]
+    judging = {name: one for name, one in by_judge.items() if name not in voted}
     panels = {
-        name: Panel.of(
-            {judge: one.battles[name] for judge, one in by_judge.items()}, orders=orders
+        name: _panel(
+            {judge: one.battles[name] for judge, one in judging.items()},
+            orders=orders,
         )
         for name in dimensions
     }
@@ -80,21 +95,29 @@ def opinions(
         board = None
         if name in joint:
             board = judges.leaderboard(joint[name], initial_rating=initial_rating)
-            counts = [_n_battles(one.battles[name], board) for one in by_judge.values()]
+            each = [_n_battles(one.battles[name], board) for one in judging.values()]
             board = dataclasses.replace(
-                _with_ranks(board, pairs), n_battles=np.sum(counts, axis=0)
+                _with_ranks(board, pairs), n_battles=np.sum(each, axis=0)
             )
             place = {row.model: i for i, row in enumerate(board.ratings)}
             pairs.sort(key=lambda pair: (place[pair.higher], place[pair.lower]))
         own = {judge: one.conclusions[name] for judge, one in by_judge.items()}
-        n_prompts = max(one.battles[name].n_prompts() for one in by_judge.values())
+        counts = [one.n_prompts(name) for one in judging.values()]
+        n_prompts = max((n for n in counts if n is not None), default=None)
         against = judges.disagreements(
             {judge: one.pairs(name) for judge, one in by_judge.items()}
         )
+        first = first_of(board, pairs) if board else None
         conclusion = conclude(
-            own,
-            first_of(board, pairs) if board else None,
+            own if board is None else {judge: own[judge] for judge in judging},
+            first,
             against,
+            [
+                (vote, pair.higher)
+                for vote in voted
+                for pair in by_judge[vote].pairs(name)
+                if first and pair.significant and pair.lower == first.model
+            ],
             n_prompts=n_prompts,
             has_joint=board is not None,
         )
@@ -108,6 +131,7 @@ def opinions(
                     for judge, one in by_judge.items()
                     if (shown := one.board(name)) is not None
                 },
+                populations=voted,
                 conclusion=conclusion,
                 panel=panel if isinstance(panel, Panel) else None,
                 refusal=panel if isinstance(panel, Reason) else None,
@@ -121,6 +145,13 @@ def opinions(
             )
         )
     return found
+
+
+def _panel(battles: Mapping[str, Battles], *, orders: str) -> Panel | Reason:
+    """The judges of a dimension; of one alone there is no spread."""
+    if len(battles) < 2:
+        return Reason(name="one_judge", about={"judge": next(iter(battles))})
+    return Panel.of(battles, orders=orders)
 
 
 def _n_battles(battles: Battles, board: Leaderboard) -> list[int]:
@@ -145,8 +176,9 @@ def conclude(
     own: Mapping[str, Conclusion],
     first: First | None,
     disagreements: Sequence[tuple[str, str, str, str]],
+    votes: Sequence[tuple[str, str]] = (),
     *,
-    n_prompts: int,
+    n_prompts: int | None,
     has_joint: bool,
 ) -> Conclusion:
     """Decide what may be said of all judges together, by the table that docs/files.md describes.
@@ -154,6 +186,7 @@ def conclude(
     own            each judge's conclusion by itself
     first          of the joint board
     disagreements  rows of `judges.disagreements`
+    votes          populations, with an entrant that they have significantly ahead of the first of the joint board
     has_joint      whether there is a joint board
     """
     some = next(iter(own.values())).scope
@@ -163,6 +196,7 @@ def conclude(
         kind="words" if is_words else "model",
         dimension=some.dimension,
         n_prompts=n_prompts,
+        source=some.source,
     )
     doubted = [
         name
@@ -181,7 +215,7 @@ def conclude(
     reasons = []
     if has_joint and first is None:
         state = "none"
-    elif n_prompts < MIN_PROMPTS:
+    elif n_prompts is not None and n_prompts < MIN_PROMPTS:
         state = "few"
     elif not has_joint and disagreements:
         state = "disagree"
@@ -194,6 +228,11 @@ def conclude(
         reasons = [Reason(name="not_all")]
     elif is_words:
         state = "words"
+    elif votes:
+        state = "caution"
+        who, other = votes[0]
+        about = {"judges": [who], "model": other}
+        reasons = [Reason(name="votes", about=about, judges=True)]
     elif doubted:
         state = "caution"
         reasons = [Reason(name="checks", about={"judges": doubted}, judges=True)]

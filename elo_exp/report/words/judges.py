@@ -19,7 +19,8 @@ CHIPS = {
     "agree": "Judges agree",
     "leads": "Supported",
 }
-SHARED = "More judges cannot show a taste that all of them share. People show it: experiment=label"
+_MAX_NAMED = 5  # of voters
+_SHARED = "More judges cannot show a taste that all of them share"
 
 
 def sentence(conclusion: Conclusion, judges: Sequence[str]) -> str:
@@ -41,6 +42,8 @@ def _with_caution(conclusion: Conclusion, prefers: str, leads: str) -> str:
     who = names(reason.about["judges"])
     if reason.name == "against":
         return f"{leads}, but by {who} something stands against it"
+    if reason.name == "votes":
+        return f"{prefers}, but by {who} {reason.about['model']} is ahead of it"
     verb = "has" if len(reason.about["judges"]) == 1 else "have"
     return f"{prefers}, but {who} {verb} not passed the checks of a judge"
 
@@ -105,6 +108,14 @@ def _all(judges: Sequence[str]) -> str:
     return "both" if len(judges) == 2 else f"all {len(judges)}"
 
 
+def cannot_show(opinion: Opinion) -> str:
+    """Say what other judges like these would not show, and who does."""
+    if opinion.populations:
+        return f"{_SHARED}. The votes of {names(opinion.populations)} do"
+    asked = "" if opinion.conclusion.scope.source else ": experiment=label"
+    return f"{_SHARED}. People show it{asked}"
+
+
 def tone(conclusion: Conclusion) -> str:
     """Return the colour of a card: supported, caution or open."""
     if conclusion.state in ("leads", "agree"):
@@ -114,12 +125,13 @@ def tone(conclusion: Conclusion) -> str:
 
 def spread(opinion: Opinion) -> str:
     """Say how far the judges' tastes differ: "3 judges, tau 41 points between them"."""
-    n, panel = len(opinion.own), opinion.panel
+    n, panel = len(opinion.judges), opinion.panel
+    counted = f"{n} judge{'s' if n != 1 else ''}{_beside(opinion)}"
     if panel is None:
-        return f"{n} judges; {refused(opinion.refusal)}"
+        return f"{counted}; {refused(opinion.refusal)}"
     judge, model, points = panel.widest_taste()
     where = "higher" if points > 0 else "lower"
-    said = f"{n} judges, tau {number(panel.tau)} points between them"
+    said = f"{counted}, tau {number(panel.tau)} points between {'the judges' if opinion.populations else 'them'}"
     if abs(points) >= 1.0:
         others = "the others do" if n > 2 else "the other does"
         said += f"; {judge} rates {model} {number(abs(points))} {where} than {others}"
@@ -131,15 +143,21 @@ def spread(opinion: Opinion) -> str:
     return said
 
 
+def _beside(opinion: Opinion) -> str:
+    """Name the populations, who are no judges."""
+    return (
+        f" and the votes of {names(opinion.populations)}" if opinion.populations else ""
+    )
+
+
 def refused(reason: Reason | None) -> str:
     """Say why there is no joint board, and no tau."""
     if reason is None:
         return ""
-    return f"no joint board: {_NO_JOINT[reason.name].format(**reason.about, **_listed(reason))}"
-
-
-def _listed(reason: Reason) -> dict[str, str]:
-    return {"entrants": names(reason.about.get("models", ()))}
+    said = _NO_JOINT[reason.name].format(
+        **reason.about, entrants=names(reason.about.get("models", ()))
+    )
+    return f"no joint board: {said}"
 
 
 _NO_JOINT = {
@@ -149,12 +167,33 @@ _NO_JOINT = {
     "unrated": "{judge} has no rating of {entrants}, which took all points or none, or met nobody",
     "no_error": "by {judge} the prompts do not differ, so that nothing says how far to trust it",
     "apart": "{judge} and {other} have no prompt in common",
+    "one_judge": "{judge} is the only judge",
 }
 
 
+def pooled(judges: Sequence[str], *, column: str | None, is_asked: bool) -> str:
+    """Say that the verdicts of several judges are rated as if one had given them.
+
+    column    of the file, that names them
+    is_asked  whether a setting has it so; else they are votes
+    """
+    n, shown = len(judges), sorted(judges)[:_MAX_NAMED]
+    who = f"{n} judges are pooled" if is_asked else f"{n} voters are pooled"
+    listed = ", ".join(map(repr, shown)) + (", ..." if n > len(shown) else "")
+    if is_asked:
+        return (
+            f"the verdicts of {who} ({listed}), as if one judge had given them: intervals cover other prompts, and no "
+            "other judges."
+        )
+    return (
+        f"the verdicts of {who} ({listed}), as one population: intervals cover other prompts, and no other voters. "
+        f"battles_columns.dimension={column} rates each apart, battles_filter.judge_model=NAME one alone."
+    )
+
+
 def kappas(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Say kappa of every two judges: "sonnet-gpt 0.61 [0.52, 0.70], ..."."""
-    return ", ".join(f"{row['first']}-{row['second']} {kappa(row)}" for row in rows)
+    """Say kappa of every two judges: "sonnet and gpt 0.61 [0.52, 0.70]; ..."."""
+    return "; ".join(f"{row['first']} and {row['second']} {kappa(row)}" for row in rows)
 
 
 def kappa(row: Mapping[str, Any]) -> str:
@@ -167,14 +206,14 @@ def kappa(row: Mapping[str, Any]) -> str:
 
 def following(opinion: Opinion) -> str:
     """Say what would tell more: another judge, or more prompts."""
-    n, panel = len(opinion.own), opinion.panel
+    n, panel = len(opinion.judges), opinion.panel
     if panel is None:
         return ""
     if not panel.has_joint:
-        needed = judges_needed(len(panel.models))
-        return (
-            f"{needed} judges make a joint board: 'judge=[{','.join(opinion.own)},...]'"
-        )
+        said = f"{judges_needed(len(panel.models))} judges make a joint board"
+        if opinion.conclusion.scope.source:  # on file, where no other judge is asked
+            return said
+        return f"{said}: 'judge=[{','.join(opinion.judges)},...]'"
     now = number(panel.half_width())
     judge = number(panel.half_width(more_judges=1))
     prompts = number(panel.half_width(times_prompts=2.0))

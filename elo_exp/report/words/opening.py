@@ -6,8 +6,13 @@ from elo_exp.judges import as_whom
 from elo_exp.report.formats import names
 
 
-def battles(n: int, n_dimensions: int) -> str:
-    return f"{_counted(n, 'battle')} in {_counted(n_dimensions, 'dimension')}"
+def battles(n: int, n_dimensions: int, by: Sequence[str] = ()) -> str:
+    """Return the first line of a run that rates battles.
+
+    by  of several judges: those who are rated apart
+    """
+    what = f"{_counted(n, 'battle')} in {_counted(n_dimensions, 'dimension')}"
+    return f"{what}; a board each of {names(by)}" if by else what
 
 
 def scores(n_items: int, n_dimensions: int) -> str:

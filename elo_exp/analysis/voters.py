@@ -1,0 +1,178 @@
+"""Whose verdicts a file holds: of judges, each of whom has a taste of its own, or of voters, who are a population.
+
+A judge is asked about everything, and a voter about a little. The verdicts of two judges are never one sample, and each
+has a leaderboard; hundreds of votes by as many people are, and theirs is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from elo_exp.analysis.checks import MIN_PROMPTS
+from elo_exp.arrays import Index, Mask
+from elo_exp.data.battles import Battles, Codes
+
+_SHARE = 0.5  # of all comparisons: whoever has judged so many is a judge
+_FEW = (
+    12  # names: as few are judges with fewer comparisons, too, on MIN_PROMPTS prompts
+)
+_VOTE = "human"  # the source of votes
+_PEOPLE, _VOTERS, _UNNAMED = "people", "voters", "unnamed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Party:
+    """Verdicts that are rated together.
+
+    names          of whoever gave them; () where nobody is named
+    is_population  whether they are votes of many, of which no single judge's taste can be told
+    """
+
+    battles: Battles
+    names: tuple[str, ...]
+    is_population: bool
+
+
+def are_judges(who: Index, prompt: Index, comparison: Index, n_names: int) -> Mask:
+    """Tell judges from voters, by how much each has judged.
+
+    Parameters
+    ----------
+    who, prompt, comparison : Index, shape (n,)
+        Of each verdict: whose it is, below `n_names`; its prompt; and its prompt and models.
+    n_names : int
+
+    Returns
+    -------
+    Mask, shape (n_names,)
+        Those with verdicts on half of the comparisons or more; of at most 12 names also those with verdicts on 20
+        prompts.
+
+    Examples
+    --------
+    Two judges of all, and ten people of whom each has judged one comparison of ten.
+
+    >>> who = np.append(np.repeat([0, 1], 10), np.arange(2, 12))
+    >>> comparison = np.tile(np.arange(10), 3)
+    >>> np.flatnonzero(are_judges(who, comparison, comparison, 12)).tolist()
+    [0, 1]
+    """
+    n_compared = _n_distinct(who, comparison, n_names)
+    is_judge = n_compared >= _SHARE * len(np.unique(comparison))
+    if n_names <= _FEW:
+        is_judge |= _n_distinct(who, prompt, n_names) >= MIN_PROMPTS
+    return np.asarray(is_judge & (n_compared > 0))
+
+
+def _n_distinct(who: Index, codes: Index, n_names: int) -> Index:
+    """Count the different codes (n_names,) of each."""
+    _, place = np.unique(codes, return_inverse=True)
+    pairs = np.unique(who.astype(np.int64) * len(codes) + place)
+    return np.bincount(pairs // len(codes), minlength=n_names)
+
+
+def parties(battles: Battles, *, says_votes: bool) -> dict[str, Party]:
+    """Split battles by whose verdicts they are.
+
+    Parameters
+    ----------
+    battles : Battles
+        Of one or more dimensions.
+    says_votes : bool
+        Whether the source of votes is said to be people, and not assumed where nobody is named.
+
+    Returns
+    -------
+    dict of str to Party
+        By the judge's name; then the others: `voters`, who are named and have judged too little for a leaderboard each;
+        `people` who voted; and `unnamed`. Of a single one of these the name is that in the file.
+    """
+    of_people = np.array([name == _VOTE for name in battles.sources], dtype=np.bool_)
+    is_vote = of_people[battles.source]
+    is_named = (battles.judge >= 0) & ~is_vote
+    is_judge = is_named & _judged_by_judges(battles, is_named)
+    found = dict[str, Party]()
+    for code in _by_appearance(battles.judge[is_judge]):
+        own = battles.select(is_judge & (battles.judge == code))
+        name = battles.judges[code]
+        found[name] = Party(battles=own, names=(name,), is_population=False)
+    others = {
+        _VOTERS: is_named & ~is_judge,
+        _PEOPLE: is_vote if says_votes else is_vote & (battles.judge >= 0),
+    }
+    others[_UNNAMED] = ~np.any([is_judge, *others.values()], axis=0)
+    for label, chosen in others.items():
+        if chosen.any():
+            own = battles.select(chosen)
+            names = tuple(battles.judges[code] for code in _by_appearance(own.judge))
+            name = names[0] if len(names) == 1 else label
+            name = f"{name} (votes)" if name in found else name
+            is_single = label == _VOTERS and len(names) == 1
+            found[name] = Party(battles=own, names=names, is_population=not is_single)
+    return found
+
+
+def are_apart(found: Mapping[str, Party]) -> bool:
+    """Return whether two parties have judged one dimension, a judge among them: verdicts that are no one sample.
+
+    Whoever is unnamed may be one of the others.
+
+    Parameters
+    ----------
+    found : mapping of str to Party
+        As `parties` returns it.
+
+    Returns
+    -------
+    bool
+    """
+    judged = [
+        {*np.unique(party.battles.dimension).tolist()}
+        for name, party in found.items()
+        if party.names or name != _UNNAMED
+    ]
+    is_shared = any(one & other for one, other in combinations(judged, 2))
+    return is_shared and not all(party.is_population for party in found.values())
+
+
+def have_met(battles: Battles) -> bool:
+    """Return whether two who are named have judged one dimension.
+
+    Parameters
+    ----------
+    battles : Battles
+
+    Returns
+    -------
+    bool
+    """
+    named = battles.select(battles.judge >= 0)
+    who = np.unique(np.stack((named.dimension, named.judge)), axis=1)
+    return bool(len(np.unique(who[0])) < who.shape[1])
+
+
+def _judged_by_judges(battles: Battles, is_named: Mask) -> Mask:
+    """Whether each verdict (n,) is by somebody named who is a judge, and no voter."""
+    if not is_named.any():
+        return is_named
+    some = battles.select(is_named)
+    m = len(battles.models)
+    sides = np.sort(np.stack((some.model_a, some.model_b)), axis=0).astype(np.int64)
+    _, prompt = np.unique(some.question, return_inverse=True)
+    n_dimensions = len(battles.dimensions) + 1
+    compared = (prompt * n_dimensions + some.dimension + 1) * m * m
+    compared += sides[0] * m + sides[1]
+    names, who = np.unique(some.judge, return_inverse=True)
+    is_judge = np.zeros(len(battles.judges) + 1, dtype=np.bool_)
+    is_judge[names] = are_judges(who, prompt, compared, len(names))
+    return np.asarray(is_judge[battles.judge])
+
+
+def _by_appearance(codes: Codes) -> list[int]:
+    """The codes from 0 on, each once."""
+    values, first = np.unique(codes, return_index=True)
+    return [code for code in values[np.argsort(first)].tolist() if code >= 0]
