@@ -23,7 +23,6 @@ from elo_exp import CONF, __version__, config, sweeps
 from elo_exp.console import show
 from elo_exp.experiments import Context
 from elo_exp.running import dry_run, places, run
-from elo_exp.store.store import Store
 from elo_exp.words import rewritten
 
 
@@ -56,7 +55,7 @@ def sweep_job(cfg: DictConfig) -> float:
     if prepared.settings.resume and (headline := sweeps.finished(info)) is not None:
         show(f"job {name}: it has finished before, and is not run again")
         return headline
-    with Store(prepared.store_path) as store:
+    with prepared.open_store() as store:
         context = Context(
             run_dir=info.run_dir,
             store=store,

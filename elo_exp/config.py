@@ -38,7 +38,10 @@ from elo_exp.headline import check as check_headline
 from elo_exp.records import UserError
 from elo_exp.runs.sweep import sweep_if_any
 from elo_exp.store.caps import Caps
+from elo_exp.store.database import check_url
+from elo_exp.store.store import Store
 from elo_exp.trackers import RunInfo, Tracker
+from elo_exp.types import NonNegative
 
 RULES = ConfigDict(
     arbitrary_types_allowed=True,
@@ -145,7 +148,13 @@ class RunSettings:
     resume: bool
     headline: str | None  # None: the experiment's own, or Elo's where Elo is swept
     cache_dir: Annotated[str, Field(min_length=1)]
+    store: str | None
+    wait_minutes: NonNegative
     caps: Caps
+
+    def __post_init__(self) -> None:
+        if self.store is not None:
+            check_url(self.store)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,9 +165,17 @@ class Job:
     settings: RunSettings
     experiment: Experiment
 
-    @property
-    def store_path(self) -> Path:
-        return Path(self.settings.cache_dir) / "store.sqlite"
+    def open_store(self) -> Store:
+        """Open the store; what is kept beside the answers is in `cache_dir`, wherever they are."""
+        folder = Path(self.settings.cache_dir)
+        wait: Any = getattr(self.experiment, "judge", None)
+        if not hasattr(wait, "wait_minutes"):
+            wait = self.settings
+        return Store(
+            self.settings.store or folder / "store.sqlite",
+            folder=folder,
+            wait_minutes=wait.wait_minutes,
+        )
 
     def refuse_absent(self, *, with_parts: bool = True) -> None:
         """Raise UserError for the first input file or folder that is not there.
@@ -218,8 +235,12 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
             )
         of_run = {field.name for field in dataclasses.fields(RunSettings)}
         run = {name: value for name, value in config.items() if name in of_run}
+        if isinstance(run["store"], Mapping):  # that of experiment=store
+            run["store"] = run["store"]["url"]
         of_experiment = {
-            name: value for name, value in config.items() if name not in of_run
+            name: value
+            for name, value in config.items()
+            if name not in of_run or (name == "store" and isinstance(value, Mapping))
         }
         settings = build({"_target_": "elo_exp.config.RunSettings", **run})
         experiment = build(of_experiment)

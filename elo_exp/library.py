@@ -650,7 +650,7 @@ def plan(*words: str, budget_usd: float | None = None, **settings: Any) -> Plan:
                 job, composed = _prepared(given, mappings)
             except NothingToPlanError as nothing:
                 return Plan(Rows(), 0.0, f"plan: {nothing}", notes)
-            with Store(job.store_path) as store:
+            with job.open_store() as store:
                 context = _context(job, composed.run_dir, store, given)
                 text = running.dry_run(job, context)
                 own = job.experiment
@@ -740,7 +740,7 @@ def _done(
     if job.config.get("plan"):
         raise UserError("plan: run() runs. elo_exp.plan(...) takes the same words.")
     run_dir = (folder.place or composed.run_dir).absolute()
-    with Store(job.store_path) as store:
+    with job.open_store() as store:
         context = _context(job, run_dir, store, given)
         if (text := running.dry_run(job, context)) is not None:
             return Run(run_dir, text=text, notes=notes)

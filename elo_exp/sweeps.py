@@ -34,7 +34,6 @@ from elo_exp.runs.manifest import input_hashes, run_id
 from elo_exp.runs.reading import OF_RATINGS, manifest_if_any, sweep_jobs
 from elo_exp.runs.sweep import Sweep, sweep_if_any, write_sweep
 from elo_exp.store import processes
-from elo_exp.store.store import Store
 from elo_exp.trackers import Project, RunInfo, Tracker, tracking
 
 logger = logging.getLogger(__name__)
@@ -63,7 +62,7 @@ class Checks(Callback):
                 logger.warning(
                     "warning: a sweep is chosen, but one job runs. Add -m to sweep."
                 )
-            store = Checks.opened.enter_context(Store(job.store_path))
+            store = Checks.opened.enter_context(job.open_store())
             context = Context(
                 run_dir=Path(config.hydra.run.dir).absolute(),
                 store=store,
@@ -121,7 +120,7 @@ def _show_plans(jobs: Sequence[Job], every: Sequence[Sequence[str]]) -> None:
     _log_lines()
     for number, (job, overrides) in enumerate(zip(jobs, every, strict=True)):
         show(f"job {number}: {' '.join(overrides)}")
-        with refusing(f"job {number}: "), Store(job.store_path) as store:
+        with refusing(f"job {number}: "), job.open_store() as store:
             context = Context(
                 run_dir=Path(),
                 store=store,
@@ -142,7 +141,7 @@ def _check_before_the_queue(config_name: str, every: Sequence[list[str]]) -> Non
             opened.enter_context(_as_job(config_name, number, overrides))
             job = prepare(hydra.compose(config_name, overrides), overrides)
             opened.enter_context(_warnings_alone())
-            store = opened.enter_context(Store(job.store_path))
+            store = opened.enter_context(job.open_store())
             context = Context(
                 run_dir=Path(),
                 store=store,

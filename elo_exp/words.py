@@ -63,7 +63,8 @@ def rewritten(words: Sequence[str]) -> list[str]:
     _refuse_lists(settings)
     _refuse_judges(flags, settings)
     _refuse_unplaced(flags, settings)
-    settings = [part for word in settings for part in _spelled(word)]
+    experiment = _experiment(settings)
+    settings = [part for word in settings for part in _spelled(word, experiment)]
     settings += _of_files(files, settings)
     settings += _study(settings)
     if "plan=true" in settings:  # which needs no launcher
@@ -161,10 +162,14 @@ def _unquoted(text: str) -> str:
 # What stands for other words
 
 
-def _spelled(word: str) -> Iterator[str]:
+def _spelled(word: str, experiment: str | None) -> Iterator[str]:
     """Yield what a word stands for: itself, mostly."""
     name, _, value = word.partition("=")
-    if name == "arena":
+    if name == "store":
+        # in experiment=store it stands beside the action
+        name = "store.url" if experiment == "store" else name
+        yield f"{name}={quoted(value) if '://' in value and not _is_quoted(value) else value}"
+    elif name == "arena":
         yield from _each_arena(word)
     elif name == "judge" and (several := _judges(word)):
         yield "~judge"

@@ -12,7 +12,6 @@ from omegaconf import DictConfig
 from elo_exp import CONF, config, sweeps
 from elo_exp.config import Job
 from elo_exp.experiments import Context
-from elo_exp.store.store import Store
 
 
 def composed(*overrides: str) -> DictConfig:
@@ -30,7 +29,7 @@ def opened(folder: Path, *overrides: str) -> Iterator[tuple[Job, Context]]:
     """A command's job, with the store in folder/cache and folder/run to write to."""
     given = (f"cache_dir={folder}/cache", "tracker=local", *overrides)
     job = built(*given)
-    with Store(job.store_path) as store:
+    with job.open_store() as store:
         run_dir = folder / "run"
         tracker = job.settings.tracker
         yield (

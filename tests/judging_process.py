@@ -44,6 +44,7 @@ from elo_exp.store import claims
 from elo_exp.store import ledger as ledger_module
 from elo_exp.store.caps import Account, Caps
 from elo_exp.store.claims import Claims
+from elo_exp.store.database import Database
 from elo_exp.store.ledger import Batch, Ledger
 from elo_exp.store.store import Store
 from tests.data import shipped
@@ -191,12 +192,13 @@ def no_intent(judge: ClaudeJudge) -> None:
             about, facts = intended.pop(batch.nonce)
             written = intend(ledger, about, **facts)
             assert written is not None
-            with ledger.store.transaction() as db:
+            nonces = (batch.nonce, written.nonce)
+
+            def rename(db: Database) -> None:
                 for name in ("batches", "queries"):
-                    db.execute(
-                        f"UPDATE {name} SET nonce = ? WHERE nonce = ?",
-                        (batch.nonce, written.nonce),
-                    )
+                    db.execute(f"UPDATE {name} SET nonce = ? WHERE nonce = ?", nonces)
+
+            ledger.store.write(rename)
         submitted(ledger, batch, batch_id)
 
     def names_of(ledger: Ledger, batch: Batch) -> dict[str, Any]:
@@ -239,11 +241,13 @@ def no_claims(judge: ClaudeJudge) -> None:
     def intend_anyway(
         ledger: Ledger, about: Mapping[str, Any], *given: Any, **facts: Any
     ) -> Batch | None:
-        with (
-            ledger.store.transaction() as db
-        ):  # or the ledger would see that they are somebody else's
-            rows = ((key, ledger._owner) for key in about)
-            db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?)", rows)
+        rows = [(key, ledger._owner) for key in about]
+        claim = (
+            "INSERT INTO claims VALUES (?, ?) "
+            "ON CONFLICT (key) DO UPDATE SET owner = excluded.owner"
+        )
+        # or the ledger would see that they are somebody else's
+        ledger.store.write(lambda db: db.executemany(claim, rows))
         return intend(ledger, about, *given, **facts)
 
     _swap(Claims, take=take_all)
@@ -272,8 +276,7 @@ def answers_before_commit(judge: ClaudeJudge) -> None:
         **now: Any,
     ) -> Any:
         new, _ = record(ledger, batch, outcomes, {}, *rest, **now)
-        with ledger.store.transaction():
-            ledger.store.put(answers)
+        ledger.store.write(lambda db: ledger.store.put(db, answers))
         for answer in answers.values():
             ledger.store.usage.count(answer)
         return new, answers

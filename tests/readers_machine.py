@@ -4,6 +4,7 @@ A shell is given each command as the page shows it. What makes it small is the c
 tokens (MADE_SMALL). APIs are servers on this machine, the hub of models is a cache, and Slurm begins its jobs here.
 """
 
+import functools
 import json
 import re
 import shlex
@@ -16,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from elo_exp import HOME
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, longer, plain_text
@@ -23,6 +26,7 @@ from tests.commands import Ran, attempt_program, environment
 from tests.documented import IN_TUTORIALS, PAGES, Command, blocks, commands
 from tests.openai_server import OpenAiServer
 from tests.readers_files import write, write_inputs
+from tests.stores import empty_schema
 
 COPIED = (
     "conf",
@@ -254,7 +258,16 @@ class Machine:
         return Ran(self.folder, *json.loads(self.python.stdout.readline()))
 
     def here(self, text: str) -> str:
-        return re.sub(r"http://localhost:\d+/v1", self.openai.url, made_small(text))
+        text = re.sub(r"http://localhost:\d+/v1", self.openai.url, made_small(text))
+        return re.sub(r"store=postgresql://\S+", lambda _: self.store, text)
+
+    @functools.cached_property
+    def store(self) -> str:
+        """A store of PostgreSQL; that of the folder where no package brings a server."""
+        try:
+            return f"'store={empty_schema()}'"
+        except pytest.skip.Exception:
+            return "store=null"
 
     def n_billed(self) -> int:
         return self.anthropic.meter.billed_bodies.total() + self.openai.billed.total()

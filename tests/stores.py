@@ -1,27 +1,85 @@
-"""What the tests of a store share: its tables as other programs see them, faults in it, other processes on it."""
+"""What the tests of a store share: its tables as other programs see them, faults in it, other processes on it.
+
+A test with the fixture `place` runs twice, on a file of SQLite and on a schema of a real PostgreSQL.
+"""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from elo_exp import HOME
 
+Place = Path | str  # of a store
+_numbers = itertools.count()
 
-def rows(path: Path, statement: str) -> list[tuple[Any, ...]]:
-    """What is in the file, as any other program would read it."""
-    with closing(sqlite3.connect(path)) as db:
+
+@functools.cache
+def postgres() -> str:
+    """The URL of a PostgreSQL that runs until this process ends; skips where the package that brings one is absent."""
+    pytest.importorskip("psycopg", reason="the extra postgres is not installed")
+    with warnings.catch_warnings(action="ignore"):  # of a folder that it takes instead
+        pgserver = pytest.importorskip(
+            "pgserver", reason="no wheel of pgserver for this Python"
+        )
+    folder = tempfile.mkdtemp(prefix="elo_exp_postgres_")
+    url = str(pgserver.get_server(folder, cleanup_mode="delete").get_uri())
+    for statement in ("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()"):
+        write(url, statement)
+    return url
+
+
+def empty_schema() -> str:
+    """The URL of a schema of its own."""
+    name = f"test_{next(_numbers)}"
+    write(postgres(), f"CREATE SCHEMA {name}")
+    return f"{postgres()}&options=-csearch_path%3D{name}"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Where no store is yet."""
+    if request.param == "postgres":
+        return empty_schema()
+    return tmp_path / "cache" / "store.sqlite"
+
+
+def place_of(word: str) -> Place:
+    """As a process is told it."""
+    return word if "://" in word else Path(word)
+
+
+def rows(place: Place, statement: str) -> list[tuple[Any, ...]]:
+    """What is in the store, as any other program would read it."""
+    if isinstance(place, str):
+        import psycopg
+
+        with psycopg.connect(place) as connection:
+            return connection.execute(statement.encode()).fetchall()
+    with closing(sqlite3.connect(place)) as db:
         return db.execute(statement).fetchall()
 
 
-def write(path: Path, statement: str, *values: object) -> None:
-    with closing(sqlite3.connect(path)) as db, db:
+def write(place: Place, statement: str, *values: object) -> None:
+    if isinstance(place, str):
+        import psycopg
+
+        with psycopg.connect(place, autocommit=True) as connection:
+            connection.execute(statement.replace("?", "%s").encode(), values)
+        return
+    with closing(sqlite3.connect(place)) as db, db:
         db.execute(statement, values)
 
 

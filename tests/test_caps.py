@@ -4,12 +4,12 @@ import re
 import shlex
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from elo_exp.store.caps import Account, Caps, OverCapError, charge, pay, settle
 from elo_exp.store.claims import Claims
+from elo_exp.store.database import Database
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
 from tests.anthropic_server import AnthropicServer
@@ -17,16 +17,17 @@ from tests.anthropic_verdicts import longer
 from tests.commands import attempt, run
 from tests.http_server import Status
 from tests.paying import BATCH, BATCHES, SINGLE, claude, judged, paying
+from tests.stores import Place, place
 
-__all__ = ["paying"]
+__all__ = ["paying", "place"]
 
 MONTH = time.strftime("%Y-%m", time.gmtime())
 CAPS = Caps(month_usd=10.0, sweep_usd=5.0, folder_usd=2.0)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "store.sqlite") as made:
+def store(place: Place) -> Iterator[Store]:
+    with Store(place) as made:
         yield made
 
 
@@ -40,24 +41,33 @@ def test_a_worked_example(store):
     """Two run folders of one sweep: each call is charged at its most, to all three, and then at its cost."""
     assert room(store) == {"caps.month_usd": (0, 0)}
     store.account = Account(caps=CAPS, sweep="s", folder="a")
-    with store.transaction() as db:
+
+    def one(db: Database) -> None:
         charge(db, store.account, "batch", 1.5)
         pay(db, "batch", 0.25)  # some of its results
+
+    store.write(one)
     all_three = dict.fromkeys(
         ["caps.folder_usd", "caps.sweep_usd", "caps.month_usd"], (1.75, 1.5)
     )
     assert room(store, sweep="s", folder="a") == all_three
-    with store.transaction() as db:
+
+    def two(db: Database) -> None:
         settle(db, "batch", 0.0)  # the rest of its charge
         charge(db, store.account, "call", 1.0)
+
+    store.write(two)
     found = room(store, sweep="s", folder="b")
     assert found["caps.folder_usd"] == (0, 0)
     assert found["caps.sweep_usd"] == found["caps.month_usd"] == (1.25, 1.0)
-    with store.transaction() as db:
+
+    def three(db: Database) -> None:
         settle(db, "call", 0.125)
         settle(db, "call", 0.125)  # settled once
         charge(db, store.account, "lost", 1.5)
         settle(db, "lost", None)  # nobody knows: as much as it may have cost
+
+    store.write(three)
     found = room(store, sweep="s", folder="b")
     assert found["caps.folder_usd"] == (1.5, 0)
     assert found["caps.sweep_usd"] == (1.875, 0)
@@ -67,10 +77,9 @@ def test_a_worked_example(store):
 def test_a_charge_that_passes_a_cap_is_not_made(store):
     store.account = Account(caps=CAPS, folder="a")
     for name in ("first", "second"):
-        with store.transaction() as db:
-            charge(db, store.account, name, 1.0)
-    with pytest.raises(OverCapError) as error, store.transaction() as db:
-        charge(db, store.account, "third", 0.001)
+        store.write(lambda db, name=name: charge(db, store.account, name, 1.0))
+    with pytest.raises(OverCapError) as error:
+        store.write(lambda db: charge(db, store.account, "third", 0.001))
     assert error.value.spent.setting == "caps.folder_usd"
     assert room(store, folder="a")["caps.folder_usd"] == (2.0, 2.0)
 

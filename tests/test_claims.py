@@ -17,7 +17,9 @@ from elo_exp.store import claims, processes
 from elo_exp.store.claims import LEASE_SECONDS, Claims
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
-from tests.stores import go_on, process, rows, said, write
+from tests.stores import Place, go_on, place, process, rows, said, write
+
+__all__ = ["place"]
 
 on_linux = pytest.mark.skipif(
     not Path("/proc/self/stat").exists(),
@@ -36,21 +38,21 @@ def reply(key: str, dollars: float = 0.0) -> dict[str, JudgeReply]:
     return {key: JudgeReply(key=key, text="VERDICT: A", dollars=dollars)}
 
 
-def claimed(path: Path) -> dict[object, object]:
-    return dict(rows(path, "SELECT key, owner FROM claims"))
+def claimed(place: Place) -> dict[object, object]:
+    return dict(rows(place, "SELECT key, owner FROM claims"))
 
 
-def owner(path: Path, name: str, *keys: str, **facts: Any) -> None:
+def owner(place: Place, name: str, *keys: str, **facts: Any) -> None:
     """A process that has claimed these keys, written by hand; on this machine and boot unless `facts` say otherwise."""
     host, boot, _, _ = processes.this_process()
     known = {"host": host, "boot": boot, "pid": 1, "started": "1", "heartbeat": 0.0}
     known |= facts
-    with Store(path):
+    with Store(place):
         pass
     marks = ", ".join("?" * 6)
-    write(path, f"INSERT INTO owners VALUES ({marks})", name, *known.values())
+    write(place, f"INSERT INTO owners VALUES ({marks})", name, *known.values())
     for key in keys:
-        write(path, "INSERT INTO claims VALUES (?, ?)", key, name)
+        write(place, "INSERT INTO claims VALUES (?, ?)", key, name)
 
 
 def submit(ledger: Ledger, *keys: str, batch_id: str | None = None) -> str:
@@ -68,15 +70,10 @@ def kill(other: subprocess.Popen[str]) -> None:
     os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "cache" / "store.sqlite"
-
-
 # Taking
 
 
-def test_a_worked_example(path: Path):
+def test_a_worked_example(place: Place):
     """Ann and Bob want some answers of the same store; k1 is there.
 
     step               ann holds   bob holds   answered
@@ -87,28 +84,28 @@ def test_a_worked_example(path: Path):
     ann closes                     k4 k5       k1 k2
     bob takes k2 k3                k3-k5       k1 k2
     """
-    with Store(path) as one, Store(path) as two, Claims(two) as bob:
+    with Store(place) as one, Store(place) as two, Claims(two) as bob:
         one.commit(reply("k1"))
         with Claims(one) as ann:
             assert ann.take(["k1", "k2", "k3"]) == ["k2", "k3"]
             assert bob.take(["k2", "k3", "k4", "k5"]) == ["k4", "k5"]
             one.commit(reply("k2"))
             assert bob.take(["k2", "k3"]) == []
-            assert claimed(path) == {"k3": ann.owner, "k4": bob.owner, "k5": bob.owner}
+            assert claimed(place) == {"k3": ann.owner, "k4": bob.owner, "k5": bob.owner}
         assert bob.take(["k2", "k3"]) == ["k3"]
-        assert claimed(path) == dict.fromkeys(["k3", "k4", "k5"], bob.owner)
+        assert claimed(place) == dict.fromkeys(["k3", "k4", "k5"], bob.owner)
 
 
 RACER = """
 import random, sys
-from pathlib import Path
 from elo_exp.store.claims import Claims
 from elo_exp.store.store import Store
+from tests.stores import place_of
 
 keys = [f"k{n:03}" for n in range(1000)]
 chunks = [keys[n : n + 20] for n in range(0, 1000, 20)]
 random.Random(int(sys.argv[2])).shuffle(chunks)
-with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
+with Store(place_of(sys.argv[1])) as store, Claims(store) as claims:
     print("ready", flush=True)
     sys.stdin.readline()
     print(*(key for chunk in chunks for key in claims.take(chunk)), flush=True)
@@ -116,9 +113,9 @@ with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
 """
 
 
-def test_two_processes_that_race_for_the_same_keys_share_them_out(path: Path):
+def test_two_processes_that_race_for_the_same_keys_share_them_out(place: Place):
     """Fifty transactions each, with nothing that keeps them apart but the store."""
-    with process(RACER, path, 0) as one, process(RACER, path, 1) as two:
+    with process(RACER, place, 0) as one, process(RACER, place, 1) as two:
         assert (said(one), said(two)) == (["ready"], ["ready"])
         go_on(one)
         go_on(two)
@@ -129,7 +126,7 @@ def test_two_processes_that_race_for_the_same_keys_share_them_out(path: Path):
 # Single calls
 
 
-def test_a_call_leaves_once_and_not_beside_a_batch_or_without_the_claim(path: Path):
+def test_a_call_leaves_once_and_not_beside_a_batch_or_without_the_claim(place: Place):
     """Ann holds a, b and c; b is in a batch of hers that is under way, d is claimed by nobody.
 
     call   leaves   because
@@ -139,7 +136,7 @@ def test_a_call_leaves_once_and_not_beside_a_batch_or_without_the_claim(path: Pa
     d      no       it is not hers
     c      no       another has taken it over
     """
-    with Store(path) as store, Claims(store) as ann:
+    with Store(place) as store, Claims(store) as ann:
         assert ann.take(["a", "b", "c"]) == ["a", "b", "c"]
         ledger = Ledger(store, ann.owner)
         assert ann.send("a", 0.5)
@@ -149,30 +146,32 @@ def test_a_call_leaves_once_and_not_beside_a_batch_or_without_the_claim(path: Pa
         ledger.record(batch, {"b": "expired"}, {}, {}, now=2.0)
         assert ann.send("b", 0.25)
         assert not ann.send("d", 0.5)
-        write(path, "UPDATE claims SET owner = 'bob' WHERE key = 'c'")
+        write(place, "UPDATE claims SET owner = 'bob' WHERE key = 'c'")
         assert not ann.send("c", 0.5)
         query = "SELECT key, dollars, why FROM losses ORDER BY key"
-        assert rows(path, query) == [("a", 0.5, None), ("b", 0.25, None)]
+        assert rows(place, query) == [("a", 0.5, None), ("b", 0.25, None)]
         ann.unsend("a")
         ann.unsend("b", lost="reset")
-        assert rows(path, query) == [("b", 0.25, "reset")]
+        assert rows(place, query) == [("b", 0.25, "reset")]
         store.commit(reply("b"))  # asked again: the loss stays in the books
-        assert rows(path, query) == [("b", 0.25, "reset")]
+        assert rows(place, query) == [("b", 0.25, "reset")]
 
 
-def test_what_a_dead_process_waited_for_is_a_loss_where_it_is_wanted_again(path: Path):
+def test_what_a_dead_process_waited_for_is_a_loss_where_it_is_wanted_again(
+    place: Place,
+):
     """Counted once, by whoever asks again; not what lives, and not what nobody wants."""
-    owner(path, "dead", "a", "b")
-    write(path, "INSERT INTO losses VALUES ('a', 'dead', 0.5, 'then', NULL)")
-    write(path, "INSERT INTO losses VALUES ('b', 'dead', 0.25, 'then', NULL)")
-    with Store(path) as store, Claims(store) as heir:
+    owner(place, "dead", "a", "b")
+    write(place, "INSERT INTO losses VALUES ('a', 'dead', 0.5, 'then', NULL)")
+    write(place, "INSERT INTO losses VALUES ('b', 'dead', 0.25, 'then', NULL)")
+    with Store(place) as store, Claims(store) as heir:
         assert heir.take(["a", "c"]) == ["a", "c"]
         assert heir.send("c", 1.0)
         assert heir.take(["a", "c"]) == ["a", "c"]
         usage = store.usage
         assert (usage.calls_lost, usage.dollars_at_most) == (1, 0.5)
         query = "SELECT key, why FROM losses ORDER BY key"
-        assert rows(path, query) == [
+        assert rows(place, query) == [
             ("a", "its process died"),
             ("b", None),
             ("c", None),
@@ -183,10 +182,10 @@ def test_what_a_dead_process_waited_for_is_a_loss_where_it_is_wanted_again(path:
 
 
 @on_linux
-def test_a_process_id_that_was_given_out_again_is_not_its_former_bearer(path: Path):
+def test_a_process_id_that_was_given_out_again_is_not_its_former_bearer(place: Place):
     """The number of this very process, which lives; but it began at another time."""
-    owner(path, "former", "k", pid=os.getpid(), started="17", heartbeat=time.time())
-    with Store(path) as store, Claims(store) as heir:
+    owner(place, "former", "k", pid=os.getpid(), started="17", heartbeat=time.time())
+    with Store(place) as store, Claims(store) as heir:
         assert heir.take(["k"]) == ["k"]
 
 
@@ -198,33 +197,36 @@ class Time:
         monkeypatch.setattr(claims.time, "monotonic", lambda: self.now)
 
 
-@pytest.mark.parametrize("place", [{"host": "elsewhere"}, {"boot": "the boot before"}])
+@pytest.mark.parametrize("where", [{"host": "elsewhere"}, {"boot": "the boot before"}])
 @pytest.mark.parametrize("heartbeat", [0.0, 1e12], ids=["clock behind", "clock ahead"])
 def test_a_process_out_of_sight_is_dead_when_its_heart_has_stood_still_while_we_watched(
-    path: Path, place: dict[str, str], heartbeat: float, monkeypatch: pytest.MonkeyPatch
+    place: Place,
+    where: dict[str, str],
+    heartbeat: float,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     """Whatever its clock says. A number that lives here says nothing of a process elsewhere."""
     clock = Time(monkeypatch)
-    owner(path, "far", "k1", "k2", **place, heartbeat=heartbeat, pid=os.getpid())
-    with Store(path) as store, Claims(store) as mine:
+    owner(place, "far", "k1", "k2", **where, heartbeat=heartbeat, pid=os.getpid())
+    with Store(place) as store, Claims(store) as mine:
         submit(Ledger(store, "far"), "k1", "k2", batch_id="b")
         assert mine.take(["k1"]) == []
         clock.now += LEASE_SECONDS - 1
-        write(path, "UPDATE owners SET heartbeat = heartbeat + 1 WHERE owner = 'far'")
+        write(place, "UPDATE owners SET heartbeat = heartbeat + 1 WHERE owner = 'far'")
         assert mine.take(["k1"]) == []
         clock.now += LEASE_SECONDS - 1
         assert mine.take(["k1"]) == []
         assert (
             mine.holders(["k1", "k2"])
             == f"process {os.getpid()} on "
-            + place.get("host", socket.gethostname())
+            + where.get("host", socket.gethostname())
             + " (2)"
         )
         clock.now += 2
         assert mine.take(["k1"]) == ["k1"]
-        assert claimed(path) == {"k1": mine.owner, "k2": "far"}
+        assert claimed(place) == {"k1": mine.owner, "k2": "far"}
         assert len(Ledger(store, mine.owner).under_way()) == 1
-    assert claimed(path) == {}  # nor is what nobody wants of a dead process remembered
+    assert claimed(place) == {}  # nor is what nobody wants of a dead process remembered
 
 
 @pytest.mark.parametrize(
@@ -233,7 +235,7 @@ def test_a_process_out_of_sight_is_dead_when_its_heart_has_stood_still_while_we_
     ids=["the run before", "the same run", "another job", "no job"],
 )
 def test_a_requeued_job_of_slurm_owns_the_claims_of_its_earlier_run_at_once(
-    path: Path,
+    place: Place,
     job: str | None,
     restarts: int,
     is_taken_over: bool,
@@ -242,21 +244,21 @@ def test_a_requeued_job_of_slurm_owns_the_claims_of_its_earlier_run_at_once(
     """It comes back on another node, from which the process that was killed cannot be seen: no 300 s of waiting."""
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    owner(path, "far", "k1", host="another node", pid=os.getpid())
+    owner(place, "far", "k1", host="another node", pid=os.getpid())
     if job is not None:
-        write(path, "INSERT INTO slurm_jobs VALUES ('far', ?, ?)", job, restarts)
-    with Store(path) as store, Claims(store) as mine:
+        write(place, "INSERT INTO slurm_jobs VALUES ('far', ?, ?)", job, restarts)
+    with Store(place) as store, Claims(store) as mine:
         submit(Ledger(store, "far"), "k1", batch_id="b")
         assert mine.take(["k1"]) == ["k1"] * is_taken_over
         assert len(Ledger(store, mine.owner).under_way()) == is_taken_over
-        own = rows(path, "SELECT job, restarts FROM slurm_jobs WHERE owner != 'far'")
+        own = rows(place, "SELECT job, restarts FROM slurm_jobs WHERE owner != 'far'")
         assert own == [("/17", 1)]
-    assert rows(path, "SELECT * FROM slurm_jobs WHERE owner != 'far'") == []
+    assert rows(place, "SELECT * FROM slurm_jobs WHERE owner != 'far'") == []
 
 
 @on_linux
 def test_a_process_that_is_hidden_from_us_is_judged_by_its_heartbeat(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ):
     """As /proc is mounted where users shall not see each other: its number is given out, and no more can be known."""
     hidden, read_text = Path(f"/proc/{os.getpid()}/stat"), Path.read_text
@@ -266,10 +268,10 @@ def test_a_process_that_is_hidden_from_us_is_judged_by_its_heartbeat(
             raise FileNotFoundError(self)
         return read_text(self, *args, **options)
 
-    owner(path, "hidden", "k", pid=os.getpid(), started="17")
+    owner(place, "hidden", "k", pid=os.getpid(), started="17")
     clock = Time(monkeypatch)
     monkeypatch.setattr(Path, "read_text", seen)
-    with Store(path) as store, Claims(store) as mine:
+    with Store(place) as store, Claims(store) as mine:
         assert mine.take(["k"]) == []
         clock.now += LEASE_SECONDS + 1
         assert mine.take(["k"]) == ["k"]
@@ -285,25 +287,26 @@ CONTAINER = [
 ]
 TAKER = """
 import sys
-from pathlib import Path
 from elo_exp.store.claims import Claims
 from elo_exp.store.store import Store
+from tests.stores import place_of
 
-with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
+with Store(place_of(sys.argv[1])) as store, Claims(store) as claims:
     print("took", *claims.take(["k1", "k2"]), flush=True)
 """
 
 
 @on_linux
-def test_a_process_that_cannot_be_seen_from_within_a_container_is_alive(path: Path):
+def test_a_process_that_cannot_be_seen_from_within_a_container_is_alive(tmp_path: Path):
     """One machine, one boot and one name, but in the container our process id is nobody's."""
+    place = tmp_path / "store.sqlite"
     try:
         subprocess.run([*CONTAINER, "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no process may be given a view of its own of the process ids here")
-    with Store(path) as store, Claims(store) as mine:
+    with Store(place) as store, Claims(store) as mine:
         mine.take(["k1"])
-        with process(TAKER, path, python=[*CONTAINER, sys.executable]) as inside:
+        with process(TAKER, place, python=[*CONTAINER, sys.executable]) as inside:
             assert said(inside) == ["took", "k2"]
             inside.wait()
 
@@ -311,31 +314,39 @@ def test_a_process_that_cannot_be_seen_from_within_a_container_is_alive(path: Pa
 # The heartbeat
 
 
-def changed(path: Path, query: str, former: object) -> Any:
+def changed(place: Place, query: str, former: object) -> Any:
     """What the query finds once it is no longer what it was."""
-    while (found := rows(path, query)) == former:
+    while (found := rows(place, query)) == former:
         time.sleep(0.01)
     return found
 
 
 def test_the_heart_beats_on_whatever_happens(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     """While the owner is busy; after others have taken it for dead; and after a beat that could not be written."""
     monkeypatch.setattr(claims, "BEAT_SECONDS", 0.02)
     query = "SELECT heartbeat FROM owners"
-    with Store(path) as store, Claims(store) as mine:
-        first = rows(path, query)
-        assert first < changed(path, query, first)
-        write(path, "DELETE FROM owners")
-        assert changed(path, "SELECT owner FROM owners", []) == [(mine.owner,)]
-        with store.transaction():  # so long that the beat gives up waiting for its end
+    with Store(place) as store, Claims(store) as mine:
+        first = rows(place, query)
+        assert first < changed(place, query, first)
+        write(place, "DELETE FROM owners")
+        assert changed(place, "SELECT owner FROM owners", []) == [(mine.owner,)]
+
+        def at_length(_: Any) -> Any:  # so that the beat gives up waiting for its end
             while not caplog.messages:
                 time.sleep(0.01)
-            before = rows(path, query)
-        assert changed(path, query, before) > before
-    words = "the claims' heartbeat was not written (database is locked)"
-    assert set(caplog.messages) == {f"warning: {path}: {words}"}
+            return rows(place, query)
+
+        before = store.write(at_length)
+        assert changed(place, query, before) > before
+    why = (
+        "database is locked"
+        if isinstance(place, Path)
+        else "canceling statement due to lock timeout"
+    )
+    words = f"the claims' heartbeat was not written ({why})"
+    assert set(caplog.messages) == {f"warning: {place}: {words}"}
 
 
 # Letting go

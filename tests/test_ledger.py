@@ -1,11 +1,10 @@
-"""The batches that were, or may have been, submitted. tests/test_paid_once.py has the law of all of the money path."""
+"""The batches that were, or may have been, submitted. tests/test_paid_once.py has the law of all of the money place."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,9 @@ from elo_exp.records import JudgeReply, UserError
 from elo_exp.store.claims import Claims
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
-from tests.stores import rows, write
+from tests.stores import Place, place, rows, write
+
+__all__ = ["place"]
 
 HOW: dict[str, Any] = {
     "endpoint": "https://api",
@@ -38,7 +39,7 @@ def intend(ledger: Ledger, keys: Sequence[str], **how: Any) -> Any:
     return ledger.intend(queries(keys), [2.5] * len(keys), **{**HOW, **how})
 
 
-def summary(path: Path) -> tuple[str, str, str, str]:
+def summary(place: Place) -> tuple[str, str, str, str]:
     """The states of the batches, the outcomes of their queries, what is claimed and answered."""
     tables = (
         "SELECT state FROM batches ORDER BY created_at",
@@ -46,24 +47,19 @@ def summary(path: Path) -> tuple[str, str, str, str]:
         "SELECT key FROM claims ORDER BY key",
         "SELECT key FROM answers ORDER BY key",
     )
-    found = [[str(value) for (value,) in rows(path, query)] for query in tables]
+    found = [[str(value) for (value,) in rows(place, query)] for query in tables]
     return " ".join(found[0]), " ".join(found[1]), "".join(found[2]), "".join(found[3])
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "cache" / "store.sqlite"
-
-
 @contextmanager
-def run(path: Path, keys: str = "") -> Iterator[tuple[Store, Claims, Ledger]]:
+def run(place: Place, keys: str = "") -> Iterator[tuple[Store, Claims, Ledger]]:
     """A process at work, which has claimed these keys."""
-    with Store(path) as store, Claims(store) as claims:
+    with Store(place) as store, Claims(store) as claims:
         assert claims.take(keys) == list(keys)
         yield store, claims, Ledger(store, claims.owner)
 
 
-def test_a_worked_example(path: Path):
+def test_a_worked_example(place: Place):
     """Three queries, a, b and c; b fails, is asked again, and answered.
 
     step             batches             outcomes              claimed  answered
@@ -75,12 +71,12 @@ def test_a_worked_example(path: Path):
     intend b again   settled intended    ... -                 b        ac
     record b         settled settled     ...                            abc
     """
-    with run(path, "abc") as (store, _, ledger):
-        assert summary(path) == ("", "", "abc", "")
+    with run(place, "abc") as (store, _, ledger):
+        assert summary(place) == ("", "", "abc", "")
         batch = intend(ledger, "abc")
-        assert summary(path) == ("intended", "- - -", "abc", "")
+        assert summary(place) == ("intended", "- - -", "abc", "")
         ledger.submitted(batch, "msgbatch_1")
-        with Store(path) as other:  # by whoever opens the store
+        with Store(place) as other:  # by whoever opens the store
             (read,) = Ledger(other).batches()
             assert (read.batch_id, read.reserve, read.high_water, read.ttl) == (
                 "msgbatch_1",
@@ -91,25 +87,25 @@ def test_a_worked_example(path: Path):
             assert Ledger(other).names(read) == queries("abc")
         a, b, c = replies("a"), replies("b"), replies("c")
         assert ledger.record(batch, {"a": "succeeded"}, a, {}, now=200.0) == ({"a"}, a)
-        assert summary(path) == ("submitted", "succeeded - -", "bc", "a")
+        assert summary(place) == ("submitted", "succeeded - -", "bc", "a")
         outcomes = {"b": "expired", "c": "succeeded"}
         assert ledger.record(batch, outcomes, c, {}, now=300.0) == ({"b", "c"}, c)
-        assert summary(path) == ("settled", "succeeded expired succeeded", "b", "ac")
+        assert summary(place) == ("settled", "succeeded expired succeeded", "b", "ac")
         assert (ledger.pending(), ledger.under_way()) == (set(), [])
         again = intend(ledger, "b", now=400.0)
         assert ledger.pending() == {"b"}
         ledger.record(again, {"b": "succeeded"}, b, {}, now=500.0)
         assert [batch.settled_at for batch in ledger.batches()] == [300.0, 500.0]
-        assert summary(path)[2:] == ("", "abc")
+        assert summary(place)[2:] == ("", "abc")
         assert (store.usage.judge_calls, store.usage.dollars) == (3, 1.5)
 
 
-def test_two_batches_whose_arrival_is_doubtful_differ_in_size(path: Path):
+def test_two_batches_whose_arrival_is_doubtful_differ_in_size(place: Place):
     """A lost submission is looked for by its size, at one endpoint; a size is free again once the answer is there.
 
     a b c d e: intended 2; again 2: one, since two is taken; again 2 at another endpoint: two
     """
-    with run(path, "abcdefghi") as (_, _, ledger):
+    with run(place, "abcdefghi") as (_, _, ledger):
         first = intend(ledger, "ab")
         assert (first.size, first.reserve) == (2, 5.0)
         second = intend(ledger, "cd")
@@ -124,9 +120,9 @@ def test_two_batches_whose_arrival_is_doubtful_differ_in_size(path: Path):
         assert intend(ledger, "h").size == 1
 
 
-def test_what_is_in_a_batch_under_way_enters_no_other(path: Path):
+def test_what_is_in_a_batch_under_way_enters_no_other(place: Place):
     """Not even one of this process, which holds the claims; an outcome ends that."""
-    with run(path, "ab") as (_, _, ledger):
+    with run(place, "ab") as (_, _, ledger):
         batch = intend(ledger, "ab")
         ledger.submitted(batch, "msgbatch_1")
         with pytest.raises(UserError, match="another process has taken over"):
@@ -137,9 +133,9 @@ def test_what_is_in_a_batch_under_way_enters_no_other(path: Path):
         assert intend(ledger, "a").size == 1
 
 
-def test_a_custom_id_is_proof_of_the_batch_and_fits_what_the_api_allows(path: Path):
+def test_a_custom_id_is_proof_of_the_batch_and_fits_what_the_api_allows(place: Place):
     """No option of a command reads the nonce as a number, such as 12345e67."""
-    with run(path, "abc") as (_, _, ledger):
+    with run(place, "abc") as (_, _, ledger):
         ids = {intend(ledger, keys).custom_id("0" * 40) for keys in ("a", "bc")}
     assert len(ids) == 2
     assert all(
@@ -148,13 +144,13 @@ def test_a_custom_id_is_proof_of_the_batch_and_fits_what_the_api_allows(path: Pa
 
 
 def test_a_process_that_slept_neither_submits_nor_abandons_what_another_has_taken_over(
-    path: Path,
+    place: Place,
 ):
     """Ann's machine sleeps past her lease; Bob, on another, finds her batch. What comes to her is still stored."""
-    with run(path, "abc") as (_, ann_claims, ann):
+    with run(place, "abc") as (_, ann_claims, ann):
         batch = intend(ann, "ab")
-        write(path, "UPDATE owners SET started = 'before'")
-        with run(path) as (_, bob_claims, bob):
+        write(place, "UPDATE owners SET started = 'before'")
+        with run(place) as (_, bob_claims, bob):
             assert bob_claims.take("abc") == ["a", "b", "c"]
             assert not ann.abandon(batch, "it did not turn up")
             bob.submitted(batch, "msgbatch_1")
@@ -165,4 +161,4 @@ def test_a_process_that_slept_neither_submits_nor_abandons_what_another_has_take
             ann.record(batch, {"a": "succeeded"}, replies("a"), {}, now=1.0)
             outcomes, both = dict.fromkeys("ab", "succeeded"), replies("ab")
             assert bob.record(batch, outcomes, both, {}, now=2.0) == ({"b"}, both)
-            assert summary(path) == ("settled", "succeeded succeeded", "c", "ab")
+            assert summary(place) == ("settled", "succeeded succeeded", "c", "ab")

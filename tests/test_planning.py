@@ -20,6 +20,7 @@ from elo_exp.pipeline.plan_table import plan_table, spend
 from elo_exp.pipeline.planning import Plan, PlanRow, plan
 from elo_exp.records import JudgeReply, Response, UserError
 from elo_exp.store.caps import Account, Caps, charge, pay
+from elo_exp.store.database import Database
 from elo_exp.store.store import Store
 from elo_exp.store.usage import TOKEN_CLASSES, Usage, paid
 from tests.data import BLEEDING, prompt, responses, shipped
@@ -180,9 +181,12 @@ def test_what_is_spent_is_gone_from_the_cap(store):
 def test_a_plan_that_a_cap_of_the_store_has_no_room_for_is_refused(store):
     """The run's own cap would hold it; what needs no judge passes whatever was spent."""
     store.account = Account(caps=Caps(month_usd=15.0))
-    with store.transaction() as db:
+
+    def paid(db: Database) -> None:
         charge(db, store.account, "batch", 4.0)
         pay(db, "batch", 1.0)
+
+    store.write(paid)
     with pytest.raises(UserError) as error:
         plan_of(row_of(12.5), cap=20).check(store)
     month = time.strftime("%Y-%m", time.gmtime())

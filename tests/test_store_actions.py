@@ -30,8 +30,9 @@ from elo_exp.records import (
 )
 from elo_exp.store import admin
 from elo_exp.store.claims import Claims
+from elo_exp.store.database import SCHEMA_VERSION
 from elo_exp.store.ledger import Batch, Ledger
-from elo_exp.store.store import SCHEMA_VERSION, Store
+from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
 from tests import stores
 from tests.anthropic_server import AnthropicServer
@@ -53,7 +54,7 @@ def manage(*words: str, cache_dir: Path = OURS.parent) -> str:
     job = built("experiment=store", "tracker=local", f"cache_dir={cache_dir}", *words)
     experiment = job.experiment
     assert isinstance(experiment, ManageStore)
-    with Store(job.store_path) as store:
+    with job.open_store() as store:
         context = Context(
             run_dir=Path("run"), store=store, tracker=job.settings.tracker
         )

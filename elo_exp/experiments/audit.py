@@ -228,7 +228,7 @@ class AuditJudge:
         ]
         for one in audited:
             place = one.audit["judge_key"], one.audit["rubric_key"]
-            write_json(audit_decisions.path(store.path.parent, *place), one.audit)
+            write_json(audit_decisions.path(store.folder, *place), one.audit)
         return _Found(audited=audited, judged=judged)
 
     def _reported(self, context: Context, found: _Found) -> Report:

@@ -850,7 +850,7 @@ def audits(
     """Return the diagnosis `audit` of each dimension: the last of this judge and rubric, or {}."""
     key, found = pipeline.identify(judge).key, {}
     for rubric in rubrics:
-        path = audit_decisions.path(store.path.parent, key, rubric.key)
+        path = audit_decisions.path(store.folder, key, rubric.key)
         found[rubric.dimension] = {"audit": read_json(path) if path.exists() else {}}
     return found
 

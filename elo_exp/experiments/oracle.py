@@ -283,7 +283,7 @@ class Oracle(Judged):
             calibrations=self.grid.calibrations,
             options=self._options,
             cells=self.grid.cells(len(data.prompts)),
-            folder=context.store.path.parent / "grid" / fingerprint(settings)[:16],
+            folder=context.store.folder / "grid" / fingerprint(settings)[:16],
         )
         grid.run()
         rows = score(grid)

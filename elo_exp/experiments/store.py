@@ -16,6 +16,7 @@ from elo_exp.store.store import Store
 
 @dataclass(kw_only=True)
 class StoreSettings:
+    url: str | None
     action: Literal[
         "list", "wait", "cancel", "repay", "export", "import", "merge", "purge"
     ]
@@ -63,7 +64,11 @@ class ManageStore:
                 n_lost, dollars = admin.losses(store)
                 held = admin.count(store, some)
                 table = answers_table(
-                    store.path, held, n_lost=n_lost, dollars_lost=dollars
+                    store.name,
+                    held,
+                    n_bytes=store.n_bytes(),
+                    n_lost=n_lost,
+                    dollars_lost=dollars,
                 )
                 text = "\n".join([table, *spending(store), under_way(Ledger(store))])
             case _ if not isinstance(self.judge, BatchJudge):

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from elo_exp.api.costs import money
 from elo_exp.api.jobs import say_spent
@@ -21,7 +20,12 @@ _ANSWERS = {
 
 
 def answers_table(
-    path: Path, held: Sequence[StoreSummary], *, n_lost: int, dollars_lost: float
+    store: str,
+    held: Sequence[StoreSummary],
+    *,
+    n_bytes: int,
+    n_lost: int,
+    dollars_lost: float,
 ) -> str:
     """Format what a store holds, and the most that calls without an answer may have cost."""
     rows = [
@@ -35,7 +39,7 @@ def answers_table(
         for row in held
     ]
     head = ["answers", "by", "on", "number", "paid $"]
-    lines = [f"{path}, {path.stat().st_size / 1e6:.1f} MB"]
+    lines = [f"{store}, {n_bytes / 1e6:.1f} MB"]
     lines.append(text_table(head, rows, text=["by", "on"]))
     if n_lost:
         lines.append(

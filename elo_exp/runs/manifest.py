@@ -36,7 +36,7 @@ _PACKAGES = (
 # Settings that change nothing of what a run concludes
 OF_NO_RESULT = (
     *("tracker", "figures", "resume", "cache_dir", "name", "headline", "plan", "caps"),
-    "downloads",
+    *("downloads", "store", "wait_minutes"),
 )
 
 

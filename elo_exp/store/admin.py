@@ -23,7 +23,13 @@ from elo_exp.records import (
     storable_json,
 )
 from elo_exp.store.claims import OPEN
-from elo_exp.store.store import APPLICATION_ID, SCHEMA_VERSION, Store
+from elo_exp.store.database import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    AnswerRow,
+    Database,
+)
+from elo_exp.store.store import Store
 
 KINDS: Mapping[str, type[Record]] = {
     kind.__name__: kind for kind in (Response, JudgeReply, ForcedLogprob)
@@ -42,16 +48,16 @@ class Filter:
     def __bool__(self) -> bool:
         return any(value is not None for value in asdict(self).values())
 
-    def where(self) -> tuple[str, list[str]]:
+    def where(self, db: Database) -> tuple[str, list[str]]:
         """The condition in SQL, and its values."""
-        entrants = ", ".join(map(_of, ("entrant_id", "entrant_a", "entrant_b")))
+        entrants = ", ".join(map(db.text, ("entrant_id", "entrant_a", "entrant_b")))
         conditions = {
-            f"{_of('judge_model')} = ?": self.judge,
-            f"{_of('dimension')} = ?": self.rubric,
+            f"{db.text('judge_model')} = ?": self.judge,
+            f"{db.text('dimension')} = ?": self.rubric,
             f"? IN ({entrants})": self.entrant,
         }
         used = {sql: value for sql, value in conditions.items() if value is not None}
-        return " AND ".join(["1", *used]), list(used.values())
+        return " AND ".join(["TRUE", *used]), list(used.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,33 +72,36 @@ class StoreSummary:
     dollars: float
 
 
-def _of(field: str) -> str:
-    """A field of an answer, in SQL."""
-    return f"json_extract(value, '$.{field}')"
-
-
-# of a verdict, and of a response
-_PAID = f"COALESCE({_of('dollars')}, {_of('diagnostics.dollars')})"
-_ADD = "INSERT OR IGNORE INTO answers SELECT * FROM incoming"
+_ADD = "INSERT INTO answers SELECT * FROM incoming WHERE TRUE ON CONFLICT DO NOTHING"
 _adapter = functools.cache(TypeAdapter)  # of a type, made once
 
 
 def count(store: Store, chosen: Filter) -> list[StoreSummary]:
-    where, values = chosen.where()
-    rows = store.read(
-        f"SELECT CASE WHEN {_of('entrant_a')} IS NOT NULL AND {_of('entrant_b')} IS NULL THEN "
+    return store.look(lambda db: _count(db, chosen))
+
+
+def _count(db: Database, chosen: Filter) -> list[StoreSummary]:
+    where, values = chosen.where(db)
+    of = db.text
+    # of a verdict, and of a response
+    paid = f"COALESCE({db.number('dollars')}, {db.number('diagnostics', 'dollars')})"
+    rows = db.execute(
+        f"SELECT CASE WHEN {of('entrant_a')} IS NOT NULL AND {of('entrant_b')} IS NULL THEN "
         "'Score' ELSE kind END, "
-        f"COALESCE({_of('judge_model')}, {_of('entrant_id')}) AS source, "
-        f"{_of('dimension')} AS dimension, COUNT(*), COALESCE(SUM({_PAID}), 0.0) FROM answers "
-        f"WHERE {where} GROUP BY 1, 2, 3 ORDER BY 1 DESC, 2, 3",
+        f"COALESCE({of('judge_model')}, {of('entrant_id')}) AS source, "
+        f"{of('dimension')} AS dimension, COUNT(*), COALESCE(SUM({paid}), 0.0) FROM answers "
+        f"WHERE {where} GROUP BY 1, 2, 3 "
+        "ORDER BY 1 DESC, 2 NULLS FIRST, 3 NULLS FIRST",
         values,
-    )
+    ).fetchall()
     return [StoreSummary(*row) for row in rows]
 
 
 def losses(store: Store) -> tuple[Any, ...]:
     """How many single calls got no answer that may have been billed, and the most they cost."""
-    query = "SELECT COUNT(*), TOTAL(dollars) FROM losses WHERE why IS NOT NULL"
+    query = (
+        "SELECT COUNT(*), COALESCE(SUM(dollars), 0.0) FROM losses WHERE why IS NOT NULL"
+    )
     return store.read(query)[0]
 
 
@@ -103,7 +112,11 @@ def export(store: Store, path: Path, chosen: Filter) -> int:
         raise UserError(
             f"store.file: found {path}. Expected a name that ends in .jsonl or .jsonl.gz."
         )
-    rows = _Rows(store, chosen)
+    return store.look(lambda db: _write(path, store.name, db, chosen))
+
+
+def _write(path: Path, name: str, db: Database, chosen: Filter) -> int:
+    rows = _Rows(name, db, chosen)
     write_jsonl(path, rows)
     return rows.n
 
@@ -111,22 +124,22 @@ def export(store: Store, path: Path, chosen: Filter) -> int:
 class _Rows:
     """Rows of an export, one at a time, in the order in which the answers came; n of them so far."""
 
-    def __init__(self, store: Store, chosen: Filter) -> None:
-        self.store, self.chosen, self.n = store, chosen, 0
+    def __init__(self, name: str, db: Database, chosen: Filter) -> None:
+        self.name, self.db, self.chosen, self.n = name, db, chosen, 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Raises UserError for an answer that is damaged."""
-        where, values = self.chosen.where()
+        where, values = self.chosen.where(self.db)
         columns = ("key", "kind", "created_at", "value")
         query = f"SELECT {', '.join(columns)} FROM answers WHERE {where} ORDER BY created_at, key"
-        for row in self.store.each(query, values):
+        for row in self.db.each(query, values):
             self.n += 1
             named = dict(zip(columns, row, strict=True))
             try:
                 yield {**named, "value": json.loads(named["value"])}
             except (ValueError, TypeError, RecursionError) as error:
                 raise UserError(
-                    f"{self.store.path}: holds a {named['kind']} that cannot be read ({error}; its key is "
+                    f"{self.name}: holds a {named['kind']} that cannot be read ({error}; its key is "
                     f"{named['key']!r:.80}). Restore the store from a copy."
                 ) from None
 
@@ -136,9 +149,17 @@ def load(store: Store, path: Path) -> tuple[int, int]:
 
     All are checked before any is brought in, and others may use the store meanwhile.
     """
-    rows = (_checked(place, row) for place, row in read_jsonl(path))
-    with store.aside(rows) as n, store.transaction() as db:
-        return n, db.execute(_ADD).rowcount
+
+    def rows() -> Iterator[AnswerRow]:
+        return (_checked(place, row) for place, row in read_jsonl(path))
+
+    return store.write(_add, incoming=rows)
+
+
+def _add(db: Database) -> tuple[int, int]:
+    """Add what is incoming; return how many answers that is, and how many were new."""
+    ((n,),) = db.execute("SELECT COUNT(*) FROM incoming").fetchall()
+    return n, db.execute(_ADD).rowcount
 
 
 def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
@@ -160,6 +181,8 @@ def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
             raise ValueError("its key or its dollars are none")
         at = str(row.get("created_at") or utc_now())
         f"{key}{at}".encode()  # raises for what no store can hold
+        if "\0" in f"{key}{at}":
+            raise ValueError("a zero byte is in its key or its time")
         return key, kind, stored, at
     except ValidationError as error:
         first = error.errors()[0]
@@ -178,7 +201,7 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
     Raises UserError where batches are still under way there: whoever merged now would pay for them
     again.
     """
-    if path.resolve() == store.path.resolve():
+    if isinstance(store.place, Path) and path.resolve() == store.place.resolve():
         raise UserError(
             f"store.file: {path} is this store itself. Expected another one."
         )
@@ -194,13 +217,19 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
         designs = (
             other.execute("SELECT * FROM designs").fetchall() if version > 4 else []
         )
-        with store.aside(_answers_of(other, path)) as n, store.transaction() as db:
-            db.executemany("INSERT OR IGNORE INTO judges VALUES (?, ?, ?)", judges)
-            db.executemany("INSERT OR IGNORE INTO designs VALUES (?, ?, ?)", designs)
-            return n, db.execute(_ADD).rowcount
+
+        def add(db: Database) -> tuple[int, int]:
+            for table, rows in (("judges", judges), ("designs", designs)):
+                keep_first = (
+                    f"INSERT INTO {table} VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+                )
+                db.executemany(keep_first, rows)
+            return _add(db)
+
+        return store.write(add, incoming=lambda: _answers_of(other, path))
 
 
-def _answers_of(db: sqlite3.Connection, path: Path) -> Iterator[tuple[Any, ...]]:
+def _answers_of(db: sqlite3.Connection, path: Path) -> Iterator[AnswerRow]:
     with _read_as_store(path):
         yield from db.execute("SELECT * FROM answers")
 
@@ -242,10 +271,12 @@ def purge(store: Store, chosen: Filter) -> tuple[int, Path]:
 
     Queries of theirs that are under way stay: their answers come back when they are collected.
     """
-    where, values = chosen.where()
     stamp = f"{utc_now().replace(':', '-')}_{secrets.token_hex(3)}"
-    path = store.path.with_name(f"purged_{stamp}.jsonl")
-    with store.transaction() as db:
-        write_jsonl(path, _Rows(store, chosen))
-        n = db.execute(f"DELETE FROM answers WHERE {where}", values).rowcount
-    return n, path
+    path = store.folder / f"purged_{stamp}.jsonl"
+
+    def take_out(db: Database) -> int:
+        where, values = chosen.where(db)
+        _write(path, store.name, db, chosen)
+        return db.execute(f"DELETE FROM answers WHERE {where}", values).rowcount
+
+    return store.write(take_out), path

@@ -6,11 +6,11 @@ its answer. A call of which nobody knows whether it was billed stays charged at 
 """
 
 import json
-import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from elo_exp.store.database import Database
 from elo_exp.types import Dollars
 
 
@@ -78,7 +78,7 @@ class OverCapError(Exception):
         self.spent, self.dollars = spent, dollars
 
 
-def spent(db: sqlite3.Connection, account: Account) -> list[Spent]:
+def spent(db: Database, account: Account) -> list[Spent]:
     """Return what was paid within each scope of an account that has a cap, the least room first."""
     rows = [
         _within(db, scope, setting, cap)
@@ -89,7 +89,7 @@ def spent(db: sqlite3.Connection, account: Account) -> list[Spent]:
 
 
 def spent_before(
-    db: sqlite3.Connection, account: Account, kind: str
+    db: Database, account: Account, kind: str
 ) -> list[tuple[Spent, str | None]]:
     """Return what each sweep or run folder has paid, whoever asks, with the command of a folder; empty where there is no
     such cap."""
@@ -108,9 +108,9 @@ def spent_before(
     ]
 
 
-def _within(db: sqlite3.Connection, scope: str, setting: str, cap: float) -> Spent:
+def _within(db: Database, scope: str, setting: str, cap: float) -> Spent:
     """What was paid within a scope."""
-    held = "SELECT SUM(dollars) FROM charges, json_each(scopes) WHERE value = ?"
+    held = f"SELECT SUM(dollars) FROM charges, {db.members('scopes')} WHERE value = ?"
     return Spent(
         scope=scope,
         setting=setting,
@@ -120,7 +120,7 @@ def _within(db: sqlite3.Connection, scope: str, setting: str, cap: float) -> Spe
     )
 
 
-def charge(db: sqlite3.Connection, account: Account, name: str, dollars: float) -> None:
+def charge(db: Database, account: Account, name: str, dollars: float) -> None:
     """Charge the most that a call may cost, before it leaves.
 
     name  by which the charge is settled
@@ -138,37 +138,42 @@ def charge(db: sqlite3.Connection, account: Account, name: str, dollars: float) 
     _add(db, scopes, dollars)
     if account.folder and account.command:
         known = (account.folder, account.command)
-        db.execute("INSERT OR REPLACE INTO commands VALUES (?, ?)", known)
+        db.execute(
+            "INSERT INTO commands VALUES (?, ?) "
+            "ON CONFLICT (folder) DO UPDATE SET command = excluded.command",
+            known,
+        )
 
 
-def command_of(db: sqlite3.Connection, name: str) -> str | None:
+def command_of(db: Database, name: str) -> str | None:
     """Return the command of the run that a call under way is charged to; None where that is not known."""
     scopes, _ = _charged(db, name) or ((), 0.0)
     return _command(db, scopes)
 
 
-def _command(db: sqlite3.Connection, scopes: Sequence[str]) -> str | None:
+def _command(db: Database, scopes: Sequence[str]) -> str | None:
     """The command of the run folder among these scopes; None where that is not known."""
-    query = "SELECT command FROM commands WHERE 'folder ' || folder IN (SELECT value FROM json_each(?))"
-    row = db.execute(query, (json.dumps(scopes),)).fetchone()
-    return str(row[0]) if row else None
+    query = "SELECT command FROM commands WHERE folder = ?"
+    for scope in scopes:
+        kind, _, folder = scope.partition(" ")
+        if kind == "folder" and (row := db.execute(query, (folder,)).fetchone()):
+            return str(row[0])
+    return None
 
 
-def recharge(
-    db: sqlite3.Connection, account: Account, name: str, dollars: float
-) -> None:
+def recharge(db: Database, account: Account, name: str, dollars: float) -> None:
     """Charge, past any cap, a call that is under way and was taken for one that had never arrived."""
     if _charged(db, name) is None:
         charge(db, replace(account, caps=Caps()), name, dollars)
 
 
-def pay(db: sqlite3.Connection, name: str, dollars: float) -> None:
+def pay(db: Database, name: str, dollars: float) -> None:
     """Add what a part of a call has cost; its charge is settled with the last part."""
     if charged := _charged(db, name):
         _add(db, charged[0], dollars)
 
 
-def settle(db: sqlite3.Connection, name: str, dollars: float | None) -> None:
+def settle(db: Database, name: str, dollars: float | None) -> None:
     """Put what a call has cost in the place of its charge; None: as much as it may have cost."""
     if charged := _charged(db, name):
         scopes, most = charged
@@ -177,20 +182,20 @@ def settle(db: sqlite3.Connection, name: str, dollars: float | None) -> None:
             _add(db, scopes, dollars - most)
 
 
-def _charged(db: sqlite3.Connection, name: str) -> tuple[Sequence[str], float] | None:
+def _charged(db: Database, name: str) -> tuple[Sequence[str], float] | None:
     query = "SELECT scopes, dollars FROM charges WHERE name = ?"
     row = db.execute(query, (name,)).fetchone()
     return (json.loads(row[0]), row[1]) if row else None
 
 
-def _add(db: sqlite3.Connection, scopes: Iterable[str], dollars: float) -> None:
+def _add(db: Database, scopes: Iterable[str], dollars: float) -> None:
     db.executemany(
         "INSERT INTO spending VALUES (?, ?) "
-        "ON CONFLICT (scope) DO UPDATE SET dollars = dollars + excluded.dollars",
+        "ON CONFLICT (scope) DO UPDATE SET dollars = spending.dollars + excluded.dollars",
         [(scope, dollars) for scope in scopes],
     )
 
 
-def _sum(db: sqlite3.Connection, query: str, scope: str) -> float:
+def _sum(db: Database, query: str, scope: str) -> float:
     row = db.execute(query, (scope,)).fetchone()
     return float(row[0] or 0.0) if row else 0.0

@@ -10,17 +10,16 @@ answers; nothing is submitted again on the mere ground that somebody died.
 
 import logging
 import secrets
-import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Self, TypeVar
 
 from elo_exp.files import utc_now
 from elo_exp.progress import note
 from elo_exp.records import Record
 from elo_exp.store import caps
+from elo_exp.store.database import Database, DatabaseError
 from elo_exp.store.processes import is_alive, slurm_job, this_process
 from elo_exp.store.store import Store
 
@@ -34,6 +33,7 @@ PENDING = (
     "SELECT key FROM queries JOIN batches USING (nonce) "
     f"WHERE state IN {OPEN} AND outcome IS NULL"
 )
+_IS_PENDING = f"EXISTS ({PENDING} AND queries.key = claims.key)"
 _LIVES = "owner IN (SELECT key FROM living)"
 
 
@@ -55,8 +55,7 @@ class Claims:
         self._beat = threading.Thread(target=self._keep_alive, daemon=True)
 
     def __enter__(self) -> Self:
-        with self.store.transaction() as db:
-            self._sign(db)
+        self.store.write(self._sign)
         self._beat.start()
         return self
 
@@ -64,11 +63,14 @@ class Claims:
         """End all claims, and forget the dead; batches under way are left to whoever asks next."""
         self._stop.set()
         self._beat.join()
-        with self.store.transaction() as db:
+
+        def end(db: Database) -> None:
             living = [owner for owner in self._living(db) if owner != self.owner]
-            _fill(db, "living", living)
+            db.fill("living", living)
             for table in ("claims", "owners", "slurm_jobs"):
                 db.execute(f"DELETE FROM {table} WHERE NOT {_LIVES}")
+
+        self.store.write(end)
 
     def take(self, keys: Sequence[str], *, endpoint: str | None = None) -> list[str]:
         """Claim the keys that are neither answered nor in the hands of a living process.
@@ -77,51 +79,59 @@ class Claims:
         the keys, and where nobody knows whether they have arrived at `endpoint`. Returns the keys
         that are now this process's, in the order given.
         """
-        with self.store.transaction() as db:
-            _fill(db, "living", self._living(db))
-            _fill(db, "wanted", keys)
-            adopted = db.execute(
-                f"UPDATE batches SET owner = ? WHERE state IN {OPEN} AND NOT {_LIVES} AND "
-                "((state = 'intended' AND endpoint = ?) OR "
-                "nonce IN (SELECT nonce FROM queries JOIN wanted USING (key)))",
-                (self.owner, endpoint),
-            ).rowcount
-            self._count_losses(db)
-            mine = (self.owner,)
-            db.execute(
-                "DELETE FROM claims WHERE owner = ? AND key IN (SELECT key FROM answers)",
-                mine,
-            )
-            db.execute(
-                "INSERT OR REPLACE INTO claims SELECT key, ? FROM wanted "
-                "WHERE key NOT IN (SELECT key FROM answers) "
-                f"AND key NOT IN (SELECT key FROM claims WHERE {_LIVES})",
-                mine,
-            )
-            rows = db.execute("SELECT key FROM claims WHERE owner = ?", mine).fetchall()
+        adopted, lost, claimed = self.store.write(
+            lambda db: self._take(db, keys, endpoint)
+        )
         if adopted:
             what = "a batch" if adopted == 1 else f"{adopted} batches"
             logger.info("took over %s that an earlier run has left under way", what)
-        claimed = {key for (key,) in rows}
+        if lost:
+            self.store.usage.lose(sum(lost), len(lost))
+            logger.warning(
+                "warning: %d calls of an earlier run got no answer before it ended; they may have "
+                "cost $%.4f",
+                len(lost),
+                sum(lost),
+            )
         return [key for key in keys if key in claimed]
 
-    def _count_losses(self, db: sqlite3.Connection) -> None:
-        """Count the answers that dead processes were waiting for, and that are wanted again."""
+    def _take(
+        self, db: Database, keys: Sequence[str], endpoint: str | None
+    ) -> tuple[int, list[float], set[str]]:
+        """Return how many batches were taken over, what each lost call may have cost, and the keys claimed."""
+        mine = (self.owner,)
+        db.fill("living", self._living(db))
+        db.fill("wanted", keys)
+        adopted = db.execute(
+            f"UPDATE batches SET owner = ? WHERE state IN {OPEN} AND NOT {_LIVES} AND "
+            "((state = 'intended' AND endpoint = ?) OR "
+            "nonce IN (SELECT nonce FROM queries JOIN wanted USING (key)))",
+            (self.owner, endpoint),
+        ).rowcount
+        lost = self._count_losses(db)
+        db.execute(
+            "DELETE FROM claims WHERE owner = ? AND key IN (SELECT key FROM answers)",
+            mine,
+        )
+        db.execute(
+            "INSERT INTO claims SELECT key, ? FROM wanted WHERE "
+            "NOT EXISTS (SELECT 1 FROM answers WHERE answers.key = wanted.key) "
+            f"AND key NOT IN (SELECT key FROM claims WHERE {_LIVES}) "
+            "ON CONFLICT (key) DO UPDATE SET owner = excluded.owner",
+            mine,
+        )
+        rows = db.execute("SELECT key FROM claims WHERE owner = ?", mine).fetchall()
+        return adopted, lost, {key for (key,) in rows}
+
+    def _count_losses(self, db: Database) -> list[float]:
+        """Count the answers that dead processes were waiting for, and that are wanted again: what each may have cost."""
         lost = db.execute(
             "UPDATE losses SET why = 'its process died' WHERE why IS NULL "
             f"AND NOT {_LIVES} AND key IN (SELECT key FROM wanted) RETURNING dollars, owner, key"
         ).fetchall()
         for _, owner, key in lost:
             caps.settle(db, _call(owner, key), None)
-        if lost:
-            most = sum(dollars for dollars, *_ in lost)
-            self.store.usage.lose(most, len(lost))
-            logger.warning(
-                "warning: %d calls of an earlier run got no answer before it ended; they may have "
-                "cost $%.4f",
-                len(lost),
-                most,
-            )
+        return [dollars for dollars, *_ in lost]
 
     def send(self, key: str, dollars: float) -> bool:
         """Commit, before a single call leaves, that it is under way and the most it may cost. False
@@ -129,22 +139,29 @@ class Claims:
 
         Raises OverCapError where a cap of the store has no room for it.
         """
-        with self.store.transaction() as db:
+
+        def leave(db: Database) -> bool:
             sent = db.execute(
                 "INSERT INTO losses SELECT key, owner, ?, ?, NULL FROM claims "
-                f"WHERE key = ? AND owner = ? AND key NOT IN ({PENDING})",
+                f"WHERE key = ? AND owner = ? AND NOT {_IS_PENDING}",
                 (dollars, utc_now(), key, self.owner),
             )
             if sent.rowcount:
                 caps.charge(db, self.store.account, _call(self.owner, key), dollars)
-        return sent.rowcount == 1
+            return sent.rowcount == 1
+
+        return self.store.write(leave)
 
     def keep(self, key: str, answer: R, dollars: float | None) -> R:
         """Commit the answer to a single call, and what it has cost; None: as much as it may have cost. Return what
         every run shall see: the answer of whoever was first."""
-        with self.store.transaction() as db:
-            kept = self.store.put({key: answer})[key]
+
+        def put(db: Database) -> R:
+            kept = self.store.put(db, {key: answer})[key]
             caps.settle(db, _call(self.owner, key), dollars)
+            return kept
+
+        kept = self.store.write(put)
         self.store.usage.count(answer)
         return kept
 
@@ -153,29 +170,35 @@ class Claims:
 
         lost  why, if the server may have accepted it; then it stays counted
         """
-        with self.store.transaction() as db:
-            its = "key = ? AND owner = ? AND why IS NULL"
+        its = "key = ? AND owner = ? AND why IS NULL"
+
+        def end(db: Database) -> None:
             db.execute(
                 f"UPDATE losses SET why = ? WHERE {its}", (lost, key, self.owner)
             )
             db.execute(f"DELETE FROM losses WHERE {its}", (key, self.owner))
             caps.settle(db, _call(self.owner, key), None if lost else 0.0)
 
+        self.store.write(end)
+
     def holders(self, keys: Sequence[str]) -> str:
         """Describe who else has claimed keys, or has them in a batch under way."""
-        with self.store.transaction() as db:
-            _fill(db, "wanted", keys)
-            rows = db.execute(
+
+        def look(db: Database) -> list[tuple[str, int, int]]:
+            db.fill("wanted", keys)
+            return db.execute(
                 "SELECT host, pid, COUNT(DISTINCT key) FROM "
                 "(SELECT key, owner FROM wanted JOIN claims USING (key) UNION "
                 "SELECT key, owner FROM wanted JOIN queries USING (key) "
-                f"JOIN batches USING (nonce) WHERE state IN {OPEN} AND outcome IS NULL) "
-                "JOIN owners USING (owner) WHERE owner != ? GROUP BY owner",
+                f"JOIN batches USING (nonce) WHERE state IN {OPEN} AND outcome IS NULL) AS held "
+                "JOIN owners USING (owner) WHERE owner != ? GROUP BY owners.owner",
                 (self.owner,),
             ).fetchall()
-        return ", ".join(f"process {pid} on {host} ({n})" for host, pid, n in rows)
 
-    def _living(self, db: sqlite3.Connection) -> list[str]:
+        found = self.store.write(look)
+        return ", ".join(f"process {pid} on {host} ({n})" for host, pid, n in found)
+
+    def _living(self, db: Database) -> list[str]:
         rows = db.execute(
             "SELECT owner, job, restarts, heartbeat, host, boot, pid, started "
             "FROM owners LEFT JOIN slurm_jobs USING (owner)"
@@ -207,42 +230,42 @@ class Claims:
             return False
         return now - since >= LEASE_SECONDS
 
-    def _sign(self, db: sqlite3.Connection) -> None:
+    def _sign(self, db: Database) -> None:
         """Also where the row has gone: a process that slept was taken for dead, and goes on."""
         row = (*self._me, time.time())
-        db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?)", row)
+        db.execute(
+            "INSERT INTO owners VALUES (?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (owner) DO UPDATE SET heartbeat = excluded.heartbeat",
+            row,
+        )
         if self._job is not None:
             job = (self.owner, *self._job)
-            db.execute("INSERT OR REPLACE INTO slurm_jobs VALUES (?, ?, ?)", job)
+            add = "INSERT INTO slurm_jobs VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+            db.execute(add, job)
 
     def _keep_alive(self) -> None:
-        path = self.store.path
-        with closing(
-            sqlite3.connect(path, timeout=BEAT_SECONDS, isolation_level=None)
-        ) as db:
-            while not self._stop.wait(BEAT_SECONDS):
-                try:
-                    self._sign(db)
-                except sqlite3.Error as error:
+        db: Database | None = None
+        is_said = False  # once until a beat is written again
+        while not self._stop.wait(BEAT_SECONDS):
+            try:
+                db = db or self.store.beside(busy_seconds=BEAT_SECONDS)
+                db.write(self._sign)
+                is_said = False
+            except DatabaseError as error:
+                if not is_said:
                     logger.warning(
                         "warning: %s: the claims' heartbeat was not written (%s)",
-                        path,
+                        self.store.name,
                         error,
                     )
+                is_said = True
+        if db is not None:
+            db.close()
 
 
 def _call(owner: str, key: str) -> str:
     """What a single call is charged as."""
     return f"{owner} {key}"
-
-
-def _fill(db: sqlite3.Connection, table: str, keys: Iterable[str]) -> None:
-    """Make a temporary table of keys."""
-    db.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table} (key TEXT PRIMARY KEY)")
-    db.execute(f"DELETE FROM {table}")
-    db.executemany(
-        f"INSERT OR IGNORE INTO {table} VALUES (?)", ((key,) for key in keys)
-    )
 
 
 def share(

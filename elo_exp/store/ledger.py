@@ -13,7 +13,6 @@ batch, and by the nonce in its custom ids.
 import dataclasses
 import json
 import secrets
-import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -22,6 +21,7 @@ from typing import Any, TypeVar
 from elo_exp.records import Record, UserError, storable_json
 from elo_exp.store import caps
 from elo_exp.store.claims import OPEN, PENDING
+from elo_exp.store.database import Database
 from elo_exp.store.store import Store
 
 CANCELLED = "cancelled by the user"
@@ -67,7 +67,7 @@ class Batch:
 _COLUMNS = [field.name for field in dataclasses.fields(Batch)]
 _INSERT = (
     f"INSERT INTO batches ({', '.join(_COLUMNS)}) "
-    f"VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"
+    f"VALUES ({', '.join('?' * len(_COLUMNS))})"
 )
 
 
@@ -100,16 +100,17 @@ class Ledger:
         been lost: this process slept, and another took over; OverCapError where a cap of the store has
         no room for them.
         """
-        with self.store.transaction() as db:
+
+        def intended(db: Database) -> Batch | None:
             query = "SELECT size FROM batches WHERE state = 'intended' AND endpoint = ?"
-            taken = {size for (size,) in db.execute(query, (endpoint,))}
+            taken = {size for (size,) in db.execute(query, (endpoint,)).fetchall()}
             free = [n for n in range(1, len(names) + 1) if n not in taken]
             if not free:
                 return None
             size = free[-1]
             chosen = dict(islice(names.items(), size))
             ours = f"SELECT key FROM claims WHERE owner = ? EXCEPT {PENDING}"
-            claimed = {key for (key,) in db.execute(ours, (self._owner,))}
+            claimed = {key for (key,) in db.execute(ours, (self._owner,)).fetchall()}
             if not chosen.keys() <= claimed:
                 raise UserError(
                     "another process has taken over some of this run's queries, as if this one had "
@@ -130,56 +131,59 @@ class Ledger:
                 batch_id=None,
                 created_at=now,
             )
-            db.execute(_INSERT, dataclasses.asdict(batch))
+            db.execute(_INSERT, [*dataclasses.asdict(batch).values()])
             caps.charge(db, self.store.account, nonce, batch.reserve)
             db.executemany(
                 "INSERT INTO queries (nonce, key, names) VALUES (?, ?, ?)",
                 [(nonce, key, storable_json(about)) for key, about in chosen.items()],
             )
-        return batch
+            return batch
+
+        return self.store.write(intended)
 
     def submitted(self, batch: Batch, batch_id: str) -> None:
         """The server has it. Also where it was given up meanwhile: what is paid for is
         collected."""
-        state = "state IN ('intended', 'abandoned')"
-        with self.store.transaction() as db:
-            if self._change(db, batch, state, state="submitted", batch_id=batch_id):
+
+        def know(db: Database) -> None:
+            state = "state IN ('intended', 'abandoned')"
+            if _change(db, batch, state, state="submitted", batch_id=batch_id):
                 caps.recharge(db, self.store.account, batch.nonce, batch.reserve)
+
+        self.store.write(know)
 
     def abandon(self, batch: Batch, why: str) -> bool:
         """Let its queries be submitted again. False, and nothing changed, where the batch is no
         longer this process's to give up: another has taken it over, and may have found it."""
-        ours = "state = 'intended' AND owner = :owner"
-        with self.store.transaction() as db:
-            is_ours = self._change(db, batch, ours, state="abandoned", note=why)
+        ours = "state = 'intended' AND owner = ?"
+
+        def abandoned(db: Database) -> bool:
+            new = {"state": "abandoned", "note": why}
+            is_ours = _change(db, batch, ours, self._owner, **new)
             if is_ours:
                 caps.settle(db, batch.nonce, 0.0)
-        return is_ours
+            return is_ours
+
+        return self.store.write(abandoned)
 
     def give_up(self, batch: Batch, why: str) -> None:
         """Let its queries be submitted again, whatever has become of it: the user says so. It stays charged."""
-        with self.store.transaction() as db:
-            self._change(db, batch, f"state IN {OPEN}", state="abandoned", note=why)
+        is_open = f"state IN {OPEN}"
+        self.store.write(
+            lambda db: _change(db, batch, is_open, state="abandoned", note=why)
+        )
 
     def refused(self, batch: Batch, why: str) -> None:
         """Let its queries be submitted again: the server, which had accepted it, has begun none of it. Not charged."""
-        with self.store.transaction() as db:
-            if self._change(db, batch, f"state IN {OPEN}", state="abandoned", note=why):
+
+        def refuse(db: Database) -> None:
+            if _change(db, batch, f"state IN {OPEN}", state="abandoned", note=why):
                 caps.settle(db, batch.nonce, 0.0)
 
-    def note(self, batch: Batch, note: str) -> None:
-        with self.store.transaction() as db:
-            self._change(db, batch, f"state IN {OPEN}", note=note)
+        self.store.write(refuse)
 
-    def _change(
-        self, db: sqlite3.Connection, batch: Batch, condition: str, **values: str
-    ) -> bool:
-        new = ", ".join(f"{name} = :{name}" for name in values)
-        changed = db.execute(
-            f"UPDATE batches SET {new} WHERE nonce = :nonce AND {condition}",
-            {**values, "nonce": batch.nonce, "owner": self._owner},
-        )
-        return changed.rowcount == 1
+    def note(self, batch: Batch, note: str) -> None:
+        self.store.write(lambda db: _change(db, batch, f"state IN {OPEN}", note=note))
 
     def record(
         self,
@@ -200,14 +204,18 @@ class Ledger:
         Returns the keys whose outcome was not known before; and the answers, which are earlier ones
         where there were any.
         """
-        mark = "UPDATE queries SET outcome = ? WHERE nonce = ? AND key = ? AND outcome IS NULL"
-        with self.store.transaction() as db:
-            new = {
-                key
-                for key, outcome in outcomes.items()
-                if db.execute(mark, (outcome, batch.nonce, key)).rowcount == 1
-            }
-            stored = self.store.put(answers)
+        open_ones = (
+            "SELECT key FROM queries JOIN wanted USING (key) "
+            "WHERE nonce = ? AND outcome IS NULL"
+        )
+        mark = "UPDATE queries SET outcome = ? WHERE nonce = ? AND key = ?"
+
+        def recorded(db: Database) -> tuple[set[str], dict[str, R]]:
+            db.fill("wanted", outcomes)
+            rows = db.execute(open_ones, (batch.nonce,)).fetchall()
+            new = {key for (key,) in rows}
+            db.executemany(mark, [(outcomes[key], batch.nonce, key) for key in new])
+            stored = self.store.put(db, answers)
             caps.pay(db, batch.nonce, sum(cost.get(key, 0.0) for key in new))
             settled = db.execute(
                 "UPDATE batches SET state = 'settled', settled_at = ? "
@@ -217,6 +225,9 @@ class Ledger:
             )
             if settled.rowcount:
                 caps.settle(db, batch.nonce, 0.0)
+            return new, stored
+
+        new, stored = self.store.write(recorded)
         for key, answer in answers.items():
             if key in new:
                 self.store.usage.count(answer)
@@ -224,8 +235,7 @@ class Ledger:
 
     def pay(self, batch: Batch, dollars: float) -> None:
         """Charge what was paid for beside the results of a batch."""
-        with self.store.transaction() as db:
-            caps.pay(db, batch.nonce, dollars)
+        self.store.write(lambda db: caps.pay(db, batch.nonce, dollars))
 
     def under_way(self) -> list[Batch]:
         """This process's batches whose results are still to come, oldest first."""
@@ -249,8 +259,8 @@ class Ledger:
     def pending(self, endpoint: str | None = None) -> set[str]:
         """The keys in batches, of whichever process, whose results are still to come; of one
         endpoint, or all."""
-        query = f"{PENDING} AND (?1 IS NULL OR endpoint = ?1)"
-        return {key for (key,) in self.store.read(query, (endpoint,))}
+        of_one, values = (" AND endpoint = ?", [endpoint]) if endpoint else ("", [])
+        return {key for (key,) in self.store.read(f"{PENDING}{of_one}", values)}
 
     def command(self, batch: Batch) -> str | None:
         """Return the command that goes on with the run which has paid for a batch; None where it is not known."""
@@ -260,6 +270,18 @@ class Ledger:
         """Count the queries of a batch whose results are still to come."""
         query = "SELECT COUNT(*) FROM queries WHERE nonce = ? AND outcome IS NULL"
         return int(self.store.read(query, (batch.nonce,))[0][0])
+
+
+def _change(
+    db: Database, batch: Batch, condition: str, *given: str, **values: str
+) -> bool:
+    """Give a batch new values, where a condition holds, to which values may be given."""
+    new = ", ".join(f"{name} = ?" for name in values)
+    changed = db.execute(
+        f"UPDATE batches SET {new} WHERE nonce = ? AND {condition}",
+        [*values.values(), batch.nonce, *given],
+    )
+    return changed.rowcount == 1
 
 
 def unresolved(batches: Iterable[Batch]) -> str:

@@ -1,0 +1,155 @@
+"""What the store asks of a database, whichever engine keeps it: SQLite a file (sqlite.py), PostgreSQL for many machines
+(postgres.py).
+
+The statements themselves stand in the store, its claims and its ledger, in the SQL that both engines read; a
+`Database` has what they say differently.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, Self, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+from elo_exp.records import UserError
+
+APPLICATION_ID = 0x656C6F78  # "elox": the database is ours
+SCHEMA_VERSION = 8
+# Columns of the type REAL hold 64 bits.
+TABLES = """
+CREATE TABLE IF NOT EXISTS answers (
+    key TEXT PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, created_at TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS owners (
+    owner TEXT PRIMARY KEY, host TEXT NOT NULL, boot TEXT NOT NULL, pid INTEGER NOT NULL,
+    started TEXT NOT NULL, heartbeat REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS slurm_jobs (
+    owner TEXT PRIMARY KEY, job TEXT NOT NULL, restarts INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS batches (
+    nonce TEXT PRIMARY KEY, owner TEXT NOT NULL, endpoint TEXT NOT NULL, judge_model TEXT NOT NULL,
+    state TEXT NOT NULL, size INTEGER NOT NULL, reserve REAL NOT NULL, ttl TEXT, high_water TEXT,
+    batch_id TEXT, created_at REAL NOT NULL, settled_at REAL, note TEXT,
+    UNIQUE (endpoint, batch_id));
+CREATE TABLE IF NOT EXISTS queries (
+    nonce TEXT NOT NULL, key TEXT NOT NULL, names TEXT NOT NULL, outcome TEXT,
+    PRIMARY KEY (nonce, key)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS queries_by_key ON queries (key);
+CREATE TABLE IF NOT EXISTS losses (
+    key TEXT NOT NULL, owner TEXT NOT NULL, dollars REAL NOT NULL, at TEXT NOT NULL, why TEXT);
+CREATE TABLE IF NOT EXISTS judges (
+    key TEXT PRIMARY KEY, judge_model TEXT NOT NULL, reads TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS designs (
+    key TEXT PRIMARY KEY, queries TEXT NOT NULL, n_seen INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS charges (
+    name TEXT PRIMARY KEY, scopes TEXT NOT NULL, dollars REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS spending (scope TEXT PRIMARY KEY, dollars REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS commands (folder TEXT PRIMARY KEY, command TEXT NOT NULL);
+"""
+BUSY_SECONDS = 60.0  # how long to wait for another process's transaction
+
+AnswerRow = tuple[str, str, str, str]  # key, kind, value, created_at
+T = TypeVar("T")
+
+
+def check_url(url: str) -> None:
+    """Raise UserError for what is no URL of PostgreSQL, and for one that holds a secret: settings are written to files,
+    and sent to trackers."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    user = parts.netloc.rpartition("@")[0]
+    names = [name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+    if user.partition(":")[2] or any(
+        secret in name for name in names for secret in ("password", "secret")
+    ):
+        raise UserError(
+            "store: found a URL with a password, and settings are kept in files and trackers. "
+            "Expected the URL without it; it is read from PGPASSWORD, ~/.pgpass or a service file."
+        )
+    if parts.scheme not in ("postgresql", "postgres") or not url.startswith(
+        f"{parts.scheme}://"
+    ):
+        raise UserError(
+            f"store: found {url!r:.80}. Expected postgresql://user@host/database, or null: then "
+            "the answers are in a file of cache_dir."
+        )
+
+
+class DatabaseError(Exception):
+    """What an engine says has gone wrong, in one line."""
+
+
+class Result(Protocol):
+    """Of a statement. rowcount: the rows that it has changed."""
+
+    @property
+    def rowcount(self) -> int: ...
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+
+
+class Database(Protocol):
+    """One connection, of one thread. What goes wrong is a DatabaseError, from `read`, `each`, `values` and `write`.
+
+    advice       what to do where the database cannot be used
+    """
+
+    advice: str
+
+    def write(
+        self,
+        body: Callable[[Self], T],
+        *,
+        incoming: Callable[[], Iterable[AnswerRow]] | None = None,
+    ) -> T:
+        """Run a body in one transaction, all or nothing, and return what it returns.
+
+        It has the right to write from the start, so that no other writer can come between. Where the connection is
+        lost the body runs again, unless the transaction had been committed: what it does beside its statements is to be
+        done after `write`.
+
+        incoming  rows that the body finds in a table `incoming` of this connection. They come one at a time, and nobody
+                  waits for the database meanwhile.
+        """
+
+    def read(self, body: Callable[[Self], T]) -> T:
+        """Run a body that changes nothing, outside a transaction or in one, and return what it returns."""
+
+    def each(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query, one at a time, as they are at one moment; in a transaction or outside."""
+
+    def values(
+        self, keys: Sequence[str], *, with_messages: bool
+    ) -> Iterator[tuple[str, str]]:
+        """Yield key and value of the answers to these keys that are there; in a transaction or outside.
+
+        with_messages  a value may lack its `message` otherwise
+        """
+
+    def n_bytes(self) -> int:
+        """Return how large the database is."""
+
+    def beside(self, *, busy_seconds: float) -> "Database":
+        """Return another connection to the same database, for another thread. One that is lost is not waited for."""
+
+    def close(self) -> None: ...
+
+    # In a transaction
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> Result:
+        """Run a statement; each ? in it stands for a value."""
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> Result: ...
+
+    def fill(self, table: str, keys: Iterable[str]) -> None:
+        """Make a table of keys, each once, that only this transaction sees; an empty one where it was filled before."""
+
+    # In SQL
+
+    def text(self, *path: str) -> str:
+        """A field of the value of an answer: a text or NULL."""
+
+    def number(self, *path: str) -> str:
+        """The same of a number."""
+
+    def members(self, column: str) -> str:
+        """The texts in a column that holds a JSON list, as rows of one column `value`, to be joined."""

@@ -1,0 +1,434 @@
+"""PostgreSQL as the engine of the store: for processes of many machines.
+
+A transaction that writes holds one lock of the database from its beginning to its end, so that writers come one after
+the other, as in SQLite, and none is ever repeated because of another. With it it writes down its own number. A
+connection that was lost while the transaction was being committed is told by that, once there is another, what has
+become of it: the lock is free when it has ended, and the number is there when it was committed. So nothing is
+written twice.
+"""
+
+import functools
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Self, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from elo_exp.records import UserError
+from elo_exp.store.database import (
+    APPLICATION_ID,
+    BUSY_SECONDS,
+    SCHEMA_VERSION,
+    TABLES,
+    AnswerRow,
+    DatabaseError,
+)
+
+logger = logging.getLogger(__name__)
+
+# What libpq is told where the URL does not say otherwise: a server that is gone is noticed within a minute.
+_CONNECTING: Mapping[str, Any] = {
+    "application_name": "elo_exp",
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "target_session_attrs": "read-write",  # of several hosts the one that is written to
+}
+# The server, too, notices that a machine is gone; what it has committed is on its disk.
+_SETTING = """
+SELECT set_config('tcp_keepalives_idle', '30', false),
+    set_config('tcp_keepalives_interval', '10', false),
+    set_config('tcp_keepalives_count', '3', false);
+SELECT set_config('synchronous_commit', 'on', false)
+    WHERE current_setting('synchronous_commit') = 'off'
+"""
+# after which the server ends the transaction of a process that says nothing
+_SILENT_SECONDS = 30
+_PAUSES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)  # seconds before each attempt to connect anew
+# by these the server says that it ends the connection
+_ENDED = ("57P01", "57P02", "57P05", "25P03", "25P04")
+_KEYS_A_QUERY = 5000
+_ROWS_A_FETCH = 100
+_OURS = "elo_exp_store"  # the table by which a schema is known to be ours
+_TYPES = {"TEXT": 'TEXT COLLATE "C"', "REAL": "DOUBLE PRECISION", "WITHOUT ROWID": ""}
+_TABLES = (
+    re.sub("|".join(_TYPES), lambda found: _TYPES[found[0]], TABLES)
+    + f"""
+ALTER TABLE batches ADD COLUMN rowid BIGINT GENERATED ALWAYS AS IDENTITY;
+ALTER TABLE judges ADD COLUMN rowid BIGINT GENERATED ALWAYS AS IDENTITY;
+CREATE TABLE commits (session TEXT PRIMARY KEY, number BIGINT NOT NULL, at TIMESTAMPTZ NOT NULL);
+CREATE TABLE {_OURS} (application_id BIGINT NOT NULL, version INTEGER NOT NULL);
+INSERT INTO {_OURS} VALUES ({APPLICATION_ID}, {SCHEMA_VERSION});
+"""
+)
+# A value, parsed. Its functions refuse escapes of what is no character; those are looked at by nobody who asks here.
+_JSON = r"regexp_replace(value, '\\u(0000|[dD][89abAB][0-9a-fA-F]{2})', '\\u0020', 'g')::json"
+
+T = TypeVar("T")
+
+
+class Postgres:
+    """A connection to the database at a URL. Raises UserError for one that cannot be reached, or is not ours.
+
+    wait_minutes  how long to wait for a connection that was lost
+    """
+
+    advice = "Every answer so far is in it: once it can be used again, the same command goes on."
+
+    def __init__(
+        self, url: str, *, wait_minutes: float, busy_seconds: float = BUSY_SECONDS
+    ) -> None:
+        self._url, self._wait_minutes, self._busy = url, wait_minutes, busy_seconds
+        self._session = secrets.token_hex(8)
+        self._n_writes = 0
+        self._is_inside = False  # a transaction
+        self._db = self._connect()
+
+    @classmethod
+    def opened(cls, url: str, *, wait_minutes: float) -> Self:
+        """Open a store; make its tables where the schema of the URL is empty."""
+        try:
+            made = cls(url, wait_minutes=wait_minutes)
+        except psycopg.Error as error:
+            raise UserError(
+                f"store: cannot reach {url} ({_line(error)}). Expected "
+                "postgresql://user@host/database of a server that runs and lets you in; a password "
+                "is read from PGPASSWORD or ~/.pgpass."
+            ) from None
+        try:
+            with _told():
+                made._prepare()
+        except (UserError, DatabaseError):
+            made.close()
+            raise
+        return made
+
+    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        settings = {**_CONNECTING, **conninfo_to_dict(self._url)}
+        db = psycopg.connect(**settings, client_encoding="utf8", autocommit=True)
+        db.execute(_SETTING.encode())
+        return db
+
+    def _prepare(self) -> None:
+        """Make the tables where there are none, all or none; leave what is not ours as it is."""
+        encoding = self._db.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            raise UserError(
+                f"store: the database of {self._url} has the encoding {encoding}. Expected UTF8, "
+                "which holds every answer: createdb --encoding=UTF8 --template=template0 NAME"
+            )
+        if not self._is_ours():
+            self._begin()
+            if not self._is_ours():  # another process may have been first
+                self._do(_TABLES)
+            self._do("COMMIT")
+
+    def _is_ours(self) -> bool:
+        """Whether the tables are there; False where there are none. Raises UserError for those of others."""
+        (schema,) = self._db.execute("SELECT current_schema()").fetchone() or (None,)
+        if schema is None:
+            raise UserError(
+                f"store: no schema of {self._url} is there. Create the one that it names."
+            )
+        query = "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = %s"
+        tables = [name for (name,) in self._db.execute(query, (schema,))]
+        if _OURS not in tables:
+            if not tables:
+                return False
+            raise UserError(
+                f"store: the schema {schema} of {self._url} holds tables of another program "
+                f"({', '.join(sorted(tables)[:3])}). Expected one that is empty, or a store: "
+                "createdb NAME makes a database, and ?options=-csearch_path%3DNAME names a schema."
+            )
+        query = f"SELECT application_id, version FROM {_OURS}"
+        owner, version = self._db.execute(query.encode()).fetchone() or (0, 0)
+        if owner != APPLICATION_ID:
+            raise DatabaseError("it is the database of another program")
+        if version > SCHEMA_VERSION:
+            raise UserError(
+                f"store: {self._url} was written by a newer elo_exp (store version {version}, this "
+                f"program knows {SCHEMA_VERSION}). Upgrade elo_exp, or choose another database."
+            )
+        return True
+
+    # Transactions
+
+    def write(
+        self,
+        body: Callable[[Self], T],
+        *,
+        incoming: Callable[[], Iterable[AnswerRow]] | None = None,
+    ) -> T:
+        if self._is_inside:
+            raise DatabaseError("cannot start a transaction within a transaction")
+        wait = _Wait(self._url, self._wait_minutes)
+        ending: list[T] = []  # the result of a transaction of which nobody knows
+        with _told():
+            while True:
+                try:
+                    if ending and self._is_committed():
+                        return ending[0]
+                    ending = []
+                    if incoming is not None:
+                        self._put_aside(incoming())
+                    self._n_writes += 1
+                    with self._transaction():
+                        ending = [body(self)]
+                        if incoming is not None:
+                            self._do("DROP TABLE incoming")
+                    return ending[0]
+                except psycopg.Error as error:
+                    if not self._is_lost(error):
+                        raise
+                    self._reconnect(error, wait)
+
+    def _begin(self, first: str = "") -> None:
+        """Begin a transaction with the lock of the writers, and a first statement, in one message to the server."""
+        self._do(
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
+            f"SET LOCAL lock_timeout = '{1000 * self._busy:.0f}ms'; "
+            f"SET LOCAL idle_in_transaction_session_timeout = '{_SILENT_SECONDS}s'; "
+            f"SELECT pg_advisory_xact_lock({APPLICATION_ID}); {first}"
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            self._begin(
+                f"INSERT INTO commits VALUES ('{self._session}', {self._n_writes}, now()) "
+                "ON CONFLICT (session) DO UPDATE SET number = excluded.number, at = excluded.at"
+            )
+            self._is_inside = True
+            yield
+            self._do("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        finally:
+            self._is_inside = False
+
+    def _roll_back(self) -> None:
+        with suppress(psycopg.Error):  # a connection that is lost has done so
+            self._do("ROLLBACK")
+
+    def _is_committed(self) -> bool:
+        """Whether the last transaction was, which has ended once the lock is free."""
+        query = "SELECT number FROM commits WHERE session = %s"
+        try:
+            self._begin()
+            found = self._db.execute(query, (self._session,)).fetchone()
+        finally:
+            self._roll_back()
+        return found == (self._n_writes,)
+
+    def _put_aside(self, rows: Iterable[AnswerRow]) -> None:
+        self._do("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+        try:
+            columns = "key TEXT, kind TEXT, value TEXT, at TEXT"
+            self._do(
+                f"DROP TABLE IF EXISTS incoming; CREATE TEMP TABLE incoming ({columns})"
+            )
+            with (
+                self._db.cursor() as cursor,
+                cursor.copy("COPY incoming FROM STDIN") as copy,
+            ):
+                for row in rows:
+                    copy.write_row(row)
+            self._do("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    # A lost connection
+
+    def _is_lost(self, error: psycopg.Error) -> bool:
+        if error.sqlstate in _ENDED:
+            self._db.close()
+        return self._db.closed
+
+    def _reconnect(self, error: psycopg.Error, wait: "_Wait") -> None:
+        """Connect anew. Raises DatabaseError when it has been waited for long enough."""
+        while self._db.closed:
+            wait.pause(error)
+            try:
+                self._db = self._connect()
+            except psycopg.OperationalError as found:
+                error = found
+        wait.end()
+
+    def _again(self, action: Callable[[], T]) -> T:
+        """Do what changes nothing, again where the connection is lost."""
+        wait = _Wait(self._url, self._wait_minutes)
+        while True:
+            try:
+                return action()
+            except psycopg.Error as error:
+                if not self._is_lost(error):
+                    raise
+                self._reconnect(error, wait)
+
+    # Reading
+
+    def read(self, body: Callable[[Self], T]) -> T:
+        with _told():
+            return body(self) if self._is_inside else self._again(lambda: body(self))
+
+    def each(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        with _told():
+            if self._is_inside:
+                yield from self._fetched(query, values)
+                return
+            begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+            self._again(lambda: self._do(begin))
+            self._is_inside = True
+            try:
+                yield from self._fetched(query, values)
+            finally:
+                self._is_inside = False
+                self._roll_back()
+
+    def _fetched(self, query: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        with self._db.cursor(name="rows") as cursor:
+            cursor.itersize = _ROWS_A_FETCH
+            yield from cursor.execute(_marked(query), values)
+
+    def values(
+        self, keys: Sequence[str], *, with_messages: bool
+    ) -> Iterator[tuple[str, str]]:
+        """The messages come, too: taking them out costs the server more than sending them."""
+        query = "SELECT key, value FROM answers WHERE key = ANY(?)"
+        for start in range(0, len(keys), _KEYS_A_QUERY):
+            some = list(keys[start : start + _KEYS_A_QUERY])
+            yield from self.read(functools.partial(_rows, query=query, values=(some,)))
+
+    def n_bytes(self) -> int:
+        size = (
+            "pg_total_relation_size(format('%I.%I', schemaname, tablename)::regclass)"
+        )
+        ours = "FROM pg_catalog.pg_tables WHERE schemaname = current_schema()"
+        (n,) = self.execute(f"SELECT SUM({size}) {ours}").fetchone() or (0,)
+        return int(n)
+
+    def beside(self, *, busy_seconds: float) -> "Postgres":
+        try:
+            return Postgres(self._url, wait_minutes=0.0, busy_seconds=busy_seconds)
+        except psycopg.Error as error:
+            raise DatabaseError(_line(error)) from None
+
+    def close(self) -> None:
+        """Close the connection. What those that were killed have left in `commits` goes when it is old."""
+        if self._n_writes:
+            with suppress(psycopg.Error):
+                self._do(
+                    "BEGIN; SET LOCAL lock_timeout = '1s'; "
+                    f"DELETE FROM commits WHERE session = '{self._session}' "
+                    "OR at < now() - interval '30 days'; COMMIT"
+                )
+        self._db.close()
+
+    # Statements
+
+    def _do(self, statements: str) -> None:
+        """Run statements of ours, without values, in one message to the server."""
+        self._db.execute(statements.encode(), prepare=False)
+
+    def execute(
+        self, statement: str, values: Sequence[Any] = ()
+    ) -> psycopg.Cursor[tuple[Any, ...]]:
+        """A text may hold no NUL here: notes of what a server has said are kept without."""
+        given = [
+            value.replace("\0", "\\0") if isinstance(value, str) else value
+            for value in values
+        ]
+        return self._db.execute(_marked(statement), given)
+
+    def executemany(
+        self, statement: str, rows: Iterable[Sequence[Any]]
+    ) -> psycopg.Cursor[tuple[Any, ...]]:
+        """After a pipeline a server does not watch for silence until it is told something else."""
+        every = list(rows)
+        if len(every) == 1:
+            return self.execute(statement, every[0])
+        cursor = self._db.cursor()
+        cursor.executemany(_marked(statement), every)
+        self._do("SELECT 1")
+        return cursor
+
+    def fill(self, table: str, keys: Iterable[str]) -> None:
+        columns = 'key TEXT COLLATE "C" PRIMARY KEY'
+        self._do(
+            f"CREATE TEMP TABLE IF NOT EXISTS {table} ({columns}) ON COMMIT DELETE ROWS; "
+            f"DELETE FROM {table}"
+        )
+        insert = f"INSERT INTO {table} SELECT DISTINCT unnest(?::text[])"
+        self.execute(insert, (list(keys),))
+
+    def text(self, *path: str) -> str:
+        return f"""({_JSON} #>> '{{{",".join(path)}}}') COLLATE "C\""""
+
+    def number(self, *path: str) -> str:
+        return f"({_JSON} #>> '{{{','.join(path)}}}')::float8"
+
+    def members(self, column: str) -> str:
+        return f"json_array_elements_text({column}::json)"
+
+
+def _rows(db: Postgres, query: str, values: Sequence[Any]) -> list[Any]:
+    return db.execute(query, values).fetchall()
+
+
+class _Wait:
+    """For a connection that was lost: how long, and what is said of it."""
+
+    def __init__(self, url: str, minutes: float) -> None:
+        self._url, self._minutes = url, minutes
+        self._since = 0.0
+        self._n = 0  # attempts to connect
+
+    def pause(self, error: psycopg.Error) -> None:
+        """Wait until the next attempt. Raises DatabaseError when there is to be none."""
+        now = time.monotonic()
+        if self._n == 0:
+            self._since = now
+        elif now - self._since >= 60 * self._minutes:
+            waited = f", and {self._minutes:g} minutes later there is none"
+            raise DatabaseError(
+                f"the connection was lost{waited if self._minutes else ''}: {_line(error)}"
+            )
+        elif self._n == 1:
+            logger.warning(
+                "warning: %s: the connection is lost (%s). Waiting up to %g minutes for it",
+                self._url,
+                _line(error),
+                self._minutes,
+            )
+        time.sleep(_PAUSES[min(self._n, len(_PAUSES) - 1)])
+        self._n += 1
+
+    def end(self) -> None:
+        if self._minutes:
+            logger.warning("%s: the connection was lost, and is there again", self._url)
+
+
+@functools.cache
+def _marked(statement: str) -> bytes:
+    """The statement with psycopg's marks for values."""
+    return statement.replace("%", "%%").replace("?", "%s").encode()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise DatabaseError(_line(error)) from error
+
+
+def _line(error: psycopg.Error) -> str:
+    return " ".join((error.diag.message_primary or str(error)).split())
