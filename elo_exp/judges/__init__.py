@@ -111,7 +111,7 @@ class WeighsLabels(Judge, Protocol):
 
 def share(judge: Judge, reply: JudgeReply) -> float | None:
     """Return the share of the response shown as A, a tie counting half; None where labels alone are to be read."""
-    if not reads_shares(judge) or reply.message is None:
+    if reply.message is None or not reads_shares(judge):
         return None
     chances = judge.probabilities(reply.message)
     return None if chances is None else chances["A"] + chances["TIE"] / 2.0

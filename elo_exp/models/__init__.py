@@ -26,9 +26,10 @@ def load(weights: Any) -> Any:
 
 
 def release() -> None:
-    """Drop the loaded model and free the accelerator's memory."""
-    _loaded.clear()
-    free_memory()
+    """Drop the loaded model, if there is one, and free the accelerator's memory."""
+    if _loaded:  # to look for garbage takes as long as a small run
+        _loaded.clear()
+        free_memory()
 
 
 def free_memory() -> None:
