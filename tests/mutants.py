@@ -148,6 +148,34 @@ MUTANTS = [
         new="0.0 * squares",
         seen_by="test_several_judges.py::test_a_fourth_judge_narrows_what_judges_add_and_prompts_what_prompts_do",
     ),
+    Mutant(
+        name="verdicts of several judges on file are pooled unasked",
+        file="experiments/rate.py",
+        old="if self.judges is None and voters.are_apart(found):",
+        new="if self.judges is not None and voters.are_apart(found):",
+        seen_by="test_judges_on_file.py::test_two_judges_have_a_board_each_and_no_interval_together",
+    ),
+    Mutant(
+        name="people who vote are a draw of a judge's taste",
+        file="analysis/conclusions/judges.py",
+        old="if name not in voted}",
+        new="}",
+        seen_by="test_judges_on_file.py::test_people_are_beside_the_judges_and_no_draw_of_their_taste",
+    ),
+    Mutant(
+        name="each of many voters is a judge",
+        file="analysis/voters.py",
+        old="if n_names <= _FEW:",
+        new="if n_names:",
+        seen_by="test_judges_on_file.py::test_who_judged_much_is_a_judge_and_many_who_judged_little_are_one_population",
+    ),
+    Mutant(
+        name="a judge whose name is a path writes outside of the run",
+        file="experiments/__init__.py",
+        old='return run_dir / "judges" / safe_name(judge)',
+        new='return run_dir / "judges" / judge',
+        seen_by="test_judges_on_file.py::test_a_judge_whose_name_is_a_path_has_a_folder_inside",
+    ),
     # Sampling: the law of a token, and what its noise depends on
     Mutant(
         name="every step of an answer has the noise of the first",

@@ -171,6 +171,14 @@ def test_a_dimension_that_one_judge_has_not_judged_is_rated_by_the_others(tmp_pa
     assert found["facts"]["no_joint_board"] == "no joint board: sonnet has no verdict"
 
 
+def test_a_joint_board_is_by_plain_bradley_terry(tmp_path):
+    path = write_table(tmp_path / "battles.jsonl", rows(drawn()))
+    ran = rate(path, "rating=[davidson]")
+    found = ran.read("judges.json")["overall"]
+    assert found["board"] is None
+    assert found["no_joint_board"].startswith("no joint board: it is by Bradley-Terry")
+
+
 # Pooled
 
 

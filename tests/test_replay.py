@@ -295,6 +295,25 @@ def test_one_of_several_judges_is_replayed_or_all_with_a_warning(tmp_path, caplo
         replay(path, "opus").cache_key()
 
 
+def test_settings_of_a_replay_of_each_judge_on_file(tmp_path, caplog):
+    """Whoever votes is no judge."""
+    rows = [
+        {**BATTLE, "question_id": f"q{q}", "judge_model": judge, "source": source}
+        for judge, source in (("opus", None), ("gpt", None), ("crowd", "human"))
+        for q in range(3)
+    ]
+    path = battles(tmp_path, *rows)
+    settings = {"path": str(path), "kind": None, "judge_model": None}
+    assert ReplayJudge.each(settings) == {
+        name: settings | {"judge_model": name} for name in ("opus", "gpt")
+    }
+    assert "verdicts of crowd are votes, and are not replayed" in caplog.text
+    assert ReplayJudge.each(settings | {"judge_model": "gpt"}) == {}
+    assert (
+        ReplayJudge.each(settings | {"path": str(battles(tmp_path, *rows[:3]))}) == {}
+    )
+
+
 # Files that cannot be replayed
 
 VERDICT = {"judge_model": "opus", "position_swap": False, "verdict": "A"}

@@ -213,20 +213,27 @@ def test_three_judges_have_a_joint_board_with_the_spread_between_them(three):
 
 
 def test_the_same_verdicts_on_file_have_the_same_joint_board(three, tmp_path):
-    """A tournament and a file are two ways to the same numbers."""
+    """A tournament, a file that is rated and one that is replayed are three ways to the same numbers."""
     rows = [
         row | {"judge_model": name}
         for name in ("near", "wide", "hedged")
         for row in three.rows(f"judges/{name}/battles.jsonl")
     ]
     path = write_table(tmp_path / "battles.jsonl", rows)
-    ran = run(str(path), "tracker=local", "elo.n_perms=2", folder=tmp_path)
-    (asked,), (filed,) = (one.read("judges.json").values() for one in (three, ran))
-    assert filed["tau"] == pytest.approx(asked["tau"], abs=1e-9)
-    for part in ("board", "differences", "agreement"):
-        assert len(filed[part]) == len(asked[part])
-        for row, other in zip(filed[part], asked[part], strict=True):
-            assert row == pytest.approx(other, abs=1e-9)
+    given = ("tracker=local", "figures=false", "elo.n_perms=2")
+    rated = run(str(path), *given, folder=tmp_path)
+    replay = ("judge=replay", f"judge.path={path}", "rubric=[clinical_utility]")
+    replayed = run(*replay, *given, folder=tmp_path)
+    (asked,) = three.read("judges.json").values()
+    for ran in (rated, replayed):
+        (found,) = ran.read("judges.json").values()
+        assert found["tau"] == pytest.approx(asked["tau"], abs=1e-9)
+        for part in ("board", "differences", "agreement"):
+            assert len(found[part]) == len(asked[part])
+            for row, other in zip(found[part], asked[part], strict=True):
+                assert row == pytest.approx(other, abs=1e-9)
+    swept = attempt(*replay, *given, "-m", "elo.k=8", folder=tmp_path)
+    assert "judge: found verdicts of near, wide, hedged in a sweep" in swept.err
 
 
 def test_another_server_and_words_judge_in_one_run(tmp_path):
@@ -261,7 +268,8 @@ REFUSED = {
     "judge=[lexical,b:lexical] shard=0/2": "shard: found 0/2 with several judges. Have each judge its shares by itself",
     "judge=[lexical,b:lexical] rating=[]": "rating: several judges have a joint board by Bradley-Terry",
     "judge=[sonnet,haiku] judges.haiku.budget_usd=1": "judges.haiku.budget_usd: found 1. Several judges share one cap",
-    "judge=[lexical,replay] judges.replay.path=x.jsonl": "judges.replay: found ReplayJudge. Several judges are asked",
+    "judge=[lexical,replay] judges.replay.path=x.jsonl": "x.jsonl: cannot be read (No such file or directory)",
+    "judge=[lexical,none]": "judges.none: found NoJudge. Expected judges that are chosen",
 }  # fmt: skip
 
 

@@ -24,7 +24,12 @@ from elo_exp.data.battles import Battles
 from elo_exp.data.formats import WORDS, Format
 from elo_exp.data.scores import Score
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.rated import kinds_of_numbers, report, report_of_judges
+from elo_exp.experiments.rated import (
+    kinds_of_numbers,
+    rates_jointly,
+    report,
+    report_of_judges,
+)
 from elo_exp.files import safe_name
 from elo_exp.judges import kind_of_recorded
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
@@ -366,6 +371,7 @@ class Rate:
             initial_rating=self.elo.initial_rating,
             facts={**facts, "judges": {name: name for name in by_judge}},
             populations=[n for n, one in self._apart.items() if one.is_population],
+            jointly=rates_jointly(self.rating),
         )
 
     def _settings_of(self, party: Party) -> dict[str, Any]:

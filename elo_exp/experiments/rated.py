@@ -15,6 +15,7 @@ from elo_exp.analysis.judge_quality import RATES
 from elo_exp.analysis.standings import Standings
 from elo_exp.experiments import Context, Report, judge_page
 from elo_exp.files import write_json
+from elo_exp.ratings import RatingMethod, needs_style
 from elo_exp.records import Plot
 from elo_exp.report import (
     artifacts,
@@ -101,6 +102,13 @@ def report(
     )
 
 
+def rates_jointly(ratings: Mapping[str, RatingMethod]) -> bool:
+    """Return whether the leaderboard of each of several judges is one whose mean can be told: plain Bradley-Terry."""
+    method = ratings.get("bradley_terry")
+    is_plain = getattr(method, "baseline_model", None) is None
+    return method is not None and is_plain and not needs_style(ratings)
+
+
 def report_of_judges(
     by_judge: Mapping[str, Standings],
     reports: Mapping[str, Report],
@@ -110,6 +118,7 @@ def report_of_judges(
     initial_rating: float,
     facts: Mapping[str, Any],
     populations: Collection[str] = (),
+    jointly: bool = True,
 ) -> Report:
     """Report what several judges made of the same entrants: what all say, and each by itself.
 
@@ -118,12 +127,14 @@ def report_of_judges(
     orders          what is a game, as in `games`
     initial_rating  rating points of the mean of the entrants
     populations     names of those whose verdicts are votes of many
+    jointly         whether their leaderboards are of plain Bradley-Terry, as a joint one is
     """
     found = opinions(
         by_judge,
         orders=orders,
         initial_rating=initial_rating,
         populations=populations,
+        jointly=jointly,
     )
     pages = {name: judge_page(name) for name in by_judge}
     gaps = [one.conclusion.effect for one in found]

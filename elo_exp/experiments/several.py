@@ -1,6 +1,8 @@
 """What experiments with several judges share: one budget, one plan, and a folder each."""
 
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from itertools import combinations
 from typing import Any, Protocol, TypeVar
@@ -25,11 +27,9 @@ def share_budget(judges: Mapping[str, Judge], cap: float) -> None:
     """Have judges pay from one budget, of cap dollars. Raises UserError for one that cannot be asked beside others."""
     budget = Budget(cap)
     for name, judge in judges.items():
-        # whoever repeats verdicts would read its file to say whose they are
-        if isinstance(judge, Unchosen) or hasattr(type(judge), "recorded"):
+        if isinstance(judge, Unchosen):
             raise UserError(
-                f"judges.{name}: found {type(judge).__name__}. Several judges are asked in a run; verdicts on "
-                "file are read by one: judge=replay, or experiment=rate."
+                f"judges.{name}: found {type(judge).__name__}. Expected judges that are chosen: 'judge=[one,other]'."
             )
         if not isinstance(judge, PaidJudge):
             continue
@@ -45,6 +45,18 @@ def share_budget(judges: Mapping[str, Judge], cap: float) -> None:
             )
         judge.name_settings(f"judges.{name}", "judging.budget_usd")
         judge.budget = budget
+
+
+def on_file(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the settings of each of several judges whose verdicts one repeats, by name; {} of any other judge.
+
+    settings  of a judge; what is wrong with them is said where it is built
+    """
+    with suppress(UserError, ModuleNotFoundError, AttributeError, ValueError, OSError):
+        each = getattr(pkgutil.resolve_name(settings["_target_"]), "each", None)
+        found: dict[str, dict[str, Any]] = each(settings) if each else {}
+        return found
+    return {}
 
 
 def alone(kind: type[T], whole: Any, judge: Judge) -> T:

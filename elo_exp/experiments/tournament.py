@@ -23,7 +23,12 @@ from elo_exp.data.pairing import Responses
 from elo_exp.entrants import OfKnownQuality, draws_of
 from elo_exp.experiments import Context, Report, several
 from elo_exp.experiments.judged import Judging, Pairwise, audits, next_audit
-from elo_exp.experiments.rated import kinds_of_numbers, report, report_of_judges
+from elo_exp.experiments.rated import (
+    kinds_of_numbers,
+    rates_jointly,
+    report,
+    report_of_judges,
+)
 from elo_exp.judges import Judge, PaidJudge, Unchosen, scope_of
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import Judgment, UserError, fingerprint
@@ -78,6 +83,9 @@ class Tournament(Pairwise):
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         """With several judges, a tournament of these."""
         config = Pairwise.prepare(config, overrides)
+        if "judge" in config and (each := several.on_file(config["judge"])):
+            config = {**config, "judges": each}
+            del config["judge"]
         if config.get("judges"):
             config["_target_"] = "elo_exp.experiments.tournament.Panel"
         return config
@@ -393,14 +401,21 @@ class Panel(Tournament):
                 f"shard: found {self.shard} with several judges. Have each judge its shares by itself, judge=NAME; "
                 "all of them, without shard=, find their verdicts."
             )
-        method = self.rating.get("bradley_terry")
-        is_plain = getattr(method, "baseline_model", None) is None
-        if method is None or not is_plain or needs_style(self.rating):
+        if not rates_jointly(self.rating):
             raise UserError(
                 "rating: several judges have a joint board by Bradley-Terry without style and baseline_model. Choose "
                 "'rating=[bradley_terry]' as it ships."
             )
         super()._check(store)
+
+    def dry_run(self, context: Context) -> str | None:
+        """Verdicts on file may be of several judges, of which a sweep has one in each job."""
+        if context.in_sweep:
+            raise UserError(
+                f"judge: found verdicts of {', '.join(self.judges)} in a sweep, whose jobs have one judge each. Name it: "
+                "judge.judge_model=NAME."
+            )
+        return super().dry_run(context)
 
     def _check_judge(self, store: Store) -> None:
         for one in self._each.values():

@@ -10,8 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
+import numpy as np
 from pydantic import AliasChoices, BaseModel, Field
 
+from elo_exp.analysis.voters import are_judges
 from elo_exp.files import checked, foreign, read_jsonl, sha256, utc_now
 from elo_exp.records import Item, JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
@@ -152,6 +154,27 @@ class ReplayJudge:
 
     key_fields = ("prompt_id", "entrant_a", "entrant_b")
 
+    @staticmethod
+    def each(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return the settings of a replay of each judge on file, by its name; {} where one is chosen or there is one.
+
+        Voters, and whoever is said to be people, are no judges. Raises UserError for files that cannot be read.
+        """
+        if settings.get("judge_model") is not None:
+            return {}
+        path = str(settings["path"])
+        names, others = ReplayJudge(kind=None, path=path, judge_model=None)._judges
+        if len(names) < 2:
+            return {}
+        if others:
+            logger.warning(
+                "%s: verdicts of %s are votes, and are not replayed beside those of judges: judge.judge_model=NAME replays "
+                "them alone.",
+                path,
+                ", ".join(others),
+            )
+        return {name: {**settings, "judge_model": name} for name in names}
+
     @property
     def input_files(self) -> Mapping[str, Path]:
         path = Path(self.path)
@@ -248,6 +271,38 @@ class ReplayJudge:
                 self.path, len(judges), ", ".join(sorted(judges)),
             )  # fmt: skip
         return found, tuple(sorted(judges))
+
+    @property
+    @foreign
+    def _judges(self) -> tuple[list[str], list[str]]:
+        """Who on file is a judge of pairs, and who a voter, by first appearance."""
+        names, prompts, compared = dict[Any, int](), dict[Any, int](), dict[Any, int]()
+        people = dict[str, None]()
+        rows = list[tuple[int, int, int]]()
+        for file in self._paths:
+            for place, row in read_jsonl(file):
+                for answer in _read(place, row, _dimension(file)):
+                    judge, query = answer.judge, answer.query
+                    if not judge or len(query) == 3:
+                        continue
+                    if row.get("source") == "human" or judge == "human":
+                        people[str(judge)] = None
+                        continue
+                    prompt, one, other, dimension, *_ = query
+                    pair = (prompt, dimension, frozenset((one, other)))
+                    rows.append(
+                        (
+                            names.setdefault(str(judge), len(names)),
+                            prompts.setdefault(prompt, len(prompts)),
+                            compared.setdefault(pair, len(compared)),
+                        )
+                    )
+        if not rows:
+            return [], [*people]
+        who, asked, comparison = np.array(rows, dtype=np.intp).T
+        is_judge = are_judges(who, asked, comparison, len(names))
+        voters = [name for name, i in names.items() if not is_judge[i]]
+        return [name for name in names if name not in voters], [*voters, *people]
 
     def _reply(self, request: JudgeRequest) -> JudgeReply | None:
         """The recorded answer as a judge gives it; None where there is none."""

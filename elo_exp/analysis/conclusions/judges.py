@@ -65,6 +65,7 @@ def opinions(
     orders: str,
     initial_rating: float,
     populations: Collection[str] = (),
+    jointly: bool = True,
 ) -> list[Opinion]:
     """Return what several judges made of each dimension.
 
@@ -72,6 +73,7 @@ def opinions(
     orders          what is a game, as in `games`
     initial_rating  rating points of the mean of the entrants
     populations     names of those whose verdicts are votes of many, no draw of a judge's taste
+    jointly         whether their leaderboards are of plain Bradley-Terry, as a joint one is
     """
     dimensions = next(iter(by_judge.values())).dimensions
     voted = [name for name in by_judge if name in populations]
@@ -81,6 +83,8 @@ def opinions(
             {judge: one.battles[name] for judge, one in judging.items()},
             orders=orders,
         )
+        if jointly
+        else Reason(name="method")
         for name in dimensions
     }
     joint = {

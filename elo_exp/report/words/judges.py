@@ -167,6 +167,7 @@ _NO_JOINT = {
     "unrated": "{judge} has no rating of {entrants}, which took all points or none, or met nobody",
     "no_error": "by {judge} the prompts do not differ, so that nothing says how far to trust it",
     "apart": "{judge} and {other} have no prompt in common",
+    "method": "it is by Bradley-Terry without style and baseline_model, 'rating=[bradley_terry]' as it ships",
     "one_judge": "{judge} is the only judge",
 }
 
