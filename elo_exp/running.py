@@ -120,11 +120,9 @@ def run(
         for n_perms, means in report.traces.items():
             tracked.log(means, ("n_perms", n_perms), is_charted=True)
         figures = {f"figures/{plot.name}": plot for plot in plots}
-        results = {**report.metrics, **_spend(usage, started)}
-        if not math.isnan(report.headline):
-            results["headline"] = report.headline
-        tables = {name: rows for name, rows in report.tables.items() if rows}
-        tracked.log({**results, **tables, **figures})
+        for name, one in report.of_judges.items():
+            tracked.log({f"by_{name}/{key}": v for key, v in _logged(one).items()})
+        tracked.log({**_spend(usage, started), **_logged(report), **figures})
         for kept in files_of_run(
             info,
             manifest,
@@ -167,6 +165,15 @@ def _of_judges(
             page = one.page(f"{info.run_dir.name}, {name}", content, [])
             written.append(write_whole(folder / "report.html", page))
     return written
+
+
+def _logged(report: Report) -> dict[str, Any]:
+    """What a tracker is told of what was concluded."""
+    tables = {name: rows for name, rows in report.tables.items() if rows}
+    known_headline = (
+        {} if math.isnan(report.headline) else {"headline": report.headline}
+    )
+    return {**report.metrics, **known_headline, **tables}
 
 
 def _notes(report: Report, info: RunInfo) -> str:

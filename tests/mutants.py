@@ -135,6 +135,13 @@ MUTANTS = [
         seen_by="test_effective_votes.py::test_comparisons_of_a_prompt_are_one_observation",
     ),
     Mutant(
+        name="texts of one of several judges leave the machine",
+        file="trackers/__init__.py",
+        old='k.rpartition("/")[2] not in TEXTS',
+        new="k not in TEXTS",
+        seen_by="test_trackers.py::test_without_texts_no_verdicts_of_several_judges_are_logged",
+    ),
+    Mutant(
         name="three judges of three entrants have a joint board",
         file="analysis/judges.py",
         old="_MIN_DF = 4",
@@ -1023,8 +1030,8 @@ MUTANTS = [
     Mutant(
         name="a table of verdicts goes to a tracker without texts",
         file="trackers/__init__.py",
-        old="if k not in TEXTS}",
-        new="}",
+        old='if k.rpartition("/")[2] not in TEXTS',
+        new="",
         seen_by="test_own_tracker.py::test_a_tracker_without_texts_is_given_none",
     ),
     Mutant(

@@ -798,3 +798,92 @@ def test_all_trackers_log_the_same_numbers(single: Logged, folder: Path):
     assert all((ran.run_dir / path).is_file() for path in paths)
     assert rows["exit"] == [0]
     assert rows["notes"][0].splitlines()[-1].startswith("python -m elo_exp judging")
+
+
+# Several judges
+
+
+@pytest.fixture(scope="module")
+def judged_by_three(folder: Path) -> Logged:
+    words = (
+        "judge=[near:lexical,wide:lexical,hedged:lexical]",
+        "judges.wide.margin=0.2",
+        "judges.hedged.signals.clinical_utility=hedging",
+        "rubric=[clinical_utility]",
+        "elo.n_perms=5",
+        "hydra.run.dir=three",
+        "figures=false",
+    )
+    run(*words, folder=folder, strict=False)
+    return Logged(folder / "three", folder)
+
+
+def test_several_judges_are_one_run_with_the_numbers_and_tables_of_each(
+    judged_by_three: Logged,
+):
+    logged = judged_by_three
+    assert len(logged.of("exit")) == 1 and logged.exit_code == 0
+    found = logged.read("judges.json")["clinical_utility"]
+    summary = logged.summary
+    assert summary["judges/clinical_utility/tau"] == pytest.approx(found["tau"])
+    sentence = summary["conclusion/clinical_utility/sentence"]
+    assert sentence == found["conclusion"]["sentence"]
+    board = {row["entrant"]: row["rating"] for row in logged.table("leaderboard")}
+    assert board == {row["model"]: row["rating"] for row in found["board"]}
+    assert len(logged.table("agreement")) == 3
+    for name in ("near", "wide", "hedged"):
+        folder = f"judges/{name}"
+        gap = logged.read(f"{folder}/manifest.json")["headline"]
+        assert summary[f"by_{name}/headline"] == summary[f"by_{name}/headline/gap"] == gap  # fmt: skip
+        said = summary[f"by_{name}/conclusion/clinical_utility/sentence"]
+        assert said == found["judges"][name]["sentence"]
+        ratings = logged.read(f"{folder}/ratings.json")["dimensions"]["clinical_utility"]  # fmt: skip
+        own = {row["model"]: row["rating"] for row in ratings["bradley_terry"]["ratings"]}  # fmt: skip
+        rows = logged.table(f"by_{name}/leaderboard")
+        assert {row["entrant"]: row["rating"] for row in rows} == own
+        verdicts = (logged.run_dir / folder / "verdicts/clinical_utility.jsonl").read_text("utf-8")  # fmt: skip
+        assert len(logged.table(f"by_{name}/verdicts")) == len(verdicts.splitlines())
+
+
+def test_each_of_several_judges_has_verdicts_and_a_leaderboard_of_its_own(
+    judged_by_three: Logged,
+):
+    """Called by their names, as all three are of one model. What the run has made is in one artifact each, and once."""
+    logged = judged_by_three
+    found = logged.artifacts()
+    names = ("near", "wide", "hedged")
+    assert {name: one["type"] for name, one in found.items()} == {
+        "bank-bank": "dataset",
+        **{f"responses-{name}": "responses" for name in PROBES},
+        **{f"verdicts-{name}": "verdicts" for name in names},
+        **{f"leaderboard-{name}": "leaderboard" for name in names},
+        "leaderboard": "leaderboard",
+        "run-files": "run",
+    }
+    paths = {name: logged.paths(one) for name, one in found.items()}
+    assert sorted(paths["leaderboard"]) == ["judges.json", "run.json"]
+    for name in names:
+        assert {"ratings.json", "run.json"} <= {*paths[f"leaderboard-{name}"]}
+        assert "verdicts/clinical_utility.jsonl" in paths[f"verdicts-{name}"]
+        assert f"judges/{name}/report.html" in paths["run-files"]
+        assert f"judges/{name}/verdicts/clinical_utility.jsonl" not in paths["run-files"]  # fmt: skip
+    digests = {found[f"verdicts-{name}"]["digest"] for name in names}
+    assert len(digests) == 3
+
+
+def test_without_texts_no_verdicts_of_several_judges_are_logged(tmp_path: Path):
+    words = (
+        "judge=[lexical,wide:lexical]",
+        "judges.wide.margin=0.2",
+        *LOCAL[:-1],
+        "rubric=[factuality]",
+        "figures=false",
+        "tracker.texts=false",
+        "hydra.run.dir=silent",
+    )
+    run(*words, folder=tmp_path, strict=False)
+    logged = Logged(tmp_path / "silent", tmp_path)
+    names = logged.names()
+    assert "by_wide/leaderboard" in names
+    assert not [name for name in names if name.endswith("verdicts")]
+    assert not [name for name in logged.artifacts() if name.startswith("verdicts-")]

@@ -151,7 +151,9 @@ def report_of_judges(
                 {one.dimension: judges_page.as_json(one) for one in found},
             )
         ],
-        metrics=judges_page.metrics(found),
+        metrics=judges_page.metrics(found)
+        | {"judge/caution": any(r.metrics["judge/caution"] for r in reports.values())},
+        tables=judges_page.tables(found, by_judge),
         page=page.maker("judges", **judges_page.context(found, by_judge, pages)),
         of_judges=reports,
     )

@@ -6,7 +6,8 @@ from typing import Any
 
 from elo_exp.analysis.conclusions.judges import Opinion
 from elo_exp.analysis.standings import Standings
-from elo_exp.report import tournament_console, tournament_page
+from elo_exp.records import Rows
+from elo_exp.report import artifacts, tournament_console, tournament_page
 from elo_exp.report.formats import count, number, p_value, percent
 from elo_exp.report.pairs_section import MAX_PAIRS
 from elo_exp.report.tables import Table
@@ -240,6 +241,18 @@ def as_json(one: Opinion) -> dict[str, Any]:
             for row in one.disagreements
         ],
     }  # fmt: skip
+
+
+def tables(
+    opinions: Sequence[Opinion], by_judge: Mapping[str, Standings]
+) -> dict[str, Rows]:
+    """Return the tables for a tracker: the joint boards, and how far every two judges agree."""
+    standings = joint(opinions, by_judge)
+    dimensions = tournament_page.sections(standings)["dimensions"]
+    return {
+        "leaderboard": artifacts.tables(standings, dimensions)["leaderboard"],
+        "agreement": [dict(row) for one in opinions for row in one.kappas],
+    }
 
 
 def metrics(opinions: Sequence[Opinion]) -> dict[str, Any]:

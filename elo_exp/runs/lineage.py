@@ -15,7 +15,13 @@ from elo_exp.runs.reading import SUMMARY, read_manifest
 from elo_exp.trackers import Files, RunInfo
 
 BOARD = (
-    *("ratings.json", "elo_ratings.json", "elo_results.json", "differences.csv"),
+    *(
+        "ratings.json",
+        "judges.json",
+        "elo_ratings.json",
+        "elo_results.json",
+        "differences.csv",
+    ),
     *("battles.jsonl", "battles.parquet", "pairwise_winrates.csv", "strata.csv"),
     *("estimates.json", "influences.json", "differences.json"),
 )
@@ -52,7 +58,7 @@ def files_of_run(
     recorded  those of them that have the answers of an entrant, by its name
     """
     made = {path.relative_to(info.run_dir).as_posix(): path for path in written}
-    found = []
+    found = [*_of_judges(info, manifest, made)]
     for entrant in dict.fromkeys([*(manifest.get("entrants") or ()), *recorded]):
         name = f"responses_{safe_name(entrant)}.jsonl"
         path = made.pop(f"responses/{name}", None)
@@ -73,6 +79,34 @@ def files_of_run(
         *_read(inputs, recorded),
         *(replace(files, aliases=aliases, metadata=about) for files in found),
     ]
+
+
+def _of_judges(
+    info: RunInfo, manifest: Mapping[str, Any], made: dict[str, Path]
+) -> Iterator[Files]:
+    """What each of several judges has made: its verdicts and its leaderboard, called by its model, or by its name where
+    two have one model. Answers, which are the same in the folder of each, are those of the run."""
+    models = manifest.get("judges") or {}
+    for name, model in models.items():
+        start = f"judges/{safe_name(name)}/"
+        whose = model if [*models.values()].count(model) == 1 else name
+        own = {n.removeprefix(start): n for n in [*made] if n.startswith(start)}
+        if not own:
+            continue
+        for of, path in [*own.items()]:
+            if of.startswith("responses/"):
+                made.setdefault(of, made.pop(path))
+        if verdicts := {
+            n: made.pop(path) for n, path in own.items() if _is(n, _VERDICTS)
+        }:
+            yield _texts("verdicts", whose, verdicts)
+        if board := {n: made.pop(own[n]) for n in BOARD if n in own}:
+            folder = info.run_dir / start
+            concluded = summary(read_manifest(folder))
+            board[SUMMARY] = write_json(folder / "tracker" / SUMMARY, concluded)
+            yield Files(
+                kind="leaderboard", name=_plain(f"leaderboard-{whose}"), paths=board
+            )
 
 
 def _is(name: str, places: tuple[str, ...]) -> bool:

@@ -14,7 +14,7 @@ from elo_exp.records import Plot, Rows, UserError
 
 logger = logging.getLogger(__name__)
 
-# Of what runs log, the tables that hold prompts, answers and reasons
+# Of what runs log, the tables that hold prompts, answers and reasons; of one of several judges by_NAME/verdicts
 TEXTS = frozenset({"verdicts"})
 WITH_TEXTS = "with texts; tracker.texts=false keeps them here"
 
@@ -218,7 +218,9 @@ class Guarded:
         is_charted: bool = False,
     ) -> None:
         if not self._with_texts:
-            metrics = {k: v for k, v in metrics.items() if k not in TEXTS}
+            metrics = {
+                k: v for k, v in metrics.items() if k.rpartition("/")[2] not in TEXTS
+            }
         with self._surviving():
             self._run.log(metrics, step, is_charted=is_charted)
 
