@@ -18,7 +18,7 @@ from elo_exp.analysis.voters import are_apart, parties
 from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.records import Battle
-from tests.commands import Ran, attempt, run
+from tests.commands import Ran, attempt, run, table
 from tests.data import shared_data, write_table
 from tests.judges_worlds import Panel as World
 
@@ -325,7 +325,7 @@ def test_people_are_beside_the_judges_and_no_draw_of_their_taste(tmp_path):
         for name in ("winner", "verdict_ab", "verdict_ba"):
             row[name] = turned.get(row[name], row[name])
         some.append(row)
-    ran = rate(write_table(tmp_path / "battles.jsonl", some))
+    ran = rate(write_table(tmp_path / "battles.jsonl", some), "figures=true")
     without = rate(
         tmp_path / "battles.jsonl",
         "battles_filter.source=llm-judge",
@@ -334,6 +334,12 @@ def test_people_are_beside_the_judges_and_no_draw_of_their_taste(tmp_path):
     found, alone = (one.read("judges.json")["overall"] for one in (ran, without))
     for part in ("board", "differences", "tau"):
         assert found[part] == alone[part]
+    drawn_rows = [
+        (row["judge"], row["model"])
+        for row in table(ran.run_dir / "figures/judges.csv")
+    ]
+    assert len(drawn_rows) == 5 * 4 and ("all, jointly", "m00") in drawn_rows
+    assert "Ratings by each judge" in ran.page.text
     assert {*found["judges"]} == {*alone["judges"], "crowd"}
     assert len(found["agreement"]) == 6
     assert alone["conclusion"]["state"] in ("leads", "caution")

@@ -137,6 +137,12 @@ def report_of_judges(
         jointly=jointly,
     )
     pages = {name: judge_page(name) for name in by_judge}
+
+    def figures() -> list[Plot]:
+        from elo_exp.figures import judges
+
+        return judges.plots(found)
+
     gaps = [one.conclusion.effect for one in found]
     known = [gap.value for gap in gaps if gap and gap.value is not None]
     runs = shlex.quote(f"runs=[{context.run_dir}/judges/*]")
@@ -154,6 +160,7 @@ def report_of_judges(
         metrics=judges_page.metrics(found)
         | {"judge/caution": any(r.metrics["judge/caution"] for r in reports.values())},
         tables=judges_page.tables(found, by_judge),
+        figures=figures,
         page=page.maker("judges", **judges_page.context(found, by_judge, pages)),
         of_judges=reports,
     )

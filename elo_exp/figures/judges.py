@@ -1,0 +1,64 @@
+"""The figure of several judges: what each says of every entrant, before what holds whichever of them is asked."""
+
+import math
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import matplotlib
+
+from elo_exp.analysis.conclusions.judges import Opinion
+from elo_exp.figures import kinds, style
+from elo_exp.figures.ratings import MAX_ROWS
+from elo_exp.figures.style import best_first, grouped, label, only_best, panels, plot
+from elo_exp.records import Plot
+
+_JOINT = "all, jointly"
+
+
+@matplotlib.rc_context(style.STYLE)
+def plots(opinions: Sequence[Opinion]) -> list[Plot]:
+    """Draw the ratings by each judge, a panel for each dimension."""
+    rows = _rows(opinions)
+    own = [row for row in rows if row["judge"] != _JOINT]
+    if not any(row["rating"] is not None for row in own):
+        return []
+    joint = [row for row in rows if row["judge"] == _JOINT]
+    models = best_first(joint or own)
+    names = {model: label(model) for model in models[:MAX_ROWS]}
+    judges = [*grouped(own, "judge")]
+    size = kinds.lines(len(names) * math.ceil(len(judges) / 2))
+    figure, shown = panels(grouped(rows, "dimension"), "rating", size=size)
+    for ax, some in shown:
+        by = grouped(some, "judge")
+        for row in by.pop(_JOINT, []):
+            if row["model"] in names:
+                at = list(names).index(row["model"])
+                ax.fill_betweenx(
+                    (at - 0.42, at + 0.42),
+                    row["ci_low"],
+                    row["ci_high"],
+                    color=style.LINE,
+                    lw=0,
+                    label="" if at else _JOINT,
+                )
+                ax.vlines(row["rating"], at - 0.42, at + 0.42, color=style.SOFT, lw=0.8)
+        kinds.intervals(ax, [*chain(*by.values())], names, "judge", judges)
+    caption = "Ratings of each entrant by each judge, with the 95 % intervals of that judge alone, which cover other prompts."
+    if joint:
+        caption += (
+            " All, jointly: the mean of the judges with the 95 % interval of the joint leaderboard, which covers other "
+            "judges of their kind, too."
+        )
+    heading = "Ratings by each judge"
+    return [plot("judges", figure, rows, heading, caption + only_best(names, models))]
+
+
+def _rows(opinions: Sequence[Opinion]) -> list[dict[str, Any]]:
+    return [
+        {"dimension": one.dimension, "judge": judge, **rating.to_dict()}
+        for one in opinions
+        for judge, board in [*one.boards.items(), (_JOINT, one.board)]
+        if board is not None
+        for rating in board.ratings
+    ]
