@@ -6,6 +6,7 @@ Read from the import statements of every module, also those inside functions.
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -150,8 +151,15 @@ def known(name: str) -> str:
     return f"{name}.__init__" if f"{name}.__init__" in MODULES else name
 
 
-IMPORTS = [statement for module in MODULES for statement in imports(module)]
-OURS = [(i, i.importer, known(i.ours)) for i in IMPORTS if i.ours is not None]
+@cache
+def every() -> list[Import]:
+    """All statements that import, of all modules."""
+    return [statement for module in MODULES for statement in imports(module)]
+
+
+def ours() -> list[tuple[Import, str, str]]:
+    """Those of one of our modules by another: the statement, who imports and what."""
+    return [(i, i.importer, known(i.ours)) for i in every() if i.ours is not None]
 
 
 def is_implementation(module: str) -> bool:
@@ -173,7 +181,7 @@ def test_floors_and_exceptions_name_what_is_there():
 def test_imports_point_down():
     upward = [
         str(statement)
-        for statement, importer, name in OURS
+        for statement, importer, name in ours()
         if ROOT not in (importer, name)
         and importer.partition(".")[0] != name.partition(".")[0]
         and (floor(importer) or 0) < (floor(name) or 0)
@@ -184,7 +192,7 @@ def test_imports_point_down():
 def test_no_modules_import_each_other_in_a_circle():
     """Nor under TYPE_CHECKING, nor inside functions: whoever reads one would have to read all."""
     number = {module: n for n, module in enumerate(MODULES)}
-    inside = [(a, b) for _, a, b in OURS if a not in (b, ROOT)]
+    inside = [(a, b) for _, a, b in ours() if a not in (b, ROOT)]
     statements = [(number[a], number[b]) for a, b in inside]
     links = sparse.csr_array(
         (np.ones(len(statements)), np.transpose(statements)), shape=(len(MODULES),) * 2
@@ -201,7 +209,7 @@ def test_implementations_are_plugged_in_and_named_by_nobody():
     """Nor do they know each other: what they share is not one of them."""
     offenders = [
         str(statement)
-        for statement, _, name in OURS
+        for statement, _, name in ours()
         if is_implementation(name) and not statement.only_for_types
     ]
     assert offenders == []
@@ -209,14 +217,14 @@ def test_implementations_are_plugged_in_and_named_by_nobody():
 
 def test_the_package_root_imports_nothing_of_ours():
     """But for types: what the library's names are."""
-    now = [statement for statement, importer, _ in OURS if importer == ROOT]
+    now = [statement for statement, importer, _ in ours() if importer == ROOT]
     assert [str(statement) for statement in now if not statement.only_for_types] == []
 
 
 def test_only_the_entrypoint_knows_hydra():
     users = {
         i.importer
-        for i in IMPORTS
+        for i in every()
         if i.name.partition(".")[0] in ("hydra", "omegaconf")
     }
     assert users == KNOW_HYDRA
@@ -224,9 +232,9 @@ def test_only_the_entrypoint_knows_hydra():
 
 def test_heavy_libraries_are_imported_by_the_function_that_needs_them():
     """Figures import Matplotlib, decoding imports torch; both are imported where they are used."""
-    heavy = [i for i in IMPORTS if i.name.partition(".")[0] in HEAVY]
+    heavy = [i for i in every() if i.name.partition(".")[0] in HEAVY]
     assert {i.name.partition(".")[0] for i in heavy} >= {"wandb", "matplotlib", "rich"}
-    now = [i for i in IMPORTS if i.at_top and not i.only_for_types]
+    now = [i for i in every() if i.at_top and not i.only_for_types]
     late = {m for m in MODULES if m.startswith("figures.")} - {"figures.style"}
     late |= {"models.multihead", "report.template_cache"}
     early = [i for i in now if i in heavy and i.importer not in late]
