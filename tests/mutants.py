@@ -55,6 +55,21 @@ MUTANTS = [
         new="self.dollars <= cap",
         seen_by="test_planning.py::test_what_is_spent_is_gone_from_the_cap",
     ),
+    # Processes of many machines
+    Mutant(
+        name="a process that connects again at once is taken for dead",
+        file="store/claims.py",
+        old="return now - since >= (GRACE_SECONDS if is_free else LEASE_SECONDS)",
+        new="return is_free or now - since >= LEASE_SECONDS",
+        seen_by="test_claims.py::test_a_process_elsewhere_is_dead_when_its_connection_has_been_gone_for_half_a_minute",
+    ),
+    Mutant(
+        name="a time in which the server was away makes everybody dead",
+        file="store/claims.py",
+        old="is_anew = held is not None and now - looked > _GAP_SECONDS",
+        new="is_anew = False",
+        seen_by="test_claims.py::test_a_process_elsewhere_is_dead_when_its_connection_has_been_gone_for_half_a_minute",
+    ),
     # A server that goes away
     Mutant(
         name="a server that is away is sent all requests",

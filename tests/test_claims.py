@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,10 @@ import pytest
 
 from elo_exp.records import JudgeReply, UserError
 from elo_exp.store import claims, processes
-from elo_exp.store.claims import LEASE_SECONDS, Claims
+from elo_exp.store.claims import GRACE_SECONDS, LEASE_SECONDS, Claims
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
-from tests.stores import Place, go_on, place, process, rows, said, write
+from tests.stores import Place, empty_schema, go_on, place, process, rows, said, write
 
 __all__ = ["place"]
 
@@ -197,6 +199,24 @@ class Time:
         monkeypatch.setattr(claims.time, "monotonic", lambda: self.now)
 
 
+def watched(claims: Claims, clock: Time, seconds: float, key: str = "k1") -> list[str]:
+    """What is taken of a key after so many seconds in which it was looked at every nine."""
+    while seconds > 0:
+        clock.now += min(9.0, seconds)
+        seconds -= 9.0
+        taken = claims.take([key])
+    return taken
+
+
+@contextmanager
+def connected(store: Store, name: str) -> Iterator[None]:
+    """A connection that shows, where the store is on a server, that a process is there."""
+    with closing(store.beside(busy_seconds=1.0)) as db:
+        if store.has_locks:
+            db.hold(name)
+        yield
+
+
 @pytest.mark.parametrize("where", [{"host": "elsewhere"}, {"boot": "the boot before"}])
 @pytest.mark.parametrize("heartbeat", [0.0, 1e12], ids=["clock behind", "clock ahead"])
 def test_a_process_out_of_sight_is_dead_when_its_heart_has_stood_still_while_we_watched(
@@ -206,16 +226,15 @@ def test_a_process_out_of_sight_is_dead_when_its_heart_has_stood_still_while_we_
     monkeypatch: pytest.MonkeyPatch,
 ):
     """Whatever its clock says. A number that lives here says nothing of a process elsewhere."""
-    clock = Time(monkeypatch)
-    owner(place, "far", "k1", "k2", **where, heartbeat=heartbeat, pid=os.getpid())
-    with Store(place) as store, Claims(store) as mine:
-        submit(Ledger(store, "far"), "k1", "k2", batch_id="b")
+    clock, far = Time(monkeypatch), "fa" * 8
+    owner(place, far, "k1", "k2", **where, heartbeat=heartbeat, pid=os.getpid())
+    with Store(place) as store, connected(store, far), Claims(store) as mine:
+        submit(Ledger(store, far), "k1", "k2", batch_id="b")
         assert mine.take(["k1"]) == []
         clock.now += LEASE_SECONDS - 1
-        write(place, "UPDATE owners SET heartbeat = heartbeat + 1 WHERE owner = 'far'")
+        write(place, "UPDATE owners SET heartbeat = heartbeat + 1 WHERE owner = ?", far)
         assert mine.take(["k1"]) == []
-        clock.now += LEASE_SECONDS - 1
-        assert mine.take(["k1"]) == []
+        assert watched(mine, clock, LEASE_SECONDS - 1) == []
         assert (
             mine.holders(["k1", "k2"])
             == f"process {os.getpid()} on "
@@ -224,9 +243,43 @@ def test_a_process_out_of_sight_is_dead_when_its_heart_has_stood_still_while_we_
         )
         clock.now += 2
         assert mine.take(["k1"]) == ["k1"]
-        assert claimed(place) == {"k1": mine.owner, "k2": "far"}
+        assert claimed(place) == {"k1": mine.owner, "k2": far}
         assert len(Ledger(store, mine.owner).under_way()) == 1
     assert claimed(place) == {}  # nor is what nobody wants of a dead process remembered
+
+
+def test_a_process_elsewhere_is_dead_when_its_connection_has_been_gone_for_half_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """One that connects again within that time is alive; and a time in which nobody looked, as when the server was away,
+    does not count."""
+    place, clock, far = empty_schema(), Time(monkeypatch), "fa" * 8
+    owner(place, far, "k", host="elsewhere")
+    with Store(place) as store, Claims(store) as mine:
+        for _ in range(2):
+            assert mine.take(["k"]) == []
+            assert watched(mine, clock, GRACE_SECONDS - 1, "k") == []
+            with connected(store, far):
+                assert mine.take(["k"]) == []
+        assert watched(mine, clock, GRACE_SECONDS - 1, "k") == []
+        clock.now += 3600
+        assert mine.take(["k"]) == []
+        assert watched(mine, clock, GRACE_SECONDS - 1, "k") == []
+        assert watched(mine, clock, 1, "k") == ["k"]
+
+
+def test_a_process_holds_its_lock_from_its_start_to_its_end_on_whichever_connection():
+    place = empty_schema()
+    with Store(place) as store:
+        with Claims(store) as mine:
+            wait_until(lambda: mine.owner in store.look(lambda db: db.held()))
+        wait_until(lambda: mine.owner not in store.look(lambda db: db.held()))
+        with closing(store.beside(busy_seconds=1.0)) as db:
+            db.hold("fa" * 8)
+            write(place, KILL_OTHERS.format(own="pg_backend_pid()", name="fa" * 8))
+            assert "fa" * 8 not in store.look(lambda db: db.held())
+            db.hold("fa" * 8)
+            assert "fa" * 8 in store.look(lambda db: db.held())
 
 
 @pytest.mark.parametrize(
@@ -268,13 +321,12 @@ def test_a_process_that_is_hidden_from_us_is_judged_by_its_heartbeat(
             raise FileNotFoundError(self)
         return read_text(self, *args, **options)
 
-    owner(place, "hidden", "k", pid=os.getpid(), started="17")
+    owner(place, "1d" * 8, "k", pid=os.getpid(), started="17")
     clock = Time(monkeypatch)
     monkeypatch.setattr(Path, "read_text", seen)
-    with Store(place) as store, Claims(store) as mine:
+    with Store(place) as store, Claims(store) as mine, connected(store, "1d" * 8):
         assert mine.take(["k"]) == []
-        clock.now += LEASE_SECONDS + 1
-        assert mine.take(["k"]) == ["k"]
+        assert watched(mine, clock, LEASE_SECONDS + 1, "k") == ["k"]
 
 
 CONTAINER = [
@@ -312,6 +364,17 @@ def test_a_process_that_cannot_be_seen_from_within_a_container_is_alive(tmp_path
 
 
 # The heartbeat
+
+
+KILL_OTHERS = (
+    "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' AND pid != {own} "
+    "AND lpad(to_hex(classid::bigint), 8, '0') || lpad(to_hex(objid::bigint), 8, '0') = '{name}'"
+)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        time.sleep(0.01)
 
 
 def changed(place: Place, query: str, former: object) -> Any:

@@ -3,17 +3,26 @@ both do it.
 
 A claim is a lease on a key, held by a process for as long as it lives: its host, boot and process
 id say so on one machine; on others its heartbeat, which our own clock watches and is never compared
-with. A job of Slurm that begins anew knows that its earlier processes are dead. What a dead process
-has claimed, and the batches that it has left under way, go to the next that wants one of their
-answers; nothing is submitted again on the mere ground that somebody died.
+with. PostgreSQL knows more: a process holds a lock there for as long as it has a connection, and is
+dead when that lock has been free for half a minute. A job of Slurm that begins anew knows that its
+earlier processes are dead. What a dead process has claimed, and the batches that it has left under
+way, go to the next that wants one of their answers; nothing is submitted again on the mere ground
+that somebody died.
 """
 
 import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Self, TypeVar
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Any, Self, TypeVar
 
 from elo_exp.files import utc_now
 from elo_exp.progress import note
@@ -28,6 +37,12 @@ logger = logging.getLogger(__name__)
 BEAT_SECONDS = 20.0
 PAUSE_SECONDS = 1.0  # between two looks at what another process is making
 LEASE_SECONDS = 300.0  # after which a process elsewhere without a new heartbeat is dead
+HOLD_SECONDS = (
+    5.0  # between two looks at the connection that shows that a process lives
+)
+GRACE_SECONDS = 30.0  # after which a process without such a connection is dead
+# between two looks at a server: after more, nobody knows whether it was there for others meanwhile
+_GAP_SECONDS = 10.0
 OPEN = "('intended', 'submitted')"  # states of a batch whose results are still to come
 PENDING = (
     "SELECT key FROM queries JOIN batches USING (nonce) "
@@ -49,8 +64,8 @@ class Claims:
         self.owner = secrets.token_hex(8)
         self._me = (self.owner, *this_process())
         self._job = slurm_job()
-        # heartbeats of others: the last, and since when by our clock
-        self._beats: dict[str, tuple[float, float]] = {}
+        # signs of others, a heartbeat or None: the last, since when and until when it was seen, by our clock
+        self._signs: dict[str, tuple[float | None, float, float]] = {}
         self._stop = threading.Event()
         self._beat = threading.Thread(target=self._keep_alive, daemon=True)
 
@@ -203,13 +218,14 @@ class Claims:
             "SELECT owner, job, restarts, heartbeat, host, boot, pid, started "
             "FROM owners LEFT JOIN slurm_jobs USING (owner)"
         ).fetchall()
+        held = db.held() if db.has_locks else None
         return [
             owner
             for owner, job, restarts, heartbeat, *process in rows
             if owner == self.owner
             or not (
                 self._is_restart_of(job, restarts)
-                or self._is_dead(owner, heartbeat, *process)
+                or self._is_dead(owner, held, heartbeat, *process)
             )
         ]
 
@@ -218,17 +234,23 @@ class Claims:
         return self._job is not None and job == self._job[0] and restarts < self._job[1]
 
     def _is_dead(
-        self, owner: str, heartbeat: float, host: str, boot: str, pid: int, start: str
+        self,
+        owner: str,
+        held: Container[str] | None,
+        heartbeat: float,
+        *process: Any,
     ) -> bool:
-        """By its process id where that can be seen from here, else by a heartbeat that has stopped."""
-        if (alive := is_alive(host, boot, pid, start)) is not None:
+        """By its process id where that can be seen from here, else by a heartbeat that has stopped, or a lock that stays
+        free: that of a process that lives is free where its connection is lost, or the server has begun anew."""
+        if (alive := is_alive(*process)) is not None:
             return not alive
-        now = time.monotonic()
-        last, since = self._beats.get(owner, (None, now))
-        if heartbeat != last:
-            self._beats[owner] = (heartbeat, now)
-            return False
-        return now - since >= LEASE_SECONDS
+        is_free = held is not None and owner not in held
+        sign, now = None if is_free else heartbeat, time.monotonic()
+        before, since, looked = self._signs.get(owner, (sign, now, now))
+        is_anew = held is not None and now - looked > _GAP_SECONDS
+        since = now if sign != before or is_anew else since
+        self._signs[owner] = (sign, since, now)
+        return now - since >= (GRACE_SECONDS if is_free else LEASE_SECONDS)
 
     def _sign(self, db: Database) -> None:
         """Also where the row has gone: a process that slept was taken for dead, and goes on."""
@@ -246,10 +268,17 @@ class Claims:
     def _keep_alive(self) -> None:
         db: Database | None = None
         is_said = False  # once until a beat is written again
-        while not self._stop.wait(BEAT_SECONDS):
+        has_locks = self.store.has_locks
+        pause = min(HOLD_SECONDS, BEAT_SECONDS) if has_locks else BEAT_SECONDS
+        n, n_a_beat = 0, round(BEAT_SECONDS / pause)
+        while not self._stop.wait(pause if n or not has_locks else 0.0):
+            n += 1
             try:
                 db = db or self.store.beside(busy_seconds=BEAT_SECONDS)
-                db.write(self._sign)
+                if has_locks:
+                    db.hold(self.owner)
+                if n % n_a_beat == 0:
+                    db.write(self._sign)
                 is_said = False
             except DatabaseError as error:
                 if not is_said:

@@ -5,7 +5,7 @@ The statements themselves stand in the store, its claims and its ledger, in the 
 `Database` has what they say differently.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
@@ -90,10 +90,12 @@ class Result(Protocol):
 class Database(Protocol):
     """One connection, of one thread. What goes wrong is a DatabaseError, from `read`, `each`, `values` and `write`.
 
-    advice       what to do where the database cannot be used
+    advice     what to do where the database cannot be used
+    has_locks  whether it knows which processes hold a connection: `hold` and `held`
     """
 
     advice: str
+    has_locks: bool
 
     def write(
         self,
@@ -131,6 +133,12 @@ class Database(Protocol):
     def beside(self, *, busy_seconds: float) -> "Database":
         """Return another connection to the same database, for another thread. One that is lost is not waited for."""
 
+    def hold(self, name: str) -> None:
+        """Have others see `name`, 16 hexadecimal digits, among those that are held, until this connection ends.
+
+        It is taken again with each call, as the connection may be another than before.
+        """
+
     def close(self) -> None: ...
 
     # In a transaction
@@ -139,6 +147,9 @@ class Database(Protocol):
         """Run a statement; each ? in it stands for a value."""
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> Result: ...
+
+    def held(self) -> Container[str]:
+        """Return the names that are held now, by whichever connection."""
 
     def fill(self, table: str, keys: Iterable[str]) -> None:
         """Make a table of keys, each once, that only this transaction sees; an empty one where it was filled before."""

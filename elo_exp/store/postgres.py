@@ -80,6 +80,7 @@ class Postgres:
     """
 
     advice = "Every answer so far is in it: once it can be used again, the same command goes on."
+    has_locks = True
 
     def __init__(
         self, url: str, *, wait_minutes: float, busy_seconds: float = BUSY_SECONDS
@@ -320,6 +321,21 @@ class Postgres:
             return Postgres(self._url, wait_minutes=0.0, busy_seconds=busy_seconds)
         except psycopg.Error as error:
             raise DatabaseError(_line(error)) from None
+
+    def hold(self, name: str) -> None:
+        high, low = (
+            int.from_bytes(bytes.fromhex(part), signed=True)
+            for part in (name[:8], name[8:])
+        )
+        query = "SELECT pg_try_advisory_lock(?, ?)"
+        self.read(lambda db: db.execute(query, (high, low)))
+
+    def held(self) -> set[str]:
+        query = (
+            "SELECT classid, objid FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND database = "
+            "(SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())"
+        )
+        return {f"{high:08x}{low:08x}" for high, low in self.execute(query).fetchall()}
 
     def close(self) -> None:
         """Close the connection. What those that were killed have left in `commits` goes when it is old."""

@@ -31,6 +31,7 @@ class Sqlite:
         "Free some space, or restore it from a copy; another folder (cache_dir=DIR) would have "
         "none of its answers."
     )
+    has_locks = False
 
     def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self._path = path
@@ -136,6 +137,12 @@ class Sqlite:
 
     def beside(self, *, busy_seconds: float) -> "Sqlite":
         return Sqlite(self._path, busy_seconds=busy_seconds)
+
+    def hold(self, name: str) -> None:
+        raise NotImplementedError("a file does not know who has it open")
+
+    def held(self) -> frozenset[str]:
+        raise NotImplementedError("a file does not know who has it open")
 
     def close(self) -> None:
         self._db.close()

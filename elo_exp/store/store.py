@@ -61,6 +61,11 @@ class Store:
             with self._usable():
                 self._db = engine.opened(place, wait_minutes=wait_minutes)
 
+    @property
+    def has_locks(self) -> bool:
+        """Whether it knows which processes hold a connection to it."""
+        return self._db.has_locks
+
     def beside(self, *, busy_seconds: float) -> Database:
         """Return another connection, for another thread."""
         return self._db.beside(busy_seconds=busy_seconds)
