@@ -20,8 +20,9 @@ from elo_exp.report import tournament_console, tournament_page
 from elo_exp.report.page import maker
 from tests import golden
 from tests.commands import QUICK, run
-from tests.data import DIMENSIONS, PROBES, by_dimension
+from tests.data import DIMENSIONS, PROBES, by_dimension, write_table
 from tests.standings import with_lengths
+from tests.test_judges_on_file import with_people
 from tests.test_tournament_page import (
     AUDIT,
     MANIFEST,
@@ -36,6 +37,7 @@ FIGURES = [
     Plot(name=name, png=b"", svg="<svg></svg>", caption=f"What {name} shows.", rows=[])
     for name in ("power", "k_sensitivity", "order_effect", "length_effect", "ratings", "another")
 ]  # fmt: skip
+RATE_FILE = ("experiment=rate", "battles=battles.jsonl", "tracker=local")
 RATE = {"experiment": "rate", "battles_files": [], "overrides": []}
 
 
@@ -83,6 +85,14 @@ def test_a_run(name: str, settings: Sequence[str], tmp_path: Path):
     page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
     golden.same(f"tournament_{name}.html", page)
     golden.same(f"tournament_{name}.txt", ran.out.partition("\nfiles ")[0])
+
+
+def test_several_judges_and_people_on_file(tmp_path: Path):
+    write_table(tmp_path / "battles.jsonl", with_people())
+    ran = run(*RATE_FILE, "elo.n_perms=2", folder=tmp_path)
+    page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
+    golden.same("judges_on_file.html", page)
+    golden.same("judges_on_file.txt", ran.out.partition("\nfiles ")[0])
 
 
 def test_all_methods_with_figures():

@@ -316,7 +316,7 @@ def test_votes_of_many_are_pooled_and_a_line_says_so(tmp_path):
     assert (ran.run_dir / "ratings.json").is_file()
 
 
-def test_people_are_beside_the_judges_and_no_draw_of_their_taste(tmp_path):
+def with_people() -> list[dict[str, Any]]:
     """Three judges that have one entrant far ahead, and people who have another."""
     battles = drawn(3, spread=1.5, taste=0.1)
     some = rows(battles, source="llm-judge")
@@ -325,6 +325,11 @@ def test_people_are_beside_the_judges_and_no_draw_of_their_taste(tmp_path):
         for name in ("winner", "verdict_ab", "verdict_ba"):
             row[name] = turned.get(row[name], row[name])
         some.append(row)
+    return some
+
+
+def test_people_are_beside_the_judges_and_no_draw_of_their_taste(tmp_path):
+    some = with_people()
     ran = rate(write_table(tmp_path / "battles.jsonl", some), "figures=true")
     without = rate(
         tmp_path / "battles.jsonl",
