@@ -236,13 +236,37 @@ THOUGHT = {"reasoning_content": "Okay, so"}
 def test_a_model_that_gives_no_probabilities_is_refused_at_its_first_answer(
     server: Mapping[str, Any], words: str
 ):
-    """One question of the rubric is asked before all others, and what it has cost is stored."""
+    """One question of the rubric is asked before all others, and what it has cost is stored: once, whatever often the
+    command is given."""
+    said = []
     with OpenAiServer(**server) as serving:
-        with pytest.raises(UserError, match=words):
-            judged(judge(serving.url, **WEIGHED), 5)
-        assert len(serving.asked) == 1
+        for _ in range(2):
+            with pytest.raises(UserError, match=words) as refused:
+                _watched(serving)
+            said.append(str(refused.value))
+            assert len(serving.asked) == 1
+    assert said[0] == said[1]
     with Store(STORE) as store:
         assert len(store.read("SELECT key FROM answers")) == 1
+
+
+def test_a_canary_of_zero_asks_a_refused_model_again():
+    """It may give probabilities now, at the same address: a new first reply decides."""
+    with OpenAiServer(outcomes=lambda params, n: Says("A")) as server:
+        for n_asked in (1, 2):
+            with pytest.raises(UserError, match="judging.canary=0 asks again"):
+                _watched(server, canary=0)
+            assert len(server.asked) == n_asked
+
+
+def _watched(server: OpenAiServer, *, canary: int = 20) -> None:
+    """As a command has the judge asked."""
+    asking = pipeline.Asking(canary=canary, max_invalid=0.5)
+    wanted = {RUBRIC.dimension: comparisons(5, dimension=RUBRIC.dimension)}
+    with Store(STORE) as store:
+        pipeline.judge_pairs(
+            wanted, [RUBRIC], judge(server.url, **WEIGHED), store, asking
+        )
 
 
 def test_another_temperature_than_that_of_the_probabilities_is_refused():

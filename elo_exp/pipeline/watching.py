@@ -80,7 +80,11 @@ class Watch:
         self._is_known = is_known and judge.transport == "batches"
         self._noun = _NOUNS.get(what, "verdict")
         self._replies: defaultdict[str, _Replies] = defaultdict(_Replies)
+        self._refused: JudgeReply | None = None
         if canary:
+            self._refused = next(
+                (r for r in stored.values() if r.stop_reason in _NO_PROBABILITIES), None
+            )
             for reply in stored.values():
                 self._add(reply)
             for replies in self._replies.values():
@@ -108,25 +112,32 @@ class Watch:
     def see(self, reply: JudgeReply) -> None:
         """Take in a reply. Raises UserError where too few of its rubric's last ones could be read, and where it was
         asked for probabilities that its model does not give."""
-        if why := _NO_PROBABILITIES.get(reply.stop_reason):
-            part = getattr(self._judge, "part", "judge")
-            raise UserError(
-                f"{part}.verdict=probabilities: {self._judge.model} {why.format(part=part)} What was paid is stored."
-            )
+        self._refuse(reply)
         if self._canary and reply.key in self._requests:
             name = self._add(reply)
             if len(self._replies[name].are_read) == WINDOW:
                 self._check(name)
 
     def check(self, *, is_through: bool = False) -> None:
-        """Raise UserError where too few replies of a rubric could be read.
+        """Raise UserError where too few replies of a rubric could be read, or a stored one has no probabilities.
 
         is_through  the canary has been answered, but for what failed: half of it is enough to tell
         """
+        if self._refused:
+            self._refuse(self._refused)
         least = (self._canary + 1) // 2 if is_through else self._canary
         for name, replies in self._replies.items():
             if len(replies.are_read) >= least:
                 self._check(name)
+
+    def _refuse(self, reply: JudgeReply) -> None:
+        """Raise UserError for a reply without the probabilities that were asked for: no other will have them."""
+        if why := _NO_PROBABILITIES.get(reply.stop_reason):
+            part = getattr(self._judge, "part", "judge")
+            raise UserError(
+                f"{part}.verdict=probabilities: {self._judge.model} {why.format(part=part)} What was paid is stored, and "
+                "this command pays no more; judging.canary=0 asks again."
+            )
 
     def _add(self, reply: JudgeReply) -> str:
         request = self._requests[reply.key]
