@@ -157,6 +157,13 @@ MUTANTS = [
         seen_by="test_trackers.py::test_without_texts_no_verdicts_of_several_judges_are_logged",
     ),
     Mutant(
+        name="a judge that gives no probabilities is paid again by each rerun",
+        file="pipeline/watching.py",
+        old="if self._refused:",
+        new="if False:",
+        seen_by="test_probabilities.py::test_a_model_that_gives_no_probabilities_is_refused_at_its_first_answer",
+    ),
+    Mutant(
         name="three judges of three entrants have a joint board",
         file="analysis/judges.py",
         old="_MIN_DF = 4",
@@ -975,7 +982,7 @@ MUTANTS = [
         file="experiments/judged.py",
         old="{name: plan.dollars for name, plan in priced.items()}",
         new="{name: 2 * plan.dollars for name, plan in priced.items()}",
-        seen_by="test_studies.py::test_without_a_judge_a_run_says_what_three_would_cost_and_stops",
+        seen_by="test_studies.py::test_without_a_judge_a_run_says_what_each_would_cost_and_stops",
     ),
     Mutant(
         name="words that are counted give a headline",

@@ -267,7 +267,7 @@ def planned(ran: Ran) -> str:
         (("experiment=audit", "study=own", "judge=none", "prompts.bank_path=bank.jsonl", "probe=[twin]"), 30),
     ],
 )  # fmt: skip
-def test_without_a_judge_a_run_says_what_three_would_cost_and_stops(
+def test_without_a_judge_a_run_says_what_each_would_cost_and_stops(
     own_work: Path, words: tuple[str, ...], n_queries: int
 ):
     baseline = attempt(
@@ -284,17 +284,19 @@ def test_without_a_judge_a_run_says_what_three_would_cost_and_stops(
     )
     assert [one.split()[0] for one in below] == [
         "judge=haiku",
+        "judge=gpt",
+        "judge=gemini",
         "judge=openai_compatible",
         "judge=lexical",
     ]
     assert not folders_of_runs(own_work)
     offered = prices(ran)
-    assert list(offered) == ["haiku", "sonnet", "opus"]
-    for judge, price in offered.items():
+    assert list(offered) == ["haiku", "sonnet", "opus", "gpt", "gemini"]
+    for judge in ("haiku", "gpt", "gemini"):
         words_of_plan = [word for word in words if not word.startswith("judge=")]
         plan = attempt(*words_of_plan, f"judge={judge}", "plan=true", folder=own_work)
         assert plan.code == 0, plan.err
-        assert price == planned(plan)
+        assert offered[judge] == planned(plan)
 
 
 def test_a_plan_without_a_judge_stops_alike_and_shares_of_answers_need_none(

@@ -790,6 +790,10 @@ def refuse_unchosen(
             sum(row.queries for row in rows),
             [row.dimension for row in rows],
             {name: plan.dollars for name, plan in priced.items()},
+            {
+                name: str(getattr(one, "key_variable", None) or "")
+                for name, one in judge.offers.items()
+            },
         )
     )
 

@@ -5,7 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from elo_exp.api.anthropic import API_VERSION, ClaudeSettings, api_key
+from elo_exp.api.anthropic import (
+    API_VERSION,
+    KEY_VARIABLE,
+    ClaudeSettings,
+    api_key,
+)
 from elo_exp.api.costs import Prices
 from elo_exp.judges import BatchingJudge
 from elo_exp.records import JudgeRequest, UserError
@@ -37,6 +42,8 @@ class ClaudeJudge(ClaudeSettings, BatchingJudge):
     cache: Literal["measured", "1h", "5m", "none"]
     models: dict[str, ClaudeModel]
     expected_hit_rate: Share
+
+    key_variable = KEY_VARIABLE
 
     def __post_init__(self) -> None:
         super().__post_init__()

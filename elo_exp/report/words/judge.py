@@ -417,23 +417,29 @@ def references_unused(n: int, n_prompts: int, rubrics: Sequence[str]) -> str:
 
 
 def none_chosen(
-    n_queries: int, dimensions: Sequence[str], dollars: Mapping[str, float]
+    n_queries: int,
+    dimensions: Sequence[str],
+    dollars: Mapping[str, float],
+    keys: Mapping[str, str],
 ) -> tuple[str, ...]:
     """Return the lines of a run that has no judge: what there is to choose from.
 
     n_queries   that it would ask on its dimensions
     dollars     that a plan expects, by the name of a judge
+    keys        the variable that holds the key of each
     """
     queries = f"{count(n_queries)} {'query' if n_queries == 1 else 'queries'}"
     where = f" on {names(dimensions)}" if dimensions else ""
-    priced = "    ".join(
-        f"judge={name}   ${price:,.2f}" for name, price in dollars.items()
-    )
+    by_key = dict[str, list[str]]()
+    for name, price in dollars.items():
+        by_key.setdefault(keys[name], []).append(f"judge={name}   ${price:,.2f}")
     choices = {
-        priced: "by batch, ANTHROPIC_API_KEY; plan=true has the detail",
+        **{"    ".join(some): f"by batch, {key}" for key, some in by_key.items()},
         "judge=openai_compatible judge.base_url=URL judge.model=NAME": "a server of your own",
         "judge=lexical": "free: counts words, and can find nothing",
     }
+    first = next(iter(choices))
+    choices[first] += "; plan=true has the detail"
     width = max(map(len, choices))
     return (
         f"judge: none is chosen. For {queries}{where}:",
