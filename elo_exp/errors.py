@@ -27,6 +27,13 @@ RENAMED = {
     "oracle.calibration": "oracle.covariates=[response_length]",
     "oracle.ablation": "oracle.grid",
 }
+_NOT_OF = {  # of an experiment and a setting that others have: why it has none
+    (
+        "audit",
+        "draws",
+    ): "an audit draws no answers: it makes three of known order of each prompt, and asks about them. "
+    "Leave draws out; audit.retest_share has the judge asked again, audit.n_prompts about fewer prompts.",
+}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk, quota, largest file
 _LAUNCHERS = {
     "joblib": "joblib",
@@ -107,6 +114,8 @@ def _foreign(key: str, words: Sequence[str], siblings: Collection[str] = ()) -> 
         (w.partition("=")[2] for w in words if w.startswith("experiment=")),
         "tournament",
     )
+    if why := _NOT_OF.get((chosen, key)):
+        return f"{key}: {why}"
     readers = [
         name
         for name in _options("experiment", words)

@@ -396,7 +396,11 @@ def test_a_draw_that_is_no_number_is_malformed(tmp_path: Path):
             "the judge.",
         ),
         (("experiment=tournament",), None),
-        (("experiment=audit",), "draws: experiment=audit does not have it."),
+        (
+            ("experiment=audit",),
+            "draws: an audit draws no answers: it makes three of known order of each prompt, and asks about them. Leave "
+            "draws out; audit.retest_share has the judge asked again",
+        ),
     ],
 )  # fmt: skip
 def test_experiments_of_one_answer_refuse_several(experiment, said, tmp_path: Path):

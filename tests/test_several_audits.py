@@ -22,7 +22,7 @@ from elo_exp.files import write_jsonl
 from elo_exp.records import Judgment, Verdict
 from elo_exp.report.words import audit as words
 from tests.commands import Ran, attempt, run
-from tests.data import COMPARISON
+from tests.data import BANK, COMPARISON
 from tests.openai_server import JSON, OpenAiServer, Says, alone
 
 AUDIT = ("experiment=audit", "tracker=local", "figures=false", "probe=[ladder,twin]")
@@ -267,6 +267,22 @@ def test_several_are_as_good_as_the_worst_of_them(states, state, sentence):
     found = of(**states)
     assert (found.state, words.of_several(found)) == (state, sentence)
     assert found.is_checked == ("failed" not in states.values())
+
+
+@pytest.mark.parametrize("judge", ["lexical", "[near:lexical,wide:lexical]"])
+def test_prompts_of_turns_are_counted_on_page_and_in_json(judge: str, tmp_path: Path):
+    rows = [json.loads(line) for line in BANK.read_text("utf-8").splitlines()[:6]]
+    turns = [{"role": "user", "content": text} for text in ("1+1?", "And 2 more?")]
+    talk = {"prompt_id": "t", "source": "s", "subject": "x", "messages": turns}
+    write_jsonl(tmp_path / "bank.jsonl", [*rows, talk])
+    given = ("prompts.bank_path=bank.jsonl", "study=medical", f"judge={judge}")
+    more = ("judges.wide.margin=0.2",) if judge[0] == "[" else ()
+    ran = run(*AUDIT, *given, *more, folder=tmp_path)
+    name = "judges.json" if more else "audit.json"
+    found = ran.read(name)["factuality"]
+    assert (found["n_of_turns"], found["n_bank"]) == (1, 7)
+    said = "1 of 7 prompts is left out: an answer to several turns has no ladder."
+    assert said in ran.page.said and f"audit: {said}" in ran.err
 
 
 def test_a_notebook_reads_what_all_have_shown(words_alone):

@@ -4,7 +4,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -152,6 +152,8 @@ class AuditJudge:
     def _check(self, context: Context) -> None:
         """Raise UserError for what cannot be asked."""
         check_dimensions(list(self.rubric.values()))
+        if said := words.of_turns(*self._of_turns):
+            logger.info("audit: %s", said)
         refuse_unchosen(self.judge, partial(self._plans, store=context.store))
         if not self._queries:
             raise UserError(
@@ -298,6 +300,16 @@ class AuditJudge:
         return pipeline.identify(self.judge)
 
     @cached_property
+    def _bank(self) -> list[Prompt]:
+        return bank.load(Path(self.prompts.bank_path))
+
+    @property
+    def _of_turns(self) -> tuple[int, int]:
+        """How many prompts are of several turns, which an audit leaves out, and how many there are."""
+        n = sum(conversations.n_turns(prompt) != 1 for prompt in self._bank)
+        return n, len(self._bank)
+
+    @cached_property
     def _gold(self) -> list[GoldPair]:
         return gold.read(Path(self.audit.gold)) if self.audit.gold else []
 
@@ -395,12 +407,7 @@ class AuditJudge:
         that expects a hedge, an answer is as wrong as an abstention.
         """
         seed, cases = self.audit.seed, []
-        every = bank.load(Path(self.prompts.bank_path))
-        one_turn = [prompt for prompt in every if conversations.n_turns(prompt) == 1]
-        if n := len(every) - len(one_turn):
-            _say_once(
-                f"audit: {n:,} of {len(every):,} prompts are left out: an answer to several turns has no ladder."
-            )
+        one_turn = [p for p in self._bank if conversations.n_turns(p) == 1]
         prompts = filter(rubric.applies_to, one_turn)
         for prompt in sorted(prompts, key=lambda p: fingerprint([seed, p.prompt_id])):
             levels = tuple(level.answer(prompt) for level in self.levels.values())
@@ -455,6 +462,8 @@ class AuditJudge:
             "probes_version": VERSION,
             "settings": asdict(self.audit),
             "n_prompts": n_prompts,
+            "n_of_turns": self._of_turns[0],
+            "n_bank": self._of_turns[1],
             "n_questions": len(judged),
             "n_queries": len(keys),
             "n_invalid": sum(judgment.invalid for judgment in judgments),
@@ -604,12 +613,6 @@ class AuditPanel(AuditJudge):
         if not prompts or len(errors) < 2:
             return None
         return effective_votes(errors, prompts)
-
-
-@cache
-def _say_once(line: str) -> None:
-    """Once in a command, in which several rubrics draw prompts."""
-    logger.info("%s", line)
 
 
 def _after_a_call(said: str, answer: str) -> list[Message]:

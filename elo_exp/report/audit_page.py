@@ -95,6 +95,7 @@ class Section:
     orders: str
     gold: Sequence[GoldRow]
     left_out: Sequence[tuple[str, str]]  # probes, and why
+    of_turns: str  # prompts that are left out, and why; empty where none is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +142,7 @@ def section(one: Audited, probes: Mapping[str, Probe]) -> Section:
             for name, probe in probes.items()
             if dimension in probe.not_for
         ],
+        of_turns=words.of_turns(audit["n_of_turns"], audit["n_bank"]),
     )
 
 

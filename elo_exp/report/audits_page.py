@@ -68,8 +68,10 @@ def context(said: Sequence[SideBySide], pages: Mapping[str, str]) -> dict[str, A
 
     pages  of each judge, beside this one
     """
+    audit = next(iter(said[0].own.values())).audit
     return {
         "judges": ", ".join([*said[0].own, *said[0].failed]),
+        "of_turns": words.of_turns(audit["n_of_turns"], audit["n_bank"]),
         "sections": [_section(one, pages) for one in said],
     }
 
@@ -180,6 +182,7 @@ def _lines(one: SideBySide) -> Iterator[str]:
 
 def as_json(one: SideBySide) -> dict[str, Any]:
     """Return what all judges have shown as judges.json has it."""
+    first = next(iter(one.own.values())).audit
     return {
         "conclusion": {
             "state": one.conclusion.state,
@@ -197,6 +200,7 @@ def as_json(one: SideBySide) -> dict[str, Any]:
             for name, audited in one.own.items()
         },
         "not_audited": dict(one.failed),
+        **{key: first[key] for key in ("n_prompts", "n_of_turns", "n_bank")},
         "agreement": [dict(row) for row in one.kappas],
         "votes": one.votes.to_dict() if one.votes else None,
     }

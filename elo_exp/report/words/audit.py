@@ -55,6 +55,14 @@ def counts(n_prompts: int, n_questions: int, n_invalid: int, dollars: float) -> 
     )
 
 
+def of_turns(n: int, n_bank: int) -> str:
+    """Say how many prompts an audit leaves out, as they are of several turns; empty where none is."""
+    if not n:
+        return ""
+    verb = "is" if n == 1 else "are"
+    return f"{n:,} of {n_bank:,} prompts {verb} left out: an answer to several turns has no ladder."
+
+
 def allowed(kind: str, bound: float) -> str:
     """Say what is ok: ± the margin of a bias, below a share, above a floor."""
     return f"{_SIDE[kind]}{number(bound, 2)}" if kind in _SIDE else NONE
