@@ -133,7 +133,11 @@ def likeliest(chances: Mapping[str, float]) -> dict[str, str]:
 
 @runtime_checkable
 class Replay(Judge, Protocol):
-    """A judge that repeats verdicts of others, which are in a file or folder."""
+    """A judge that repeats verdicts of others, which are in a file or folder.
+
+    May also have `each(settings)`, a static method: of a file with several judges the settings of each, by its name, in place
+    of its own. A tournament then has all of them.
+    """
 
     path: str
 
