@@ -77,3 +77,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
         gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _keep_what_is_imported() -> Generator[None, None, None]:
+    """Look no more for garbage among what tests of this file have imported, such as torch."""
+    yield
+    gc.collect()
+    gc.freeze()
