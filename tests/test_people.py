@@ -616,17 +616,24 @@ def test_labels_say_how_many_votes_several_judges_are_worth(tmp_path: Path):
     )
     run(*LOCAL, *given, "hydra.run.dir=all", folder=tmp_path)
     (tmp_path / "first").symlink_to("all/judges/near", target_is_directory=True)
+    (tmp_path / "all/judges/near/labels").symlink_to("../../labels")
     make(tmp_path)
+    assert (tmp_path / "all/labels/label.html").is_file()
     label(tmp_path, "anna", noise=0.1)
-    ran = read_back(tmp_path, "anna")
-    assert ran.code == 0, ran.err
-    votes = ran.read("certificate.json")["factuality"]["votes"]
-    assert votes["judges"] == ["first", "near", "wide"] and votes["n"] == 180
-    assert (
-        0.3 < votes["rho"] < 0.9 and votes["votes"] < 2.0 and votes["no_claim"] is None
-    )
     said = "3 judges err together (rho "
-    assert said in " ".join(ran.out.split()) and said in ran.page.text
+    found = []
+    for name in ("near", "wide"):  # the same labels say what each judge is worth, too
+        words = ("experiment=label", f"run=all/judges/{name}", "labels=[anna.jsonl]")
+        ran = run(*words, *LOCAL, folder=tmp_path)
+        assert said in " ".join(ran.out.split()) and said in ran.page.text
+        found.append(ran.read("certificate.json")["factuality"])
+    near, wide = found
+    assert near["agreement"][0] != wide["agreement"][0]
+    votes = near["votes"]
+    assert votes == wide["votes"]
+    assert votes["judges"] == ["first", "near", "wide"] and votes["n"] == 180
+    assert 0.3 < votes["rho"] < 0.9 and votes["votes"] < 2.0
+    assert votes["no_claim"] is None
 
 
 def test_an_error_is_another_outcome_than_a_label():

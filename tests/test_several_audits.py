@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import elo_exp
 from elo_exp.analysis.agreement import gold_errors
 from elo_exp.analysis.conclusions import Conclusion, Scope
 from elo_exp.analysis.conclusions.audit import of_several
@@ -286,8 +287,8 @@ def test_prompts_of_turns_are_counted_on_page_and_in_json(judge: str, tmp_path: 
 
 
 def test_a_notebook_reads_what_all_have_shown(words_alone):
-    import elo_exp
-
     (row,) = elo_exp.open_run(words_alone.run_dir).conclusions
     assert SimpleNamespace(**row).state == "biased"
     assert row["sentence"] in words_alone.out
+    (alone,) = elo_exp.open_run(words_alone.run_dir / "judges/fair").conclusions
+    assert alone["state"] == "cannot tell"

@@ -143,8 +143,14 @@ class LabelByPeople:
 
     @property
     def _folder(self) -> Path:
-        """Where the pages and their key lie."""
-        return Path(self.folder) / "labels"
+        """Where the pages and their key lie: of one of several judges beside all of them, who have compared the same."""
+        return (self._several or Path(self.folder)) / "labels"
+
+    @property
+    def _several(self) -> Path | None:
+        """The folder of the run of several judges whose folder of one this is; None of one judge alone."""
+        above = Path(self.folder).resolve().parent
+        return above.parent if above.name == "judges" else None
 
     # The pages
 
@@ -287,10 +293,9 @@ class LabelByPeople:
     @functools.cached_property
     def _together(self) -> Mapping[str, Mapping[str, Battles]]:
         """The battles of all judges of the run of several that this judge's folder belongs to, by name and dimension."""
-        folder = self._run.folder.resolve()
-        if folder.parent.name != "judges":
+        if self._several is None:
             return {}
-        runs, _ = read_runs([str(folder.parent / "*")])
+        runs, _ = read_runs([str(self._several / "judges" / "*")])
         return {run.folder.name: run.battles() for run in runs}
 
     def _worth(self, dimension: str, votes: Battles) -> EffectiveVotes | None:
