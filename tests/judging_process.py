@@ -48,6 +48,7 @@ from elo_exp.store.database import Database
 from elo_exp.store.ledger import Batch, Ledger
 from elo_exp.store.store import Store
 from tests.data import shipped
+from tests.stores import place_of
 
 DIMENSIONS = ("factuality", "calibration")
 N_PROMPTS = 4  # times 3 pairs, 2 orders and 2 rubrics: 48 queries
@@ -106,27 +107,71 @@ def table(judgments: Mapping[str, Sequence[Judgment]]) -> Any:
 # Killed at a write
 
 
-class CountingConnection(sqlite3.Connection):
-    """Counts the transactions of the process, and kills it at one of them."""
+class Commits:
+    """Counts the transactions of the process, and kills it, or its connection, at one of them."""
 
-    n_commits = 0
-    moments: Mapping[str, int] = {}  # at which it dies: "before" or "after" a commit
+    n = 0
+    # at which it dies, and at which its connection is lost: "before" or "after" a commit
+    deaths: Mapping[str, int] = {}
+    losses: Mapping[str, int] = {}
     fail_at = 0
+
+    @classmethod
+    def perhaps_die(cls, moment: str) -> None:
+        if cls.deaths.get(moment) == cls.n:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class CountingConnection(sqlite3.Connection):
+    """A connection to SQLite whose commits are counted."""
 
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
         if sql != "COMMIT":
             return super().execute(sql, *values)
-        CountingConnection.n_commits += 1
-        self._perhaps_die("before")
-        if self.fail_at == self.n_commits:
+        Commits.n += 1
+        Commits.perhaps_die("before")
+        if Commits.fail_at == Commits.n:
             raise sqlite3.OperationalError("database or disk is full")
         done = super().execute(sql)
-        self._perhaps_die("after")
+        Commits.perhaps_die("after")
         return done
 
-    def _perhaps_die(self, moment: str) -> None:
-        if self.moments[moment] == self.n_commits:
-            os.kill(os.getpid(), signal.SIGKILL)
+
+def count_postgres() -> None:
+    """The same of the main thread's connections to PostgreSQL."""
+    import psycopg
+
+    class Counting(psycopg.Connection[Any]):
+        def execute(self, query: Any, *given: Any, **how: Any) -> Any:
+            if query != b"COMMIT":
+                return super().execute(query, *given, **how)
+            Commits.n += 1
+            Commits.perhaps_die("before")
+            if Commits.fail_at == Commits.n:
+                raise psycopg.errors.DiskFull("No space left: the disk is full")
+            if Commits.losses.get("before") == Commits.n:
+                self._lose()
+            done = super().execute(query, *given, **how)
+            if Commits.losses.get("after") == Commits.n:
+                self._lose()
+                super().execute("SELECT 1")
+            Commits.perhaps_die("after")
+            return done
+
+        def _lose(self) -> None:
+            """As an administrator ends it, or a network."""
+            with connect(self.info.dsn) as other:
+                other.execute(
+                    "SELECT pg_terminate_backend(%s)", [self.info.backend_pid]
+                )
+
+    connect = psycopg.connect
+
+    def connect_and_count(*given: Any, **settings: Any) -> Any:
+        is_main = threading.current_thread() is threading.main_thread()
+        return (Counting.connect if is_main else connect)(*given, **settings)
+
+    psycopg.connect = connect_and_count
 
 
 # Mistakes that somebody might make. Each must be seen by the invariants, or they would prove nothing.
@@ -331,6 +376,8 @@ OPTIONS: Mapping[str, Any] = {
     "--kill-before-commit": 0,
     "--kill-after-commit": 0,
     "--fail-at-commit": 0,  # as a full disk does
+    "--lose-before-commit": 0,  # the connection to PostgreSQL
+    "--lose-after-commit": 0,
 }
 
 
@@ -423,15 +470,22 @@ def main(arguments: Sequence[str]) -> int:
     claims.PAUSE_SECONDS = 0.02
     if chosen.clock_step:
         step_the_clock(chosen.clock_step)
-    CountingConnection.moments = {
+    Commits.deaths = {
         "before": chosen.kill_before_commit,
         "after": chosen.kill_after_commit,
     }
-    CountingConnection.fail_at = chosen.fail_at_commit
+    Commits.losses = {
+        "before": chosen.lose_before_commit,
+        "after": chosen.lose_after_commit,
+    }
+    Commits.fail_at = chosen.fail_at_commit
     sqlite3.connect = _counting(sqlite3.connect)
+    store_at = place_of(chosen.store)
+    if isinstance(store_at, str):
+        count_postgres()
     comparisons, rubrics = asked(chosen.prompts, mirrored=chosen.mirrored)
     try:
-        with Store(Path(chosen.store)) as store:
+        with Store(store_at, wait_minutes=1) as store:
             caps = Caps(month_usd=chosen.month_cap or None)
             store.account = Account(caps=caps)
             judge = functools.partial(
@@ -470,7 +524,7 @@ def main(arguments: Sequence[str]) -> int:
     facts = {
         "judgments": {**table(judgments), "resolved": resolved},
         "usage": usage,
-        "commits": CountingConnection.n_commits,
+        "commits": Commits.n,
     }
     Path(chosen.out).write_text(canonical_json(facts), encoding="utf-8")
     return 0

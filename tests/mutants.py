@@ -584,6 +584,49 @@ MUTANTS = [
         new="VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         seen_by="test_store.py::test_the_first_answer_wins_and_every_one_that_was_made_is_counted",
     ),
+    # The store of many machines: written once, whatever becomes of the connection
+    Mutant(
+        name="a transaction that was lost at its commit is always run again",
+        file="store/postgres.py",
+        old="return found == (self._n_writes,)",
+        new="return False",
+        seen_by="test_postgres.py::test_a_connection_that_is_lost_at_a_commit_writes_once",
+    ),
+    Mutant(
+        name="a transaction that was lost at its commit is taken for written",
+        file="store/postgres.py",
+        old="return found == (self._n_writes,)",
+        new="return True",
+        seen_by="test_postgres.py::test_a_connection_that_is_lost_at_a_commit_writes_once",
+    ),
+    Mutant(
+        name="a process that has gone silent holds the lock of the writers for ever",
+        file="store/postgres.py",
+        old='self._do("SELECT 1")',
+        new="pass",
+        seen_by="test_postgres.py::test_a_connection_that_is_lost_at_a_commit_writes_once",
+    ),
+    Mutant(
+        name="writers of PostgreSQL do not wait for each other",
+        file="store/postgres.py",
+        old="SELECT pg_advisory_xact_lock({APPLICATION_ID}); {first}",
+        new="{first}",
+        seen_by="test_claims.py::test_two_processes_that_race_for_the_same_keys_share_them_out",
+    ),
+    Mutant(
+        name="tables are made beside those of another program",
+        file="store/postgres.py",
+        old="            if not tables:\n",
+        new="            if True:\n",
+        seen_by="test_postgres.py::test_what_is_no_store_is_refused_in_one_line_and_left_alone",
+    ),
+    Mutant(
+        name="a password among the parameters of a URL is published",
+        file="store/database.py",
+        old='for secret in ("password", "secret")',
+        new='for secret in ("no such",)',
+        seen_by="test_postgres.py::test_a_setting_that_is_no_url_or_holds_a_password_is_refused",
+    ),
     # Nothing is paid for rubbish
     Mutant(
         name="no reply is read before others are paid for",

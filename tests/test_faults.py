@@ -93,6 +93,7 @@ from tests.killing import (
     usage_agrees,
     world,
 )
+from tests.stores import empty_schema
 
 # What a run does to which nothing happens; the matrix kills it at each of these. A test below counts them anew.
 COMMITS = {"anthropic": 58, "openai": 54, "gemini": 54}
@@ -181,10 +182,21 @@ def provider() -> str:
     return "anthropic"
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.faults)])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Of the store: PostgreSQL has the whole matrix in `make test-faults`, and every day what is `on_both`."""
+    return str(request.param)
+
+
+on_both = pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+
+
 @pytest.fixture
-def here(tmp_path: Path, provider: str) -> Iterator[World]:
+def here(tmp_path: Path, provider: str, engine: str) -> Iterator[World]:
     """A server, a store and the clients that use both; a test may change the server's settings."""
     with world(tmp_path / "world", provider=provider) as made:
+        if engine == "postgres":
+            made.store = empty_schema()
         yield made
 
 
@@ -377,6 +389,25 @@ def test_killed_at_a_write_in_one_order_and_both_asked_later(here, nth):
     finishes(here)
 
 
+LOSSES = [
+    (transport, moment, nth)
+    for transport in ((), SINGLY)
+    for moment in ("before", "after")
+    for nth in range(2, COMMITS["anthropic"] + 1 if not transport else 100, 2)
+]
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+@each("transport, moment, nth", LOSSES, everyday=2, name=words)
+def test_the_connection_to_the_store_is_lost_at_a_write(here, transport, moment, nth):
+    """The run goes on as if nothing had happened, whether what it was committing is there or not."""
+    ran = ends(here, *transport, f"--lose-{moment}-commit", str(nth))
+    n = ran.said.count("the connection was lost, and is there again")
+    assert n == (nth <= ran.result["commits"])
+    here.check(reference(*transport), *transport)
+    usage_agrees(here.server, ran.usage)
+
+
 KILLS = of_each(
     lambda name: (
         (stage, *call, n)
@@ -431,7 +462,7 @@ from tests import judging_process
 Clock.elapsed = staticmethod(lambda: 1000 * time.monotonic())  # a quarantine in a second
 Clock.sleep = staticmethod(lambda seconds: time.sleep(seconds / 1000))
 nth, *sys.argv[1:] = sys.argv[1:]
-judging_process.CountingConnection.moments = {{"before": 0, "after": int(nth)}}
+judging_process.Commits.deaths = {{"after": int(nth)}}
 sqlite3.connect = judging_process._counting(sqlite3.connect)
 main()
 """
@@ -1087,6 +1118,7 @@ EITHER = of_each(
 )
 
 
+@on_both
 @each("provider, stage, nth", EITHER, everyday=2, name=words)
 def test_one_of_two_processes_is_killed(here, stage, nth):
     """The other takes over what it has left, and pays for none of it again."""
@@ -1146,6 +1178,7 @@ def test_a_run_stops_at_its_cap_and_goes_on_with_a_higher_one(here, transport):
     here.check(reference(*arguments, thinking_tokens=300))
 
 
+@on_both
 @both_transports
 def test_processes_never_pass_a_cap_of_the_store_together_or_one_after_the_other(
     here, transport

@@ -197,7 +197,7 @@ def test_a_text_that_postgresql_cannot_hold_is_kept_and_counted(url: str):
 
 
 def test_an_answer_is_found_among_many_with_its_message_where_it_is_wanted(url: str):
-    keys = [f"k{n}" for n in range(12_000)]
+    keys = [f"k{n}" for n in range(5_001)]
     with Store(url) as store:
         store.commit({key: reply(key, message={"id": key}) for key in keys})
         assert len(store.get(JudgeReply, keys)) == len(keys)

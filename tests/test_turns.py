@@ -24,7 +24,7 @@ from elo_exp.files import write_jsonl
 from elo_exp.records import Message, Prompt, Response, ToolCall, UserError
 from elo_exp.store.store import Store
 from tests.data import prompt, shipped
-from tests.judging_process import CountingConnection
+from tests.judging_process import Commits, CountingConnection
 from tests.openai_server import OpenAiServer, Says, alone
 from tests.test_api_entrants import PRICES, entrant
 from tests.test_messages import assistant, user
@@ -169,7 +169,7 @@ def test_all_turns_are_asked_once_and_nothing_is_asked_again(
 
 def kill_after(commits: int, prompts: list[Prompt], made: Any, path: Path) -> None:
     """Answer in a process that is killed after so many of its writes."""
-    CountingConnection.moments = {"before": 0, "after": commits}
+    Commits.deaths = {"after": commits}
     connect = sqlite3.connect
     sqlite3.connect = partial(connect, factory=CountingConnection)  # type: ignore[assignment]
     answered(prompts, {"ann": made}, path)
