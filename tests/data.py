@@ -124,6 +124,7 @@ def shipped(group: str, name: str, **changes: Any) -> Any:
     """The part that conf/<group>/<name>.yaml describes, built as it ships but for `changes`."""
     root = {
         "cache_dir": "outputs/cache",
+        "wait_minutes": 10,
         "prompts": {"bank_path": str(BANK)},
         "judging": {"budget_usd": 100.0},
         "mode": {"prompt_cache": "measured"},

@@ -600,18 +600,11 @@ MUTANTS = [
         seen_by="test_postgres.py::test_a_connection_that_is_lost_at_a_commit_writes_once",
     ),
     Mutant(
-        name="a process that has gone silent holds the lock of the writers for ever",
-        file="store/postgres.py",
-        old='self._do("SELECT 1")',
-        new="pass",
-        seen_by="test_postgres.py::test_a_connection_that_is_lost_at_a_commit_writes_once",
-    ),
-    Mutant(
         name="writers of PostgreSQL do not wait for each other",
         file="store/postgres.py",
         old="SELECT pg_advisory_xact_lock({APPLICATION_ID}); {first}",
         new="{first}",
-        seen_by="test_claims.py::test_two_processes_that_race_for_the_same_keys_share_them_out",
+        seen_by="test_store.py::test_a_writer_waits_for_the_one_before_it",
     ),
     Mutant(
         name="tables are made beside those of another program",

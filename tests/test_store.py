@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -128,6 +130,29 @@ def test_processes_that_make_and_fill_a_store_at_once_end_with_the_same_answers(
 
 
 # Transactions
+
+
+def test_a_writer_waits_for_the_one_before_it(place):
+    """From the beginning of a transaction on, whatever it reads first."""
+    order, is_open = list[str](), threading.Event()
+
+    def wait() -> None:
+        with Store(place) as two:
+            is_open.set()
+            two.write(lambda db: order.append("two"))
+
+    thread = threading.Thread(target=wait)
+
+    def hold(_: Database) -> None:
+        thread.start()
+        is_open.wait()
+        time.sleep(0.2)
+        order.append("one")
+
+    with Store(place) as one:
+        one.write(hold)
+        thread.join()
+    assert order == ["one", "two"]
 
 
 def test_a_transaction_that_is_broken_off_has_done_nothing(place):
