@@ -165,9 +165,9 @@ def _unquoted(text: str) -> str:
 def _spelled(word: str, experiment: str | None) -> Iterator[str]:
     """Yield what a word stands for: itself, mostly."""
     name, _, value = word.partition("=")
-    if name == "store":
+    if name in ("store", "store.to"):
         # in experiment=store it stands beside the action
-        name = "store.url" if experiment == "store" else name
+        name = "store.url" if (name, experiment) == ("store", "store") else name
         yield f"{name}={quoted(value) if '://' in value and not _is_quoted(value) else value}"
     elif name == "arena":
         yield from _each_arena(word)

@@ -70,6 +70,13 @@ MUTANTS = [
         new="is_anew = False",
         seen_by="test_claims.py::test_a_process_elsewhere_is_dead_when_its_connection_has_been_gone_for_half_a_minute",
     ),
+    Mutant(
+        name="a store in which somebody is at work is copied",
+        file="store/copying.py",
+        old="    _check_idle(source)",
+        new="",
+        seen_by="test_store_actions.py::test_what_is_no_copy_of_a_whole_store_is_refused",
+    ),
     # A server that goes away
     Mutant(
         name="a server that is away is sent all requests",

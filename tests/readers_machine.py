@@ -168,6 +168,7 @@ SAYS = {
     "action=wait": r"^nothing under way",
     "action=cancel": r"^nothing is left to end",
     "action=export": r"^[1-9][\d,]* answers written to answers.jsonl",
+    "action=copy": r"Counts and keys are equal|nothing under way",
     "action=merge": r"[1-9][\d,]* answers there",
     "action=purge": r"^[1-9][\d,]* answers, .* would go\.",
     "experiment=store": r"^  verdicts  (.*\n)+nothing under way",
@@ -259,7 +260,10 @@ class Machine:
 
     def here(self, text: str) -> str:
         text = re.sub(r"http://localhost:\d+/v1", self.openai.url, made_small(text))
-        return re.sub(r"store=postgresql://\S+", lambda _: self.store, text)
+        text = re.sub(r"store=postgresql://\S+", lambda _: self.store, text)
+        if self.store == "store=null":
+            return re.sub(r"store.action=copy store.to=\S+", "store.action=list", text)
+        return re.sub(r"store.to=\S+", lambda _: f"'store.to={empty_schema()}'", text)
 
     @functools.cached_property
     def store(self) -> str:

@@ -29,6 +29,7 @@ from elo_exp.records import (
     UserError,
 )
 from elo_exp.store import admin
+from elo_exp.store.caps import Account, Caps
 from elo_exp.store.claims import Claims
 from elo_exp.store.database import SCHEMA_VERSION
 from elo_exp.store.ledger import Batch, Ledger
@@ -495,6 +496,114 @@ def test_when_its_batches_are_collected_a_store_is_merged(server: AnthropicServe
     n_calls = len(server.meter.calls)
     assert judged(server, budget_usd=0.0)[1].judge_calls == 0
     assert len(server.meter.calls) == n_calls
+
+
+def test_a_store_is_merged_into_one_of_postgresql():
+    fill(OTHER)
+    url = stores.empty_schema()
+    for n_new in (len(EVERYTHING), 0):
+        words = ("store.action=merge", f"store.file={OTHER}", f"store.url='{url}'")
+        said = manage(*words)
+        assert stores.rows(url, "SELECT COUNT(*) FROM answers") == [(len(EVERYTHING),)]
+        assert said == f"{len(EVERYTHING)} answers there, {n_new} of them new here"
+
+
+# Copy
+
+COPIED = [
+    "judges",
+    "designs",
+    "batches",
+    "queries",
+    "losses",
+    "charges",
+    "spending",
+    "commands",
+]
+
+
+def test_a_whole_store_is_copied_and_a_run_on_the_copy_makes_nothing(
+    server: AnthropicServer,
+):
+    """With what was paid through batches, and what a call of a process that died may have cost."""
+    server.polls_to_end = 1
+    judged(server)
+    answers = fill()
+    with Store(OURS) as store:
+        store.n_seen(["k1", "k9"], "a design")
+        store.account = Account(caps=Caps(month_usd=9.0), folder="f", command="do")
+        with Claims(store) as dead:
+            dead.take(["lost"])
+            dead.send("lost", 0.5)
+    to = stores.empty_schema()
+    said = manage("store.action=copy", f"store.to='{to}'")
+    counts = "10 queries, 1 losses, 1 charges, 2 spending, 1 commands"
+    words = f"{len(answers)} answers, 1 judges, 1 designs, 3 batches, {counts}"
+    assert said.startswith(f"copied from cache/store.sqlite to {to}: {words}. Counts")
+    for table in ("answers", *COPIED):
+        mine, copied = (
+            sorted(stores.rows(place, f"SELECT {columns_of(table)} FROM {table}"))
+            for place in (OURS, to)
+        )
+        assert mine == copied
+        assert mine
+    n_calls = len(server.meter.calls)
+    rubric, made = shipped("rubric", "factuality"), claude(server.url, cache="none")
+    with Store(to) as store:
+        pipeline.judge_pairs({"factuality": comparisons(5)}, [rubric], made, store)
+        assert store.usage.judge_calls == 0
+        with Claims(store) as heir:
+            assert heir.take(["lost"]) == ["lost"]
+        assert store.usage.dollars_at_most == 0.5
+    assert len(server.meter.calls) == n_calls
+
+
+def columns_of(table: str) -> str:
+    """Those that both engines have."""
+    names = stores.rows(OURS, f"SELECT name FROM pragma_table_info('{table}')")
+    return ", ".join(name for (name,) in names)
+
+
+def used_schema() -> str:
+    to = stores.empty_schema()
+    with Store(to) as store:
+        store.commit({"k1": REPLIES["k1"]})
+    return to
+
+
+def at_work() -> None:
+    """A process elsewhere, which may be alive."""
+    row = ("x", "node-3", "boot", 7, "1", 0.0)
+    stores.write(OURS, "INSERT INTO owners VALUES (?, ?, ?, ?, ?, ?)", *row)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "to", "words"),
+    [
+        (at_work, stores.empty_schema, "process 7 on node-3 is at work in cache/store"),
+        (lambda: None, used_schema, "holds 1 answers. Expected an empty store.*=merge"),
+        (lambda: None, lambda: "other/store.sqlite", "store: found 'other/store.sqli"),
+    ],
+)
+def test_what_is_no_copy_of_a_whole_store_is_refused(
+    prepare: Callable[[], None], to: Callable[[], str], words: str
+):
+    before = fill()
+    place = to()
+    prepare()
+    with pytest.raises(UserError, match=words):
+        manage("store.action=copy", f"store.to='{place}'")
+    assert rows(OURS) == before
+    for more in ((), ("store.to=postgresql://x/y", "store.file=F")):
+        with pytest.raises(UserError, match="store.to: names no store"):
+            manage("store.action=copy", *more)
+
+
+def test_a_store_with_batches_under_way_is_not_copied(server: AnthropicServer):
+    leave_under_way(server)
+    words = "3 batches of cache/store.sqlite are still under way. Collect them first"
+    with pytest.raises(UserError, match=words):
+        manage("store.action=copy", f"store.to='{stores.empty_schema()}'")
 
 
 # Purge

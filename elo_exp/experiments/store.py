@@ -1,4 +1,4 @@
-"""Manage the store: list it, wait for batches or cancel them, export, import, merge and purge."""
+"""Manage the store: list it, wait for batches or cancel them, export, import, merge, copy and purge."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,8 @@ from elo_exp.judges import BatchJudge, Judge
 from elo_exp.records import UserError
 from elo_exp.report.store_table import answers_table, spending, under_way
 from elo_exp.store import admin
+from elo_exp.store.copying import copy
+from elo_exp.store.database import check_url
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
 
@@ -18,12 +20,13 @@ from elo_exp.store.store import Store
 class StoreSettings:
     url: str | None
     action: Literal[
-        "list", "wait", "cancel", "repay", "export", "import", "merge", "purge"
+        "list", "wait", "cancel", "repay", "export", "import", "merge", "copy", "purge"
     ]
     judge: str | None
     entrant: str | None
     rubric: str | None
     file: str | None
+    to: str | None
     batch: str | None
     confirm: bool
 
@@ -56,6 +59,8 @@ class ManageStore:
             case "merge":
                 n, n_new = admin.merge(store, file)
                 text = f"{n:,} answers there, {n_new:,} of them new here"
+            case "copy":
+                text = _copy(store, chosen)
             case "purge":
                 text = _purge(store, some, confirmed=chosen.confirm)
             case "repay":
@@ -94,6 +99,22 @@ class ManageStore:
 
     def run(self, context: Context) -> Report:
         raise NotImplementedError("experiment=store only manages the store")
+
+
+def _copy(store: Store, chosen: StoreSettings) -> str:
+    if chosen.to is None or chosen.file is not None:
+        raise UserError(
+            "store.to: names no store. store.action=copy copies this store, the file in cache_dir or that of store=URL, into "
+            "an empty one: store.to=postgresql://user@host/database, and no store.file."
+        )
+    check_url(chosen.to)
+    with Store(chosen.to) as target:
+        counts = copy(store, target)
+    rows = ", ".join(f"{n:,} {table}" for table, n in counts.items() if n)
+    return (
+        f"copied from {store.name} to {chosen.to}: {rows}. Counts and keys are equal. Go on with store={chosen.to}: what is "
+        f"made in {store.name} from now on is not in the copy."
+    )
 
 
 def _repay(store: Store, name: str | None) -> str:

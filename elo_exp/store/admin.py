@@ -265,6 +265,12 @@ def _check_complete(db: sqlite3.Connection, path: Path) -> int:
     return int(version)
 
 
+def n_open(db: Database) -> int:
+    """Return how many batches are under way."""
+    count = f"SELECT COUNT(*) FROM batches WHERE state IN {OPEN}"
+    return int(db.execute(count).fetchone()[0])
+
+
 def purge(store: Store, chosen: Filter) -> tuple[int, Path]:
     """Take answers out of the store, into a file beside it that can be brought in again; return how
     many, and the file.

@@ -1,0 +1,104 @@
+"""A whole store copied into an empty one of PostgreSQL, whichever engine keeps the first."""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice, zip_longest
+from typing import Any
+
+from elo_exp.records import UserError
+from elo_exp.store.admin import n_open
+from elo_exp.store.claims import Claims
+from elo_exp.store.database import Database
+from elo_exp.store.store import Store
+
+# What is copied beside the answers: columns, and the order in which the rows came, where it counts. Claims and the
+# processes that hold them are not: nobody is at work.
+_TABLES: Mapping[str, tuple[str, str]] = {
+    "judges": ("key, judge_model, reads", "rowid"),
+    "designs": ("key, queries, n_seen", "key"),
+    "batches": (
+        "nonce, owner, endpoint, judge_model, state, size, reserve, ttl, high_water, batch_id, created_at, settled_at, "
+        "note",
+        "rowid",
+    ),
+    "queries": ("nonce, key, names, outcome", "nonce, key"),
+    "losses": ("key, owner, dollars, at, why", "at, key"),
+    "charges": ("name, scopes, dollars", "name"),
+    "spending": ("scope, dollars", "scope"),
+    "commands": ("folder, command", "folder"),
+}
+_ROWS = 5000  # of a table in memory at a time
+
+
+def copy(source: Store, target: Store) -> dict[str, int]:
+    """Copy all that a store holds, in one transaction; return how many rows each table has.
+
+    Raises UserError, and copies nothing, where the other store holds something, and where somebody is at work in this one
+    or has left batches under way: an answer that came later would be in this one alone, and be paid for again.
+    """
+    if source.name == target.name:
+        raise UserError(f"store.to: {target.name} is this store itself.")
+    _check_idle(source)
+    _check_empty(target)
+    answers = "SELECT key, kind, value, created_at FROM answers"
+    return source.look(
+        lambda ours: target.write(
+            lambda theirs: _fill(ours, theirs), incoming=lambda: ours.each(answers)
+        )
+    )
+
+
+def _check_idle(store: Store) -> None:
+    with Claims(store):
+        pass  # at its end it forgets the dead
+    if others := store.read("SELECT host, pid FROM owners ORDER BY host, pid"):
+        named = ", ".join(f"process {pid} on {host}" for host, pid in others)
+        raise UserError(
+            f"store.action=copy: {named} is at work in {store.name}, or was minutes ago. Copy it when nobody is."
+        )
+    if n := store.look(n_open):
+        raise UserError(
+            f"store.action=copy: {n} batches of {store.name} are still under way. Collect them first: experiment=store "
+            "store.action=wait"
+        )
+
+
+def _check_empty(store: Store) -> None:
+    (n,) = (n for ((n,),) in [store.read("SELECT COUNT(*) FROM answers")])
+    others = [
+        table for table in _TABLES if store.read(f"SELECT 1 FROM {table} LIMIT 1")
+    ]
+    if n or others:
+        raise UserError(
+            f"store.to: {store.name} holds {n:,} answers{' and more' * bool(others)}. Expected an empty store, in a new "
+            "database or schema; to bring answers into one that is used: experiment=store store.action=merge "
+            "store.file=FILE store=URL"
+        )
+
+
+def _fill(ours: Database, theirs: Database) -> dict[str, int]:
+    theirs.execute("INSERT INTO answers SELECT * FROM incoming")
+    for table, (columns, order) in _TABLES.items():
+        marks = ", ".join("?" * (columns.count(",") + 1))
+        insert = f"INSERT INTO {table} ({columns}) VALUES ({marks})"
+        rows = ours.each(f"SELECT {columns} FROM {table} ORDER BY {order}")
+        while some := list(islice(rows, _ROWS)):
+            theirs.executemany(insert, some)
+    counts = [
+        {
+            table: int(db.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])
+            for table in ("answers", *_TABLES)
+        }
+        for db in (ours, theirs)
+    ]
+    if counts[0] != counts[1] or any(
+        one != other for one, other in zip_longest(_keys(ours), _keys(theirs))
+    ):
+        raise UserError(
+            "store.action=copy: the store was changed while it was copied, and nothing was. Copy it when nobody is at "
+            "work in it."
+        )
+    return counts[1]
+
+
+def _keys(db: Database) -> Iterator[tuple[Any, ...]]:
+    return db.each("SELECT key FROM answers ORDER BY key")
