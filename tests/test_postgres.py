@@ -87,6 +87,37 @@ def test_a_server_that_does_not_let_us_in_is_one_line(
     assert "\n" not in line
 
 
+def test_a_password_is_read_from_the_environment_and_never_said(
+    url: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Absent or wrong it is one line, and the right one opens the store."""
+    name = url.rpartition("%3D")[2]
+    write(url, f"CREATE ROLE {name}_ann LOGIN PASSWORD 'geheim'")
+    write(url, f"GRANT ALL ON SCHEMA {name} TO {name}_ann")
+    rules = Path(socket_folder(), "pg_hba.conf")
+    rules.write_text(f"local all {name}_ann scram-sha-256\n{rules.read_text()}")
+    write(url, "SELECT pg_reload_conf()")
+    ann = changed(url, user=f"{name}_ann")
+    for password, why in (
+        (None, "no password supplied"),
+        ("falsch", "failed for user"),
+    ):
+        if password:
+            monkeypatch.setenv("PGPASSWORD", password)
+        with pytest.raises(UserError, match=why) as error:
+            Store(ann)
+        assert "falsch" not in str(error.value)
+    monkeypatch.setenv("PGPASSWORD", "geheim")
+    with Store(ann):
+        assert "elo_exp_store" in tables(url)
+
+
+def test_a_database_that_cannot_hold_every_character_is_refused(url: str):
+    write(url, "CREATE DATABASE latin ENCODING LATIN1 LOCALE 'C' TEMPLATE template0")
+    with pytest.raises(UserError, match="has the encoding LATIN1. Expected UTF8"):
+        Store(changed(url.partition("&")[0], database="latin"))
+
+
 def anothers(url: str) -> None:
     write(url, "CREATE TABLE answers (name TEXT)")
 
