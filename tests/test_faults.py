@@ -1178,8 +1178,15 @@ def test_a_run_stops_at_its_cap_and_goes_on_with_a_higher_one(here, transport):
     here.check(reference(*arguments, thinking_tokens=300))
 
 
-@on_both
-@both_transports
+@pytest.mark.parametrize(
+    ("engine", "transport"),
+    [
+        ("sqlite", "batches"),
+        ("sqlite", "messages"),
+        ("postgres", "messages"),
+        pytest.param("postgres", "batches", marks=pytest.mark.faults),
+    ],
+)
 def test_processes_never_pass_a_cap_of_the_store_together_or_one_after_the_other(
     here, transport
 ):
