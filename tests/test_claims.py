@@ -180,6 +180,20 @@ def test_what_a_dead_process_waited_for_is_a_loss_where_it_is_wanted_again(
         ]
 
 
+def test_what_a_server_says_is_kept_whatever_characters_it_has(place: Place):
+    """Half an emoji, which ended the run with a traceback, and a zero byte, which PostgreSQL cannot hold."""
+    with Store(place) as store, Claims(store) as ann:
+        ann.take(["a", "b"])
+        ann.send("a", 0.5)
+        ann.unsend("a", lost="half \ud83d and \0")
+        ledger = Ledger(store, ann.owner)
+        submit(ledger, "b")
+        ledger.abandon(ledger.under_way()[0], "half \ud83d and \0")
+    said = [(r"half \ud83d and \x00",)]
+    assert rows(place, "SELECT why FROM losses") == said
+    assert rows(place, "SELECT note FROM batches") == said
+
+
 # The dead
 
 

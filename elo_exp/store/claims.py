@@ -28,7 +28,7 @@ from elo_exp.files import utc_now
 from elo_exp.progress import note
 from elo_exp.records import Record
 from elo_exp.store import caps
-from elo_exp.store.database import Database, DatabaseError
+from elo_exp.store.database import Database, DatabaseError, storable
 from elo_exp.store.processes import is_alive, slurm_job, this_process
 from elo_exp.store.store import Store
 
@@ -186,11 +186,10 @@ class Claims:
         lost  why, if the server may have accepted it; then it stays counted
         """
         its = "key = ? AND owner = ? AND why IS NULL"
+        why = None if lost is None else storable(lost)
 
         def end(db: Database) -> None:
-            db.execute(
-                f"UPDATE losses SET why = ? WHERE {its}", (lost, key, self.owner)
-            )
+            db.execute(f"UPDATE losses SET why = ? WHERE {its}", (why, key, self.owner))
             db.execute(f"DELETE FROM losses WHERE {its}", (key, self.owner))
             caps.settle(db, _call(self.owner, key), None if lost else 0.0)
 

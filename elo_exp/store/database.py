@@ -74,6 +74,12 @@ def check_url(url: str) -> None:
         )
 
 
+def storable(text: str) -> str:
+    """Return a text as every engine can hold it, such as what a server has said: lone surrogates and zero bytes are
+    written as escapes."""
+    return text.replace("\0", r"\x00").encode(errors="backslashreplace").decode()
+
+
 class DatabaseError(Exception):
     """What an engine says has gone wrong, in one line."""
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from elo_exp.records import Record, UserError, storable_json
 from elo_exp.store import caps
 from elo_exp.store.claims import OPEN, PENDING
-from elo_exp.store.database import Database
+from elo_exp.store.database import Database, storable
 from elo_exp.store.store import Store
 
 CANCELLED = "cancelled by the user"
@@ -279,7 +279,7 @@ def _change(
     new = ", ".join(f"{name} = ?" for name in values)
     changed = db.execute(
         f"UPDATE batches SET {new} WHERE nonce = ? AND {condition}",
-        [*values.values(), batch.nonce, *given],
+        [*map(storable, values.values()), batch.nonce, *given],
     )
     return changed.rowcount == 1
 

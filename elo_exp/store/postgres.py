@@ -357,12 +357,7 @@ class Postgres:
     def execute(
         self, statement: str, values: Sequence[Any] = ()
     ) -> psycopg.Cursor[tuple[Any, ...]]:
-        """A text may hold no NUL here: notes of what a server has said are kept without."""
-        given = [
-            value.replace("\0", "\\0") if isinstance(value, str) else value
-            for value in values
-        ]
-        return self._db.execute(_marked(statement), given)
+        return self._db.execute(_marked(statement), values)
 
     def executemany(
         self, statement: str, rows: Iterable[Sequence[Any]]
