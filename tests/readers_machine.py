@@ -4,7 +4,6 @@ A shell is given each command as the page shows it. What makes it small is the c
 tokens (MADE_SMALL). APIs are servers on this machine, the hub of models is a cache, and Slurm begins its jobs here.
 """
 
-import functools
 import json
 import re
 import shlex
@@ -220,7 +219,7 @@ class Machine:
             exported = [
                 each.line for each in commands(page) if each.line.startswith("export ")
             ]
-            words = shlex.split(" ".join(exported).replace("export ", ""))
+            words = shlex.split(self.here(" ".join(exported)).replace("export ", ""))
             variables = dict(word.split("=", 1) for word in words)
             self.done[page] = {
                 each.line: self.give(each, variables)
@@ -260,21 +259,22 @@ class Machine:
 
     def here(self, text: str) -> str:
         text = re.sub(r"http://localhost:\d+/v1", self.openai.url, made_small(text))
-        text = re.sub(r"store=postgresql://\S+", lambda _: self.store, text)
-        if self.store == "store=null":
+        url = self.variables["STORE"]
+        text = re.sub(r"(store|STORE)=postgresql://\S+", rf"'\1={url}'", text)
+        if url == "null":
             return re.sub(r"store.action=copy store.to=\S+", "store.action=list", text)
         return re.sub(r"store.to=\S+", lambda _: f"'store.to={empty_schema()}'", text)
 
-    @functools.cached_property
-    def store(self) -> str:
-        """A store of PostgreSQL; that of the folder where no package brings a server."""
-        try:
-            return f"'store={empty_schema()}'"
-        except pytest.skip.Exception:
-            return "store=null"
-
     def n_billed(self) -> int:
         return self.anthropic.meter.billed_bodies.total() + self.openai.billed.total()
+
+
+def store() -> str:
+    """A store of PostgreSQL; that of the folder where no package brings a server."""
+    try:
+        return empty_schema()
+    except pytest.skip.Exception:
+        return "null"
 
 
 def is_run(command: Command) -> bool:
@@ -340,6 +340,7 @@ def machine(folder: Path) -> Iterator[Machine]:
             "WANDB_MODE": "disabled",
             "ANTHROPIC_API_KEY": anthropic.key,
             "NO_PROXY": "127.0.0.1",
+            "STORE": store(),
         }
         check_out(folder, anthropic.url)
         write_inputs(folder)

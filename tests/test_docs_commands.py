@@ -85,7 +85,9 @@ def printed(reader: Machine, words: str) -> str:
 def test_shares_of_an_array_are_made_once_and_merged(reader: Machine):
     """Two shares of 16 prompts for two entrants: sbatch finds what the launcher's jobs have made."""
     assert (
-        printed(reader, "sbatch --array").count(": 0 responses made, 16 were there")
+        printed(reader, "cache_dir=shares/$SLURM").count(
+            ": 0 responses made, 16 were there"
+        )
         == 2
     )
     logs = (reader.folder / "outputs").glob("multirun_*/.submitit/*/*_log.out")

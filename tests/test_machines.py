@@ -7,14 +7,21 @@ other.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+from elo_exp.records import UserError
+from elo_exp.store.store import Store
 from tests.commands import QUICK, command, environment
+from tests.documented import blocks
 from tests.http_server import Call, Stage
 from tests.openai_server import OpenAiServer
 from tests.stores import empty_schema, rows
@@ -170,3 +177,61 @@ def test_four_processes_on_two_hosts_never_pass_the_cap_of_the_month(tmp_path: P
     )
     assert spent == pytest.approx(booked)
     assert set(server.billed.values()) == {1}
+
+
+def as_nobody(line: str, folder: Path, **variables: str) -> str:
+    """What a shell prints; the server of a database is not run by root."""
+    ran = subprocess.run(
+        ["bash", "-c", line],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "USER": "me"} | variables,
+        user="nobody" if os.getuid() == 0 else None,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.faults
+def test_the_script_of_the_page_starts_a_server_that_asks_for_the_password(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """And twice begun is once begun. The command finds the password where the script has left it."""
+    if not (shutil.which("initdb") and shutil.which("pg_ctl")):
+        pytest.skip("no initdb and pg_ctl on PATH")
+    (script,) = (b.text for b in blocks("docs/clusters.md") if "initdb --" in b.text)
+    with tempfile.TemporaryDirectory(prefix="elo_exp_login_", dir="/tmp") as name:
+        folder, port = Path(name), free_port()
+        folder.chmod(0o777)
+        script = script.replace("/scratch/$USER", name).replace("5433", str(port))
+        script = script.replace("$(hostname -f)", "127.0.0.1")
+        try:
+            said = [as_nobody(script, folder).splitlines()[-1] for _ in range(2)]
+            url = f"postgresql://me@127.0.0.1:{port}/elo_exp"
+            assert said == [f"export STORE={url}"] * 2
+            password_file = folder / ".pgpass"
+            assert password_file.stat().st_mode & 0o077 == 0
+            monkeypatch.setenv("PGPASSFILE", str(copy_of(password_file)))
+            with Store(url) as store:
+                assert store.judges() == []
+            monkeypatch.setenv("PGPASSFILE", "/dev/null")
+            with pytest.raises(UserError, match="no password supplied"):
+                Store(url)
+        finally:
+            as_nobody(f"pg_ctl --pgdata={name}/elo_exp_store stop", folder)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def copy_of(file: Path) -> Path:
+    """Of one's own: another's is not read by libpq."""
+    copy = file.with_name("copy")
+    copy.write_bytes(file.read_bytes())
+    copy.chmod(0o600)
+    return copy
