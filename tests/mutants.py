@@ -71,6 +71,13 @@ MUTANTS = [
         seen_by="test_claims.py::test_a_process_elsewhere_is_dead_when_its_connection_has_been_gone_for_half_a_minute",
     ),
     Mutant(
+        name="the lock of a process is gone for good with its connection",
+        file="store/claims.py",
+        old="db.hold(self.owner)",
+        new="n > 1 or db.hold(self.owner)",
+        seen_by="test_claims.py::test_a_process_takes_its_lock_again_when_the_server_was_started_anew",
+    ),
+    Mutant(
         name="a store in which somebody is at work is copied",
         file="store/copying.py",
         old="    _check_idle(source)",

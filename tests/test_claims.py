@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from elo_exp.store.claims import GRACE_SECONDS, LEASE_SECONDS, Claims
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
 from tests.stores import Place, empty_schema, go_on, place, process, rows, said, write
+from tests.test_postgres import OwnServer
 
 __all__ = ["place"]
 
@@ -296,6 +298,26 @@ def test_a_process_holds_its_lock_from_its_start_to_its_end_on_whichever_connect
             assert "fa" * 8 in store.look(lambda db: db.held())
 
 
+def test_a_process_takes_its_lock_again_when_the_server_was_started_anew(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """All locks are free then; long before the half minute is over, those who live have theirs again."""
+    monkeypatch.setattr(claims, "HOLD_SECONDS", 0.1)
+    server = OwnServer()
+    try:
+        with Store(server.url, wait_minutes=1) as store, Claims(store) as mine:
+            mine.take(["k"])
+            for _ in range(2):
+                wait_until(lambda: mine.owner in store.look(lambda db: db.held()))
+                server.stop()
+                server.start()
+            wait_until(lambda: mine.owner in store.look(lambda db: db.held()))
+            assert claimed(server.url) == {"k": mine.owner}
+    finally:
+        server.stop()
+        shutil.rmtree(server.folder, ignore_errors=True)
+
+
 @pytest.mark.parametrize(
     ("job", "restarts", "is_taken_over"),
     [("/17", 0, True), ("/17", 1, False), ("/18", 0, False), (None, 0, False)],
@@ -387,8 +409,11 @@ KILL_OTHERS = (
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    while not is_so():
+    for _ in range(3000):
+        if is_so():
+            return
         time.sleep(0.01)
+    pytest.fail("it has not come to be so within half a minute")
 
 
 def changed(place: Place, query: str, former: object) -> Any:
