@@ -129,6 +129,20 @@ MUTANTS = [
         seen_by="test_several_judges.py::test_one_cap_holds_for_both_and_is_looked_at_before_either_is_paid",
     ),
     Mutant(
+        name="files call judges with one model alike",
+        file="experiments/several.py",
+        old="if n_judges[judge.model] == 1",
+        new="if True",
+        seen_by="test_several_judges.py::test_files_tell_judges_with_one_model_apart_and_the_store_does_not_name_them",
+    ),
+    Mutant(
+        name="words that one of several judges compares are taken for a language model's taste",
+        file="judges/__init__.py",
+        old='name.partition(" (")[0]',
+        new="name",
+        seen_by="test_several_judges.py::test_words_are_words_whatever_the_judge_is_called",
+    ),
+    Mutant(
         name="the first of several audited judges is paid though the sum does not fit",
         file="experiments/audit.py",
         old="Plan.of_all(plans).check(context.store)",

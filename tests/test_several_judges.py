@@ -20,6 +20,7 @@ from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.judges import Panel, differences, judges_needed, leaderboard
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
+from elo_exp.judges import kind_of_recorded
 from elo_exp.ratings.fit import POINTS, Fit
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import t_quantile
@@ -215,7 +216,7 @@ def test_three_judges_have_a_joint_board_with_the_spread_between_them(three):
 def test_the_same_verdicts_on_file_have_the_same_joint_board(three, tmp_path):
     """A tournament, a file that is rated and one that is replayed are three ways to the same numbers."""
     rows = [
-        row | {"judge_model": name}
+        row
         for name in ("near", "wide", "hedged")
         for row in three.rows(f"judges/{name}/battles.jsonl")
     ]
@@ -226,14 +227,42 @@ def test_the_same_verdicts_on_file_have_the_same_joint_board(three, tmp_path):
     replayed = run(*replay, *given, folder=tmp_path)
     (asked,) = three.read("judges.json").values()
     for ran in (rated, replayed):
-        (found,) = ran.read("judges.json").values()
+        text = json.dumps(ran.read("judges.json"))
+        (found,) = json.loads(re.sub(r"lexical \((\w+)\)", r"\1", text)).values()
+        assert found["conclusion"]["state"] == asked["conclusion"]["state"]
         assert found["tau"] == pytest.approx(asked["tau"], abs=1e-9)
         for part in ("board", "differences", "agreement"):
             assert len(found[part]) == len(asked[part])
             for row, other in zip(found[part], asked[part], strict=True):
                 assert row == pytest.approx(other, abs=1e-9)
     swept = attempt(*replay, *given, "-m", "elo.k=8", folder=tmp_path)
-    assert "judge: found verdicts of near, wide, hedged in a sweep" in swept.err
+    named = "lexical (near), lexical (wide), lexical (hedged)"
+    assert f"judge: found verdicts of {named} in a sweep" in swept.err
+
+
+def test_files_tell_judges_with_one_model_apart_and_the_store_does_not_name_them(three):
+    """Rated together, these files are of several judges; a judge asked alone finds the replies, and has its model's name."""
+    for name in ("near", "wide", "hedged"):
+        own = f"lexical ({name})"
+        battles = three.rows(f"judges/{name}/battles.jsonl")
+        assert {row["judge_model"] for row in battles} == {own}
+        verdicts = three.rows(f"judges/{name}/verdicts/clinical_utility.jsonl")
+        assert {raw["judge_model"] for row in verdicts for raw in row["raw"]} == {own}
+    given = ("judge=lexical", "judging.stored_only=true", *WORDS[4:])
+    alone = run(*given, folder=three.folder)
+    assert {row["judge_model"] for row in alone.rows("battles.jsonl")} == {"lexical"}
+
+
+def test_words_are_words_whatever_the_judge_is_called():
+    assert kind_of_recorded(["lexical (near)", "lexical (wide)", "lexical"]) == "words"
+    assert kind_of_recorded(["lexical (near)", "claude-sonnet-5-5 (low)"]) == "model"
+
+
+def test_files_name_judges_with_a_model_each_by_this(paid):
+    ran, _, _ = paid
+    for name in ("sonnet", "haiku"):
+        battles = ran.rows(f"judges/{name}/battles.jsonl")
+        assert {row["judge_model"] for row in battles} == {f"claude-{name}-5-5"}
 
 
 def test_another_server_and_words_judge_in_one_run(tmp_path):

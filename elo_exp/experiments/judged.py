@@ -661,8 +661,18 @@ class Pairwise(Judged):
     ) -> dict[str, list[Judgment]]:
         """Have comparisons judged as the settings say."""
         return pipeline.judge_pairs(
-            comparisons, self._rubrics, self.judge, store, self.asking
+            comparisons,
+            self._rubrics,
+            self.judge,
+            store,
+            self.asking,
+            name=self._judge_name,
         )
+
+    @property
+    def _judge_name(self) -> str:
+        """Of the judge, in verdicts and battles."""
+        return self.judge.model
 
     def _facts(
         self,

@@ -1,6 +1,7 @@
 """What experiments with several judges share: one budget, one plan, and a folder each."""
 
 import pkgutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -10,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from elo_exp.api.costs import Budget
 from elo_exp.data.rubrics import Rubric
 from elo_exp.experiments.judged import Study
-from elo_exp.judges import ApiJudge, Judge, PaidJudge, Unchosen, roles
+from elo_exp.judges import ApiJudge, Judge, PaidJudge, Unchosen, named_apart, roles
 from elo_exp.pipeline import Plan
 from elo_exp.records import UserError
 from elo_exp.report.words import opening as words
@@ -59,15 +60,29 @@ def on_file(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {}
 
 
-def alone(kind: type[T], whole: Any, judge: Judge) -> T:
-    """Return the experiment of one judge: of this kind, with the settings and parts of the whole."""
+def names_in_files(judges: Mapping[str, Judge]) -> dict[str, str]:
+    """Return by name how files call each judge: as its model; where two have one model, by its name, too."""
+    n_judges = Counter(judge.model for judge in judges.values())
+    return {
+        name: judge.model
+        if n_judges[judge.model] == 1
+        else named_apart(judge.model, name)
+        for name, judge in judges.items()
+    }
+
+
+def alone(kind: type[T], whole: Any, judge: Judge, **own: Any) -> T:
+    """Return the experiment of one judge: of this kind, with the settings and parts of the whole.
+
+    own  what the whole does not have
+    """
     make: Callable[..., T] = kind
     given = {
         one.name: getattr(whole, one.name)
         for one in fields(kind)  # type: ignore[arg-type]
-        if one.name != "judge"
+        if one.name not in ("judge", *own)
     }
-    return make(**given, judge=judge)
+    return make(**given, judge=judge, **own)
 
 
 def told_apart(judges: Mapping[str, Judge], plans: Sequence[Plan]) -> list[Plan]:

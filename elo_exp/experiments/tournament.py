@@ -354,6 +354,17 @@ class Tournament(Pairwise):
 
 
 @dataclass(kw_only=True)
+class _OfOne(Tournament):
+    """The tournament of one of several judges, which its verdicts and battles call so."""
+
+    called: str
+
+    @property
+    def _judge_name(self) -> str:
+        return self.called
+
+
+@dataclass(kw_only=True)
 class Panel(Tournament):
     """A tournament with several judges: each judges all of it by itself, and all pay from one budget.
 
@@ -372,8 +383,9 @@ class Panel(Tournament):
     @cached_property
     def _each(self) -> dict[str, Tournament]:
         """The tournament of each judge."""
+        called = several.names_in_files(self.judges)
         return {
-            name: several.alone(Tournament, self, judge)
+            name: several.alone(_OfOne, self, judge, called=called[name])
             for name, judge in self.judges.items()
         }
 

@@ -189,9 +189,15 @@ def scope_of(judge: Judge) -> Scope:
     return Scope(judge=", ".join(names) or judge.model, kind=kind, source=source)
 
 
+def named_apart(model: str, name: str) -> str:
+    """Return how files call one of several judges with one model: this, whose family and kind it has, and its name."""
+    return f"{model} ({name})"
+
+
 def kind_of_recorded(names: Sequence[str]) -> JudgeKind:
     """Return what judges are of whom only names are known."""
-    return "words" if {*names} == {LEXICAL} else "model"
+    models = {name.partition(" (")[0] for name in names}
+    return "words" if models == {LEXICAL} else "model"
 
 
 @dataclass(kw_only=True)

@@ -82,8 +82,12 @@ def judge_pairs(
     judge: Judge,
     store: Store,
     asking: Asking = _ONCE,
+    *,
+    name: str | None = None,
 ) -> dict[str, list[Judgment]]:
     """Judge comparisons, a share of them in both orders, and reconcile them, by dimension.
+
+    name  of the judge in its verdicts; None: its model's. What is stored names the model
 
     A comparison without all its verdicts has no judgment. Raises UserError where verdicts are
     missing, unless that is allowed or only the store is to be read.
@@ -99,7 +103,8 @@ def judge_pairs(
         found = rubric.parse(request, reply, judge_model=judge.model)
         return found.verdict != "INVALID"
 
-    on_reply = _judging(tasks, identity, store.usage, partial(share, judge))
+    named = dataclasses.replace(identity, judge_model=name or judge.model)
+    on_reply = _judging(tasks, named, store.usage, partial(share, judge))
     ask(_queries(tasks), judge, store, asking, reads=reads, on_reply=on_reply)
     store.remember(identity)  # now that it has judged
     return _judgments(tasks, rubrics)
