@@ -1,4 +1,4 @@
-"""A whole store copied into an empty one of PostgreSQL, whichever engine keeps the first."""
+"""A whole store copied into an empty one, whichever engine keeps either."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice, zip_longest
@@ -63,7 +63,7 @@ def _check_idle(store: Store) -> None:
 
 
 def _check_empty(store: Store) -> None:
-    (n,) = (n for ((n,),) in [store.read("SELECT COUNT(*) FROM answers")])
+    ((n,),) = store.read("SELECT COUNT(*) FROM answers")
     others = [
         table for table in _TABLES if store.read(f"SELECT 1 FROM {table} LIMIT 1")
     ]
