@@ -136,6 +136,13 @@ MUTANTS = [
         seen_by="test_several_judges.py::test_files_tell_judges_with_one_model_apart_and_the_store_does_not_name_them",
     ),
     Mutant(
+        name="a row for each order is taken for a repeated verdict",
+        file="analysis/voters.py",
+        old="np.where(is_both, 2, is_ba ^ is_turned)",
+        new="np.where(is_both, 2, 2)",
+        seen_by="test_judges_on_file.py::test_a_verdict_is_repeated_on_the_same_answers_in_the_same_order",
+    ),
+    Mutant(
         name="words that one of several judges compares are taken for a language model's taste",
         file="judges/__init__.py",
         old='name.partition(" (")[0]',

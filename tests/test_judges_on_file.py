@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import elo_exp
 from elo_exp.analysis.agreement import pairwise_kappa
 from elo_exp.analysis.judges import Panel, leaderboard
-from elo_exp.analysis.voters import are_apart, parties
+from elo_exp.analysis.voters import Repeats, are_apart, parties, repeats
 from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.records import Battle
@@ -299,6 +300,69 @@ def test_only_a_judge_and_somebody_else_on_one_dimension_are_apart():
     # Whoever is unnamed may be x
     assert not is_apart(*x, *people, says_votes=False)
     assert not is_apart(*x, *of_judge("", 30))
+
+
+# Repeated verdicts
+
+
+ROW = Battle(
+    **{"model_a": "a", "model_b": "b", "winner": "tie", "source": "llm-judge"},
+    question_id="1",
+    judge_model="gpt-4",
+    dimension="taste",
+)
+TURNED = replace(ROW, model_a="b", model_b="a")
+BOTH = {"verdict_ab": "tie", "verdict_ba": "tie"}
+
+
+@pytest.mark.parametrize(
+    ("again", "n"),
+    [
+        (ROW, 1),
+        (replace(ROW, winner="model_a", score=0.9), 1),
+        (TURNED, 0),  # a row for each order
+        (replace(TURNED, verdict_ba="tie"), 1),  # the order of the first row
+        (replace(ROW, dimension="style"), 0),
+        (replace(ROW, judge_model="haiku"), 0),
+        (replace(ROW, draw_b=1), 0),
+        (replace(ROW, question_id="2"), 0),
+    ],
+)
+def test_a_verdict_is_repeated_on_the_same_answers_in_the_same_order(again, n):
+    found = repeats(Battles.from_rows([ROW, again]))
+    assert found == (Repeats(judges=("gpt-4",), n=1, of=1) if n else None)
+
+
+def test_both_orders_are_the_same_whichever_model_is_named_first():
+    twice = [replace(row, **BOTH) for row in (ROW, TURNED)]
+    assert repeats(Battles.from_rows(twice))
+    draws = [replace(ROW, draw_a=1, **BOTH), replace(TURNED, draw_b=1, **BOTH)]
+    assert repeats(Battles.from_rows(draws))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        replace(ROW, source="human"),
+        replace(ROW, judge_model=None),
+        replace(ROW, question_id=None),
+    ],
+)
+def test_votes_and_verdicts_without_a_prompt_or_a_judge_repeat_nothing(row):
+    assert repeats(Battles.from_rows([row, row])) is None
+
+
+def test_repeated_verdicts_are_rated_and_one_line_counts_them(tmp_path):
+    """Two judges with one name are as one that was asked twice, and only their user knows."""
+    one, other, *_ = drawn().values()
+    few = rows({"gpt-4": other})[:12]
+    for name, some in (("first", rows({"gpt-4": one})), ("second", few)):
+        write_table(tmp_path / f"{name}.jsonl", some)
+    ran = run(*RATE, "battles=[first.jsonl,second.jsonl]", folder=tmp_path)
+    said = "first.jsonl and second.jsonl: gpt-4 judged 12 of 600 comparisons more than once."
+    assert ran.err.count("more than once") == 1 and said in ran.err
+    assert "give each its name in judge_model" in ran.err
+    assert ran.read("manifest.json")["n_battles"] == 612
 
 
 def test_votes_of_many_are_pooled_and_a_line_says_so(tmp_path):

@@ -37,6 +37,20 @@ class Party:
     is_population: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeats:
+    """Comparisons that one judge has judged more than once.
+
+    judges  the names of those who have
+    n       the comparisons that they have judged more than once, each by one judge
+    of      all that they have judged
+    """
+
+    judges: tuple[str, ...]
+    n: int
+    of: int
+
+
 def are_judges(who: Index, prompt: Index, comparison: Index, n_names: int) -> Mask:
     """Tell judges from voters, by how much each has judged.
 
@@ -137,6 +151,56 @@ def are_apart(found: Mapping[str, Party]) -> bool:
     ]
     is_shared = any(one & other for one, other in combinations(judged, 2))
     return is_shared and not all(party.is_population for party in found.values())
+
+
+def repeats(battles: Battles) -> Repeats | None:
+    """Find comparisons that one judge has judged more than once: repeated verdicts, or those of two judges with one name.
+
+    Parameters
+    ----------
+    battles : Battles
+
+    Returns
+    -------
+    Repeats or None
+        None where there is none. A comparison is of two answers to a prompt that is named, in one dimension and in the
+        order shown, so that a row for each order repeats nothing; votes of people are left out.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from elo_exp.records import Battle
+    >>> row = Battle(model_a="a", model_b="b", winner="tie", source="llm-judge", judge_model="gpt-4", question_id="1")
+    >>> other = replace(row, question_id="2")
+    >>> repeats(Battles.from_rows([row, other, row]))
+    Repeats(judges=('gpt-4',), n=1, of=2)
+    """
+    of_people = np.array([name == _VOTE for name in battles.sources], dtype=np.bool_)
+    is_named = battles.question < len(battles.questions)
+    some = battles.select((battles.judge >= 0) & is_named & ~of_people[battles.source])
+    if not len(some):
+        return None
+    sides = np.stack((some.model_a, some.model_b, *some.draws()))
+    is_turned = some.model_a > some.model_b
+    sides[:, is_turned] = sides[[1, 0, 3, 2]][:, is_turned]
+    is_both = (some.verdict_ab >= 0) & (some.verdict_ba >= 0)
+    is_ba = (some.verdict_ba >= 0) & ~is_both
+    shown = np.where(is_both, 2, is_ba ^ is_turned)
+    keys = (*sides, shown, some.question, some.dimension, some.judge)
+    order = np.lexsort(keys)
+    is_new = np.ones(len(some), dtype=np.bool_)
+    is_new[1:] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
+    n_times = np.diff(np.append(np.flatnonzero(is_new), len(some)))
+    who = some.judge[order][is_new]
+    n_each = np.bincount(who[n_times > 1], minlength=len(some.judges))
+    if not n_each.any():
+        return None
+    judges = np.flatnonzero(n_each)
+    return Repeats(
+        judges=tuple(some.judges[i] for i in judges.tolist()),
+        n=int(n_each.sum()),
+        of=int(np.isin(who, judges).sum()),
+    )
 
 
 def have_met(battles: Battles) -> bool:

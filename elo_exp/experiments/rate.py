@@ -241,6 +241,11 @@ class Rate:
     def _apart(self) -> dict[str, Party]:
         """Whose verdicts are rated apart, by name; empty where all are rated together."""
         rated, _ = self._rated
+        path, column = next(iter(self._files)), self.battles_columns["judge_model"]
+        column = self._files[path].columns.get("judge_model") or column
+        if repeats := voters.repeats(rated):
+            said = words.repeats(repeats, column=column)
+            logger.warning("%s: %s", _named([*self._tables]), said)
         found = voters.parties(rated, says_votes=self._says_votes(rated))
         if self.judges is None and voters.are_apart(found):
             _refuse_names([*found])
@@ -250,8 +255,6 @@ class Rate:
         _refuse_pooled(rated)
         names = [name for party in found.values() for name in party.names]
         if len(names) > 1 and voters.have_met(rated):
-            path, column = next(iter(self._files)), self.battles_columns["judge_model"]
-            column = self._files[path].columns.get("judge_model") or column
             is_asked = self.judges is not None
             said = words.pooled(names, column=column, is_asked=is_asked)
             logger.warning("%s: %s", _named([*self._tables]), said)

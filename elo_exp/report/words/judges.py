@@ -6,6 +6,7 @@ from typing import Any
 from elo_exp.analysis.conclusions import Conclusion, Reason
 from elo_exp.analysis.conclusions.judges import Opinion
 from elo_exp.analysis.judges import judges_needed
+from elo_exp.analysis.voters import Repeats
 from elo_exp.report.formats import names, number
 from elo_exp.report.words.tournament import difference
 
@@ -189,6 +190,20 @@ def pooled(judges: Sequence[str], *, column: str | None, is_asked: bool) -> str:
     return (
         f"the verdicts of {who} ({listed}), as one population: intervals cover other prompts, and no other voters. "
         f"battles_columns.dimension={column} rates each apart, battles_filter.judge_model=NAME one alone."
+    )
+
+
+def repeats(found: Repeats, *, column: str | None) -> str:
+    """Say that comparisons were judged more than once by one judge.
+
+    column  of the file, that names judges
+    """
+    n = len(found.judges) - _MAX_NAMED
+    more = [f"{n} more"] if n > 0 else []
+    who = names([*found.judges[:_MAX_NAMED], *more])
+    return (
+        f"{who} judged {found.n:,} of {found.of:,} comparisons more than once. All verdicts count; those on one prompt are "
+        f"one prompt’s in an interval. If they are of two judges, give each its name in {column}."
     )
 
 
