@@ -350,7 +350,9 @@ def test_a_word_that_names_no_column_is_left_to_the_user(tmp_path):
 
 
 WORD = st.text(
-    st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1
+    st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")),
+    min_size=1,
+    max_size=200,
 ).filter(lambda word: word not in ("ann", "bob"))
 MEANING = st.sampled_from([*formats.WORDS, None])
 
