@@ -13,6 +13,7 @@ from elo_exp.runs.fetching import fetch
 from elo_exp.runs.lineage import files_of_run
 from elo_exp.runs.reading import read_runs
 from elo_exp.trackers import Files, RunInfo
+from tests.commands import attempt
 from tests.project_server import KEY, ProjectServer
 
 
@@ -180,6 +181,26 @@ def test_a_summary_stands_for_the_manifest_of_a_run_that_has_finished(tmp_path: 
     write_json(tmp_path / "run.json", {"config": 3})
     with pytest.raises(UserError, match=r"run\.json: found 3 as config"):
         read_runs([str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    "kept_as",
+    [[], {}, {"name": 3}, {"name": "leaderboard"}, {"name": "a/b/c:v1\n"}, "{"],
+)
+def test_the_name_of_what_was_fetched_is_one_or_is_refused_in_a_line(
+    kept_as: object, tmp_path: Path
+):
+    """An artifact's folder is anybody's, and its name goes to a tracker."""
+    write_json(tmp_path / "run.json", {"config": {"elo": {"k": 8}}, "n_perms": 5})
+    write_json(tmp_path / "ratings.json", {"dimensions": {}})
+    path = tmp_path / "artifact.json"
+    if kept_as == "{":
+        write_whole(path, b"{")
+    else:
+        write_json(path, kept_as)
+    ran = attempt("experiment=compare", f"runs=[{tmp_path}]", folder=tmp_path)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert ran.err.startswith(f"elo_exp: runs: {path}: ")
 
 
 @pytest.mark.slow

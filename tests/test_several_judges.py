@@ -20,12 +20,15 @@ from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.judges import Panel, differences, judges_needed, leaderboard
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
+from elo_exp.files import write_json, write_whole
 from elo_exp.judges import kind_of_recorded
 from elo_exp.ratings.fit import POINTS, Fit
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.report import judges_page
 from elo_exp.report.words import judges as words
+from elo_exp.runs.lineage import files_of_run
+from elo_exp.trackers import RunInfo
 from elo_exp.words import rewritten
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
@@ -180,7 +183,11 @@ def test_the_folder_of_each_judge_reads_as_a_run(paid):
     assert "claude-sonnet-5-5" in found.out and "claude-haiku-5-5" in found.out
     whole = attempt("experiment=compare", f"runs=[{ran.run_dir}]", folder=ran.folder)
     assert whole.code == 2
-    assert "has a board of each of 2 judges. Name one's folder: " in whole.err
+    each = ", ".join(f"{ran.run_dir}/judges/{name}" for name in ("sonnet", "haiku"))
+    assert f"has a board of each of 2 judges. Name one's folder: {each}." in whole.err
+    labelled = attempt("experiment=label", f"run={ran.run_dir}", folder=ran.folder)
+    assert labelled.code == 2
+    assert labelled.err.endswith(f"Name one's folder: {each}.\n")
 
 
 @pytest.fixture(scope="module")
@@ -211,6 +218,32 @@ def test_three_judges_have_a_joint_board_with_the_spread_between_them(three):
     for said in ("3 judges, tau", "a 4th judge: ±", "People show it"):
         assert said in three.out
     assert "near" in three.page.text and "People show it" in three.page.text
+
+
+def test_of_what_a_tracker_keeps_of_all_the_leaderboards_of_each_are_named(three):
+    """As it is fetched, the joint board has no folder of a judge beside it."""
+    manifest = three.read("manifest.json")
+    info = RunInfo(run_dir=three.run_dir, name="", group=None, job_type="", config={})
+    written = [path for path in three.run_dir.rglob("*") if path.is_file()]
+    kept = files_of_run(info, manifest, written, inputs={}, recorded={})
+    joint, *each = sorted(
+        (files for files in kept if files.kind == "leaderboard"),
+        key=lambda files: files.name,
+    )
+    fetched = three.folder / "fetched"
+    for name, path in joint.paths.items():
+        write_whole(fetched / name, path.read_bytes())
+    write_json(fetched / "artifact.json", {"name": "me/p/leaderboard:v2"})
+    ran = attempt("experiment=compare", "runs=[fetched]", folder=three.folder)
+    names = [f"wandb:me/p/leaderboard-{name}:VERSION" for name in ("near", "wide", "hedged")]  # fmt: skip
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert {files.name for files in each} == {
+        name.rpartition("/")[2].partition(":")[0] for name in names
+    }
+    assert ran.err == (
+        "elo_exp: runs: wandb:me/p/leaderboard:v2 has what 3 judges say together. Name the leaderboard of one: "
+        f"{', '.join(names)}.\n"
+    )
 
 
 def test_the_same_verdicts_on_file_have_the_same_joint_board(three, tmp_path):

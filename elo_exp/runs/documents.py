@@ -67,6 +67,7 @@ class Manifest(_Part):
     input_hashes: dict[str, str] = {}
     weights: dict[str, dict[str, str]] = {}
     judge_quality: list[_Rates] = []
+    judges: dict[str, str] = {}  # the models of several, by name
 
 
 class _Elo(_Part):
@@ -220,6 +221,12 @@ class Gate(_Part):
     """gate.json."""
 
     conclusion: _Said
+
+
+class Kept(_Part):
+    """artifact.json of a leaderboard that was fetched."""
+
+    name: str = Field(pattern=r"^[\w. -]+/[\w. -]+/[\w. -]+:[\w. -]+$", max_length=1000)
 
 
 Audits = dict[str, _Audit]  # audit.json, by dimension

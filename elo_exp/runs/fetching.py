@@ -16,7 +16,8 @@ from pathlib import Path
 
 from elo_exp.files import write_json
 from elo_exp.records import UserError
-from elo_exp.runs.lineage import BOARD, KEPT_AS
+from elo_exp.runs.lineage import BOARD
+from elo_exp.runs.names import KEPT_AS
 from elo_exp.runs.reading import SUMMARY
 
 logger = logging.getLogger(__name__)

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from elo_exp.files import read_json, safe_name, write_json
-from elo_exp.records import UserError, fingerprint
+from elo_exp.files import safe_name, write_json
+from elo_exp.records import UserError
+from elo_exp.runs import names
 from elo_exp.runs.manifest import OF_NO_RESULT, run_id
 from elo_exp.runs.reading import SUMMARY, read_manifest
 from elo_exp.trackers import Files, RunInfo
@@ -25,7 +26,6 @@ BOARD = (
     *("battles.jsonl", "battles.parquet", "pairwise_winrates.csv", "strata.csv"),
     *("estimates.json", "influences.json", "differences.json"),
 )
-KEPT_AS = "artifact.json"  # of a leaderboard that was fetched: the name of its version
 _VERDICTS = ("verdicts/", "matches/", "verdicts.jsonl")
 _WITHOUT_TEXTS = ("manifest.json", "figures/", "elo_per_perm.npz", "bootstrap_")
 _OF_AN_ATTEMPT = {
@@ -38,7 +38,6 @@ _ABOUT = (
     "input_hashes",
 )
 _LATEST = "latest"
-_MOST = 128  # characters of a name or an alias that trackers take
 
 
 def files_of_run(
@@ -84,12 +83,10 @@ def files_of_run(
 def _of_judges(
     info: RunInfo, manifest: Mapping[str, Any], made: dict[str, Path]
 ) -> Iterator[Files]:
-    """What each of several judges has made: its verdicts and its leaderboard, called by its model, or by its name where
-    two have one model. Answers, which are the same in the folder of each, are those of the run."""
-    models = manifest.get("judges") or {}
-    for name, model in models.items():
+    """What each of several judges has made: its verdicts and its leaderboard. Answers, which are the same in the folder
+    of each, are those of the run."""
+    for name, whose in names.of_judges(manifest.get("judges") or {}).items():
         start = f"judges/{safe_name(name)}/"
-        whose = model if [*models.values()].count(model) == 1 else name
         own = {n.removeprefix(start): n for n in [*made] if n.startswith(start)}
         if not own:
             continue
@@ -104,9 +101,7 @@ def _of_judges(
             folder = info.run_dir / start
             concluded = summary(read_manifest(folder))
             board[SUMMARY] = write_json(folder / "tracker" / SUMMARY, concluded)
-            yield Files(
-                kind="leaderboard", name=_plain(f"leaderboard-{whose}"), paths=board
-            )
+            yield Files(kind="leaderboard", name=names.leaderboard(whose), paths=board)
 
 
 def _is(name: str, places: tuple[str, ...]) -> bool:
@@ -114,16 +109,8 @@ def _is(name: str, places: tuple[str, ...]) -> bool:
 
 
 def _texts(kind: str, whose: str, paths: Mapping[str, Path], **more: Any) -> Files:
-    name = _plain(f"{kind}-{whose}")
+    name = names.plain(f"{kind}-{whose}")
     return Files(kind=kind, name=name, paths=paths, texts=frozenset(paths), **more)
-
-
-def _plain(text: str) -> str:
-    """As all trackers take it; a text that has other characters is told apart by a hash."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", text)
-    if plain == text and len(text) <= _MOST:
-        return text
-    return f"{plain[: _MOST - 9]}-{fingerprint(text)[:8]}"
 
 
 def _swept(info: RunInfo) -> str:
@@ -134,7 +121,7 @@ def _swept(info: RunInfo) -> str:
         r"[^A-Za-z0-9._-]+", "_", info.name.replace("=", "").replace(" ", "-")
     )
     # v1 is the number of a version
-    return "" if re.fullmatch(r"v\d+", plain) else plain[:_MOST]
+    return "" if re.fullmatch(r"v\d+", plain) else plain[: names.MOST]
 
 
 def _read(inputs: Mapping[str, Path], recorded: Mapping[str, Path]) -> Iterator[Files]:
@@ -155,7 +142,7 @@ def _read(inputs: Mapping[str, Path], recorded: Mapping[str, Path]) -> Iterator[
         stem = part if is_of_part else path.name.partition(".")[0]
         yield Files(
             kind="dataset",
-            name=_plain(f"bank-{stem}"),
+            name=names.plain(f"bank-{stem}"),
             paths=paths,
             texts=frozenset(paths),
             is_input=True,
@@ -166,16 +153,13 @@ def _read(inputs: Mapping[str, Path], recorded: Mapping[str, Path]) -> Iterator[
 def _of_run(folder: Path) -> Files:
     """The leaderboard of another run, as that run has logged it or as it has been fetched."""
     manifest = {"config": {}, **read_manifest(folder)}
-    kept = read_json(folder / KEPT_AS) if (folder / KEPT_AS).is_file() else None
-    version = kept.get("name") if isinstance(kept, dict) else None
-    if not isinstance(version, str):
-        version = f"leaderboard:run-{run_id(folder, manifest)}"
+    version = names.kept_as(folder)
     return Files(
         kind="leaderboard",
         name="leaderboard",
         paths={n: folder / n for n in BOARD if (folder / n).is_file()},
         is_input=True,
-        known_as=version,
+        known_as=version or f"leaderboard:run-{run_id(folder, manifest)}",
     )
 
 

@@ -18,6 +18,7 @@ from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Comparison, Slot, UserError
 from elo_exp.runs import documents
 from elo_exp.runs.documents import Estimate, Manifest
+from elo_exp.runs.names import kept_as, leaderboard, of_judges
 
 OF_RATINGS = ("tournament", "rate")  # experiments whose runs log the same names
 SUMMARY = (
@@ -232,21 +233,39 @@ def _content(folder: Path, with_oracle: bool) -> tuple[dict[str, Any], dict[str,
         raise UserError(
             f"{folder} did not finish ({why}). Give its command again, or leave it out."
         )
+    version = kept_as(folder)
     path = folder / "ratings.json"
     if with_oracle and (folder / "estimates.json").is_file():
         return manifest, {}
-    if not path.is_file() and (judges := sorted((folder / "judges").glob("*/"))):
-        raise UserError(
-            f"{folder} has a board of each of {len(judges)} judges. Name one's folder: {judges[0]}."
-        )
+    kind = manifest.get("experiment")
+    if not path.is_file() and kind in OF_RATINGS and (judges := manifest.get("judges")):
+        raise UserError(_of_several(folder, judges, version))
     if not path.is_file():
-        kind = manifest.get("experiment")
         raise UserError(
             f"{folder} has no ratings to compare, being of experiment={kind}. Expected tournament, "
             "rate, arena or oracle."
         )
     documents.read(documents.OfRatings, described)
     return manifest, documents.read(documents.Ratings, path)
+
+
+def _of_several(folder: Path, judges: Mapping[str, str], version: str | None) -> str:
+    """What is said of a run of several judges, or of what a tracker has kept of all of them together.
+
+    judges   their models, by name
+    version  of the leaderboard that was fetched into the folder; None of a run
+    """
+    n = len(judges)
+    if version is None:
+        folders = [f"{folder}/judges/{safe_name(name)}" for name in judges]
+        said = f"{folder} has a board of each of {n} judges. Name one's folder"
+        return f"{said}: {', '.join(folders)}."
+    place, _, _ = version.rpartition("/")
+    called = map(leaderboard, of_judges(judges).values())
+    said = (
+        f"wandb:{version} has what {n} judges say together. Name the leaderboard of one"
+    )
+    return f"{said}: {', '.join(f'wandb:{place}/{name}:VERSION' for name in called)}."
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

@@ -1,0 +1,43 @@
+"""What trackers call what runs have made."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from elo_exp.records import fingerprint
+from elo_exp.runs import documents
+
+KEPT_AS = "artifact.json"  # of a leaderboard that was fetched: the name of its version
+MOST = 128  # characters of a name or an alias that trackers take
+
+
+def plain(text: str) -> str:
+    """As all trackers take it; a text that has other characters is told apart by a hash."""
+    found = re.sub(r"[^A-Za-z0-9._-]+", "-", text)
+    if found == text and len(text) <= MOST:
+        return text
+    return f"{found[: MOST - 9]}-{fingerprint(text)[:8]}"
+
+
+def of_judges(models: Mapping[str, str]) -> dict[str, str]:
+    """Return by name what each of several judges is called: its model, or its name where two have one model."""
+    every = [*models.values()]
+    return {
+        name: model if every.count(model) == 1 else name
+        for name, model in models.items()
+    }
+
+
+def leaderboard(whose: str) -> str:
+    """Return what the leaderboard of one of several judges is called."""
+    return plain(f"leaderboard-{whose}")
+
+
+def kept_as(folder: Path) -> str | None:
+    """Return the name of the version, ENTITY/PROJECT/NAME:VERSION, of a leaderboard that was fetched into a folder; None of
+    any other. Raises UserError."""
+    path = folder / KEPT_AS
+    if not path.is_file():
+        return None
+    name: str = documents.read(documents.Kept, path)["name"]
+    return name
