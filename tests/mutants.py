@@ -136,6 +136,13 @@ MUTANTS = [
         seen_by="test_several_judges.py::test_files_tell_judges_with_one_model_apart_and_the_store_does_not_name_them",
     ),
     Mutant(
+        name="a stored audit that none wrote is met when all is paid",
+        file="experiments/judged.py",
+        old="audits(self.judge, self._rubrics, store)",
+        new="pass",
+        seen_by="test_audit.py::test_a_stored_audit_that_none_wrote_is_refused_before_anybody_answers",
+    ),
+    Mutant(
         name="a row for each order is taken for a repeated verdict",
         file="analysis/voters.py",
         old="np.where(is_both, 2, is_ba ^ is_turned)",

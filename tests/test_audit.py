@@ -16,6 +16,7 @@ from elo_exp.files import write_json
 from elo_exp.report.words import audit as words
 from elo_exp.report.words.judge import points
 from elo_exp.store.store import Store
+from tests.commands import attempt
 from tests.data import shipped
 from tests.simulated_audits import DELTA, FAULTS, JUDGES, contrasts
 
@@ -153,6 +154,16 @@ def test_what_console_and_page_say_of_a_probe():
     assert words.orders("d", 0, 0, []) == ""
 
 
+AUDIT: dict[str, Any] = {
+    "date": "2026-11-02T10:00:00Z",
+    "n_prompts": 143,
+    "results": [
+        {"probe": "longer", "kind": "bias", "verdict": "biased", "estimate": 0.2}
+    ],
+    "gold": [],
+}
+
+
 def test_a_run_finds_the_last_audit_of_its_judge_and_rubric_to_the_byte(tmp_path):
     judge, rubric = shipped("judge", "claude"), shipped("rubric", "factuality")
     with Store(tmp_path / "store.sqlite") as store:
@@ -160,10 +171,38 @@ def test_a_run_finds_the_last_audit_of_its_judge_and_rubric_to_the_byte(tmp_path
             path = audit_decisions.path(
                 tmp_path, pipeline.identify(judge).key, rubric.key
             )
-            write_json(path, {"n_prompts": n})
+            write_json(path, AUDIT | {"n_prompts": n})
         assert audits(judge, [rubric], store)["factuality"]["audit"]["n_prompts"] == 143
         judge.model = "claude-haiku-5-5"
         assert audits(judge, [rubric], store) == {"factuality": {"audit": {}}}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"n_prompts": "143"}, "found '143' as n_prompts"),
+        ({"date": 2026}, "found 2026 as date"),
+        ({"results": {}}, "found {} as results"),
+        ({"results": [{"probe": "p"}]}, "as results.0"),
+        ({"results": [AUDIT["results"][0] | {"verdict": "no"}]}, "as results.0"),
+        ({"results": [AUDIT["results"][0] | {"estimate": None}]}, "found None as"),
+        ({"gold": [{"subset": "all", "accuracy": "most"}]}, "as gold.0.accuracy"),
+    ],
+)
+def test_a_stored_audit_that_none_wrote_is_refused_before_anybody_answers(
+    wrong: dict[str, Any], said: str, tmp_path
+):
+    judge, rubric = shipped("judge", "lexical"), shipped("rubric", "factuality")
+    cache = tmp_path / "outputs" / "cache"
+    path = audit_decisions.path(cache, pipeline.identify(judge).key, rubric.key)
+    write_json(path, AUDIT | wrong)
+    ran = attempt("rubric=[factuality]", "tracker=local", folder=tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+    last = ran.err.splitlines()[-1]
+    assert "Traceback" not in ran.err
+    assert last.startswith("elo_exp: outputs/cache/audits/") and said in last
+    assert last.endswith("Audit the judge again, or remove the file: then it counts as not audited.")  # fmt: skip
+    assert list(tmp_path.rglob("manifest.json")) == []
 
 
 # Simulated judges

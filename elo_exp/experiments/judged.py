@@ -36,7 +36,6 @@ from elo_exp.entrants import (
     draws_of,
 )
 from elo_exp.experiments import Context, ReadsFiles, Report
-from elo_exp.files import read_json
 from elo_exp.judges import Judge, PaidJudge, Unchosen, is_told, roles, scope_of
 from elo_exp.pipeline import Asking, Plan
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
@@ -53,6 +52,7 @@ from elo_exp.report.words.judge import (
 )
 from elo_exp.report.words.judge import conversations as say_conversations
 from elo_exp.report.words.judge import equal_answers as say_equal_answers
+from elo_exp.runs import documents
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Families, Natural, Orders, Share
 
@@ -492,8 +492,8 @@ class Pairwise(Judged):
 
     def _check_access(self, prompts: Sequence[Prompt], store: Store) -> None:
         """Raise UserError for models that are missing, and for what would stop the first paid call."""
-        if not isinstance(self.judge, Unchosen):
-            self.judge.cache_key()  # like all_generated, it looks for the models
+        if not isinstance(self.judge, Unchosen):  # by whose key it looks for the models
+            audits(self.judge, self._rubrics, store)
         stored_only = self.judging.stored_only
         judge = None if stored_only else self.judge
         preflight(prompts, self.entrant, judge, store, stored_only=stored_only)
@@ -861,11 +861,24 @@ def preflight(
 def audits(
     judge: Judge, rubrics: Sequence[Rubric], store: Store
 ) -> dict[str, dict[str, Any]]:
-    """Return the diagnosis `audit` of each dimension: the last of this judge and rubric, or {}."""
+    """Return the diagnosis `audit` of each dimension: the last of this judge and rubric, or {}.
+
+    Raises UserError for a file that no audit wrote.
+    """
     key, found = pipeline.identify(judge).key, {}
     for rubric in rubrics:
         path = audit_decisions.path(store.folder, key, rubric.key)
-        found[rubric.dimension] = {"audit": read_json(path) if path.exists() else {}}
+        found[rubric.dimension] = {"audit": _audit(path) if path.exists() else {}}
+    return found
+
+
+def _audit(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = documents.read(documents.StoredAudit, path)
+    except UserError as error:
+        raise UserError(
+            f"{error} Audit the judge again, or remove the file: then it counts as not audited."
+        ) from None
     return found
 
 

@@ -21,7 +21,7 @@ from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants import Entrant
-from elo_exp.experiments.judged import preflight, warn_of_look_alikes
+from elo_exp.experiments.judged import audits, preflight, warn_of_look_alikes
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.pipeline import Asking, Plan
 from elo_exp.records import (
@@ -160,6 +160,7 @@ class PlacementRun:
         store, stored_only = self.store, self.asking.stored_only
         judge = None if stored_only else self.judge
         n_rounds = 1 if self.is_random else self.settings.rounds
+        audits(self.judge, [self.rubric], store)  # before anything is paid
         starts = [self.n_battles * i // n_rounds for i in range(n_rounds + 1)]
         for start, end in pairwise(starts):
             drawn = {name: self._next(name, end - start) for name in self.drawn}

@@ -223,6 +223,43 @@ class Gate(_Part):
     conclusion: _Said
 
 
+class _Biased(_Part):
+    """A probe by which a judge is biased."""
+
+    probe: str
+    kind: str
+    verdict: Literal["biased"]
+    estimate: float
+
+
+class _Probed(_Part):
+    """Another probe."""
+
+    probe: str
+    kind: str
+    verdict: Literal["ok", "cannot tell", "reported"]
+    estimate: float | None = None
+
+
+class _Labelled(_Part):
+    """What a judge said of labelled pairs."""
+
+    subset: str
+    accuracy: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+class StoredAudit(_Part):
+    """The last audit of a judge under a rubric, as it lies beside the store."""
+
+    date: str
+    n_prompts: int
+    results: list[Annotated[_Biased | _Probed, Field(discriminator="verdict")]]
+    gold: list[_Labelled] = []
+
+
 class Kept(_Part):
     """artifact.json of a leaderboard that was fetched."""
 
