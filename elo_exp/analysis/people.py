@@ -18,9 +18,8 @@ from elo_exp.records import Battle
 
 MIN_LABELS = 30
 MIN_PROMPTS = 20
-JOINT_FROM = (
-    20  # entrants, from which on the board is the joint fit of labels and verdicts
-)
+# entrants, from which on the board is the joint fit of labels and verdicts
+JOINT_FROM = 20
 PEOPLE = "people"
 NUMBERS = (  # of a dimension, that a run of labels logs
     *("n_labels", "agreement", "kappa", "kappa_of_people"),

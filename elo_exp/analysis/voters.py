@@ -17,9 +17,8 @@ from elo_exp.arrays import Index, Mask
 from elo_exp.data.battles import Battles, Codes
 
 _SHARE = 0.5  # of all comparisons: whoever has judged so many is a judge
-_FEW = (
-    12  # names: as few are judges with fewer comparisons, too, on MIN_PROMPTS prompts
-)
+# names: as few are judges with fewer comparisons, too, on MIN_PROMPTS prompts
+_FEW = 12
 _VOTE = "human"  # the source of votes
 _PEOPLE, _VOTERS, _UNNAMED = "people", "voters", "unnamed"
 

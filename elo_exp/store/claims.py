@@ -37,9 +37,8 @@ logger = logging.getLogger(__name__)
 BEAT_SECONDS = 20.0
 PAUSE_SECONDS = 1.0  # between two looks at what another process is making
 LEASE_SECONDS = 300.0  # after which a process elsewhere without a new heartbeat is dead
-HOLD_SECONDS = (
-    5.0  # between two looks at the connection that shows that a process lives
-)
+# between two looks at the connection that shows that a process lives
+HOLD_SECONDS = 5.0
 GRACE_SECONDS = 30.0  # after which a process without such a connection is dead
 # between two looks at a server: after more, nobody knows whether it was there for others meanwhile
 _GAP_SECONDS = 10.0

@@ -19,9 +19,8 @@ from elo_exp.report.formats import (
 
 About = Mapping[str, Any]  # of a check: names and further numbers
 
-MAX_CUT = (
-    0.05  # share of the answers beyond which it is a caution that parts are left out
-)
+# share of the answers beyond which it is a caution that parts are left out
+MAX_CUT = 0.05
 _MAX_PAIRS = 3  # of entrants with equal answers, a line each
 _SPACE = "\N{NO-BREAK SPACE}"
 CHECKS = {  # what a check is called in a table, and what it accepts
