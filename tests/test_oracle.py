@@ -236,6 +236,19 @@ def test_recorded_answers_are_sampled_where_asked(folder: Path, tmp_path: Path):
 # Mistakes
 
 
+def test_policies_that_look_alike_are_warned_of_and_equal_answers_do_not_differ(
+    tmp_path: Path,
+):
+    """One policy under two names: the difference has no error, and thus no interval."""
+    world = World(n=100, shift=0.0, style=0.0, labelled=0.5)
+    write(several(1, clone=world, Clone=world), tmp_path)
+    ran = run_oracle(tmp_path, *given(tmp_path), "figures=false")
+    said = "look alike and are taken for different ones."
+    assert ran.err.count(f"warning: the policies 'clone', 'Clone' {said}") == 1
+    (row,) = ran.read("differences.json")
+    assert (row["value"], row["half_width"], row["low"]) == (0.0, None, 0.0)
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

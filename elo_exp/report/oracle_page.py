@@ -126,11 +126,7 @@ def oracle_page(
                 text=row["b"],
                 numbers=(
                     number(row["value"], digits),
-                    between(
-                        row["value"] - row["half_width"],
-                        row["value"] + row["half_width"],
-                        digits,
-                    ),
+                    _of_the_pair(row, digits),
                     between(row["low"], row["high"], digits),
                     p_value(row["p_holm"]),
                 ),
@@ -193,6 +189,12 @@ def quoted(analysis: Analysis) -> dict[str, PolicyEstimate]:
         policy: min(analysis.of(policy), key=preference)
         for policy in analysis.data.policies
     }
+
+
+def _of_the_pair(difference: Mapping[str, Any], digits: int) -> str:
+    """Of one pair by itself; none of policies with the same answers and labels, whose difference has no error."""
+    value, half = difference["value"], difference["half_width"]
+    return NONE if half is None else between(value - half, value + half, digits)
 
 
 def _card(
