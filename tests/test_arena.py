@@ -628,6 +628,16 @@ def test_a_question_that_is_asked_in_two_ways_is_refused(folder: Path) -> None:
         placed(WORLD, folder)
 
 
+def test_a_model_that_looks_like_one_of_the_arena_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Under the same name it is refused; under one that differs in case it would be placed beside itself."""
+    world = World(anchors=RATINGS, placed={"M3": 1100.0})
+    placed(world, world.write(tmp_path), "arena.n_battles=10", *ALONE)
+    said = "warning: the models 'M3', 'm3' look alike and are taken for different ones."
+    assert caplog.text.count(said) == 1
+
+
 # Real battles
 
 

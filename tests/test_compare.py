@@ -227,6 +227,21 @@ def test_patterns_and_sweeps_stand_for_their_finished_runs(
     assert names(folder / "whole", folder / "pilot/../whole") == ["whole"]
 
 
+def test_entrants_of_two_runs_that_look_alike_are_warned_of(tmp_path: Path):
+    """In each run there is one of them, so that no run could say so."""
+    for run_dir, name in (("old", "gpt-4"), ("new", "GPT\u20114")):
+        battle = {"model_a": name, "model_b": "other"}
+        battles = [{**battle, "winner": w} for w in ("model_a", "model_b")]
+        write_table(tmp_path / f"{run_dir}.jsonl", battles)
+        given = (f"battles={run_dir}.jsonl", f"hydra.run.dir={run_dir}")
+        assert "look alike" not in run(*RATE, *given, folder=tmp_path).err
+    ran = compare(tmp_path, "old", "new")
+    said = (
+        "the models 'gpt-4', 'GPT\u20114' look alike and are taken for different ones."
+    )
+    assert ran.err.count(f"warning: {said}") == 1
+
+
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [
