@@ -253,9 +253,15 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
 def _refuse_passwords(node: Any, where: str = "") -> None:
     """Raise UserError for a URL with a password: settings are written to files, and sent to trackers."""
     if isinstance(node, str) and WITH_PASSWORD.search(node):
+        is_store = node.startswith("postgres")
+        secret = (
+            "it is read from PGPASSWORD or ~/.pgpass"
+            if is_store
+            else "a key is read from the environment"
+        )
         raise UserError(
             f"{where}: found a URL with a password, and settings are kept in files and trackers. "
-            "Expected the URL without it; a key is read from the environment."
+            f"Expected the URL without it; {secret}."
         )
     items = (
         node.items()

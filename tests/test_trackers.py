@@ -554,6 +554,12 @@ def test_nothing_is_logged_where_it_is_disabled(
             "elo_exp: judge.base_url: found a URL with a password, and settings are kept in files and "
             "trackers. Expected the URL without it; a key is read from the environment.",
         ),
+        (
+            ("store=postgresql://me:secretword@host/db",),
+            {},
+            "elo_exp: store: found a URL with a password, and settings are kept in files and "
+            "trackers. Expected the URL without it; it is read from PGPASSWORD or ~/.pgpass.",
+        ),
     ],
 )
 def test_a_word_for_the_mode_or_a_password_is_refused_in_a_line_before_anything(
