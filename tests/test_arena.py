@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elo_exp import pipeline
+from elo_exp.analysis import audit_decisions
 from elo_exp.arena import joint_fit
 from elo_exp.data.rubrics import Rubric
 from elo_exp.experiments.arena import Arena
@@ -626,6 +628,20 @@ def test_a_question_that_is_asked_in_two_ways_is_refused(folder: Path) -> None:
     said = "arena.columns.question_id: 'q0' names two different prompts"
     with pytest.raises(UserError, match=said):
         placed(WORLD, folder)
+
+
+def test_a_stored_audit_that_none_wrote_stops_before_anybody_is_asked(
+    folder: Path,
+) -> None:
+    with arena_of(TWO, folder, "arena.n_battles=10", *ALONE) as (experiment, context):
+        (rubric,) = experiment.rubric.values()
+        key = pipeline.identify(experiment.judge).key
+        path = audit_decisions.path(context.store.folder, key, rubric.key)
+        write_json(path, {"date": 3})
+        run = experiment.placement(context.store)
+        with pytest.raises(UserError, match=r"audits/.*: found 3 as date"):
+            run.run()
+        assert (run.comparisons, list(context.store.judges())) == ([], [])
 
 
 def test_a_model_that_looks_like_one_of_the_arena_is_warned_of(
