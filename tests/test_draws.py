@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -264,7 +265,8 @@ def server() -> Iterator[OpenAiServer]:
 
     def answer(model: str, text: str) -> str:
         numbers[model] += 1
-        return f"{model} says {numbers[model]} words. " * (1 + numbers[model] % 3)
+        said = f"{model} says {numbers[model]} words. "
+        return said * (1 + zlib.crc32(said.encode()) % 5)
 
     with OpenAiServer(answer=answer) as server:
         yield server
@@ -274,6 +276,7 @@ def hosted(server: OpenAiServer, folder: Path, *more: str) -> Ran:
     """Two models behind an API and a probe, on five prompts."""
     given = (
         "entrant=[api:small,api:large,probe_reference]", f"api.base_url={server.url}", "prompts.n=5",
+        "entrant.small.concurrency=1", "entrant.large.concurrency=1",  # answers are numbered as they are asked for
         "rubric=[clinical_utility]", "figures=false", "elo.n_perms=5", *LOCAL[2:],
     )  # fmt: skip
     return attempt(*given, *more, folder=folder, **HERE)
