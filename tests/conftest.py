@@ -7,17 +7,13 @@ threads for linear algebra: each core has its worker of pytest, and they would w
 import gc
 import ipaddress
 import os
-import pickle
 import re
 import signal
 import sys
 from collections.abc import Generator
-from pathlib import Path
-from typing import IO
 
 import pytest
 from hypothesis import settings
-from omegaconf import DictConfig, ListConfig, OmegaConf
 
 PRIVATE = re.compile(
     "(ANTHROPIC|COMP|ELO_EXP(?!_TEST_DATA)|HF|HUGGINGFACE|HYDRA|OPENAI|SLURM|TRACKIO|TRANSFORMERS"
@@ -44,23 +40,6 @@ def refuse_network(event: str, arguments: tuple[object, ...]) -> None:
 sys.addaudithook(refuse_network)
 
 
-_read, _known = OmegaConf.load, dict[str, bytes]()
-
-
-def load(file_: str | Path | IO[str]) -> DictConfig | ListConfig:
-    """OmegaConf.load, which parses a text once: Hydra reads twenty for a command, two fifths of its composition."""
-    if isinstance(file_, str | Path):
-        return _read(file_)
-    text = file_.read()
-    if text not in _known:
-        file_.seek(0)
-        _known[text] = pickle.dumps(_read(file_))
-    return pickle.loads(_known[text])
-
-
-OmegaConf.load = staticmethod(load)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
     """One worker more than there are cores, which works while another waits for a disk, a server or a process."""
@@ -69,19 +48,9 @@ def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Look for garbage among what tests make: none of ten thousand collected tests is any, nor what they import."""
+    """Look for no garbage among the tests that are collected, of which there is none."""
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.freeze()
-        gc.set_threshold(20_000, 20, 20)
         gc.enable()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _keep_what_is_imported() -> Generator[None, None, None]:
-    """Look no more for garbage among what tests of this file have imported, such as torch."""
-    yield
-    gc.collect()
-    gc.freeze()
