@@ -26,16 +26,27 @@ Place = Path | str  # of a store
 _numbers = itertools.count()
 
 
-@functools.cache
 def postgres() -> str:
-    """The URL of a PostgreSQL that runs until this process ends; skips where the package that brings one is absent."""
+    """The URL of a PostgreSQL that runs until this process ends; skips where there is none."""
     pytest.importorskip("psycopg", reason="the extra postgres is not installed")
     with warnings.catch_warnings(action="ignore"):  # of a folder that it takes instead
-        pgserver = pytest.importorskip(
-            "pgserver", reason="no wheel of pgserver for this Python"
-        )
+        pytest.importorskip("pgserver", reason="no wheel of pgserver for this Python")
+    started = _started()
+    if isinstance(started, Exception):
+        pytest.skip(f"no PostgreSQL can be started here: {started!r:.300}")
+    return started
+
+
+@functools.cache
+def _started() -> str | Exception:
+    """The URL of a server, or why this machine starts none: it may have no user for it, or no shared memory."""
+    import pgserver
+
     folder = tempfile.mkdtemp(prefix="elo_exp_postgres_")
-    url = str(pgserver.get_server(folder, cleanup_mode="delete").get_uri())
+    try:
+        url = str(pgserver.get_server(folder, cleanup_mode="delete").get_uri())
+    except Exception as error:
+        return error
     for statement in ("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()"):
         write(url, statement)
     return url
