@@ -1492,6 +1492,7 @@ def test_the_command_is_killed_and_given_again(here, which, tmp_path):
         "mode.prompt_cache=measured",
         "rubric=[factuality]",
         "judging.limit_pairs=10",
+        "judging.allow_equal=true",
         "judging.budget_usd=5",
         "elo.n_perms=20",
         "tracker=local",
