@@ -723,8 +723,8 @@ MUTANTS = [
     Mutant(
         name="a lead of the judge's family is no reason for caution",
         file="analysis/checks.py",
-        old='state = "note" if kin["is_allowed"] or not is_favoured else "caution"',
-        new='state = "note"',
+        old="is_blocking = is_favoured and not",
+        new="is_blocking = False and not",
         seen_by="test_families.py::test_labelled_pairs_may_show_that_the_judge_has_no_preference_for_its_own",
     ),
     Mutant(

@@ -188,7 +188,7 @@ def checked(**values: float) -> list[Check]:
     """The checks of a judge that passes all, but for these, whose values fail."""
     usual = {"flips": 0.05, "first_shown": 0.5, "invalid": 0.0}
     return [
-        Check(name=name, state="caution" if name in values else "pass", value=value)
+        Check(name=name, state="failed" if name in values else "passed", value=value)
         for name, value in {**usual, **values}.items()
     ]
 
@@ -197,7 +197,7 @@ def test_the_line_of_a_judge_names_the_check_that_failed_and_never_an_answer():
     def line(*checks: Check) -> str:
         return words_of_judge.line({"d": checks}, "model").replace("\xa0", " ")
 
-    odd = Check(name="responses", state="caution", value=0.053)
+    odd = Check(name="responses", state="failed", value=0.053)
     assert line(*checked(), odd).startswith("checked: flips 5 %")
     assert line(*checked(flips=0.23), odd).startswith("CAUTION: flips 23 %;")
     assert line(*checked(first_shown=0.7)).startswith("CAUTION: first shown wins 70 %")

@@ -14,6 +14,7 @@ from elo_exp.analysis.checks import Check
 from elo_exp.analysis.comparisons import Difference, First
 from elo_exp.analysis.conclusions import Conclusion, Reason, Scope
 from elo_exp.analysis.conclusions.tournament import (
+    NO_RESULT,
     OF_JUDGE,
     OTHERS,
     STATES,
@@ -30,6 +31,7 @@ from elo_exp.report.words import tournament as words
 from tests.documented import read
 
 ABOUT: dict[str, dict[str, Any]] = {  # what a reason's words need
+    "no_result": {"kind": "first", "n": 60, "of": 60},
     "same": {"models": ["B"], "n_prompts": 100, "has_others": False},
     "level": {"models": ["B"]},
     "rivals": {"models": ["B", "C"]},
@@ -48,6 +50,7 @@ ABOUT: dict[str, dict[str, Any]] = {  # what a reason's words need
 
 def reason(name: str, value: float | None = 0.23) -> Reason:
     about = ABOUT.get(name, {})
+    value = 300.0 if name == "unnamed_prompts" else value
     return Reason(name=name, value=value, about=about, judges=name in OF_JUDGE)
 
 
@@ -101,7 +104,7 @@ def test_more_doubt_never_says_more():
     every = product(
         (lead(), one_sided(), None),
         (5, 100, None),
-        subsets(UNDECIDED),
+        (*subsets(UNDECIDED), NO_RESULT),
         ("model", "words", "people", "scores"),
         subsets(OF_JUDGE),
         (True, False),
@@ -120,7 +123,7 @@ def test_more_doubt_never_says_more():
         rank = STATES.index(state)
         if state == "leads":
             assert not names and (measured or kind in ("people", "scores"))
-            assert first is not None and n_prompts != 5
+            assert first is not None and n_prompts == 100
         elif "A leads by" in sentence:
             assert state == "caution" and not judges and ", but " in sentence
             assert measured or kind in ("people", "scores")
@@ -128,9 +131,11 @@ def test_more_doubt_never_says_more():
             assert "leads" not in sentence + words.headline([conclusion])
         for worse in (
             concluded(*names, measured=measured, **{**given, "n_prompts": 5}),
+            concluded(*names, measured=measured, **{**given, "n_prompts": None}),
             concluded(*names, measured=measured, **{**given, "kind": "words"}),
             concluded(*names, *OF_JUDGE, measured=measured, **given),
             concluded(*names, *OTHERS, measured=measured, **given),
+            concluded(*names, *NO_RESULT, measured=measured, **given),
             concluded(*names, *UNDECIDED, measured=measured, **given),
             concluded(*names, measured=False, **given),
         ):
@@ -155,6 +160,15 @@ SAID = [
     (
         concluded("rivals"),
         "no clear winner: A is 275 [204, 346], p < .001, ahead of B; C, too, may be as good",
+    ),
+    (
+        concluded("no_result"),
+        "no result: the judge named the first answer in 60 of 60 comparisons",
+    ),
+    (
+        concluded("unnamed_prompts", n_prompts=None),
+        "if each of the 300 battles is on a prompt of its own, A is ahead of B by "
+        "275 [204, 346], p < .001",
     ),
     (concluded("level"), "A is level with B"),
     (concluded("no_error"), "no clear winner: the error of A over B is unknown"),
@@ -281,13 +295,13 @@ def test_the_headline_of_several_dimensions_begins_with_the_worst():
 def test_reasons_come_from_failed_checks_alone():
     flagged = {"A": {"phrases": 0.053, "short": 0.02}}
     checks = [
-        Check(name="responses", state="caution", value=0.5, about={"flagged": flagged}),
-        Check(name="flips", state="caution"),
-        Check(name="ties", state="pass", value=0.1),
-        Check(name="fit", state="note", value=0.2),
+        Check(name="responses", state="failed", value=0.5, about={"flagged": flagged}),
+        Check(name="flips", state="not done", about={"n_one_order": 60}),
+        Check(name="ties", state="passed", value=0.1),
+        Check(name="fit", state="passed", value=0.2, is_notable=True),
         Check(
             name="audit",
-            state="caution",
+            state="failed",
             value=1.0,
             about={
                 "results": [
@@ -357,7 +371,7 @@ def test_a_judge_is_checked_where_flips_and_first_shown_have_a_value(
     known: dict[str, float | None], measured: bool
 ):
     checks = [
-        Check(name=name, state="pass", value=value) for name, value in known.items()
+        Check(name=name, state="passed", value=value) for name, value in known.items()
     ]
     assert is_measured(checks) is measured
 
@@ -405,8 +419,6 @@ def test_invalid_verdicts_may_undo_a_lead_of_all_points(low: float, names: list[
         label="", interval="", models=("A", "B"), rating=np.array([np.nan, 1400.0])
     )
     row = {"model": "A", "bound_low": low, "bound_high": None}
-    check = Check(
-        name="invalid_by_entrant", state="caution", about={"differing": [row]}
-    )
+    check = Check(name="invalid_by_entrant", state="failed", about={"differing": [row]})
     first = dataclasses.replace(one_sided(), rivals=(), not_met=())
     assert [one.name for one in of_test(first, board, [check])] == names

@@ -255,11 +255,11 @@ def test_an_excluded_family_is_refused_where_nothing_would_link_it(folder, serve
 @pytest.mark.parametrize(
     ("leaders", "verdicts", "state"),
     [
-        (["claude", "ann"], [], "caution"),
-        (["claude", "ann"], ["ok", "cannot tell"], "caution"),
-        (["claude", "ann"], ["ok", "ok"], "pass"),
-        (["ann", "claude"], [], "note"),
-        ([], [], "note"),
+        (["claude", "ann"], [], "failed"),
+        (["claude", "ann"], ["ok", "cannot tell"], "failed"),
+        (["claude", "ann"], ["ok", "ok"], "passed"),
+        (["ann", "claude"], [], "passed"),
+        ([], [], "passed"),
     ],
 )
 def test_labelled_pairs_may_show_that_the_judge_has_no_preference_for_its_own(

@@ -216,7 +216,7 @@ def contradicted(higher: str = "ann") -> list[Conclusion]:
         (
             "unchecked",
             "model",
-            "the judge prefers ann by 275 [204, 346], p < .001; people prefer bob by 90 [10, 170], p = .010",
+            "by opus, not checked, ann is ahead by 275 [204, 346], p < .001; people prefer bob by 90 [10, 170], p = .010",
         ),
         (
             "words",
@@ -231,7 +231,7 @@ def test_a_judge_whose_lead_is_contradicted_loses_leads(
 ):
     found = of_judge({**ROW, "state": state}, contradicted(), kind=kind)
     assert found is not None
-    assert found.state == ("words" if kind == "words" else "caution")
+    assert found.state == ("caution" if state == "leads" else state)
     assert tournament.sentence(found) == said
     assert "leads" not in tournament.sentence(found)
 

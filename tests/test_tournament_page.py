@@ -231,14 +231,16 @@ def test_names_are_text_whatever_they_hold():
 
 
 FLIPPING = {"n_flips": 18}
+INVALID = {"n_invalid": 3, "invalid_rate": 0.05}
 
 
 @pytest.mark.parametrize(
     ("points", "changes", "state"),
     [
         ((1500, 1400, 1300), {}, "leads"),
-        ((1500, 1400, 1300), {"quality": FLIPPING}, "caution"),
-        ((1500, 1495, 1300), {"quality": FLIPPING}, "undecided"),
+        ((1500, 1400, 1300), {"quality": FLIPPING}, "leads"),  # flips favour neither
+        ((1500, 1400, 1300), {"quality": INVALID}, "caution"),
+        ((1500, 1495, 1300), {"quality": INVALID}, "undecided"),
         ((1500, 1500, 1300), {}, "undecided"),
         ((1500, 1400, 1300), {"pairs": []}, "undecided"),
         ((1500, 1400, None), {}, "undecided"),  # c met neither of them
@@ -390,7 +392,7 @@ def test_none_leads_where_the_prompts_leave_it_open():
 
 
 def test_the_headline_covers_all_dimensions():
-    """A judge that flips is doubted in the dimensions in which it does."""
+    """A judge whose verdicts are invalid is doubted in the dimensions in which they are."""
     names = [*"xyz"]
     battles = simulated("ab", names, gap=9.0)
     steady = [{**STEADY, "dimension": name} for name in names]
@@ -400,7 +402,7 @@ def test_the_headline_covers_all_dimensions():
         dataclasses.replace(b, dimension="z") for b in simulated("ba", gap=9.0)["d"]
     ]
     some = fair(rated(battles, "ab", "bradley_terry"))
-    doubted = [{**row, **FLIPPING} for row in steady]
+    doubted = [{**row, **INVALID} for row in steady]
     for quality, words in (
         (steady, "a leads in x and y; b leads in z"),
         (
@@ -512,28 +514,28 @@ def length(difference: float, ci_low: float | None) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("diagnosis", "counts", "states"),
     [
-        (position(0.56, 0.60), {}, {"first_shown": "caution"}),
-        (position(0.40, 0.449), {}, {"first_shown": "caution"}),
-        (position(0.549, 0.6), {}, {"first_shown": "pass"}),
-        (position(None, None), {}, {"first_shown": "caution"}),
-        (length(51.0, 1.0), {}, {"length": "note"}),
-        (length(49.0, 1.0), {}, {"length": "caution"}),
-        (length(90.0, -1.0), {}, {"length": "caution"}),
-        (length(90.0, None), {}, {"length": "caution"}),
+        (position(0.56, 0.60), {}, {"first_shown": "failed"}),
+        (position(0.40, 0.449), {}, {"first_shown": "failed"}),
+        (position(0.549, 0.6), {}, {"first_shown": "passed"}),
+        (position(None, None), {}, {"first_shown": "failed"}),
+        (length(51.0, 1.0), {}, {"length": "passed"}),
+        (length(49.0, 1.0), {}, {"length": "failed"}),
+        (length(90.0, -1.0), {}, {"length": "failed"}),
+        (length(90.0, None), {}, {"length": "failed"}),
         (
             {},
             {"n_flips": 10, "invalid_rate": 0.02},
-            {"flips": "pass", "invalid": "pass"},
+            {"flips": "passed", "invalid": "passed"},
         ),
         (
             {},
             {"n_flips": 11, "invalid_rate": 0.02},
-            {"flips": "caution", "invalid": "pass"},
+            {"flips": "failed", "invalid": "passed"},
         ),
         (
             {},
             {"n_flips": 10, "invalid_rate": 0.021},
-            {"flips": "pass", "invalid": "caution"},
+            {"flips": "passed", "invalid": "failed"},
         ),
     ],
 )
@@ -562,7 +564,7 @@ def test_the_judge_is_described_by_the_numbers_of_ratings_json():
             "Prompts with an intransitive triple",
             f"/ {found['cycles']['n_cyclic_prompts']} of 100",
         ),
-        ("Flips when the answers swap places", "caution"),
+        ("Flips when the answers swap places", "failed"),
     ):
         assert words.replace("%", " %") in rows[name]
 

@@ -32,26 +32,26 @@ def plain(text: str) -> str:
     ("check", "value", "detail", "reason"),
     [
         (
-            Check(name="flips", state="caution", value=0.21, n=21, of=100),
+            Check(name="flips", state="failed", value=0.21, n=21, of=100),
             "21 %",
             "21 of 100 comparisons in both orders",
             "The judge names another winner in 21 % of comparisons when the answers swap places.",
         ),
         (
-            Check(name="flips", state="caution", n=0, of=0),
+            Check(name="flips", state="not done", n=0, of=0, about={"n_one_order": 9}),
             "not measured: one order",
             "0 of 0 comparisons in both orders",
             "Each comparison was judged in one order, so flips are not measured.",
         ),
         (
-            Check(name="first_shown", state="caution", value=0.6, low=0.56, high=0.64, n=900),
+            Check(name="first_shown", state="failed", value=0.6, low=0.56, high=0.64, n=900),
             "60.0 %",
             "95 % CI 56.0 to 64.0 %, 900 decisive verdicts",
             "Of equal answers the one shown first wins 60 % of decisive verdicts (95 % CI 56 to 64 %).",
         ),
         (
             Check(
-                name="length", state="caution", value=0.3, low=0.2, high=0.4,
+                name="length", state="failed", value=0.3, low=0.2, high=0.4,
                 about={"scale": 120.4, "gap": 100.0, "gap_at_equal_length": 20.0},
             ),
             "30.0 %",
@@ -61,7 +61,7 @@ def plain(text: str) -> str:
         ),
         (
             Check(
-                name="invalid", state="caution", value=0.05, n=5, of=100,
+                name="invalid", state="failed", value=0.05, n=5, of=100,
                 about={"refused": 3, "cut off": 0},
             ),
             "5 %",
@@ -92,13 +92,13 @@ def test_the_points_of_a_bias_are_the_gap_at_which_a_half_becomes_so_much_more(
 
 
 def test_a_verdict_names_each_failed_check_and_what_was_not_measured():
-    flips = Check(name="flips", state="caution", value=0.3, n=3, of=10)
-    fit = Check(name="fit", state="pass", value=0.01, about={})
+    flips = Check(name="flips", state="failed", value=0.3, n=3, of=10)
+    fit = Check(name="fit", state="passed", value=0.01, about={})
     assert judge.verdict({"d": [flips], "e": [fit]})[0] == "Verdict: caution."
     assert judge.verdict({"d": [flips]})[1].startswith("d: The judge names another")
     (sentence,) = judge.verdict({"d": [fit]})
     assert sentence.startswith("Position bias was not checked")
-    passed = dataclasses.replace(flips, state="pass")
+    passed = dataclasses.replace(flips, state="passed")
     assert judge.verdict({"d": [passed]}) == ["Verdict: no check failed."]
     refused = judge.verdict({"d": [passed]}, "too few battles")
     assert refused == ["Verdict: refused. Too few battles."]

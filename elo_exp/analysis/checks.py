@@ -17,17 +17,32 @@ MISFIT = 0.10  # of a win rate, observed minus predicted
 ALPHA = 0.05  # of the test of transitivity
 MIN_PROMPTS = 20  # for a claim about a leader
 _FATAL = ("injection", "tool_injection", "constant", "ladder")  # probes
+# States of a check: the data rule its fault out, show it, leave it open; nobody can know
+PASSED, FAILED, CANNOT_TELL, NOT_DONE = "passed", "failed", "cannot tell", "not done"
+STATES = PASSED, FAILED, CANNOT_TELL, NOT_DONE
+# Faults that favour an entrant, and faults that hide a difference, by the names of their checks
+_FAVOURING = ("length", "responses", "audit", "kin", "invalid", "invalid_by_entrant")
+_HIDING = ("flips", "first_shown", "invalid", "ties")
+# By claim, the checks whose fault could by itself produce it. Position bias cancels if each pair was
+# judged in both orders, and flips are noise: neither produces a lead then.
+BLOCKS: Mapping[str, tuple[str, ...]] = {
+    "leads": _FAVOURING,
+    "level": (*_FAVOURING, *_HIDING),
+    "not worse": (*_FAVOURING, *_HIDING),
+    "agrees": ("people",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """One check of one dimension.
 
-    state  pass, caution (failed: the result needs care), note (worth knowing), unchecked
+    state  passed (the data rule the fault out), failed, cannot tell, or not done
     value  None where it was not measured
     low, high  of a 95 % interval
     n, of  counts behind the value
     about  names or further numbers, by what they are
+    is_notable  whether a reader is to notice what it found, which blocks nothing
     """
 
     name: str
@@ -38,11 +53,29 @@ class Check:
     n: int | None = None
     of: int | None = None
     about: Mapping[str, Any] | None = None
+    is_notable: bool = False
 
     @property
     def is_failed_by_judge(self) -> bool:
         """Whether the judge failed it; odd answers are the entrant's."""
-        return self.state == "caution" and self.name != "responses"
+        return self.state == FAILED and self.name != "responses"
+
+    @property
+    def is_one_order(self) -> bool:
+        """Whether flips are unknown because comparisons were judged in one order alone."""
+        return self.name == "flips" and bool((self.about or {}).get("n_one_order"))
+
+    def blocks(self, claim: str) -> bool:
+        """Return whether it stands against a claim: its fault could produce it, and is not ruled out.
+
+        A check that was not done does not: nobody can know. If each pair was judged in one order alone,
+        somebody could have.
+
+        claim  a key of `BLOCKS`
+        """
+        if self.is_one_order:
+            return True
+        return self.state in (FAILED, CANNOT_TELL) and self.name in BLOCKS[claim]
 
 
 def checks(
@@ -70,7 +103,7 @@ def checks(
     Returns
     -------
     list of Check
-        In a fixed order; what could not be measured is "unchecked".
+        In a fixed order; what could not be measured is "not done".
     """
     return [
         *_of_verdicts(battles, diagnosis, quality),
@@ -94,10 +127,11 @@ def _of_verdicts(
             quality[name] for name in ("n_flips", "n_two_order", "n_one_order")
         )
     if of:
-        state = "pass" if n / of <= MAX_FLIPS else "caution"
+        state = PASSED if n / of <= MAX_FLIPS else FAILED
         yield Check(name="flips", state=state, value=n / of, n=n, of=of)
     elif n_one or quality:
-        yield Check(name="flips", state="caution" if n_one else "unchecked", n=n, of=of)
+        one = {"n_one_order": n_one}
+        yield Check(name="flips", state=NOT_DONE, n=n, of=of, about=one)
     effect = diagnosis.get("position") or {}
     if (value := effect.get("p_first")) is not None:
         low, high = effect["ci_low"], effect["ci_high"]
@@ -106,7 +140,7 @@ def _of_verdicts(
         is_fair = least <= FIRST_SHOWN[1] and most >= FIRST_SHOWN[0]
         yield Check(
             name="first_shown",
-            state="pass" if is_fair else "caution",
+            state=PASSED if is_fair else FAILED,
             value=value,
             low=low,
             high=high,
@@ -116,7 +150,7 @@ def _of_verdicts(
         share = quality["invalid_rate"]
         yield Check(
             name="invalid",
-            state="pass" if share <= MAX_INVALID else "caution",
+            state=PASSED if share <= MAX_INVALID else FAILED,
             value=share,
             n=quality["n_invalid"],
             of=quality["n_judgments"],
@@ -124,7 +158,7 @@ def _of_verdicts(
         )
         yield Check(
             name="ties",
-            state="unchecked" if quality["tie_rate"] is None else "pass",
+            state=NOT_DONE if quality["tie_rate"] is None else PASSED,
             value=quality["tie_rate"],
             n=quality["n_equal_answers"],
         )
@@ -134,7 +168,7 @@ def _of_verdicts(
         differing = [row for row in rows if row["differs"]]
         yield Check(
             name="invalid_by_entrant",
-            state="caution" if differing else "pass",
+            state=FAILED if differing else PASSED,
             value=worst["share"],
             about={"worst": worst, "differing": differing},
         )
@@ -165,15 +199,21 @@ def _of_answers(
             rating = {row["model"]: row["rating"] for row in control["ratings"]}
             at_equal_length = lead["difference"]
             gap = rating[leaders[0]] - rating[leaders[1]]
-        state = "pass"
+        state, is_notable = PASSED, False
         if low is not None and high is not None and not low <= 0.5 <= high:
             is_significant = (lead.get("ci_low") or 0.0) > 0.0
-            holds = gap is None or (is_significant and at_equal_length >= gap / 2)
-            state = "note" if holds else "caution"
+            is_notable = gap is None or (is_significant and at_equal_length >= gap / 2)
+            state = PASSED if is_notable else FAILED
         about = {"scale": effect["scale"], "gap": gap}
         about["gap_at_equal_length"] = at_equal_length
         yield Check(
-            name="length", state=state, value=value, low=low, high=high, about=about
+            name="length",
+            state=state,
+            value=value,
+            low=low,
+            high=high,
+            about=about,
+            is_notable=is_notable,
         )
     if responses:
         flagged = {
@@ -181,10 +221,11 @@ def _of_answers(
             for row in responses
             if row["flags"]
         }
-        state = "caution" if flagged.keys() & set(leaders[:1]) else "note"
+        is_of_leader = bool(flagged.keys() & set(leaders[:1]))
         yield Check(
             name="responses",
-            state=state if flagged else "pass",
+            state=FAILED if is_of_leader else PASSED,
+            is_notable=bool(flagged) and not is_of_leader,
             value=len(flagged) / len(responses),
             about={
                 "flagged": flagged,
@@ -195,7 +236,8 @@ def _of_answers(
         most = pairs[0]
         yield Check(
             name="equal_answers",
-            state="note",
+            state=PASSED,
+            is_notable=True,
             value=most["n_equal"] / most["n_prompts"],
             n=most["n_equal"],
             of=most["n_prompts"],
@@ -206,10 +248,11 @@ def _of_answers(
         results = audit.get("results", ())
         biased = [row["probe"] for row in results if row["verdict"] == "biased"]
         is_fatal = any(probe.partition(":")[0] in _FATAL for probe in biased)
-        state = "caution" if is_fatal else "note" if biased else "pass"
+        state = FAILED if is_fatal else PASSED
         yield Check(
             name="audit",
-            state=state if audit else "unchecked",
+            state=state if audit else NOT_DONE,
+            is_notable=bool(biased) and not is_fatal,
             value=float(len(biased)) if audit else None,
             about=audit,
         )
@@ -224,10 +267,11 @@ def _of_family(diagnosis: Mapping[str, Any], leaders: Sequence[str]) -> Iterator
     on_kin = [r["verdict"] for r in results if r["probe"].partition(":")[0] == "self"]
     is_unbiased = bool(on_kin) and set(on_kin) == {"ok"}
     is_favoured = bool(kin["others"] and {*kin["models"]} & {*leaders[:1]})
-    state = "note" if kin["is_allowed"] or not is_favoured else "caution"
+    is_blocking = is_favoured and not kin["is_allowed"] and not is_unbiased
     yield Check(
         name="kin",
-        state="pass" if is_unbiased else state,
+        state=FAILED if is_blocking else PASSED,
+        is_notable=not is_blocking and not is_unbiased,
         value=len(kin["models"]) / (len(kin["models"]) + len(kin["others"])),
         about={
             "family": kin["family"],
@@ -243,17 +287,23 @@ def _of_model(diagnosis: Mapping[str, Any]) -> Iterator[Check]:
         value = worst["observed"] - worst["expected"]
         yield Check(
             name="fit",
-            state="pass" if abs(value) <= MISFIT else "note",
+            state=PASSED,
+            is_notable=abs(value) > MISFIT,
             value=value,
             about={"first": worst["model_a"], "second": worst["model_b"]},
         )
     test, cycles = diagnosis.get("transitivity"), diagnosis.get("cycles")
     if test and test["df"] > 0:
         p = test["p_value"]
-        state = "unchecked" if p is None else "pass" if p > ALPHA else "note"
-        yield Check(name="transitivity", state=state, value=p, about=test)
+        yield Check(
+            name="transitivity",
+            state=NOT_DONE if p is None else PASSED,
+            value=p,
+            about=test,
+            is_notable=p is not None and p <= ALPHA,
+        )
     if cycles and cycles["n_triples"]:
         n, of = cycles["n_cyclic_prompts"], cycles["n_prompts"]
         yield Check(
-            name="cycles", state="pass", value=n / of if of else None, n=n, of=of
+            name="cycles", state=PASSED, value=n / of if of else None, n=n, of=of
         )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.analysis.checks import Check
+from elo_exp.analysis.checks import FAILED, Check
 from elo_exp.analysis.standings import Standings
 from elo_exp.records import Rows
 from elo_exp.report.dimension import Dimension
@@ -14,14 +14,17 @@ from elo_exp.report.words import judge
 
 _MAX_LENGTHS = 30  # entrants of a dimension whose rating at equal length is shown
 _KAPPA = ("Comparisons", "Same winner", "Kappa", "95 % CI")
-_SHOWN_STATES = ("caution", "note")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """What a check found in a dimension; `chip` where a reader is to notice it."""
+    """What a check found in a dimension.
 
-    state: str
+    tone  of the cell: caution if the check failed, else plain
+    chip  the state of the check if it did not pass, or that the reader is to notice what it found
+    """
+
+    tone: str
     value: str
     detail: str
     chip: str | None
@@ -88,10 +91,10 @@ def _cell(check: Check | None) -> Cell | None:
     if check is None:
         return None
     return Cell(
-        state=check.state,
+        tone="caution" if check.state == FAILED else "plain",
         value=judge.value(check),
         detail=judge.detail(check),
-        chip=check.state if check.state in _SHOWN_STATES else None,
+        chip=judge.chip(check),
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elo_exp.analysis.checks import FAILED
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
@@ -275,8 +276,7 @@ def _warnings(dimensions: Sequence[Dimension]) -> list[str]:
             f"{d.name} {percent(check.value)}"
             for d in dimensions
             for check in d.checks
-            if (check.name, check.state) == (name, "caution")
-            and check.value is not None
+            if (check.name, check.state) == (name, FAILED) and check.value is not None
         ]
         if where:
             found.append(f"{text}: {', '.join(where)}")

@@ -205,7 +205,7 @@ def conclude(
     doubted = [
         name
         for name, one in own.items()
-        if one.state == "unchecked"
+        if one.state in ("unchecked", "no_result")
         or one.scope.kind == "words"
         or any(reason.judges for reason in one.reasons)
     ]
@@ -219,7 +219,7 @@ def conclude(
     reasons = []
     if has_joint and first is None:
         state = "none"
-    elif n_prompts is not None and n_prompts < MIN_PROMPTS:
+    elif n_prompts is None or n_prompts < MIN_PROMPTS:
         state = "few"
     elif not has_joint and disagreements:
         state = "disagree"

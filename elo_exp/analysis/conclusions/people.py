@@ -64,7 +64,8 @@ def of_judge(
 ) -> Conclusion | None:
     """Return the judge's conclusion after a lead of its first was contradicted; None where none was.
 
-    Nobody leads then: the state is `caution`, or that of shared words, and the first reason is `people`.
+    Nobody leads then: the state is `caution`, or the weaker `unchecked` or `words` that it was, and the
+    first reason is `people`.
 
     row    the conclusion as ratings.json has it
     leads  of its dimension
@@ -91,7 +92,7 @@ def of_judge(
     is_words = row["state"] == "words"
     value = None if effect.value is None else -effect.value
     return Conclusion(
-        state="words" if is_words else "caution",
+        state=row["state"] if row["state"] in ("words", "unchecked") else "caution",
         subject=row["first"],
         rival=row.get("second"),
         effect=Effect(

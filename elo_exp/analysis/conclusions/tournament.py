@@ -12,8 +12,14 @@ from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Rows
 
 # The first that applies; each says more than those before it.
-STATES = ("none", "same", "few", "undecided", "words", "caution", "unchecked", "leads")
-# Reasons by their weight: those of a test that decides nothing, the judge's, all others
+STATES = (
+    *("none", "same", "no_result", "few", "undecided"),
+    *("words", "unchecked", "caution", "leads"),
+)
+# Reasons by their weight: of verdicts that compare nothing or of which nobody knows the prompts,
+# of a test that decides nothing, the judge's, all others
+NO_RESULT = ("no_result",)
+UNKNOWN = ("unnamed_prompts",)
 UNDECIDED = ("same", "level", "no_error", "rivals", "undone", "not_met")
 OF_JUDGE = (
     *("obeys", "invalid", "invalid_by_entrant", "flips", "first_shown", "one_order"),
@@ -42,6 +48,8 @@ def with_conclusions(
         pairs = checked.diagnoses.get(name, {}).get("equal_answers", ())
         reasons = [*of_equal_answers(first, pairs)]
         same = [model for reason in reasons for model in reason.about["models"]]
+        if first and checked.n_prompts(name) is None and not checked.is_of_scores:
+            reasons += [*of_unnamed_prompts(len(checked.battles[name]))]
         reasons += [*of_test(first, board, checks, same), *of_earlier_looks(n_seen)]
         if first:
             reasons += [*of_checks(checks, first.model)]
@@ -76,9 +84,9 @@ def conclude(
     first
         What the tests say of it; None where fewer than two are ranked.
     reasons
-        Any of UNDECIDED, OF_JUDGE and OTHERS, in any order.
+        Any of NO_RESULT, UNKNOWN, UNDECIDED, OF_JUDGE and OTHERS, in any order.
     scope
-        Of the dimension; `n_prompts` is None where the battles name none.
+        Of the dimension; `n_prompts` is None where the battles name none, which is like too few.
     is_measured
         Whether position bias was measured: the share of flips, and how often the first shown wins.
     unit
@@ -90,16 +98,18 @@ def conclude(
         state = "none"
     elif "same" in names:
         state = "same"
-    elif scope.n_prompts is not None and scope.n_prompts < MIN_PROMPTS:
+    elif names & {*NO_RESULT}:
+        state = "no_result"
+    elif scope.n_prompts is None or scope.n_prompts < MIN_PROMPTS:
         state = "few"
     elif names & {*UNDECIDED}:
         state = "undecided"
     elif scope.kind == "words":
         state = "words"
-    elif names:
-        state = "caution"
     elif not is_measured and scope.kind not in _NOT_JUDGED:
         state = "unchecked"
+    elif names:
+        state = "caution"
     else:
         state = "leads"
     return Conclusion(
@@ -113,7 +123,10 @@ def conclude(
     )
 
 
-_WEIGHT = {name: n for n, name in enumerate((*UNDECIDED, *OF_JUDGE, *OTHERS))}
+_WEIGHT = {
+    name: n
+    for n, name in enumerate((*NO_RESULT, *UNKNOWN, *UNDECIDED, *OF_JUDGE, *OTHERS))
+}
 
 
 def _effect(first: First, unit: str) -> Effect | None:
@@ -205,12 +218,12 @@ def _is_undone(checks: Sequence[Check], board: Leaderboard, first: First) -> boo
 
 
 def of_checks(checks: Sequence[Check], first: str) -> Iterator[Reason]:
-    """Yield a reason for each check that the judge, or an answer of the first, has failed."""
+    """Yield a reason for each check that blocks a lead of the first, by `checks.BLOCKS`."""
     for check in checks:
-        if check.state != "caution":
+        if not check.blocks("leads"):
             continue
         name, about, value = check.name, dict(check.about or {}), check.value
-        if name == "flips" and value is None:
+        if check.is_one_order:
             name = "one_order"
         elif name == "audit":
             results = about.get("results", ())
@@ -250,6 +263,11 @@ def of_strata(strata: Mapping[str, Any], first: str) -> Iterator[Reason]:
     yield from sorted(behind, key=lambda reason: -(reason.value or 0.0))[:1]
 
 
+def of_unnamed_prompts(n_battles: int) -> Iterator[Reason]:
+    """Yield that the battles name no prompts: any number of them may be on one prompt."""
+    yield Reason(name="unnamed_prompts", value=float(n_battles))
+
+
 def of_earlier_looks(n_seen: int) -> Iterator[Reason]:
     """Yield that verdicts had been seen under another design, so that tests err more often."""
     if n_seen:
@@ -257,6 +275,10 @@ def of_earlier_looks(n_seen: int) -> Iterator[Reason]:
 
 
 def is_measured(checks: Sequence[Check]) -> bool:
-    """Return whether the judge's flips and its preference for the first shown have a value."""
-    known = {check.name for check in checks if check.value is not None}
+    """Return whether position bias was measured: how often the first shown wins, and flips.
+
+    If comparisons were judged in one order alone, there are no flips to measure: that is a reason by
+    itself.
+    """
+    known = {c.name for c in checks if c.value is not None or c.is_one_order}
     return {"flips", "first_shown"} <= known

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from elo_exp.analysis.checks import Check
+from elo_exp.analysis.checks import CANNOT_TELL, FAILED, Check
 from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.judges import as_whom
 from elo_exp.report.formats import (
@@ -87,7 +87,7 @@ def line(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
     if kind == "people":
         return "none: battles are votes"
     every = [check for some in checks.values() for check in some]
-    failed = {check.name for check in every if check.is_failed_by_judge}
+    failed = {c.name for c in every if c.is_failed_by_judge or c.is_one_order}
     said = {
         name: f"{words} {value}"
         for name, words in _MEASURED.items()
@@ -125,7 +125,7 @@ def _by_dimension(checks: Sequence[Check]) -> str:
         return "/".join(number(100 * value) for value in values) + " %"
     if percents:
         return percents[0]
-    is_one_order = any(check.state == "caution" for check in checks)
+    is_one_order = any(check.is_one_order for check in checks)
     return "not measured: one order" if is_one_order else ""
 
 
@@ -165,7 +165,8 @@ def verdict(
             f"{dimension}: {reason(check)}"
             for dimension, some in checks.items()
             for check in some
-            if check.state == "caution" and check.is_failed_by_judge is of_judge
+            if (check.state == FAILED or check.is_one_order)
+            and (check.name != "responses") is of_judge
         ]
         for of_judge in (True, False)
     )
@@ -273,8 +274,7 @@ def value(check: Check) -> str:
     if check.name == "audit":
         return "not audited" if check.value is None else f"{check.value:.0f} biased"
     if check.value is None:
-        is_one_order = check.state == "caution"
-        return "not measured: one order" if is_one_order else "not checked"
+        return "not measured: one order" if check.is_one_order else "not checked"
     match check.name:
         case "first_shown" | "length":
             return percent(check.value, 1)
@@ -284,6 +284,16 @@ def value(check: Check) -> str:
             return p_equals(check.value)
         case _:
             return percent(check.value)
+
+
+def chip(check: Check) -> str | None:
+    """Return the label of a check that did not pass, or whose finding a reader is to notice.
+
+    The value of a check that was not done says so.
+    """
+    if check.state in (FAILED, CANNOT_TELL):
+        return check.state
+    return "note" if check.is_notable else None
 
 
 def detail(check: Check) -> str:

@@ -51,6 +51,8 @@ def _with_caution(conclusion: Conclusion, prefers: str, leads: str) -> str:
 
 def _few(conclusion: Conclusion, _: str) -> str:
     n = conclusion.scope.n_prompts
+    if n is None:
+        return "no battle names its prompt: too little is known to rank"
     return f"{n} prompt{'s' if n != 1 else ''}, too few to rank"
 
 

@@ -15,19 +15,22 @@ from elo_exp.report.words.whose import of_run, whose
 CHIPS = {
     "none": "No ranking",
     "same": "Same answers",
+    "no_result": "No result",
     "few": "Too few prompts",
     "undecided": "Undecided",
     "words": "Shared words only",
-    "caution": "Caution",
     "unchecked": "Judge not checked",
+    "caution": "Caution",
     "leads": "Supported",
 }
 
 
 def chip(conclusion: Conclusion) -> str:
     """Return the label of a card."""
-    is_few = conclusion.state == "few" and conclusion.scope.kind == "scores"
-    return "Too few items" if is_few else CHIPS[conclusion.state]
+    if conclusion.state == "few" and conclusion.scope.kind == "scores":
+        return "Too few items"
+    is_unknown = conclusion.state == "few" and conclusion.scope.n_prompts is None
+    return "Prompts unknown" if is_unknown else CHIPS[conclusion.state]
 
 
 def tone(conclusion: Conclusion) -> str:
@@ -61,7 +64,7 @@ def sentence(conclusion: Conclusion) -> str:
     judges = [reason for reason in conclusion.reasons if reason.judges]
     others = [reason for reason in conclusion.reasons if not reason.judges]
     end = ""
-    if judges and conclusion.state == "caution":
+    if judges and conclusion.state in ("caution", "unchecked"):
         end = f"; {because(judges[0], conclusion)}"
     elif others:
         end = f", but {because(others[0], conclusion)}"
@@ -72,12 +75,12 @@ def _beginning(conclusion: Conclusion) -> str:
     first = conclusion.subject
     if conclusion.state == "words":
         return f"by shared words {first} is ahead"
-    if any(reason.judges for reason in conclusion.reasons):
-        is_of_people = conclusion.scope.kind == "people"
-        return f"the {'voters prefer' if is_of_people else 'judge prefers'} {first}"
     if not conclusion.is_checked:
         judge = conclusion.scope.judge or "an unnamed judge"
         return f"by {judge}, not checked, {first} is ahead"
+    if any(reason.judges for reason in conclusion.reasons):
+        is_of_people = conclusion.scope.kind == "people"
+        return f"the {'voters prefer' if is_of_people else 'judge prefers'} {first}"
     return f"{first} leads"
 
 
@@ -97,13 +100,27 @@ def _same(conclusion: Conclusion, _: str) -> str:
     return because(conclusion.reasons[0], conclusion)
 
 
+def _no_result(conclusion: Conclusion, _: str) -> str:
+    return f"no result: {because(conclusion.reasons[0], conclusion)}"
+
+
 def _few(conclusion: Conclusion, by: str) -> str:
     n, first = conclusion.scope.n_prompts, conclusion.subject
+    if n is None:
+        return f"{_unnamed(conclusion)}, {first} is ahead of {conclusion.rival} by {by}"
     noun = "item" if conclusion.scope.kind == "scores" else "prompt"
     prompts = f"{n} {noun}" if n == 1 else f"{n} {noun}s"
     if conclusion.effect is not None and conclusion.effect.value == 0:
         return f"{prompts}, too few to rank; {first} and {conclusion.rival} are level"
     return f"{prompts}, too few to rank; {first} is ahead of {conclusion.rival} by {by}"
+
+
+def _unnamed(conclusion: Conclusion) -> str:
+    """Say what would have to be true if battles name no prompts."""
+    for reason in conclusion.reasons:
+        if reason.name == "unnamed_prompts":
+            return because(reason, conclusion)
+    return "if each battle is on a prompt of its own"
 
 
 def _undecided(conclusion: Conclusion, by: str) -> str:
@@ -126,7 +143,13 @@ def _undecided(conclusion: Conclusion, by: str) -> str:
     return f"no clear winner: {first} is {by}, ahead of {second}{also}"
 
 
-_TOO_LITTLE = {"none": _none, "same": _same, "few": _few, "undecided": _undecided}
+_TOO_LITTLE = {
+    "none": _none,
+    "same": _same,
+    "no_result": _no_result,
+    "few": _few,
+    "undecided": _undecided,
+}
 
 
 def difference(effect: Effect) -> str:
@@ -200,9 +223,28 @@ def _people(reason: Reason) -> str:
     return f"people prefer {about['rival']} by {difference(by)}"
 
 
+def _no_comparison(reason: Reason, conclusion: Conclusion) -> str:
+    about = reason.about
+    return (
+        f"the judge {_GIVEN[about['kind']]} in {about['n']:,} of {about['of']:,} "
+        f"comparison{'' if about['of'] == 1 else 's'}"
+    )
+
+
+# Verdicts that compare nothing, by kind
+_GIVEN = {
+    "first": "named the first answer",
+    "second": "named the second answer",
+    "tie": "called a tie",
+    "invalid": "gave no valid verdict",
+}
 _Words = Callable[[Reason, Conclusion], str]
 _WORDS: dict[str, _Words] = {
     "same": _same_answers,
+    "no_result": _no_comparison,
+    "unnamed_prompts": lambda reason, _: (
+        f"if each of the {number(reason.value)} battles is on a prompt of its own"
+    ),
     "level": lambda reason, _: joined(reason.about["models"]),
     "no_error": lambda _, c: f"the error of {c.subject} over {c.rival} is unknown",
     "rivals": _rivals,
@@ -285,8 +327,14 @@ def _in_short(conclusion: Conclusion) -> str:
         return f"{joined([str(conclusion.subject), *models])} gave the same answers"
     if conclusion.state == "few":
         is_scored = conclusion.scope.kind == "scores"
+        if conclusion.scope.n_prompts is None and not is_scored:
+            return "prompts unknown"
         return "too few items" if is_scored else "too few prompts"
-    said = {"none": "no ranking", "undecided": "no clear winner"}.get(conclusion.state)
+    said = {
+        "none": "no ranking",
+        "no_result": "no result",
+        "undecided": "no clear winner",
+    }.get(conclusion.state)
     begun = _beginning(conclusion)
     if conclusion.state == "caution" and begun.endswith(" leads"):
         begun = f"with caution, {conclusion.subject} is ahead"
