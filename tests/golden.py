@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from pathlib import Path
@@ -52,4 +53,5 @@ def same(name: str, text: str) -> None:
         shown = laid_out(shown) + "\n"
     if _WRITES:
         write_whole(path, shown.encode())
-    assert shown.splitlines() == path.read_text(encoding="utf-8").splitlines()
+    now, agreed = shown.splitlines(), path.read_text(encoding="utf-8").splitlines()
+    assert now == agreed, "\n".join(difflib.unified_diff(agreed, now, name, "now", n=1))

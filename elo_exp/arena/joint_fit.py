@@ -269,7 +269,9 @@ def leaderboard(
     scaled = covariance * (found.t / Z95) ** 2  # draws are as wide as the intervals
     rating[list(unrated)] = -np.inf
     rng = np.random.default_rng(_SEED)
-    draws = rng.multivariate_normal(rating, scaled, N_DRAWS, method="eigh")
+    values, vectors = np.linalg.eigh(scaled)
+    root = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T  # has no sign
+    draws = rating + rng.standard_normal((N_DRAWS, m)) @ root
     p_best = np.bincount(draws.argmax(axis=1), minlength=m) / N_DRAWS
     rating[list(unrated)] = p_best[list(unrated)] = np.nan
     board = Leaderboard(

@@ -6,12 +6,17 @@ from collections.abc import Sequence
 NONE = "–"
 _SPACE = "\N{NO-BREAK SPACE}"
 _MAX_NAMES = 4  # in a sentence
+_NOISE_DIGITS = 6  # decimals after the printed ones that processors agree on
 
 
 def number(value: float | None, digits: int = 0, *, sign: bool = False) -> str:
-    """Return a number with a true minus, and a plus where `sign` asks for it."""
+    """Return a number with a true minus, and a plus where `sign` asks for it.
+
+    197 of 200 is 98.5 % on every processor: sums whose last bits differ are rounded alike.
+    """
     if value is None:
         return NONE
+    value = round(value, digits + _NOISE_DIGITS)
     plus = "+" if sign and round(value, digits) > 0 else ""
     return plus + f"{value:z.{digits}f}".replace("-", "−")
 
@@ -50,17 +55,19 @@ def percent(share: float | None, digits: int = 0) -> str:
     """Return a share in percent; only what is certain is 0 or 100."""
     if share is None:
         return NONE
-    least = 0.5 * 10.0 ** (-2 - digits)
-    if 0.0 < share < least:
+    least, shown = 0.5 * 10.0**-digits, round(100.0 * share, digits + _NOISE_DIGITS)
+    if share > 0.0 and shown <= least:
         return f"<{_SPACE}{10.0**-digits:g}{_SPACE}%"
-    if 1.0 - least <= share < 1.0:
+    if 100.0 - least <= shown and share < 1.0:
         return f">{_SPACE}{100.0 - 10.0**-digits:g}{_SPACE}%"
     return f"{number(100.0 * share, digits)}{_SPACE}%"
 
 
 def percent_reached(share: float | None) -> str:
     """Return a share in whole percent, rounded down: 94.9 % of the way is not 95 %."""
-    return percent(None if share is None else math.floor(100.0 * share) / 100.0)
+    if share is None:
+        return NONE
+    return percent(math.floor(round(100.0 * share, _NOISE_DIGITS)) / 100.0)
 
 
 def percent_between(low: float | None, high: float | None, digits: int = 0) -> str:

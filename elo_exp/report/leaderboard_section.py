@@ -89,7 +89,10 @@ def scale(ratings: Iterable[Rating], *, digits: int) -> Scale:
         if value is not None
     ]
     low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
-    margin = _MARGIN * (high - low) or 1.0
+    is_seen = (
+        high - low >= 10.0**-digits
+    )  # in the numbers, and not the noise of rounding
+    margin = _MARGIN * (high - low) if is_seen else 1.0
     return Scale(low=low - margin, high=high + margin, digits=digits)
 
 
@@ -99,6 +102,11 @@ class Sortable:
 
     text: str
     order: float
+
+    @property
+    def data_value(self) -> str:
+        """The number with the digits that do not depend on the processor."""
+        return f"{self.order:.6g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,8 @@ class _Layout:
         return "" if row.ci_high is None else f"<{'─' * self._column(row.ci_high)}"
 
     def _column(self, value: float) -> int:
-        return round((value - self.low) / self.span * (_PLOT - 1))
+        place = (value - self.low) / self.span * (_PLOT - 1)
+        return round(round(place, 6))  # halves, too, fall alike on every processor
 
     def _name(self, model: str) -> str:
         if len(model) < self.width:
@@ -135,7 +136,7 @@ def _layout(dimensions: Sequence[Dimension], digits: int) -> _Layout:
         width=max(_SHORTEST, width),
         of_rating=of_rating,
         low=low,
-        span=max(high - low, 1e-9),
+        span=max(high - low, 10.0**-digits),  # less is not seen in the numbers
         digits=digits,
     )
 
