@@ -122,7 +122,7 @@ def test_a_judge_of_whom_nothing_is_known_does_not_make_a_leader(
     (conclusion,) = conclusions(ran).values()
     assert conclusion["state"] == "unchecked"
     assert conclusion["sentence"].startswith(
-        "by weighted_alpaca_eval_gpt4_turbo, not checked, NullModel is ahead by "
+        "by weighted_alpaca_eval_gpt4_turbo, not checked, NullModel is ahead of "
     )
     assert "Judge not checked" in ran.page.said
     for text in (ran.out, ran.page.said):
@@ -165,7 +165,7 @@ def test_the_demo_says_one_number_everywhere(tmp_path: Path):
     """The difference of the two ratings that are shown, with its interval; and where the order reverses."""
     ran = run(*QUIET, folder=tmp_path)
     found = conclusions(ran)
-    sentence = "by shared words probe_reference is ahead by 275 [204, 346], p < .001"
+    sentence = "by shared words probe_reference is ahead of probe_hedged by 275 [204, 346], p < .001"
     assert found["factuality"]["sentence"] == sentence
     reversal = "not on curated (50 prompts: 19 behind probe_swapped)"
     assert [r["words"] for r in found["clinical_utility"]["reasons"]] == [reversal]

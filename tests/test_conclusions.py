@@ -124,7 +124,7 @@ def test_more_doubt_never_says_more():
         if state == "leads":
             assert not names and (measured or kind in ("people", "scores"))
             assert first is not None and n_prompts == 100
-        elif "A leads by" in sentence:
+        elif "A leads B by" in sentence:
             assert state == "caution" and not judges and ", but " in sentence
             assert measured or kind in ("people", "scores")
         if kind == "words":
@@ -159,7 +159,7 @@ SAID = [
     ),
     (
         concluded("rivals"),
-        "no clear winner: A is 275 [204, 346], p < .001, ahead of B; C, too, may be as good",
+        "no clear winner: A is ahead of B by 275 [204, 346], p < .001; C, too, may be as good",
     ),
     (
         concluded("no_result"),
@@ -174,7 +174,7 @@ SAID = [
     (concluded("no_error"), "no clear winner: the error of A over B is unknown"),
     (
         concluded("undone"),
-        "no clear winner: invalid verdicts may explain that A is ahead by "
+        "no clear winner: invalid verdicts may explain that A is ahead of B by "
         "275 [204, 346], p < .001",
     ),
     (
@@ -183,51 +183,51 @@ SAID = [
     ),
     (
         concluded(kind="words"),
-        "by shared words A is ahead by 275 [204, 346], p < .001",
+        "by shared words A is ahead of B by 275 [204, 346], p < .001",
     ),
     (
         concluded("stratum", kind="words"),
-        "by shared words A is ahead by 275 [204, 346], p < .001, but not on curated "
+        "by shared words A is ahead of B by 275 [204, 346], p < .001, but not on curated "
         "(50 prompts: 0 behind B)",
     ),
     (
         concluded("flips", "answers"),
-        "the judge prefers A by 275 [204, 346], p < .001; 23 % of its verdicts flip with the "
+        "the judge prefers A to B by 275 [204, 346], p < .001; 23 % of its verdicts flip with the "
         "order",
     ),
     (
         concluded("kin"),
-        "the judge prefers A by 275 [204, 346], p < .001; A and the judge are of one family, "
+        "the judge prefers A to B by 275 [204, 346], p < .001; A and the judge are of one family, "
         "Anthropic",
     ),
     (
         concluded("answers"),
-        "A leads by 275 [204, 346], p < .001, but 23 % of its answers are boilerplate",
+        "A leads B by 275 [204, 346], p < .001, but 23 % of its answers are boilerplate",
     ),
     (
         concluded("answers", measured=False),
-        "by opus, not checked, A is ahead by 275 [204, 346], p < .001, but 23 % of its "
+        "by opus, not checked, A is ahead of B by 275 [204, 346], p < .001, but 23 % of its "
         "answers are boilerplate",
     ),
     (
         concluded(measured=False),
-        "by opus, not checked, A is ahead by 275 [204, 346], p < .001",
+        "by opus, not checked, A is ahead of B by 275 [204, 346], p < .001",
     ),
-    (concluded(), "A leads by 275 [204, 346], p < .001"),
+    (concluded(), "A leads B by 275 [204, 346], p < .001"),
     (
         concluded(kind="people", measured=False),
-        "A leads by 275 [204, 346], p < .001",
+        "A leads B by 275 [204, 346], p < .001",
     ),
     (
         concluded(first=one_sided()),
-        "A leads by at least 479, having won all 60 prompts, p < .001",
+        "A leads B by at least 479, having won all 60 prompts, p < .001",
     ),
     (
         concluded(
             "rivals",
             first=lead(difference=12.0, ci_low=-3.0, ci_high=27.0, p_holm=0.21),
         ),
-        "no clear winner: A is 12 [−3, 27], p = .210, ahead of B; C, too, may be as good",
+        "no clear winner: A is ahead of B by 12 [−3, 27], p = .210; C, too, may be as good",
     ),
     (
         conclude(
@@ -236,7 +236,7 @@ SAID = [
             Scope(judge="opus", n_prompts=100),
             is_measured=True,
         ),
-        "the judge prefers A by 275 [204, 346], p < .001; people prefer B by 90 [10, 170], "
+        "the judge prefers A to B by 275 [204, 346], p < .001; people prefer B to A by 90 [10, 170], "
         "p = .010",
     ),
     (
@@ -246,7 +246,7 @@ SAID = [
             Scope(judge="opus", n_prompts=100),
             is_measured=True,
         ),
-        "A leads by 275 [204, 346], p < .001, but not on curated (50 prompts: 19 behind B)",
+        "A leads B by 275 [204, 346], p < .001, but not on curated (50 prompts: 19 behind B)",
     ),
 ]
 
@@ -277,12 +277,12 @@ def test_the_headline_of_several_dimensions_begins_with_the_worst():
         found = [reason(name) for name in reasons]
         return conclude(lead(), found, scope, is_measured=True)
 
-    assert words.headline([of("a"), of("b")]) == "A leads in both dimensions"
+    assert words.headline([of("a"), of("b")]) == "A leads B in both dimensions"
     assert words.headline([of("a"), of("b", "rivals"), of("c", "stratum")]) == (
-        "no clear winner in b; with caution, A is ahead in c; A leads in a"
+        "no clear winner in b; with caution, A is ahead of B in c; A leads B in a"
     )
     assert words.headline([of("a", "kin"), of("b", "flips"), of("c", "kin")]) == (
-        "the judge prefers A in all 3 dimensions"
+        "the judge prefers A to B in all 3 dimensions"
     )
     assert words.headline([of("a", "same"), of("b", "same")]) == (
         "A and B gave the same answers in both dimensions"

@@ -209,7 +209,7 @@ def test_a_lead_of_the_judges_kin_needs_care(folder, server):
     said = ratings["conclusions"]["factuality"]
     assert said["state"] == "caution"
     assert [reason["name"] for reason in said["reasons"]] == ["kin"]
-    assert said["sentence"].startswith("the judge prefers claude by ")
+    assert said["sentence"].startswith("the judge prefers claude to ")
     assert said["sentence"].endswith(
         "; claude and the judge are of one family, Anthropic"
     )

@@ -211,17 +211,18 @@ def contradicted(higher: str = "ann") -> list[Conclusion]:
         (
             "leads",
             "model",
-            "the judge prefers ann by 275 [204, 346], p < .001; people prefer bob by 90 [10, 170], p = .010",
+            "the judge prefers ann to bob by 275 [204, 346], p < .001; people prefer bob to ann by 90 [10, 170], p = .010",
         ),
         (
             "unchecked",
             "model",
-            "by opus, not checked, ann is ahead by 275 [204, 346], p < .001; people prefer bob by 90 [10, 170], p = .010",
+            "by opus, not checked, ann is ahead of bob by 275 [204, 346], p < .001; people prefer bob to ann by "
+            "90 [10, 170], p = .010",
         ),
         (
             "words",
             "words",
-            "by shared words ann is ahead by 275 [204, 346], p < .001, but people prefer bob by 90 [10, 170], "
+            "by shared words ann is ahead of bob by 275 [204, 346], p < .001, but people prefer bob to ann by 90 [10, 170], "
             "p = .010",
         ),
     ],

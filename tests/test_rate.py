@@ -218,7 +218,7 @@ def test_a_loser_does_not_lead_over_an_unbeaten_entrant(tmp_path):
     ]
     path = write_table(tmp_path / "unbeaten.csv", rows)
     ran = run(str(path), "tracker=local", "elo.n_perms=2", folder=tmp_path)
-    said = "A leads by at least 479, having won all 60 prompts, p < .001"
+    said = "A leads B by at least 479, having won all 60 prompts, p < .001"
     assert f"overall, 60 prompts: {said}\n" in ran.out
     assert re.search(rf"<h1>\s*{html.escape(said)}\s*</h1>", ran.page.text)
     found = ran.read("ratings.json")
@@ -322,7 +322,7 @@ def test_a_lead_is_the_difference_of_the_ratings_that_are_shown(tmp_path):
     assert lead["difference"] == pytest.approx(x - y) == pytest.approx(50, abs=0.5)
     conclusion = found["conclusions"]["overall"]
     assert (conclusion["difference"], conclusion["state"]) == (x - y, "undecided")
-    assert f"x is {x - y:.0f} [" in conclusion["sentence"]
+    assert f"x is ahead of y by {x - y:.0f} [" in conclusion["sentence"]
     assert conclusion["sentence"] in " ".join(ran.out.split())
     assert conclusion["whose"].startswith("Points are an unnamed judge's taste on ")
 

@@ -159,7 +159,7 @@ def test_console_and_file_say_what_was_compared():
     three = rows(**dict(zip("abc", right.astype(float).tolist(), strict=True)))
     found = with_conclusions(standings(three), Scope(kind="scores", source="a.json"))
     text = tournament_console.text(tournament_page.context(found))
-    assert "accuracy, 80 items: a leads by 0." in text
+    assert "accuracy, 80 items: a leads b by 0." in text
     assert "Scores are those in a.json." in text
     assert "80 of 80 items in common." in text
     assert "Elo and other ratings of battles are not computed" in text

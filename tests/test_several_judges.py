@@ -14,7 +14,7 @@ import pytest
 
 import elo_exp
 from elo_exp.analysis import standings
-from elo_exp.analysis.conclusions import Conclusion, Reason, Scope
+from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
 from elo_exp.analysis.conclusions.judges import STATES, Opinion, conclude, opinions
 from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.judges import Panel, differences, judges_needed, leaderboard
@@ -515,18 +515,51 @@ def test_two_judges_that_contradict_each_other_disagree():
 
 def test_two_judges_with_one_first_both_have_it_ahead():
     found = opinion(CLEAR, CLEAR)
-    assert said(found).startswith(("both have a ahead", "both prefer a"))
+    assert said(found).startswith(("both have a ahead of b", "both prefer a to b"))
     assert found.conclusion.effect is None
     assert "5 judges" not in words.following(found)
     assert words.following(found).startswith("3 judges make a joint board")
 
 
-def test_two_judges_of_whom_one_sees_no_first_decide_nothing():
+def of_two(first: Conclusion, second: Conclusion) -> str:
+    own = {"opus": first, "gpt": second}
+    found = conclude(own, None, [], n_prompts=100, has_joint=False)
+    assert found.state == "undecided"
+    return words.sentence(found, [*own])
+
+
+def ahead(subject: str, rival: str, state: str, value: float = 40.0) -> Conclusion:
+    scope = Scope(dimension="d")
+    effect = Effect(value=value)
+    return Conclusion(
+        state=state, subject=subject, rival=rival, effect=effect, scope=scope
+    )
+
+
+def test_two_judges_that_decide_nothing_together_say_which_of_three_reasons_it_is():
+    """The same leader without significance, different leaders, and a judge that has no leader."""
+    leads, open_ = ahead("a", "b", "leads"), ahead("a", "b", "undecided")
+    assert of_two(leads, open_) == (
+        "no clear winner: both have a ahead of b, but not significantly by gpt"
+    )
+    assert of_two(open_, open_) == (
+        "no clear winner: both have a ahead of b, but not significantly by opus and gpt"
+    )
+    for other in (ahead("b", "a", "undecided"), ahead("b", "a", "caution")):
+        assert of_two(leads, other) == (
+            "no clear winner: opus has a ahead, gpt has b ahead"
+        )
+    level = ahead("a", "b", "undecided", value=0.0)
+    assert of_two(leads, level) == "no clear winner: gpt has no entrant ahead"
+    assert of_two(open_, ahead("a", "c", "undecided")).endswith(
+        "both have a ahead of all others, but not significantly by opus and gpt"
+    )
+
+
+def test_two_judges_of_whom_one_sees_no_significant_first_decide_nothing():
     found = opinion(CLEAR, LEVEL)
     assert found.conclusion.state == "undecided"
-    assert said(found) == (
-        "no clear winner: not both have the same one ahead of all others"
-    )
+    assert "the same one" not in said(found)
 
 
 def test_three_judges_lead_only_beyond_what_their_tastes_differ():
@@ -545,7 +578,7 @@ def test_three_judges_lead_only_beyond_what_their_tastes_differ():
 def test_judges_that_compare_words_lead_nobody():
     found = opinion(CLEAR, CLEAR, CLEAR, kind="words")
     assert found.conclusion.state == "words"
-    assert said(found).startswith("by shared words a is ahead by")
+    assert said(found).startswith("by shared words a is ahead of b by")
 
 
 def test_few_prompts_rank_nobody():
@@ -556,16 +589,19 @@ def test_few_prompts_rank_nobody():
 @pytest.mark.parametrize(
     ("state", "reasons", "end"),
     [
-        ("leads", [], "both have a ahead"),
-        ("unchecked", [], "both prefer a, but second has not passed the checks of a judge"),
-        ("caution", [Reason(name="flips", judges=True)], "both prefer a, but second has not passed the checks of a judge"),
-        ("caution", [Reason(name="stratum")], "both have a ahead, but by second something stands against it"),
+        ("leads", [], "both have a ahead of b"),
+        ("unchecked", [], "both prefer a to b, but second has not passed the checks of a judge"),
+        ("caution", [Reason(name="flips", judges=True)],
+         "both prefer a to b, but second has not passed the checks of a judge"),
+        ("caution", [Reason(name="stratum")], "both have a ahead of b, but by second something stands against it"),
     ],
 )  # fmt: skip
 def test_what_stands_against_one_judge_stands_against_both(
     state: str, reasons: list[Reason], end: str
 ):
-    first = Conclusion(state="leads", subject="a", scope=Scope(dimension="d"))
+    first = Conclusion(
+        state="leads", subject="a", rival="b", scope=Scope(dimension="d")
+    )
     second = dataclasses.replace(first, state=state, reasons=tuple(reasons))
     own = {"first": first, "second": second}
     found = conclude(own, None, [], n_prompts=100, has_joint=False)

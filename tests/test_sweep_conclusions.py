@@ -136,7 +136,7 @@ def test_an_entrant_that_took_every_point_is_first_by_its_bound():
     found = job_lead("0", rows, {"state": "leads", "ci_low": 479.0})
     assert found is not None
     assert (found.models, found.gap, found.one_sided) == (("ann",), 479.0, True)
-    assert words.sentence(of(found)) == "ann leads in 1 of 1 job, by at least 479"
+    assert words.sentence(of(found)) == "ann leads bob in 1 of 1 job, by at least 479"
     assert words.first_of_job(found) == "ann (at least +479)"
 
 
@@ -255,7 +255,7 @@ def test_a_sweep_shows_what_moved_and_no_range_over_dimensions(swept: Ran):
         gap = f"{first - second:.0f}"
         assert conclusion["is_same"]
         assert conclusion["leads"][0]["gap_high"] == first - second
-        assert conclusion["sentence"].startswith(f"ann by {gap}")
+        assert re.fullmatch(rf"ann is ahead of \w+ by {gap} .*", conclusion["sentence"])
         assert f"\n{dimension}: {conclusion['sentence']}\n" in swept.out
         assert f"{conclusion['sentence']}." in swept.page.said
 

@@ -109,7 +109,7 @@ def test_jobs_stand_side_by_side_and_link_to_their_reports():
     assert reader.links == ["0/report.html", "1/report.html"]
     for words in (
         "Bradley-Terry is the same in both jobs: elo.k cannot move it; Elo moves", "2 of 2 jobs finished; elo.k = 4, 16",
-        "ann by 200.", "By Elo ann is ahead in 2 of 2 jobs, by 101 to 180.",
+        "ann is ahead of bob by 200.", "By Elo ann is ahead of bob in 2 of 2 jobs, by 101 to 180.",
         "Rating: Bradley-Terry, 95 % intervals: prompt-clustered.", "elo.k=4,16", "tracker=local",
         "2026-11-21 14:50 UTC", "$2.50", "d $2.50", "8 new, 12 cached", "Elo has not converged in job 0.",
     ):  # fmt: skip
@@ -127,8 +127,8 @@ def test_jobs_stand_side_by_side_and_link_to_their_reports():
 @pytest.mark.parametrize(
     ("points", "sentence"),
     [
-        (1600.0, "ann is ahead in 1 of 2 jobs, by 200; bob is ahead in 1 of 2 jobs, by 100."),
-        (1500.0, "ann is ahead in 1 of 2 jobs, by 200; ann and bob are level in 1 of 2 jobs."),
+        (1600.0, "ann is ahead of bob in 1 of 2 jobs, by 200; bob is ahead of ann in 1 of 2 jobs, by 100."),
+        (1500.0, "ann is ahead of bob in 1 of 2 jobs, by 200; ann and bob are level in 1 of 2 jobs."),
     ],
 )  # fmt: skip
 def test_the_first_may_depend_on_the_job(points: float, sentence: str):
@@ -142,7 +142,7 @@ def test_a_lead_needs_a_second_and_counts_only_the_jobs_that_rate_both():
     refused = ROWS[3] | {"rating": None, "ci_low": None, "ci_high": None}
     reader = read(rows=[*ROWS[:3], refused])
     assert "The first is the same in all jobs that rank two entrants" in reader.said
-    assert "ann is ahead in 1 of 2 jobs, by 200." in reader.said
+    assert "ann is ahead of bob in 1 of 2 jobs, by 200." in reader.said
     alone = read(rows=[ROWS[0], refused])
     assert "No job ranks two entrants" in alone.said
     assert "ann is ahead" not in alone.said

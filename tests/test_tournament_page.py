@@ -275,7 +275,9 @@ def test_one_number_and_one_sentence_stand_on_console_page_files_and_tracker():
     first, second, *_ = some.companions["bradley_terry"]["d"].ratings
     assert lead.difference == first.rating - second.rating
     sentence = said_of(some.conclusions["d"])
-    assert sentence.startswith(f"a leads by {lead.difference:.0f} [{lead.ci_low:.0f}, ")
+    assert sentence.startswith(
+        f"a leads {lead.lower} by {lead.difference:.0f} [{lead.ci_low:.0f}, "
+    )
     shown = tournament_page.context(some)
     reader = Reader(maker("tournament", **shown)("run", MANIFEST, ()))
     assert headline(reader) == sentence
@@ -397,19 +399,19 @@ def test_the_headline_covers_all_dimensions():
     battles = simulated("ab", names, gap=9.0)
     steady = [{**STEADY, "dimension": name} for name in names]
     some = fair(rated(battles, "ab", "bradley_terry"))
-    assert headline(page(some, quality=steady)) == "a leads in all 3 dimensions"
+    assert headline(page(some, quality=steady)) == "a leads b in all 3 dimensions"
     battles["z"] = [
         dataclasses.replace(b, dimension="z") for b in simulated("ba", gap=9.0)["d"]
     ]
     some = fair(rated(battles, "ab", "bradley_terry"))
     doubted = [{**row, **INVALID} for row in steady]
     for quality, words in (
-        (steady, "a leads in x and y; b leads in z"),
+        (steady, "a leads b in x and y; b leads a in z"),
         (
             [steady[0], doubted[1], steady[2]],
-            "the judge prefers a in y; a leads in x; b leads in z",
+            "the judge prefers a to b in y; a leads b in x; b leads a in z",
         ),
-        (doubted, "the judge prefers a in x and y; the judge prefers b in z"),
+        (doubted, "the judge prefers a to b in x and y; the judge prefers b to a in z"),
     ):
         assert headline(page(some, quality=quality)) == words
 

@@ -229,7 +229,7 @@ def conclude(
         reasons = [Reason(name="rivals", about={"models": [*first.rivals]})]
     elif not has_joint and not (are_ahead and len(subjects) == 1):
         state = "undecided"
-        reasons = [Reason(name="not_all")]
+        reasons = [_why_apart(own)]
     elif is_words:
         state = "words"
     elif votes:
@@ -255,13 +255,45 @@ def conclude(
             p_value=lead.p_holm,
             significant=lead.significant,
         )
-    subject = next(iter(subjects)) if len(subjects) == 1 else None
+    leaders = {_leader(one) for one in own.values()}
+    subject = next(iter(leaders)) if len(leaders) == 1 else None
+    rivals = {one.rival for one in own.values()}
+    rival = next(iter(rivals)) if subject and len(rivals) == 1 else None
     return Conclusion(
         state=state,
         subject=first.model if first else subject,
-        rival=first.second if first else None,
+        rival=first.second if first else rival,
         effect=effect,
         reasons=tuple(reasons),
         is_checked=not doubted,
         scope=scope,
     )
+
+
+def _leader(conclusion: Conclusion) -> str | None:
+    """Return the entrant that a judge has ahead, significantly or not; None if it has none ahead."""
+    if conclusion.state in _AHEAD:
+        return conclusion.subject
+    effect = conclusion.effect
+    is_level = effect is not None and effect.value == 0
+    is_compared = conclusion.state == "undecided" and effect is not None
+    return conclusion.subject if is_compared and not is_level else None
+
+
+def _why_apart(own: Mapping[str, Conclusion]) -> Reason:
+    """Return why judges without a joint leaderboard decide nothing together.
+
+    no_leader          a judge has no entrant ahead
+    different_leaders  not all judges have the same entrant ahead
+    not_significant    they have, but not every judge significantly
+    """
+    leaders = {judge: _leader(one) for judge, one in own.items()}
+    without = [judge for judge, leader in leaders.items() if leader is None]
+    if without:
+        return Reason(name="no_leader", about={"judges": without})
+    if len({*leaders.values()}) > 1:
+        return Reason(
+            name="different_leaders", about={"leaders": [*map(list, leaders.items())]}
+        )
+    not_significant = [judge for judge, one in own.items() if one.state not in _AHEAD]
+    return Reason(name="not_significant", about={"judges": not_significant})

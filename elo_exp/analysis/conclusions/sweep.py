@@ -33,6 +33,7 @@ class JobLead(Record):
     gap        from the first to the second; None where there is no second
     one_sided  whether `gap` is the least that the first is ahead, having taken every point
     state      of the conclusion of the job; None where it has none
+    second     the entrant from which `gap` is measured; None if it is not known
     """
 
     job: str
@@ -41,6 +42,7 @@ class JobLead(Record):
     gap: float | None
     one_sided: bool = False
     state: str | None = None
+    second: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,7 @@ class SharedLead(Record):
     one_sided          whether one of these is only the least
     states             how many of their conclusions have which state, by its name; "" for jobs
                        without a conclusion
+    seconds            the entrants from which gaps are measured; empty if they are not known
     """
 
     models: tuple[str, ...]
@@ -59,6 +62,7 @@ class SharedLead(Record):
     gap_high: float | None
     one_sided: bool
     states: Mapping[str, int]
+    seconds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +161,7 @@ def _shared(models: tuple[str, ...], leads: Sequence[JobLead]) -> SharedLead:
         gap_high=max(gaps, default=None),
         one_sided=any(lead.one_sided for lead in leads),
         states=dict(Counter(lead.state or "" for lead in leads)),
+        seconds=tuple(dict.fromkeys(lead.second for lead in leads if lead.second)),
     )
 
 
@@ -183,15 +188,22 @@ def job_lead(
     """
     state = conclusion["state"] if conclusion else None
     rated = [row for row in rows if row[value] is not None]
-    ratings = sorted((row[value] for row in rated), reverse=True)
+    rated.sort(key=lambda row: -row[value])
+    ratings = [row[value] for row in rated]
     if value == "rating" and (unbeaten := _unbeaten(rows)):
         gap = conclusion["ci_low"] if conclusion else None
         low = unbeaten[0]["ci_low"] if len(unbeaten) == 1 else None
         if gap is None and ratings and low is not None:
             gap = low - ratings[0]
-        models = tuple(row["model"] for row in unbeaten)
+        second = conclusion.get("second") if conclusion else None
         return JobLead(
-            job=job, models=models, rating=None, gap=gap, one_sided=True, state=state
+            job=job,
+            models=tuple(row["model"] for row in unbeaten),
+            rating=None,
+            gap=gap,
+            one_sided=True,
+            state=state,
+            second=second or (rated[0]["model"] if rated else None),
         )
     if not ratings:
         return None
@@ -205,6 +217,7 @@ def job_lead(
         rating=ratings[0],
         gap=ratings[0] - ratings[1] if ratings[1:] else None,
         state=state,
+        second=rated[1]["model"] if rated[1:] else None,
     )
 
 

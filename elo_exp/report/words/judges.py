@@ -63,8 +63,8 @@ def _none(conclusion: Conclusion, _: str) -> str:
 def _undecided(conclusion: Conclusion, _: str) -> str:
     others = names(conclusion.reasons[0].about["models"])
     return (
-        f"no clear winner whichever such judge is asked: {conclusion.subject} is {_by(conclusion)}, ahead of "
-        f"{conclusion.rival}; {others} may be as good"
+        f"no clear winner whichever such judge is asked: {conclusion.subject} is ahead of {conclusion.rival} by "
+        f"{_by(conclusion)}; {others} may be as good"
     )
 
 
@@ -78,32 +78,67 @@ def _disagreement(conclusion: Conclusion, _: str) -> str:
 _JOINT: Mapping[str, Callable[[Conclusion, str], str]] = {
     "few": _few,
     "undecided": _undecided,
-    "words": lambda one, _: f"by shared words {one.subject} is ahead by {_by(one)}",
+    "words": lambda one, _: (
+        f"by shared words {one.subject} is ahead of {one.rival} by {_by(one)}"
+    ),
     "caution": lambda one, _: _with_caution(
         one,
-        f"the judges prefer {one.subject} by {_by(one)}",
-        f"{one.subject} leads whichever such judge is asked, by {_by(one)}",
+        f"the judges prefer {one.subject} to {one.rival} by {_by(one)}",
+        f"{one.subject} leads {one.rival} whichever such judge is asked, by {_by(one)}",
     ),
     "leads": lambda one, _: (
-        f"{one.subject} leads whichever such judge is asked, by {_by(one)}"
+        f"{one.subject} leads {one.rival} whichever such judge is asked, by {_by(one)}"
     ),
+}
+
+
+def _rival(conclusion: Conclusion) -> str:
+    """Return the rival; judges who compare the leader with different entrants have it ahead of all of them."""
+    return conclusion.rival or "all others"
+
+
+def _have_ahead(conclusion: Conclusion, all_of_them: str) -> str:
+    return f"{all_of_them} have {conclusion.subject} ahead of {_rival(conclusion)}"
+
+
+def _not_significant(conclusion: Conclusion, all_of_them: str) -> str:
+    open_for = names(conclusion.reasons[0].about["judges"])
+    return (
+        f"{_have_ahead(conclusion, all_of_them)}, but not significantly by {open_for}"
+    )
+
+
+def _different_leaders(conclusion: Conclusion, _: str) -> str:
+    leaders = conclusion.reasons[0].about["leaders"]
+    return ", ".join(f"{judge} has {model} ahead" for judge, model in leaders)
+
+
+def _no_leader(conclusion: Conclusion, _: str) -> str:
+    without = conclusion.reasons[0].about["judges"]
+    return f"{names(without)} {'has' if len(without) == 1 else 'have'} no entrant ahead"
+
+
+_APART_UNDECIDED: Mapping[str, Callable[[Conclusion, str], str]] = {
+    "not_significant": _not_significant,
+    "different_leaders": _different_leaders,
+    "no_leader": _no_leader,
 }
 _APART: Mapping[str, Callable[[Conclusion, str], str]] = {
     "none": _none,
     "few": _few,
     "disagree": _disagreement,
     "undecided": lambda one, all_of_them: (
-        f"no clear winner: not {all_of_them} have the same one ahead of all others"
+        f"no clear winner: {_APART_UNDECIDED[one.reasons[0].name](one, all_of_them)}"
     ),
     "words": lambda one, all_of_them: (
-        f"by shared words {all_of_them} have {one.subject} ahead"
+        f"by shared words {_have_ahead(one, all_of_them)}"
     ),
     "caution": lambda one, all_of_them: _with_caution(
         one,
-        f"{all_of_them} prefer {one.subject}",
-        f"{all_of_them} have {one.subject} ahead",
+        f"{all_of_them} prefer {one.subject} to {_rival(one)}",
+        _have_ahead(one, all_of_them),
     ),
-    "agree": lambda one, all_of_them: f"{all_of_them} have {one.subject} ahead",
+    "agree": _have_ahead,
 }
 
 

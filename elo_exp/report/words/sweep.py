@@ -105,15 +105,21 @@ def sentence(
         is_level = len(lead.models) > 1
         are = "gave the same answers" if [*lead.states] == ["same"] else "are level"
         gap = "" if is_level else f"by {_range(lead, conclusion.unit)}"
+        verb = are if is_level else _ahead_of(lead)
+        said = f"{verb} in {len(lead.jobs)} of {where}{gap and f', {gap}'}"
         if is_same:
-            said = gap or are
-        else:
-            verb = "leads" if [*lead.states] == ["leads"] else "is ahead"
-            verb = are if is_level else verb
-            said = f"{verb} in {len(lead.jobs)} of {where}{gap and f', {gap}'}"
+            said = f"{verb} {gap}".strip()
         doubt = "" if said.startswith("gave") else _doubt(lead.states)
         parts.append(f"{names(lead.models)} {said}{doubt}")
     return "; ".join(parts)
+
+
+def _ahead_of(lead: SharedLead) -> str:
+    """Say "leads bob", or "is ahead of bob or cat" if not all jobs have the same second."""
+    seconds = " or ".join(lead.seconds)
+    if [*lead.states] == ["leads"]:
+        return f"leads {seconds}".strip()
+    return f"is ahead of {seconds}" if seconds else "is ahead"
 
 
 def _range(lead: SharedLead, unit: str) -> str:

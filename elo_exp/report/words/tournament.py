@@ -72,16 +72,18 @@ def sentence(conclusion: Conclusion) -> str:
 
 
 def _beginning(conclusion: Conclusion) -> str:
-    first = conclusion.subject
+    """Return who is ahead of whom, in whose eyes."""
+    first, second = conclusion.subject, conclusion.rival
     if conclusion.state == "words":
-        return f"by shared words {first} is ahead"
+        return f"by shared words {first} is ahead of {second}"
     if not conclusion.is_checked:
         judge = conclusion.scope.judge or "an unnamed judge"
-        return f"by {judge}, not checked, {first} is ahead"
+        return f"by {judge}, not checked, {first} is ahead of {second}"
     if any(reason.judges for reason in conclusion.reasons):
         is_of_people = conclusion.scope.kind == "people"
-        return f"the {'voters prefer' if is_of_people else 'judge prefers'} {first}"
-    return f"{first} leads"
+        who = "voters prefer" if is_of_people else "judge prefers"
+        return f"the {who} {first} to {second}"
+    return f"{first} leads {second}"
 
 
 def _counts_words(conclusion: Conclusion) -> bool:
@@ -137,10 +139,10 @@ def _undecided(conclusion: Conclusion, by: str) -> str:
     if reason.name == "no_error":
         return f"no clear winner: {why}"
     if reason.name == "undone":
-        return f"no clear winner: {why} that {first} is ahead by {by}"
+        return f"no clear winner: {why} that {first} is ahead of {second} by {by}"
     others = [model for model in reason.about["models"] if model != second]
     also = f"; {why}" if others else ""
-    return f"no clear winner: {first} is {by}, ahead of {second}{also}"
+    return f"no clear winner: {first} is ahead of {second} by {by}{also}"
 
 
 _TOO_LITTLE = {
@@ -210,7 +212,7 @@ def _stratum(reason: Reason, conclusion: Conclusion) -> str:
     return f"not on {about['stratum']} ({about['n_prompts']:,} prompts: {gap} behind {about['rival']})"
 
 
-def _people(reason: Reason) -> str:
+def _people(reason: Reason, conclusion: Conclusion) -> str:
     about = reason.about
     by = Effect(
         value=reason.value,
@@ -220,7 +222,7 @@ def _people(reason: Reason) -> str:
         one_sided=about["one_sided"],
         n_prompts=about["n_prompts"],
     )
-    return f"people prefer {about['rival']} by {difference(by)}"
+    return f"people prefer {about['rival']} to {conclusion.subject} by {difference(by)}"
 
 
 def _no_comparison(reason: Reason, conclusion: Conclusion) -> str:
@@ -266,7 +268,7 @@ _WORDS: dict[str, _Words] = {
     "one_order": lambda *_: "it saw one order alone",
     "length": lambda reason, _: f"at equal length the lead is {number(reason.value)}",
     "kin": lambda reason, c: kin(str(c.subject), reason.about["family"]),
-    "people": lambda reason, _: _people(reason),
+    "people": _people,
     "answers": lambda reason, _: (
         f"{_share(reason.value)} of its answers are {ODD[reason.about['kind']]}"
     ),
@@ -336,8 +338,9 @@ def _in_short(conclusion: Conclusion) -> str:
         "undecided": "no clear winner",
     }.get(conclusion.state)
     begun = _beginning(conclusion)
-    if conclusion.state == "caution" and begun.endswith(" leads"):
-        begun = f"with caution, {conclusion.subject} is ahead"
+    first, second = conclusion.subject, conclusion.rival
+    if conclusion.state == "caution" and begun == f"{first} leads {second}":
+        begun = f"with caution, {first} is ahead of {second}"
     return said or begun
 
 
