@@ -915,8 +915,8 @@ MUTANTS = [
     Mutant(
         name="few prompts rank",
         file="analysis/conclusions/tournament.py",
-        old="scope.n_prompts < MIN_PROMPTS",
-        new="scope.n_prompts < 2",
+        old="scope.worth < MIN_PROMPTS",
+        new="scope.worth < 2",
         seen_by="test_conclusions.py::test_a_state_has_one_sentence",
     ),
     Mutant(

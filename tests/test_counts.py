@@ -142,9 +142,11 @@ def test_by_hand_three_battles_on_one_prompt_are_one_cluster():
     ]
     fit = Fit.of(games(Battles.from_rows(rows), orders="both"))
     assert fit.played.n_clusters == 2
-    assert fit.covariance[0, 0] * 4 == pytest.approx(
-        2 * (0.75**2 + 0.75**2) / (4 * 3 / 16) ** 2
-    )
+    plain = 2 * (0.75**2 + 0.75**2) / (4 * 3 / 16) ** 2
+    assert fit.covariance[0, 0] * 4 == pytest.approx(plain)
+    # left out, the prompts with 3/4 and 1/4 of the games weigh 1/2 over 1/4 and 1/2 over 3/4
+    assert fit.balance.hidden == pytest.approx((2**2 + (2 / 3) ** 2) / 2)
+    assert fit.balance.n_effective == pytest.approx(1.6)
 
 
 @pytest.mark.parametrize(

@@ -67,16 +67,16 @@ GPT_3 = "gpt-3.5-turbo-instruct"
 
 def test_real_errors_are_larger_over_prompts_than_over_rows():
     """Rows on one prompt are not independent; counted as if they were, they make errors too small. The intervals differ
-    more, as 13 prompts tell an error less well than 8,931 rows."""
+    more, as 13 prompts tell an error less well than 8,931 rows, and half of the battles of some models are on one."""
     every, _ = battle_files.read(
         shared_data("llmfao/battles.jsonl.gz"), columns=COLUMNS, filters={}
     )
     judge_of = np.array(every.judges)[every.judge]
     for judge, interval, ratio, margin in (
-        ("crowd", "bootstrap", 1.75, 0.08),
-        ("gpt-4", "sandwich", 1.34, 0.01),
-        (GPT_3, "sandwich", 1.12, 0.01),
-        ("crowd", "sandwich", 1.71, 0.01),
+        ("crowd", "bootstrap", 2.1, 0.08),
+        ("gpt-4", "sandwich", 1.57, 0.01),
+        (GPT_3, "sandwich", 1.28, 0.01),
+        ("crowd", "sandwich", 1.99, 0.01),
     ):
         some = every.select(judge_of == judge).compact()
         nameless = len(some.questions) + np.arange(len(some), dtype=np.int32)
@@ -86,7 +86,7 @@ def test_real_errors_are_larger_over_prompts_than_over_rows():
         error = {name: board.std_error.mean() for name, board in boards.items()}
         assert error["prompts"] / error["rows"] == pytest.approx(ratio, abs=margin)
     width = {name: (b.ci_high - b.ci_low).mean() for name, b in boards.items()}
-    assert width == pytest.approx({"prompts": 139, "rows": 73}, abs=0.5)
+    assert width == pytest.approx({"prompts": 210.5, "rows": 73}, abs=0.5)
 
 
 # Battles that cannot be rated, or not well, through the command: the right answer, a named flag, or one clear line
@@ -321,8 +321,9 @@ def test_a_lead_is_the_difference_of_the_ratings_that_are_shown(tmp_path):
     lead = found["differences"]["bradley_terry"][0]
     assert lead["difference"] == pytest.approx(x - y) == pytest.approx(50, abs=0.5)
     conclusion = found["conclusions"]["overall"]
-    assert (conclusion["difference"], conclusion["state"]) == (x - y, "undecided")
-    assert f"x is ahead of y by {x - y:.0f} [" in conclusion["sentence"]
+    assert (conclusion["difference"], conclusion["state"]) == (x - y, "few")
+    said = f"10 prompts, too few to rank; x is ahead of y by {x - y:.0f} ["
+    assert conclusion["sentence"].startswith(said)
     assert conclusion["sentence"] in " ".join(ran.out.split())
     assert conclusion["whose"].startswith("Points are an unnamed judge's taste on ")
 

@@ -412,8 +412,9 @@ def rated(board: Leaderboard, chosen: Mask | None = None) -> Rated:
     variance = np.diag(covariance)
     of_sum = variance[:, None] + variance[None, :]
     of_difference = of_sum - 2.0 * covariance
-    n_of_all = math.inf if board.n_clusters is None else board.n_clusters
-    own = np.full(m, n_of_all) if board.n_prompts is None else board.n_prompts
+    n_of_all = board.n_effective_clusters or board.n_clusters or math.inf
+    own = board.n_prompts if board.n_effective is None else board.n_effective
+    own = np.full(m, n_of_all) if own is None else own
     return Rated(
         names=np.array(board.models, dtype=object)[place],
         place=place,

@@ -16,7 +16,7 @@ import scipy
 
 from elo_exp.arrays import Array, Index, Mask, spread
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.games import Games
+from elo_exp.ratings.games import Balance, Games
 from elo_exp.ratings.leaderboard import Leaderboard, with_intervals
 
 POINTS = 400.0 / math.log(10.0)  # rating points in one unit of log-odds
@@ -42,6 +42,7 @@ class Fit:
     theta: Array  # (r,) log-odds, mean zero
     covariance: Array  # (r, r)
     n_prompts: Index  # (r,) the clusters in which each plays
+    balance: Balance  # of the games over the clusters
     samples: Array | None = None  # (b, r)
     parameters: Mapping[str, float | None] = field(default_factory=dict)
     # (rows, r) how far each cluster moves the abilities; squared, they sum to (n - 1) / n covariance
@@ -60,9 +61,13 @@ class Fit:
             played=played,
             theta=theta,
             covariance=sandwich(
-                bread(theta, played), by_cluster, len(theta), n=played.n_clusters
+                bread(theta, played),
+                by_cluster,
+                len(theta),
+                n=played.n_clusters,
             ),
             n_prompts=played.n_prompts(by_cluster),
+            balance=played.balance(by_cluster),
         )
 
 
@@ -382,7 +387,8 @@ def of_own_prompts(fit: Fit) -> Array:
     """Correct the covariance of a fit for models that met others on some of the prompts.
 
     At the maximum a model's scores add up to zero over the k prompts that it was on, so that these take
-    k / (k - 1) in place of n / (n - 1); from one alone there is no error: NaN. A few of many may be alike
+    k / (k - 1) in place of n / (n - 1), and more if a few of the k have most of its games
+    (`Balance.hidden`); from one alone there is no error: NaN. A few of many may be alike
     by chance: of fewer than 20, no less is believed than independent games would leave.
 
     Parameters
@@ -397,11 +403,12 @@ def of_own_prompts(fit: Fit) -> Array:
     """
     n, m, covariance = fit.played.n_clusters, len(fit.theta), fit.covariance
     n_prompts = fit.n_prompts
-    fewer = n_prompts < n
-    if not fewer.any():
+    fewer, hidden = n_prompts < n, fit.balance.hidden
+    if not (fewer.any() or (hidden > 1.0).any()):
         return covariance
     k = np.where(n_prompts > 1, n_prompts, np.nan)
     factor = np.where(fewer, np.sqrt(k / (k - 1) * (n - 1) / n), 1.0)
+    factor *= np.sqrt(hidden)
     corrected = factor[:, None] * covariance * factor
     independent = np.diag(bread(fit.theta, fit.played))
     lacking = np.where(
@@ -458,7 +465,9 @@ def leaderboard(
         samples=samples,
         n_battles=battles.n_battles(),
         n_prompts=spread(fit.n_prompts, fit.rated, m),
+        n_effective=spread(fit.balance.n_effective, fit.rated, m),
         n_clusters=fit.played.n_clusters,
+        n_effective_clusters=fit.balance.n_effective_clusters,
         n_matches=round(fit.wins.sum()),
         flags=why_unrated(fit.wins, fit.rated) if flags is None else flags,
         parameters=fit.parameters,

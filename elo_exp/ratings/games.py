@@ -12,6 +12,35 @@ from numpy.typing import NDArray
 from elo_exp.arrays import Array, Index, Mask, tally
 from elo_exp.data.battles import SCORES, Battles
 
+_EQUAL = 1e-9  # of a number of prompts: what rounding leaves of equal sizes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Balance:
+    """How evenly the games of m models are spread over n prompts.
+
+    One prompt with a third of a model's games pulls the fit towards itself, so that what it leaves unexplained is too
+    small, and an error from so few large prompts is uncertain.
+
+    n_effective   (m,) how many prompts of equal size would tell as much about each model:
+                  (sum c)^2 / sum c^2 of its numbers c of games on each prompt [1]_
+    n_effective_clusters  the same of all games
+    hidden        (m,) by what the variance of a model is multiplied, 1 if it has equally many games on each of its k
+                  prompts: each prompt's part is taken as if the fit had left the prompt out, times
+                  (1 - 1 / k) / (1 - h) for the share h of the games [2]_
+
+    References
+    ----------
+    .. [1] A. V. Carter, K. T. Schnepel and D. G. Steigerwald (2017), "Asymptotic behavior of a t-test robust
+       to cluster heterogeneity", Review of Economics and Statistics 99(4), 698-709.
+    .. [2] J. G. MacKinnon, M. O. Nielsen and M. D. Webb (2023), "Fast and reliable jackknife and bootstrap methods
+       for cluster-robust inference", Journal of Applied Econometrics 38(5), 671-694.
+    """
+
+    n_effective: Array
+    n_effective_clusters: float
+    hidden: Array
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Games:
@@ -94,6 +123,42 @@ class Games:
         columns = [np.bincount(self.cluster, other, n)[:, None] for other in others]
         return scipy.sparse.hstack([sums, *columns], format="csr") if columns else sums
 
+    def balance(self, by_cluster: scipy.sparse.csr_array) -> Balance:
+        """Measure how evenly the games are spread over the prompts, whose sums `by_cluster` returned."""
+        n, m = self.n_rows, self.n_models
+        each = np.ones(len(self.score)) if self.count is None else self.count * 1.0
+        if (on_each := self.on_each) is not None:
+            each = on_each * 1.0
+        weight = np.ones(n) if self.alike is None else self.alike * 1.0
+        whole = np.bincount(self.cluster, each, n)
+        rows, columns = np.tile(self.cluster, 2), np.append(self.first, self.second)
+        sizes = scipy.sparse.csr_array((np.tile(each, 2), (rows, columns)), (n, m))
+        model, size = sizes.indices, sizes.data
+        times = np.repeat(weight, np.diff(sizes.indptr))
+        total, squares, n_each = (
+            np.bincount(model, times * size**power, m) for power in (1, 2, 0)
+        )
+        n_effective = _effective(total, squares, n_each)
+        hidden = np.ones(m)
+        if (uneven := (n_effective != n_each) & (n_each > 1)).any():
+            left_out, chosen = np.ones(len(size)), uneven[model]
+            at = model[chosen]
+            left_out[chosen] = 1.0 - 1.0 / n_each[at]
+            left_out[chosen] /= 1.0 - size[chosen] / total[at]
+            parts = by_cluster[:, :m] ** 2
+            seen = np.asarray(parts.sum(axis=0))
+            weighed = sizes.copy()
+            weighed.data = left_out**2
+            unseen = np.asarray((parts * weighed).sum(axis=0))
+            hidden[uneven] = (unseen / np.where(seen > 0, seen, 1.0))[uneven]
+        return Balance(
+            n_effective=n_effective,
+            n_effective_clusters=float(
+                _effective(weight @ whole, weight @ whole**2, weight.sum())
+            ),
+            hidden=np.maximum(hidden, 1.0),
+        )
+
     def over_prompts(self, by_cluster: Array | scipy.sparse.csr_array) -> Array:
         """Sum what `by_cluster` returned over the prompts."""
         if self.alike is None:
@@ -134,6 +199,15 @@ class Games:
         present, columns["cluster"] = numbered(self.cluster[kept])
         alike = None if self.alike is None else self.alike[present]
         return replace(self, prompts=self.prompts[present], alike=alike, **columns)
+
+
+def _effective(total: Any, squares: Any, n_prompts: Any) -> Any:
+    """(sum c)^2 / sum c^2, of equal c exactly their number; 0 of none."""
+    found = np.divide(
+        total * total, squares, out=np.zeros_like(total * 1.0), where=squares > 0
+    )
+    is_equal = np.abs(found - n_prompts) <= _EQUAL * n_prompts
+    return np.where(is_equal, n_prompts, found)
 
 
 def differences(

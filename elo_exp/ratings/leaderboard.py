@@ -84,6 +84,9 @@ class Leaderboard:
     n_battles: Index | None = None  # (m,)
     n_prompts: Array | None = None  # (m,)
     n_clusters: int | None = None  # independent observations behind the errors: prompts
+    # (m,) how many prompts of equal size would tell as much: these give the degrees of freedom
+    n_effective: Array | None = None
+    n_effective_clusters: float | None = None  # and about all models together
     n_matches: int = 0  # games that the method was given
     # by the model's place in `models`
     flags: Mapping[int, str] = field(default_factory=dict)
@@ -196,14 +199,16 @@ def with_intervals(
     std_error : Array, shape (m,)
         In the unit of the ratings; NaN for none.
     n_prompts : Array, shape (m,), optional
-        Behind each error; None: the board's own; without any, normal quantiles are taken.
+        Behind each error; None: the board's own, effective ones where it has them; without any, normal
+        quantiles are taken.
 
     Returns
     -------
     Leaderboard
         Models without a rating have neither error nor interval.
     """
-    n = board.n_prompts if n_prompts is None else n_prompts
+    own = board.n_prompts if board.n_effective is None else board.n_effective
+    n = own if n_prompts is None else n_prompts
     n = np.full(len(board.models), np.inf) if n is None else n
     std_error = np.where(np.isfinite(board.rating), std_error, np.nan)
     half = t_quantile(degrees_of_freedom(n)) * std_error
@@ -253,7 +258,8 @@ def pinned(board: Leaderboard, model: str, at: float) -> Leaderboard:
     # without a variance of its own, other pairs are known as before
     if math.isfinite(board.covariance[fixed, fixed]):
         moved = replace(moved, covariance=distances)
-    n_prompts = np.minimum(board.n_prompts, board.n_prompts[fixed])
+    own = board.n_prompts if board.n_effective is None else board.n_effective
+    n_prompts = np.minimum(own, own[fixed])
     return with_intervals(
         moved, np.sqrt(np.maximum(np.diag(distances), 0.0)), n_prompts
     )

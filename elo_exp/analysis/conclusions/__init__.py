@@ -80,7 +80,9 @@ class Scope(Record):
     judge      its name; None where nobody judged
     kind       of the judge: model, words (it compares words), people (votes) or scores (of items)
     dimension  None where there is one alone
-    n_prompts  None where the battles name none
+    n_prompts  of a tournament: on which the pair was compared that the sentence is about; None where the battles
+               name none
+    n_effective  how many prompts of equal size would tell as much; None: as many as there are
     source     the file or the arena that votes are from
     gold       how often the judge agrees with labelled pairs; None where no audit has asked it
     is_baseline  whether words were counted in answers of unknown quality: nothing can be found so
@@ -90,9 +92,15 @@ class Scope(Record):
     kind: str = "model"
     dimension: str | None = None
     n_prompts: int | None = None
+    n_effective: float | None = None
     source: str | None = None
     gold: Gold | None = None
     is_baseline: bool = False
+
+    @property
+    def worth(self) -> float | None:
+        """Return the prompts that guards count: effective ones; None where the battles name none."""
+        return self.n_prompts if self.n_effective is None else self.n_effective
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

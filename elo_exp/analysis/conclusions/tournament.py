@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from elo_exp.analysis.checks import ALPHA, MIN_PROMPTS, Check
 from elo_exp.analysis.comparisons import First, first_of
 from elo_exp.analysis.conclusions import Conclusion, Effect, Gold, Reason, Scope
@@ -44,6 +46,7 @@ def with_conclusions(
     for name in checked.dimensions:
         board, checks = checked.board(name), checked.checks[name]
         first = first_of(board, checked.pairs(name)) if board else None
+        n_prompts, n_effective = prompts_of_pair(checked, name, first)
         strata = checked.diagnoses.get(name, {}).get("strata", {})
         pairs = checked.diagnoses.get(name, {}).get("equal_answers", ())
         reasons = [*of_equal_answers(first, pairs)]
@@ -60,7 +63,8 @@ def with_conclusions(
             dataclasses.replace(
                 scope,
                 dimension=name,
-                n_prompts=checked.n_prompts(name),
+                n_prompts=n_prompts,
+                n_effective=n_effective,
                 gold=Gold.of(checked.diagnoses.get(name, {}).get("audit", {})),
             ),
             is_measured=is_measured(checks),
@@ -86,7 +90,8 @@ def conclude(
     reasons
         Any of NO_RESULT, UNKNOWN, UNDECIDED, OF_JUDGE and OTHERS, in any order.
     scope
-        Of the dimension; `n_prompts` is None where the battles name none, which is like too few.
+        Of the dimension; `n_prompts` are those of the pair that is compared. None, where the battles name none, is like
+        too few.
     is_measured
         Whether position bias was measured: the share of flips, and how often the first shown wins.
     unit
@@ -100,7 +105,7 @@ def conclude(
         state = "same"
     elif names & {*NO_RESULT}:
         state = "no_result"
-    elif scope.n_prompts is None or scope.n_prompts < MIN_PROMPTS:
+    elif scope.worth is None or scope.worth < MIN_PROMPTS:
         state = "few"
     elif names & {*UNDECIDED}:
         state = "undecided"
@@ -121,6 +126,34 @@ def conclude(
         is_checked=is_measured or scope.kind in _NOT_JUDGED,
         scope=scope,
     )
+
+
+def prompts_of_pair(
+    standings: Standings, dimension: str, first: First | None
+) -> tuple[int | None, float | None]:
+    """Count the prompts on which the first and the second were compared, with each other or with others.
+
+    Returns
+    -------
+    n_prompts : int or None
+        Of the one of the two that was on fewer; those of the dimension if the board has no such number, None where the
+        battles name none.
+    n_effective : float or None
+        How many of equal size would tell as much; None if that is not less.
+    """
+    n_prompts, board = standings.n_prompts(dimension), standings.board(dimension)
+    if n_prompts is None or board is None or first is None:
+        return n_prompts, None
+    if first.lead and first.lead.one_sided:
+        return first.lead.n_prompts, None
+    place = [board.models.index(model) for model in (first.model, first.second)]
+    n_effective = board.n_effective_clusters
+    if board.n_prompts is not None and np.isfinite(board.n_prompts[place]).all():
+        n_prompts = int(board.n_prompts[place].min())
+        if board.n_effective is not None:
+            n_effective = float(board.n_effective[place].min())
+    is_less = n_effective is not None and n_effective < n_prompts
+    return n_prompts, n_effective if is_less else None
 
 
 _WEIGHT = {

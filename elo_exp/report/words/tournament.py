@@ -1,6 +1,5 @@
 """The conclusion of a tournament, and of rated battles, in a sentence: who is first, and what stands against it."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from elo_exp.analysis.power import Precision
 from elo_exp.report.formats import expected_win_rate, number, p_equals, percent
 from elo_exp.report.formats import names as joined
 from elo_exp.report.words.judge import ODD, kin
-from elo_exp.report.words.whose import of_run, whose
+from elo_exp.report.words.whose import of_run, prompts_worth, whose
 
 CHIPS = {
     "none": "No ranking",
@@ -107,11 +106,10 @@ def _no_result(conclusion: Conclusion, _: str) -> str:
 
 
 def _few(conclusion: Conclusion, by: str) -> str:
-    n, first = conclusion.scope.n_prompts, conclusion.subject
-    if n is None:
+    first, is_scored = conclusion.subject, conclusion.scope.kind == "scores"
+    if conclusion.scope.n_prompts is None:
         return f"{_unnamed(conclusion)}, {first} is ahead of {conclusion.rival} by {by}"
-    noun = "item" if conclusion.scope.kind == "scores" else "prompt"
-    prompts = f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    prompts = prompts_worth(conclusion.scope, "item" if is_scored else "prompt")
     if conclusion.effect is not None and conclusion.effect.value == 0:
         return f"{prompts}, too few to rank; {first} and {conclusion.rival} are level"
     return f"{prompts}, too few to rank; {first} is ahead of {conclusion.rival} by {by}"
@@ -297,6 +295,7 @@ def as_row(conclusion: Conclusion) -> dict[str, Any]:
         "p_holm": effect.p_value,
         "one_sided": effect.one_sided,
         "n_prompts": conclusion.scope.n_prompts,
+        "n_effective": conclusion.scope.n_effective,
         "judge": conclusion.scope.judge,
         "whose": whose(conclusion.scope),
     }
@@ -346,11 +345,10 @@ def _in_short(conclusion: Conclusion) -> str:
 
 def points(conclusions: Sequence[Conclusion]) -> str:
     """Say whose taste the points of a run are, in one line for all dimensions."""
-    counts = [one.scope.n_prompts for one in conclusions if one.scope.n_prompts]
-    scope = conclusions[0].scope
+    scopes = [one.scope for one in conclusions]
+    scope = max(scopes, key=lambda scope: scope.n_prompts or 0)
     golds = {one.scope.dimension or "": one.scope.gold for one in conclusions}
-    whole = dataclasses.replace(scope, n_prompts=max(counts, default=None))
-    return of_run(whole, golds)
+    return of_run(scope, golds)
 
 
 def comment(conclusion: Conclusion, precision: Precision | None = None) -> str:

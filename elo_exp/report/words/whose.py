@@ -1,10 +1,16 @@
 """Whose taste the points are: one line on console and page, in gate.md and in the files."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from elo_exp.analysis.checks import MIN_PROMPTS
 from elo_exp.analysis.conclusions import Gold, Scope
 from elo_exp.report.formats import number, percent
+
+_WORTH_TELLING = (
+    0.75  # of the prompts: if they are worth more, the number alone is said
+)
 
 
 def whose(scope: Scope) -> str:
@@ -21,13 +27,25 @@ def whose(scope: Scope) -> str:
         return f"Points are the votes in {scope.source or 'the battles file'}."
     if scope.kind == "scores":
         return f"Scores are those in {scope.source or 'the file'}."
-    n = "" if scope.n_prompts is None else f"{scope.n_prompts:,} "
-    prompts = "this prompt" if scope.n_prompts == 1 else f"these {n}prompts"
+    prompts = "these prompts"
+    if scope.n_prompts is not None:
+        is_one = scope.n_prompts == 1
+        prompts = "this prompt" if is_one else f"these {prompts_worth(scope)}"
     agrees = f" {of_gold(scope.gold)}" if scope.gold else ""
     return (
         f"Points are {scope.judge or 'an unnamed judge'}'s taste on {prompts}. Intervals cover other "
         f"prompts, not another judge.{agrees}"
     )
+
+
+def prompts_worth(scope: Scope, noun: str = "prompt") -> str:
+    """Count prompts, and say how many of equal size would tell as much if that is clearly less: "25 prompts, worth 6"."""
+    n = scope.n_prompts or 0
+    counted = f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+    worth = scope.n_effective
+    if worth is None or not (worth <= _WORTH_TELLING * n or worth < MIN_PROMPTS <= n):
+        return counted
+    return f"{counted}, worth {math.floor(worth):,}"
 
 
 def of_run(scope: Scope, golds: Mapping[str, Gold | None]) -> str:
