@@ -921,10 +921,10 @@ MUTANTS = [
     ),
     Mutant(
         name="a stratum of a few prompts is a reversal",
-        file="analysis/conclusions/tournament.py",
-        old="if n < MIN_PROMPTS or first not in rated:",
-        new="if first not in rated:",
-        seen_by="test_conclusions.py::test_a_stratum_of_20_prompts_on_which_the_first_is_behind_is_a_reason",
+        file="analysis/reversals.py",
+        old='or row["n_effective"] < MIN_PROMPTS',
+        new='or row["n_effective"] < 2',
+        seen_by="test_strata.py::test_a_reversal_on_fewer_than_20_prompts_is_not_tested",
     ),
     Mutant(
         name="an invalid verdict of a gate is a tie",

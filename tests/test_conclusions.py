@@ -44,7 +44,10 @@ ABOUT: dict[str, dict[str, Any]] = {  # what a reason's words need
         **{"one_sided": False, "n_prompts": None},
     },
     "answers": {"kind": "phrases"},
-    "stratum": {"stratum": "curated", "n_prompts": 50, "rival": "B"},
+    "stratum": {
+        **{"stratum": "curated", "n_prompts": 50, "rival": "B", "ci_low": 5.0},
+        **{"ci_high": 33.0, "p_holm": 0.02, "one_sided": False},
+    },
 }
 
 
@@ -188,7 +191,7 @@ SAID = [
     (
         concluded("stratum", kind="words"),
         "by shared words A is ahead of B by 275 [204, 346], p < .001, but not on curated "
-        "(50 prompts: 0 behind B)",
+        "(50 prompts: B is ahead by 0 [5, 33], p = .020)",
     ),
     (
         concluded("flips", "answers"),
@@ -246,7 +249,7 @@ SAID = [
             Scope(judge="opus", n_prompts=100),
             is_measured=True,
         ),
-        "A leads B by 275 [204, 346], p < .001, but not on curated (50 prompts: 19 behind B)",
+        "A leads B by 275 [204, 346], p < .001, but not on curated (50 prompts: B is ahead by 19 [5, 33], p = .020)",
     ),
 ]
 
@@ -376,40 +379,23 @@ def test_a_judge_is_checked_where_flips_and_first_shown_have_a_value(
     assert is_measured(checks) is measured
 
 
-@pytest.mark.parametrize(
-    ("n_of_small", "p_value", "behind"),
-    [
-        (19, 0.01, ["curated"]),
-        (20, 0.01, ["small"]),
-        (19, 0.05, []),
-        (19, None, []),
-    ],
-)
-def test_a_stratum_of_20_prompts_on_which_the_first_is_behind_is_a_reason(
-    n_of_small: int, p_value: float | None, behind: list[str]
-):
-    """A is 40 behind B on curated and 200 behind on small, where strata differ at all."""
-    rows = [
-        ("medqa", "A", 1500.0),
-        ("medqa", "B", 1400.0),
-        ("curated", "A", 1400.0),
-        ("curated", "B", 1440.0),
-        ("curated", "C", None),
-        ("small", "A", 1300.0),
-        ("small", "B", 1500.0),
-    ]
-    strata = {
-        "p_value": p_value,
-        "strata": ["medqa", "curated", "small"],
-        "n_prompts": [50, 50, n_of_small],
-        "ratings": [
-            {"stratum": stratum, "model": model, "rating": rating}
-            for stratum, model, rating in rows
-        ],
-    }
-    found = list(of_strata(strata, "A"))
-    assert [one.about["stratum"] for one in found] == behind
-    assert all(one.about["rival"] == "B" for one in found)
+def test_the_widest_lead_of_a_rival_that_a_stratum_shows_is_a_reason():
+    """On two of three strata the test shows that the leader is behind."""
+    row = {"rival": "B", "n_prompts": 50, "ci_low": 5.0, "ci_high": 90.0}
+    wide, shown, small = (
+        {**row, "stratum": stratum, "lead": lead, "p_holm": p, "reverses": p < 0.05}
+        for stratum, lead, p in (("wide", 80.0, 0.3), ("shown", 60.0, 0.01), ("small", 40.0, 0.02))
+    )  # fmt: skip
+    strata = {"leader": "A", "ahead": [wide, shown, small]}
+    (found,) = of_strata(strata, "A")
+    assert (found.about["stratum"], found.about["rival"], found.value) == ("shown", "B", 60.0)  # fmt: skip
+    assert not [*of_strata({"leader": "A", "ahead": [wide]}, "A")]
+    assert not [*of_strata(strata, "B")]
+    assert not [*of_strata({}, "A")]
+    all_won = {**shown, "lead": None, "ci_low": 300.0, "ci_high": None}
+    (found,) = of_strata({"leader": "A", "ahead": [all_won]}, "A")
+    assert found.about["one_sided"]
+    assert found.value == 300.0
 
 
 @pytest.mark.parametrize(("low", "names"), [(1390.0, ["undone"]), (1410.0, [])])

@@ -148,13 +148,31 @@ TEST = {
 }  # fmt: skip
 
 
-def test_strata_that_reverse_are_to_be_reported_separately():
-    assert strata.sentence(TEST) == (
+AHEAD = {
+    "stratum": "other", "rival": "b", "n_prompts": 40, "lead": 90.2, "ci_low": 20.0,
+    "ci_high": 160.0, "p_holm": 0.012, "reverses": True,
+}  # fmt: skip
+
+
+def test_strata_on_which_a_rival_leads_are_to_be_reported_separately():
+    begin = (
         "Ratings differ between strata (χ² = 12, 2 df, p = .010). The gap a − b varies most: "
-        "+80 points on one, −30 points on other. The order reverses: report strata separately."
+        "+80 points on one, −30 points on other."
     )
-    ahead = {**TEST["most_varied_gap"], "gaps": GAPS[:1]}
-    assert "reverses" not in strata.sentence({**TEST, "most_varied_gap": ahead})
+    assert strata.sentence(TEST) == begin
+    found = {**TEST, "leader": "a", "ahead": [AHEAD]}
+    assert strata.sentence(found) == (
+        f"{begin} On other b is ahead of a by 90 [20, 160], p = .012. The order reverses: "
+        "report strata separately."
+    )
+    wide = {**AHEAD, "ci_low": -20.0, "p_holm": 0.3, "reverses": False}
+    assert strata.sentence({**found, "ahead": [wide]}) == (
+        f"{begin} On other b is ahead of a by 90 [−20, 160], p = .300: no evidence of a reversal."
+    )
+    few = {**wide, "p_holm": None}
+    assert strata.sentence({**found, "ahead": [few]}).endswith(
+        "b is ahead of a by 90 [−20, 160]: too few prompts for a test."
+    )
     alike = strata.sentence({**TEST, "p_value": 0.2}, "arenas")
     assert (
         alike

@@ -34,6 +34,7 @@ from elo_exp.analysis.judge_quality import bounds, invalid_shares
 from elo_exp.analysis.looks import Wave
 from elo_exp.analysis.mean_scores import mean_scores, pass_rates
 from elo_exp.analysis.power import Precision, precision
+from elo_exp.analysis.reversals import rivals_ahead
 from elo_exp.analysis.separated import rate_all
 from elo_exp.analysis.shrinkage import with_p_best
 from elo_exp.analysis.variance import Variance, of_battles
@@ -475,8 +476,31 @@ def with_looks(standings: Standings, wave: Wave) -> Standings:
     )
 
 
+def leaders(standings: Standings) -> dict[str, str]:
+    """Return the leader of each dimension that ranks two entrants.
+
+    Parameters
+    ----------
+    standings : Standings
+        With ratings.
+
+    Returns
+    -------
+    dict of str to str
+    """
+    return {
+        name: first.model
+        for name in standings.dimensions
+        if (board := standings.board(name))
+        and (first := first_of(board, standings.pairs(name)))
+    }
+
+
 def of_strata(
-    fitted: Mapping[str, Fitted], strata: Mapping[str, str], rate: Rate
+    fitted: Mapping[str, Fitted],
+    strata: Mapping[str, str],
+    rate: Rate,
+    leaders: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Rate each stratum of the prompts, and test whether they differ.
 
@@ -488,17 +512,20 @@ def of_strata(
         The stratum of each prompt, by its id.
     rate : callable
         From battles by stratum to leaderboards: the method of the ratings.
+    leaders : mapping of str to str, optional
+        By dimension; None: the highest rated by Bradley-Terry.
 
     Returns
     -------
     dict of str to dict
         `strata` by dimension: the test of `heterogeneity`, `ratings` of each stratum where there are
-        several, and the `most_varied_gap`.
+        several, the `most_varied_gap`, the `leader`, and who is `ahead` of it on which stratum.
     """
     found = {}
     for dimension, some in fitted.items():
         parts = by_stratum(some.battles, strata)
         boards = rate(parts) if len(parts) > 1 else {}
+        leader = _highest(some) if leaders is None else leaders.get(dimension)
         found[dimension] = {
             "strata": {
                 **heterogeneity(some, strata, dimension=dimension),
@@ -509,9 +536,20 @@ def of_strata(
                     for row in board.ratings
                 ],
                 "most_varied_gap": most_varied_gap(boards),
+                "leader": leader,
+                "ahead": rivals_ahead(parts, boards, leader) if leader else [],
             }
         }
     return found
+
+
+def _highest(fitted: Fitted) -> str | None:
+    """Return the model with the highest rating; None if none has a rating."""
+    fit = fitted.fit
+    if not fit.rated.any():
+        return None
+    names = np.array(fitted.battles.models, dtype=object)[fit.rated]
+    return str(names[fit.theta.argmax()])
 
 
 def of_known_order(

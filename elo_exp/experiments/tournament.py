@@ -228,7 +228,9 @@ class Tournament(Pairwise):
         strata = {}
         if self.stratum is not None:
             of_prompt = self._strata(self.stratum)
-            strata = standings.of_strata(found.fitted, of_prompt, method.rate)
+            strata = standings.of_strata(
+                found.fitted, of_prompt, method.rate, standings.leaders(found)
+            )
         found = standings.with_diagnoses(
             found,
             standings.of_texts(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.analysis.checks import ALPHA, MIN_PROMPTS, Check
+from elo_exp.analysis.checks import MIN_PROMPTS, Check
 from elo_exp.analysis.comparisons import First, first_of
 from elo_exp.analysis.conclusions import Conclusion, Effect, Gold, Reason, Scope
 from elo_exp.analysis.standings import Standings, with_checks
@@ -273,27 +273,22 @@ def of_checks(checks: Sequence[Check], first: str) -> Iterator[Reason]:
 
 
 def of_strata(strata: Mapping[str, Any], first: str) -> Iterator[Reason]:
-    """Yield where the order reverses: the widest gap by which the first is behind on a stratum.
+    """Yield the widest lead over the first that a stratum's own test shows (Holm over strata and entrants).
 
-    strata  of `Standings.diagnoses`: ratings by stratum, and a test of whether they differ
+    strata  of `Standings.diagnoses`: who is ahead of the first on which stratum
     """
-    p_value, behind = strata.get("p_value"), []
-    if p_value is None or p_value >= ALPHA:
+    if strata.get("leader") != first:
         return
-    n_prompts = dict(zip(strata["strata"], strata["n_prompts"], strict=True))
-    for stratum, n in n_prompts.items():
-        rated = {
-            row["model"]: row["rating"]
-            for row in strata["ratings"]
-            if row["stratum"] == stratum and row["rating"] is not None
-        }
-        if n < MIN_PROMPTS or first not in rated:
-            continue
-        best = max(rated, key=rated.__getitem__)
-        if (gap := rated[best] - rated[first]) > 0:
-            about = {"stratum": stratum, "n_prompts": n, "rival": best}
-            behind.append(Reason(name="stratum", value=gap, about=about))
-    yield from sorted(behind, key=lambda reason: -(reason.value or 0.0))[:1]
+    for row in strata["ahead"]:
+        if row["reverses"]:
+            about = {
+                name: row[name]
+                for name in ("stratum", "n_prompts", "rival", "ci_low", "ci_high")
+            }
+            value = row["ci_low"] if row["lead"] is None else row["lead"]
+            about |= {"one_sided": row["lead"] is None, "p_holm": row["p_holm"]}
+            yield Reason(name="stratum", value=value, about=about)
+            return
 
 
 def of_unnamed_prompts(n_battles: int) -> Iterator[Reason]:

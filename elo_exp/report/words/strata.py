@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from elo_exp.analysis.checks import ALPHA
+from elo_exp.analysis.conclusions import Effect
 from elo_exp.report.formats import number, p_equals
+from elo_exp.report.words.tournament import difference
 
 
 def differ(test: Mapping[str, Any]) -> bool:
@@ -13,7 +15,7 @@ def differ(test: Mapping[str, Any]) -> bool:
 
 
 def sentence(test: Mapping[str, Any], noun: str = "strata") -> str:
-    """Return the test of a dimension, and of ratings that differ the gap that varies most.
+    """Return the test of a dimension, the gap that varies most if ratings differ, and who is ahead of the leader where.
 
     test  as in Standings.diagnoses
     noun  what the strata are called
@@ -25,14 +27,41 @@ def sentence(test: Mapping[str, Any], noun: str = "strata") -> str:
         f"{begin} between {noun} (χ² = {number(test['chi_square'])}, {test['df']} df, "
         f"{p_equals(test['p_value'])})."
     )
-    widest = test.get("most_varied_gap")
+    widest, reversal = test.get("most_varied_gap"), _ahead(test, noun)
     if not differ(test) or not widest:
-        return text
+        return text + reversal
     gaps = {row["stratum"]: row["gap"] for row in widest["gaps"]}
     listed = ", ".join(
         f"{number(gap, sign=True)} points on {name}" for name, gap in gaps.items()
     )
     text += f" The gap {widest['model_a']} − {widest['model_b']} varies most: {listed}."
-    if min(gaps.values()) < 0.0 < max(gaps.values()):
-        text += f" The order reverses: report {noun} separately."
-    return text
+    return text + reversal
+
+
+def _ahead(test: Mapping[str, Any], noun: str) -> str:
+    """Say who is ahead of the leader on which stratum, with that stratum's own interval.
+
+    A reversal is claimed only if the test of the stratum shows it.
+    """
+    rows = test.get("ahead") or ()
+    reversals = [_one(row, test["leader"]) for row in rows if row["reverses"]]
+    if reversals:
+        return f" {' '.join(reversals)} The order reverses: report {noun} separately."
+    if not rows:
+        return ""
+    is_tested = rows[0]["p_holm"] is not None
+    why = "no evidence of a reversal" if is_tested else "too few prompts for a test"
+    return f" {_one(rows[0], test['leader']).removesuffix('.')}: {why}."
+
+
+def _one(row: Mapping[str, Any], leader: str) -> str:
+    is_one_sided = row["lead"] is None
+    lead = Effect(
+        value=row["lead"],
+        low=row["ci_low"],
+        high=row["ci_high"],
+        p_value=row["p_holm"],
+        one_sided=is_one_sided,
+        n_prompts=row["n_prompts"],
+    )
+    return f"On {row['stratum']} {row['rival']} is ahead of {leader} by {difference(lead)}."

@@ -205,9 +205,20 @@ def _all_prompts(n: int) -> str:
     return "the one prompt" if n == 1 else f"all {n:,} prompts"
 
 
-def _stratum(reason: Reason, conclusion: Conclusion) -> str:
-    about, gap = reason.about, number(reason.value)
-    return f"not on {about['stratum']} ({about['n_prompts']:,} prompts: {gap} behind {about['rival']})"
+def _stratum(reason: Reason, _: Conclusion) -> str:
+    about = reason.about
+    ahead = Effect(
+        value=None if about["one_sided"] else reason.value,
+        low=about["ci_low"],
+        high=about["ci_high"],
+        p_value=about["p_holm"],
+        one_sided=about["one_sided"],
+        n_prompts=about["n_prompts"],
+    )
+    return (
+        f"not on {about['stratum']} ({about['n_prompts']:,} prompts: {about['rival']} "
+        f"is ahead by {difference(ahead)})"
+    )
 
 
 def _people(reason: Reason, conclusion: Conclusion) -> str:

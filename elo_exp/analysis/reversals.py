@@ -1,0 +1,97 @@
+"""On which strata of the prompts a rival is ahead of the leader, each by the stratum's own test."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from elo_exp.analysis.checks import MIN_PROMPTS
+from elo_exp.analysis.comparisons import ALPHA, Difference, differences, holm
+from elo_exp.analysis.separated import with_one_sided
+from elo_exp.arrays import Array
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.leaderboard import Leaderboard, degrees_of_freedom
+
+
+def rivals_ahead(
+    parts: Mapping[str, Battles], boards: Mapping[str, Leaderboard], leader: str
+) -> list[dict[str, Any]]:
+    """Test on each stratum whether another model is ahead of the leader.
+
+    Each stratum is rated alone, and each difference is tested by Student's t with the prompts of the
+    stratum, or exactly if one of the two took every point. The p values are adjusted over all strata and
+    all other models (Holm), because any of these could be reported as a reversal. A stratum on which
+    the two met on fewer than 20 effective prompts is shown and not tested.
+
+    Parameters
+    ----------
+    parts : mapping of str to Battles
+        By stratum.
+    boards : mapping of str to Leaderboard
+        By stratum: the ratings of these battles.
+    leader : str
+        Of all prompts.
+
+    Returns
+    -------
+    list of dict
+        `judge.DIMENSION.strata.ahead` of ratings.json: a row for each stratum and model that is ahead of
+        the leader there, in any amount: `stratum`, `rival`, `n_prompts`, `n_effective` (worth so
+        many equal prompts), `df`, `lead` of the rival in
+        the unit of the ratings with `ci_low` and `ci_high`, `p_value`, `p_holm`, `reverses`. The
+        widest lead comes first.
+    """
+    rows = []
+    for stratum, board in boards.items():
+        whole = with_one_sided(board, parts[stratum], orders="both")
+        counts = _counts(whole, whole.n_prompts), _counts(whole, whole.n_effective)
+        for pair in differences({stratum: whole}):
+            if leader in (pair.higher, pair.lower):
+                rows.append(_row(pair, stratum, leader, counts))
+    tested = np.array(
+        [
+            math.nan
+            if row["p_value"] is None or row["n_effective"] < MIN_PROMPTS
+            else row["p_value"]
+            for row in rows
+        ]
+    )
+    for row, p_holm in zip(rows, holm(tested).tolist(), strict=True):
+        row["p_holm"] = None if math.isnan(p_holm) else p_holm
+        row["reverses"] = row["is_ahead"] and p_holm <= ALPHA
+        row["n_prompts"] = int(row["n_prompts"])
+    ahead = [row for row in rows if row.pop("is_ahead")]
+    return sorted(ahead, key=lambda row: -(row["lead"] or row["ci_low"] or 0.0))
+
+
+def _counts(board: Leaderboard, known: Array | None) -> dict[str, float]:
+    """Count the prompts of each model; those of all models where a model's own are not known."""
+    column = np.full(len(board.models), np.nan) if known is None else known
+    n_of_all = float(board.n_clusters or 0)
+    counts = np.where(np.isfinite(column), column, n_of_all)
+    return dict(zip(board.models, counts.tolist(), strict=True))
+
+
+def _row(
+    pair: Difference,
+    stratum: str,
+    leader: str,
+    counts: tuple[Mapping[str, float], Mapping[str, float]],
+) -> dict[str, Any]:
+    is_ahead = pair.higher != leader and (pair.one_sided or bool(pair.difference))
+    n_prompts, n_effective = (min(of[pair.higher], of[pair.lower]) for of in counts)
+    if pair.one_sided:
+        n_prompts = n_effective = pair.n_prompts or 0
+    return {
+        "stratum": stratum,
+        "rival": pair.lower if pair.higher == leader else pair.higher,
+        "n_prompts": n_prompts,
+        "n_effective": n_effective,
+        "df": None if pair.one_sided else float(degrees_of_freedom(n_effective)),
+        "lead": pair.difference,
+        "ci_low": pair.ci_low,
+        "ci_high": pair.ci_high,
+        "p_value": pair.p_value,
+        "is_ahead": is_ahead,
+    }
