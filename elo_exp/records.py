@@ -535,7 +535,9 @@ class Battle(Record):
     count: int | None = None
     draw_a: int = 0  # which answer of model_a
     draw_b: int = 0
-    later = ("count", "draw_a", "draw_b")
+    # what the prompt has in common with others: battles of one cluster are one observation; None: its prompt alone
+    cluster: str | None = None
+    later = ("count", "draw_a", "draw_b", "cluster")
 
     @property
     def models(self) -> tuple[str, str]:

@@ -809,7 +809,7 @@ MUTANTS = [
     Mutant(
         name="battles without a prompt are evidence of a one-sided pair",
         file="analysis/separated.py",
-        old="played.prompts[met[1]] < len(battles.questions)",
+        old="played.prompts[met[1]] < battles.n_named_units",
         new="met[1] >= 0",
         seen_by="test_separated.py::test_battles_without_a_prompt_are_no_evidence",
     ),

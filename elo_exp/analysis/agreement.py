@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.analysis.win_rates import in_name_order, mean_error, share_interval
+from elo_exp.analysis.win_rates import in_name_order, interval_by_prompt, mean_error
 from elo_exp.arrays import Array, Index, Mask, one_row, tally
 from elo_exp.data.battles import Battles
+from elo_exp.data.fields import folded
 from elo_exp.data.gold import GoldPair
 from elo_exp.data.pairing import outcome, repeated
 from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
@@ -454,7 +455,7 @@ def gold_errors(
         name: np.array([_wrong(pair, own.get(pair.pair_id)) for pair in some])
         for name, own in by_judge.items()
     }
-    return found, [pair.prompt for pair in some]
+    return found, [folded(pair.prompt) for pair in some]
 
 
 def _wrong(pair: GoldPair, judgment: Judgment | None) -> float:
@@ -479,8 +480,8 @@ def gold_results(
     -------
     list of dict
         By subset, "all" first. `n` valid judgments, `n_invalid`, `n_flips`; `accuracy`, a mean over
-        orders, so that a flip counts as half, with its 95 % interval `low` to `high`, in which both
-        orders of a pair are one observation; `strict`, the share of pairs that are right in all orders;
+        orders, so that a flip counts as half, with its 95 % interval `low` to `high`, in which all pairs
+        of a prompt are one observation; `strict`, the share of pairs that are right in all orders;
         Cohen's `kappa` of a, tie and b, a flip being a tie, with `kappa_low` and `kappa_high`. None
         where undefined.
     """
@@ -496,7 +497,7 @@ def gold_results(
         right = [fmean(outcome(v) == p.label for v in j.orders) for p, j in valid]
         named = [
             (
-                p.prompt,
+                folded(p.prompt),
                 p.label.upper(),
                 _LETTERS[(j.entrant_a, None, j.entrant_b).index(j.winner)],
             )
@@ -504,7 +505,12 @@ def gold_results(
         ]
         agreement = verdict_agreement(named, names=("label", "judge"))
         n = len(valid) or math.nan
-        low, high = share_interval(sum(right) / n, n)
+        low = high = math.nan
+        if right:
+            prompts = np.unique(
+                [folded(p.prompt) for p, _ in valid], return_inverse=True
+            )
+            low, high = interval_by_prompt(np.array(right), prompts[1])
         row = one_row(
             subset=subset,
             n=len(valid),

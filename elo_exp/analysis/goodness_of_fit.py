@@ -303,7 +303,7 @@ def heterogeneity(
     if (code < 0).any():
         fit = Fit.of(fitted.games_of(code >= 0))
     played, m, n = fit.played, len(fit.theta), fit.played.n_clusters
-    of_prompt = dict(zip(battles.question.tolist(), code.tolist(), strict=True))
+    of_prompt = dict(zip(battles.units().tolist(), code.tolist(), strict=True))
     stratum = np.array([of_prompt[q] for q in played.prompts.tolist()], dtype=np.intp)
     df, chi_square, p_value = 0, None, None
     if len(names) > 1 and m > 1 and m * len(names) <= _MAX_SCORES:

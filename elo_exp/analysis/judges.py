@@ -221,7 +221,8 @@ def _obstacle(
 def _prompts(battles: Battles, fit: Fit) -> dict[str, int]:
     """The row of each prompt in a fit, by its name."""
     codes = fit.played.prompts.tolist()
-    return {battles.questions[code]: row for row, code in enumerate(codes)}
+    names = battles.unit_names
+    return {names[code]: row for row, code in enumerate(codes)}
 
 
 def _covariances(

@@ -60,7 +60,7 @@ def one_sided(battles: Battles, *, orders: Orders) -> tuple[OneSided, ...]:
     pair = np.where(is_won, first * m + second, second * m + first)
     met = np.unique(np.stack([pair, played.cluster[apart]]), axis=1)  # each prompt once
     pairs, n_met = np.unique(met[0], return_inverse=True)
-    is_known = battles.is_alone | (played.prompts[met[1]] < len(battles.questions))
+    is_known = battles.is_alone | (played.prompts[met[1]] < battles.n_named_units)
     n_each = is_known if played.alike is None else is_known * played.alike[met[1]]
     n_prompts = np.bincount(n_met, n_each, len(pairs))
     return tuple(

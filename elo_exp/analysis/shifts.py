@@ -69,16 +69,16 @@ def influence(battles: Battles, *, orders: str) -> Influence | None:
     """
     fit = fit_columns(games(battles, orders=orders))
     played, n = fit.played, fit.played.n_clusters
-    if n < 2 or (battles.question >= len(battles.questions)).any():
+    if n < 2 or battles.n_unnamed():
         return None
-    parts = fit.parts
+    parts, names = fit.parts, battles.unit_names
     if parts is None:
         scores = played.by_cluster(residuals(fit.theta, played))
         parts = np.asarray(scores @ bread(fit.theta, played))
     return Influence(
         models=tuple(battles.models[i] for i in np.flatnonzero(fit.rated).tolist()),
         ratings=POINTS * fit.theta,
-        prompts=tuple(battles.questions[q] for q in played.prompts.tolist()),
+        prompts=tuple(names[q] for q in played.prompts.tolist()),
         parts=POINTS * math.sqrt(n / (n - 1)) * parts,
     )
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from elo_exp.arrays import Index, Mask
 from elo_exp.data import formats, tables
+from elo_exp.data.bank import hashed
 from elo_exp.data.battles import Battles
 from elo_exp.data.fields import look_alike
 from elo_exp.data.formats import WORDS, Format, MalformedError, Rows
@@ -39,7 +40,11 @@ NAMES = (
     "dimension",
     "score",  # unless the format or the user names its column, it is not read
     "count",  # of a format that makes its fields neither
+    "cluster",
 )
+UNNAMED = "no question named"  # the cluster of battles without a question among others
+# columns that hold the text of a question; of a conversation, its first message
+TEXTS = ("prompt", "question", "instruction", "conversation_a", "conversation")
 _ALSO = ("equal_answers", "style_a", "style_b", "draw_a", "draw_b")  # read, too
 _MALFORMED = "\0malformed"  # a column beside those of a file: why a row is none
 _REASONS = ("used", "filtered out", "invalid", "dropped", "refused")
@@ -194,6 +199,13 @@ class _File:
             }
 
         self.columns = {name: name for name in _ALSO} | self.fields
+        texts = [
+            name
+            for name in TEXTS
+            if name in present and name not in self.fields.values()
+        ]
+        if texts:
+            self.columns["question_text"] = texts[0]
         if self.fields.get("dimension") != "dimension":
             self.columns["pooled"] = "dimension"
         if chosen.fields:
@@ -233,7 +245,9 @@ class _File:
         rows, kind_of = self.kinds_of(coded)
         outcomes = [self.outcome(row) for row in rows]
         names, number = _numbered(map(_name, coded.names))
-        questions = [_text(name) for name in coded.questions]
+        nobody_named = [None], np.zeros(len(coded), dtype=np.int32)
+        asked, question = coded.prompts.get("question_id", nobody_named)
+        questions = [_text(name) for name in asked]
         a, b = number[coded.a], number[coded.b]
         became = np.array([_became(one) for one in outcomes], dtype=np.int8)[kind_of]
         is_faulty = (a < 0) | (b < 0) | (a == b)
@@ -244,7 +258,7 @@ class _File:
         became[is_faulty] = _DROPPED
         if "question_id" in self.wanted:
             is_other = _mask(q != self.wanted["question_id"] for q in questions)
-            became[(became <= _INVALID) & is_other[coded.question]] = _FILTERED
+            became[(became <= _INVALID) & is_other[question]] = _FILTERED
         used = np.flatnonzero(became == _USED)
         self.kinds, kind = tables.by_appearance(outcomes, kind_of[used])
         battles = dataclasses.replace(
@@ -253,7 +267,8 @@ class _File:
             model_a=a[used],
             model_b=b[used],
         ).compact()
-        battles = battles.with_questions(questions, coded.question[used])
+        battles = battles.with_questions(questions, question[used])
+        battles = self.with_units(battles, coded, used)
         is_stop = (became == _REFUSED) | (became == _DROPPED) & (on_error == "stop")
         if self.format.judged:
             is_stop[used[_repeated(battles)]] = True
@@ -274,6 +289,43 @@ class _File:
         if self.counts["dropped"]:
             place, row = self.at(int((became == _DROPPED).argmax()))
             self.first = f"{place}: {self.outcome(row)}"
+        return battles
+
+    def with_units(self, battles: Battles, coded: Coded, used: Index) -> Battles:
+        """Add what prompts have in common: a named cluster, or the text of the question.
+
+        A battle that names no question is on that of its text. If neither names one, all such battles of a file that
+        names some are one cluster, as they may all be on one prompt.
+        """
+        texts = coded.prompts.get("question_text")
+        if texts is not None:
+            folded, number = _numbered(
+                None if (text := _text(cell)) is None else hashed(text)
+                for cell in texts[0]
+            )
+            text_code = number[texts[1][used]]
+            lacks = battles.question >= len(battles.questions)
+            if (lacks & (text_code >= 0)).any():
+                n = len(battles.questions)
+                names = [*battles.questions, *folded, None]
+                place = np.where(
+                    lacks,
+                    np.where(text_code >= 0, n + text_code, n + len(folded)),
+                    battles.question,
+                )
+                battles = battles.with_questions(names, place)
+            else:
+                battles = _with_equal_texts(battles, text_code, folded)
+        if (named := coded.prompts.get("cluster")) is not None:
+            clusters, number = _numbered(map(_text, named[0]))
+            code = number[named[1][used]]
+            if (code >= 0).any():
+                battles = battles.with_cluster_codes(clusters, code)
+        n_lacking = battles.n_unnamed()
+        if 0 < n_lacking < battles.total() and battles.count is None:
+            lacking = battles.units() >= battles.n_named_units
+            code = np.where(lacking, 0, -1).astype(np.int32)
+            battles = battles.with_cluster_codes([UNNAMED], code)
         return battles
 
     def kinds_of(self, coded: Coded) -> tuple[list[Row], Codes]:
@@ -473,11 +525,17 @@ def _warn(path: Source, files: Sequence[_File], battles: Battles) -> None:
     if len(rare) and battles.total() >= _MANY:
         slips = _quoted(models[i] for i in rare)
         warnings.append(f"in one row alone: {slips}. Check the name.")
-    lacking = battles.n_unnamed()
-    if lacking and not battles.is_alone:
+    setting = "If a column names it, set battles_columns.question_id=COLUMN."
+    if (lacking := battles.n_unnamed()) and not battles.is_alone:
         warnings.append(
-            f"{lacking} of {battles.total()} battles name no question, and each of them counts as "
-            "a prompt of its own. If a column names it, set battles_columns.question_id=COLUMN."
+            f"{lacking} of {battles.total()} battles name no question, so that nobody knows how many prompts there are. "
+            f"{setting}"
+        )
+    if UNNAMED in battles.clusters:
+        is_unnamed = battles.units() == battles.clusters.index(UNNAMED)
+        warnings.append(
+            f"{battles.total_of(is_unnamed)} of {battles.total()} battles name no question, and count together as one "
+            f"prompt. {setting}"
         )
     pooled = sorted({name for file in files for name in file.pooled if name})
     if len(pooled) > 1:
@@ -565,6 +623,22 @@ def _row(kind: Row, own: str | None, model_a: Cell, model_b: Cell) -> Row:
     """A kind with the names of its models."""
     models = {"model_a": model_a, "model_b": model_b}
     return {**kind, **models, **({"winner": models[own]} if own else {})}
+
+
+def _with_equal_texts(
+    battles: Battles, text_code: Codes, texts: Sequence[str]
+) -> Battles:
+    """Make one cluster of questions with other names and the same text."""
+    known = np.flatnonzero(
+        (text_code >= 0) & (battles.question < len(battles.questions))
+    )
+    pairs = np.unique(np.stack((text_code[known], battles.question[known])), axis=1)
+    n_questions = np.bincount(pairs[0], minlength=len(texts))
+    is_shared = np.append(n_questions > 1, False)[text_code]
+    if not is_shared.any():
+        return battles
+    names = [f"text {text}" for text in texts]
+    return battles.with_cluster_codes(names, np.where(is_shared, text_code, -1))
 
 
 def _mask(values: Iterable[bool]) -> Mask:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from statistics import fmean
@@ -69,6 +69,9 @@ class Battles:
     # (n,) which answer of each model; None: the first of all
     draw_a: Codes | None = None
     draw_b: Codes | None = None
+    # (n,) of prompts that belong together: battles of one cluster are one observation; None: each prompt is its own
+    cluster: Codes | None = None
+    clusters: tuple[str, ...] = ()
     # whether a battle that names no question is known to be the only one on its prompt
     is_alone: bool = False
 
@@ -92,6 +95,9 @@ class Battles:
         if any(row.draw_a or row.draw_b for row in rows):
             columns["draw_a"] = np.array([row.draw_a for row in rows], dtype=np.int32)
             columns["draw_b"] = np.array([row.draw_b for row in rows], dtype=np.int32)
+        if any(row.cluster is not None for row in rows):
+            clusters, columns["cluster"] = _interned([row.cluster for row in rows])
+            columns["clusters"] = clusters
         battles = cls(
             score=np.array([row.score for row in rows], dtype=np.float64),
             equal_answers=np.array([row.equal_answers for row in rows], dtype=np.bool_),
@@ -109,10 +115,58 @@ class Battles:
         question = np.where(question < 0, own, question)
         return dataclasses.replace(self, questions=names, question=question)
 
+    def with_clusters(self, cluster_of: Mapping[str, str]) -> Battles:
+        """Name the cluster of each battle by its question; those that are not named keep the one that they have."""
+        number = {name: code for code, name in enumerate(self.clusters)}
+        codes = [
+            -1 if name is None else number.setdefault(name, len(number))
+            for name in map(cluster_of.get, self.questions)
+        ]
+        of_question = np.array([*codes, -1], dtype=np.int32)
+        found = of_question[np.minimum(self.question, len(codes))]
+        cluster = np.where(found >= 0, found, self._all("cluster", -1))
+        if (cluster < 0).all():
+            return self
+        return dataclasses.replace(self, cluster=cluster, clusters=tuple(number))
+
+    def with_cluster_codes(self, names: Sequence[str], cluster: Codes) -> Battles:
+        """Name the cluster of each battle by its place (n,) in `names`; -1: the one that it has, if any."""
+        number = {name: code for code, name in enumerate(self.clusters)}
+        used = np.unique(cluster[cluster >= 0])
+        code = np.full(len(names) + 1, -1, dtype=np.int32)
+        for i in used.tolist():
+            code[i] = number.setdefault(names[i], len(number))
+        found = np.where(cluster >= 0, code[cluster], self._all("cluster", -1))
+        return dataclasses.replace(self, cluster=found, clusters=tuple(number))
+
+    def units(self) -> Codes:
+        """Return the unit of observation of each battle (n,): its cluster or, in none, its question.
+
+        From `n_named_units` on: it names neither, and is one of its own.
+        """
+        if self.cluster is None:
+            return self.question
+        question = self.question + np.int32(len(self.clusters))
+        return np.where(self.cluster >= 0, self.cluster, question)
+
+    @property
+    def n_named_units(self) -> int:
+        return len(self.clusters) + len(self.questions)
+
+    @property
+    def unit_names(self) -> tuple[str, ...]:
+        """Names of units, by their code."""
+        return (*(f"cluster {name}" for name in self.clusters), *self.questions)
+
     def among(self, models: Collection[str]) -> Battles:
         """Return the battles between any two of these models."""
         chosen = np.isin(self.models, list(models))
         return self.select(chosen[self.model_a] & chosen[self.model_b]).compact()
+
+    def among_any(self, models: Collection[str]) -> Battles:
+        """Return the battles of any of these models, with any other."""
+        chosen = np.isin(self.models, list(models))
+        return self.select(chosen[self.model_a] | chosen[self.model_b])
 
     def select(self, rows: NDArray[Any]) -> Battles:
         """Return the battles at a mask (n,) or at indices; names and codes stay as they are."""
@@ -148,6 +202,12 @@ class Battles:
             for name in ("score", "equal_answers")
         }
         groups = {**_NAMED, "questions": {"question": "question_id"}}
+        if any(part.cluster is not None for part in parts):
+            groups["clusters"] = {"cluster": "cluster"}
+            parts = tuple(
+                dataclasses.replace(part, cluster=part._all("cluster", -1))
+                for part in parts
+            )
         for names, fields in groups.items():
             number = {name: n for n, name in enumerate(WINNERS)}
             number = number if names == "winners" else {}
@@ -252,16 +312,20 @@ class Battles:
 
     def names_prompts(self) -> bool:
         """Whether any battle names its question, or is known to be alone on it."""
-        return self.is_alone or bool((self.question < len(self.questions)).any())
+        return self.is_alone or bool((self.units() < self.n_named_units).any())
 
     def n_unnamed(self) -> int:
-        """Count the battles that name no question."""
-        return self.total_of(self.question >= len(self.questions))
+        """Count the battles that name neither a question nor a cluster."""
+        return self.total_of(self.units() >= self.n_named_units)
 
     def n_prompts(self) -> int:
         """Count the prompts; a battle that names none has one of its own."""
-        named = self.question[self.question < len(self.questions)]
-        return int(np.count_nonzero(np.bincount(named))) + self.n_unnamed()
+        is_named = self.question < len(self.questions)
+        n_named = int(np.count_nonzero(np.bincount(self.question[is_named])))
+        if self.cluster is None:
+            return n_named + self.n_unnamed()
+        only = self.cluster[~is_named]  # of battles whose cluster alone is named
+        return n_named + len(np.unique(only[only >= 0])) + self.n_unnamed()
 
     def columns(self) -> dict[str, tuple[tuple[Any, ...], NDArray[Any]]]:
         """Names and codes by the field of a row, in the order of battles.jsonl."""
@@ -273,6 +337,8 @@ class Battles:
             del columns["style_a"], columns["style_b"]
         named = np.where(self.question < len(self.questions), self.question, -1)
         columns["question_id"] = self.questions, named
+        if self.cluster is not None:
+            columns["cluster"] = self.clusters, self.cluster
         columns["equal_answers"] = (False, True), self.equal_answers.view("i1")
         if np.isfinite(self.score).any():
             shares, share = np.unique(self.score, return_inverse=True)

@@ -12,6 +12,8 @@ from elo_exp.data import answers, formats, tables
 from elo_exp.data.formats import Format
 from elo_exp.records import UserError
 
+CLUSTER = "cluster"  # a column that is read without being named
+
 
 @dataclass(kw_only=True, config=ConfigDict(coerce_numbers_to_str=True))
 class Score:
@@ -32,7 +34,8 @@ def read(
     """Read files of scores, and return the facts of each for the manifest.
 
     An entrant that has another file with the same dimension gets the file's name, too.
-    cluster  the column that names an item's cluster; None: each is its own
+    cluster  the column that names an item's cluster; None: each is its own, and so is one without a value in the
+             usual column
     Raises UserError for a file that is not as its format is written.
     """
     found: list[Score] = []
@@ -42,8 +45,9 @@ def read(
         try:
             own = list(one.scores(path, metric))
             for row in own if cluster else ():
-                row.cluster = str(row.columns[cluster])
-                row.item += f" in {row.cluster}"
+                if (found_cluster := _cluster(row, str(cluster), path)) is not None:
+                    row.cluster = found_cluster
+                    row.item += f" in {row.cluster}"
         except UserError:
             raise
         except Exception as error:
@@ -64,6 +68,18 @@ def read(
         facts.append(formats.facts(path, one, rows, hint))
         found += own
     return found, facts
+
+
+def _cluster(row: Score, column: str, path: Path) -> str | None:
+    """The cluster of an item; None if it names none and the column has its usual name. Raises UserError otherwise."""
+    value = (row.columns or {}).get(column)
+    if value is not None or column == CLUSTER:
+        return None if value is None else str(value)
+    known = ", ".join(map(repr, row.columns or {})) or "none"
+    raise UserError(
+        f"battles_columns.cluster: {path} has no column {column!r} of item {row.item} (found {known}). Name one of "
+        "them, or leave the setting out."
+    )
 
 
 def _has_texts(path: Path, one: Format) -> bool:

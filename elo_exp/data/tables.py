@@ -46,7 +46,14 @@ _MAX_FIELD = 2**24  # characters of a CSV field, for the same reason
 _MAX_OBJECT = 2**24  # bytes of a line of JSON that is read by columns
 MEMORY = 1500  # megabytes that DuckDB may take
 _HEAD = 4096  # bytes
-_APART = ("model_a", "model_b", "question_id")  # in no kind
+_SIDES = ("model_a", "model_b")
+OF_PROMPTS = (
+    "question_id",
+    "cluster",
+    "question_text",
+)  # which most rows have of their own
+CONVERSATION = "conversation"  # how columns of messages begin
+_APART = (*_SIDES, *OF_PROMPTS)  # in no kind
 # A quote is doubled inside a cell; a cell that begins so is another one to Python
 _SPACED_QUOTE = re.compile(rb'[ \t](?<=[,\r\n].)[ \t]*"(?!"[^,\r\n])')
 _OWN = (None, "model_a", "model_b")
@@ -97,7 +104,7 @@ Cell = str | None | Nested
 class Coded:
     """n battles as codes: what is equal is held once, in the order in which it first appears.
 
-    A code is a place in the list beside it. A kind has the cells of all fields but models and question;
+    A code is a place in the list beside it. A kind has the cells of all fields but models and those of prompts;
     its winner is None where a row has its own model's name there, and then `own` is this model's field.
     """
 
@@ -107,8 +114,8 @@ class Coded:
     names: list[Cell]  # of models
     a: Codes  # (n,)
     b: Codes  # (n,)
-    questions: list[Cell]
-    question: Codes  # (n,)
+    # by each field of OF_PROMPTS that is read
+    prompts: dict[str, tuple[list[Cell], Codes]]
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -339,8 +346,14 @@ def coded_rows(
 ) -> tuple[Coded, UserError | None]:
     """Read rows into the same columns, up to the one that cannot be read; return also that error."""
     fields = [name for name in columns if name not in (*_APART, "winner")]
-    names = [columns.get(name, _NONE) for name in (*_APART, "winner", *fields)]
-    kinds, models, questions = Distinct(), Distinct(), Distinct()
+    fields_of_prompts = [name for name in OF_PROMPTS if name in columns]
+    read = (*_SIDES, *fields_of_prompts, "winner", *fields)
+    names = [columns.get(name, _NONE) for name in read]
+    kinds, models = Distinct(), Distinct()
+    distinct = [Distinct() for _ in fields_of_prompts]
+    k, text_at = len(distinct), None
+    if "question_text" in columns:
+        text_at = 2 + fields_of_prompts.index("question_text")
     blocks, error = list[Codes](), None
     every: Iterator[tuple[Any, ...]]
     if isinstance(source, Frame):
@@ -350,29 +363,43 @@ def coded_rows(
     else:
         every = (tuple(map(row.get, names)) for _, row in source)
     while True:
-        codes = list[tuple[int, int, int, int]]()
+        codes = list[tuple[int, ...]]()
         try:
-            for values in itertools.islice(every, _BLOCK):
+            for row in itertools.islice(every, _BLOCK):
+                values = row
+                if text_at is not None:
+                    words = words_of(row[text_at], str(columns["question_text"]))
+                    values = (*row[:text_at], words, *row[text_at + 1 :])
                 if not _PLAIN.issuperset(map(type, values)):
-                    values = tuple(map(cell, values))  # noqa: PLW2901
-                a, b, question, won, *kind = values
+                    values = tuple(map(cell, values))
+                a, b, *others = values
+                of_prompt, (won, *kind) = others[:k], others[k:]
                 own = 0 if won is None else 1 if won == a else 2 if won == b else 0
                 key = (own, None if own else won, *kind)
-                codes.append((kinds[key], models[a], models[b], questions[question]))
+                numbers = (d[x] for d, x in zip(distinct, of_prompt, strict=True))
+                codes.append((kinds[key], models[a], models[b], *numbers))
         except UserError as found:
             error = found
         if codes:
             blocks.append(np.array(codes, dtype=np.int32))
         if len(codes) < _BLOCK:
             break
-    four = np.concatenate(blocks or [np.empty((0, 4), dtype=np.int32)])
+    every_code = np.concatenate(blocks or [np.empty((0, 3 + k), dtype=np.int32)])
+    kind_codes, a_codes, b_codes, *prompt_codes = every_code.T.copy()
     keys = ["winner", *fields]
     coded = Coded(
         kinds=[dict(zip(keys, values, strict=True)) for _, *values in kinds],
         own=[_OWN[own] for own, *_ in kinds],
         names=list(models),
-        questions=list(questions),
-        **dict(zip(("kind", "a", "b", "question"), four.T.copy(), strict=True)),
+        kind=kind_codes,
+        a=a_codes,
+        b=b_codes,
+        prompts={
+            name: (list(values), codes)
+            for name, values, codes in zip(
+                fields_of_prompts, distinct, prompt_codes, strict=True
+            )
+        },
     )
     return coded, error
 
@@ -488,14 +515,22 @@ def _coded(
         return None
     field = {name: _quoted(column) for name, column in given.items()}
     a, b = field["model_a"], field["model_b"]
-    question, winner = (field.get(name, "null") for name in ("question_id", "winner"))
+    winner = field.get("winner", "null")
+    of_prompts = {
+        name: _words(types[given[name]], given[name], is_json)
+        if name == "question_text"
+        else field[name]
+        for name in OF_PROMPTS
+        if name in field
+    }
     is_named = types.get(given.get("winner", "")) in sides  # as its models are
     own = f"case {winner} when {a} then 1 when {b} then 2 else 0 end" if is_named else 0
     named = ["winner", *(name for name in field if name not in (*_APART, "winner"))]
     listed = [f"case when own = 0 then {winner} end", *map(field.get, named[1:])]
     picked = ", ".join(f"{column} as k{n}" for n, column in enumerate(listed))
+    asked = "".join(f"{column} as q_{name}, " for name, column in of_prompts.items())
     connection.execute(
-        f"create temp table t as select {a} as a, {b} as b, {question} as q, "
+        f"create temp table t as select {a} as a, {b} as b, {asked}"
         f"({own})::tinyint as own, {picked} from {scan}"
     )
     counts = ", ".join(f"count(k{n})" for n in range(len(listed)))
@@ -509,20 +544,30 @@ def _coded(
         select *, {number} from (select distinct {", ".join(keys)} from t);
         create temp table names as select *, {number} from
         (select a as name from t where a is not null union select b from t where b is not null);
-        create temp table questions as
-        select *, {number} from (select distinct q as name from t where q is not null);
     """)
+    for name in of_prompts:
+        connection.execute(
+            f"create temp table {name}s as select *, {number} from "
+            f"(select distinct q_{name} as name from t where q_{name} is not null)"
+        )
     rows = connection.execute(f"select {', '.join(keys)} from kinds order by code")
     kinds = rows.fetchall()
-    names, questions = (
+    names, *prompts = (
         connection.execute(f"select name from {table} order by code").fetchall()
-        for table in ("names", "questions")
+        for table in ("names", *(f"{name}s" for name in of_prompts))
+    )
+    coded = "".join(
+        f", coalesce({name}s.code, {len(found)}) as {name}"
+        for name, found in zip(of_prompts, prompts, strict=True)
+    )
+    joined = " ".join(
+        f"left join {name}s on t.q_{name} = {name}s.name" for name in of_prompts
     )
     codes = connection.execute(f"""
         select kinds.code as kind, coalesce(a.code, {len(names)}) as a,
-        coalesce(b.code, {len(names)}) as b, coalesce(questions.code, {len(questions)}) as question
+        coalesce(b.code, {len(names)}) as b{coded}
         from t left join kinds on {alike} left join names as a on t.a = a.name
-        left join names as b on t.b = b.name left join questions on t.q = questions.name
+        left join names as b on t.b = b.name {joined}
         order by t.rowid
     """).fetchnumpy()
     cells = _json_cells if is_json else _cells
@@ -532,8 +577,12 @@ def _coded(
         for own, *_ in kinds
     ]
     distinct, kind = by_appearance(every, _codes(codes["kind"]))
-    asked = [*cells(name for (name,) in questions), None]
-    asked, question_code = by_appearance(asked, _codes(codes["question"]))
+    found_prompts = dict[str, tuple[list[Cell], Codes]]()
+    for name, rows_of in zip(of_prompts, prompts, strict=True):
+        values_of = (value for (value,) in rows_of)
+        is_text = name == "question_text"
+        every_cell = [*(_cells if is_text else cells)(values_of), None]
+        found_prompts[name] = by_appearance(every_cell, _codes(codes[name]))
     return Coded(
         kinds=[kind for kind, _ in distinct],
         own=[side for _, side in distinct],
@@ -541,9 +590,40 @@ def _coded(
         names=[*cells(name for (name,) in names), None],
         a=_codes(codes["a"]),
         b=_codes(codes["b"]),
-        questions=asked,
-        question=question_code,
+        prompts=found_prompts,
     )
+
+
+def _words(kind: str, name: str, is_json: bool) -> str:
+    """In SQL, the text of a column of questions, as `words_of` returns it."""
+    column = _quoted(name)
+    first = ("$[0].content", "$[0]")
+    of_list = ", ".join(f"json_extract_string({column}, '{path}')" for path in first)
+    if is_json:
+        plain = "null" if name.startswith(CONVERSATION) else f"{column} ->> '$'"
+        return f"case json_type({column}) when 'ARRAY' then coalesce({of_list}) else {plain} end"
+    if kind.endswith("[]"):
+        inner = ".content" if kind.startswith("STRUCT") else ""
+        return f"({column}[1]{inner})::varchar"
+    if name.startswith(CONVERSATION):
+        return f"case when json_valid({column}) then coalesce({of_list}) end"
+    return f"({column})::varchar"
+
+
+def words_of(value: Any, name: str) -> Any:
+    """Return the text of a question: of messages or turns the first; None of a conversation that is no list.
+
+    name  of its column
+    """
+    if isinstance(value, str) and name.startswith(CONVERSATION):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    if isinstance(value, list | tuple):
+        first = value[0] if value else None
+        return first.get("content") if isinstance(first, Mapping) else first
+    return None if name.startswith(CONVERSATION) else value
 
 
 def _codes(column: NDArray[Any]) -> Codes:

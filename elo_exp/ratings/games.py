@@ -46,8 +46,8 @@ class Balance:
 class Games:
     """g rows, each a game or so many alike: `first` scored `score` against `second`.
 
-    Games of one cluster are dependent. A cluster is a prompt, or so many prompts alike, of which each
-    has an equal part in its games.
+    Games of one cluster are dependent. A cluster is a unit of `Battles.units`: a prompt, prompts that
+    belong together, or so many prompts alike, of which each has an equal part in its games.
     """
 
     n_models: int
@@ -55,7 +55,7 @@ class Games:
     second: Index  # (g,)
     score: Array  # (g,) in [0, 1]
     cluster: Index  # (g,) 0 .. n_clusters - 1, none of them empty
-    prompts: Index  # (n_clusters,) the code of each cluster's prompt, the same in every dimension
+    prompts: Index  # (n_clusters,) the code of each cluster's unit, the same in every dimension
     # (g,) 1 where `first` was shown first, -1 where second, 0 where nobody knows or it is no matter
     shown: Array
     # of some battles one order alone was judged, not the same in all
@@ -277,7 +277,7 @@ def games(battles: Battles, *, orders: str) -> Games:
         g rows, n to 2 n.
     """
     first, second = battles.model_a.astype(np.intp), battles.model_b.astype(np.intp)
-    score, prompt = battles.scores(), battles.question
+    score, prompt = battles.scores(), battles.units()
     row = np.arange(len(battles))
     ab, ba = battles.verdict_ab >= 0, battles.verdict_ba >= 0
     shown = ab.astype(np.float64) - ba
@@ -294,7 +294,7 @@ def games(battles: Battles, *, orders: str) -> Games:
     if battles.count is not None:
         count = battles.count[row].astype(np.intp)
         alike = np.ones(len(prompts), dtype=np.intp)
-        is_unnamed = prompt >= len(battles.questions)
+        is_unnamed = prompt >= battles.n_named_units
         alike[cluster[is_unnamed]] = count[is_unnamed]
     return Games(
         n_models=len(battles.models),

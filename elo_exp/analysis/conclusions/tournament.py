@@ -149,7 +149,10 @@ def prompts_of_pair(
     place = [board.models.index(model) for model in (first.model, first.second)]
     n_effective = board.n_effective_clusters
     if board.n_prompts is not None and np.isfinite(board.n_prompts[place]).all():
-        n_prompts = int(board.n_prompts[place].min())
+        n_units = board.n_prompts[place].min()
+        n_effective, battles = float(n_units), standings.battles[dimension]
+        of_each = (battles.among_any([model]) for model in (first.model, first.second))
+        n_prompts = min(some.n_prompts() for some in of_each)
         if board.n_effective is not None:
             n_effective = float(board.n_effective[place].min())
     is_less = n_effective is not None and n_effective < n_prompts
