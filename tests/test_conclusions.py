@@ -228,6 +228,26 @@ SAID = [
     (
         concluded(
             "rivals",
+            first=lead(
+                **{"difference": None, "ci_low": -64.0, "ci_high": None},
+                **{"one_sided": True, "n_prompts": 3, "p_holm": 0.25},
+            ),
+        ),
+        "no clear winner: A won all 3 prompts against B, p = .250; C, too, may be as good",
+    ),
+    (
+        concluded(
+            n_prompts=1,
+            first=lead(
+                **{"difference": None, "ci_low": -636.0, "ci_high": None},
+                **{"one_sided": True, "n_prompts": 1, "p_holm": 1.0},
+            ),
+        ),
+        "1 prompt, too few to rank; A won the one prompt against B, p > .999",
+    ),
+    (
+        concluded(
+            "rivals",
             first=lead(difference=12.0, ci_low=-3.0, ci_high=27.0, p_holm=0.21),
         ),
         "no clear winner: A is ahead of B by 12 [−3, 27], p = .210; C, too, may be as good",

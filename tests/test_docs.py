@@ -197,6 +197,8 @@ ELSEWHERE = {
     *("kin", "family", "others", "is_allowed"),
     *("position_std_error", "style_length_verdicts"),
     "style_length_verdicts_std_error",
+    # if a rival is ahead of the leader on a stratum
+    *("rival", "reverses", "lead", "n_effective", "p_holm", "df"),
     *(
         "kin",
         "family",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from elo_exp.analysis.shrinkage import with_p_best
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard, OneSided
 from elo_exp.records import Battle
+from elo_exp.report.words import standings
 from tests.simulation import BRADLEY_TERRY, Tournament
 
 A_WINS, TIE, B_WINS = "model_a", "tie", "model_b"
@@ -143,6 +145,42 @@ def test_battles_without_a_prompt_are_no_evidence():
     assert (lead.ci_low, lead.p_value, lead.significant) == (None, None, None)
 
 
+def total_order(n: int) -> list[Battle]:
+    """Five models of which the better always wins."""
+    return [row for a, b in combinations("abcde", 2) for row in ahead(a, b, n)]
+
+
+def test_each_row_of_a_total_order_has_the_exact_bound_to_the_next():
+    rows = rated(total_order(30)).ratings
+    assert [row.rating for row in rows] == [None] * 5
+    assert [row.flag for row in rows] == ["unbeaten", *["separated"] * 3, "winless"]
+    assert [row.neighbour for row in rows] == ["b", "c", "d", "e", "d"]
+    assert [row.neighbour_is_below for row in rows] == [True] * 4 + [False]
+    assert [row.n_separating for row in rows] == [30] * 5
+    assert all(row.lead_bound == pytest.approx(bound(30)) for row in rows)
+    assert [standings.rating(row) for row in rows] == [
+        *(f"at least 353 above {model}" for model in "bcde"),
+        "at least 353 below d",
+    ]
+
+
+def test_few_prompts_of_a_total_order_bound_no_lead():
+    rows = rated(total_order(3)).ratings
+    assert standings.rating(rows[0]) == "won all 3 prompts against b"
+    assert standings.rating(rows[4]) == "lost all 3 prompts against d"
+    (first, *_) = rated(total_order(1)).ratings
+    assert standings.rating(first) == "won the one prompt against b"
+
+
+def test_a_rated_entrant_and_battles_without_prompts_have_no_bound():
+    assert all(row.neighbour is None for row in rated(close("A", "B")).ratings)
+    nameless = rated(ahead("A", "B", prompt=None)).ratings
+    assert [(row.neighbour, row.flag) for row in nameless] == [
+        (None, "unbeaten"),
+        (None, "winless"),
+    ]
+
+
 @pytest.mark.parametrize(
     "link",
     [met("A", "B", [TIE]), met("C", "A", [A_WINS], "other")],
@@ -227,7 +265,7 @@ def test_an_entrant_that_is_ahead_of_an_unbeaten_one_has_both_bounds():
     low = board.row("C").rating + bound(60)
     assert board.row("B").ci_low == pytest.approx(low)
     assert board.row("A").ci_low == pytest.approx(low + bound(60))
-    assert board.row("B").flag == "disconnected"
+    assert board.row("B").flag == "separated"
 
 
 def test_one_that_lost_to_a_stranger_alone_is_not_ranked_among_others():

@@ -171,7 +171,8 @@ def with_one_sided(
     Returns
     -------
     Leaderboard
-        With one-sided pairs, ranks (m,) and one end of the intervals of those models. As it is without
+        With one-sided pairs, ranks (m,) and one end of the intervals of those models. Ranked models that
+        both won and lost, but are in no component with those rated, are flagged separated. As it is without
         one-sided pairs, and where wins and ties link models of which its method rates none (ties that
         never contradict wins).
     """
@@ -201,8 +202,13 @@ def with_one_sided(
     low = _ends(board.rating, rank, links)
     high = -_ends(-board.rating, -rank, [(i, u, gap) for u, i, gap in links])
     nothing = np.full(len(board.models), np.nan)
+    flags = {
+        i: "separated" if flag == "disconnected" and is_ranked[i] else flag
+        for i, flag in board.flags.items()
+    }
     return dataclasses.replace(
         board,
+        flags=flags,
         one_sided=pairs,
         rank=rank,
         ci_low=np.fmax(nothing if board.ci_low is None else board.ci_low, low),

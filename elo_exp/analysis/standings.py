@@ -263,7 +263,11 @@ def _groups(
     """Rate the models that are linked to each other but not to those of the leaderboard."""
     groups: list[Leaderboard] = []
     while True:
-        left = [row.model for row in board.ratings if row.flag == "disconnected"]
+        left = [
+            row.model
+            for row in board.ratings
+            if row.flag in ("disconnected", "separated")
+        ]
         linked = battles.among(left)
         try:
             found = leaderboards({"": linked}, {"": method})[""] if len(linked) else {}

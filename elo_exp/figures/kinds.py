@@ -64,10 +64,19 @@ def intervals(
                 "va": "center",
                 "bbox": {"color": "white", "pad": 1},
             }
-            ax.annotate(some[j]["flag"], (0.01, y[j]), color=SOFT, **at)
+            ax.annotate(_without_value(some[j]), (0.01, y[j]), color=SOFT, **at)
     ax.set_yticks(range(len(lines)), names.values())
     ax.set_ylim(len(lines) - 0.5, -0.5)
     ax.tick_params(axis="y", labelcolor=INK)
+
+
+def _without_value(row: Row) -> str:
+    """Return the exact bound between an entrant without a rating and the next, or why it has no value."""
+    bound = row.get("lead_bound")
+    if bound is None or bound <= 0.0:
+        return str(row["flag"])
+    side = "above" if row["neighbour_is_below"] else "below"
+    return f"at least {bound:.0f} {side} {label(row['neighbour'])}"
 
 
 def lines(n_names: int) -> tuple[float, float]:

@@ -30,6 +30,7 @@ from elo_exp.ratings.leaderboard import Z95, Leaderboard
 from elo_exp.records import Plot
 
 _BINS = 60  # of a histogram, over all entrants of a dimension
+_ENDS = ("ci_low", "ci_high")
 MAX_ROWS = 40  # entrants of a figure; all are in its rows
 MAX_FITTED = 12  # entrants whose pairs are drawn
 
@@ -58,11 +59,13 @@ def best(standings: Standings) -> list[str]:
     those without one last."""
     rows = _rating_rows(standings)
     first = [row for row in rows if row["method"] == rows[0]["method"]]
-    ends = ("rating", "ci_low", "ci_high")
+    ends = ("rating", *_ENDS)
     known = [
         {**row, "at": next((row[e] for e in ends if row[e] is not None), None)}
         for row in first
     ]
+    if all(row["at"] is None for row in known):  # a total order has ranks alone
+        known = [{**row, "at": row["rank"] and -row["rank"]} for row in known]
     return best_first(known, "at")
 
 
@@ -77,7 +80,7 @@ def elo_boards(standings: Standings) -> dict[str, Leaderboard]:
 def ratings(standings: Standings) -> Plot | None:
     """Draw the ratings of every method with their intervals, a panel for each dimension."""
     rows = _rating_rows(standings)
-    if not any(row["rating"] is not None for row in rows):
+    if not any((row["rating"], row["lead_bound"]) != (None, None) for row in rows):
         return None
     models = best(standings)
     names = {model: label(model) for model in models[:MAX_ROWS]}
@@ -86,6 +89,8 @@ def ratings(standings: Standings) -> Plot | None:
     figure, shown = panels(grouped(rows, "dimension"), "rating", size=size)
     for ax, some in shown:
         kinds.intervals(ax, some, names, "method", methods)
+        if all(row[end] is None for row in some for end in ("rating", *_ENDS)):
+            ax.set_xticks([])
     words = "; ".join(f"{name}: {interval}" for name, interval in methods.items())
     is_open = any(r["rating"] is None and (r["ci_low"] or r["ci_high"]) for r in rows)
     arrows = (

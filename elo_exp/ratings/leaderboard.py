@@ -38,6 +38,13 @@ class Rating(Record):
     # unbeaten, winless, disconnected, separated or no match: why the model has no rating; of Elo,
     # which always has one, why it means little
     flag: str | None = None
+    # of a ranked model without a rating: the next model below it over which it took every point, or, if
+    # there is none, the next model above it that took every point from it
+    neighbour: str | None = None
+    neighbour_is_below: bool | None = None
+    # the lower end of the exact 95 % interval of the upper model's lead over the lower one
+    lead_bound: float | None = None
+    n_separating: int | None = None  # prompts on which the two met
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +135,10 @@ class Leaderboard:
         for name in counts:
             known = columns[name].tolist()
             columns[name] = [None if math.isnan(n) else int(n) for n in known]
+        steps = self._steps()
+        names = ("neighbour", "neighbour_is_below", "lead_bound", "n_separating")
+        for i, name in enumerate(names):
+            columns[name] = [step[i] for step in steps]
         rows = records(
             Rating,
             model=self.models,
@@ -138,6 +149,27 @@ class Leaderboard:
             **columns,
         )
         return tuple(sorted(rows, key=lambda row: (row.rank or m + 1, row.model)))
+
+    def _steps(self) -> list[tuple[str | None, bool | None, float | None, int | None]]:
+        """Find for each ranked model without a rating the next model and the exact bound between the two."""
+        m, ranks = len(self.models), self.ranks().tolist()
+        rank = dict(zip(self.models, ranks, strict=True))
+        steps: list[tuple[str | None, bool | None, float | None, int | None]] = []
+        for model, rating in zip(self.models, self.rating.tolist(), strict=True):
+            is_open = rank[model] > 0 and math.isnan(rating)
+            won = [p for p in self.one_sided if is_open and p.winner == model]
+            lost = [p for p in self.one_sided if is_open and p.loser == model]
+            step = None
+            if won:
+                step = min(won, key=lambda pair: rank[pair.loser] or m + 1)
+            elif lost:
+                step = max(lost, key=lambda pair: rank[pair.winner])
+            if step is None or step.low is None:
+                steps.append((None, None, None, None))
+            else:
+                other = step.loser if won else step.winner
+                steps.append((other, bool(won), step.low, step.n_prompts))
+        return steps
 
     def row(self, model: str) -> Rating:
         return next(row for row in self.ratings if row.model == model)

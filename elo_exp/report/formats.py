@@ -25,6 +25,10 @@ def count(value: int | None) -> str:
     return NONE if value is None else f"{value:,}"
 
 
+def all_prompts(n: int) -> str:
+    return "the one prompt" if n == 1 else f"all {n:,} prompts"
+
+
 def between(low: float | None, high: float | None, digits: int = 0) -> str:
     """Return an interval, one end of which may be open: "1443 to 1548", "1967 or more"."""
     if low is None and high is None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report.formats import NONE, count, names, number, p_equals
+from elo_exp.report.formats import NONE, all_prompts, count, names, number, p_equals
 
 _UNRATED = {  # why an entrant has no rating
     "unbeaten": "nothing links those that it beat to the rated ones",
@@ -14,14 +14,29 @@ _UNRATED = {  # why an entrant has no rating
 
 
 def rating(row: Rating, digits: int = 0) -> str:
-    """Say a rating; of an entrant that took every point the end that is known: "over 1967"."""
+    """Say a rating, or the end that is known: "over 1967"; else the bound to the next entrant."""
     if row.rating is not None:
         return number(row.rating, digits)
     if row.ci_low is not None:
         return f"over {number(row.ci_low, digits)}"
     if row.ci_high is not None:
         return f"under {number(row.ci_high, digits)}"
-    return row.flag or NONE
+    return step(row, digits) or row.flag or NONE
+
+
+def step(row: Rating, digits: int = 0) -> str | None:
+    """Say how far an entrant without a rating is from the next: "at least 353 above b".
+
+    Up to five prompts bound no lead above zero: "won all 3 prompts against b".
+    """
+    if row.neighbour is None or row.lead_bound is None:
+        return None
+    is_above = row.neighbour_is_below
+    if row.lead_bound > 0:
+        side = "above" if is_above else "below"
+        return f"at least {number(row.lead_bound, digits)} {side} {row.neighbour}"
+    verb = "won" if is_above else "lost"
+    return f"{verb} {all_prompts(row.n_separating or 0)} against {row.neighbour}"
 
 
 def how_tested(*, has_looks: bool) -> str:

@@ -6,7 +6,13 @@ from typing import Any
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason
 from elo_exp.analysis.conclusions.tournament import STATES
 from elo_exp.analysis.power import Precision
-from elo_exp.report.formats import expected_win_rate, number, p_equals, percent
+from elo_exp.report.formats import (
+    all_prompts,
+    expected_win_rate,
+    number,
+    p_equals,
+    percent,
+)
 from elo_exp.report.formats import names as joined
 from elo_exp.report.words.judge import ODD, kin
 from elo_exp.report.words.whose import of_run, prompts_worth, whose
@@ -105,14 +111,32 @@ def _no_result(conclusion: Conclusion, _: str) -> str:
     return f"no result: {because(conclusion.reasons[0], conclusion)}"
 
 
+def _ahead(conclusion: Conclusion, by: str) -> str:
+    """Say "A is ahead of B by 12 [−3, 27]"; of a lead that nothing bounds "A won all 3 prompts against B"."""
+    first, second, effect = conclusion.subject, conclusion.rival, conclusion.effect
+    if effect is not None and is_unbounded(effect):
+        test = f", {p_equals(effect.p_value)}" if effect.p_value is not None else ""
+        return f"{first} won {_won(effect)} against {second}{test}"
+    return f"{first} is ahead of {second} by {by}"
+
+
+def is_unbounded(effect: Effect) -> bool:
+    """Return whether an entrant took every point on so few prompts that no lead above zero is shown."""
+    return effect.one_sided and (effect.low is None or effect.low <= 0.0)
+
+
+def _won(effect: Effect) -> str:
+    return all_prompts(effect.n_prompts) if effect.n_prompts else "all battles"
+
+
 def _few(conclusion: Conclusion, by: str) -> str:
     first, is_scored = conclusion.subject, conclusion.scope.kind == "scores"
     if conclusion.scope.n_prompts is None:
-        return f"{_unnamed(conclusion)}, {first} is ahead of {conclusion.rival} by {by}"
+        return f"{_unnamed(conclusion)}, {_ahead(conclusion, by)}"
     prompts = prompts_worth(conclusion.scope, "item" if is_scored else "prompt")
     if conclusion.effect is not None and conclusion.effect.value == 0:
         return f"{prompts}, too few to rank; {first} and {conclusion.rival} are level"
-    return f"{prompts}, too few to rank; {first} is ahead of {conclusion.rival} by {by}"
+    return f"{prompts}, too few to rank; {_ahead(conclusion, by)}"
 
 
 def _unnamed(conclusion: Conclusion) -> str:
@@ -137,10 +161,10 @@ def _undecided(conclusion: Conclusion, by: str) -> str:
     if reason.name == "no_error":
         return f"no clear winner: {why}"
     if reason.name == "undone":
-        return f"no clear winner: {why} that {first} is ahead of {second} by {by}"
+        return f"no clear winner: {why} that {_ahead(conclusion, by)}"
     others = [model for model in reason.about["models"] if model != second]
     also = f"; {why}" if others else ""
-    return f"no clear winner: {first} is ahead of {second} by {by}{also}"
+    return f"no clear winner: {_ahead(conclusion, by)}{also}"
 
 
 _TOO_LITTLE = {
@@ -160,11 +184,9 @@ def difference(effect: Effect) -> str:
     else:
         test = f"at look {effect.look}" if effect.significant else "unresolved"
     if effect.one_sided:
-        won = f"all {effect.n_prompts:,} prompts" if effect.n_prompts else "all battles"
-        bound = number(effect.low, digits) if effect.low is not None else None
-        size = (
-            f"at least {bound}, having won {won}" if bound else f"all, having won {won}"
-        )
+        size = f"at least {number(effect.low, digits)}, having won {_won(effect)}"
+        if is_unbounded(effect):
+            size = f"{_won(effect)} won"
     elif effect.low is None or effect.high is None:
         size = number(effect.value, digits)
     else:
@@ -197,12 +219,8 @@ def _rivals(reason: Reason, conclusion: Conclusion) -> str:
 def _same_answers(reason: Reason, conclusion: Conclusion) -> str:
     models = joined([str(conclusion.subject), *reason.about["models"]])
     between = " between them" if reason.about["has_others"] else ""
-    prompts = _all_prompts(reason.about["n_prompts"])
+    prompts = all_prompts(reason.about["n_prompts"])
     return f"{models} gave the same answer to {prompts}: nothing to compare{between}"
-
-
-def _all_prompts(n: int) -> str:
-    return "the one prompt" if n == 1 else f"all {n:,} prompts"
 
 
 def _stratum(reason: Reason, _: Conclusion) -> str:
