@@ -321,7 +321,9 @@ class Comparison(Record):
     draw_a: int = 0  # which answer of entrant_a
     draw_b: int = 0
     in_turns: bool = False  # the responses are blocks of data.conversations
-    later = ("draw_a", "draw_b", "in_turns")
+    # response_a is a degraded copy of response_b: data.degrading
+    is_control: bool = False
+    later = ("draw_a", "draw_b", "in_turns", "is_control")
 
     def swapped(self) -> Comparison:
         return dataclasses.replace(

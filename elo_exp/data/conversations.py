@@ -5,7 +5,7 @@ close. What has to be left out is said where it stood.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -319,6 +319,20 @@ def own_words(shown: Comparison, text: str) -> str:
         return text
     words = (_CALL.sub("", block) for block in _SAID.findall(text))
     return "\n".join(words).replace("\\<", "<")
+
+
+def change_own_words(shown: Comparison, text: str, change: Callable[[str], str]) -> str:
+    """Return a response that is shown with other words of the entrant; calls, tools and the user stay as they are."""
+    if not shown.in_turns:
+        return change(text)
+
+    def changed_turn(turn: re.Match[str]) -> str:
+        calls = "".join(call[0] for call in _CALL.finditer(turn[1] + "\n"))
+        words = change(_CALL.sub("", turn[1]).replace("\\<", "<").strip())
+        lines = "".join(f"{line.rstrip()}\n" for line in (inert(words), calls) if line)
+        return f'<turn role="assistant">\n{lines}</turn>'
+
+    return _SAID.sub(changed_turn, text)
 
 
 def inert(text: str) -> str:

@@ -167,14 +167,15 @@ def swaps(comparison: Comparison, both_orders: float) -> tuple[bool, ...]:
 
     Who is shown first, and whether both are, is drawn by a hash of the prompt and the two names,
     whatever else is judged; from draw to draw it alternates, so that draws in one order are balanced.
-    One query on equal answers serves both orders.
+    One query on equal answers serves both orders. A control is judged in both.
 
     both_orders  the share of comparisons that is judged in both
     """
     pair = sorted(comparison.entrants)
     draw = fingerprint([_SEED, comparison.prompt_id, pair])
     is_both = int(draw[8:16], 16) < both_orders * 16**8
-    if is_both or comparison.response_a == comparison.response_b:
+    is_equal = comparison.response_a == comparison.response_b
+    if is_both or is_equal or comparison.is_control:
         return (False, True)
     place = int(draw[:8], 16) + max(comparison.draw_a, comparison.draw_b)
     return (comparison.entrant_b == pair[place % 2],)

@@ -276,7 +276,7 @@ def _tasks(
                     repeat=repeat,
                     key_fields=judge.key_fields,
                 )
-                for repeat in range(asking.repeats)
+                for repeat in range(1 if comparison.is_control else asking.repeats)
                 for swap in swaps(comparison, asking.both_orders)
             ]
             tasks.append(_Task(comparison, rubric, queries))

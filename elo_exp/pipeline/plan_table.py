@@ -31,14 +31,19 @@ def _rows(plan: Plan) -> str:
     units = "responses" if plan.what == "scores" else "pairs"
     head = ["dimension", units, "queries", "stored", "new", "tokens in", "out"]
     head += ["$ expected", "$ plain"]
-    lines = [_cells(row.dimension, row) for row in plan.rows]
+    lines = [_cells(_name(row), row) for row in plan.rows]
     if plan.what == "verdicts":
         head.append("detects")
         for cells, row in zip(lines, plan.rows, strict=True):
-            cells.append(f"{row.detects:.0f}" if math.isfinite(row.detects) else "-")
+            is_known = math.isfinite(row.detects) and not row.is_control
+            cells.append(f"{row.detects:.0f}" if is_known else "-")
     if len(lines) > 1:
         lines.append(_cells("total", *plan.rows))
     return text_table(head, lines)
+
+
+def _name(row: PlanRow) -> str:
+    return f"{row.dimension} (control)" if row.is_control else row.dimension
 
 
 def plan_of_judges(plans: Mapping[str, Plan]) -> str:

@@ -105,7 +105,10 @@ def measured_ttl(
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRow:
-    """The queries of one dimension; `stored` to `left_out` count distinct ones."""
+    """The queries of one dimension; `stored` to `left_out` count distinct ones.
+
+    is_control  whether they are on degraded copies, which check the judge
+    """
 
     dimension: str
     n_prompts: int
@@ -123,6 +126,7 @@ class PlanRow:
     dollars: float = 0.0  # by the chosen transport and prompt cache
     dollars_plain: float = 0.0  # by single messages without a prompt cache
     counted: int = 0  # queries that the API has counted; 0: estimated from the length
+    is_control: bool = False
 
     @property
     def shared(self) -> int:
@@ -217,7 +221,7 @@ def plan(
     stored_only: bool = False,
     what: str = "verdicts",
 ) -> Plan:
-    """Plan requests, a row for each dimension; makes no paid call.
+    """Plan requests, a row for each dimension, and one for its control; makes no paid call.
 
     stored, under_way  keys of replies that need no paying
     stored_only        whether the judge is asked nothing
@@ -227,10 +231,12 @@ def plan(
         judge.cache_key()
     by_dimension = defaultdict(list)
     for request in requests:
-        by_dimension[request.subject.dimension].append(request)
+        subject = request.subject
+        is_control = isinstance(subject, Comparison) and subject.is_control
+        by_dimension[subject.dimension, is_control].append(request)
     paid = judge if isinstance(judge, PaidJudge) else None
     rows = []
-    for dimension, some in by_dimension.items():
+    for (dimension, is_control), some in by_dimension.items():
         unique = {request.key: request for request in some}
         missing = [request for key, request in unique.items() if key not in stored]
         asked = [] if stored_only else missing
@@ -252,6 +258,7 @@ def plan(
             under_way=len(asked) - len(new),
             new=len(new),
             left_out=len(missing) - len(asked),
+            is_control=is_control,
             **(estimate(new, paid) if paid else {}),
         )
         rows.append(row)
