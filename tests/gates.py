@@ -6,15 +6,24 @@ from pathlib import Path
 
 from elo_exp.files import read_jsonl, write_jsonl
 from tests.anthropic_server import AnthropicServer
-from tests.anthropic_verdicts import Shown, longer
+from tests.anthropic_verdicts import Shown
 
 NONSENSE = "}{ VERDICT VERDICT }{"
 
 
+def more_words(shown: Shown) -> str:
+    """The response with more different words wins: a judge that sees that a degraded copy is worse."""
+    a, b = (
+        len(set(text.split())) if text.strip() else -1
+        for text in (shown.response_a, shown.response_b)
+    )
+    return "TIE" if a == b else "A" if a > b else "B"
+
+
 def unread_of_nonsense(shown: Shown) -> str:
-    """The longer response wins, but what is said of nonsense has no verdict in it."""
+    """The same, but what is said of nonsense has no verdict in it."""
     answers = shown.response_a, shown.response_b
-    return "?" if NONSENSE in answers else longer(shown)
+    return "?" if NONSENSE in answers else more_words(shown)
 
 
 def write_broken(baseline: Path, path: Path, *, n_broken: int) -> None:

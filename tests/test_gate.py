@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
@@ -15,27 +16,50 @@ import yaml
 from scipy.stats import binomtest
 from statsmodels.stats.power import TTestPower
 
+from elo_exp.analysis.checks import CANNOT_TELL, FAILED, NOT_DONE, PASSED, Check
 from elo_exp.analysis.conclusions import Conclusion, Scope
 from elo_exp.analysis.conclusions.gate import gate_conclusion
+from elo_exp.analysis.families import Kin
 from elo_exp.analysis.gate import (
     Share,
+    SlotPoints,
     decide,
+    order_points,
     pass_probability,
     points_of,
+    prompt_points,
     prompts_to_pass,
     share_of_points,
 )
+from elo_exp.analysis.gate_checks import (
+    answers_check,
+    control_check,
+    family_check,
+    length_check,
+    same_verdict_check,
+)
 from elo_exp.data.battles import SCORES
+from elo_exp.data.degrading import control_comparisons
+from elo_exp.data.pairing import reconcile
 from elo_exp.experiments.gate import EXIT_CODES, GateSettings
+from elo_exp.files import read_jsonl, write_jsonl
+from elo_exp.records import Comparison, Judgment
 from elo_exp.report.words import gate as words
 from tests.anthropic_server import AnthropicServer
-from tests.anthropic_verdicts import longer
+from tests.anthropic_verdicts import Shown, longer
 from tests.commands import SCRIPTS, Ran, attempt, attempt_program, run
 from tests.documented import blocks
-from tests.gates import BROKEN, judged_by, unread_of_nonsense, write_broken
+from tests.gates import (
+    BROKEN,
+    judged_by,
+    more_words,
+    unread_of_nonsense,
+    write_broken,
+)
 from tests.readers_machine import answered
 from tests.simulation import Tournament, in_one_order
-from tests.test_pairs import judged
+from tests.test_degrading import compared
+from tests.test_pairs import COMPARISON, judged, verdict
 
 SMALL = (
     "+mode.strata.medqa=30",
@@ -58,9 +82,19 @@ def invalid(n_invalid: int, *points: float) -> Share:
     return share(np.array([[0.0, 1.0]] * n_invalid + [[p, p] for p in points]))
 
 
-def concluded(*shares: Share, margin: float = 0.1) -> Conclusion:
+SEES = Check(name="control", state=PASSED, value=1.0, n=10, of=10)
+
+
+def concluded(
+    *shares: Share, margin: float = 0.1, checks: Sequence[Check] = (SEES,)
+) -> Conclusion:
     return gate_conclusion(
-        shares, margin=margin, candidate="broken", baseline="main", scope=Scope()
+        shares,
+        margin=margin,
+        candidate="broken",
+        baseline="main",
+        scope=Scope(),
+        checks={one.dimension: checks for one in shares},
     )
 
 
@@ -140,7 +174,12 @@ def test_of_several_dimensions_the_sentence_names_the_one_with_invalid_verdicts(
 
 def test_a_margin_in_elo_points_is_one_of_the_share_of_points():
     settings = GateSettings(
-        baseline="", margin=0.1, margin_elo=20, alpha=0.05, comment=None
+        baseline="",
+        margin=0.1,
+        margin_elo=20,
+        alpha=0.05,
+        control=True,
+        comment=None,
     )
     assert settings.margin == pytest.approx(0.02875, abs=1e-5)
 
@@ -177,6 +216,200 @@ def test_prompts_needed_are_the_fewest_that_have_the_power(sd: float, margin: fl
     assert pass_probability(n - 1, sd, margin, 0.05) < 0.8
     assert share(np.full(n, 0.5), margin).low > 0.5 - margin  # as many ties pass
     assert prompts_to_pass(sd, 0.0, 0.05) is None
+
+
+# Could the judge have seen a worse candidate?
+
+
+@pytest.mark.parametrize(
+    ("lost", "missing", "state"),
+    [
+        (10, 0, PASSED),
+        (9, 1, PASSED),
+        (8, 0, FAILED),
+        (8, 1, CANNOT_TELL),
+        (0, 10, NOT_DONE),
+    ],
+)
+def test_a_pass_takes_a_control_that_the_judge_passed(
+    lost: int, missing: int, state: str
+):
+    controls = control_comparisons(map(compared, range(10)))
+    verdicts = ["BA"] * lost + ["AA"] * (10 - lost - missing)
+    judgments = [judgment(letters, controls[0]) for letters in verdicts]
+    check = control_check(controls, judgments)
+    assert (check.state, check.n, check.of) == (state, lost, 10 - missing)
+    conclusion = concluded(invalid(0, *[0.5] * 93), checks=[check_why(check)])
+    assert conclusion.state == ("pass" if state == PASSED else "cannot tell")
+    assert concluded(invalid(0, *[0.5] * 93), checks=[]).state == "cannot tell"
+
+
+def check_why(check: Check) -> Check:
+    return replace(check, about={**(check.about or {}), "why": "not stored"})
+
+
+def judgment(letters: str, comparison: Comparison = COMPARISON) -> Judgment:
+    """Of one or both orders, each letter in the positions that the judge saw: A, B, T a tie, X none."""
+    named = {"A": "A", "B": "B", "T": "TIE", "X": "INVALID"}
+    return reconcile(
+        comparison,
+        [
+            verdict(named[letter], position_swap=bool(i))
+            for i, letter in enumerate(letters)
+        ],
+    )
+
+
+def slots_of(*orders: str) -> dict[tuple[str, int], SlotPoints]:
+    return {(f"q{i}", 0): order_points(judgment(two)) for i, two in enumerate(orders)}
+
+
+def test_orders_that_disagree_count_as_much_as_the_margin_leaves():
+    points, floor = prompt_points(slots_of("AB", "AA", "AT", "BA"), margin=0.1)
+    assert [one.known for one in points.values()] == [1.0, 0.5, 0.75, 0.0]
+    assert [one.counted for one in points.values()] == pytest.approx(
+        [1.0, 0.4, 0.7, 0.0]
+    )
+    assert floor == 0.0
+
+
+def test_of_comparisons_in_both_orders_the_share_stands_for_all():
+    """One of four is judged in both, and disagrees: four disagreements."""
+    points, floor = prompt_points(slots_of("A", "AA", "B", "A"), margin=0.1)
+    assert points["q1"].counted == pytest.approx(0.5 - 4 * 0.1)
+    assert [points[q].counted for q in ("q0", "q2", "q3")] == [1.0, 0.0, 1.0]
+    assert floor == 0.0
+    points, _ = prompt_points(slots_of("A", "B"), margin=0.1)
+    assert [one.counted for one in points.values()] == [None, None]
+
+
+def test_an_unknown_verdict_counts_no_more_than_any_verdict_would():
+    for known, unknown in [("AX", "A"), ("TX", "T"), ("BX", "B"), ("XX", "")]:
+        (point,) = prompt_points(slots_of(known), 0.1)[0].values()
+        ends = [
+            prompt_points(slots_of(f"{a}{b}"), 0.1)[0]["q0"]
+            for a in (unknown or "ABT")
+            for b in "ABT"
+        ]
+        assert point.known is None
+        assert point.least == min(one.least for one in ends)
+        assert point.counted == min(one.counted for one in ends)
+        assert point.most == max(one.most for one in ends)
+
+
+def test_prompts_needed_never_fall_when_more_replies_are_forced_to_the_first_answer():
+    """They fell from 129 to 20 when disagreement counted as a tie."""
+    rng = np.random.default_rng(5)
+    wins, draws = rng.random(3_000) < 0.5, rng.random((3_000, 2))
+    needed = []
+    for forced in (0.0, 0.2, 0.5, 0.7, 1.0):
+        orders = [
+            ("A" if ab < forced or win else "B")
+            + ("A" if ba < forced or not win else "B")
+            for win, (ab, ba) in zip(wins, draws, strict=True)
+        ]
+        points, _ = prompt_points(slots_of(*orders), 0.1)
+        share = share_of_points(
+            [*points.values()], margin=0.1, alpha=0.05, dimension="d", n_dimensions=1
+        )
+        needed.append(share.n_needed or math.inf)
+    assert needed == sorted(needed)
+    assert needed[-1] == math.inf
+
+
+def test_prompts_that_belong_together_are_one_observation():
+    points = np.repeat([1.0, 0.0], [36, 24])
+    of_groups = share_of_points(
+        np.stack([points, points], 1), margin=0.1, alpha=0.05, dimension="d",
+        n_dimensions=1, clusters=[f"g{i // 2}" for i in range(60)],
+    )  # fmt: skip
+    assert (of_groups.n_prompts, of_groups.n_clusters) == (60, 30)
+    alone = share(points[::2])
+    assert (of_groups.share, of_groups.low) == (alone.share, alone.low)
+    few = share_of_points(
+        np.stack([points, points], 1), margin=0.1, alpha=0.05, dimension="d",
+        n_dimensions=1, clusters=[f"g{i // 4}" for i in range(60)],
+    )  # fmt: skip
+    assert few.low is None
+    assert words.verdict(concluded(few)).endswith(
+        "A verdict takes at least 20 prompts in each dimension. These 60 prompts form 15 groups."
+    )
+
+
+def test_a_judge_that_gives_one_verdict_has_compared_nothing():
+    always_a = [judgment("AA")] * 60
+    check = same_verdict_check(always_a, sees_control=True)
+    assert (check.state, check.n, check.of) == (FAILED, 60, 60)
+    said = words.verdict(concluded(invalid(0, *[0.5] * 93), checks=[SEES, check]))
+    assert (
+        said == "No result: the judge named the first answer in 60 of 60 comparisons."
+    )
+    ties = [judgment("TT")] * 60
+    assert same_verdict_check(ties, sees_control=False).state == FAILED
+    assert same_verdict_check(ties, sees_control=True).state == PASSED
+
+
+def points_by_length(
+    effect: float, mean: float, n: int, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points of an equal candidate, whose answers are so many sd longer, with a judge of such an effect of length."""
+    rng = np.random.default_rng(seed)
+    difference = rng.normal(mean, 1.0, n) * 100
+    chance = 0.5 + effect * np.tanh(difference / np.sqrt((difference**2).mean()))
+    return (rng.random(n) < chance).astype(float), difference
+
+
+@pytest.mark.parametrize(
+    ("effect", "mean", "states"),
+    [
+        (0.0, 0.0, {PASSED}),
+        (0.3, 0.0, {PASSED}),  # a preference that favours nobody
+        (0.4, 1.5, {FAILED, CANNOT_TELL}),  # all of the share is length
+        (0.0, 8.0, {CANNOT_TELL}),  # every answer is longer: nobody can tell
+    ],
+)
+def test_length_stands_against_a_pass_that_it_could_have_made(
+    effect: float, mean: float, states: set[str]
+):
+    points, difference = points_by_length(effect, mean, 150)
+    check = length_check(
+        points, difference, np.arange(150), margin=0.1, mean_length=1_000
+    )
+    assert check.state in states
+    assert check.blocks("not worse") is (check.state != PASSED)
+
+
+def test_length_that_never_varies_cannot_be_told_from_the_candidate():
+    points = np.repeat([0.0, 1.0], 20)
+    of_length = partial(length_check, points, clusters=np.arange(40), margin=0.1)
+    check = of_length(difference=np.full(40, 30.0), mean_length=500)
+    assert (check.state, check.value) == (CANNOT_TELL, None)
+    assert of_length(difference=np.full(40, 30.0), mean_length=700).state == PASSED
+    assert of_length(difference=np.zeros(40), mean_length=500).state == PASSED
+
+
+def test_unusual_answers_stand_against_the_candidate_unless_the_baseline_has_them_too():
+    row = {"model": "new", "flags": ["short"], "short": 0.3}
+    normal = {"model": "baseline", "flags": []}
+    assert answers_check(row, normal).state == FAILED
+    assert answers_check(row, row).state == PASSED
+    text = words.verdict(
+        concluded(invalid(0, *[0.5] * 93), checks=[SEES, answers_check(row, normal)])
+    )
+    assert text.endswith("broken's answers are unusual, and the baseline's are not: under three words in 30 %.")  # fmt: skip
+
+
+def test_a_judge_of_the_candidates_family_passes_it_only_if_that_is_allowed():
+    own = Kin(family="Anthropic", models=("new",), others=("baseline",))
+    both = Kin(family="Anthropic", models=("new", "baseline"))
+
+    def state(kin: Kin, **known: bool) -> str:
+        told = {"is_known": True, "is_unbiased": False} | known
+        return family_check(kin, candidate="new", baseline="baseline", **told).state
+
+    assert state(own) == FAILED
+    assert state(own, is_unbiased=True) == state(both) == PASSED
+    assert state(own, is_known=False) == NOT_DONE
 
 
 # The command
@@ -250,9 +483,16 @@ def test_what_cannot_be_compared_is_refused(given: str, words: str, folder: Path
 
 
 def test_a_plan_gives_the_chance_that_an_equal_candidate_passes(folder: Path):
+    """If the judge disagrees with itself as in the simulations of the planner, which takes a third of the margin."""
     ran = gate("entrant=probe_partial", "plan=true", folder=folder)
-    assert f"P(pass | equal) = {pass_probability(30, 0.371, 0.1, 0.05):.2f}" in ran.out
-    assert "96 prompts give .80" in ran.out
+    two_equals = Tournament(ratings=(0.0, 0.0)).columns(
+        50_000, np.random.default_rng(0)
+    )
+    ab, ba = (SCORES[v] for v in (two_equals.verdict_ab, two_equals.verdict_ba))
+    counted = (ab + ba) / 2 - 0.1 * abs(ab - ba)
+    chance = pass_probability(30, counted.std(), counted.mean() - 0.4, 0.05)
+    assert float(re.search(r"equal\) = ([\d.]+)", ran.out)[1]) == pytest.approx(chance, abs=0.01)  # fmt: skip
+    assert "216 prompts give .80" in ran.out
 
 
 @pytest.mark.parametrize(
@@ -325,7 +565,134 @@ def test_answers_that_a_candidate_does_not_give_are_not_left_out(folder: Path):
     assert refused.code == 2 and "12 of 60 responses are missing" in refused.err
     ran = attempt(*main, "allow_missing=true", folder=folder)
     assert ran.code == 3
-    assert "12 of 30 prompts (40 %) have no valid verdict." in ran.out
+    assert "12 of recorded's 30 answers (40 %) are missing or empty." in ran.out
+
+
+def judged_gate(
+    server: AnthropicServer, *given: str, candidate: str, folder: Path
+) -> Ran:
+    """A file of answers against the hedged one's, before a judge on the wire."""
+    return attempt(
+        *("experiment=gate", *SMALL, "entrant=[recorded]"),
+        f"entrant.recorded.path={candidate}",
+        *judged_by(server),
+        "gate.baseline=four/responses/responses_probe_hedged.jsonl",
+        *given,
+        folder=folder,
+        ANTHROPIC_API_KEY=server.key,
+    )
+
+
+def write_answers(
+    folder: Path, name: str, change: Callable[[str], str], of: str = "hedged"
+) -> str:
+    """Write the answers of a probe, changed."""
+    path = folder / f"four/responses/responses_probe_{of}.jsonl"
+    rows = [row for _, row in read_jsonl(path)]
+    write_jsonl(
+        folder / name,
+        [
+            row
+            | {"entrant_id": "recorded", "response_text": change(row["response_text"])}
+            for row in rows
+        ],
+    )
+    return name
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        ("A", "No result: the judge named the first answer in 30 of 30 comparisons."),
+        ("B", "No result: the judge named the second answer in 30 of 30 comparisons."),
+        ("TIE", "No result: the judge named a tie in 30 of 30 comparisons."),
+    ],
+)
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_judge_with_one_verdict_passes_nobody(
+    verdict: str, said: str, is_empty: bool, folder: Path
+):
+    name = write_answers(
+        folder, "given.jsonl", lambda text: "" if is_empty else f"{text} So."
+    )
+    with AnthropicServer(verdicts=lambda shown: verdict) as server:
+        ran = judged_gate(server, candidate=name, folder=folder)
+    assert ran.code == 3, ran.err
+    found = ran.read("gate.json")
+    assert found["conclusion"]["state"] == "cannot tell"
+    assert found["conclusion"]["sentence"].startswith(said)
+    assert (
+        "on 0 of 10 prompts (at least 9 are needed)" in found["conclusion"]["sentence"]
+    )
+    assert said in ran.out and said in ran.page.said
+    log = (ran.run_dir / "tracker/log.jsonl").read_text(encoding="utf-8")
+    assert said in log and '"gate/passed": 0.0' in log
+    (row,) = found["dimensions"]
+    assert (row["n_needed"], row["n_lost"]) == (None, 30 * is_empty)
+
+
+def test_an_empty_answer_is_lost_whatever_the_judge_says(folder: Path):
+    """The judge sees the copies, and calls every empty answer the winner."""
+
+    def prefers_nothing(shown: Shown) -> str:
+        texts = shown.response_a.strip(), shown.response_b.strip()
+        return "AB"[texts.index("")] if "" in texts else more_words(shown)
+
+    name = write_answers(folder, "given.jsonl", lambda text: "")
+    with AnthropicServer(verdicts=prefers_nothing) as server:
+        ran = judged_gate(server, candidate=name, folder=folder)
+    (row,) = ran.read("gate.json")["dimensions"]
+    assert (row["share"], row["low"], row["n_lost"]) == (1.0, 0.0, 30)
+    assert (ran.code, ran.read("gate.json")["verdict"]) == (3, "cannot tell")
+    said = "30 of recorded's 30 answers (100 %) are missing or empty."
+    assert said in ran.read("gate.json")["conclusion"]["sentence"]
+    with AnthropicServer(verdicts=more_words) as server:
+        assert judged_gate(server, candidate=name, folder=folder).code == 1
+
+
+def test_the_control_is_planned_capped_and_paid_for_once(folder: Path):
+    better = write_answers(folder, "given.jsonl", lambda text: f"{text} Thus hence so.")
+    with AnthropicServer(verdicts=more_words) as server:
+        gate_of = partial(judged_gate, server, candidate=better, folder=folder)
+        cache = "cache_dir=control"
+
+        def n_paid() -> int:
+            return len(server.meter.billed_bodies)
+
+        plan = gate_of(cache, "plan=true")
+        control = [line for line in plan.out.splitlines() if "(control)" in line]
+        assert control[0].split()[:6] == ["factuality", "(control)", "10", "20", "0", "20"]  # fmt: skip
+        assert "control: 20 of the calls (20 new, $0.0" in plan.out
+        capped = gate_of(cache, "judging.budget_usd=0.001")
+        assert (capped.code, n_paid()) == (2, 0)
+        assert "80 verdicts by" in capped.err
+        left_out = gate_of(cache, "gate.control=false")
+        assert (left_out.code, n_paid()) == (3, 60)
+        assert "gate.control=false" in left_out.read("gate.json")["conclusion"]["sentence"]  # fmt: skip
+        stored = gate_of(cache, "judging.stored_only=true")
+        assert (stored.code, n_paid()) == (3, 60)
+        assert "No verdict of the control is stored" in stored.out
+        ran = gate_of(cache)
+        assert (ran.code, n_paid()) == (0, 80), ran.out
+        again = gate_of(cache, "judging.stored_only=true")
+        assert (again.code, n_paid()) == (0, 80)
+        other = write_answers(folder, "given.jsonl", lambda text: f"Well, {text}")
+        assert gate_of(cache, candidate=other).code == 0
+        assert n_paid() == 140  # those of the candidate alone
+        assert set(server.meter.billed_bodies.values()) == {1}
+    (check,) = [c for c in ran.read("gate.json")["checks"]["factuality"] if c["name"] == "control"]  # fmt: skip
+    assert (check["state"], check["n"], check["of"]) == ("passed", 10, 10)
+    assert "Control: 10 of 10 degraded copies" in ran.out
+    assert "Control: 10 of 10 degraded copies" in ran.page.said
+
+
+def test_one_order_shows_no_disagreement_and_passes_nobody(folder: Path):
+    """A share in both orders does."""
+    one = ("entrant=probe_reference", "judging.orders=one")
+    ran = gate(*one, folder=folder)
+    assert ran.code == 3 and "judging.flip_share=0.2" in ran.out
+    assert gate(*one, "judging.flip_share=0.5", folder=folder).code == 0
+    assert "P(pass | equal) = 0.00" in gate(*one, "plan=true", folder=folder).out
 
 
 def test_the_workflow_of_the_page_runs_and_pays_for_nothing_twice(folder: Path):

@@ -43,7 +43,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("name", "given"),
     [
-        ("pass", (*TWO, "entrant=probe_reference", "gate.margin_elo=60")),
+        ("pass", (*ONE, "entrant=probe_reference", "gate.margin_elo=60")),
+        ("no_result", (*TWO, "entrant=probe_reference", "judge.position_effect=1")),
+        ("blind", (*TWO, "entrant=probe_reference")),
         ("fail", (*TWO, "entrant=probe_swapped")),
         ("fail_one", (*ONE, "entrant=probe_swapped")),
         ("few", (*ONE, "entrant=probe_swapped", "judging.limit_pairs=10")),

@@ -16,7 +16,8 @@ MAX_INVALID = 0.02
 MISFIT = 0.10  # of a win rate, observed minus predicted
 ALPHA = 0.05  # of the test of transitivity
 MIN_PROMPTS = 20  # for a claim about a leader
-_FATAL = ("injection", "tool_injection", "constant", "ladder")  # probes
+# Probes of an audit: a judge that is biased by one of these decides nothing
+FATAL_PROBES = ("injection", "tool_injection", "constant", "ladder")
 # States of a check: the data rule its fault out, show it, leave it open; nobody can know
 PASSED, FAILED, CANNOT_TELL, NOT_DONE = "passed", "failed", "cannot tell", "not done"
 STATES = PASSED, FAILED, CANNOT_TELL, NOT_DONE
@@ -28,7 +29,7 @@ _HIDING = ("flips", "first_shown", "invalid", "ties")
 BLOCKS: Mapping[str, tuple[str, ...]] = {
     "leads": _FAVOURING,
     "level": (*_FAVOURING, *_HIDING),
-    "not worse": (*_FAVOURING, *_HIDING),
+    "not worse": ("same_verdict", "control", *_HIDING, *_FAVOURING),
     "agrees": ("people",),
 }
 
@@ -69,12 +70,14 @@ class Check:
         """Return whether it stands against a claim: its fault could produce it, and is not ruled out.
 
         A check that was not done does not: nobody can know. If each pair was judged in one order alone,
-        somebody could have.
+        or without a control, somebody could have.
 
         claim  a key of `BLOCKS`
         """
         if self.is_one_order:
             return True
+        if self.name == "control":  # which anybody can have done
+            return self.state != PASSED and self.name in BLOCKS[claim]
         return self.state in (FAILED, CANNOT_TELL) and self.name in BLOCKS[claim]
 
 
@@ -247,7 +250,7 @@ def _of_answers(
     if audit is not None:
         results = audit.get("results", ())
         biased = [row["probe"] for row in results if row["verdict"] == "biased"]
-        is_fatal = any(probe.partition(":")[0] in _FATAL for probe in biased)
+        is_fatal = any(probe.partition(":")[0] in FATAL_PROBES for probe in biased)
         state = FAILED if is_fatal else PASSED
         yield Check(
             name="audit",

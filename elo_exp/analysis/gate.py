@@ -4,7 +4,9 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import scipy
@@ -12,27 +14,38 @@ import scipy
 from elo_exp.analysis.bounded import lower_bound, upper_bound
 from elo_exp.arrays import Array
 from elo_exp.data.pairing import outcome
-from elo_exp.records import Judgment, Record
+from elo_exp.records import Judgment, Record, Slot
 
 MIN_PROMPTS = 20  # for a verdict
 POWER = 0.8
 _N_WORST = 5
+_LEAST_MARGIN = 1e-9  # above the error of rounding
 _MOST_PROMPTS = 2**62
 _SCORES = {"a": 1.0, "tie": 0.5, "b": 0.0}  # the candidate is entrant_a
+_UNKNOWN = None, None  # the points of two orders without a verdict
+
+Orders = tuple[
+    float | None, ...
+]  # points of the candidate in each order; None: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share(Record):
-    """The candidate's share of points on one dimension; without numbers if n_prompts < 20.
+    """The candidate's share of points on one dimension; without numbers if n_clusters < 20.
 
     n_prompts  that were compared
     n_invalid  of these, without a valid verdict
     share      of the prompts whose verdicts are valid
-    low, high  one-sided bounds, where an invalid verdict counts as lost in `low` and as won in `high`
+    low, high  one-sided bounds, where an invalid verdict counts as lost in `low` and as won in `high`, and `low`
+               counts what the judge's disagreement between the orders may hide; `low` is None if only one order
+               was judged
     low_of_valid, high_of_valid
                the bounds of these prompts alone; None where they are fewer than 20
     n_needed   prompts that have 80 % power to pass a candidate equal to the baseline, if as many
-               verdicts are invalid; None where no number has
+               verdicts are invalid and the judge disagrees as often with itself; None where no number has
+    n_clusters  groups of prompts that belong together; the bounds are of their means
+    low_of_points  `low` if the judge's disagreement hid nothing
+    n_lost     prompts to which the candidate's answer is missing or empty, which is lost in `low`
     """
 
     dimension: str
@@ -44,10 +57,22 @@ class Share(Record):
     low_of_valid: float | None = None
     high_of_valid: float | None = None
     n_needed: int | None = None
+    n_clusters: int | None = None
+    low_of_points: float | None = None
+    n_lost: int = 0
+
+    @property
+    def n_units(self) -> int:
+        """How many independent observations there are."""
+        return self.n_prompts if self.n_clusters is None else self.n_clusters
 
     def of_valid(self) -> "Share":
         """The same with the bounds that it would have if invalid verdicts said nothing."""
         return replace(self, low=self.low_of_valid, high=self.high_of_valid)
+
+    def of_points(self) -> "Share":
+        """The same with the bound that it would have if the judge's disagreement hid nothing."""
+        return replace(self, low=self.low_of_points)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +82,72 @@ class WorstPrompt(Record):
     prompt_id: str
     question: str
     points: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotPoints:
+    """The points of one of the candidate's answers to a prompt.
+
+    orders    in each order that was judged
+    is_equal  whether it is the baseline's answer, which shows no disagreement of the judge
+    is_lost   whether it is missing or empty: whatever the judge says, it counts as lost in the lower bound
+    """
+
+    orders: Orders
+    is_equal: bool = False
+    is_lost: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptPoints:
+    """The points of the candidate on a prompt, the mean of its answers.
+
+    known        by its verdicts; None if one is not valid
+    least, most  if unknown verdicts were lost, or won; an answer that is missing or empty is lost in the least
+    counted      the least, less what the judge's disagreement between the orders may hide; None: not known
+    cost         what unknown verdicts, lost answers and that disagreement take from an equal candidate's 1/2
+    is_lost      whether an answer is missing or empty
+    """
+
+    known: float | None
+    least: float
+    most: float
+    counted: float | None
+    cost: float = 0.0
+    is_lost: bool = False
+
+    @classmethod
+    def of_ends(cls, least: float, most: float) -> "PromptPoints":
+        """Return the points of a prompt by their ends, if the judge's disagreement hides nothing."""
+        return cls(
+            known=least if least == most else None,
+            least=least,
+            most=most,
+            counted=least,
+            cost=(most - least) / 2.0,
+        )
+
+
+def order_points(judgment: Judgment) -> SlotPoints:
+    """Return the points of the candidate in each order that was judged.
+
+    A mirrored verdict is no observation of its order.
+
+    Parameters
+    ----------
+    judgment : Judgment
+        Of the candidate, its first entrant, against the baseline.
+
+    Returns
+    -------
+    SlotPoints
+        1 for a win, 1/2 for a tie, 0 for a loss, None for an invalid verdict.
+    """
+    if judgment.equal_answers:
+        return SlotPoints(orders=(0.5, 0.5), is_equal=True)
+    verdicts = [verdict for verdict in judgment.orders if not verdict.mirrored]
+    sides = [outcome(verdict) or "" for verdict in verdicts or judgment.orders[:1]]
+    return SlotPoints(orders=tuple(_SCORES.get(side) for side in sides))
 
 
 def points_of(judgment: Judgment) -> tuple[float, float]:
@@ -75,15 +166,106 @@ def points_of(judgment: Judgment) -> tuple[float, float]:
     least, most : float
         In [0, 1]; a tie is one half, and so are equal answers that no judge was asked about.
     """
-    if not judgment.orders:
-        return 0.5, 0.5
-    sides = [outcome(verdict) or "" for verdict in judgment.orders]
-    least, most = (fmean(_SCORES.get(s, unknown) for s in sides) for unknown in (0, 1))
+    sides = order_points(judgment).orders
+    least, most = (
+        fmean(unknown if side is None else side for side in sides) for unknown in (0, 1)
+    )
     return least, most
 
 
+def prompt_points(
+    slots: Mapping[Slot, SlotPoints | None], margin: float
+) -> tuple[dict[str, PromptPoints], float]:
+    """Return the points of the candidate by prompt, and the least that a prompt can count.
+
+    Verdicts of the two orders that differ are no evidence, and they hide losses: if a judge names the first answer
+    in a share p of its replies, whatever the answers are, both the candidate's loss and the agreement of its orders
+    shrink by the factor 1 - p. So a comparison whose orders name different winners counts as much as a candidate at
+    the margin has, and one with a winner and a tie half way there. If only a share of the comparisons was judged in
+    both orders, these stand for all.
+
+    Parameters
+    ----------
+    slots : mapping of (str, int) to SlotPoints or None
+        By prompt and number of the answer; None: nothing is known, neither an answer of the baseline nor a verdict.
+    margin : float
+        The loss that is tolerated, as share of points.
+
+    Returns
+    -------
+    points : dict of str to PromptPoints
+        By prompt.
+    floor : float
+        In points, at most 0: the lower end of the values `counted`.
+    """
+    compared = [
+        slot
+        for slot in slots.values()
+        if slot and not slot.is_equal and any(x is not None for x in slot.orders)
+    ]
+    n_both = sum(len(slot.orders) == 2 for slot in compared)
+    penalty = margin * len(compared) / n_both if n_both else 0.0
+    by_prompt: dict[str, list[PromptPoints]] = {}
+    for (prompt_id, _), slot in slots.items():
+        by_prompt.setdefault(prompt_id, []).append(_slot_points(slot, penalty))
+    is_measured = bool(n_both) or not compared
+    points = {
+        prompt_id: PromptPoints(
+            known=_mean_of([one.known for one in some]),
+            least=fmean(one.least for one in some),
+            most=fmean(one.most for one in some),
+            counted=_mean_of([one.counted for one in some]) if is_measured else None,
+            cost=fmean(one.cost for one in some),
+            is_lost=any(one.is_lost for one in some),
+        )
+        for prompt_id, some in by_prompt.items()
+    }
+    return points, min(0.0, 0.5 - penalty)
+
+
+def _slot_points(slot: SlotPoints | None, penalty: float) -> PromptPoints:
+    orders = slot.orders if slot else _UNKNOWN
+    least, most = _mean_if(orders, 0.0), _mean_if(orders, 1.0)
+    counted = _least_counted(orders, penalty)
+    points = PromptPoints(
+        known=_mean_of(orders),
+        least=least,
+        most=most,
+        counted=counted,
+        cost=(most - least) / 2.0 + least - counted,
+    )
+    if not (slot and slot.is_lost):
+        return points
+    return replace(points, least=0.0, counted=min(counted, 0.0), cost=0.5, is_lost=True)
+
+
+def _mean_of(values: Sequence[float | None]) -> float | None:
+    """The mean; None if a value is."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if len(known) == len(values) else None
+
+
+def _mean_if(orders: Orders, unknown: float) -> float:
+    return fmean(unknown if side is None else side for side in orders)
+
+
+def _least_counted(orders: Orders, penalty: float) -> float:
+    """The least points less the penalty on the disagreement of two orders, over all that unknown verdicts may be."""
+    known = [_SCORES.values() if side is None else (side,) for side in orders]
+    return min(
+        fmean(sides) - penalty * (max(sides) - min(sides)) for sides in product(*known)
+    )
+
+
 def share_of_points(
-    points: Array, *, margin: float, alpha: float, dimension: str, n_dimensions: int
+    points: Array | Sequence[PromptPoints],
+    *,
+    margin: float,
+    alpha: float,
+    dimension: str,
+    n_dimensions: int,
+    floor: float = 0.0,
+    clusters: Sequence[str] | None = None,
 ) -> Share:
     """Estimate the candidate's share of points on one dimension.
 
@@ -93,8 +275,8 @@ def share_of_points(
 
     Parameters
     ----------
-    points : Array, shape (n, 2)
-        The least and the most points on each prompt, in [0, 1], as `points_of`.
+    points : Array, shape (n, 2), or sequence of PromptPoints
+        Of each prompt: the least and the most points, in [0, 1], as `points_of`, or all of `prompt_points`.
     margin : float
         The loss that is tolerated, as share of points.
     alpha : float
@@ -103,39 +285,87 @@ def share_of_points(
         Its name.
     n_dimensions : int
         How many dimensions the gate has.
+    floor : float, default 0.0
+        The least that a prompt can count, in points.
+    clusters : sequence of str, optional
+        Of each prompt, the group that it belongs to: the mean of a group is one observation. None: each prompt is one.
 
     Returns
     -------
     Share
-        Without numbers if n < 20, and without bounds of valid verdicts if fewer than 20 prompts have these.
+        Without numbers if there are fewer than 20 groups, and without bounds of valid verdicts if fewer than 20 have
+        these.
 
     References
     ----------
     .. [1] J. L. Horowitz and C. F. Manski (2000), "Nonparametric analysis of randomized experiments with
        missing covariate and outcome data", Journal of the American Statistical Association 95, 77-84.
     """
-    least, most = points.reshape(-1, 2).T
-    valid, n = least[least == most], len(least)
-    share = Share(dimension=dimension, n_prompts=n, n_invalid=n - len(valid))
-    if n < MIN_PROMPTS:
+    rows = (
+        [PromptPoints.of_ends(*ends) for ends in points.reshape(-1, 2).tolist()]
+        if isinstance(points, np.ndarray)
+        else points
+    )
+    n = len(rows)
+    names = np.arange(n) if clusters is None else np.asarray(clusters, dtype=object)
+    _, group = np.unique(names, return_inverse=True)
+    n_groups = int(group.max(initial=-1)) + 1
+    is_valid = np.array([row.known is not None for row in rows], dtype=np.bool_)
+    share = Share(
+        dimension=dimension,
+        n_prompts=n,
+        n_invalid=n - int(is_valid.sum()),
+        n_lost=sum(row.is_lost for row in rows),
+        n_clusters=n_groups,
+    )
+    if n_groups < MIN_PROMPTS:
         return share
+
+    def means(values: Sequence[float | None], of: Any = slice(None)) -> Array:
+        """The mean of each group; not finite if a value is None."""
+        return _means(np.array(values, dtype=np.float64)[of], group[of])
+
+    def low(values: Array) -> float | None:
+        is_known = np.isfinite(values).all()
+        return lower_bound(values, alpha=alpha, least=floor) if is_known else None
+
     alpha_of_high = alpha / n_dimensions
-    lost = float((most - least).mean()) / 2.0  # of an equal candidate's share
+    counted, most = [row.counted for row in rows], [row.most for row in rows]
+    values = means(counted)
     share = replace(
         share,
-        low=lower_bound(least, alpha=alpha),
-        high=upper_bound(most, alpha=alpha_of_high),
-        n_needed=prompts_to_pass(float(np.std(least, ddof=1)), margin - lost, alpha),
+        low=low(values),
+        high=upper_bound(means(most), alpha=alpha_of_high),
+        low_of_points=lower_bound(means([row.least for row in rows]), alpha=alpha),
     )
-    if len(valid) == n:
-        share = replace(share, low_of_valid=share.low, high_of_valid=share.high)
-    elif len(valid) >= MIN_PROMPTS:
+    if share.low is not None:
+        cost = float(means([row.cost for row in rows]).mean())
+        sd = float(np.std(values, ddof=1))
+        needed = prompts_to_pass(sd, margin - cost, alpha, floor)
         share = replace(
             share,
-            low_of_valid=lower_bound(valid, alpha=alpha),
-            high_of_valid=upper_bound(valid, alpha=alpha_of_high),
+            n_needed=None if needed is None else math.ceil(needed * n / n_groups),
         )
-    return replace(share, share=float(valid.mean())) if len(valid) else share
+    if not is_valid.any():
+        return share
+    known = means([row.known for row in rows], is_valid)
+    share = replace(share, share=float(known.mean()))
+    if is_valid.all():
+        return replace(share, low_of_valid=share.low, high_of_valid=share.high)
+    if len(known) < MIN_PROMPTS:
+        return share
+    return replace(
+        share,
+        low_of_valid=low(means(counted, is_valid)),
+        high_of_valid=upper_bound(means(most, is_valid), alpha=alpha_of_high),
+    )
+
+
+def _means(values: Array, group: Array) -> Array:
+    """The mean of each group of values, in the order of the groups."""
+    _, place = np.unique(group, return_inverse=True)
+    means: Array = np.bincount(place, values) / np.bincount(place)
+    return means
 
 
 def decide(shares: Sequence[Share], margin: float) -> str:
@@ -166,10 +396,12 @@ def decide(shares: Sequence[Share], margin: float) -> str:
     return "fail" if is_worse else "cannot tell"
 
 
-def pass_probability(n_prompts: int, sd: float, margin: float, alpha: float) -> float:
+def pass_probability(
+    n_prompts: int, sd: float, margin: float, alpha: float, floor: float = 0.0
+) -> float:
     """Return the probability that a candidate equal to the baseline passes in one dimension.
 
-    That of t with the margin less 1 / (2 (n + 1)), which is what one more prompt, lost outright, takes
+    That of t with the margin less (1/2 - floor) / (n + 1), which is what one more prompt, lost outright, takes
     from a share of one half; none where the lower bound of as many ties is not above the margin.
 
     Parameters
@@ -178,8 +410,8 @@ def pass_probability(n_prompts: int, sd: float, margin: float, alpha: float) -> 
         Prompts, all with valid verdicts.
     sd : float
         Standard deviation of the points on a prompt, in [0, .5].
-    margin, alpha : float
-        As of `share_of_points`.
+    margin, alpha, floor : float
+        As of `share_of_points`; the margin less what the judge's disagreement takes from it.
 
     Returns
     -------
@@ -187,23 +419,25 @@ def pass_probability(n_prompts: int, sd: float, margin: float, alpha: float) -> 
         Within .02 of what simulated gates have, at 93 prompts or more of which a fifth or more decide.
     """
     passes_ties = 0.5 * alpha ** (1.0 / max(n_prompts, 1)) > 0.5 - margin
-    if n_prompts < MIN_PROMPTS or not passes_ties:
+    if n_prompts < MIN_PROMPTS or not passes_ties or margin <= 0.0:
         return 0.0
     if sd == 0.0:
         return 1.0
-    df, left = n_prompts - 1, margin - 0.5 / (n_prompts + 1)
+    df, left = n_prompts - 1, margin - (0.5 - floor) / (n_prompts + 1)
     distance = left * math.sqrt(n_prompts) / sd
     return 1.0 - float(
         scipy.special.nctdtr(df, distance, scipy.special.stdtrit(df, 1 - alpha))
     )
 
 
-def prompts_to_pass(sd: float, margin: float, alpha: float) -> int | None:
+def prompts_to_pass(
+    sd: float, margin: float, alpha: float, floor: float = 0.0
+) -> int | None:
     """Return the prompts with which an equal candidate passes in one dimension with 80 % power.
 
     Parameters
     ----------
-    sd, margin, alpha : float
+    sd, margin, alpha, floor : float
         As of `pass_probability`.
 
     Returns
@@ -216,12 +450,12 @@ def prompts_to_pass(sd: float, margin: float, alpha: float) -> int | None:
     >>> prompts_to_pass(0.37, margin=0.1, alpha=0.05)
     96
     """
-    if margin <= 0.0:
+    if margin <= _LEAST_MARGIN:
         return None
     return bisect_left(
         range(_MOST_PROMPTS),
         POWER,
-        key=lambda n: pass_probability(n, sd, margin, alpha),
+        key=lambda n: pass_probability(n, sd, margin, alpha, floor),
     )
 
 

@@ -5,27 +5,47 @@ Only the candidate answers, and a judge compares its answers with those of the b
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from elo_exp import experiments, pipeline
+from elo_exp.analysis import families
+from elo_exp.analysis.checks import NOT_DONE, PASSED, Check
 from elo_exp.analysis.conclusions.gate import gate_conclusion
+from elo_exp.analysis.families import Kin
 from elo_exp.analysis.gate import (
+    MIN_PROMPTS,
+    PromptPoints,
+    SlotPoints,
+    order_points,
     pass_probability,
-    points_of,
+    prompt_points,
     prompts_to_pass,
     share_of_points,
     worst_prompts,
 )
+from elo_exp.analysis.gate_checks import (
+    answers_check,
+    audit_check,
+    control_check,
+    family_check,
+    length_check,
+    order_checks,
+    same_verdict_check,
+)
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.power import assumed_sigma
+from elo_exp.analysis.responses import check_responses
 from elo_exp.data import joining, pairing
+from elo_exp.data.conversations import own_words
+from elo_exp.data.degrading import DEGRADED_COPY, control_comparisons
 from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.experiments import Context, Report
@@ -44,6 +64,7 @@ from elo_exp.report import gate_page, page, viewer
 from elo_exp.report.artifacts import verdict_rows, write_judging
 from elo_exp.report.gate_page import Gated
 from elo_exp.report.viewer import Comparisons, Judgments
+from elo_exp.report.words import gate as words
 from elo_exp.runs.manifest import input_hashes
 from elo_exp.runs.reading import read_manifest
 from elo_exp.store.store import Store
@@ -52,6 +73,11 @@ from elo_exp.trackers import Value
 from elo_exp.types import Positive
 
 BASELINE = "baseline"  # its name in the run, whatever it was called in its own
+_NOT_ANSWERED = SlotPoints(orders=(None, None), is_lost=True)
+_TAKEN = {
+    BASELINE: "the recorded one is",
+    DEGRADED_COPY: "copies of the baseline's answers are",
+}
 EXIT_CODES = {"same answers": 0, "pass": 0, "fail": 1, "cannot tell": 3}
 _NUMBERS = (
     "share",
@@ -61,6 +87,8 @@ _NUMBERS = (
     "n_needed",
 )  # of a share, that trackers get
 _TIES = 0.2  # of verdicts in the simulations of the planner, which draw shares together
+# How far the points of the two orders differ there: the mean, and the mean square
+_DISAGREEMENT, _SQUARED_DISAGREEMENT = 0.343, 0.264
 
 BelowHalf = Annotated[float, Field(strict=True, gt=0, lt=0.5)]
 
@@ -71,6 +99,7 @@ class GateSettings:
     margin: BelowHalf  # of the share of points
     margin_elo: Positive | None  # the same in Elo points, in its place
     alpha: BelowHalf
+    control: bool  # judge degraded copies of the baseline's answers, too
     comment: str | None  # file to write gate.md to as well
 
     def __post_init__(self) -> None:
@@ -89,11 +118,12 @@ class Gate(Pairwise):
         place = config["gate"]["baseline"]
         if place == "???":
             return config
-        if BASELINE in config["entrant"]:
-            raise UserError(
-                f"entrant: found a candidate called {BASELINE}, as the recorded one is here. Call it "
-                "otherwise: 'answers={NAME:FILE}'."
-            )
+        for name, what in _TAKEN.items():
+            if name in config["entrant"]:
+                raise UserError(
+                    f"entrant: found a candidate called {name}, as {what} here. Call it otherwise: "
+                    "'answers={NAME:FILE}'."
+                )
         path = _answers(Path(place))
         node = {
             "_target_": "elo_exp.entrants.recorded.RecordedEntrant",
@@ -135,21 +165,54 @@ class Gate(Pairwise):
             return (
                 "plan: the candidate gave the baseline's answers, so no judge is asked"
             )
-        chance = math.prod(
-            pass_probability(row.n_prompts, sd, margin, alpha) for row in plan.rows
-        )
-        return (
-            f"{super()._plan_text(plan)}\n"
-            f"  P(pass | equal) = {chance:.2f}: that a candidate as good as the baseline passes, with "
-            f"a margin of {margin:.3f}\n"
-            f"  of the share of points; {prompts_to_pass(sd, margin, alpha):,} prompts give .80 in one dimension."
+        rows = [row for row in plan.rows if not row.is_control]
+        both, floor = self.judging.both_orders, 0.0
+        if both:
+            left = margin * (1.0 - _DISAGREEMENT)
+            more = _SQUARED_DISAGREEMENT / both - _DISAGREEMENT**2
+            sd, floor = (
+                math.hypot(sd, margin * math.sqrt(more)),
+                min(0.0, 0.5 - margin / both),
+            )
+            needed = prompts_to_pass(sd, left, alpha, floor)
+            chance = math.prod(
+                pass_probability(row.n_prompts, sd, left, alpha, floor) for row in rows
+            )
+        else:
+            chance, needed = 0.0, None
+        return "\n".join(
+            [
+                super()._plan_text(plan),
+                *words.plan(chance, needed, margin, both_orders=both),
+                *words.plan_of_control(
+                    sum(row.queries for row in plan.rows if row.is_control),
+                    sum(row.new for row in plan.rows if row.is_control),
+                    sum(row.dollars for row in plan.rows if row.is_control)
+                    if plan.budget_usd is not None
+                    else None,
+                    is_wanted=self.gate.control,
+                ),
+            ]
         )
 
     def _to_judge(self, comparisons: Comparisons) -> Comparisons:
-        """None where the candidate gave the baseline's answers: nothing tells them apart, and no judge is asked."""
-        return (
-            dict.fromkeys(comparisons, ()) if _are_equal(comparisons) else comparisons
-        )
+        """Add the control.
+
+        None where the candidate gave the baseline's answers: nothing tells them apart, and no judge is asked.
+        """
+        if _are_equal(comparisons):
+            return dict.fromkeys(comparisons, ())
+        controls = self._controls(comparisons)
+        return {name: [*some, *controls[name]] for name, some in comparisons.items()}
+
+    def _controls(self, comparisons: Comparisons) -> Comparisons:
+        """The degraded copies of the baseline's answers beside these; none on a dimension that has too few prompts."""
+        return {
+            name: control_comparisons(some)
+            if self.gate.control and len({one.prompt_id for one in some}) >= MIN_PROMPTS
+            else []
+            for name, some in comparisons.items()
+        }
 
     def _is_waste(
         self, pair: EqualAnswers, comparisons: Comparisons, store: Store
@@ -160,13 +223,36 @@ class Gate(Pairwise):
     def _conclude(
         self, context: Context, responses: Responses, comparisons: Comparisons
     ) -> Report:
+        controls: Comparisons = dict.fromkeys(comparisons, ())
+        control_judgments: Judgments = {}
         if _are_equal(comparisons):
-            judgments = {d: list(map(pairing.tie, c)) for d, c in comparisons.items()}
+            judgments: Judgments = {
+                d: list(map(pairing.tie, c)) for d, c in comparisons.items()
+            }
         else:
-            judgments = self.judge_pairs(comparisons, context.store)
+            controls = self._controls(comparisons)
+            judged = self.judge_pairs(self._to_judge(comparisons), context.store)
+            judgments, control_judgments = (
+                {
+                    name: [j for j in some if (j.entrant_a == DEGRADED_COPY) is wanted]
+                    for name, some in judged.items()
+                }
+                for wanted in (False, True)
+            )
         quality = [judge_quality(some, dimension=d) for d, some in judgments.items()]
-        points = self._points(responses, comparisons, judgments)
-        gate = self._measured(points, comparisons, quality, context.store)
+        slots = self._slots(responses, comparisons, judgments)
+        gate = self._measured(
+            slots,
+            Evidence(
+                responses=responses,
+                comparisons=comparisons,
+                judgments=judgments,
+                controls=controls,
+                control_judgments=control_judgments,
+                quality=quality,
+            ),
+            context.store,
+        )
         shown = gate_page.shown(gate)
         text, state = gate_page.markdown(shown), gate.conclusion.state
         if self.gate.comment is not None:
@@ -213,56 +299,85 @@ class Gate(Pairwise):
             ),
         )
 
-    def _points(
+    def _slots(
         self, responses: Responses, comparisons: Comparisons, judgments: Judgments
-    ) -> dict[str, dict[str, tuple[float, float]]]:
-        """The least and the most points of the candidate, by dimension and prompt, the mean over its draws.
+    ) -> dict[str, dict[Slot, SlotPoints | None]]:
+        """The points of each of the candidate's answers, by dimension.
 
         Prompts that the candidate did not answer, or whose verdicts are missing, which `allow_missing` and
-        `stored_only` let pass, may have been lost as well as won: leaving them out would hide failures.
+        `stored_only` let pass, may have been lost as well as won: leaving them out would hide failures. An empty
+        answer counts as lost whatever the judge says. A prompt that the baseline did not answer is unknown.
         """
         candidate, baseline = responses[next(iter(self.entrant))], responses[BASELINE]
-        lacking = pairing.answered(baseline) - pairing.answered(candidate)
-        unanswered = [one for one in self._prompts() if one.prompt_id in lacking]
+        has_candidate, has_baseline = map(pairing.answered, (candidate, baseline))
+        prompts = [
+            prompt
+            for prompt in self._prompts()
+            if prompt.prompt_id not in has_candidate & has_baseline
+        ]
         points = {}
         for rubric in self._rubrics:
-            name = rubric.dimension
-            compared = [_slot(one) for one in comparisons[name]]
-            missing = [one.slot for one in unanswered if rubric.applies_to(one)]
-            slots: list[Slot] = [*compared, *missing]
-            by_slot = dict.fromkeys(slots, (0.0, 1.0))
-            by_slot |= {_slot(one): points_of(one) for one in judgments[name]}
-            by_prompt: dict[str, list[tuple[float, float]]] = {}
-            for (prompt_id, _), ends in by_slot.items():
-                by_prompt.setdefault(prompt_id, []).append(ends)
-            points[name] = {
-                prompt_id: (fmean(low), fmean(high))
-                for prompt_id, ends in by_prompt.items()
-                for low, high in [zip(*ends, strict=True)]
+            asked = comparisons[rubric.dimension]
+            slots: dict[Slot, SlotPoints | None] = dict.fromkeys(map(_slot, asked))
+            for prompt in filter(rubric.applies_to, prompts):
+                is_failure = prompt.prompt_id in has_baseline
+                slots[prompt.slot] = _NOT_ANSWERED if is_failure else None
+            slots |= {
+                _slot(one): order_points(one) for one in judgments[rubric.dimension]
             }
+            for one in filter(_is_empty, asked):
+                found = slots[_slot(one)] or _NOT_ANSWERED
+                slots[_slot(one)] = dataclasses.replace(found, is_lost=True)
+            points[rubric.dimension] = slots
         return points
 
     def _measured(
         self,
-        points: Mapping[str, Mapping[str, tuple[float, float]]],
-        comparisons: Comparisons,
-        quality: Sequence[Mapping[str, Any]],
+        slots: Mapping[str, Mapping[Slot, SlotPoints | None]],
+        evidence: "Evidence",
         store: Store,
     ) -> Gated:
         """What the gate found, and what may be said of it."""
         margin, alpha = self.gate.margin, self.gate.alpha
-        shares = [
-            share_of_points(
-                np.array(list(by_prompt.values())),
+        known_audits = audits(self.judge, self._rubrics, store)
+        by_prompt, shares = {}, []
+        checks: dict[str, list[Check]] = {}
+        is_same = _are_equal(evidence.comparisons)
+        for row in evidence.quality:
+            name = row["dimension"]
+            by_prompt[name], floor = prompt_points(slots[name], margin)
+            clusters = self._clusters(by_prompt[name])
+            share = share_of_points(
+                [*by_prompt[name].values()],
+                clusters=clusters,
+                floor=floor,
                 margin=margin,
                 alpha=alpha,
-                dimension=dimension,
-                n_dimensions=len(points),
+                dimension=name,
+                n_dimensions=len(slots),
             )
-            for dimension, by_prompt in points.items()
-        ]
+            if not is_same:
+                checks[name] = self._checks(
+                    row,
+                    by_prompt[name],
+                    clusters,
+                    evidence,
+                    known_audits[name]["audit"],
+                )
+                if not _sees_control(checks[name]):
+                    share = dataclasses.replace(share, n_needed=None)
+            shares.append(share)
         questions = {
-            c.prompt_id: c.prompt_text for some in comparisons.values() for c in some
+            c.prompt_id: c.prompt_text
+            for some in evidence.comparisons.values()
+            for c in some
+        }
+        ends = {
+            name: {
+                q: (one.least, one.most) if one.known is None else (one.known,) * 2
+                for q, one in by.items()
+            }
+            for name, by in by_prompt.items()
         }
         return Gated(
             conclusion=gate_conclusion(
@@ -270,21 +385,23 @@ class Gate(Pairwise):
                 margin=margin,
                 candidate=next(iter(self.entrant)),
                 baseline=self.gate.baseline,
-                is_same=_are_equal(comparisons),
+                is_same=is_same,
                 scope=dataclasses.replace(
                     self._scope,
-                    n_prompts=len({q for by in points.values() for q in by}),
+                    n_prompts=len({q for by in by_prompt.values() for q in by}),
                 ),
+                checks=checks,
                 is_checked=all(
                     row[rate] is not None
-                    for row in quality
+                    for row in evidence.quality
                     for rate in ("flip_rate", "first_shown_rate")
                 ),
             ),
             shares=shares,
-            worst=worst_prompts(points, questions),
-            quality=quality,
-            audits=audits(self.judge, self._rubrics, store),
+            worst=worst_prompts(ends, questions),
+            quality=evidence.quality,
+            checks=checks,
+            audits=known_audits,
             orders=self.judging.orders,
             margin=margin,
             margin_elo=self.gate.margin_elo,
@@ -292,6 +409,107 @@ class Gate(Pairwise):
             dollars=paid(dataclasses.asdict(store.usage)),
             roles=[*roles(self.judge, self._rubrics).values()],
         )
+
+    def _clusters(self, prompt_ids: Iterable[str]) -> list[str]:
+        """The group of each prompt: those that the bank names, else the prompt."""
+        return [*prompt_ids]
+
+    def _checks(
+        self,
+        quality: Mapping[str, Any],
+        points: Mapping[str, PromptPoints],
+        clusters: Sequence[str],
+        evidence: "Evidence",
+        audit: Mapping[str, Any],
+    ) -> list[Check]:
+        """What stands for and against the claim that the candidate is not worse, on one dimension."""
+        name, candidate = quality["dimension"], next(iter(self.entrant))
+        controls = evidence.controls[name]
+        control = control_check(controls, evidence.control_judgments.get(name, ()))
+        if control.state == NOT_DONE:
+            why = "not stored" if controls else "too few"
+            why = why if self.gate.control else "left out"
+            control = dataclasses.replace(
+                control, about={**(control.about or {}), "why": why}
+            )
+        return [
+            same_verdict_check(
+                evidence.judgments[name], sees_control=control.state == PASSED
+            ),
+            control,
+            *order_checks(quality),
+            self._length_check(points, clusters, evidence.comparisons[name]),
+            answers_check(
+                *(
+                    check_responses(one, evidence.responses[one])
+                    for one in (candidate, BASELINE)
+                )
+            ),
+            self._family_check(audit),
+            audit_check(audit),
+        ]
+
+    def _length_check(
+        self,
+        points: Mapping[str, PromptPoints],
+        clusters: Sequence[str],
+        comparisons: Sequence[Comparison],
+    ) -> Check:
+        longer: dict[str, list[int]] = {}
+        lengths = [len(one.response_b) for one in comparisons]
+        for one in comparisons:
+            difference = len(one.response_a) - len(one.response_b)
+            longer.setdefault(one.prompt_id, []).append(difference)
+        group = dict(zip(points, clusters, strict=True))
+        valid = [
+            q for q, one in points.items() if one.least == one.most and q in longer
+        ]
+        return length_check(
+            np.array([points[q].least for q in valid]),
+            np.array([fmean(longer[q]) for q in valid]),
+            np.array([group[q] for q in valid], dtype=object),
+            margin=self.gate.margin,
+            mean_length=fmean(lengths) if lengths else 0.0,
+        )
+
+    def _family_check(self, audit: Mapping[str, Any]) -> Check:
+        kin, candidate = self.kin(), next(iter(self.entrant))
+        known = families.names(self.entrant[candidate])
+        is_known = families.family(self.judging.families, *known) is not None
+        on_own = [
+            row["verdict"]
+            for row in audit.get("results", ())
+            if row["probe"].partition(":")[0] == "self"
+        ]
+        return family_check(
+            kin,
+            candidate=candidate,
+            baseline=BASELINE,
+            is_known=is_known and kin.family is not None,
+            is_unbiased=self.allows_kin or set(on_own) == {"ok"},
+        )
+
+    def kin(self) -> Kin:
+        """Return which of the two is of the judge's family; the baseline's by the settings of its run, too."""
+        told = {name: families.names(one) for name, one in self.entrant.items()}
+        told[BASELINE] = [*self._names_of_baseline, *told.get(BASELINE, ())]
+        return families.kin(self.judging.families, self.judge.model, told)
+
+    @property
+    def _names_of_baseline(self) -> list[str]:
+        """The names of the baseline's model, as the run that recorded its answers was set."""
+        path = _answers(Path(self.gate.baseline))
+        if not _is_of_run(path):
+            return []
+        entrants = (
+            read_manifest(path.parent.parent).get("config", {}).get("entrant", {})
+        )
+        return [
+            found
+            for name, settings in entrants.items()
+            if path.stem == f"responses_{safe_name(name)}"
+            for found in families.names(SimpleNamespace(**settings))
+        ]
 
     def _file(self, gate: Gated, *, sentence: str, whose: str) -> dict[str, Any]:
         """What gate.json holds."""
@@ -305,6 +523,10 @@ class Gate(Pairwise):
             "orders": gate.orders,
             **dataclasses.asdict(self.gate),
             "dimensions": [share.to_dict() for share in gate.shares],
+            "checks": {
+                name: [dataclasses.asdict(check) for check in checks]
+                for name, checks in gate.checks.items()
+            },
             "audits": gate.audits,
             "n_invalid": sum(share.n_invalid for share in gate.shares),
             "dollars": gate.dollars,
@@ -338,6 +560,34 @@ class Gate(Pairwise):
                 "the same prompts by the same rubrics, or run the baseline again."
             )
         super()._check(store)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What a gate has to go by.
+
+    controls           comparisons of degraded copies of the baseline's answers, by dimension
+    control_judgments  of these
+    quality            a row of `judge_quality` for each dimension
+    """
+
+    responses: Responses
+    comparisons: Comparisons
+    judgments: Judgments
+    controls: Comparisons
+    control_judgments: Judgments
+    quality: Sequence[Mapping[str, Any]]
+
+
+def _sees_control(checks: Sequence[Check]) -> bool:
+    return any(one.name == "control" and one.state == PASSED for one in checks)
+
+
+def _is_empty(comparison: Comparison) -> bool:
+    """Whether the candidate's answer is empty, and the baseline's is not."""
+    texts = comparison.response_a, comparison.response_b
+    mine, other = (own_words(comparison, text).strip() for text in texts)
+    return not mine and bool(other)
 
 
 def _are_equal(comparisons: Comparisons) -> bool:

@@ -512,7 +512,7 @@ class Pairwise(Judged):
         self, prompts: Sequence[Prompt], known: Responses, store: Store
     ) -> None:
         """Look for the judge's key before the run has a folder, where a verdict lacks on answers that are known."""
-        asked = self._of_share(self._paired(prompts, known))
+        asked = self._of_share(self._to_judge(self._paired(prompts, known)))
         if isinstance(self.judge, PaidJudge) and not pipeline.all_judged(
             asked, self._rubrics, self.judge, store, self.asking
         ):
@@ -798,7 +798,7 @@ def refuse_unchosen(
     raise UserError(
         *none_chosen(
             sum(row.queries for row in rows),
-            [row.dimension for row in rows],
+            list(dict.fromkeys(row.dimension for row in rows)),
             {name: plan.dollars for name, plan in priced.items()},
             {
                 name: str(getattr(one, "key_variable", None) or "")

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Conclusion, Gold
 from elo_exp.analysis.gate import Share, WorstPrompt
 from elo_exp.judges import as_whom
-from elo_exp.report.formats import NONE, count, number, percent, shortened
+from elo_exp.report.formats import NONE, count, number, shortened
 from elo_exp.report.words import gate as words
 from elo_exp.report.words.judge import audited
 from elo_exp.report.words.whose import of_run
@@ -33,6 +34,7 @@ class Gated:
     """What a gate found, and what may be said of it.
 
     quality  rows of judge_quality of manifest.json
+    checks   of the judge and the candidate's answers, by dimension; {}: no judge was asked
     audits   the last audit of the judge, by dimension
     roles    what the judge is told that it is
     """
@@ -41,6 +43,7 @@ class Gated:
     shares: Sequence[Share]
     worst: Sequence[WorstPrompt]
     quality: Sequence[Mapping[str, Any]]
+    checks: Mapping[str, Sequence[Check]]
     audits: Mapping[str, Mapping[str, Any]]
     orders: str
     margin: float
@@ -68,6 +71,14 @@ class WorstRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckRow:
+    """A check of a dimension: what it is called, its state, what it found and what it accepts."""
+
+    dimension: str
+    cells: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Shown:
     """What gate.md and the page of a gate hold, in words."""
 
@@ -80,12 +91,13 @@ class Shown:
     shares: Sequence[Row]
     worst: Sequence[WorstRow]
     worst_head: Sequence[str]
-    judges: Sequence[Row]
+    checks: Sequence[CheckRow]
 
 
 def shown(gate: Gated) -> Shown:
     """Put into words what a gate found."""
     n_invalid = sum(share.n_invalid for share in gate.shares)
+    n_lost = max(share.n_lost for share in gate.shares)
     is_same = gate.conclusion.state == "same answers"
     role = as_whom(gate.roles)
     by = f"Judge {gate.conclusion.scope.judge}{role}, orders: {gate.orders}."
@@ -108,12 +120,25 @@ def shown(gate: Gated) -> Shown:
             f"Cost ${gate.dollars:.2f}.",
             *([] if is_same else audited(gate.audits)),
             *([words.invalid(n_invalid)] if n_invalid else []),
+            *([words.lost(n_lost)] if n_lost else []),
+            *words.control(
+                [
+                    check
+                    for checks in gate.checks.values()
+                    for check in checks
+                    if check.name == "control"
+                ]
+            ),
         ],
         rules=words.rules(gate.margin),
         shares=[_share_row(one) for one in gate.shares],
         worst=[_worst_row(one) for one in gate.worst],
         worst_head=("Prompt", *(one.dimension for one in gate.shares), "Question"),
-        judges=[_judge_row(row) for row in gate.quality],
+        checks=[
+            CheckRow(dimension=name, cells=words.check_row(check))
+            for name, checks in gate.checks.items()
+            for check in checks
+        ],
     )
 
 
@@ -159,16 +184,6 @@ def _worst_row(one: WorstPrompt) -> WorstRow:
         prompt_id=one.prompt_id,
         question=shortened(one.question),
         points={name: number(value, 2) for name, value in one.points.items()},
-    )
-
-
-def _judge_row(row: Mapping[str, Any]) -> Row:
-    flips = percent(row["flip_rate"])
-    if row["flip_rate"] is None and row["n_one_order"]:
-        flips = "not measured: one order"
-    rates = ("first_shown_rate", "tie_rate", "invalid_rate")
-    return Row(
-        name=row["dimension"], cells=(flips, *(percent(row[rate]) for rate in rates))
     )
 
 

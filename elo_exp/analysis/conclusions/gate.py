@@ -1,10 +1,15 @@
 """What may be said of a candidate beside a baseline: pass, fail or cannot tell."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
 from elo_exp.analysis.gate import MIN_PROMPTS, Share, decide
+from elo_exp.analysis.gate_checks import blocking_checks
+
+# Checks that a judge fails only if it cannot have seen a worse candidate: reasons before all numbers
+_BLIND = ("same_verdict", "control")
 
 
 def gate_conclusion(
@@ -14,27 +19,58 @@ def gate_conclusion(
     candidate: str,
     baseline: str,
     scope: Scope,
+    checks: Mapping[str, Sequence[Check]],
     is_checked: bool = True,
     is_same: bool = False,
 ) -> Conclusion:
     """Return what a gate says, by its one table; the first that applies.
 
     same answers every answer is the baseline's (`is_same`), and none is missing
-    pass         every lower bound is above 1/2 - margin
+    pass         every lower bound is above 1/2 - margin, and no check stands against "not worse"
     fail         an upper bound is below 1/2; `others` are the dimensions in which
-    cannot tell  all else, and the reason is
-                 few      under 20 prompts
-                 invalid  without invalid verdicts it would pass or fail, or they leave no number of
-                          prompts that would tell
-                 power    the prompts would pass an equal candidate with less than 80 %
-                 close    none of these
+    cannot tell  all else, and the reasons are, the weightiest first,
+                 few           under 20 prompts, or groups of prompts
+                 same_verdict  the judge gave one verdict to all comparisons
+                 control       the judge did not find degraded copies of the baseline's answers, or was
+                               not asked
+                 and then, if the bounds alone would pass, the other checks (flips in one order, length,
+                 responses, kin, audit), else one of
+                 invalid       without invalid verdicts it would pass or fail, or they leave no number of
+                               prompts that would tell
+                 lost          with so many missing or empty answers no number of prompts would tell
+                 flips         without the judge's disagreement between the orders it would pass
+                 power         the prompts would pass an equal candidate with less than 80 %
+                 close         none of these
 
     The effect is the share of the dimension that decides: of a fail the one with the lowest upper bound,
     else the one with the lowest lower bound. Its bounds are one-sided. The scope names it where there are
     several.
+
+    checks  by dimension; of a fail the reasons are those that stand against a lead of the baseline
     """
     is_whole = not any(share.n_invalid for share in shares)
-    state = "same answers" if is_same and is_whole else decide(shares, margin)
+    bounds = decide(shares, margin)
+    blocking = [  # the baseline's own answers take no judge
+        _check_reason(check, dimension if len(shares) > 1 else None)
+        for dimension in [share.dimension for share in shares]
+        for check in blocking_checks(checks.get(dimension, ()))
+        if not is_same
+    ]
+    state, reasons = bounds, tuple[Reason, ...]()
+    if is_same and is_whole:
+        state = "same answers"
+    elif bounds != "fail":
+        blind = [reason for reason in blocking if reason.name in _BLIND]
+        others = [reason for reason in blocking if reason.name not in _BLIND]
+        if few := _few(shares):
+            reasons = (few,)
+        elif bounds == "pass":
+            reasons = (*blind, *others)
+        elif any(reason.about["state"] == "failed" for reason in blind):
+            reasons = tuple(blind)
+        else:
+            reasons = (*blind, *_numeric(shares, margin, others))
+        state = "cannot tell" if reasons else "pass"
     worse = [one.dimension for one in shares if one.high is not None and one.high < 0.5]
     deciding = _least(shares, by="high" if state == "fail" else "low")
     return Conclusion(
@@ -45,7 +81,7 @@ def gate_conclusion(
             value=deciding.share, low=deciding.low, high=deciding.high, unit="share"
         ),
         others=tuple(worse) if state == "fail" else (),
-        reasons=(_reason(shares, margin),) if state == "cannot tell" else (),
+        reasons=reasons,
         is_checked=is_checked,
         scope=scope
         if len(shares) == 1
@@ -60,22 +96,61 @@ def _least(shares: Sequence[Share], *, by: str) -> Share:
     )
 
 
-def _reason(shares: Sequence[Share], margin: float) -> Reason:
-    fewest = min(one.n_prompts for one in shares)
-    if fewest < MIN_PROMPTS:
-        return Reason(name="few", value=fewest)
+def _few(shares: Sequence[Share]) -> Reason | None:
+    fewest = min(shares, key=lambda one: one.n_units)
+    if fewest.n_units >= MIN_PROMPTS:
+        return None
+    return Reason(
+        name="few", value=fewest.n_units, about={"n_prompts": fewest.n_prompts}
+    )
+
+
+def _numeric(
+    shares: Sequence[Share], margin: float, others: Sequence[Reason]
+) -> Iterator[Reason]:
+    """Why the bounds do not pass, and the checks that would stand against a pass all the same."""
     would = decide([one.of_valid() for one in shares], margin)
     invalid = [one for one in shares if one.n_invalid]
-    if would == "pass":
-        return _invalid(_least(invalid, by="low"), would)
-    if would == "fail":
-        return _invalid(_least(invalid, by="high_of_valid"), would)
     hopeless = [one for one in invalid if one.n_needed is None]
-    if hopeless:
-        return _invalid(_least(hopeless, by="low"), None)
-    lacking = [one.n_needed for one in shares if (one.n_needed or 0) > one.n_prompts]
-    if lacking:
-        return Reason(name="power", value=max(n or 0 for n in lacking))
+    unmeasured = [reason for reason in others if reason.name == "flips"]
+    if would == "pass":
+        yield _invalid(_least(invalid, by="low"), would)
+    elif would == "fail":
+        yield _invalid(_least(invalid, by="high_of_valid"), would)
+    elif unmeasured:
+        yield unmeasured[0]
+    elif lost := [one for one in shares if one.n_lost and one.n_needed is None]:
+        worst = _least(lost, by="low")
+        about = {
+            "dimension": worst.dimension,
+            "n_lost": worst.n_lost,
+            "n_prompts": worst.n_prompts,
+            "low": worst.low,
+        }
+        yield Reason(name="lost", value=worst.n_lost / worst.n_prompts, about=about)
+    elif hopeless:
+        yield _invalid(_least(hopeless, by="low"), None)
+    else:
+        yield _power(shares, margin)
+
+
+def _power(shares: Sequence[Share], margin: float) -> Reason:
+    """What more prompts would do."""
+    needed = [one.n_needed for one in shares]
+    most = max((n for n in needed if n is not None), default=None)
+    if decide([one.of_points() for one in shares], margin) == "pass":
+        deciding = _least(shares, by="low")
+        about = {
+            "dimension": deciding.dimension,
+            "low": deciding.low,
+            "low_of_points": deciding.low_of_points,
+            "n_needed": None if None in needed else most,
+        }
+        return Reason(name="flips", about=about, judges=True)
+    if any(
+        n is None or n > one.n_prompts for n, one in zip(needed, shares, strict=True)
+    ):
+        return Reason(name="power", value=None if None in needed else most)
     return Reason(name="close")
 
 
@@ -91,3 +166,21 @@ def _invalid(one: Share, would: str | None) -> Reason:
     }
     share = one.n_invalid / one.n_prompts
     return Reason(name="invalid", value=share, about=about, judges=True)
+
+
+def _check_reason(check: Check, dimension: str | None) -> Reason:
+    about = {
+        "dimension": dimension,
+        "state": check.state,
+        "n": check.n,
+        "of": check.of,
+        "low": check.low,
+        "high": check.high,
+        **(check.about or {}),
+    }
+    return Reason(
+        name=check.name,
+        value=check.value,
+        about=about,
+        judges=check.name != "responses",
+    )

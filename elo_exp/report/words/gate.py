@@ -1,8 +1,14 @@
 """What a gate says, on the console, in gate.md and on its page."""
 
+from collections.abc import Callable, Mapping, Sequence
+
+from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Conclusion, Reason
 from elo_exp.analysis.gate import MIN_PROMPTS
-from elo_exp.report.formats import count, names, number, percent
+from elo_exp.analysis.gate_checks import MAX_SAME_SHARE, MIN_CONTROLS_LOST
+from elo_exp.data.degrading import CONTROL_PROMPTS
+from elo_exp.report.formats import NONE, count, names, number, percent
+from elo_exp.report.words.judge import ODD
 
 
 def verdict(conclusion: Conclusion) -> str:
@@ -20,26 +26,150 @@ def verdict(conclusion: Conclusion) -> str:
     if conclusion.state == "fail":
         where = f" in {names(conclusion.others)}" if has_several else ""
         return f"{by}{subject} is worse than the baseline{where}."
-    (reason,) = conclusion.reasons
-    if reason.name == "invalid":
-        where = f"In {reason.about['dimension']}, " if has_several else ""
-        return f"{where}{_invalid(reason, str(subject))}"
-    help_by = {
-        "few": f"A verdict takes at least {MIN_PROMPTS} prompts in each dimension.",
-        "power": f"{count(int(reason.value or 0))} prompts would pass an equal candidate with 80 % power in "
-        "each dimension.",
-        "close": "These prompts would pass an equal candidate with over 80 % power in each dimension: it may be "
-        "somewhat worse.",
-    }
+    told = _sentences(conclusion.reasons, str(subject), has_several=has_several)
+    opening = f"It cannot be told whether {subject} is worse than the baseline by more than the margin."
+    has_opening = conclusion.reasons[0].name not in _WITHOUT_OPENING
+    said = " ".join([opening, *told] if has_opening else told)
+    return said.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _sentences(
+    reasons: Sequence[Reason], subject: str, *, has_several: bool
+) -> list[str]:
+    """Say why nothing can be told, and what would help: each sentence once, with the dimensions of which it is true."""
+    dimensions: dict[tuple[str, str], list[str]] = {}
+    for reason in reasons:
+        text = _REASONS[reason.name](reason, subject)
+        of_text = dimensions.setdefault((reason.name, text), [])
+        if has_several and reason.name != "power":
+            of_text += filter(None, [reason.about.get("dimension")])
+    sentences = []
+    for (name, text), where in dimensions.items():
+        first = text[:1].lower() if where and name in _LOWERED else text[:1]
+        sentences.append(f"{f'In {names(where)}, ' * bool(where)}{first}{text[1:]}")
+    return sentences
+
+
+def _few(reason: Reason, subject: str) -> str:
+    n, n_prompts = int(reason.value or 0), reason.about["n_prompts"]
+    groups = f" These {count(n_prompts)} prompts form {count(n)} groups."
     return (
-        f"It cannot be told whether {subject} is worse than the baseline by more than the margin. "
-        f"{help_by[reason.name]}"
+        f"A verdict takes at least {MIN_PROMPTS} prompts in each dimension."
+        f"{groups if n < n_prompts else ''}"
     )
 
 
-def _invalid(reason: Reason, subject: str) -> str:
+def _same_verdict(reason: Reason, subject: str) -> str:
     about = reason.about
-    share = percent(reason.value).replace("\N{NO-BREAK SPACE}", " ")
+    named = {"A": "named the first answer", "B": "named the second answer"}
+    what = named.get(about["verdict"], "named a tie")
+    return f"No result: the judge {what} in {count(about['n'])} of {count(about['of'])} comparisons."
+
+
+def _control(reason: Reason, subject: str) -> str:
+    about = reason.about
+    if about["state"] == "not done":
+        return _CONTROL_NOT_DONE[about["why"]]
+    lost = (
+        f"The judge named a degraded copy of the baseline's answer the loser on {count(about['n'])} of "
+        f"{count(about['n_prompts'])} prompts (at least {count(about['least'])} are needed)"
+    )
+    if about["state"] == "cannot tell":
+        return f"{lost}. On {count(about['n_missing'])} it gave no verdict."
+    return f"{lost}. Nothing shows that it can see a worse candidate."
+
+
+_CONTROL_NOT_DONE = {
+    "left out": "The control was left out (gate.control=false), so nothing shows that the judge can see a worse "
+    "candidate.",
+    "not stored": "No verdict of the control is stored, so nothing shows that the judge can see a worse candidate. Run "
+    "the gate without judging.stored_only=true.",
+    "too few": f"The control takes {MIN_PROMPTS} compared prompts, of which the baseline answered {CONTROL_PROMPTS} in some "
+    "words.",
+}
+
+
+def _lost(reason: Reason, subject: str) -> str:
+    about = reason.about
+    share = percent(reason.value)
+    return (
+        f"{count(about['n_lost'])} of {subject}'s {count(about['n_prompts'])} answers ({share}) are missing or empty. "
+        f"Counted as lost, the share may be as low as {number(about['low'], 3)}."
+    )
+
+
+def _flips(reason: Reason, subject: str) -> str:
+    about = reason.about
+    if "low_of_points" not in about:
+        return (
+            "Each comparison was judged in one order, so nobody knows how often the judge disagrees with itself, which "
+            "hides losses. Judge both orders, or a share of them: judging.flip_share=0.2."
+        )
+    needed = (
+        "With such a judge no number of prompts would pass an equal candidate."
+        if about["n_needed"] is None
+        else f"{count(about['n_needed'])} prompts would pass an equal candidate with 80 % power."
+    )
+    return (
+        f"The judge's two orders disagree, which hides losses: counted so, the lower bound is {number(about['low'], 3)} "
+        f"in place of {number(about['low_of_points'], 3)}. {needed}"
+    )
+
+
+def _length(reason: Reason, subject: str) -> str:
+    about = reason.about
+    longer = "longer" if about["mean_difference"] > 0 else "shorter"
+    if about["state"] == "failed":
+        return (
+            f"{subject}'s answers are {longer}, and the judge prefers {longer} answers: at equal length the share "
+            f"would be {number(about['share_at_equal_length'], 3)}."
+        )
+    lowest = about.get("lowest")
+    at = (
+        "cannot be told"
+        if lowest is None
+        else f"may be as low as {number(max(lowest, 0.0), 3)}"
+    )
+    return (
+        f"{subject}'s answers are {longer}, and how far the judge goes by length is not known well enough: at equal "
+        f"length the share {at}."
+    )
+
+
+def _responses(reason: Reason, subject: str) -> str:
+    flagged = next(iter(reason.about["flagged"].values()))
+    odd = [f"{ODD[name]} in {percent(share)}" for name, share in flagged.items()]
+    return f"{subject}'s answers are unusual, and the baseline's are not: {names(odd)}."
+
+
+def _kin(reason: Reason, subject: str) -> str:
+    return (
+        f"{subject} is of the judge's family ({reason.about['family']}), and the baseline is not known to be: a judge "
+        "may prefer its own. Choose another judge, or allow it: judging.self_judging=allow."
+    )
+
+
+def _audit(reason: Reason, subject: str) -> str:
+    biased = [
+        row["probe"] for row in reason.about["results"] if row["verdict"] == "biased"
+    ]
+    return f"An audit found the judge biased ({names(biased)})."
+
+
+def _power(reason: Reason, subject: str) -> str:
+    if reason.value is None:
+        return "With such verdicts no number of prompts would pass an equal candidate."
+    return f"{count(int(reason.value))} prompts would pass an equal candidate with 80 % power in each dimension."
+
+
+def _close(reason: Reason, subject: str) -> str:
+    return "These prompts would pass an equal candidate with over 80 % power in each dimension: it may be somewhat worse."
+
+
+def _invalid(reason: Reason, subject: str) -> str:
+    """Say what invalid verdicts may hide."""
+    about = reason.about
+    share = percent(reason.value)
     told = f"{count(about['n_invalid'])} of {count(about['n_prompts'])} prompts ({share}) have no valid verdict."
     as_lost = f"Counted as lost, the share may be as low as {number(about['low'], 3)}"
     if about["would"] == "pass":
@@ -50,6 +180,24 @@ def _invalid(reason: Reason, subject: str) -> str:
         )
         return f"{told} {as_won}; without them {subject} would fail."
     return f"{told} {as_lost}; with so many, no number of prompts would pass an equal candidate."
+
+
+_REASONS: Mapping[str, Callable[[Reason, str], str]] = {
+    "few": _few,
+    "same_verdict": _same_verdict,
+    "control": _control,
+    "invalid": _invalid,
+    "lost": _lost,
+    "flips": _flips,
+    "length": _length,
+    "responses": _responses,
+    "kin": _kin,
+    "audit": _audit,
+    "power": _power,
+    "close": _close,
+}
+_WITHOUT_OPENING = ("invalid", "same_verdict")  # whose sentence says it all
+_LOWERED = ("same_verdict", "control", "flips", "audit")  # that begin with no name
 
 
 def margin(share: float, elo: float | None, alpha: float) -> str:
@@ -66,10 +214,150 @@ def invalid(n_invalid: int) -> str:
     )
 
 
+def lost(n_prompts: int) -> str:
+    """Say what becomes of answers that the candidate lacks."""
+    return (
+        f"Prompts to which the candidate's answer is missing or empty: {count(n_prompts)}, counted as lost in the lower "
+        "bound."
+    )
+
+
 def rules(margin: float) -> list[str]:
     """Say what a share of points is, and which shares pass and fail."""
+    least = number(0.5 - margin, 3)
     return [
         "Share of points: 1 for a win, 1/2 for a tie, the mean over prompts with valid verdicts; 0.500 is as good as "
         "the baseline.",
-        f"Pass: every lower bound above {number(0.5 - margin, 3)}. Fail: an upper bound below 0.500.",
+        f"Pass: every lower bound above {least}, and no check against it. Fail: an upper bound below 0.500.",
+        f"A comparison whose two orders name different winners counts {least} in the lower bound: it may hide a loss.",
+    ]
+
+
+def control(checks: Sequence[Check]) -> list[str]:
+    """Say how the judge did on degraded copies of the baseline's answers; [] if nobody asked it.
+
+    checks  named control, by dimension
+    """
+    done = [check for check in checks if check.of]
+    if not done:
+        return []
+    copies = " and ".join(f"{check.n} of {check.of}" for check in done)
+    return [
+        f"Control: {copies} degraded copies of the baseline's answers lost to them in both orders "
+        f"(at least {MIN_CONTROLS_LOST} have to)."
+    ]
+
+
+_CHECKS = {  # what a check is called, and what it accepts
+    "same_verdict": (
+        "One verdict for all comparisons",
+        f"under {percent(MAX_SAME_SHARE)}",
+    ),
+    "control": (
+        "Degraded copies of the baseline's answers that lost to them",
+        f"at least {MIN_CONTROLS_LOST} of {CONTROL_PROMPTS}",
+    ),
+    "flips": ("The two orders name different winners", "measured: the bound counts it"),
+    "first_shown": ("First answer named, of all winners", "the bound counts it"),
+    "ties": ("Ties", "no limit"),
+    "invalid": ("Comparisons without a valid verdict", "the bound counts it"),
+    "length": (
+        "What length adds to the candidate's share",
+        "the share without it stays above 1/2 less the margin",
+    ),
+    "responses": ("Unusual answers of the candidate", "none that the baseline has not"),
+    "kin": ("The judge is of the candidate's family", "of the baseline's, too"),
+    "audit": (
+        "Audit of the judge",
+        "not biased by injections, constant texts or the ladder",
+    ),
+}
+
+
+def check_row(check: Check) -> tuple[str, str, str, str]:
+    """Return what a check is called, its state, what it found and what it accepts."""
+    title, accepted = _CHECKS[check.name]
+    return title, check.state, _found(check), accepted
+
+
+def _found(check: Check) -> str:
+    if check.name in _FINDINGS:
+        return _FINDINGS[check.name](check)
+    if check.value is None:
+        is_one_order = (check.about or {}).get("n_one_order")
+        return "not measured: one order" if is_one_order else NONE
+    shares = f"{count(check.n)} of {count(check.of)}"
+    if check.low is None or check.high is None:
+        return shares
+    ends = f"[{number(100 * check.low)}, {number(100 * check.high)}]"
+    return f"{percent(check.value)} {ends}, {shares}"
+
+
+def _found_length(check: Check) -> str:
+    if check.value is None:
+        return "cannot be told apart from the candidate"
+    ends = ", ".join(number(end, 3, sign=True) for end in (check.low, check.high))
+    return f"{number(check.value, 3, sign=True)} [{ends}]"
+
+
+def _found_flags(check: Check) -> str:
+    flagged = next(iter((check.about or {})["flagged"].values()))
+    return names([f"{ODD[name]} {percent(x)}" for name, x in flagged.items()]) or "none"
+
+
+_FINDINGS: Mapping[str, Callable[[Check], str]] = {
+    "length": _found_length,
+    "responses": _found_flags,
+    "kin": lambda check: (check.about or {})["family"] or NONE,
+    "audit": lambda check: (
+        NONE if check.value is None else f"{count(int(check.value))} biased"
+    ),
+    "ties": lambda check: percent(check.value),
+}
+
+
+def plan(
+    chance: float, needed: int | None, margin: float, *, both_orders: float
+) -> list[str]:
+    """Say with which probability a candidate as good as the baseline passes.
+
+    needed       prompts with which it does in 4 of 5 gates; None: no number is enough
+    both_orders  the share of the comparisons that is judged in both orders
+    """
+    lines = [
+        f"  P(pass | equal) = {chance:.2f}: that a candidate as good as the baseline passes, with "
+        f"a margin of {margin:.3f}"
+    ]
+    if not both_orders:
+        return [
+            *lines,
+            "  of the share of points. A pass takes comparisons in both orders: judging.orders=both, or "
+            "judging.flip_share=0.2.",
+        ]
+    enough = (
+        "no number of prompts gives" if needed is None else f"{needed:,} prompts give"
+    )
+    return [
+        *lines,
+        f"  of the share of points; {enough} .80 in one dimension, if the judge disagrees with itself as in simulations.",
+    ]
+
+
+def plan_of_control(
+    n_calls: int, n_new: int, dollars: float | None, *, is_wanted: bool
+) -> list[str]:
+    """Say what the control takes.
+
+    n_new    of the calls, those whose verdicts are not stored
+    dollars  of these; None for a judge that costs nothing
+    """
+    if not is_wanted:
+        return ["  No control (gate.control=false): the gate cannot pass."]
+    if not n_calls:
+        return []
+    cost = "" if dollars is None else f", ${dollars:.2f}"
+    return [
+        f"  control: {count(n_calls)} of the calls ({count(n_new)} new{cost}) compare degraded copies of the baseline's "
+        "answers with these answers:",
+        "  a judge that does not see that the copies are worse cannot show that the candidate is not.",
     ]

@@ -1,0 +1,349 @@
+"""Checks behind the claim of a gate: could the judge have seen a worse candidate, and does anything favour this one?"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy
+
+from elo_exp.analysis.checks import (
+    BLOCKS,
+    CANNOT_TELL,
+    FAILED,
+    FATAL_PROBES,
+    NOT_DONE,
+    PASSED,
+    Check,
+)
+from elo_exp.analysis.families import Kin
+from elo_exp.arrays import Array
+from elo_exp.data.degrading import CONTROL_PROMPTS
+from elo_exp.records import Comparison, Judgment
+
+MIN_CONTROLS_LOST = 9  # of the ten degraded copies
+MIN_SAME_VERDICTS = 10  # comparisons
+# Of the comparisons: if as many have one verdict, the judge compared nothing
+MAX_SAME_SHARE = 0.95
+# Of the baseline's mean length: a smaller mean difference moves no judge by a margin
+MIN_LENGTH_DIFFERENCE = 0.05
+_CONFIDENCE = 0.95
+
+
+def control_check(
+    controls: Sequence[Comparison], judgments: Sequence[Judgment]
+) -> Check:
+    """Check that the judge names degraded copies of the baseline's answers the losers.
+
+    Parameters
+    ----------
+    controls : sequence of Comparison
+        That the judge was to be asked about, a prompt each; empty if there are none.
+    judgments : sequence of Judgment
+        Of these; a comparison without all its verdicts has none.
+
+    Returns
+    -------
+    Check
+        Its value is the share of the copies that lost in both orders. It is not done if nothing was judged, and
+        cannot tell if verdicts are missing that would decide it.
+    """
+    n_lost = sum(judgment.winner == judgment.entrant_b for judgment in judgments)
+    n_missing = len(controls) - len(judgments)
+    state = FAILED
+    if not judgments:
+        state = NOT_DONE
+    elif n_lost >= MIN_CONTROLS_LOST:
+        state = PASSED
+    elif n_lost + n_missing >= MIN_CONTROLS_LOST:
+        state = CANNOT_TELL
+    return Check(
+        name="control",
+        state=state,
+        value=n_lost / len(judgments) if judgments else None,
+        n=n_lost,
+        of=len(judgments),
+        about={
+            "least": MIN_CONTROLS_LOST,
+            "n_prompts": CONTROL_PROMPTS,
+            "n_missing": n_missing,
+            "n_invalid": sum(judgment.invalid for judgment in judgments),
+        },
+    )
+
+
+def same_verdict_check(judgments: Sequence[Judgment], *, sees_control: bool) -> Check:
+    """Check whether the judge gives one verdict to (nearly) all comparisons: then it has compared nothing.
+
+    Parameters
+    ----------
+    judgments : sequence of Judgment
+        Of the candidate and the baseline.
+    sees_control : bool
+        Whether the judge found the degraded copies. Then its ties are ties.
+
+    Returns
+    -------
+    Check
+        Its value is the share of the comparisons with the most frequent verdict in each order.
+    """
+    letters = [
+        {verdict.verdict for verdict in judgment.orders}
+        for judgment in judgments
+        if not judgment.equal_answers
+    ]
+    same = Counter(next(iter(found)) for found in letters if len(found) == 1)
+    same = Counter({name: n for name, n in same.items() if name in ("A", "B", "TIE")})
+    ((letter, n),) = same.most_common(1) or [("", 0)]
+    is_same = n >= max(MIN_SAME_VERDICTS, MAX_SAME_SHARE * len(letters))
+    is_blind = is_same and not (letter == "TIE" and sees_control)
+    return Check(
+        name="same_verdict",
+        state=FAILED if is_blind else PASSED if letters else NOT_DONE,
+        value=n / len(letters) if letters else None,
+        n=n,
+        of=len(letters),
+        about={"verdict": letter},
+    )
+
+
+def order_checks(quality: Mapping[str, Any]) -> list[Check]:
+    """Report flips, position, ties and invalid verdicts, the shares with exact 95 % intervals.
+
+    The lower bound of the gate counts flips and invalid verdicts against the candidate. So these checks pass if they
+    were done, whatever they found.
+
+    Parameters
+    ----------
+    quality : mapping
+        A row of `judge_quality`.
+
+    Returns
+    -------
+    list of Check
+        "flips" cannot tell if each comparison was judged in one order alone.
+    """
+    n_one = quality["n_one_order"]
+    n_letters = quality["n_decisive_verdicts"], quality["tie_rate"]
+    flips = _share_check("flips", quality["n_flips"], quality["n_two_order"])
+    if not quality["n_two_order"] and n_one:
+        flips = Check(
+            name="flips", state=CANNOT_TELL, of=0, about={"n_one_order": n_one}
+        )
+    return [
+        flips,
+        _share_check("first_shown", quality["n_first_shown_wins"], n_letters[0]),
+        Check(
+            name="ties",
+            state=NOT_DONE if quality["tie_rate"] is None else PASSED,
+            value=quality["tie_rate"],
+            n=quality["n_equal_answers"],
+        ),
+        _share_check("invalid", quality["n_invalid"], quality["n_judgments"]),
+    ]
+
+
+def _share_check(name: str, n: int, of: int) -> Check:
+    if not of:
+        return Check(name=name, state=NOT_DONE, n=n, of=of)
+    low, high = exact_interval(n, of)
+    return Check(name=name, state=PASSED, value=n / of, low=low, high=high, n=n, of=of)
+
+
+def exact_interval(
+    n: int, of: int, confidence: float = _CONFIDENCE
+) -> tuple[float, float]:
+    """Return the exact interval of a share (Clopper and Pearson 1934).
+
+    Parameters
+    ----------
+    n, of : int
+        Counts.
+    confidence : float, default 0.95
+        Of the interval.
+
+    Returns
+    -------
+    low, high : float
+        In [0, 1].
+
+    Examples
+    --------
+    >>> low, high = exact_interval(60, 60)
+    >>> round(low, 3), high
+    (0.94, 1.0)
+    """
+    tail = (1.0 - confidence) / 2.0
+    low = float(scipy.special.betaincinv(n, of - n + 1, tail)) if n else 0.0
+    high = float(scipy.special.betaincinv(n + 1, of - n, 1 - tail)) if n < of else 1.0
+    return low, high
+
+
+def length_check(
+    points: Array,
+    difference: Array,
+    clusters: Array,
+    *,
+    margin: float,
+    mean_length: float,
+) -> Check:
+    """Check whether the judge's preference for length could by itself produce the pass.
+
+    The bonus is what the candidate's lengths add to its share: the regression of the points on tanh(difference /
+    scale), times the mean of that. The check passes if the share less the upper end of the bonus is above
+    1/2 - margin: then no effect of length that the data leave possible makes an equal share of a loss of the margin.
+    It fails if the share less the lower end is not. A mean difference of under 5 % of the baseline's mean length passes:
+    no such difference is known to move a judge by a margin.
+
+    Parameters
+    ----------
+    points : Array, shape (n,)
+        Of the candidate on the prompts with valid verdicts.
+    difference : Array, shape (n,)
+        Of the lengths of candidate and baseline, in characters.
+    clusters : Array, shape (n,)
+        The group of each prompt.
+    margin : float
+        The loss that is tolerated, as share of points.
+    mean_length : float
+        Of the baseline's answers, in characters.
+
+    Returns
+    -------
+    Check
+        Its value is the bonus, with a 95 % interval that is None if length cannot be told apart from the candidate.
+    """
+    scale = float(np.sqrt((difference**2).mean())) if len(difference) else 0.0
+    if not scale:
+        state = PASSED if len(difference) else NOT_DONE
+        return Check(name="length", state=state, value=0.0, low=0.0, high=0.0)
+    x = np.tanh(difference / scale)
+    share, mean_x = float(points.mean()), float(x.mean())
+    about = {"share": share, "mean_difference": float(difference.mean())}
+    centred = x - mean_x
+    spread = float(centred @ centred)
+    _, group = np.unique(clusters, return_inverse=True)
+    n_groups = int(group.max()) + 1
+    is_small = abs(float(difference.mean())) < MIN_LENGTH_DIFFERENCE * mean_length
+    if spread < 1e-9 * len(x) or n_groups < 3:
+        state = PASSED if is_small else CANNOT_TELL
+        return Check(name="length", state=state, about=about)
+    slope = float(centred @ points) / spread
+    residual = points - share - slope * centred
+    scores = np.bincount(group, centred * residual)
+    error = math.sqrt(float(scores @ scores) * n_groups / (n_groups - 2)) / spread
+    half = float(scipy.special.stdtrit(n_groups - 2, 1 - (1 - _CONFIDENCE) / 2))
+    bonus = slope * mean_x
+    low, high = sorted((bonus - half * error * mean_x, bonus + half * error * mean_x))
+    state = CANNOT_TELL
+    if share - high > 0.5 - margin or is_small:
+        state = PASSED
+    elif share - low <= 0.5 - margin:
+        state = FAILED
+    about |= {"share_at_equal_length": share - bonus, "lowest": share - high}
+    return Check(
+        name="length", state=state, value=bonus, low=low, high=high, about=about
+    )
+
+
+def answers_check(
+    candidate: Mapping[str, Any], baseline: Mapping[str, Any] | None
+) -> Check:
+    """Check whether the candidate's answers are unusual and the baseline's are not.
+
+    Parameters
+    ----------
+    candidate, baseline : mapping
+        Rows of `check_responses`; None: the baseline's answers are not known.
+
+    Returns
+    -------
+    Check
+        Its value is the number of flags that the candidate has and the baseline has not.
+    """
+    known = set(baseline["flags"]) if baseline else set()
+    flags = [name for name in candidate["flags"] if name not in known]
+    return Check(
+        name="responses",
+        state=FAILED if flags else PASSED,
+        value=float(len(flags)),
+        about={
+            "flagged": {candidate["model"]: {name: candidate[name] for name in flags}},
+            "flags": flags,
+        },
+    )
+
+
+def family_check(
+    kin: Kin, *, candidate: str, baseline: str, is_known: bool, is_unbiased: bool
+) -> Check:
+    """Check whether the judge is of the candidate's family and not of the baseline's.
+
+    Parameters
+    ----------
+    kin : Kin
+        Who is of the judge's family.
+    candidate, baseline : str
+        Their names there.
+    is_known : bool
+        Whether a name tells the family of judge and candidate.
+    is_unbiased : bool
+        Whether the user allows it, or an audit found that the judge does not favour its own.
+
+    Returns
+    -------
+    Check
+        Not done if a family is not known.
+    """
+    is_favoured = candidate in kin.models and baseline not in kin.models
+    state = FAILED if is_favoured and not is_unbiased else PASSED
+    return Check(
+        name="kin",
+        state=state if is_known else NOT_DONE,
+        about={"family": kin.family, "models": [*kin.models], "first": candidate},
+    )
+
+
+def audit_check(audit: Mapping[str, Any]) -> Check:
+    """Check whether an audit found that the judge obeys answers or does not tell good from bad.
+
+    Parameters
+    ----------
+    audit : mapping
+        As audit.json has it; {} if there is none.
+
+    Returns
+    -------
+    Check
+        Its value is the number of probes by which the judge is biased.
+    """
+    results = audit.get("results", ())
+    biased = [row["probe"] for row in results if row["verdict"] == "biased"]
+    is_fatal = any(probe.partition(":")[0] in FATAL_PROBES for probe in biased)
+    return Check(
+        name="audit",
+        state=FAILED if is_fatal else PASSED if audit else NOT_DONE,
+        value=float(len(biased)) if audit else None,
+        about=dict(audit),
+    )
+
+
+def blocking_checks(checks: Sequence[Check]) -> list[Check]:
+    """Return the checks that stand against "not worse".
+
+    Parameters
+    ----------
+    checks : sequence of Check
+        Of one dimension; without a control, this was left out.
+
+    Returns
+    -------
+    list of Check
+        The weightiest first.
+    """
+    known = [*checks]
+    if not any(check.name == "control" for check in known):
+        known.append(Check(name="control", state=NOT_DONE, about={"why": "left out"}))
+    against = [check for check in known if check.blocks("not worse")]
+    return sorted(against, key=lambda check: BLOCKS["not worse"].index(check.name))
