@@ -752,9 +752,23 @@ MUTANTS = [
     Mutant(
         name="no label is added at the lower end of the scale",
         file="oracle/evidence.py",
-        old="least=scale.low - level",
-        new="least=float(residual.mean())",
+        old="lowest=largest * (scale.low - level - mean)",
+        new="lowest=0.0",
         seen_by="test_own_labels.py::test_twenty_of_twenty_right_say_83_to_100_percent",
+    ),
+    Mutant(
+        name="labels that are all alike on both sides leave a difference without an error",
+        file="oracle/estimates.py",
+        old="        labels=labels,\n        influence_beside",
+        new="        labels=None,\n        influence_beside",
+        seen_by="test_labels_to_buy.py::test_policies_with_equal_answers_and_labels_may_still_differ",
+    ),
+    Mutant(
+        name="labels of low scores alone are taken for a random sample",
+        file="oracle/label_sampling.py",
+        old="FAILED if p_value < MAX_P_VALUE else PASSED",
+        new="PASSED",
+        seen_by="test_own_labels.py::test_labels_at_low_scores_alone_are_refused",
     ),
     Mutant(
         name="the power of a round of labels is that for one rival",

@@ -127,6 +127,7 @@ def answers(score: Array, label: Array, fold: Index, *covariates: Array) -> Rows
         variance=np.full(n, np.nan),
         label=label,
         chars=np.full(n, 100.0),
+        chance=np.full(n, np.nan),
         covariates=np.array(covariates).reshape(len(covariates), n).T,
     )
 

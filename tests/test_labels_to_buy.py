@@ -14,7 +14,7 @@ from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.oracle import DECIDED, choice
 from elo_exp.arrays import Array
 from elo_exp.oracle.data import Dataset, Rows
-from elo_exp.oracle.estimates import PolicyComparison, labels_for_choice
+from elo_exp.oracle.estimates import PolicyComparison, Rival, labels_for_choice
 from elo_exp.oracle.evidence import Estimate
 from elo_exp.report.words.oracle import advice
 from tests.oracle_simulation import analysed, answers, dataset, with_labels
@@ -26,14 +26,18 @@ N = 800  # prompts
 
 
 def state(
-    *, most_lost: float, unknown: Sequence[str] = (), is_labelled: bool = False
+    *,
+    most_lost: float | None,
+    unknown: Sequence[str] = (),
+    untold: Sequence[str] = (),
+    is_labelled: bool = False,
 ) -> str:
-    best = ("a", "b") if most_lost > 0 else ("a",)
+    best = ("a", "b") if most_lost else ("a",)
     return choice(
         ("a", "b", "c"),
         possible_best=best,
         unknown=unknown,
-        refused=(),
+        untold=untold,
         most_lost=most_lost,
         tolerance=0.05,
         is_labelled=is_labelled,
@@ -50,6 +54,10 @@ def test_a_policy_is_taken_where_it_is_best_near_the_best_or_all_is_labelled():
         unsure = state(most_lost=lost, unknown=["d"], is_labelled=is_labelled)
         assert unsure == "unknown"
         assert unsure not in DECIDED
+        unsure = state(most_lost=lost, untold=["d"], is_labelled=is_labelled)
+        assert unsure == "prompts"
+        assert unsure not in DECIDED
+    assert state(most_lost=None) == "prompts"
 
 
 # Policies on the same prompts
@@ -148,12 +156,23 @@ def test_the_number_of_labels_by_hand():
         n_labels=1,
     )
     z = 0.8416  # the normal quantile at .8
-    assert labels_for_choice([(lead, 2.0)], 0.05) == pytest.approx(
+    assert labels_for_choice([Rival(lead, 2.0, 0.0)], 0.05) == pytest.approx(
         ((2 + z) / 0.15) ** 2, 1e-4
     )
     z = float(ndtri(0.9))
-    both = [(lead, 2.0), (dataclasses.replace(lead, value=0.3), 2.0)]
+    both = [
+        Rival(lead, 2.0, 0.0),
+        Rival(dataclasses.replace(lead, value=0.3), 2.0, 0.0),
+    ]
     assert labels_for_choice(both, 0.05) == pytest.approx(((2 + z) / 0.15) ** 2)
+    # bounds of a bounded mean reach 3 farther by one label, and 3 / n by n of them
+    n = labels_for_choice([Rival(lead, 2.0, 3.0)], 0.05)
+    assert (2 + 0.8416) / n**0.5 + 3 / n == pytest.approx(0.15, 1e-4)
+    # labels without any spread: 20 of them may be .15 off, 60 a third of that
+    alike = dataclasses.replace(
+        lead, value=0.0, std_error=0.0, std_error_labels=0.0, n_labels=20
+    )
+    assert labels_for_choice([Rival(alike, 2.0, 0.15)], 0.05) == pytest.approx(60)
 
 
 def test_where_all_is_labelled_the_first_is_taken_with_the_most_it_may_lose():
@@ -169,13 +188,18 @@ def test_where_all_is_labelled_the_first_is_taken_with_the_most_it_may_lose():
     )
 
 
-def test_policies_with_equal_answers_and_labels_are_equally_good():
-    """As two that draw the same answers are: nothing is lost by either, and no label tells more."""
+def test_policies_with_equal_answers_and_labels_may_still_differ():
+    """Equal scores and labels are not equal answers: 40 pairs of labels may be .09 off, by .025^(1/40)."""
     study = Study((0.6,), seed=1).labelled({"p0": 40})
     twice = {"p0": study.fresh["p0"], "p1": study.fresh["p0"]}
     both = dataclasses.replace(study, policies=("p0", "p1"), fresh=twice)
     found = analysed(both, []).comparison
-    assert (found.next_step.most_lost, found.next_step.decision_ready) == (0.0, True)
+    (row,) = found.differences
+    assert (row["value"], row["p_value"]) == (0.0, 1.0)
+    assert row["high"] == pytest.approx(-row["low"])
+    assert row["high"] == pytest.approx(found.next_step.most_lost)
+    assert found.next_step.most_lost == pytest.approx(1 - 0.025 ** (1 / 40), abs=0.003)
+    assert found.choice.state == "labels"
 
 
 @pytest.mark.slow

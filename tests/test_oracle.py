@@ -239,14 +239,16 @@ def test_recorded_answers_are_sampled_where_asked(folder: Path, tmp_path: Path):
 def test_policies_that_look_alike_are_warned_of_and_equal_answers_do_not_differ(
     tmp_path: Path,
 ):
-    """One policy under two names: the difference has no error, and thus no interval."""
+    """One policy under two names: 50 labels without a difference may still be .07 off, by .025^(1/50)."""
     world = World(n=100, shift=0.0, style=0.0, labelled=0.5)
     write(several(1, clone=world, Clone=world), tmp_path)
     ran = run_oracle(tmp_path, *given(tmp_path), "figures=false")
     said = "look alike and are taken for different ones."
     assert ran.err.count(f"warning: the policies 'clone', 'Clone' {said}") == 1
     (row,) = ran.read("differences.json")
-    assert (row["value"], row["half_width"], row["low"]) == (0.0, None, 0.0)
+    assert (row["value"], row["std_error"]) == (0.0, None)
+    assert (row["high"], row["low"]) == pytest.approx((0.071, -0.071), abs=0.01)
+    assert ran.read("next.json")["decision_ready"] is False
 
 
 @pytest.mark.parametrize(

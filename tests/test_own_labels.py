@@ -9,7 +9,8 @@ import pytest
 
 from elo_exp.arrays import Array
 from elo_exp.oracle.data import Dataset, Rows
-from elo_exp.oracle.estimates import Analysis, PolicyEstimate
+from elo_exp.oracle.estimates import PolicyEstimate
+from elo_exp.report.words.oracle import advice
 from tests.oracle_simulation import analysed, answers, dataset, with_labels
 
 GRADES = (1.0, 0.75, 0.5, 0.25, 0.0)
@@ -48,26 +49,38 @@ def test_twenty_of_twenty_right_say_83_to_100_percent():
     assert (half.ci_low, half.ci_high) == pytest.approx((0.27, 0.73), abs=0.02)
 
 
-def beside(level: float) -> Analysis:
-    """All labels are right, at scores that mean less for another policy: f of the rest comes on top."""
-    is_labelled = np.arange(300) < 25
-    score = np.where(is_labelled, 0.3, 0.9)
+def test_a_value_off_the_scale_is_cut():
+    """All its 25 labels are right, at scores that are a little low by chance: f of the rest comes on top."""
+    score = np.tile(np.arange(20) / 20, 15)
     one = dataclasses.replace(labelled(np.ones(25)), score=score)
-    other = dataclasses.replace(one, label=np.where(is_labelled, level, np.nan))
-    other.label[25:75] = 1.0
-    return analysed(drawn({"one": one, "other": other}), ["direct"])
-
-
-def test_a_value_off_the_scale_is_cut_and_an_interval_off_the_scale_refused():
-    """The first may be; the second contradicts that the labels are those of a random slice."""
-    analysis = beside(0.9)
-    assert analysis.unfiltered["one", "anchored"].value > 1.03
+    other = dataclasses.replace(
+        one, label=np.where(np.arange(300) < 100, 0.4 + 0.6 * score, np.nan)
+    )
+    analysis = analysed(drawn({"one": one, "other": other}), ["direct"])
+    assert analysis.unfiltered["one", "anchored"].value > 1.005
     e = analysis.estimates[0]
     assert (e.value, e.ci_high, e.status) == (1.0, 1.0, "report")
-    assert e.ci_low == pytest.approx(0.91, abs=0.02)
     assert analysis.comparison.ranking[0]["value"] == 1.0
-    off = beside(0.5).estimates[0]
-    assert (off.value, off.reason) == (None, "its value is off the scale")
+
+
+def test_labels_at_low_scores_alone_are_refused():
+    """25 labels at a score of .3, and 275 answers at .9 without one."""
+    score = np.where(np.arange(300) < 25, 0.3, 0.9)
+    one = dataclasses.replace(labelled(np.ones(25)), score=score)
+    whole = labelled(np.ones(300))
+    analysis = analysed(drawn({"one": one, "whole": whole}), ["direct"])
+    e = analysis.estimates[0]
+    assert (e.value, e.status) == (None, "refuse")
+    assert e.reason.startswith(
+        "labels are not a random sample: the judge's scores of 25 labelled and 275 other answers "
+        "of one differ (p < .001)"
+    )
+    assert analysis.of("whole")[0].status == "report"
+    found = analysis.comparison
+    assert (found.choice.state, found.next_step.policies) == ("unknown", ("one",))
+    assert advice(found, 3).startswith(
+        "Label a random sample of the answers of one, or"
+    )
 
 
 # Simulated

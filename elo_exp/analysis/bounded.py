@@ -1,5 +1,7 @@
 """Bounds of the mean of values that have a least and a greatest, however skewed or alike they are."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -8,6 +10,9 @@ from elo_exp.arrays import Array
 _N_DRAWS = 20_000
 _SEED = 1  # of the draws: the same values have the same bound
 _BLOCK = 64  # distinct values whose weights are held at a time, 10 MB
+# Levels at which `BoundTable` knows its bounds; between them it interpolates
+MIN_LEVEL = 0.5 / _N_DRAWS
+_LEVELS = np.geomspace(MIN_LEVEL, 0.5, 200)
 
 
 def lower_bound(values: ArrayLike, *, alpha: float, least: float = 0.0) -> float:
@@ -91,6 +96,73 @@ def upper_bound(values: ArrayLike, *, alpha: float, most: float = 1.0) -> float:
     """
     mirrored = -np.asarray(values, dtype=np.float64)
     return -lower_bound(mirrored, alpha=alpha, least=-most)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTable:
+    """How far the true mean may be from the mean of bounded values, at every level.
+
+    below, above  (200,) distances of `lower_bound` and `upper_bound` from the mean of the values, at
+                  one-sided levels from 0.000025 to 0.5; at smaller levels that of the smallest
+    """
+
+    below: Array
+    above: Array
+
+    def reach(self, alpha: float) -> tuple[float, float]:
+        """Return how far below and above the mean the true one may be, each side with error alpha."""
+        at = np.log(np.clip(alpha, _LEVELS[0], _LEVELS[-1]))
+        below, above = (
+            float(np.interp(at, np.log(_LEVELS), side))
+            for side in (self.below, self.above)
+        )
+        return max(below, 0.0), max(above, 0.0)
+
+
+def bound_tables(
+    values: ArrayLike, *, least: ArrayLike, most: ArrayLike
+) -> list[BoundTable]:
+    """Return the bounds of several means of the same observations: `lower_bound` and `upper_bound` of each.
+
+    All columns share one set of weights, so that a hundred means take hardly longer than one.
+
+    Parameters
+    ----------
+    values : array_like, shape (n, k)
+        A row for each independent observation, a column for each mean.
+    least, most : array_like, shape (k,)
+        The least and the most that a value of each column can be.
+
+    Returns
+    -------
+    list of BoundTable
+        One for each column.
+
+    Examples
+    --------
+    >>> (table,) = bound_tables([[1.0]] * 20, least=[0.0], most=[1.0])
+    >>> round(1.0 - table.reach(0.025)[0], 2)  # .025 ** (1 / 20)
+    0.83
+    """
+    x = np.asarray(values, dtype=np.float64)
+    rng = np.random.default_rng(_SEED)
+    extra = rng.standard_exponential(_N_DRAWS)
+    weighted, total = np.zeros((_N_DRAWS, x.shape[1])), extra.copy()
+    for start in range(0, len(x), _BLOCK):
+        block = x[start : start + _BLOCK]
+        weight = rng.standard_exponential((_N_DRAWS, len(block)))
+        weighted += weight @ block
+        total += weight.sum(axis=1)
+    ends = np.asarray(least, np.float64), np.asarray(most, np.float64)
+    tables = []
+    for column, mean, low, high in zip(weighted.T, x.mean(axis=0), *ends, strict=True):
+        lower = np.sort((column + extra * low) / total)
+        upper = np.sort((column + extra * high) / total)
+        rank, place = np.arange(_N_DRAWS), _LEVELS * (_N_DRAWS - 1)
+        below = mean - np.interp(place, rank, lower)
+        above = np.interp(_N_DRAWS - 1 - place, rank, upper) - mean
+        tables.append(BoundTable(below, above))
+    return tables
 
 
 def _weighted_means(x: Array) -> Array:

@@ -26,5 +26,6 @@ class Direct:
         n_own = int(fresh.labelled.sum())
         if n_own < MIN_AUDIT:
             return evidence.borrowed
-        weight = np.where(fresh.labelled, evidence.draw_weights, 0.0)
+        weight = evidence.draw_weights * fresh.label_weights
+        weight = np.where(fresh.labelled, weight, 0.0)
         return evidence.corrected_mean(evidence.at_fresh, weight, n_own=n_own)

@@ -65,8 +65,9 @@ class DrCpo:
         influence: Array | float = 0.0
         if self.weights == "simcal":
             # Of estimating the weights: zero on average where the model fits at each score.
-            scale = weight.sum() / weight[evidence.labelled].sum()
-            residual = centred_residual(logged, on_residual) * scale
+            per_label = evidence.logged.label_weights
+            scale = weight.sum() / (weight * per_label)[evidence.labelled].sum()
+            residual = centred_residual(logged, on_residual) * scale * per_label
             influence = evidence.weight_influence(
                 np.where(evidence.labelled, residual, 0.0)
             )
@@ -88,7 +89,8 @@ class Mrdr(DrCpo):
         labelled, w = evidence.labelled, self.weight(evidence)[evidence.labelled]
         omega = {"w": w, "w2": w**2, "snips": (w - 1.0) ** 2}[self.omega]
         rows = evidence.logged[labelled]
-        model = fit_calibration(rows, np.maximum(omega, _MIN_OMEGA))
+        omega = np.maximum(omega, _MIN_OMEGA) * rows.label_weights
+        model = fit_calibration(rows, omega)
         return model(evidence.logged), model(evidence.fresh)
 
 

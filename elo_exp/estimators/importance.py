@@ -5,7 +5,8 @@ of a row is
 
     o = f(s) + (y - f(s)) / share of the rows that are labelled,
 
-which is unbiased for any f, as long as the labelled rows are a random slice.
+which is unbiased for any f, as long as the labelled rows are a random slice. If the chances of being
+labelled are known, 1 / chance stands in place of 1 / share, scaled to mean one.
 """
 
 from dataclasses import dataclass, replace
@@ -64,17 +65,16 @@ class CalibratedIps:
     def estimate(self, evidence: Evidence) -> Estimate:
         u = evidence.calibrated / evidence.calibrated.sum()
         at = evidence.at_logged
-        outcome = at.value + at.residual / evidence.labelled.mean()
+        outcome = at.value + at.residual * evidence.per_label
         influence = evidence.weight_influence(outcome - float(u @ outcome))
         return weighted_mean(evidence, u, extra_influence=influence)
 
 
 def weighted_mean(evidence: Evidence, u: Array, **options: Any) -> Estimate:
-    """Estimate sum_i u_i (f(s_i) + residual_i / share labelled) for weights u (n,).
+    """Estimate sum_i u_i (f(s_i) + residual_i per_label_i) for weights u (n,).
 
     options  of Evidence.linear
     """
-    labelled = evidence.labelled
-    on_residual = np.where(labelled, u / labelled.mean(), 0.0)
+    on_residual = np.where(evidence.labelled, u * evidence.per_label, 0.0)
     ess = weights.effective_sample_size(u)
     return evidence.linear((evidence.at_logged, u, on_residual), ess=ess, **options)

@@ -165,7 +165,7 @@ def calibrate(logged: Rows, *, by_variance: bool = False) -> Calibration:
     Raises UserError where variances are missing, and where the labels are in one fold.
     """
     labelled = logged[logged.labelled]
-    weight = np.ones(len(labelled))
+    weight = labelled.label_weights
     if by_variance:
         if np.isnan(labelled.variance).any():
             raise UserError(
@@ -173,7 +173,7 @@ def calibrate(logged: Rows, *, by_variance: bool = False) -> Calibration:
             )
         curve = _fit_curve(labelled, weight)
         residual = labelled.label - curve(curve.index(labelled))
-        weight = 1.0 / (np.var(residual) + labelled.variance + _TOLERANCE)
+        weight = weight / (np.var(residual) + labelled.variance + _TOLERANCE)
     return fit_calibration(labelled, weight)
 
 

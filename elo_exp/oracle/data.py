@@ -28,7 +28,7 @@ from pydantic import AfterValidator, AliasChoices, Field
 from elo_exp import files
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.records import MAX_LOGPROB, Record, UserError, fingerprint
-from elo_exp.types import Natural, NonNegative, Number
+from elo_exp.types import Natural, NonNegative, Number, PositiveShare
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +92,7 @@ class FreshDraw(Record):
     judge_score_variance: Finite | None = None
     oracle_label: RealNumber | None = None
     response_chars: Finite | None = None
+    label_chance: PositiveShare | None = None
     covariates: Mapping[str, RealNumber] = field(default_factory=dict)
 
 
@@ -157,6 +158,7 @@ class Rows:
     variance: Array  # of the score
     label: Array  # the oracle's
     chars: Array  # length of the response
+    chance: Array  # of having been given a label; NaN: the same for all
     covariates: Array  # (n, c) that the label may depend on beside the score
 
     def __len__(self) -> int:
@@ -174,6 +176,20 @@ class Rows:
         """Equal for all prompts, and within a prompt for all its rows. Sum to one."""
         n_rows = np.bincount(self.prompt)
         return np.asarray(1.0 / n_rows[self.prompt] / np.count_nonzero(n_rows))
+
+    @cached_property
+    def without_labels(self) -> Rows:
+        return dataclasses.replace(self, label=np.full(len(self), np.nan))
+
+    @property
+    def has_chances(self) -> bool:
+        """Whether it is known by which chances its answers were labelled."""
+        return bool(len(self) and not np.isnan(self.chance).any())
+
+    @cached_property
+    def label_weights(self) -> Array:
+        """1 / the chance of a label; one where chances are not known, but the same for all."""
+        return np.asarray(1.0 / np.where(np.isnan(self.chance), 1.0, self.chance))
 
     @staticmethod
     def join(parts: Sequence[Rows]) -> Rows:
@@ -282,6 +298,7 @@ def read_dataset(
             variance=_column(row.judge_score_variance for row in answers),
             label=_column(row.oracle_label for row in answers),
             chars=_column(row.response_chars for row in answers),
+            chance=_column(row.label_chance for row in answers),
             covariates=np.array(known, float).reshape(len(prompt), len(covariates)),
         )
 
@@ -430,7 +447,21 @@ def _read(
                 "the two, or number several answers to one prompt with draw_idx."
             )
         samples.append(sample)
+    _check_chances(samples, seen)
     return samples
+
+
+def _check_chances(
+    samples: Sequence[FreshDraw], places: Mapping[tuple[str, int], str]
+) -> None:
+    """Raise UserError for a set of which some answers alone have a label_chance."""
+    without = [sample for sample in samples if sample.label_chance is None]
+    if without and len(without) < len(samples):
+        place = places[without[0].prompt_id, without[0].draw_idx]
+        raise UserError(
+            f"{place}: has no label_chance, and {len(samples) - len(without):,} other answers of "
+            f"{without[0].policy!r} have one. Expected one in every row of a policy, labelled or not."
+        )
 
 
 def _prompt_id(place: str, row: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from elo_exp.analysis.comparisons import holm, max_t_quantile
+from elo_exp.analysis.comparisons import ALPHA, holm, max_t_quantile
 from elo_exp.analysis.conclusions import Conclusion, Effect, Scope
 from elo_exp.analysis.conclusions.oracle import DECIDED, choice
 from elo_exp.analysis.conclusions.oracle import of_policy as conclude
@@ -36,6 +36,7 @@ from elo_exp.oracle.evidence import (
     RAW_WEIGHTS,
     Estimate,
     Estimator,
+    LabelMean,
     NotEstimableError,
 )
 from elo_exp.oracle.gates import (
@@ -92,7 +93,8 @@ def anchored(checked: Checked) -> Anchored:
         anchors[OWN] = checked.corrected_mean(own, weight, n_own=n_own)
     why = "there are no weights"
     if checked.weights and labelled.any():
-        raw, at = checked.cut[labelled], checked.calibration(checked.logged[labelled])
+        raw = (checked.cut * checked.logged.label_weights)[labelled]
+        at = checked.calibration(checked.logged[labelled])
         n_effective = weights.effective_sample_size(raw)
         few = f"weights come to {n_effective:.0f} of {len(raw)} labels, {MIN_LABELS} needed"
         gates = [
@@ -104,6 +106,7 @@ def anchored(checked: Checked) -> Anchored:
         else:
             anchors[WEIGHTS] = checked.corrected_mean(at, raw)
     is_alone = checked.overlap.refuses or checked.data.logging_policy is None
+    is_alone = is_alone or checked.selected_labels(is_own=False) is not None
     if is_alone and OWN in anchors:
         return Anchored(anchors[OWN], anchors[OWN], OWN)
     base = checked.borrowed
@@ -122,13 +125,16 @@ def anchored(checked: Checked) -> Anchored:
     off = difference(anchor, base)
     share = off.value**2 / (off.value**2 + off.std_error**2) if off.value else 0.0
     kappa = (1 - share) / (2 if rests_on == OWN else 1)
-    squared = kappa * base.half_width**2 + (1 - kappa) * anchor.half_width**2
+    squared = kappa * base.half_length**2 + (1 - kappa) * anchor.half_width**2
     std_error = squared**0.5 / float(t_quantile(anchor.degrees_of_freedom))
+    from_labels = std_error
+    if anchor.std_error > 0:
+        from_labels *= anchor.std_error_labels / anchor.std_error
     estimate = replace(
         anchor,
         value=base.value + share * off.value,
         std_error=std_error,
-        std_error_labels=anchor.std_error_labels * std_error / anchor.std_error,
+        std_error_labels=from_labels,
     )
     if anchor.ends:
         low, high = anchor.ends
@@ -140,6 +146,9 @@ def anchored(checked: Checked) -> Anchored:
 def difference(a: Estimate, b: Estimate) -> Estimate:
     """Subtract one estimate from another, paired by prompt."""
     present = (a.influence != 0) | (b.influence != 0)
+    labels = a.labels
+    if b.labels is not None:
+        labels = a.labels + -b.labels if a.labels else -b.labels
     return Estimate.by_prompt(
         a.value - b.value,
         a.influence - b.influence,
@@ -147,6 +156,8 @@ def difference(a: Estimate, b: Estimate) -> Estimate:
         present,
         n=int(present.sum()),
         n_labels=min(a.n_own, b.n_own) or min(a.n_labels, b.n_labels),
+        labels=labels,
+        influence_beside=a.influence_beside_labels - b.influence_beside_labels,
     )
 
 
@@ -195,7 +206,8 @@ class Pairs(NamedTuple):
 
     gaps   the first minus the second
     times  standard errors on each side of intervals that hold all differences at once
-    reach  half-widths of these
+    below, above  how far these reach from the differences
+    alone  (p, 2) the same of the 95 % intervals of each difference by itself
     """
 
     gaps: list[Estimate]
@@ -203,7 +215,18 @@ class Pairs(NamedTuple):
     std_error: Array
     df: Array
     times: Array
-    reach: Array
+    below: Array
+    above: Array
+    alone: Array
+    p_value: Array
+
+
+class Rival(NamedTuple):
+    """A lead over another policy, with its times of Pairs and how much farther its interval reaches."""
+
+    lead: Estimate
+    times: float
+    beyond: float
 
 
 def compare(
@@ -211,19 +234,21 @@ def compare(
     labelled: Mapping[str, Labelled],
     *,
     scale: Scale,
+    selected: Sequence[str],
     tolerance: float,
     scope: Scope,
 ) -> PolicyComparison:
     """Compare policies by the estimates that their headlines rest on.
 
     labelled   of all policies; one without a headline may be the best, too
+    selected   policies whose labels are no random sample
     tolerance  a loss that does not matter
     """
     ranked = dict(sorted(headlines.items(), key=lambda item: -item[1].anchor.value))
     policy, n = np.array(list(ranked), dtype=object), len(ranked)
-    pairs = _pairs([one.anchor for one in ranked.values()])
+    pairs = _pairs([one.anchor for one in ranked.values()], scale.width)
     i, j = np.triu_indices(n, k=1)
-    is_above = pairs.value > pairs.reach  # certainly, of the first over the second
+    is_above = pairs.value > pairs.below  # certainly, of the first over the second
     rank_low = 1 + np.bincount(j[is_above], minlength=n)
     ranking = rows(
         policy=policy,
@@ -236,20 +261,26 @@ def compare(
     best = tuple(policy[rank_low == 1])
     borrowed = {name for name, one in ranked.items() if one.rests_on == BORROWED}
     unsure = [name for name in labelled if name not in ranked or name in borrowed]
-    most_lost = (pairs.reach - pairs.value)[: max(n - 1, 0)].max(initial=0.0)
+    most_lost = None
+    if n > 1:
+        lost = float((pairs.below - pairs.value)[: n - 1].max())
+        most_lost = min(max(lost, 0.0), scale.width)
     conclusion = choice(
         list(ranked),
         possible_best=best,
         unknown=[name for name in unsure if not labelled[name].is_whole],
-        refused=[name for name in labelled if name not in ranked],
-        most_lost=min(float(most_lost), scale.width),
+        untold=[name for name in unsure if labelled[name].is_whole],
+        selected=selected,
+        most_lost=most_lost,
         tolerance=tolerance,
         is_labelled=all(labelled[name].is_whole for name in best),
         scope=scope,
     )
+    beyond = pairs.below - pairs.times * np.nan_to_num(pairs.std_error)
+    columns = (policy[1:], pairs.gaps, pairs.times, np.maximum(beyond, 0.0))
     rivals = [
-        (gap, float(times))
-        for name, gap, times in zip(policy[1:], pairs.gaps, pairs.times, strict=False)
+        Rival(gap, float(times), float(farther))
+        for name, gap, times, farther in zip(*columns, strict=False)
         if name in best
     ]
     step, now = _next_step(conclusion, best, rivals, labelled, tolerance)
@@ -257,17 +288,21 @@ def compare(
     return PolicyComparison(differences, ranking, conclusion, step, now)
 
 
-def _pairs(anchors: Sequence[Estimate]) -> Pairs:
+def _pairs(anchors: Sequence[Estimate], width: float) -> Pairs:
     """Subtract anchors pair by pair; simultaneous intervals are by the largest |t| under normal
-    multipliers of the influences."""
+    multipliers of the influences, and by Bonferroni where a difference has no spread.
+
+    width  of the scale
+    """
     n = len(anchors)
-    gaps = [difference(a, b) for a, b in combinations(anchors, 2)]
+    gaps = [_unlike(*pair, width=width) for pair in combinations(anchors, 2)]
     numbers = [(gap.value, gap.std_error, gap.degrees_of_freedom) for gap in gaps]
     value, std_error, df = np.reshape(numbers, (-1, 3)).T
-    is_same = (std_error == 0) & (value == 0)  # equal answers with equal labels
     std_error = np.where(std_error > 0, std_error, np.nan)
     if not gaps:
-        return Pairs(gaps, value, std_error, df, df, df)
+        none = np.empty(0)
+        alone = np.empty((0, 2))
+        return Pairs(gaps, none, none, none, none, none, none, alone, none)
     between = np.full((n, n), np.nan)
     i, j = np.triu_indices(n, k=1)
     between[i, j] = between[j, i] = std_error
@@ -275,9 +310,40 @@ def _pairs(anchors: Sequence[Estimate]) -> Pairs:
     rng = np.random.default_rng(0)
     noise = influence @ rng.standard_normal((influence.shape[1], _N_DRAWS))
     level = 1.0 - 2.0 * float(scipy.special.ndtr(-max_t_quantile(noise, between)))
-    times = t_quantile(df, level=level)
-    reach = np.nan_to_num(times * std_error, nan=math.inf)
-    return Pairs(gaps, value, std_error, df, times, np.where(is_same, 0.0, reach))
+    # At one pair and more; the largest |t| is simulated
+    level = max(level, 1.0 - ALPHA / (len(gaps) if np.isnan(std_error).any() else 1))
+    bounded = LabelMean.reaches([gap.labels for gap in gaps if gap.labels])
+    bounds = iter(bounded)
+    of_labels = [next(bounds) if gap.labels else None for gap in gaps]
+    every = list(zip(gaps, of_labels, strict=True))
+    at_once = [gap.reach(labels, (1.0 - level) / 2) for gap, labels in every]
+    below, above = np.array(at_once).T
+    return Pairs(
+        gaps=gaps,
+        value=value,
+        std_error=std_error,
+        df=df,
+        times=t_quantile(df, level=level),
+        below=below,
+        above=above,
+        alone=np.array([gap.reach(labels, ALPHA / 2) for gap, labels in every]),
+        p_value=np.array([gap.p_value(labels) for gap, labels in every]),
+    )
+
+
+def _unlike(a: Estimate, b: Estimate, *, width: float) -> Estimate:
+    """Subtract, and where that leaves no error at all give the labels that of a bounded mean."""
+    gap = difference(a, b)
+    n = min(a.effective_labels or a.n_labels, b.effective_labels or b.n_labels)
+    if gap.std_error > 0 or gap.labels or not n:
+        return gap
+    labelled = np.zeros(len(gap.influence), dtype=bool)
+    labelled[: math.ceil(n)] = True
+    none = np.zeros(len(gap.influence))
+    labels = LabelMean(
+        influence=none, labelled=labelled, lowest=-width / n, highest=width / n
+    )
+    return replace(gap, labels=labels)
 
 
 def _difference_rows(
@@ -285,18 +351,19 @@ def _difference_rows(
 ) -> list[dict[str, Any]]:
     """Return the rows of differences.json; Holm (1979) adjusts p values for all pairs."""
     i, j = np.triu_indices(len(policy), k=1)
-    value, std_error = pairs.value, pairs.std_error
-    p_value = 2 * scipy.special.stdtr(pairs.df, -np.abs(value) / std_error)
+    value, (below, above) = pairs.value, pairs.alone.T
     return rows(
         a=policy[i],
         b=policy[j],
         value=value,
-        std_error=std_error,
-        half_width=t_quantile(pairs.df) * std_error,
-        p_value=p_value,
-        p_holm=holm(p_value),
-        low=value - pairs.reach,  # of all at once
-        high=value + pairs.reach,
+        std_error=pairs.std_error,
+        half_width=_finite((below + above) / 2),
+        ci_low=_finite(value - below),
+        ci_high=_finite(value + above),
+        p_value=pairs.p_value,
+        p_holm=holm(pairs.p_value),
+        low=_finite(value - pairs.below),  # of all at once
+        high=_finite(value + pairs.above),
         rests_on=[
             BORROWED if BORROWED in pair else ", ".join(dict.fromkeys(pair))
             for pair in combinations([one.rests_on for one in ranked], 2)
@@ -304,16 +371,20 @@ def _difference_rows(
     )
 
 
+def _finite(values: Array) -> Array:
+    return np.where(np.isfinite(values), values, np.nan)
+
+
 def _next_step(
     conclusion: Conclusion,
     best: tuple[str, ...],
-    rivals: Sequence[tuple[Estimate, float]],
+    rivals: Sequence[Rival],
     labelled: Mapping[str, Labelled],
     tolerance: float,
 ) -> tuple[NextStep, int]:
     """Return the policy to take or the labels to buy, and how many labels there are of each now.
 
-    rivals  of the first: its lead over each, and the times of Pairs
+    rivals  of the first, among those that may be best
     """
     is_ready = conclusion.state in DECIDED
     step = NextStep(
@@ -337,20 +408,20 @@ def _next_step(
     return replace(step, policies=asked, n_labels=n_labels), now
 
 
-def labels_for_choice(
-    rivals: Sequence[tuple[Estimate, float]], tolerance: float
-) -> float:
+def labels_for_choice(rivals: Sequence[Rival], tolerance: float) -> float:
     """Count the labels of each policy at which the first is told from all that may be as good.
 
     Or is shown to be within the tolerance of them, with power .8 over all of them together: where
-    (q + z) e = lead + tolerance for every rival, z being the normal quantile at 1 - .2 / rivals.
-
-    rivals  the lead over each with its standard error e, and q, the standard errors of an interval
+    (q + z) e + b / n = lead + tolerance for every rival, for n labels with an error e, q times which
+    the interval reaches, and b / n farther by the bounds of a bounded mean. z is the normal quantile at
+    1 - .2 / rivals.
     """
     z = float(scipy.special.ndtri(1.0 - (1.0 - _POWER) / len(rivals)))
     return max(
-        lead.labels_for_error((max(lead.value, 0.0) + tolerance) / (q + z))
-        for lead, q in rivals
+        rival.lead.labels_for_reach(
+            max(rival.lead.value, 0.0) + tolerance, rival.times + z, rival.beyond
+        )
+        for rival in rivals
     )
 
 
@@ -419,6 +490,11 @@ class Analysis:
             self.headlines,
             {policy: _labelled(checked) for policy, checked in self.checks.items()},
             scale=self.data.scale,
+            selected=[
+                policy
+                for policy, conclusion in self.conclusions.items()
+                if any(reason.name == "sample" for reason in conclusion.reasons)
+            ],
             tolerance=self.options.tolerance,
             scope=self.scope,
         )
@@ -532,7 +608,7 @@ def label_budget(
     at_best = float(t_quantile(math.inf)) * math.sqrt(estimate.variance_of_prompts)
     return {
         "n_labels": estimate.n_labels,
-        "half_width": estimate.half_width,
+        "half_width": estimate.half_length,
         "half_width_at_best": at_best,
         "labels_for": {
             half_width: math.ceil(n) if n <= max_labels else None

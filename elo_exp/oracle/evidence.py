@@ -20,13 +20,14 @@ rows that the calibration is fitted to, g prompts.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from elo_exp.analysis.bounded import lower_bound, upper_bound
+from elo_exp.analysis.bounded import MIN_LEVEL, bound_tables, lower_bound, upper_bound
 from elo_exp.arrays import Array, Mask
 from elo_exp.oracle.calibration import Calibration, Reading
 from elo_exp.oracle.data import MIN_LABELS, Dataset, Rows
@@ -40,9 +41,13 @@ from elo_exp.oracle.weights import (
 from elo_exp.ratings.leaderboard import t_quantile
 
 _MAX_BINS, _LABELS_PER_BIN = 20, 5
+_P_ERROR = 1e-3  # relative, of a p value by bounds
+_NO_SPREAD = 1e-9  # of the scale: labels whose error is smaller are all alike
 _MAX_EXACT = 500  # labels whose residuals are not rounded, by a 500th of the scale, before their bounds
 # A part of an estimate: sum_r u_r f(s_r) + w_r (y_r - f(s_r)) as (readings of f, u (r,), w (r,)).
 Term = tuple[Reading, Array | float, Array | float]
+# A one-sided level, to how far below and above the truth may be
+Reach = Callable[[float], tuple[float, float]]
 # What an estimator may require.
 RAW_WEIGHTS = "raw_weights"
 CALIBRATED_WEIGHTS = "calibrated_weights"
@@ -51,6 +56,55 @@ FRESH_DRAWS = "fresh_draws"
 
 class NotEstimableError(Exception):
     """The data lack what an estimator needs for this policy; the message says what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelMean:
+    """A weighted mean of labels' residuals, and what one more label could make of it.
+
+    influence  (g,) of each prompt: its share of the weight times the distance from the mean
+    labelled   (g,) which prompts have labels
+    lowest, highest  influence of one more prompt whose labels are as low, or as high, as labels can be
+    """
+
+    influence: Array
+    labelled: Mask
+    lowest: float
+    highest: float
+
+    def __neg__(self) -> LabelMean:
+        return LabelMean(
+            influence=-self.influence,
+            labelled=self.labelled,
+            lowest=-self.highest,
+            highest=-self.lowest,
+        )
+
+    def __add__(self, other: LabelMean) -> LabelMean:
+        """Add another mean; one more prompt is the worst that it can be for both."""
+        return LabelMean(
+            influence=self.influence + other.influence,
+            labelled=self.labelled | other.labelled,
+            lowest=self.lowest + other.lowest,
+            highest=self.highest + other.highest,
+        )
+
+    @staticmethod
+    def reaches(means: Sequence[LabelMean]) -> list[Reach]:
+        """Return how far the truth may be from each mean; of means of the same prompts at once."""
+        found: dict[int, Reach] = {}
+        alike: dict[bytes, list[int]] = {}
+        for i, mean in enumerate(means):
+            alike.setdefault(mean.labelled.tobytes(), []).append(i)
+        for some in alike.values():
+            n = int(means[some[0]].labelled.sum())
+            tables = bound_tables(
+                n * np.stack([means[i].influence[means[i].labelled] for i in some]).T,
+                least=[n * means[i].lowest for i in some],
+                most=[n * means[i].highest for i in some],
+            )
+            found |= {i: table.reach for i, table in zip(some, tables, strict=True)}
+        return [found[i] for i in range(len(means))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +125,10 @@ class Estimate:
     ess: float | None = None
     # Ends of the 95 % interval where they are not value +- half_width.
     ends: tuple[float, float] | None = None
+    # The labels that it rests on, where bounds of a bounded mean hold for them
+    labels: LabelMean | None = None
+    # (g,) the part of the influence that these bounds do not cover; None: all but influence_labels
+    influence_beside: Array | None = None
 
     @classmethod
     def by_prompt(
@@ -102,9 +160,75 @@ class Estimate:
         return float(t_quantile(self.degrees_of_freedom, level=level) * self.std_error)
 
     @property
+    def half_length(self) -> float:
+        """Half the length of the interval."""
+        low, high = self.interval
+        return (high - low) / 2 if self.ends else self.half_width
+
+    @property
     def interval(self) -> tuple[float, float]:
         """The ends of the 95 % interval, which may lie beyond the scale."""
         return self.ends or (self.value - self.half_width, self.value + self.half_width)
+
+    @property
+    def influence_beside_labels(self) -> Array:
+        """(g,) the part of the influence that bounds of the labels' mean do not cover."""
+        if self.influence_beside is not None:
+            return self.influence_beside
+        return self.influence - self.influence_labels if self.labels else self.influence
+
+    @property
+    def error_beside_labels(self) -> tuple[float, float]:
+        """Standard error and degrees of freedom of what bounds of the labels' mean do not cover."""
+        others = self.influence_beside_labels
+        return clustered_error(others, others != 0)
+
+    def reach(self, labels: Reach | None, alpha: float) -> tuple[float, float]:
+        """Return how far below and above the value the truth may be, each side with error alpha.
+
+        As far as Student's t and the bounds of the labels' mean both allow; infinitely far where no
+        error is known.
+
+        labels  the bounds of `self.labels`, None where it has none
+        """
+        level = 1.0 - 2.0 * alpha
+        by_t = float(t_quantile(self.degrees_of_freedom, level=level)) * self.std_error
+        if labels is None:
+            by_t = math.inf if not by_t > 0.0 else by_t
+            return by_t, by_t
+        below, above = self.add_to_labels(labels(alpha), level)
+        by_t = float(np.nan_to_num(by_t))
+        return max(by_t, below), max(by_t, above)
+
+    def p_value(self, labels: Reach | None) -> float:
+        """Return the two-sided p value of zero, by the intervals of `reach`; NaN where no error is known."""
+        from scipy.special import stdtr
+
+        size, p_value = abs(self.value), math.nan
+        if self.std_error > 0:
+            df = self.degrees_of_freedom
+            p_value = 2.0 * float(stdtr(df, -size / self.std_error))
+        if labels is None:
+            return p_value
+        side, least, most = int(self.value < 0), MIN_LEVEL, 0.5
+        if self.reach(labels, least)[side] <= size:
+            return 2.0 * least
+        while most > (1.0 + _P_ERROR) * least:
+            middle = math.sqrt(least * most)
+            if self.reach(labels, middle)[side] <= size:
+                most = middle
+            else:
+                least = middle
+        return 2.0 * most
+
+    def add_to_labels(
+        self, of_labels: tuple[float, float], level: float
+    ) -> tuple[float, float]:
+        """Add the error of all but the labels to bounds of theirs."""
+        std_error, df = self.error_beside_labels
+        half_width = float(t_quantile(df, level=level) * np.nan_to_num(std_error))
+        below, above = np.hypot(of_labels, half_width).tolist()
+        return below, above
 
     @property
     def variance_of_prompts(self) -> float:
@@ -113,16 +237,24 @@ class Estimate:
 
     def labels_needed(self, half_width: float) -> float:
         """Count the labels that a 95 % interval of this half-width takes, all else being equal."""
-        return self.labels_for_error(half_width / float(t_quantile(math.inf)))
+        beyond = max(self.half_length - self.half_width, 0.0)
+        return self.labels_for_reach(half_width, float(t_quantile(math.inf)), beyond)
 
-    def labels_for_error(self, std_error: float) -> float:
-        """Count the labels that a standard error takes, all else being equal.
+    def labels_for_reach(self, reach: float, times: float, beyond: float) -> float:
+        """Count the labels at which `times` standard errors and `beyond` come to a reach, all else being equal.
 
-        The labels' part of the variance is extrapolated as 1 / n_labels; the rest stays as it is.
+        The labels' part of the variance is extrapolated as 1 / n_labels, and so is `beyond`, how much
+        farther the bounds of a bounded mean reach now; the rest stays as it is.
         """
-        allowed = std_error**2 - self.variance_of_prompts
-        from_labels = self.n_labels * self.std_error_labels**2
-        return from_labels / allowed if allowed > 0 else math.inf
+        allowed = reach**2 - times**2 * self.variance_of_prompts
+        if not allowed > 0 or not math.isfinite(beyond):
+            return math.inf
+        farther = self.n_labels * beyond
+        linear = (
+            2 * reach * farther + self.n_labels * (times * self.std_error_labels) ** 2
+        )
+        root = math.sqrt(max(linear**2 - 4 * farther**2 * allowed, 0.0))
+        return (linear + root) / (2 * allowed)
 
 
 @runtime_checkable
@@ -160,7 +292,8 @@ class Evidence:
             raise NotEstimableError("no log-probabilities")
         if not len(self.fresh) and FRESH_DRAWS in estimator.requires:
             raise NotEstimableError("no fresh draws")
-        self._estimates.append((estimator, estimator.estimate(self)))
+        estimate = self.with_ends(estimator.estimate(self))
+        self._estimates.append((estimator, estimate))
         return self._estimates[-1][1]
 
     @cached_property
@@ -206,9 +339,10 @@ class Evidence:
         """
         if (probe := self.data.probe.get(self.policy)) is not None:
             probe = probe[probe.labelled]
-            return self.calibration(probe), np.ones(len(probe))
+            return self.calibration(probe), probe.label_weights
         labelled = self.fresh.labelled
-        return self.calibration(self.fresh[labelled]), self.draw_weights[labelled]
+        weight = self.draw_weights * self.fresh.label_weights
+        return self.calibration(self.fresh[labelled]), weight[labelled]
 
     @property
     def is_logging_policy(self) -> bool:
@@ -262,7 +396,14 @@ class Evidence:
 
     def residual_weights(self, weight: Array) -> Array:
         """(n,) the weights of the labelled rows, scaled to sum to one; zero of the others."""
+        weight = weight * self.logged.label_weights
         return _normalized(np.where(self.labelled, weight, 0.0))
+
+    @cached_property
+    def per_label(self) -> Array:
+        """(n,) how many logged rows a label stands for, if it is given; known chances count."""
+        weight = self.logged.label_weights
+        return np.asarray(weight * len(weight) / weight[self.labelled].sum())
 
     @cached_property
     def balancing_weights(self) -> Array:
@@ -276,14 +417,16 @@ class Evidence:
         bins = np.searchsorted(edges, score, side="right")
         draw_bins = np.searchsorted(edges, self.fresh.score, side="right")
         share = np.bincount(draw_bins, self.draw_weights, len(edges) + 1)
-        n_labels = np.bincount(bins, minlength=len(edges) + 1)
-        return _normalized((share / np.maximum(n_labels, 1))[bins])
+        per_label = self.calibration.rows.label_weights
+        in_bin = np.bincount(bins, per_label, len(edges) + 1)
+        in_bin[in_bin == 0.0] = 1.0
+        return _normalized((share / in_bin)[bins] * per_label)
 
     def corrected_mean(self, at: Reading, weight: Array, *, n_own: int = 0) -> Estimate:
         """Return the mean f(s) of the fresh draws plus the weighted mean of y - f(s) of rows.
 
         weight  (r,) of rows with a label, zero of others; scaled to sum to one
-        n_own   labels among them of the policy's own answers, by which the ends are `own_reach` away
+        n_own   labels among them of the policy's own answers, by whose bounds the ends are
         """
         is_probe = at is not self.at_fresh and self.policy in self.data.probe
         estimate = self.linear(
@@ -291,35 +434,73 @@ class Evidence:
             (at, 0.0, weight / weight.sum()),
             n_own=n_own,
             n_probe=n_own if is_probe else 0,
+            labels=self.label_mean(at, weight) if n_own else None,
         )
-        if not n_own:
-            return estimate
-        of_draws = estimate.influence - estimate.influence_labels
-        std_error, df = clustered_error(of_draws, of_draws != 0)
-        half_width = float(t_quantile(df) * np.nan_to_num(std_error))
-        below, above = np.hypot(self.own_reach, half_width).tolist()
+        if estimate.labels is None:
+            return self.with_ends(estimate)
+        reach = self._exact_reach(estimate.labels)
+        below, above = estimate.add_to_labels(reach, 0.95)
         return replace(estimate, ends=(estimate.value - below, estimate.value + above))
 
-    @cached_property
-    def own_reach(self) -> tuple[float, float]:
-        """How far below and above the mean residual of its own labels the true one may lie.
+    def with_ends(self, estimate: Estimate, level: float = 0.0) -> Estimate:
+        """Give labels that are all alike the error of a bounded mean in place of none.
+
+        They are as many as their weights come to. Estimates by own labels have such ends already.
+
+        level  of a mean residual, the mean calibrated score of its labels
+        """
+        n, scale = estimate.effective_labels, self.data.scale
+        is_alike = estimate.std_error_labels <= _NO_SPREAD * scale.width
+        if estimate.n_own or not n or not is_alike:
+            return estimate
+        labelled = np.zeros(self.n_prompts, dtype=bool)
+        labelled[: math.ceil(n)] = True
+        labels = LabelMean(
+            influence=np.zeros(self.n_prompts),
+            labelled=labelled,
+            lowest=min(scale.low - level - estimate.value, 0.0) / n,
+            highest=max(scale.high - level - estimate.value, 0.0) / n,
+        )
+        (of_labels,) = LabelMean.reaches([labels])
+        estimate = replace(estimate, labels=labels)
+        below, above = estimate.reach(of_labels, 0.025)
+        return replace(estimate, ends=(estimate.value - below, estimate.value + above))
+
+    def label_mean(self, at: Reading, weight: Array) -> LabelMean:
+        """The weighted mean residual of labels, a prompt being one observation; weight (r,), zero without one."""
+        total = np.bincount(at.rows.prompt, weight, self.n_prompts)
+        by_prompt = np.bincount(at.rows.prompt, weight * at.residual, self.n_prompts)
+        mean = float(by_prompt.sum() / total.sum())
+        level, scale = float(np.average(at.value, weights=weight)), self.data.scale
+        largest = float(total.max() / total.sum())
+        if (answers := self._labelled_set(at)).has_chances:
+            largest *= answers.label_weights.max() / at.rows.label_weights.max()
+        return LabelMean(
+            influence=(by_prompt - mean * total) / total.sum(),
+            labelled=total > 0,
+            lowest=largest * (scale.low - level - mean),
+            highest=largest * (scale.high - level - mean),
+        )
+
+    def _labelled_set(self, at: Reading) -> Rows:
+        """All answers of the set that labels are of: the draws, or the probe."""
+        if at is self.at_fresh or self.policy not in self.data.probe:
+            return self.fresh
+        return self.data.probe[self.policy]
+
+    def _exact_reach(self, labels: LabelMean) -> tuple[float, float]:
+        """How far below and above the mean residual of labels the true one may lie, with 95 %.
 
         Ends of a mean of bounded values, one label at each end of the scale being added at the mean
         calibrated score: labels that are nearly all alike tell less than their spread says.
         """
-        (at, weight), scale = self.own, self.data.scale
-        _, prompt = np.unique(at.rows.prompt, return_inverse=True)
-        total = np.bincount(prompt, weight)
-        residual = np.bincount(prompt, weight * at.residual) / total
-        level = float(np.average(at.value, weights=weight))
-        step = 0.0 if len(residual) <= _MAX_EXACT else scale.width / _MAX_EXACT
-        low = lower_bound(
-            _rounded(residual, step), alpha=0.025, least=scale.low - level
-        )
-        high = upper_bound(
-            -_rounded(-residual, step), alpha=0.025, most=scale.high - level
-        )
-        return residual.mean() - low, high - residual.mean()
+        n = int(labels.labelled.sum())
+        values = n * labels.influence[labels.labelled]
+        step = 0.0 if n <= _MAX_EXACT else self.data.scale.width / _MAX_EXACT
+        low, high = n * labels.lowest, n * labels.highest
+        below = lower_bound(_rounded(values, step), alpha=0.025, least=low)
+        above = upper_bound(-_rounded(-values, step), alpha=0.025, most=high)
+        return values.mean() - below, above - values.mean()
 
     @cached_property
     def borrowed(self) -> Estimate:
@@ -406,5 +587,11 @@ def clustered_error(influence: Array, present: Mask) -> tuple[float, float]:
         return 0.0, g - 1.0
     squares = (deviation / largest) ** 2
     std_error = largest * math.sqrt(g / (g - 1) * float(squares.sum()))
+    return std_error, degrees_of_freedom(squares)
+
+
+def degrees_of_freedom(squares: Array) -> float:
+    """Return those of a variance that is a sum of squared deviations (g,): 2 g / (kurtosis - 1), 1 to g - 1."""
+    g = len(squares)
     kurtosis = g * float((squares**2).sum() / squares.sum() ** 2)
-    return std_error, float(np.clip(2 * g / max(kurtosis - 1, 1e-9), 1.0, g - 1.0))
+    return float(np.clip(2 * g / max(kurtosis - 1, 1e-9), 1.0, g - 1.0))

@@ -23,8 +23,17 @@ from elo_exp.oracle.evidence import (
     RAW_WEIGHTS,
     Estimate,
     Evidence,
+    LabelMean,
     NotEstimableError,
     Term,
+)
+from elo_exp.oracle.label_sampling import (
+    CANNOT_TELL,
+    FAILED,
+    NOT_DONE,
+    PASSED,
+    LabelSample,
+    label_samples,
 )
 from elo_exp.records import Record
 
@@ -87,12 +96,20 @@ class TransportAudit(Record):
 
     policy: str
     source: str  # probe: labels of its own responses; weights: logged labels, weighted; none
-    status: str  # holds, fails, shifted, unclear, not_checked: see Checked.audit
+    status: str  # passed, failed, cannot tell, not done: see Checked.audit
     n: int = 0  # labels
     residual: float | None = None  # mean of label - calibrated score
     std_error: float | None = None
-    half_width: float | None = None  # of its 95 % interval
+    half_width: float | None = None  # half the length of its 95 % interval
+    ci_low: float | None = None
+    ci_high: float | None = None
     n_needed: int | None = None  # labels, to conclude that it holds where it does
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the 95 % interval excludes 0."""
+        low, high = self.ci_low, self.ci_high
+        return low is not None and high is not None and not low <= 0.0 <= high
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +120,25 @@ class Checked(Evidence):
     """
 
     max_residual: float
+
+    @cached_property
+    def label_samples(self) -> list[LabelSample]:
+        """Whether the labels of each set of the data are a random sample of it."""
+        return label_samples(self.data)
+
+    def selected_labels(self, *, is_own: bool) -> LabelSample | None:
+        """Return the first set of labels that is no random sample, of those that an estimate rests on.
+
+        is_own  whether it rests on labels of the policy's own answers, not on all that the calibration
+                is fitted to
+        """
+        for sample in self.label_samples:
+            is_used = sample.source != "probe"
+            if is_own:
+                is_used = sample.policy == self.policy and sample.source != "logged"
+            if is_used and sample.status == FAILED:
+                return sample
+        return None
 
     @cached_property
     def weights(self) -> WeightDiagnostics | None:
@@ -176,7 +212,7 @@ class Checked(Evidence):
         if len(at.rows):
             return "probe", (at, 0.0, weight / weight.sum())
         if labelled.any():
-            weight = self.cut[labelled]
+            weight = (self.cut * self.logged.label_weights)[labelled]
             share = weights.effective_sample_size(self.hajek) / len(labelled)
             if weights.effective_sample_size(weight) >= MIN_LABELS and share >= MIN_ESS:
                 at = self.calibration(self.logged[labelled])
@@ -187,37 +223,58 @@ class Checked(Evidence):
     def audit(self) -> TransportAudit:
         """Test whether the mean residual y - f(s) of labels of its answers is equivalent to 0.
 
-        holds    its 90 % interval lies within +- max_residual: two one-sided tests (Schuirmann 1987)
-        fails    its 95 % interval lies outside +- max_residual
-        shifted  its 95 % interval excludes 0, neither of the above
-        unclear  else
-        not_checked  fewer than 20 labels
+        passed  its 90 % interval lies within +- max_residual: two one-sided tests (Schuirmann 1987)
+        failed  its 95 % interval lies outside +- max_residual
+        cannot tell  else
+        not done  fewer than 20 labels
+
+        The intervals are those of a bounded mean, as of the policy's value: labels that are all alike
+        tell no more than their number does.
         """
         (source, labels), margin = self.target_labels, self.max_residual
         n = len(labels[0].rows) if labels else 0
-        audit = TransportAudit(
-            policy=self.policy, source=source, status="not_checked", n=n
-        )
+        audit = TransportAudit(policy=self.policy, source=source, status=NOT_DONE, n=n)
         if labels is None or n < MIN_AUDIT:
             return audit
-        mean = self.linear(labels, centre=0.0)
-        size = abs(mean.value)
-        if size + mean.half_width_at(0.90) < margin:
-            status = "holds"
-        elif size - mean.half_width > margin:
-            status = "fails"
-        else:
-            status = "shifted" if size > mean.half_width else "unclear"
+        mean = self.mean_residual(labels)
+        (of_labels,) = LabelMean.reaches([mean.labels]) if mean.labels else (None,)
+        below, above = mean.reach(of_labels, 0.05)
+        wide_below, wide_above = mean.reach(of_labels, 0.025)
+        low, high = mean.value - wide_below, mean.value + wide_above
+        status = CANNOT_TELL
+        if mean.value - below > -margin and mean.value + above < margin:
+            status = PASSED
+        elif low > margin or high < -margin:
+            status = FAILED
+        beyond = max(below, above) - mean.half_width_at(0.90)
         # For 80 % power of the two one-sided tests where the mean residual is 0.
-        deviation = mean.std_error * math.sqrt(n)
+        alone = replace(mean, std_error_labels=mean.std_error, n_labels=n)
+        needed = alone.labels_for_reach(margin, Z_POWER, max(beyond, 0.0))
         return replace(
             audit,
             status=status,
             residual=mean.value,
             std_error=mean.std_error,
-            half_width=mean.half_width,
-            n_needed=math.ceil((Z_POWER * deviation / margin) ** 2),
+            half_width=(high - low) / 2,
+            ci_low=low,
+            ci_high=high,
+            n_needed=math.ceil(needed) if math.isfinite(needed) else None,
         )
+
+    def mean_residual(self, labels: Term, *others: Term) -> Estimate:
+        """Return the mean residual of a policy's labels, plus others, with bounds of its labels' mean."""
+        mean = self.linear(labels, *others, centre=0.0)
+        at, _, weight = labels
+        if at is self.own[0]:
+            return replace(mean, labels=self.label_mean(at, np.asarray(weight)))
+        return self.with_ends(mean, float(np.average(at.value, weights=weight)))
+
+    @staticmethod
+    def around(mean: Estimate, alpha: float) -> tuple[float, float]:
+        """Return the ends of an interval by t and by bounds of its labels' mean, each with error alpha."""
+        (of_labels,) = LabelMean.reaches([mean.labels]) if mean.labels else (None,)
+        below, above = mean.reach(of_labels, alpha)
+        return mean.value - below, mean.value + above
 
 
 def decide(
@@ -237,6 +294,7 @@ def decide(
     """
     gates = [] if estimate.n_own else _support_gates(checked, estimate, requires)
     if not compat:
+        gates += _sample_gates(checked, estimate)
         gates += _precision_gates(checked, estimate, requires)
     if headline:
         off, decimals = estimate.value - headline.value, checked.data.scale.decimals
@@ -250,7 +308,7 @@ def decide(
         return CAUTION, cautions
     is_checked = estimate.n_own or RAW_WEIGHTS in requires
     is_checked = is_checked or checked.audit.n >= MIN_AUDIT
-    return REPORT, [] if is_checked else [("transport", "transport not checked")]
+    return REPORT, [] if is_checked else [("transport", "transport check: not done")]
 
 
 def _support_gates(
@@ -329,7 +387,7 @@ def _uncorrected(checked: Checked, by_weights: bool) -> Estimate:
         at, weight = checked.at_logged, checked.residual_weights(checked.calibrated)
     else:
         at, weight = checked.calibration.at_labels, checked.balancing_weights
-    return checked.linear(labels, (at, 0.0, -weight), centre=0.0)
+    return checked.mean_residual(labels, (at, 0.0, -weight))
 
 
 def _imbalance(evidence: Evidence) -> Estimate:
@@ -387,7 +445,6 @@ def _precision_gates(
     low, high = estimate.interval
     half_width = (high - low) / 2
     is_own = checked.is_logging_policy or RAW_WEIGHTS in requires
-    transport = checked.audit.status.replace("_", " ")
     known = data.pool.label[data.pool.labelled]
     needed = 62 if np.isin(known, (scale.low, scale.high)).all() else 30
     labels = (not estimate.n_own and estimate.effective_labels) or math.inf
@@ -396,7 +453,8 @@ def _precision_gates(
             "borrowed",
             not (is_own or estimate.n_own),
             False,
-            f"borrows its calibration from {', '.join(data.lenders)} (transport {transport})",
+            f"borrows its calibration from {', '.join(data.lenders)} "
+            f"(transport check: {checked.audit.status})",
         ),
         (
             "scale",
@@ -427,16 +485,32 @@ def _precision_gates(
     ]
 
 
+def _sample_gates(checked: Checked, estimate: Estimate) -> list[Gate]:
+    """Check whether the labels that it rests on are a random sample."""
+    if (sample := checked.selected_labels(is_own=estimate.n_own > 0)) is None:
+        return []
+    n_others = sample.n - sample.n_labelled
+    labels = "labels" if not sample.is_weighted else "labels, each by 1 / label_chance,"
+    words = (
+        f"{labels} are not a random sample: the judge's scores of {sample.n_labelled:,} labelled and "
+        f"{n_others:,} other answers of {sample.policy} differ (p < .001)"
+    )
+    return [("sample", False, True, words)]
+
+
 def _bias_gate(
     name: str, bias: Estimate, estimate: Estimate, words: str, scale: Scale
 ) -> Gate:
     """Check whether a bias is significant, and more than half of the half-width."""
-    size = abs(bias.value)
-    half_width, digits = bias.half_width_at(0.99), scale.decimals + 1
+    size, digits = abs(bias.value), scale.decimals + 1
+    half_width = bias.half_width_at(0.99)
+    if half_width <= 1e-9 * scale.width:  # of labels that are all alike
+        low, high = Checked.around(bias, 0.005)
+        half_width = (high - low) / 2
     # below a billionth of the scale there is none
     is_significant = size > max(half_width, 1e-9 * scale.width)
     words += f" {bias.value:+.{digits}f} ± {half_width:.{digits}f} (99 %)"
-    refuses = is_significant and size > estimate.half_width / 2
+    refuses = is_significant and size > estimate.half_length / 2
     return name, is_significant, refuses, words
 
 

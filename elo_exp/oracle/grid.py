@@ -171,7 +171,7 @@ class Grid:
                 found[at][0] = max(STATUSES.index(row.status), least)
                 known = analysis.unfiltered.get((row.policy, row.estimator))
                 if known is not None:
-                    found[at][1:] = known.value, known.half_width
+                    found[at][1:] = known.value, known.half_length
         return found
 
 

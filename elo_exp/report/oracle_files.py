@@ -87,6 +87,7 @@ def diagnostics(analysis: Analysis) -> dict[str, Any]:
                 "weights": checks.weights and checks.weights.to_dict(),
                 "score_overlap": checks.overlap.to_dict(),
                 "transport": checks.audit.to_dict(),
+                "label_samples": [sample.to_dict() for sample in checks.label_samples],
             }
             for policy, checks in analysis.checks.items()
         },

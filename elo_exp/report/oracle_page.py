@@ -192,9 +192,9 @@ def quoted(analysis: Analysis) -> dict[str, PolicyEstimate]:
 
 
 def _of_the_pair(difference: Mapping[str, Any], digits: int) -> str:
-    """Of one pair by itself; none of policies with the same answers and labels, whose difference has no error."""
-    value, half = difference["value"], difference["half_width"]
-    return NONE if half is None else between(value - half, value + half, digits)
+    """Of one pair by itself; none where it has no error that is known."""
+    low, high = difference["ci_low"], difference["ci_high"]
+    return NONE if low is None or high is None else between(low, high, digits)
 
 
 def _card(
@@ -370,7 +370,7 @@ def _policy(
     counts.append(f"{count(len(analysis.calibration.rows))} labels")
     margin = analysis.options.max_residual
     audit = words.transport(checks.audit, margin=margin, digits=digits)
-    quality.append(f"transport {audit}")
+    quality.append(f"transport check: {audit}")
     if policy in truth:
         quality.append(f"truth {truth[policy].mean:.{digits + 1}f}")
     rows, refused = [], dict[str, list[str]]()

@@ -3,11 +3,12 @@
 States of a policy are those of its headline: `report`, `caution` or `refuse`. States of the choice:
 
 nobody    no policy has an estimate
-unknown   some policy has no labels of its own, without which nothing can be decided about it
+unknown   some policy has too few labels of its own, without which nothing can be decided about it
+prompts   the same, and every answer of such a policy is labelled; or there is no second policy
 labels    a policy other than the first may be better by more than the tolerance: label more
-best      no other policy may be better
-near      others may be better, by no more than the tolerance
 labelled  others may be better by more, and every answer is labelled
+near      others may be better, by no more than the tolerance
+best      no other policy may be better
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,10 @@ from dataclasses import replace
 
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
 
-DECIDED = ("best", "near", "labelled")
+STATUSES = ("refuse", "caution", "report")  # of a policy, the weakest first
+# Of the choice, the weakest first
+CHOICES = ("nobody", "unknown", "prompts", "labels", "labelled", "near", "best")
+DECIDED = ("labelled", "near", "best")
 
 
 def of_policy(
@@ -51,8 +55,9 @@ def choice(
     *,
     possible_best: Sequence[str],
     unknown: Sequence[str],
-    refused: Sequence[str],
-    most_lost: float,
+    untold: Sequence[str],
+    selected: Sequence[str] = (),
+    most_lost: float | None,
     tolerance: float,
     is_labelled: bool,
     scope: Scope,
@@ -67,10 +72,13 @@ def choice(
         Of them, those that no other is certainly above, by intervals that hold at once.
     unknown : sequence of str
         Policies that may be better than all of these, for all that is known, and have answers to label.
-    refused : sequence of str
-        Policies without an estimate.
-    most_lost : float
-        The most that the first may be below the best, with 95 %, in units of the scale (Hsu 1984).
+    untold : sequence of str
+        The same, every answer of which is labelled.
+    selected : sequence of str
+        Policies without an estimate because their labels are no random sample.
+    most_lost : float or None
+        The most that the first may be below the best, with 95 %, in units of the scale (Hsu 1984); None where
+        there is no second policy with an estimate.
     tolerance : float
         A loss that does not matter, in the same units.
     is_labelled : bool
@@ -82,21 +90,25 @@ def choice(
        the best", Annals of Statistics 12(3), 1136-1144.
     """
     rivals = tuple(name for name in possible_best if name != ranked[0])
-    first = Effect(value=most_lost, low=0.0, high=most_lost, unit="score")
+    first = None
+    if most_lost is not None:
+        first = Effect(value=most_lost, low=0.0, high=most_lost, unit="score")
     conclusion = Conclusion(
         state="nobody",
         subject=ranked[0] if ranked else None,
         rival=rivals[0] if rivals else None,
-        effect=first if ranked else None,
-        others=tuple(unknown) or rivals,
-        reasons=(Reason(name="refused", about={"policies": list(refused)}),)
-        * bool(refused),
+        effect=first,
+        others=tuple(unknown) or tuple(untold) or rivals,
+        reasons=(Reason(name="sample", about={"policies": list(selected)}),)
+        * bool(selected),
         scope=scope,
     )
     if unknown:
         return replace(conclusion, state="unknown")
     if not ranked:
         return conclusion
+    if untold or most_lost is None:
+        return replace(conclusion, state="prompts")
     if most_lost <= 0.0:
         return replace(conclusion, state="best")
     if most_lost <= tolerance:

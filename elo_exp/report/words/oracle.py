@@ -11,7 +11,14 @@ from elo_exp.oracle.estimates import (
     PolicyComparison,
     PolicyEstimate,
 )
-from elo_exp.oracle.gates import CAUTION, MIN_AUDIT, REFUSE, REPORT, TransportAudit
+from elo_exp.oracle.gates import (
+    CAUTION,
+    MIN_AUDIT,
+    REFUSE,
+    REPORT,
+    TransportAudit,
+)
+from elo_exp.oracle.label_sampling import FAILED, NOT_DONE, PASSED
 from elo_exp.report.formats import count, number
 from elo_exp.report.words.whose import of_oracle
 
@@ -101,19 +108,29 @@ def advice(comparison: PolicyComparison, digits: int) -> str:
     """Say which policy to take, or what to label to know."""
     if comparison.choice.state == "nobody":
         return "No policy has an estimate, and every answer is labelled. More prompts would tell."
+    if comparison.choice.state == "prompts":
+        return _more_prompts(comparison)
     if comparison.next_step.decision_ready:
         return _to_take(comparison, digits)
     return _to_label(comparison)
 
 
+def _more_prompts(comparison: PolicyComparison) -> str:
+    untold = comparison.choice.others
+    if not untold:
+        return "Nothing to choose: there is no other policy."
+    verb = "has" if len(untold) == 1 else "have"
+    return (
+        f"No choice: {', '.join(untold)} {verb} too few answers for an estimate that rests on its own labels, "
+        "and every answer is labelled. More prompts would tell."
+    )
+
+
 def _to_take(comparison: PolicyComparison, digits: int) -> str:
     choice, step = comparison.choice, comparison.next_step
     lost, tolerance = (number(x, digits) for x in (step.most_lost, step.tolerance))
-    if len(comparison.ranking) == 1:
-        why = "no other policy has an estimate"
-    elif choice.state == "best":
-        among = " of the policies with an estimate" if choice.reasons else ""
-        why = f"it is best{among}"
+    if choice.state == "best":
+        why = "it is best"
     elif choice.state == "near":
         why = f"at most {lost} below the best (tolerance {tolerance})"
     else:
@@ -133,6 +150,12 @@ def _to_label(comparison: PolicyComparison) -> str:
             f"Label {n} answers each of {policies} to the same prompts ({now} now): 4 in 5 such "
             "rounds end the search."
         )
+    if choice.reasons:
+        selected = ", ".join(choice.reasons[0].about["policies"])
+        return (
+            f"Label a random sample of the answers of {selected}, or give the chance of each answer as "
+            "label_chance: the labels that there are were not chosen at random."
+        )
     why = "without labels of their own nothing can be decided about them"
     if comparison.n_labels_now >= MIN_AUDIT:
         why = f"{now} are too few for an estimate"
@@ -141,17 +164,17 @@ def _to_label(comparison: PolicyComparison) -> str:
 
 def transport(audit: TransportAudit, *, margin: float, digits: int) -> str:
     """Say whether a score means the same for a policy, within a margin."""
-    if audit.status == "not_checked":
-        return "not checked: fewer than 20 of its answers are labelled"
+    if audit.status == NOT_DONE:
+        return "not done, fewer than 20 of its answers are labelled"
     assert audit.residual is not None and audit.half_width is not None
     residual = f"{audit.residual:+.{digits}f} ± {audit.half_width:.{digits}f}"
-    if audit.status == "holds":
-        return f"holds within {margin:g} ({residual})"
-    if audit.status == "fails":
-        return f"fails: off by {residual}; only its own labels are used"
-    if audit.status == "shifted":
-        return f"off by {residual}; more than {margin:g} or less is not settled"
-    return f"unclear: {audit.n} of about {audit.n_needed} labels ({residual})"
+    if audit.status == PASSED:
+        return f"passed, within {margin:g} ({residual})"
+    if audit.status == FAILED:
+        return f"failed, off by {residual}; only its own labels are used"
+    if audit.is_off:
+        return f"cannot tell, off by {residual}; more than {margin:g} or less is not settled"
+    return f"cannot tell, {audit.n} of about {count(audit.n_needed)} labels needed ({residual})"
 
 
 def against_truth(

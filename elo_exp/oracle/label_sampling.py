@@ -1,0 +1,146 @@
+"""Whether the labelled answers of a set are a random sample of it, by the judge's scores of all.
+
+Estimates take labels to be a random sample, or one whose chances are known. Under that assumption
+the labelled answers, each weighted by 1 / chance, have the scores of all answers. If chances are equal
+and prompts have one answer each, the tests of Mann and Whitney and of Kolmogorov and Smirnov compare
+the labelled answers with the others. Else a sum by prompts does: for any function h of the score with
+mean zero over the set, the sum over its answers of (labelled / chance - 1) h has mean zero. Two
+functions are tried: the rank of the score, which finds that high or low scores were chosen, and its
+distance from the middle rank, which finds that scores in the middle or at both ends were. Scores that
+are equal share a rank, and all answers to a prompt are one observation, as they may be labelled
+together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import stdtr
+
+from elo_exp.arrays import Array, Index, Mask
+from elo_exp.oracle.data import Dataset, Rows
+from elo_exp.oracle.evidence import degrees_of_freedom
+from elo_exp.records import Record
+
+# States of a check
+CHECK_STATES = PASSED, FAILED, CANNOT_TELL, NOT_DONE = (
+    "passed",
+    "failed",
+    "cannot tell",
+    "not done",
+)
+MAX_P_VALUE = 0.001  # below, labels are taken not to be a random sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelSample(Record):
+    """Whether the labels of one set of answers are a random sample of it.
+
+    policy     whose answers these are
+    source     logged, fresh or probe
+    status     passed: scores do not differ, or all is labelled; failed: they do, p < .001; cannot tell:
+               all scores are equal; not done: no label
+    p_value    the smaller one of two tests, None where none was made
+    is_weighted  whether labels count by 1 / their chance
+    """
+
+    policy: str
+    source: str
+    status: str
+    n_labelled: int
+    n: int
+    p_value: float | None = None
+    is_weighted: bool = False
+
+
+def check_label_sample(rows: Rows, *, policy: str, source: str) -> LabelSample:
+    """Compare the judge's scores of the labelled answers of a set with those of all of them."""
+    labelled = rows.labelled
+    sample = LabelSample(
+        policy=policy,
+        source=source,
+        status=NOT_DONE,
+        n_labelled=int(labelled.sum()),
+        n=len(rows),
+        is_weighted=rows.has_chances,
+    )
+    if labelled.all():
+        return replace(sample, status=PASSED) if len(rows) else sample
+    if not sample.n_labelled:
+        return sample
+    p_value = selection_p_value(rows.score, labelled, rows.prompt, rows.chance)
+    if p_value is None:
+        return replace(sample, status=CANNOT_TELL)
+    status = FAILED if p_value < MAX_P_VALUE else PASSED
+    return replace(sample, status=status, p_value=p_value)
+
+
+def selection_p_value(
+    score: Array, labelled: Mask, prompt: Index, chance: Array
+) -> float | None:
+    """Return the p value of the hypothesis that answers were labelled by these chances, whatever their score.
+
+    score, labelled, prompt  (r,) of all answers of a set
+    chance  (r,) of being labelled; NaN where it is not known, but the same for all
+    Returns the smaller of the two p values; None if all scores are equal.
+    """
+    if np.isnan(chance).all() and len(np.unique(prompt)) == len(prompt):
+        return _two_sample_p_value(score[labelled], score[~labelled])
+    distinct, place, count = np.unique(score, return_inverse=True, return_counts=True)
+    if len(distinct) < 2:
+        return None
+    rank = (np.cumsum(count) - (count - 1) / 2.0)[place]
+    from_middle = np.abs(rank - rank.mean())
+    known = np.where(np.isnan(chance), labelled.mean(), chance)
+    excess = labelled / known - 1.0
+    p_values = [1.0]
+    for value in (rank, from_middle):
+        shares = excess * (value - value.mean())
+        by_prompt = np.bincount(prompt, shares).astype(float)
+        total, squares = abs(float(by_prompt.sum())), by_prompt**2
+        if total > 0:
+            error = math.sqrt(float(squares.sum()))
+            df = degrees_of_freedom(squares)
+            p_values.append(2.0 * float(stdtr(df, -total / error)))
+    return min(p_values)
+
+
+def _two_sample_p_value(labelled: Array, others: Array) -> float | None:
+    from scipy.stats import ks_2samp, mannwhitneyu
+
+    both = np.concatenate([labelled, others])
+    if both.min() == both.max():
+        return None
+    return min(
+        float(mannwhitneyu(labelled, others).pvalue),
+        float(ks_2samp(labelled, others, method="asymp").pvalue),
+    )
+
+
+def label_samples(data: Dataset) -> list[LabelSample]:
+    """Check the logged answers, the draws of each policy and the probes."""
+    found = []
+    if data.logging_policy is not None:
+        logged = check_label_sample(
+            data.logged, policy=data.logging_policy, source="logged"
+        )
+        found.append(logged)
+    for policy, rows in data.fresh.items():
+        found.append(check_label_sample(rows, policy=policy, source="fresh"))
+    for policy, rows in data.probe.items():
+        found.append(_check_probe(rows, data.fresh.get(policy), policy))
+    return [sample for sample in found if sample.n_labelled]
+
+
+def _check_probe(probe: Rows, fresh: Rows | None, policy: str) -> LabelSample:
+    """Compare a probe with the draws of prompts that it leaves out, with all where it has every prompt."""
+    probe = probe[probe.labelled]
+    if fresh is None or not len(probe):
+        return check_label_sample(probe, policy=policy, source="probe")
+    others = ~np.isin(fresh.prompt, probe.prompt)
+    if not others.any() and len(probe) < len(fresh):
+        others = ~others
+    rest = fresh[others].without_labels
+    return check_label_sample(Rows.join([probe, rest]), policy=policy, source="probe")
