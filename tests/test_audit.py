@@ -1,5 +1,6 @@
 """The decision on each probe of an audit, and where later runs find it."""
 
+import dataclasses
 from types import SimpleNamespace as Row
 from typing import Any
 
@@ -48,6 +49,18 @@ def test_a_bias_is_a_t_test_and_needs_the_size():
     significant_but_small = decided(*np.tile([0.03, 0.01], 200))
     assert significant_but_small.verdict == "ok"
     assert significant_but_small.p_value < 1e-9
+
+
+def test_prompts_without_a_valid_verdict_count_against_a_result():
+    """A judge that is unreadable wherever it would have shown its bias is not ok, and one that may have been steady
+    there is not biased."""
+    steady, biased = probed(*[0.0] * 140), probed(*np.tile([0.5, 0.5, 0.5, -0.5], 20))
+    for one, verdict in ((steady, "ok"), (biased, "biased")):
+        found = [
+            decide([dataclasses.replace(one, n_unanswered=n)], DELTA)[0]["verdict"]
+            for n in (0, 1, 60)
+        ]
+        assert found == [verdict, verdict, "cannot tell"]
 
 
 RIGHT, HALF = [1.0] * 80 + [0.0] * 20, [1.0] * 50 + [0.0] * 50

@@ -7,7 +7,7 @@ the forms, levels and orders in which it was asked. Prompts are the independent 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -63,6 +63,8 @@ class Measure:
              right. reported: nothing is decided
     bound    the margin of a bias, the most of a share, the least of a floor
     values   (n,) one contrast a prompt, the mean of its questions' contrasts, within [-1, 1]
+    n_unanswered  further prompts whose contrasts are not known, because no verdict on them is valid
+    reach    the largest bias that a prompt can show: 0.5, or 1 beside a control
     """
 
     name: str
@@ -70,6 +72,25 @@ class Measure:
     bound: float
     values: Array
     answered: Sequence[Answered] = ()
+    n_unanswered: int = 0
+    reach: float = 1.0
+
+    def with_unanswered(self, contrast: float) -> "Measure":
+        """Return the same measure as if each unanswered prompt had this contrast."""
+        filled = np.append(self.values, np.full(self.n_unanswered, contrast))
+        return replace(self, values=filled, n_unanswered=0)
+
+    def extremes(self) -> "tuple[Measure, Measure]":
+        """Return the measure if unanswered prompts speak for the judge as much as they can, and against it.
+
+        A bias is then furthest from the direction in which it is seen, or as large as it may be.
+        """
+        if self.kind == "bias":
+            sign = math.copysign(1.0, self.values.mean() if len(self.values) else 1.0)
+            best, worst = -sign * self.reach, sign * self.reach
+        else:
+            best, worst = (1.0, 0.0) if self.kind == "floor" else (0.0, 1.0)
+        return self.with_unanswered(best), self.with_unanswered(worst)
 
     def excess(self, mean: float) -> float:
         """How far a mean is beyond the bound; below zero within it."""
@@ -111,6 +132,7 @@ def measures(judged: Judged, delta: float) -> list[Measure]:
     )
     by_chance = sum(n * n for n in letters.values()) / max(letters.total(), 1) ** 2
     table = defaultdict[tuple[str, Kind, float], list[Answered]](list)
+    asked = defaultdict[tuple[str, Kind, float], set[str]](set)  # prompts
     for one, judgment in plain:
         preference, control = _preference(judgment), [0.5]
         if one.probe in controls:
@@ -138,6 +160,7 @@ def measures(judged: Judged, delta: float) -> list[Measure]:
             told[f"rubric: {file}", "floor", _LESS_KAPPA] = less
         for about, contrast in told.items():
             answered = table[about]
+            asked[about].add(one.comparison.prompt_id)
             if not (judgment.invalid or math.isnan(contrast)):
                 answered.append((one, judgment, contrast))
     return [
@@ -145,8 +168,10 @@ def measures(judged: Judged, delta: float) -> list[Measure]:
             name=name,
             kind=kind,
             bound=bound,
-            values=_by_prompt(answered),
+            values=(values := _by_prompt(answered)),
             answered=answered,
+            n_unanswered=len(asked[name, kind, bound]) - len(values),
+            reach=1.0 if name.partition(": ")[0] in controls else 0.5,
         )
         for (name, kind, bound), answered in sorted(table.items())
     ]
@@ -183,7 +208,8 @@ def decide(measured: Sequence[Measure], delta: float) -> list[dict[str, Any]]:
     """Decide on every probe of an audit whether the judge is ok, biased, or nobody can tell.
 
     ok: the interval lies within the bound, two one-sided tests at 5 % [1]_. biased: significant after
-    Holm over all probes, and the estimate is at the bound or beyond it.
+    Holm over all probes, and the estimate is at the bound or beyond it. Both also if the contrasts of
+    prompts without a valid verdict were what speaks most against that.
 
     Parameters
     ----------
@@ -217,7 +243,11 @@ def decide(measured: Sequence[Measure], delta: float) -> list[dict[str, Any]]:
 
 
 def _p_value(one: Measure) -> float:
-    """NaN: no test."""
+    """NaN: no test. The larger one, if prompts are unanswered: they may speak for the judge."""
+    if one.n_unanswered and len(one.values) and one.kind != "reported":
+        best, of_answered = one.extremes()[0], _p_value(replace(one, n_unanswered=0))
+        is_undone = one.kind == "bias" and one.values.mean() * best.values.mean() <= 0
+        return 1.0 if is_undone else max(of_answered, _p_value(best))
     values, is_bias = one.values, one.kind == "bias"
     if not len(values) or one.kind == "reported":
         return math.nan
@@ -241,6 +271,15 @@ def _std_error(values: Array) -> float:
     return float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
+def _interval(one: Measure) -> tuple[float, float]:
+    """The ends of the 90 % interval of the mean contrast, within what it can be."""
+    values, mean = one.values, float(one.values.mean())
+    quantile = t_quantile(len(values) + 1.0, level=1 - 2 * ALPHA)
+    half = float(quantile) * _std_error(_with_pseudo_prompts(values))
+    lowest = -1.0 if one.kind == "bias" or one.bound < 0 else 0.0
+    return max(mean - half, lowest), min(mean + half, 1.0)
+
+
 def _result(one: Measure, p_value: float, n_tests: int, delta: float) -> dict[str, Any]:
     values, kind, bound, is_bias = one.values, one.kind, one.bound, one.kind == "bias"
     verdict = "reported" if kind == "reported" else "cannot tell"
@@ -248,15 +287,15 @@ def _result(one: Measure, p_value: float, n_tests: int, delta: float) -> dict[st
     need = None
     if len(values):
         mean, sd = float(values.mean()), float(values.std())
-        quantile = t_quantile(len(values) + 1.0, level=1 - 2 * ALPHA)
-        half = float(quantile) * _std_error(_with_pseudo_prompts(values))
-        low = max(mean - half, -1.0 if is_bias or bound < 0 else 0.0)
-        high = min(mean + half, 1.0)
+        low, high = _interval(one)
     if len(values) and kind != "reported":
         excess, unit = one.excess(mean), bound if is_bias else delta
-        if max(one.excess(low), one.excess(high)) < 0:
+        best, worst = one.extremes()
+        ends = [end for some in (one, best, worst) for end in _interval(some)]
+        least = min(one.excess(float(some.values.mean())) for some in (one, best))
+        if max(map(one.excess, ends)) < 0:
             verdict = "ok"
-        elif p_value < ALPHA and excess >= 0:
+        elif p_value < ALPHA and least >= 0:
             verdict = "biased"
         elif excess <= _CLOSE[0] * unit:
             need = _prompts(_z_ok(is_bias), sd, unit if is_bias else -excess)

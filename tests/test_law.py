@@ -1,0 +1,336 @@
+"""The law: less information never makes a stronger claim.
+
+Blanking a cell of a known row (an answer, a verdict, a score, an annotator's name), or dropping a column of question
+ids, verdicts or annotators, never raises the state of a conclusion. Blanking cells at random does not narrow an interval
+or lower a p value beyond noise.
+
+States rank as the tables of their conclusions list them, the weakest first: tournaments, votes and scores by
+`tournament.STATES`, placements by `arena.STATES`, comparisons of runs by `compare.STATES`. The other tables rank so:
+
+- gate: `cannot tell` is below `fail`, and `fail` is not above `pass` or `same answers`: a candidate may be worse and yet
+  within the margin, so that a pass that is lost may leave a fail that was true before
+- audit: `cannot tell` is below `biased` and `ok`
+- people: `open` is below `confirmed` and `contradicted`
+- oracle: `refuse`, `caution`, `report`; of the choice `nobody`, `unknown`, `labels`, `labelled`, `near`, `best`
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elo_exp.analysis.audit_decisions import Measure, decide
+from elo_exp.analysis.conclusions import Scope, arena, tournament
+from elo_exp.analysis.conclusions.audit import audit_conclusion
+from elo_exp.analysis.conclusions.gate import gate_conclusion
+from elo_exp.analysis.gate import points_of, share_of_points
+from elo_exp.files import read_json
+from elo_exp.oracle.data import Dataset, Rows
+from tests.arena_files import TheJudge, placed
+from tests.arena_files import World as Arena
+from tests.law_worlds import (
+    VERDICTS,
+    Rater,
+    Row,
+    Said,
+    battles,
+    blank,
+    rater,
+    scores,
+    without,
+)
+from tests.oracle_simulation import World, analysed, several
+from tests.simulated_audits import DELTA, FAULTS, JUDGES, contrasts
+from tests.test_pairs import judged
+
+GATE = {"cannot tell": 0, "fail": 1, "pass": 2, "same answers": 2}
+AUDIT = {"cannot tell": 0, "ok": 1, "biased": 1}
+POLICY = ("refuse", "caution", "report")
+CHOICE = ("nobody", "unknown", "labels", "labelled", "near", "best")
+SLOW = pytest.mark.slow
+
+
+@dataclass
+class Law:
+    """What was taken away, how often that raised a state, and what it did to intervals and p values."""
+
+    ranks: Sequence[str]
+    n: Counter[str] = field(default_factory=Counter)
+    raised: list[tuple[str, str, str]] = field(default_factory=list)
+    wider: dict[str, list[float]] = field(default_factory=dict)  # logarithm of a ratio
+    doubt: dict[str, list[float]] = field(default_factory=dict)  # the same of p values
+
+    def hold(self, taken: str, full: Said, less: Said) -> None:
+        """Compare a conclusion with the one from less."""
+        self.n[taken] += 1
+        if self.ranks.index(less.state) > self.ranks.index(full.state):
+            words = (str(one.row["sentence"]) for one in (full, less))
+            self.raised.append((taken, *words))
+        if full.width and less.width:
+            ratio = float(np.log(less.width / full.width))
+            self.wider.setdefault(taken, []).append(ratio)
+        before, after = full.row.get("p_holm"), less.row.get("p_holm")
+        if None not in (before, after) and full.row["first"] == less.row["first"]:
+            ratio = np.log(max(after, 1e-6) / max(before, 1e-6))
+            self.doubt.setdefault(taken, []).append(float(ratio))
+
+    def is_within_noise(self, taken: str) -> bool:
+        """Whether intervals got no narrower and p values no smaller, by three standard errors of their means."""
+        return all(
+            np.mean(found) >= -3.0 * np.std(found) / np.sqrt(len(found)) - 1e-9
+            for found in (self.wider[taken], self.doubt[taken])
+        )
+
+
+@pytest.fixture
+def rate(tmp_path: Path) -> Iterator[Rater]:
+    with rater(tmp_path, "battles_on_error=drop", "allow_missing=true") as one:
+        yield one
+
+
+def sizes(default: int, large: int) -> pytest.MarkDecorator:
+    """Run on a few worlds, and on many as a slow test."""
+    return pytest.mark.parametrize("n", [default, pytest.param(large, marks=SLOW)])
+
+
+# Ratings of verdicts and votes
+
+
+def columns_dropped(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
+    return {
+        "ids": without("question_id")(rows),
+        "verdicts": without("verdict_ab", "verdict_ba")(rows),
+        "ids and verdicts": without("question_id", "verdict_ab", "verdict_ba")(rows),
+        "judge": without("judge_model")(rows),
+    }
+
+
+def cells_blanked(
+    rows: Sequence[Row], first: str | None, rng: np.random.Generator
+) -> Mapping[str, list[Row]]:
+    """Cells at random, and those that speak against the claim."""
+    some = {i for i in range(len(rows)) if rng.random() < 0.15}
+    sides = [(row["model_a"], row["model_b"]) for row in rows]
+    lost = {
+        i
+        for i, (row, (a, b)) in enumerate(zip(rows, sides, strict=True))
+        if (first, row["winner"]) in ((a, "model_b"), (b, "model_a"))
+    }
+    flips = {i for i, row in enumerate(rows) if row["winner"] == "tie"}
+    return {
+        "some ids": blank(rows, some, "question_id"),
+        "some verdicts": blank(rows, some, *VERDICTS),
+        "some second orders": blank(rows, some, "verdict_ba"),
+        "second orders that were lost": blank(rows, lost, "verdict_ba"),
+        "second orders that flip": blank(rows, flips, "verdict_ba"),
+        "judge of some": blank(rows, some, "judge_model"),
+    }
+
+
+@sizes(8, 120)
+@pytest.mark.parametrize("judge", ["opus", "human"])
+def test_a_column_that_is_dropped_raises_no_claim_about_battles(
+    rate: Rater, judge: str, n: int
+):
+    rng, law = np.random.default_rng(77), Law(tournament.STATES)
+    for _ in range(n):
+        rows = battles(rng, judge)
+        full = rate(rows)
+        for taken, less in columns_dropped(rows).items():
+            law.hold(taken, full, rate(less))
+    assert law.n.total() == 4 * n and not law.raised
+
+
+@sizes(5, 100)
+@pytest.mark.parametrize("judge", ["opus", "human"])
+def test_a_cell_that_is_blank_raises_no_claim_about_battles(
+    rate: Rater, judge: str, n: int
+):
+    rng, law = np.random.default_rng(78), Law(tournament.STATES)
+    for _ in range(n):
+        rows = battles(rng, judge)
+        full = rate(rows)
+        for taken, less in cells_blanked(rows, full.row.get("first"), rng).items():
+            law.hold(taken, full, rate(less))
+    assert not law.raised
+    for taken in ("some ids", "some verdicts", "some second orders"):
+        assert law.is_within_noise(taken), (taken, law.wider[taken], law.doubt[taken])
+
+
+# Scores
+
+
+@sizes(12, 200)
+def test_a_score_that_is_blank_raises_no_claim(rate: Rater, n: int):
+    """At random, the leader's worst scores, its rival's best, or one."""
+    rng, law = np.random.default_rng(79), Law(tournament.STATES)
+    for _ in range(n):
+        given = scores(rng)
+        full = rate.of_scores(given)
+        first = full.row.get("first") or "m0"
+        second = full.row.get("second") or next(name for name in given if name != first)
+        size = len(given[first])
+        k = max(1, size // 8)
+        worst = np.argsort(given[first], kind="stable")[:k].tolist()
+        best = np.argsort(given[second], kind="stable")[-k:].tolist()
+        some = rng.choice(size, k, replace=False).tolist()
+        for taken, name, which in (
+            ("the leader's worst", first, worst),
+            ("the leader's worst one", first, worst[:1]),
+            ("the rival's best", second, best),
+            ("some of the leader", first, some),
+            ("some of the rival", second, some),
+        ):
+            less = dict(given)
+            less[name] = [None if i in which else x for i, x in enumerate(given[name])]
+            law.hold(taken, full, rate.of_scores(less))
+    assert not law.raised
+    for taken in ("some of the leader", "some of the rival"):
+        assert law.is_within_noise(taken)
+
+
+# Gate
+
+
+POINTS = {
+    (ab, ba): points_of(judged(ab, ba))
+    for ab in ("A", "B", "TIE", "INVALID")
+    for ba in ("A", "B", "TIE", "INVALID")
+}
+
+
+def gated(orders: Sequence[tuple[str, str]]) -> str:
+    points = np.array([POINTS[both] for both in orders])
+    share = share_of_points(points, margin=0.1, alpha=0.05, dimension="d", n_dimensions=1)  # fmt: skip
+    return gate_conclusion(
+        [share], margin=0.1, candidate="c", baseline="b", scope=Scope()
+    ).state
+
+
+@sizes(15, 200)
+def test_a_verdict_that_is_blank_raises_no_claim_of_a_gate(n: int):
+    """In one order or in both; at random, those that the candidate lost, and those that it won."""
+    rng = np.random.default_rng(80)
+    for _ in range(n):
+        k = int(rng.choice([15, 20, 25, 40, 80]))
+        chances = rng.dirichlet(rng.choice([0.3, 1.0, 5.0]) * np.ones(3))
+        ab = rng.choice(["A", "B", "TIE"], k, p=chances)
+        ba = rng.choice(["B", "A", "TIE"], k, p=chances)
+        orders = [*zip(ab.tolist(), ba.tolist(), strict=True)]
+        full, least = gated(orders), [POINTS[both][0] for both in orders]
+        for which in (
+            {int(rng.integers(k))},
+            {i for i in range(k) if rng.random() < 0.1},
+            {i for i in range(k) if least[i] < 0.5},
+            {i for i in range(k) if least[i] > 0.5},
+        ):
+            for gone in (("INVALID", None), ("INVALID", "INVALID")):
+                less = [
+                    (gone[0], gone[1] or b) if i in which else (a, b)
+                    for i, (a, b) in enumerate(orders)
+                ]
+                assert GATE[gated(less)] <= GATE[full]
+
+
+# Audit
+
+
+def audited(measures: Sequence[Measure]) -> str:
+    return audit_conclusion(
+        decide(measures, DELTA), judge="j", dimension="d", n_prompts=100
+    ).state
+
+
+@sizes(10, 200)
+def test_a_verdict_that_is_blank_raises_no_claim_of_an_audit(n: int):
+    """Prompts without a valid verdict: at random, and those with the highest, lowest and largest contrasts."""
+    rng = np.random.default_rng(81)
+    for seed in range(n):
+        judge = list(JUDGES.values())[rng.integers(3)]
+        fault = str(rng.choice(["", *FAULTS]))
+        size = int(rng.choice([30, 60, 143]))
+        found = contrasts(judge, fault, float(rng.choice([1, 2, 4])), size, seed)
+        full = audited(found)
+        for taken in ("some", "highest", "lowest", "largest"):
+            state = audited([unanswered(one, taken, rng) for one in found])
+            assert AUDIT[state] <= AUDIT[full]
+            assert "cannot tell" in (state, full) or state == full
+
+
+def unanswered(one: Measure, taken: str, rng: np.random.Generator) -> Measure:
+    by = {
+        "some": rng.random(len(one.values)),
+        "highest": one.values,
+        "lowest": -one.values,
+        "largest": np.abs(one.values),
+    }[taken]
+    kept = np.sort(np.argsort(by, kind="stable")[: len(by) - len(by) // 10])
+    return replace(
+        one, values=one.values[kept], n_unanswered=len(one.values) - len(kept)
+    )
+
+
+# Oracle
+
+
+def unlabelled(rows: Rows, which: Callable[[np.ndarray], np.ndarray]) -> Rows:
+    label = rows.label.copy()
+    known = np.flatnonzero(~np.isnan(label))
+    label[known[which(label[known])]] = np.nan
+    return replace(rows, label=label)
+
+
+def stated(data: Dataset) -> tuple[dict[str, int], int]:
+    """The rank of each policy's state, and of the choice."""
+    found = analysed(data, ["direct"])
+    by_policy = {
+        one.policy: POLICY.index(one.status) for one in found.estimates if one.headline
+    }
+    return by_policy, CHOICE.index(found.comparison.choice.state)
+
+
+@sizes(3, 60)
+def test_labels_that_are_taken_away_raise_no_claim_of_an_oracle(n: int):
+    """All labels of one policy's own answers; without them nothing can be decided about it."""
+    rng = np.random.default_rng(82)
+    for seed in range(n):
+        worlds = {
+            f"p{i}": World(
+                n=200, shift=0.3 * i, style=0.1 + 0.1 * i, labelled=0.5,
+                n_own=int(rng.choice([25, 60])), dislike=float(rng.choice([0.0, 0.2])),
+            )
+            for i in range(2)
+        }  # fmt: skip
+        data = several(seed, **worlds)
+        policies, choice = stated(data)
+        for name in worlds:
+            fresh = {**data.fresh, name: unlabelled(data.fresh[name], np.isfinite)}
+            less, other = stated(replace(data, fresh=fresh))
+            assert all(less.get(one, 0) <= rank for one, rank in policies.items())
+            assert other <= choice
+
+
+# Arena
+
+
+@sizes(1, 10)
+def test_verdicts_that_are_unreadable_raise_no_claim_about_a_placed_model(
+    tmp_path: Path, n: int
+):
+    names = {f"m{i}": 1000 + 40.0 * (i - 4.5) for i in range(10)}
+    given = ("arena.n_battles=100", "arena.n_calibration=100", "figures=false")
+    for seed in range(n):
+        world = Arena(anchors=names, placed={"mine": 1100.0}, n_battles=300, seed=seed)
+        states = []
+        for every in (0, 7, 2):
+            folder = tmp_path / f"{seed}_{every}"
+            judge = TheJudge(spoilt="?", every=every)
+            found = placed(world, world.write(folder), *given, judge=judge)
+            (said,) = read_json(found.run_dir / "ratings.json")["conclusions"].values()
+            states.append(arena.STATES.index(said["state"]))
+        assert states == sorted(states, reverse=True)
