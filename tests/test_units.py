@@ -14,11 +14,12 @@ from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.standings import Standings, leaderboards
 from elo_exp.analysis.win_rates import interval_by_prompt, share_interval
 from elo_exp.data import battle_files
+from elo_exp.data.bank import clusters
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.fit import POINTS
 from elo_exp.ratings.games import games
-from elo_exp.records import Battle, UserError
+from elo_exp.records import Battle, Prompt, UserError
 from tests.data import battle, write_table
 
 COLUMNS = {name: name for name in battle_files.NAMES} | {"score": None}
@@ -324,3 +325,18 @@ def test_the_interval_of_an_accuracy_holds_as_often_as_promised(
         low, high = interval_by_prompt(right, prompt)
         held += low <= expected <= high
     assert 0.933 <= held / 2_000 <= 0.985
+
+
+# Banks
+
+
+def prompt(name: str, text: str) -> Prompt:
+    return Prompt(prompt_id=name, text=text, source="s", subject="s")
+
+
+def test_prompts_of_one_text_are_one_cluster_and_so_are_named_ones():
+    texts = {"a": "Why?", "b": "Why? ", "c": "Who?", "d": "When?", "e": "Where?"}
+    prompts = [prompt(name, text) for name, text in texts.items()]
+    assert clusters(prompts, {}) == {"a": "a", "b": "a"}
+    found = clusters(prompts, {"b": "paper", "c": "paper", "d": "book"})
+    assert found == {"a": "paper", "b": "paper", "c": "paper", "d": "book"}

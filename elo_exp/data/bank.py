@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from elo_exp.data import bank_formats, fields, inspect_log, tables
 from elo_exp.data.answers import reference_of
 from elo_exp.data.tables import Row
 from elo_exp.files import checked, foreign, read_texts, sendable
-from elo_exp.records import Prompt, UserError, fingerprint
+from elo_exp.records import Prompt, UserError, canonical_json, fingerprint
 
 logger = logging.getLogger(__name__)
 
@@ -105,8 +105,7 @@ def _rows(path: Path, *, history: bool = False) -> list[tuple[Prompt, Row]]:
     if again:
         _warn_once(
             f"{path}: {len(again)} of {len(found)} prompts repeat the text of another "
-            f"({again[0]}). They count as independent, which makes intervals too narrow. Remove "
-            "them."
+            f"({again[0]}). They count as one observation."
         )
     return found
 
@@ -219,22 +218,50 @@ def _warn_once(line: str) -> None:
     logger.warning("warning: %s", line)
 
 
-def strata(path: Path, column: str) -> dict[str, str]:
+def strata(path: Path, column: str, *, setting: str = "stratum") -> dict[str, str]:
     """Return each prompt's value of a column, by prompt_id.
 
-    Raises UserError for a column that no row has.
+    setting  that names it, in a message
+
+    Raises UserError for a column that no row has, unless it is the usual one of clusters.
     """
     rows = _rows(path)
     if not any(column in row for _, row in rows):
+        if (setting, column) == ("prompts.cluster", fields.CLUSTER):
+            return {}
         known = ", ".join(sorted({name for _, row in rows for name in row}))
         raise UserError(
-            f"stratum: found no column {column!r} in {path}. Choose one of {known}."
+            f"{setting}: found no column {column!r} in {path}. Choose one of {known}."
         )
     return {
         prompt.prompt_id: str(row[column])
         for prompt, row in rows
         if row.get(column) is not None
     }
+
+
+def clusters(prompts: Sequence[Prompt], named: Mapping[str, str]) -> dict[str, str]:
+    """Return the cluster of each prompt that belongs with others, by prompt_id: a named one, or that of its text.
+
+    named  by prompt_id, as `strata` returns a column
+
+    Prompts of one text, whatever its white space, are one cluster, and so are those of named clusters that share a text.
+    """
+    texts = defaultdict[str, list[str]](list)
+    for prompt in prompts:
+        key = fields.folded(canonical_json(prompt.content))
+        if not prompt.messages:
+            key = fields.folded(prompt.text)
+        if prompt.prompt_id not in texts[key]:
+            texts[key].append(prompt.prompt_id)
+    found = {name: str(group) for name, group in named.items()}
+    for same in texts.values():
+        if len(same) > 1:
+            first = next((found[name] for name in same if name in found), same[0])
+            merged = {found[name] for name in same if name in found}
+            found |= {name: first for name, group in found.items() if group in merged}
+            found |= dict.fromkeys(same, first)
+    return found
 
 
 def select(

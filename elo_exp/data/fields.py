@@ -8,6 +8,7 @@ from typing import Any
 
 PROMPT = ("prompt", "question", "input", "instruction", "text")
 ID = ("prompt_id", "question_id", "uid", "id")
+CLUSTER = "cluster"  # a column that is read without being named
 REFERENCE = ("gold_answer", "reference", "target")
 SOURCE = ("source", "category", "dataset")
 ANSWER = (

@@ -9,10 +9,9 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from elo_exp.data import answers, formats, tables
+from elo_exp.data.fields import CLUSTER
 from elo_exp.data.formats import Format
 from elo_exp.records import UserError
-
-CLUSTER = "cluster"  # a column that is read without being named
 
 
 @dataclass(kw_only=True, config=ConfigDict(coerce_numbers_to_str=True))

@@ -412,7 +412,10 @@ class Gate(Pairwise):
 
     def _clusters(self, prompt_ids: Iterable[str]) -> list[str]:
         """The group of each prompt: those that the bank names, else the prompt."""
-        return [*prompt_ids]
+        found = self._cluster_of
+        return [
+            f"cluster {found[name]}" if name in found else name for name in prompt_ids
+        ]
 
     def _checks(
         self,

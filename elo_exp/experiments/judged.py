@@ -25,6 +25,7 @@ from elo_exp.data import (
 )
 from elo_exp.data.conversations import Extent, Shown
 from elo_exp.data.equal_answers import EqualAnswers
+from elo_exp.data.fields import CLUSTER
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants import (
@@ -89,6 +90,8 @@ class Api:
 class AskedPrompts:
     bank_path: str | None  # None: the prompts that the answers are to
     n: Count | None  # so many, drawn; None: all
+    # column of the bank that names prompts that are one observation; None: none does
+    cluster: str | None
     history: (
         bool  # of conversations of an arena: keep model_a's words, ask the last turn
     )
@@ -631,6 +634,19 @@ class Pairwise(Judged):
             f"stratum: found {column!r}. Of the prompts of answers only the source is known: "
             "stratum=source, or stratum=null."
         )
+
+    @cached_property
+    def _cluster_of(self) -> dict[str, str]:
+        """The cluster of each prompt that belongs with others. Raises UserError for a column that is not there."""
+        column, named = self.prompts.cluster, dict[str, str]()
+        if column is not None and self.prompts.bank_path is not None:
+            named = bank.strata(self.prompts.path, column, setting="prompts.cluster")
+        elif column not in (None, CLUSTER):
+            raise UserError(
+                f"prompts.cluster: found {column!r}, and no bank, whose column it could be. Add prompts=FILE, or leave "
+                "it out."
+            )
+        return bank.clusters(self._bank(), named)
 
     @property
     def _opponents(self) -> int | None:

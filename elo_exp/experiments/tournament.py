@@ -100,6 +100,7 @@ class Tournament(Pairwise):
                 f"sweep_pair: found {self.sweep_pair}. Expected two entrants: "
                 "'sweep_pair=[one,other]'."
             )
+        _ = self._cluster_of
         if self.stratum is not None:
             self._strata(self.stratum)
         k, m = self.judging.opponents, len(self.entrant)
@@ -343,7 +344,8 @@ class Tournament(Pairwise):
                 some, comparisons[name] if with_style else ()
             )
         ]
-        return Battles.from_rows(rows).by_dimension(judgments)
+        rated = Battles.from_rows(rows).with_clusters(self._cluster_of)
+        return rated.by_dimension(judgments)
 
     @property
     def _drop(self) -> bool:
