@@ -41,6 +41,7 @@ from elo_exp.oracle.weights import (
 from elo_exp.ratings.leaderboard import t_quantile
 
 _MAX_BINS, _LABELS_PER_BIN = 20, 5
+_N_DIGITS = 12  # of residuals that are told apart
 _P_ERROR = 1e-3  # relative, of a p value by bounds
 _NO_SPREAD = 1e-9  # of the scale: labels whose error is smaller are all alike
 _MAX_EXACT = 500  # labels whose residuals are not rounded, by a 500th of the scale, before their bounds
@@ -495,7 +496,8 @@ class Evidence:
         calibrated score: labels that are nearly all alike tell less than their spread says.
         """
         n = int(labels.labelled.sum())
-        values = n * labels.influence[labels.labelled]
+        # Equal residuals are equal values, whatever their weights have been scaled by
+        values = np.round(n * labels.influence[labels.labelled], _N_DIGITS)
         step = 0.0 if n <= _MAX_EXACT else self.data.scale.width / _MAX_EXACT
         low, high = n * labels.lowest, n * labels.highest
         below = lower_bound(_rounded(values, step), alpha=0.025, least=low)
