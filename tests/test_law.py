@@ -25,10 +25,18 @@ import numpy as np
 import pytest
 
 from elo_exp.analysis.audit_decisions import Measure, decide
+from elo_exp.analysis.checks import PASSED, Check
 from elo_exp.analysis.conclusions import Scope, arena, tournament
 from elo_exp.analysis.conclusions.audit import audit_conclusion
 from elo_exp.analysis.conclusions.gate import gate_conclusion
-from elo_exp.analysis.gate import points_of, share_of_points
+from elo_exp.analysis.gate import (
+    order_points,
+    points_of,
+    prompt_points,
+    share_of_points,
+)
+from elo_exp.analysis.gate_checks import order_checks, same_verdict_check
+from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.files import read_json
 from elo_exp.oracle.data import Dataset, Rows
 from tests.arena_files import TheJudge, placed
@@ -46,7 +54,7 @@ from tests.law_worlds import (
 )
 from tests.oracle_simulation import World, analysed, several
 from tests.simulated_audits import DELTA, FAULTS, JUDGES, contrasts
-from tests.test_pairs import judged
+from tests.test_pairs import COMPARISON, judged
 
 GATE = {"cannot tell": 0, "fail": 1, "pass": 2, "same answers": 2}
 AUDIT = {"cannot tell": 0, "ok": 1, "biased": 1}
@@ -190,19 +198,28 @@ def test_a_score_that_is_blank_raises_no_claim(rate: Rater, n: int):
 # Gate
 
 
-POINTS = {
-    (ab, ba): points_of(judged(ab, ba))
-    for ab in ("A", "B", "TIE", "INVALID")
-    for ba in ("A", "B", "TIE", "INVALID")
-}
+SEES = Check(name="control", state=PASSED, value=1.0, n=10, of=10)
 
 
 def gated(orders: Sequence[tuple[str, str]]) -> str:
-    points = np.array([POINTS[both] for both in orders])
-    share = share_of_points(points, margin=0.1, alpha=0.05, dimension="d", n_dimensions=1)  # fmt: skip
-    return gate_conclusion(
-        [share], margin=0.1, candidate="c", baseline="b", scope=Scope()
-    ).state
+    """The state of a gate whose judge found the degraded answers, by these verdicts on a prompt each."""
+    judgments = [
+        judged(ab, ba, replace(COMPARISON, prompt_id=f"q{i}"))
+        for i, (ab, ba) in enumerate(orders)
+    ]
+    slots = {(f"q{i}", 0): order_points(one) for i, one in enumerate(judgments)}
+    points, floor = prompt_points(slots, 0.1)
+    share = share_of_points(
+        [*points.values()], floor=floor, margin=0.1, alpha=0.05, dimension="d", n_dimensions=1
+    )  # fmt: skip
+    quality = judge_quality(judgments, dimension="d")
+    checks = [
+        same_verdict_check(judgments, sees_control=True),
+        SEES,
+        *order_checks(quality),
+    ]
+    given = {"candidate": "c", "baseline": "b", "scope": Scope()}
+    return gate_conclusion([share], margin=0.1, checks={"d": checks}, **given).state
 
 
 @sizes(15, 200)
@@ -215,7 +232,8 @@ def test_a_verdict_that_is_blank_raises_no_claim_of_a_gate(n: int):
         ab = rng.choice(["A", "B", "TIE"], k, p=chances)
         ba = rng.choice(["B", "A", "TIE"], k, p=chances)
         orders = [*zip(ab.tolist(), ba.tolist(), strict=True)]
-        full, least = gated(orders), [POINTS[both][0] for both in orders]
+        full = gated(orders)
+        least = [points_of(judged(*both))[0] for both in orders]
         for which in (
             {int(rng.integers(k))},
             {i for i in range(k) if rng.random() < 0.1},
