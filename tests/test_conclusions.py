@@ -33,7 +33,7 @@ from tests.documented import read
 ABOUT: dict[str, dict[str, Any]] = {  # what a reason's words need
     "no_result": {"kind": "first", "n": 60, "of": 60},
     "same": {"models": ["B"], "n_prompts": 100, "has_others": False},
-    "level": {"models": ["B"]},
+    "level": {"models": ["B"], "is_equivalent": True, "margin": 70.4},
     "rivals": {"models": ["B", "C"]},
     "not_met": {"models": ["E", "F"]},
     "obeys": {"probes": ["injection:plain"]},
@@ -173,7 +173,7 @@ SAID = [
         "if each of the 300 battles is on a prompt of its own, A is ahead of B by "
         "275 [204, 346], p < .001",
     ),
-    (concluded("level"), "A is level with B"),
+    (concluded("level"), "A is level with B, within 70 points"),
     (concluded("no_error"), "no clear winner: the error of A over B is unknown"),
     (
         concluded("undone"),
@@ -378,7 +378,8 @@ def test_entrants_with_the_answers_of_the_first_are_never_level_with_it(
     said = conclude(first, [*reasons, *rest], Scope(n_prompts=60), is_measured=True)
     assert said.state == ("same" if same else "undecided")
     assert words.sentence(said).endswith(says)
-    assert ("level" in words.sentence(said)) == (not same)
+    assert ("no difference found" in words.sentence(said)) == (not same)
+    assert "level" not in words.sentence(said)  # no test has shown that they are
 
 
 @pytest.mark.parametrize(

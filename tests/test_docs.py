@@ -183,6 +183,10 @@ FLAGS = {
 FLAGS -= {"words", "separated"}  # fields, too
 # Of battles in one order, of style control, and of a judge's kin
 ELSEWHERE = {
+    *(
+        "p_not_longer",
+        "p_not_shorter",
+    ),  # of leads that no fit bounds, which these runs do not have
     "n_equal",  # of pairs with equal answers, which these runs do not have
     *(
         "variance",

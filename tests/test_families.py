@@ -12,7 +12,7 @@ from elo_exp.analysis.families import Kin, family, kin, names
 from elo_exp.data.battles import Battles
 from elo_exp.files import read_jsonl, write_jsonl
 from tests.anthropic_server import AnthropicServer
-from tests.anthropic_verdicts import longer
+from tests.anthropic_verdicts import Shown
 from tests.commands import QUICK, Ran, attempt
 from tests.data import BANK
 from tests.experiments import built
@@ -144,14 +144,15 @@ def test_a_map_that_says_nothing_is_refused_in_one_line(
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Answers of three entrants, claude's the longest but on every fifth prompt."""
+    """Answers of three entrants, claude's the best but on every fifth prompt, whatever their lengths."""
     folder = tmp_path_factory.mktemp("kin")
     prompts = [row["prompt_id"] for _, row in read_jsonl(BANK)]
     for n, name in enumerate(["poe", "probe_reference", "claude"]):
         rows = [
             {
                 "prompt_id": p,
-                "response_text": f"{name} on {p}. " * (n + 1 if i % 5 else 4 - n),
+                "response_text": f"{name} on {p}, grade {n + 1 if i % 5 else 4 - n}"
+                + "".join(f" w{i}x{j}" for j in range((3 * i + 7 * n) % 11)),
             }
             for i, p in enumerate(prompts)
         ]
@@ -161,8 +162,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[AnthropicServer]:
-    with AnthropicServer(verdicts=longer) as server:
+    with AnthropicServer(verdicts=_better) as server:
         yield server
+
+
+def _better(shown: Shown) -> str:
+    """The answer with the higher grade."""
+    grades = [
+        int(text.partition("grade ")[2][0])
+        for text in (shown.response_a, shown.response_b)
+    ]
+    return "A" if grades[0] > grades[1] else "B"
 
 
 def tournament(
@@ -231,9 +241,10 @@ def test_it_needs_none_where_the_user_says_so(word, folder, server):
     assert server.meter.billed_bodies.total() == n_billed
     said = ran.read("ratings.json")["conclusions"]["factuality"]
     assert (said["state"], said["reasons"]) == ("leads", [])
-    assert ("Entrants of the judge’s family" in ran.page.said) == (
-        "families" not in word
+    (row,) = (
+        c for c in ran.page.cells if c[0].startswith("Entrants of the judge’s family")
     )
+    assert ("not checked" in row[1]) == ("families" in word)
 
 
 def test_where_all_are_kin_or_another_leads_it_is_a_note(folder, server):

@@ -114,17 +114,25 @@ ONE_ORDER = battle("ann", "bob", verdict_ab="model_a")  # of a mirrored verdict,
 
 
 @pytest.mark.parametrize(
-    ("some", "n_verdicts"),
+    ("some", "n_verdicts", "share"),
     [
-        *(("TT TT", 4), ("AA AA", 4), ("BB BB AT", 6), ("AB AB", 4), ("AA", 2)),
-        *(([EQUAL, battle("ann", "bob"), ONE_ORDER], 0), ([], 0)),
+        *(("TT TT", 4, None), ("AA AA", 4, (1.0, 0.158, 1.0)), ("AB AB", 4, (0.5, 0.078, 0.922))),
+        *(("BB BB AT", 6, (0.2, 0.009, 0.906)), ("AA", 2, (1.0, 0.025, 1.0))),
+        *(([EQUAL, battle("ann", "bob"), ONE_ORDER], 0, None), ([], 0, None)),
     ],
-)
-def test_without_a_finite_effect_there_is_none(some: Any, n_verdicts: int):
-    """Equal answers, and one order, as humans vote, say nothing about order."""
+)  # fmt: skip
+def test_without_a_finite_effect_the_raw_share_of_the_first_shown_stays(
+    some: Any, n_verdicts: int, share: tuple[float, float, float] | None
+):
+    """With a bounded-mean interval over prompts. Equal answers, and one order, as humans vote, say nothing of order."""
     found = position(some)
-    values = found.effect, found.std_error, found.p_first, found.ci_low, found.ci_high
-    assert (values, found.n_verdicts) == ((None,) * 5, n_verdicts)
+    values = found.p_first, found.ci_low, found.ci_high
+    assert (found.effect, found.std_error, found.n_verdicts) == (None, None, n_verdicts)
+    assert found.is_raw
+    if share is None:
+        assert values == (None,) * 3
+    else:
+        assert values == pytest.approx(share, abs=0.004)
 
 
 def test_errors_are_told_by_prompts_that_differ():
@@ -132,7 +140,8 @@ def test_errors_are_told_by_prompts_that_differ():
     ratings, but in the effect: eight prompts, six of which favour the first shown."""
     one = position([two_orders(*letters) for letters in ("AA", "AB", "BA")])
     assert one.p_first == pytest.approx(4 / 6)
-    assert (one.std_error, one.ci_low) == (None, None)
+    assert one.std_error is None
+    assert one.ci_low is not None and one.ci_low < one.p_first  # of bounded values
     found = position("AA AA AA AA AA AA BB BB")
     assert found.p_first == pytest.approx(0.75)
     error = math.sqrt(8 / 7 * (6 * 0.5**2 + 2 * 1.5**2)) / (16 * 0.75 * 0.25)

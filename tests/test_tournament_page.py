@@ -503,13 +503,16 @@ def position(low: float | None, high: float | None) -> dict[str, Any]:
     return {"position": found}
 
 
-def length(difference: float, ci_low: float | None) -> dict[str, Any]:
-    """Of two entrants 100 points apart, and `difference` apart at equal length."""
+def length(
+    difference: float, least: float | None, effect: float = 1.0, n_longer: int = 60
+) -> dict[str, Any]:
+    """Of two entrants 100 points apart, and `difference` apart at equal length, `least` at the least."""
     names = {"first": "ann", "second": "bob"}
     return {"length": {
-        "effect": {"effect": 1.0, "ci_low": 0.5, "ci_high": 1.5, "scale": 120.4},
-        "ratings": [{"model": "ann", "rating": 1500.0}, {"model": "bob", "rating": 1400.0}],
-        "lead": {**names, "difference": difference, "ci_low": ci_low},
+        "effect": {"effect": effect, "ci_low": effect - 0.5, "ci_high": effect + 0.5,
+                   "scale": 120.4, "n_games": 100},
+        "weakest_leads": [{**names, "gap": 100.0, "difference": difference, "least": least,
+                   "n_games": 100, "n_longer": n_longer, "n_shorter": 5}],
     }}  # fmt: skip
 
 
@@ -518,34 +521,44 @@ def length(difference: float, ci_low: float | None) -> dict[str, Any]:
     [
         (position(0.56, 0.60), {}, {"first_shown": "failed"}),
         (position(0.40, 0.449), {}, {"first_shown": "failed"}),
-        (position(0.549, 0.6), {}, {"first_shown": "passed"}),
-        (position(None, None), {}, {"first_shown": "failed"}),
+        (position(0.549, 0.6), {}, {"first_shown": "cannot tell"}),
+        (position(0.45, 0.55), {}, {"first_shown": "passed"}),
+        (position(None, None), {}, {"first_shown": "cannot tell"}),
         (length(51.0, 1.0), {}, {"length": "passed"}),
         (length(49.0, 1.0), {}, {"length": "failed"}),
         (length(90.0, -1.0), {}, {"length": "failed"}),
         (length(90.0, None), {}, {"length": "failed"}),
+        (length(90.0, -1.0, effect=0.1), {}, {"length": "cannot tell"}),
+        (length(90.0, 1.0, effect=0.1), {}, {"length": "passed"}),
+        (length(90.0, 1.0, effect=0.1, n_longer=95), {}, {"length": "passed"}),
+        (length(90.0, 1.0, effect=0.1, n_longer=96), {}, {"length": "cannot tell"}),
         (
             {},
-            {"n_flips": 10, "invalid_rate": 0.02},
+            {"n_flips": 4, "invalid_rate": 0.02},
             {"flips": "passed", "invalid": "passed"},
         ),
         (
             {},
-            {"n_flips": 11, "invalid_rate": 0.02},
-            {"flips": "failed", "invalid": "passed"},
+            {"n_flips": 5, "invalid_rate": 0.02},
+            {"flips": "cannot tell", "invalid": "passed"},
         ),
         (
             {},
-            {"n_flips": 10, "invalid_rate": 0.021},
-            {"flips": "passed", "invalid": "failed"},
+            {"n_flips": 16, "invalid_rate": 0.021},
+            {"flips": "cannot tell", "invalid": "failed"},
+        ),
+        (
+            {},
+            {"n_flips": 17, "invalid_rate": 0.021},
+            {"flips": "failed", "invalid": "failed"},
         ),
     ],
 )
 def test_a_judge_is_checked_at_the_limits(
     diagnosis: dict[str, Any], counts: Any, states: dict[str, str]
 ):
-    """Position bias fails where its interval misses the accepted range; length fails
-    where the lead needs it."""
+    """A check passes if its whole interval is inside the limits, and fails if it is outside; length fails
+    if it explains the lead, and cannot be told if it may."""
     quality = {**QUALITY, **counts} if counts else None
     found = checks(NOTHING, diagnosis, quality, ("ann", "bob"))
     assert states.items() <= {check.name: check.state for check in found}.items()
@@ -593,7 +606,9 @@ def test_what_is_missing_is_left_out_and_said():
         "tied": [Battle(winner="tie", **one)],
     }
     reader = page(rated(battles, "ab", *METHODS))
-    assert ["1 / 1–2", "a", "unbeaten"] in [row[:3] for row in reader.cells]
+    assert ["1 / 1–2", "a", "won the one prompt against b"] in [
+        row[:3] for row in reader.cells
+    ]
     assert headline(reader).startswith("too few prompts in unbeaten and tied; ")
     assert not [cell for row in reader.cells for cell in row if "nan" in cell.lower()]
     some = rated(simulated("ab", ["overall"]), "ab")

@@ -5,15 +5,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import scipy
 
+from elo_exp.analysis.exact_shares import effective_number, exact_interval
+from elo_exp.arrays import Mask
 from elo_exp.data.battles import Battles
-from elo_exp.records import Rows
+from elo_exp.records import WINNERS, Rows
 
 MAX_FLIPS = 0.10
+# share of comparisons with one and the same useless verdict, and the least end of its interval, from
+# which a judge has compared nothing
+ONE_VERDICT, LEAST_ONE_VERDICT = 0.95, 0.80
 FIRST_SHOWN = 0.45, 0.55
 MAX_INVALID = 0.02
 MISFIT = 0.10  # of a win rate, observed minus predicted
+# share of a pair's games in which the leader's answer is not longer, or not shorter, from which on equal
+# length is within the data
+MIN_SUPPORT = 0.05
 ALPHA = 0.05  # of the test of transitivity
 MIN_PROMPTS = 20  # for a claim about a leader
 # Probes of an audit: a judge that is biased by one of these decides nothing
@@ -23,7 +32,7 @@ PASSED, FAILED, CANNOT_TELL, NOT_DONE = "passed", "failed", "cannot tell", "not 
 STATES = PASSED, FAILED, CANNOT_TELL, NOT_DONE
 # Faults that favour an entrant, and faults that hide a difference, by the names of their checks
 _FAVOURING = ("length", "responses", "audit", "kin", "invalid", "invalid_by_entrant")
-_HIDING = ("flips", "first_shown", "invalid", "ties")
+_HIDING = ("one_verdict", "flips", "first_shown", "invalid")
 # By claim, the checks whose fault could by itself produce it. Position bias cancels if each pair was
 # judged in both orders, and flips are noise: neither produces a lead then.
 BLOCKS: Mapping[str, tuple[str, ...]] = {
@@ -110,8 +119,8 @@ def checks(
     """
     return [
         *_of_verdicts(battles, diagnosis, quality),
-        *_of_answers(diagnosis, leaders, responses),
-        *_of_family(diagnosis, leaders),
+        *_of_answers(diagnosis, leaders, responses, has_battles=len(battles) > 0),
+        *_of_family(diagnosis, leaders, has_battles=len(battles) > 0),
         *_of_model(diagnosis),
     ]
 
@@ -123,27 +132,32 @@ def _of_verdicts(
 
     Judged in one order alone, flips cannot be measured: the result needs care.
     """
+    yield from _of_one_verdict(battles, quality)
     masks = battles.is_inconsistent(), battles.both_orders(), battles.one_order()
     n, of, n_one = map(battles.total_of, masks)
+    n_independent = effective_share(battles, masks[0], masks[1])
     if quality:
         n, of, n_one = (
             quality[name] for name in ("n_flips", "n_two_order", "n_one_order")
         )
     if of:
-        state = PASSED if n / of <= MAX_FLIPS else FAILED
-        yield Check(name="flips", state=state, value=n / of, n=n, of=of)
+        low, high = exact_interval(n / of, n_independent * of)
+        state = state_of_share(low, high, most=MAX_FLIPS)
+        yield Check(
+            name="flips", state=state, value=n / of, low=low, high=high, n=n, of=of
+        )
     elif n_one or quality:
         one = {"n_one_order": n_one}
         yield Check(name="flips", state=NOT_DONE, n=n, of=of, about=one)
     effect = diagnosis.get("position") or {}
     if (value := effect.get("p_first")) is not None:
         low, high = effect["ci_low"], effect["ci_high"]
-        # The interval is to meet the accepted range; without one, the share itself.
-        least, most = (value, value) if low is None else (low, high)
-        is_fair = least <= FIRST_SHOWN[1] and most >= FIRST_SHOWN[0]
+        state = CANNOT_TELL
+        if low is not None and high is not None:
+            state = state_of_share(low, high, least=FIRST_SHOWN[0], most=FIRST_SHOWN[1])
         yield Check(
             name="first_shown",
-            state=PASSED if is_fair else FAILED,
+            state=state,
             value=value,
             low=low,
             high=high,
@@ -154,7 +168,7 @@ def _of_verdicts(
         yield Check(
             name="invalid",
             state=PASSED if share <= MAX_INVALID else FAILED,
-            value=share,
+            value=share,  # of these comparisons: no interval, for all of them are known
             n=quality["n_invalid"],
             of=quality["n_judgments"],
             about={"refused": quality["n_refused"], "cut off": quality["n_cut_off"]},
@@ -177,47 +191,111 @@ def _of_verdicts(
         )
 
 
+def _of_one_verdict(
+    battles: Battles, quality: Mapping[str, Any] | None
+) -> Iterator[Check]:
+    """Whether the judge compared at all, or gave one verdict whatever it was shown.
+
+    Comparisons without a valid verdict count as that verdict: what is not known is no comparison.
+    """
+    counts = battles.total_of
+    is_asked = ~battles.equal_answers
+    ab, ba = battles.verdict_ab, battles.verdict_ba
+    both, one = battles.both_orders(), battles.one_order()
+    names_first = np.where(ab >= 0, ab == 0, True) & np.where(ba >= 0, ba == 1, True)
+    names_second = np.where(ab >= 0, ab == 1, True) & np.where(ba >= 0, ba == 0, True)
+    found = {
+        "first": counts((both | one) & is_asked & names_first),
+        "second": counts((both | one) & is_asked & names_second),
+        "tie": counts(is_asked & (battles.winner >= _TIE)),
+    }
+    n_invalid = quality["n_invalid"] if quality else 0
+    of = counts(is_asked) + n_invalid
+    if not of:
+        return
+    kind = max(found, key=found.__getitem__)  # the more telling of equal ones
+    n = found[kind] + n_invalid
+    if n_invalid > found[kind]:
+        kind = "invalid"
+    low, high = exact_interval(n / of, of)
+    state = PASSED if high < ONE_VERDICT else CANNOT_TELL
+    if n / of >= ONE_VERDICT and low >= LEAST_ONE_VERDICT:
+        state = FAILED
+    yield Check(
+        name="one_verdict",
+        state=state,
+        value=n / of,
+        low=low,
+        high=high,
+        n=n,
+        of=of,
+        about={"kind": kind},
+    )
+
+
+_TIE = WINNERS.index("tie")
+
+
+def state_of_share(low: float, high: float, *, most: float, least: float = 0.0) -> str:
+    """Return the state of a check whose share has an interval and limits.
+
+    Parameters
+    ----------
+    low, high : float
+        The ends of the interval.
+    most, least : float
+        The limits.
+
+    Returns
+    -------
+    str
+        Passed if the whole interval is inside the limits, failed if it is outside, else cannot tell.
+    """
+    if least <= low and high <= most:
+        return PASSED
+    return FAILED if low > most or high < least else CANNOT_TELL
+
+
+def effective_share(battles: Battles, is_hit: Mask, chosen: Mask) -> float:
+    """Return how many independent comparisons each of the chosen is worth: those of a prompt go together.
+
+    Parameters
+    ----------
+    battles : Battles
+        n battles.
+    is_hit : Mask, shape (n,)
+        Those that the share counts.
+    chosen : Mask, shape (n,)
+        Those of which it is a share.
+
+    Returns
+    -------
+    float
+        In (0, 1]; 1 for battles that stand for several.
+    """
+    if battles.count is not None or not chosen.any():
+        return 1.0
+    hits = is_hit[chosen].astype(np.float64)
+    return effective_number(hits, battles.question[chosen].astype(np.int64)) / len(hits)
+
+
 def _of_answers(
     diagnosis: Mapping[str, Any],
     leaders: Sequence[str],
     responses: Rows,
+    *,
+    has_battles: bool,
 ) -> Iterator[Check]:
     """What in an answer moves the judge besides its quality: length, odd texts, what an audit tried.
 
-    Better entrants may also write more, so a preference for length alone is no failure: it is one
-    where length takes away the lead's significance or more than half of its size. One answer to
-    many prompts is no answer to any of them, however the judge ranks it. A judge that obeys an
-    answer, or does not tell good from bad, decides nothing.
+    Better entrants may also write more, so a preference for length alone is no failure. It is one if
+    the largest effect of length that the data leave possible could by itself produce the lead, or if a
+    significant one takes away more than half of its size. One answer to many prompts is no answer to
+    any of them, however the judge ranks it. A judge that obeys an answer, or does not tell good from
+    bad, decides nothing.
     """
-    control = diagnosis.get("length") or {"effect": {}}
-    effect = control["effect"]
-    if effect.get("effect") is not None:
-        # The win rate of the longer of two equals whose lengths differ by the scale
-        value, low, high = (
-            None if end is None else float(scipy.special.expit(end * math.tanh(1)))
-            for end in (effect["effect"], effect["ci_low"], effect["ci_high"])
-        )
-        lead, gap, at_equal_length = control.get("lead") or {}, None, None
-        if leaders and [lead.get("first"), lead.get("second")] == [*leaders]:
-            rating = {row["model"]: row["rating"] for row in control["ratings"]}
-            at_equal_length = lead["difference"]
-            gap = rating[leaders[0]] - rating[leaders[1]]
-        state, is_notable = PASSED, False
-        if low is not None and high is not None and not low <= 0.5 <= high:
-            is_significant = (lead.get("ci_low") or 0.0) > 0.0
-            is_notable = gap is None or (is_significant and at_equal_length >= gap / 2)
-            state = PASSED if is_notable else FAILED
-        about = {"scale": effect["scale"], "gap": gap}
-        about["gap_at_equal_length"] = at_equal_length
-        yield Check(
-            name="length",
-            state=state,
-            value=value,
-            low=low,
-            high=high,
-            about=about,
-            is_notable=is_notable,
-        )
+    if "length" in diagnosis or has_battles:
+        yield _of_length(diagnosis.get("length"), leaders)
     if responses:
         flagged = {
             row["model"]: {name: row[name] for name in row["flags"]}
@@ -235,6 +313,8 @@ def _of_answers(
                 "cut off": sum(row["n_cut_off"] for row in responses),
             },
         )
+    elif has_battles:
+        yield Check(name="responses", state=NOT_DONE)
     if pairs := diagnosis.get("equal_answers"):  # of half of the prompts or more
         most = pairs[0]
         yield Check(
@@ -261,10 +341,66 @@ def _of_answers(
         )
 
 
-def _of_family(diagnosis: Mapping[str, Any], leaders: Sequence[str]) -> Iterator[Check]:
+def _of_length(control: Mapping[str, Any] | None, leaders: Sequence[str]) -> Check:
+    """Whether the length of answers could by itself produce the lead of the first.
+
+    It could not if the lead is above zero at the largest effect that the data leave possible: the
+    one-sided 95 % bound of the lead at equal length. If one side's answer is the longer one nearly
+    always, equal length is extrapolated and nothing is known there. If no fit bounds that effect, as of a leader that
+    won every prompt, the leader has to win where its answers are not longer, and where they are not
+    shorter.
+    """
+    effect = control["effect"] if control else {}
+    if control is None or not effect.get("n_games"):
+        return Check(name="length", state=NOT_DONE)
+    value = low = high = None
+    if effect["effect"] is not None:
+        # The win rate of the longer of two equals whose lengths differ by the scale
+        value, low, high = (
+            None if end is None else float(scipy.special.expit(end * math.tanh(1)))
+            for end in (effect["effect"], effect["ci_low"], effect["ci_high"])
+        )
+    is_effect = low is not None and high is not None and not low <= 0.5 <= high
+    first = leaders[0] if leaders else None
+    leads = [row for row in control.get("weakest_leads", ()) if row["first"] == first]
+    tests = [row for row in control.get("sign_tests", ()) if row["first"] == first]
+    state, is_notable = PASSED, is_effect
+    about = {"scale": effect["scale"], "second": None, "gap": None, "least": None}
+    about["gap_at_equal_length"] = None
+    if leads:
+        lead = leads[0]
+        about |= {name: lead[name] for name in ("second", "gap", "least")}
+        about["gap_at_equal_length"] = lead["difference"]
+        most = max(lead["n_longer"], lead["n_shorter"])
+        is_within = most <= (1.0 - MIN_SUPPORT) * lead["n_games"]
+        about["is_extrapolated"] = not is_within
+        holds = is_within and lead["least"] is not None and lead["least"] > 0.0
+        if is_effect and lead["difference"] < lead["gap"] / 2:
+            holds = False
+        if not holds:
+            state, is_notable = FAILED if is_effect else CANNOT_TELL, False
+    elif first is not None and effect["scale"]:
+        p_values = [max(t["p_not_longer"], t["p_not_shorter"]) for t in tests]
+        state = PASSED if p_values and max(p_values) <= ALPHA else CANNOT_TELL
+    return Check(
+        name="length",
+        state=state,
+        value=value,
+        low=low,
+        high=high,
+        about=about,
+        is_notable=is_notable,
+    )
+
+
+def _of_family(
+    diagnosis: Mapping[str, Any], leaders: Sequence[str], *, has_battles: bool
+) -> Iterator[Check]:
     """Whether the best is of the judge's family and a rival is not: then a lead may be the judge's
     preference for its own (self-preference). An audit by labelled pairs may have found none."""
     if (kin := diagnosis.get("kin")) is None:
+        if has_battles:
+            yield Check(name="kin", state=NOT_DONE)
         return
     results = (diagnosis.get("audit") or {}).get("results", ())
     on_kin = [r["verdict"] for r in results if r["probe"].partition(":")[0] == "self"]

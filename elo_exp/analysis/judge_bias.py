@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import scipy
 
+from elo_exp.analysis.bounded import lower_bound, upper_bound
 from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.win_rates import mean_error
-from elo_exp.arrays import Array, one_row, rows, spread
+from elo_exp.arrays import Array, Index, one_row, rows, spread
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.covariates import with_columns
 from elo_exp.ratings.fit import POINTS, Fit
@@ -41,8 +42,11 @@ def position_effect(fitted: Fitted, *, dimension: str) -> dict[str, Any]:
     dict
         `judge.DIMENSION.position` of ratings.json: `n_prompts`, `n_verdicts`, `n_decisive`; `effect` in
         log-odds, above zero where the first shown wins more often, with its prompt-clustered
-        `std_error`; `p_first`, a share, with the ends of its 95 % interval by Student's t, `ci_low` and
-        `ci_high`. None where the effect is not identified.
+        `std_error`, None where the fit has no finite one; `p_first`, a share, with the ends of its 95 %
+        interval by Student's t, `ci_low` and `ci_high`. If there is no finite effect, as of a judge that
+        always names the first, `is_raw` is true and these are the raw share of decisive verdicts with a
+        bounded-mean interval over prompts, that of Clopper and Pearson if each prompt says one thing. An
+        effect without an error has that interval, too.
 
     References
     ----------
@@ -54,6 +58,16 @@ def position_effect(fitted: Fitted, *, dimension: str) -> dict[str, Any]:
     played = verdicts.select(verdicts.score != 0.5)
     _, (effect,), (error,) = with_columns(Fit.of(played), played, played.shown[:, None])
     half = t_quantile(degrees_of_freedom(played.n_clusters)) * error
+    share, low, high = scipy.special.expit([effect, effect - half, effect + half])
+    is_raw = not np.isfinite(effect)
+    if not np.isfinite(low) and played.n_games:
+        names_first = np.where(played.shown > 0, played.score, 1.0 - played.score)
+        if is_raw:
+            share = float(np.average(names_first, weights=played.count))
+        n_of = np.bincount(played.cluster, played.count)
+        mean = np.bincount(played.cluster, names_first * _counted(played)) / n_of
+        low = min(share, lower_bound(mean, alpha=0.025))
+        high = max(share, upper_bound(mean, alpha=0.025))
     return one_row(
         dimension=dimension,
         n_prompts=played.n_clusters,
@@ -61,9 +75,19 @@ def position_effect(fitted: Fitted, *, dimension: str) -> dict[str, Any]:
         n_decisive=played.n_games,
         effect=effect,  # log-odds; above zero the first shown wins more often
         std_error=error,
-        p_first=scipy.special.expit(effect),
-        ci_low=scipy.special.expit(effect - half),
-        ci_high=scipy.special.expit(effect + half),
+        p_first=share,
+        ci_low=low,
+        ci_high=high,
+        is_raw=is_raw,
+    )
+
+
+def _counted(played: Games) -> Array:
+    """How many games each row stands for."""
+    return (
+        np.ones(len(played.score))
+        if played.count is None
+        else np.asarray(played.count, dtype=np.float64)
     )
 
 
@@ -97,7 +121,10 @@ def length_control(
         prompt-clustered error and 95 % interval, and `scale` in characters. `ratings`: a row for each
         model that played, the best first, with `mean_length` in characters, and ratings and errors in
         rating points as they are and `at_equal_length`. `lead`: by how much the best would be ahead of
-        the second at equal length, or None. `terciles`: how often the longer answer wins, in thirds of
+        the second at equal length, or None. `weakest_leads`: of each of the best three, the lead that length
+        could explain most easily, with the raw `gap` and `least`, its one-sided 95 % bound at equal length.
+        `sign_tests`: of leads that no fit bounds, on prompts where the leader is not longer, or shorter.
+        `terciles`: how often the longer answer wins, in thirds of
         the games by how much longer it is. None where a value is not identified.
 
     References
@@ -167,12 +194,118 @@ def length_control(
             ci_low=gap - t * error,
             ci_high=gap + t * error,
         )
+    names_of = [*battles.models]
+    is_finite = bool(np.isfinite(controlled.theta).all() and len(controlled.theta))
     return {
         "effect": of_length,
         "ratings": ratings,
         "lead": lead,
+        "weakest_leads": _leads(raw, controlled, played, difference, names_of, order),
+        "sign_tests": _sign_tests(raw, is_finite, played, difference, names_of)
+        if difference.any()
+        else [],
         "terciles": _terciles(played, difference, dimension),
     }
+
+
+_N_LEADS = 3  # best entrants whose weakest lead is kept
+
+
+def _leads(
+    raw: Fit,
+    controlled: Fit,
+    played: Games,
+    difference: Array,
+    names: list[str],
+    order: Index,
+) -> list[dict[str, Any]]:
+    """Return the lead of each of the best that is least certain at equal length.
+
+    At the largest effect of length that the data leave possible the lead is `least`: its one-sided
+    95 % bound. `n_longer` and `n_shorter` of its `n_games` say whether equal length lies within the
+    data, or is extrapolated. Empty where a rating is not finite, so that nothing bounds the effect.
+    """
+    place = np.cumsum(raw.rated) - 1
+    rated = [i for i in order if raw.rated[i]]
+    if len(rated) < 2 or not np.isfinite(controlled.theta).all():
+        return []
+    cov, theta = controlled.covariance, POINTS * controlled.theta
+    t, found = t_quantile(degrees_of_freedom(played.n_clusters), level=0.90), []
+    for first in rated[:_N_LEADS]:
+        i, others = place[first], [j for j in rated if j != first]
+        at = place[others]
+        variance = cov[i, i] + np.diag(cov)[at] - 2.0 * cov[i, at]
+        least = theta[i] - theta[at] - t * POINTS * np.sqrt(np.maximum(variance, 0.0))
+        worst = int(np.argmin(np.nan_to_num(least, nan=np.inf)))
+        j, second = at[worst], others[worst]
+        sides = (played.first, played.second)
+        is_met = ((sides[0] == first) & (sides[1] == second)) | (
+            (sides[0] == second) & (sides[1] == first)
+        )
+        of_pair = is_met if is_met.any() else (sides[0] == first) | (sides[1] == first)
+        by = np.where(sides[0] == first, difference, -difference)[of_pair]
+        found.append(
+            one_row(
+                first=names[first],
+                second=names[second],
+                gap=POINTS * (raw.theta[i] - raw.theta[j]),
+                difference=theta[i] - theta[j],
+                least=least[worst],
+                n_games=len(by),
+                n_longer=int((by > 0.0).sum()),
+                n_shorter=int((by < 0.0).sum()),
+            )
+        )
+    return found
+
+
+def _sign_tests(
+    raw: Fit, is_finite: bool, played: Games, difference: Array, names: list[str]
+) -> list[dict[str, Any]]:
+    """Test leads that no fit bounds, on prompts where the leader's answer is not the longer, or shorter.
+
+    A preference for length, of either sign, wins none of these. Sign tests of a prompt's mean score, one
+    p value for each sign; of entrants that took every point, and of all if no fit is finite at equal length.
+    """
+    found = []
+    pairs = np.unique(np.stack([played.first, played.second], axis=1), axis=0)
+    both = {tuple(pair) for pair in pairs.tolist()} | {
+        tuple(pair[::-1]) for pair in pairs.tolist()
+    }
+    for i, j in sorted(both):
+        if is_finite and raw.rated[i] and raw.rated[j]:
+            continue
+        forward = (played.first == i) & (played.second == j)
+        backward = (played.first == j) & (played.second == i)
+        sign = np.where(forward, 1.0, -1.0)
+        score = np.where(forward, played.score, 1.0 - played.score) - 0.5
+        of_pair = forward | backward
+        if score[of_pair].sum() <= 0.0:
+            continue
+        p_values = [
+            _sign_test(score[chosen], played.cluster[chosen])
+            for chosen in (
+                of_pair & (sign * difference <= 0.0),
+                of_pair & (sign * difference >= 0.0),
+            )
+        ]
+        found.append(
+            {
+                "first": names[i],
+                "second": names[j],
+                "p_not_longer": p_values[0],
+                "p_not_shorter": p_values[1],
+            }
+        )
+    return found
+
+
+def _sign_test(score: Array, cluster: Index) -> float:
+    """The one-sided p value of as many prompts with a sum above zero; 1 without prompts."""
+    sums = np.bincount(cluster, score) if len(score) else np.zeros(0)
+    n_above, n_below = int((sums > 0.0).sum()), int((sums < 0.0).sum())
+    n = n_above + n_below
+    return float(scipy.stats.binom.sf(n_above - 1, n, 0.5)) if n else 1.0
 
 
 def _terciles(games: Games, difference: Array, dimension: str) -> list[dict[str, Any]]:

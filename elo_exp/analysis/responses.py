@@ -5,7 +5,7 @@ The limits lie above all but gamed systems among 227 that answered the 805 promp
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elo_exp.records import Response
@@ -15,12 +15,16 @@ LIMITS: Mapping[str, float] = {
     "one_text": 0.02,
     "repeated": 0.05,
     "phrases": 0.05,
+    "loops": 0.05,
     "short": 0.10,
     "refused": 0.20,
 }
 _MIN_ANSWERS = 3
 _SHORT = 3  # words
 _RUN = 8  # words
+# Of one answer: the share of its runs that occurred before, and how many runs it has at least, from which
+# on it repeats itself
+_LOOP, _MIN_RUNS = 0.5, 16
 _BEGINNING = 120  # words of an answer in which runs are compared
 _REFUSAL = re.compile(
     r"(i'?m sorry,? but i|i apologi[sz]e,? but i|sorry,? i|i)"
@@ -28,6 +32,13 @@ _REFUSAL = re.compile(
     r" (help|assist|answer|provide|comply|respond|do that|discuss|fulfil|give)",
     re.IGNORECASE,
 )
+
+
+def _repeats_itself(answer: Sequence[str]) -> bool:
+    """Whether an answer, by words, says the same again and again."""
+    runs = list(zip(*(answer[i:] for i in range(_RUN)), strict=False))
+    n_again = len(runs) - len(set(runs))
+    return len(runs) >= _MIN_RUNS and n_again >= _LOOP * len(runs)
 
 
 def check_responses(model: str, responses: Mapping[Any, Response]) -> dict[str, Any]:
@@ -50,6 +61,8 @@ def check_responses(model: str, responses: Mapping[Any, Response]) -> dict[str, 
         one_text   share of the answers that are its most frequent text, which begins with `text`
         repeated   share of the answers whose text occurs twice or more
         phrases    share of the runs of eight words that stand in 5 % of its answers, and three at least
+        loops      share of the answers that repeat themselves: half of their runs of eight words, or more,
+                   occurred before in the same answer
         short      share of the answers of fewer than three words
         refused    share of the answers that the API calls a refusal, or that begin as refusals do
         n_cut_off  answers at the limit of their length
@@ -77,6 +90,7 @@ def check_responses(model: str, responses: Mapping[Any, Response]) -> dict[str, 
         "one_text": n_one_text / n_texts,
         "repeated": sum(count for count in texts.values() if count > 1) / n_texts,
         "phrases": n_common / max(runs.total(), 1),
+        "loops": sum(map(_repeats_itself, words)) / n,
         "short": sum(len(answer) < _SHORT for answer in words) / n,
         "refused": sum(is_refused) / n,
     }

@@ -14,6 +14,8 @@ from pydantic import BeforeValidator
 from elo_exp.analysis import families, standings, voters
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.tournament import with_conclusions
+from elo_exp.analysis.judge_bias import length_control
+from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.voters import Party
 from elo_exp.arena import placement
@@ -33,7 +35,7 @@ from elo_exp.experiments.rated import (
 from elo_exp.files import safe_name
 from elo_exp.judges import kind_of_recorded
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
-from elo_exp.records import UserError
+from elo_exp.records import Response, UserError
 from elo_exp.report import artifacts, judges_page
 from elo_exp.report.formats import names as joined
 from elo_exp.report.words import judges as words
@@ -336,7 +338,36 @@ class Rate:
             models=rated.models,
         )
         kin = self._diagnosis_of_kin(self._scope(battles), battles)
-        return standings.with_diagnoses(found, kin)
+        length = {
+            name: {
+                "length": length_control(
+                    some, dimension=name, initial_rating=self.elo.initial_rating
+                )
+            }
+            for name, some in found.battles.items()
+            if some.styles
+        }
+        odd = [
+            check_responses(model, responses)
+            for model, responses in sorted(self._answers.items())
+            if model in rated.models
+        ]
+        return standings.with_diagnoses(found, kin, length, responses=odd)
+
+    @functools.cached_property
+    def _answers(self) -> dict[str, dict[str, Response]]:
+        """The answers that the files hold beside their battles, by model and prompt."""
+        found = dict[str, dict[str, Response]]()
+        for path, chosen in self._files.items():
+            if chosen.answers is None:
+                continue
+            for n, (_, row) in enumerate(tables.rows(path)):
+                prompt = str(chosen.complete(row).get("question_id", n))
+                for model, text in chosen.answers(row).items():
+                    found.setdefault(model, {})[prompt] = Response(
+                        entrant_id=model, prompt_id=prompt, response_text=text
+                    )
+        return found
 
     def _report(
         self,

@@ -1,12 +1,13 @@
 """What may be said of the first of a leaderboard: one state and its reasons, from the evidence of one dimension."""
 
 import dataclasses
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from elo_exp.analysis.checks import MIN_PROMPTS, Check
+from elo_exp.analysis.checks import FAILED, MIN_PROMPTS, Check
 from elo_exp.analysis.comparisons import First, first_of
 from elo_exp.analysis.conclusions import Conclusion, Effect, Gold, Reason, Scope
 from elo_exp.analysis.standings import Standings, with_checks
@@ -28,6 +29,8 @@ OF_JUDGE = (
     *("length", "kin", "people"),
 )
 OTHERS = ("answers", "stratum", "exploratory")
+# Of a win rate, from one half: entrants nearer than that are level; the gate's margin by default
+LEVEL_MARGIN = 0.10
 _NOT_JUDGED = ("people", "scores")  # there is nothing of a judge to check
 # Of a check, the name of its reason where it is another
 _OF_CHECKS = {"audit": "obeys", "responses": "answers"}
@@ -54,6 +57,8 @@ def with_conclusions(
         if first and checked.n_prompts(name) is None and not checked.is_of_scores:
             reasons += [*of_unnamed_prompts(len(checked.battles[name]))]
         reasons += [*of_test(first, board, checks, same), *of_earlier_looks(n_seen)]
+        if scope.kind not in _NOT_JUDGED:
+            reasons += [*of_one_verdict(checks)]
         if first:
             reasons += [*of_checks(checks, first.model)]
             reasons += [*of_strata(strata, first.model)]
@@ -227,7 +232,9 @@ def of_test(
     rivals = [model for model in first.rivals if model not in same]
     has_no_error = first.lead is None or first.lead.significant is None
     if level:
-        yield Reason(name="level", about={"models": level})
+        yield Reason(
+            name="level", about={"models": level, **_equivalence(first, checks)}
+        )
     elif has_no_error and first.second not in same:
         yield Reason(name="no_error")
     elif rivals:
@@ -236,6 +243,20 @@ def of_test(
         yield Reason(name="undone")
     if first.not_met:
         yield Reason(name="not_met", about={"models": [*first.not_met]})
+
+
+def _equivalence(first: First, checks: Sequence[Check]) -> dict[str, Any]:
+    """Whether a test shows that entrants with one rating are level, within `margin` rating points.
+
+    Two one-sided t tests: the 95 % interval that is printed is inside the margin (so each is at 2.5 %). A
+    check that stands against "level", as of a judge that flips, leaves it open.
+    """
+    margin = 400.0 * math.log10((0.5 + LEVEL_MARGIN) / (0.5 - LEVEL_MARGIN))
+    lead, is_equivalent = first.lead, False
+    if len(first.level) == 1 and lead and lead.std_error and lead.ci_high is not None:
+        is_inside = lead.ci_high < margin and -margin < (lead.ci_low or 0.0)
+        is_equivalent = is_inside and not any(c.blocks("level") for c in checks)
+    return {"is_equivalent": is_equivalent, "margin": margin}
 
 
 def _is_undone(checks: Sequence[Check], board: Leaderboard, first: First) -> bool:
@@ -273,6 +294,14 @@ def of_checks(checks: Sequence[Check], first: str) -> Iterator[Reason]:
             value = about["gap_at_equal_length"]
         name = _OF_CHECKS.get(name, name)
         yield Reason(name=name, value=value, about=about, judges=name in OF_JUDGE)
+
+
+def of_one_verdict(checks: Sequence[Check]) -> Iterator[Reason]:
+    """Yield that the judge gave one verdict whatever it was shown, or hardly any: it compared nothing."""
+    for check in checks:
+        if check.name == "one_verdict" and check.state == FAILED:
+            about = {**(check.about or {}), "n": check.n, "of": check.of}
+            yield Reason(name="no_result", value=check.value, about=about, judges=True)
 
 
 def of_strata(strata: Mapping[str, Any], first: str) -> Iterator[Reason]:

@@ -49,6 +49,7 @@ class Format:
                that is by model_a's `score`, or by the verdicts of both orders: None where the judge
                gave none. Raises MalformedError, or as Python does for what is not there
     join       makes one row of all that are one battle
+    answers    gives the text of each model's answer, by its name; None if the file holds none
     judged     by a language model, each comparison once
     votes      by people
 
@@ -66,6 +67,7 @@ class Format:
     columns: Mapping[str, str] = field(default_factory=dict)
     fields: Callable[[Row], Mapping[str, Any]] | None = None
     join: Callable[[Rows], Rows] | None = None
+    answers: Callable[[Row], Mapping[str, str]] | None = None
     judged: bool = False
     votes: bool = False
     scores: Callable[[Path, str | None], Iterable[Any]] | None = None

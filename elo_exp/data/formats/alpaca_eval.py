@@ -27,6 +27,14 @@ def fields(given: Row) -> Mapping[str, Any]:
     }
 
 
+def answers(given: Row) -> Mapping[str, str]:
+    """Return both outputs by the names of their generators."""
+    return {
+        str(given[f"generator_{n}"]): str(given.get(f"output_{n}") or "")
+        for n in (1, 2)
+    }
+
+
 FORMATS = (
     Format(
         name="alpaca_eval",
@@ -38,6 +46,7 @@ FORMATS = (
             "score": "score",
         },
         fields=fields,
+        answers=answers,
         judged=True,
         assumes="generator_1 is the baseline; the order of the outputs is not known",
     ),

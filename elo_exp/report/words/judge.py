@@ -24,11 +24,21 @@ MAX_CUT = 0.05
 _MAX_PAIRS = 3  # of entrants with equal answers, a line each
 _SPACE = "\N{NO-BREAK SPACE}"
 CHECKS = {  # what a check is called in a table, and what it accepts
-    "flips": ("Flips when the answers swap places", "at most 10 %"),
-    "first_shown": ("First shown wins, of equal answers", "interval meets 45 to 55 %"),
+    "one_verdict": (
+        "Comparisons with one and the same verdict",
+        "under 95 %; above, the judge has compared nothing",
+    ),
+    "flips": (
+        "Flips when the answers swap places",
+        "interval within 10 %; not against a lead in both orders",
+    ),
+    "first_shown": (
+        "First shown wins, of equal answers",
+        "interval within 45 to 55 %; not against a lead in both orders",
+    ),
     "length": (
         "Longer wins, of equally rated answers",
-        "caution if the lead at equal length is insignificant or less than half",
+        "no effect that is possible explains the lead, or half of it",
     ),
     "invalid": ("Comparisons without a valid verdict", "at most 2 %"),
     "invalid_by_entrant": (
@@ -63,6 +73,7 @@ ODD = {  # kinds of odd answers
     "one_text": "one text",
     "repeated": "repeated texts",
     "phrases": "boilerplate",
+    "loops": "repetition loops",
     "short": "under three words",
     "refused": "refusals",
 }
@@ -86,7 +97,12 @@ def line(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
     """
     if kind == "people":
         return "none: battles are votes"
-    every = [check for some in checks.values() for check in some]
+    every = [
+        check
+        for some in checks.values()
+        for check in some
+        if check.name != "one_verdict" or check.state == FAILED
+    ]
     failed = {c.name for c in every if c.is_failed_by_judge or c.is_one_order}
     said = {
         name: f"{words} {value}"
@@ -119,12 +135,21 @@ def line(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
 
 def _by_dimension(checks: Sequence[Check]) -> str:
     """One figure where all dimensions agree, else each: "91/25/64 %"."""
-    values = [check.value for check in checks if check.value is not None]
+    measured = [check for check in checks if check.value is not None]
+    values = [check.value for check in measured]
     percents = list(dict.fromkeys(map(percent, values)))
+    states = {check.state for check in measured}
+    is_open = CANNOT_TELL in states and FAILED not in states
+    state = " (cannot tell)" if is_open else ""
     if len(percents) > 1:
-        return "/".join(number(100 * value) for value in values) + " %"
+        shares = "/".join(number(100 * value) for value in values if value is not None)
+        return f"{shares} %{state}"
     if percents:
-        return percents[0]
+        low, high = measured[0].low, measured[0].high
+        interval = ""
+        if len(measured) == 1 and low is not None and high is not None:
+            interval = f" [{number(100 * low)}, {number(100 * high)}]"
+        return f"{percents[0]}{interval}{state}"
     is_one_order = any(check.is_one_order for check in checks)
     return "not measured: one order" if is_one_order else ""
 
@@ -134,19 +159,26 @@ def _biased(about: About) -> str:
     return f"biased by its audit ({', '.join(probes)})"
 
 
+_ONE_VERDICT = {  # verdicts that compare nothing, by kind
+    "first": "the first answer is named",
+    "second": "the second answer is named",
+    "tie": "a tie is called",
+    "invalid": "no verdict is valid",
+}
 _FAILED: Mapping[str, Callable[[About], str]] = {
     "invalid_by_entrant": lambda about: (
         f"invalid verdicts fall on {names([row['model'] for row in about['differing']])}"
     ),
     "audit": _biased,
     "kin": lambda about: f"kin of the first ({about['family']})",
+    "one_verdict": lambda about: f"{_ONE_VERDICT[about['kind']]} nearly everywhere",
 }
 
 
 WARNINGS = {  # on the console, before the dimensions and what was measured there
     "flips": "verdicts flip with the order (accepted: at most 10 %)",
     "first_shown": "the first-shown answer wins (accepted: 45 to 55 %)",
-    "length": "the lead halves at equal length; the longer answer wins",
+    "length": "length explains the lead, or half of it; the longer answer wins",
     "invalid": "verdicts are invalid (accepted: at most 2 %)",
     "invalid_by_entrant": "invalid verdicts fall on one entrant; largest share",
 }
@@ -181,6 +213,8 @@ def verdict(
         sentences = ["Verdict: caution.", *failed]
     else:
         sentences = ["Verdict: no check failed."] if has_position else []
+    if not refusal:
+        sentences += _left_open(checks)
     if not has_position:
         sentences.append(
             "Position bias was not checked: no comparison was judged in both orders."
@@ -188,9 +222,29 @@ def verdict(
     return [*sentences, *odd]
 
 
+def _left_open(checks: Mapping[str, Sequence[Check]]) -> list[str]:
+    """Say which checks the data leave open, in which dimensions."""
+    where: dict[str, list[str]] = {}
+    for dimension, some in checks.items():
+        for check in some:
+            if check.state == CANNOT_TELL:
+                where.setdefault(CHECKS[check.name][0], []).append(dimension)
+    return [
+        f"Cannot tell, in {names(dimensions)}: {label.lower()}."
+        for label, dimensions in where.items()
+    ]
+
+
 def reason(check: Check) -> str:
     """Return why a check failed, as a sentence."""
     return _REASONS[check.name](check, check.about or {})
+
+
+def _reason_of_one_verdict(check: Check, about: About) -> str:
+    said = _ONE_VERDICT[about["kind"]]
+    return (
+        f"{said.capitalize()} in {_of(check, about)} comparisons: nothing was compared."
+    )
 
 
 def _reason_of_flips(check: Check, about: About) -> str:
@@ -213,7 +267,10 @@ def _reason_of_position(check: Check, about: About) -> str:
 
 
 def _reason_of_length(check: Check, about: About) -> str:
-    share = check.value or 0.0
+    is_extrapolated = bool(about.get("is_extrapolated"))
+    if about["gap_at_equal_length"] is None or check.value is None or is_extrapolated:
+        return "The length of the answers could explain the lead by itself."
+    share = check.value
     longer = share > 0.5
     return (
         f"At equal length the lead would be {number(about['gap_at_equal_length'])} points, not "
@@ -258,6 +315,7 @@ def _reason_of_kin(check: Check, about: About) -> str:
 
 
 _REASONS: Mapping[str, Callable[[Check, About], str]] = {
+    "one_verdict": _reason_of_one_verdict,
     "flips": _reason_of_flips,
     "first_shown": _reason_of_position,
     "length": _reason_of_length,
@@ -309,8 +367,13 @@ def _of(check: Check, about: About) -> str:
     return f"{count(check.n)} of {count(check.of)}"
 
 
+def _of_one_verdict(check: Check, about: About) -> str:
+    return f"{_interval(check)}{_of(check, about)}: {_ONE_VERDICT[about['kind']]}"
+
+
 def _of_flips(check: Check, about: About) -> str:
-    return f"{_of(check, about)} comparisons in both orders"
+    interval = "" if check.low is None else _interval(check)
+    return f"{interval}{_of(check, about)} comparisons in both orders"
 
 
 def _of_position(check: Check, about: About) -> str:
@@ -319,11 +382,17 @@ def _of_position(check: Check, about: About) -> str:
 
 
 def _of_length(check: Check, about: About) -> str:
-    text = f"{_interval(check)}{number(about['scale'])} characters apart"
+    if not about:
+        return ""
+    interval = "" if check.low is None else _interval(check)
+    text = f"{interval}{number(about['scale'])} characters apart"
     gap, at_equal_length = about["gap"], about["gap_at_equal_length"]
     if gap is None or at_equal_length is None:
         return text
-    return f"{text}; lead {number(gap)}, at equal length {number(at_equal_length)}"
+    lead = f"lead {number(gap)}, at equal length {number(at_equal_length)}"
+    least = about.get("least")
+    bound = f" (at least {number(least)})" if least is not None else ""
+    return f"{text}; {lead}{bound}"
 
 
 def _of_invalid(check: Check, about: About) -> str:
@@ -337,6 +406,8 @@ def _of_invalid_by_entrant(check: Check, about: About) -> str:
 
 
 def _of_answers(check: Check, about: About) -> str:
+    if not about:
+        return ""
     n = about["cut off"]
     return (flagged(about["flagged"]) or "none") + (
         f"; {count(n)} cut off" if n else ""
@@ -360,7 +431,7 @@ def _of_audit(check: Check, about: About) -> str:
 
 
 def _of_kin(check: Check, about: About) -> str:
-    return f"{names(about['models'])}, of {about['family']}"
+    return f"{names(about['models'])}, of {about['family']}" if about else ""
 
 
 def _of_ties(check: Check, about: About) -> str:
@@ -380,6 +451,7 @@ def _of_transitivity(check: Check, about: About) -> str:
 
 
 _DETAILS: Mapping[str, Callable[[Check, About], str]] = {
+    "one_verdict": _of_one_verdict,
     "flips": _of_flips,
     "first_shown": _of_position,
     "length": _of_length,

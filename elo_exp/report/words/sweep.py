@@ -103,7 +103,11 @@ def sentence(
     parts = []
     for lead in conclusion.leads:
         is_level = len(lead.models) > 1
-        are = "gave the same answers" if [*lead.states] == ["same"] else "are level"
+        are = (
+            "gave the same answers"
+            if [*lead.states] == ["same"]
+            else "have the same rating"
+        )
         gap = "" if is_level else f"by {_range(lead, conclusion.unit)}"
         verb = are if is_level else _ahead_of(lead)
         said = f"{verb} in {len(lead.jobs)} of {where}{gap and f', {gap}'}"

@@ -135,7 +135,7 @@ def _few(conclusion: Conclusion, by: str) -> str:
         return f"{_unnamed(conclusion)}, {_ahead(conclusion, by)}"
     prompts = prompts_worth(conclusion.scope, "item" if is_scored else "prompt")
     if conclusion.effect is not None and conclusion.effect.value == 0:
-        return f"{prompts}, too few to rank; {first} and {conclusion.rival} are level"
+        return f"{prompts}, too few to rank; {first} and {conclusion.rival} have the same rating"
     return f"{prompts}, too few to rank; {_ahead(conclusion, by)}"
 
 
@@ -151,13 +151,10 @@ def _undecided(conclusion: Conclusion, by: str) -> str:
     first, second = conclusion.subject, conclusion.rival
     reason = conclusion.reasons[0]
     why = because(reason, conclusion)
-    if reason.name in ("level", "not_met"):
-        said = (
-            "is level with"
-            if reason.name == "level"
-            else "is ahead of those that it met;"
-        )
-        return f"{first} {said} {why}"
+    if reason.name == "level":
+        return why
+    if reason.name == "not_met":
+        return f"{first} is ahead of those that it met; {why}"
     if reason.name == "no_error":
         return f"no clear winner: {why}"
     if reason.name == "undone":
@@ -252,6 +249,22 @@ def _people(reason: Reason, conclusion: Conclusion) -> str:
     return f"people prefer {about['rival']} to {conclusion.subject} by {difference(by)}"
 
 
+def _level(reason: Reason, conclusion: Conclusion) -> str:
+    """Say that a test shows two entrants to be level, or that no difference was found."""
+    models, margin = joined(reason.about["models"]), reason.about["margin"]
+    if reason.about["is_equivalent"]:
+        return f"{conclusion.subject} is level with {models}, within {number(margin)} points"
+    return f"no difference found: {conclusion.subject} has the rating of {models}"
+
+
+def _length(reason: Reason) -> str:
+    least = reason.about.get("least")
+    if reason.value is None or reason.about.get("is_extrapolated"):
+        return "the length of its answers could explain all of it"
+    said = f"at equal length the lead is {number(reason.value)}"
+    return f"{said}, and may be none" if least is not None and least <= 0.0 else said
+
+
 def _no_comparison(reason: Reason, conclusion: Conclusion) -> str:
     about = reason.about
     return (
@@ -274,7 +287,7 @@ _WORDS: dict[str, _Words] = {
     "unnamed_prompts": lambda reason, _: (
         f"if each of the {number(reason.value)} battles is on a prompt of its own"
     ),
-    "level": lambda reason, _: joined(reason.about["models"]),
+    "level": _level,
     "no_error": lambda _, c: f"the error of {c.subject} over {c.rival} is unknown",
     "rivals": _rivals,
     "undone": lambda *_: "invalid verdicts may explain",
@@ -293,7 +306,7 @@ _WORDS: dict[str, _Words] = {
     ),
     "first_shown": lambda reason, _: f"the first shown wins {_share(reason.value)}",
     "one_order": lambda *_: "it saw one order alone",
-    "length": lambda reason, _: f"at equal length the lead is {number(reason.value)}",
+    "length": lambda reason, _: _length(reason),
     "kin": lambda reason, c: kin(str(c.subject), reason.about["family"]),
     "people": _people,
     "answers": lambda reason, _: (
