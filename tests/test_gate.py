@@ -373,7 +373,7 @@ def test_length_stands_against_a_pass_that_it_could_have_made(
 ):
     points, difference = points_by_length(effect, mean, 150)
     check = length_check(
-        points, difference, np.arange(150), margin=0.1, mean_length=1_000
+        points, difference, np.arange(150), margin=0.1, alpha=0.05, mean_length=1_000
     )
     assert check.state in states
     assert check.blocks("not worse") is (check.state != PASSED)
@@ -381,7 +381,9 @@ def test_length_stands_against_a_pass_that_it_could_have_made(
 
 def test_length_that_never_varies_cannot_be_told_from_the_candidate():
     points = np.repeat([0.0, 1.0], 20)
-    of_length = partial(length_check, points, clusters=np.arange(40), margin=0.1)
+    of_length = partial(
+        length_check, points, clusters=np.arange(40), margin=0.1, alpha=0.05
+    )
     check = of_length(difference=np.full(40, 30.0), mean_length=500)
     assert (check.state, check.value) == (CANNOT_TELL, None)
     assert of_length(difference=np.full(40, 30.0), mean_length=700).state == PASSED

@@ -186,26 +186,28 @@ def length_check(
     clusters: Array,
     *,
     margin: float,
+    alpha: float,
     mean_length: float,
 ) -> Check:
     """Check whether the judge's preference for length could by itself produce the pass.
 
     The bonus is what the candidate's lengths add to its share: the regression of the points on tanh(difference /
-    scale), times the mean of that. The check passes if the share less the upper end of the bonus is above
-    1/2 - margin: then no effect of length that the data leave possible makes an equal share of a loss of the margin.
-    It fails if the share less the lower end is not. A mean difference of under 5 % of the baseline's mean length passes:
-    no such difference is known to move a judge by a margin.
+    scale), times the mean of that. The check passes if the lower bound of the share less the bonus, the share at equal
+    length, is above 1/2 - margin. It fails if the upper bound is not. A mean difference of under 5 % of the baseline's
+    mean length passes: no such difference is known to move a judge by a margin.
 
     Parameters
     ----------
     points : Array, shape (n,)
-        Of the candidate on the prompts with valid verdicts.
+        Of the candidate on the prompts with valid verdicts, as they count in the lower bound.
     difference : Array, shape (n,)
         Of the lengths of candidate and baseline, in characters.
     clusters : Array, shape (n,)
         The group of each prompt.
     margin : float
         The loss that is tolerated, as share of points.
+    alpha : float
+        Level of the bounds.
     mean_length : float
         Of the baseline's answers, in characters.
 
@@ -231,17 +233,26 @@ def length_check(
         return Check(name="length", state=state, about=about)
     slope = float(centred @ points) / spread
     residual = points - share - slope * centred
-    scores = np.bincount(group, centred * residual)
-    error = math.sqrt(float(scores @ scores) * n_groups / (n_groups - 2)) / spread
-    half = float(scipy.special.stdtrit(n_groups - 2, 1 - (1 - _CONFIDENCE) / 2))
-    bonus = slope * mean_x
-    low, high = sorted((bonus - half * error * mean_x, bonus + half * error * mean_x))
+    bonus, df = slope * mean_x, n_groups - 2
+
+    def error(weights: Array) -> float:
+        sums = np.bincount(group, weights * residual)
+        return math.sqrt(float(sums @ sums) * n_groups / df)
+
+    of_bonus = mean_x * centred / spread
+    half = error(of_bonus) * float(scipy.special.stdtrit(df, 0.5 + _CONFIDENCE / 2))
+    at_equal_length = share - bonus
+    reach = error(1.0 / len(x) - of_bonus) * float(scipy.special.stdtrit(df, 1 - alpha))
     state = CANNOT_TELL
-    if share - high > 0.5 - margin or is_small:
+    if at_equal_length - reach > 0.5 - margin or is_small:
         state = PASSED
-    elif share - low <= 0.5 - margin:
+    elif at_equal_length + reach <= 0.5 - margin:
         state = FAILED
-    about |= {"share_at_equal_length": share - bonus, "lowest": share - high}
+    low, high = bonus - half, bonus + half
+    about |= {
+        "share_at_equal_length": at_equal_length,
+        "lowest": at_equal_length - reach,
+    }
     return Check(
         name="length", state=state, value=bonus, low=low, high=high, about=about
     )

@@ -472,6 +472,7 @@ class Gate(Pairwise):
             np.array([fmean(longer[q]) for q in valid]),
             np.array([group[q] for q in valid], dtype=object),
             margin=self.gate.margin,
+            alpha=self.gate.alpha,
             mean_length=fmean(lengths) if lengths else 0.0,
         )
 

@@ -263,7 +263,7 @@ _CHECKS = {  # what a check is called, and what it accepts
     "invalid": ("Comparisons without a valid verdict", "the bound counts it"),
     "length": (
         "What length adds to the candidate's share",
-        "the share without it stays above 1/2 less the margin",
+        "the lower bound at equal length is above 1/2 less the margin",
     ),
     "responses": ("Unusual answers of the candidate", "none that the baseline has not"),
     "kin": ("The judge is of the candidate's family", "of the baseline's, too"),
