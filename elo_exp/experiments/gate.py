@@ -175,8 +175,13 @@ class Gate(Pairwise):
                 min(0.0, 0.5 - margin / both),
             )
             needed = prompts_to_pass(sd, left, alpha, floor)
+            ids = [prompt.prompt_id for prompt in self._prompts()]
+            n_groups = len(set(self._clusters(ids)))
             chance = math.prod(
-                pass_probability(row.n_prompts, sd, left, alpha, floor) for row in rows
+                pass_probability(
+                    row.n_prompts * n_groups // len(ids), sd, left, alpha, floor
+                )
+                for row in rows
             )
         else:
             chance, needed = 0.0, None
@@ -563,6 +568,7 @@ class Gate(Pairwise):
                 f"gate.baseline: the run of {answers} had another {', '.join(changed)}. Compare on "
                 "the same prompts by the same rubrics, or run the baseline again."
             )
+        _ = self._cluster_of
         super()._check(store)
 
 

@@ -119,6 +119,7 @@ def shown(gate: Gated) -> Shown:
             words.margin(gate.margin, gate.margin_elo, gate.alpha),
             f"Cost ${gate.dollars:.2f}.",
             *([] if is_same else audited(gate.audits)),
+            *words.groups(gate.shares),
             *([words.invalid(n_invalid)] if n_invalid else []),
             *([words.lost(n_lost)] if n_lost else []),
             *words.control(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Conclusion, Reason
-from elo_exp.analysis.gate import MIN_PROMPTS
+from elo_exp.analysis.gate import MIN_PROMPTS, Share
 from elo_exp.analysis.gate_checks import MAX_SAME_SHARE, MIN_CONTROLS_LOST
 from elo_exp.data.degrading import CONTROL_PROMPTS
 from elo_exp.report.formats import NONE, count, names, number, percent
@@ -212,6 +212,17 @@ def invalid(n_invalid: int) -> str:
         f"Comparisons without a valid verdict: {count(n_invalid)}, counted as lost in lower bounds and as won in "
         "upper ones."
     )
+
+
+def groups(shares: Sequence[Share]) -> list[str]:
+    """Say how many groups the prompts form, if some belong together."""
+    fewest = min(shares, key=lambda share: share.n_units)
+    if fewest.n_units == fewest.n_prompts:
+        return []
+    return [
+        f"The {count(fewest.n_prompts)} prompts form {count(fewest.n_units)} groups: the mean of a group is one "
+        "observation."
+    ]
 
 
 def lost(n_prompts: int) -> str:
