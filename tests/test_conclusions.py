@@ -36,6 +36,7 @@ ABOUT: dict[str, dict[str, Any]] = {  # what a reason's words need
     "level": {"models": ["B"], "is_equivalent": True, "margin": 70.4},
     "rivals": {"models": ["B", "C"]},
     "not_met": {"models": ["E", "F"]},
+    "annotators": {"names": ["anna", "ben"]},
     "obeys": {"probes": ["injection:plain"]},
     "invalid_by_entrant": {"differing": [{"model": "A"}]},
     "kin": {"family": "Anthropic"},

@@ -371,32 +371,56 @@ def test_a_changed_rubric_is_not_shown_as_what_the_judge_went_by(folder: Path):
     assert "Go by factuality alone." in text
 
 
-def test_labels_are_read_back_and_people_have_claims_of_their_own(folder: Path):
+def test_one_annotator_speaks_for_herself_and_revokes_no_lead(folder: Path):
     label(folder, "anna", noise=0.1)
     ran = read_back(folder, "anna")
     assert ran.code == 0, ran.err
     assert len(ran.rows("battles.jsonl")) == 180
     ratings = ran.read("ratings.json")
     said = ratings["conclusions"]["factuality"]
-    assert (said["first"], said["state"]) == ("probe_hedged", "leads")
+    assert (said["first"], said["state"]) == ("probe_hedged", "undecided")
+    assert said["sentence"].startswith("anna prefers probe_hedged to ")
     assert said["whose"] == "Points are the votes in anna.jsonl."
     (one,) = ran.read("certificate.json").values()
-    states = {(lead["higher"], lead["lower"]): lead["state"] for lead in one["leads"]}
-    assert states["probe_reference", "probe_hedged"] == "contradicted"
-    assert states["probe_reference", "probe_swapped"] == "confirmed"
+    assert {lead["state"] for lead in one["leads"]} == {"open"}
+    assert "labelled by one annotator, who may differ from others" in ran.out
     assert one["n_labels"] == {"anna": 180}
-    assert one["conclusion"]["state"] == "words"
-    assert one["conclusion"]["reasons"][0]["name"] == "people"
-    assert "now: by shared words probe_reference is ahead" in " ".join(ran.out.split())
+    assert one["conclusion"] is None
+    assert "now:" not in ran.out
     with_people, mutual = one["agreement"]
     assert with_people["n_comparisons"] == 180
     assert mutual["n_comparisons"] == 0
     assert "not known, as no comparison was labelled by two" in ran.out
+
+
+def test_five_annotators_are_people_and_may_revoke_a_lead(folder: Path):
+    """Each has a file; rated as any other votes, the same rows make the same claim."""
+    make(folder, "label.annotators=5", "label.n=300")
+    for n in range(1, 6):
+        label(folder, f"p{n}", page=f"label_{n}.html", seed=n, noise=0.05)
+    ran = read_back(folder, *(f"p{n}" for n in range(1, 6)))
+    assert ran.code == 0, ran.err
+    said = ran.read("ratings.json")["conclusions"]["factuality"]
+    assert (said["first"], said["state"]) == ("probe_hedged", "leads")
+    (one,) = ran.read("certificate.json").values()
+    states = {(lead["higher"], lead["lower"]): lead["state"] for lead in one["leads"]}
+    assert states["probe_reference", "probe_hedged"] == "contradicted"
+    assert states["probe_reference", "probe_swapped"] == "confirmed"
+    assert one["conclusion"]["state"] == "words"
+    assert one["conclusion"]["reasons"][0]["name"] == "people"
+    assert "now: by shared words probe_reference is ahead" in " ".join(ran.out.split())
     page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
     assert "Before people were asked" in page
+    battles = ran.run_dir / "battles.jsonl"
+    given = ("experiment=rate", f"battles={battles}", "elo.n_perms=2", *LOCAL[:2])
+    again = run(*given, folder=folder)
+    rated = again.read("ratings.json")["conclusions"]["factuality"]
+    assert [rated[name] for name in ("state", "sentence", "ci_low")] == [
+        said[name] for name in ("state", "sentence", "ci_low")
+    ]
 
 
-def test_two_annotators_have_a_ceiling_and_their_overlap_counts_once(folder: Path):
+def test_two_annotators_have_a_ceiling_and_each_label_counts(folder: Path):
     out = make(folder, "label.annotators=2", "label.n=120")
     assert "72 labels" in out
     label(folder, "one", page="label_1.html", seed=1, noise=0.1)
@@ -405,7 +429,8 @@ def test_two_annotators_have_a_ceiling_and_their_overlap_counts_once(folder: Pat
     assert ran.code == 0, ran.err
     (one,) = ran.read("certificate.json").values()
     assert one["n_labels"] == {"one": 72, "two": 72}
-    assert one["n_comparisons"] == len(ran.rows("battles.jsonl")) == 120
+    assert one["n_comparisons"] == 120
+    assert len(ran.rows("battles.jsonl")) == 144
     mutual = one["agreement"][1]
     assert mutual["n_comparisons"] == 24
     assert mutual["ci_low"] > 0

@@ -20,6 +20,7 @@ from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.fit import POINTS
 from elo_exp.ratings.games import games
 from elo_exp.records import Battle, Prompt, UserError
+from elo_exp.report.words.tournament import sentence
 from tests.data import battle, write_table
 
 COLUMNS = {name: name for name in battle_files.NAMES} | {"score": None}
@@ -340,3 +341,73 @@ def test_prompts_of_one_text_are_one_cluster_and_so_are_named_ones():
     assert clusters(prompts, {}) == {"a": "a", "b": "a"}
     found = clusters(prompts, {"b": "paper", "c": "paper", "d": "book"})
     assert found == {"a": "paper", "b": "paper", "c": "paper", "d": "book"}
+
+
+# People
+
+
+def labels_of(
+    n_annotators: int, taste: float, rng: np.random.Generator, n: int = 240
+) -> Battles:
+    """Of two equal entrants on 100 prompts, by annotators of whom each has a taste in log-odds."""
+    quality, own = rng.standard_normal(100), taste * rng.standard_normal(n_annotators)
+    prompt, person = rng.integers(100, size=n), rng.permutation(n) % n_annotators
+    won = rng.random(n) < scipy.special.expit(1.3 * quality[prompt] + own[person])
+    return Battles.from_rows(
+        [
+            battle(
+                "new",
+                "old",
+                "model_a" if w else "model_b",
+                question_id=f"q{q}",
+                judge_model=f"person {p}",
+            )
+            for w, q, p in zip(won, prompt, person, strict=True)
+        ]
+    )
+
+
+def test_by_hand_the_errors_of_three_annotators_are_over_prompts_and_people():
+    """Each labels four prompts once: the variances by prompt and by person, less that by label."""
+    won = {"anna": 4, "ben": 3, "cy": 1}
+    rows = [
+        battle("new", "old", "model_a" if i < n else "model_b", question_id=f"{name}{i}", judge_model=name)
+        for name, n in won.items()
+        for i in range(4)
+    ]  # fmt: skip
+    board = FIT.rate({"d": Battles.from_rows(rows)})["d"]
+    (pair,) = differences({"d": board})
+    share = 8 / 12
+    by_label = 8 * (1 - share) ** 2 + 4 * share**2
+    by_person = sum((n - 4 * share) ** 2 for n in won.values())
+    variance = 12 / 11 * by_label + max(3 / 2 * by_person - by_label, 0.0)
+    error = POINTS * math.sqrt(variance) / (12 * share * (1 - share))
+    assert pair.std_error == pytest.approx(error)
+    half = scipy.stats.t.ppf(0.975, 2) * error
+    assert pair.ci_high == pytest.approx((pair.difference or 0.0) + half)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_one_or_two_annotators_are_named(n: int):
+    rows = [
+        battle("new", "old", "model_a" if q % 8 else "model_b", question_id=f"q{q}", judge_model=f"p{q % n}")
+        for q in range(80)
+    ]  # fmt: skip
+    conclusion = concluded(Battles.from_rows(rows)).conclusions["d"]
+    assert conclusion.state == "undecided"
+    who = "p0 prefers" if n == 1 else "p0 and p1 prefer"
+    assert sentence(conclusion).startswith(f"{who} new to old by ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_annotators", [3, 5, 8])
+@pytest.mark.parametrize("taste", [0.0, 0.5])
+def test_equals_are_told_apart_by_few_people_as_rarely_as_promised(
+    n_annotators: int, taste: float
+):
+    """The truth is that of all such people: without the annotators' errors .2 and more are told apart."""
+    rng, wrong = np.random.default_rng(7), 0
+    for _ in range(R):
+        board = FIT.rate({"d": labels_of(n_annotators, taste, rng)})["d"]
+        wrong += any(d.significant for d in differences({"d": board}))
+    assert wrong / R <= 0.05 + 2.6 * math.sqrt(0.05 * 0.95 / R)

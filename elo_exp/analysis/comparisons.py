@@ -413,7 +413,9 @@ def rated(board: Leaderboard, chosen: Mask | None = None) -> Rated:
     of_sum = variance[:, None] + variance[None, :]
     of_difference = of_sum - 2.0 * covariance
     n_of_all = board.n_effective_clusters or board.n_clusters or math.inf
-    own = board.n_prompts if board.n_effective is None else board.n_effective
+    if board.n_annotators is not None and np.isfinite(board.n_annotators).any():
+        n_of_all = min(n_of_all, float(np.nanmin(board.n_annotators)))
+    own = board.n_independent
     own = np.full(m, n_of_all) if own is None else own
     return Rated(
         names=np.array(board.models, dtype=object)[place],

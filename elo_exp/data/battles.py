@@ -23,6 +23,8 @@ Codes = NDArray[np.int32]
 
 SCORES = np.array([1.0, 0.0, 0.5, 0.5])  # of model_a, by the code of the winner
 OVERALL = "overall"  # the dimension of battles that name none
+# names of a judge that stand for whoever voted
+_NOBODY = {"human", "humans", "people", "crowd", "users", "voters", "annotators"}
 _BLOCK = 10_000  # rows whose text is in memory at a time
 _OPTIONAL = {"count": 1, "draw_a": 0, "draw_b": 0}  # columns, by the usual value
 _DRAWS = ("draw_a", "draw_b")  # written where they are above 0
@@ -273,6 +275,19 @@ class Battles:
         is_share = np.isfinite(self.score)
         of_judge = ~is_vote[self.source]
         return self.total_of(of_judge & is_share), self.total_of(of_judge & ~is_share)
+
+    def annotators(self) -> Codes | None:
+        """Return the person behind each battle (n,), a code of `judges`; None unless all are votes, and name one.
+
+        "human", "people" and the like are no names.
+        """
+        is_vote = np.array([*(n == "human" for n in self.sources), False], np.bool_)
+        names_one = np.array(
+            [*(n not in _NOBODY for n in self.judges), False], np.bool_
+        )
+        if not len(self) or not (is_vote[self.source] & names_one[self.judge]).all():
+            return None
+        return self.judge
 
     def is_tie(self) -> Mask:
         return np.asarray(self.winner >= 2)

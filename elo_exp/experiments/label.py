@@ -320,11 +320,10 @@ class LabelByPeople:
         agreement, files = self._agreement, listed([*self.labels])
         every = Battles.from_rows(
             [
-                battle
+                vote
                 for by_annotator in self._votes.values()
-                for battle in labels.joined(
-                    vote for votes in by_annotator.values() for vote in votes
-                )
+                for votes in by_annotator.values()
+                for vote in votes
             ]
         )
         scope = Scope(kind="people", source=files)
@@ -337,7 +336,7 @@ class LabelByPeople:
             ),
             scope,
         )
-        boards = {name: self._joint(name, some) for name, some in alone.battles.items()}
+        boards = {name: self._joint(name) for name in alone.battles}
         certificates = [
             self._certificate(
                 dimension, alone, agreement[dimension], scope, boards[dimension][1]
@@ -355,13 +354,19 @@ class LabelByPeople:
             )
         return alone, shown, certificates
 
-    def _joint(
-        self, dimension: str, votes: Battles
-    ) -> tuple[Leaderboard | None, str | None]:
+    def _compared(self, dimension: str) -> Battles:
+        """A battle of each comparison that was labelled, however many people have labelled it."""
+        by_annotator = self._votes[dimension].values()
+        return Battles.from_rows(
+            labels.joined(vote for votes in by_annotator for vote in votes)
+        )
+
+    def _joint(self, dimension: str) -> tuple[Leaderboard | None, str | None]:
         """The joint fit of labels and verdicts, or why there is none where there are so many entrants."""
         judged = self._judged[dimension]
         if len(judged.models) < people.JOINT_FROM:
             return None, None
+        votes = self._compared(dimension)
         fit = joint_fit.fit(votes, judged, judged.select(judged.winner < 0), ())
         if fit.refusal:
             refused = Conclusion(state="refused", reasons=(fit.refusal,))
@@ -392,7 +397,7 @@ class LabelByPeople:
             dimension=dimension,
             judge=self._judge,
             n_labels={name: len(own) for name, own in by_annotator.items()},
-            n_comparisons=len(alone.battles[dimension]),
+            n_comparisons=len(self._compared(dimension)),
             n_prompts=votes.n_prompts(),
             n_skipped=sum(
                 label.choice == "skip" and shown.dimension == dimension
@@ -429,7 +434,16 @@ class LabelByPeople:
                 n_tests=len(of_people),
                 half_width=self.label.half_width,
             )
-            yield lead, of_lead(lead, found, n_more=n_more, scope=scope)
+            yield (
+                lead,
+                of_lead(
+                    lead,
+                    found,
+                    n_more=n_more,
+                    scope=scope,
+                    n_annotators=len(self._votes[dimension]),
+                ),
+            )
 
     @property
     def numbers(self) -> Mapping[str, Collection[str]]:

@@ -418,6 +418,50 @@ def of_own_prompts(fit: Fit) -> Array:
     return np.asarray(corrected + np.diag(of_distance))
 
 
+def with_annotators(fit: Fit, covariance: Array) -> tuple[Array, Array | None]:
+    """Add what people leave uncertain to a covariance over prompts: two-way clustering by prompt and annotator.
+
+    V_prompt + V_annotator - V_both [1]_, of which the part beyond prompts is not below zero in any direction. The
+    covariance by annotators is corrected as that by prompts.
+
+    Parameters
+    ----------
+    fit : Fit
+        Of r rated models.
+    covariance : Array, shape (r, r)
+        Over prompts, as `of_own_prompts` returns it.
+
+    Returns
+    -------
+    covariance : Array, shape (r, r)
+        As it was if fewer than three annotators are named.
+    n_effective : Array, shape (r,) or None
+        The annotators of equal shares that would tell as much about each model; None if fewer than three are named.
+
+    References
+    ----------
+    .. [1] A. C. Cameron, J. B. Gelbach and D. L. Miller (2011), "Robust inference with multiway clustering",
+       Journal of Business & Economic Statistics 29(2), 238-249.
+    """
+    apart = fit.played.by_annotator()
+    if apart is None or not np.isfinite(covariance).any():
+        return covariance, None
+    by_person, by_both = apart
+    m, residual = len(fit.theta), residuals(fit.theta, fit.played)
+    inverse = bread(fit.theta, fit.played)
+    people = by_person.by_cluster(residual)
+    balance = by_person.balance(people)
+    of_people = sandwich(inverse, people, m, n=by_person.n_clusters)
+    both = by_both.by_cluster(residual)
+    factor = np.sqrt(balance.hidden)
+    excess = factor[:, None] * of_people * factor
+    excess = excess - inverse @ (both.T @ both).toarray() @ inverse
+    if np.isfinite(excess).all():
+        values, vectors = np.linalg.eigh((excess + excess.T) / 2.0)
+        covariance = covariance + vectors * np.maximum(values, 0.0) @ vectors.T
+    return np.asarray(covariance), balance.n_effective
+
+
 # The leaderboard
 
 
@@ -452,7 +496,8 @@ def leaderboard(
     """
     m = len(battles.models)
     covariance = np.full((m, m), np.nan)
-    covariance[np.ix_(fit.rated, fit.rated)] = POINTS**2 * of_own_prompts(fit)
+    of_fit, n_people = with_annotators(fit, of_own_prompts(fit))
+    covariance[np.ix_(fit.rated, fit.rated)] = POINTS**2 * of_fit
     samples = None
     if fit.samples is not None:
         samples = initial_rating + POINTS * spread(fit.samples.T, fit.rated, m).T
@@ -468,6 +513,7 @@ def leaderboard(
         n_effective=spread(fit.balance.n_effective, fit.rated, m),
         n_clusters=fit.played.n_clusters,
         n_effective_clusters=fit.balance.n_effective_clusters,
+        n_annotators=None if n_people is None else spread(n_people, fit.rated, m),
         n_matches=round(fit.wins.sum()),
         flags=why_unrated(fit.wins, fit.rated) if flags is None else flags,
         parameters=fit.parameters,

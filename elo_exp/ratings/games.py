@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from elo_exp.arrays import Array, Index, Mask, tally
 from elo_exp.data.battles import SCORES, Battles
 
+MIN_ANNOTATORS = 3  # people: fewer speak for themselves alone
 _EQUAL = 1e-9  # of a number of prompts: what rounding leaves of equal sizes
 
 
@@ -61,6 +62,8 @@ class Games:
     # of some battles one order alone was judged, not the same in all
     is_one_order: bool
     battle: Index  # (g,) the place of each game's battle
+    # (g,) the code of the person who judged; None where nobody is named, or no person is
+    annotator: Index | None = None
     count: Index | None = None  # (g,) how many games each row stands for; None: one
     # (n_rows,) how many prompts each cluster stands for; None: one
     alike: Index | None = None
@@ -159,6 +162,23 @@ class Games:
             hidden=np.maximum(hidden, 1.0),
         )
 
+    def by_annotator(self) -> tuple[Games, Games] | None:
+        """Return the games with annotators as clusters, and with an annotator's games on a prompt as one each.
+
+        None unless three annotators or more are named: fewer say nothing of others.
+        """
+        if self.annotator is None or self.alike is not None:
+            return None
+        names, annotator = numbered(self.annotator)
+        if len(names) < MIN_ANNOTATORS:
+            return None
+        both = annotator * self.n_rows + self.cluster
+        pairs, pair = np.unique(both, return_inverse=True)
+        return (
+            replace(self, cluster=annotator, prompts=names),
+            replace(self, cluster=pair, prompts=np.arange(len(pairs))),
+        )
+
     def over_prompts(self, by_cluster: Array | scipy.sparse.csr_array) -> Array:
         """Sum what `by_cluster` returned over the prompts."""
         if self.alike is None:
@@ -190,7 +210,7 @@ class Games:
         """Return the games at a mask (g,) or at indices, clusters numbered anew."""
         if kept.dtype == np.bool_ and kept.all():
             return self
-        names = "first", "second", "score", "shown", "battle", "count"
+        names = "first", "second", "score", "shown", "battle", "count", "annotator"
         columns: dict[str, Any] = {
             name: column[kept]
             for name in names
@@ -296,6 +316,7 @@ def games(battles: Battles, *, orders: str) -> Games:
         alike = np.ones(len(prompts), dtype=np.intp)
         is_unnamed = prompt >= battles.n_named_units
         alike[cluster[is_unnamed]] = count[is_unnamed]
+    named = battles.annotators()
     return Games(
         n_models=len(battles.models),
         first=first,
@@ -306,6 +327,7 @@ def games(battles: Battles, *, orders: str) -> Games:
         shown=shown,
         is_one_order=bool(battles.one_order().any()),
         battle=row,
+        annotator=None if named is None else named[row].astype(np.intp),
         count=count,
         alike=alike,
     )

@@ -94,6 +94,8 @@ class Leaderboard:
     # (m,) how many prompts of equal size would tell as much: these give the degrees of freedom
     n_effective: Array | None = None
     n_effective_clusters: float | None = None  # and about all models together
+    # (m,) annotators of equal shares that would tell as much, where errors are also over people
+    n_annotators: Array | None = None
     n_matches: int = 0  # games that the method was given
     # by the model's place in `models`
     flags: Mapping[int, str] = field(default_factory=dict)
@@ -105,6 +107,17 @@ class Leaderboard:
     # where some took every point from others: those pairs, and ranks (m,) by them and by ratings
     one_sided: tuple[OneSided, ...] = ()
     rank: Index | None = None
+
+    @property
+    def n_independent(self) -> Array | None:
+        """Return the observations behind the error of each model (m,), which give its degrees of freedom.
+
+        Effective prompts or, if they are fewer, annotators; None if neither is known.
+        """
+        n = self.n_prompts if self.n_effective is None else self.n_effective
+        if n is None or self.n_annotators is None:
+            return n
+        return np.minimum(n, self.n_annotators)
 
     def ranks(self) -> Index:
         """Rank the models (m,) from 1; 0 where nothing orders one among those that have a rating.
@@ -239,8 +252,7 @@ def with_intervals(
     Leaderboard
         Models without a rating have neither error nor interval.
     """
-    own = board.n_prompts if board.n_effective is None else board.n_effective
-    n = own if n_prompts is None else n_prompts
+    n = board.n_independent if n_prompts is None else n_prompts
     n = np.full(len(board.models), np.inf) if n is None else n
     std_error = np.where(np.isfinite(board.rating), std_error, np.nan)
     half = t_quantile(degrees_of_freedom(n)) * std_error
@@ -290,7 +302,8 @@ def pinned(board: Leaderboard, model: str, at: float) -> Leaderboard:
     # without a variance of its own, other pairs are known as before
     if math.isfinite(board.covariance[fixed, fixed]):
         moved = replace(moved, covariance=distances)
-    own = board.n_prompts if board.n_effective is None else board.n_effective
+    own = board.n_independent
+    assert own is not None
     n_prompts = np.minimum(own, own[fixed])
     return with_intervals(
         moved, np.sqrt(np.maximum(np.diag(distances), 0.0)), n_prompts

@@ -6,6 +6,7 @@ from typing import Any
 
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
+from elo_exp.ratings.games import MIN_ANNOTATORS
 
 # The first that applies
 STATES = ("contradicted", "confirmed", "open")
@@ -13,13 +14,19 @@ _UNDONE = ("leads", "caution", "unchecked", "words")  # states that name a first
 
 
 def of_lead(
-    lead: Difference, people: Difference | None, *, n_more: int | None, scope: Scope
+    lead: Difference,
+    people: Difference | None,
+    *,
+    n_more: int | None,
+    scope: Scope,
+    n_annotators: int = MIN_ANNOTATORS,
 ) -> Conclusion:
     """Return what people say of a lead of the judge, by the table of docs/people.md.
 
     contradicted  people have the other one ahead, by Holm's test over all pairs of their labels
     confirmed     people have the same one ahead, by the same test
-    open          all else; the reason is `few_labels`, whose value is `n_more`
+    open          all else; the reason is `few_labels`, whose value is `n_more`, or `annotators`, whose value is
+                  `n_annotators`: one or two people do not speak for others
 
     The effect is people's, of the judge's first over its second.
 
@@ -30,15 +37,18 @@ def of_lead(
     if people is not None:
         is_same = people.higher == lead.higher
         effect = _effect(people, is_same=is_same)
-        if people.significant:
+        if people.significant and n_annotators >= MIN_ANNOTATORS:
             state = "confirmed" if is_same else "contradicted"
+    reason = Reason(name="few_labels", value=n_more)
+    if n_annotators < MIN_ANNOTATORS:
+        reason = Reason(name="annotators", value=float(n_annotators))
     is_open = state == "open"
     return Conclusion(
         state=state,
         subject=lead.higher,
         rival=lead.lower,
         effect=effect,
-        reasons=(Reason(name="few_labels", value=n_more),) if is_open else (),
+        reasons=(reason,) if is_open else (),
         scope=dataclasses.replace(scope, dimension=lead.dimension),
     )
 

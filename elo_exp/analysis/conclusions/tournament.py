@@ -11,6 +11,8 @@ from elo_exp.analysis.checks import FAILED, MIN_PROMPTS, Check
 from elo_exp.analysis.comparisons import First, first_of
 from elo_exp.analysis.conclusions import Conclusion, Effect, Gold, Reason, Scope
 from elo_exp.analysis.standings import Standings, with_checks
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.games import MIN_ANNOTATORS
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Rows
 
@@ -23,7 +25,9 @@ STATES = (
 # of a test that decides nothing, the judge's, all others
 NO_RESULT = ("no_result",)
 UNKNOWN = ("unnamed_prompts",)
-UNDECIDED = ("same", "level", "no_error", "rivals", "undone", "not_met")
+UNDECIDED = (
+    *("same", "level", "no_error", "rivals", "undone", "not_met", "annotators"),
+)
 OF_JUDGE = (
     *("obeys", "invalid", "invalid_by_entrant", "flips", "first_shown", "one_order"),
     *("length", "kin", "people"),
@@ -59,6 +63,8 @@ def with_conclusions(
         reasons += [*of_test(first, board, checks, same), *of_earlier_looks(n_seen)]
         if scope.kind not in _NOT_JUDGED:
             reasons += [*of_one_verdict(checks)]
+        if first:
+            reasons += [*of_annotators(checked.battles[name])]
         if first:
             reasons += [*of_checks(checks, first.model)]
             reasons += [*of_strata(strata, first.model)]
@@ -321,6 +327,14 @@ def of_strata(strata: Mapping[str, Any], first: str) -> Iterator[Reason]:
             about |= {"one_sided": row["lead"] is None, "p_holm": row["p_holm"]}
             yield Reason(name="stratum", value=value, about=about)
             return
+
+
+def of_annotators(battles: Battles) -> Iterator[Reason]:
+    """Yield that one or two people judged: they speak for themselves, and not for others."""
+    who = battles.annotators()
+    names = [] if who is None else [battles.judges[i] for i in np.unique(who).tolist()]
+    if names and len(names) < MIN_ANNOTATORS:
+        yield Reason(name="annotators", value=float(len(names)), about={"names": names})
 
 
 def of_unnamed_prompts(n_battles: int) -> Iterator[Reason]:

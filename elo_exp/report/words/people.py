@@ -107,6 +107,9 @@ def state(lead: Conclusion, half_width: float) -> str:
     n_more = lead.reasons[0].value
     if lead.effect is None:
         return "open: no label links them"
+    if lead.reasons[0].name == "annotators":
+        n = "one annotator" if n_more == 1 else f"{n_more:.0f} annotators"
+        return f"open: labelled by {n}, who may differ from others"
     if n_more is None:
         return "open"
     if not n_more:

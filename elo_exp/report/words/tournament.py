@@ -155,6 +155,8 @@ def _undecided(conclusion: Conclusion, by: str) -> str:
         return why
     if reason.name == "not_met":
         return f"{first} is ahead of those that it met; {why}"
+    if reason.name == "annotators":
+        return f"{why} by {by}"
     if reason.name == "no_error":
         return f"no clear winner: {why}"
     if reason.name == "undone":
@@ -291,6 +293,10 @@ _WORDS: dict[str, _Words] = {
     "no_error": lambda _, c: f"the error of {c.subject} over {c.rival} is unknown",
     "rivals": _rivals,
     "undone": lambda *_: "invalid verdicts may explain",
+    "annotators": lambda reason, c: (
+        f"{joined(reason.about['names'])} "
+        f"{'prefers' if len(reason.about['names']) == 1 else 'prefer'} {c.subject} to {c.rival}"
+    ),
     "not_met": lambda reason, _: f"{joined(reason.about['models'])} met none of them",
     "obeys": lambda reason, _: (
         "it obeys an answer or cannot tell good from bad "
