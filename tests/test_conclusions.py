@@ -45,6 +45,7 @@ ABOUT: dict[str, dict[str, Any]] = {  # what a reason's words need
         **{"one_sided": False, "n_prompts": None},
     },
     "answers": {"kind": "phrases"},
+    "support": {"model": "A", "feature": "length"},
     "stratum": {
         **{"stratum": "curated", "n_prompts": 50, "rival": "B", "ci_low": 5.0},
         **{"ci_high": 33.0, "p_holm": 0.02, "one_sided": False},

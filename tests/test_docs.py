@@ -203,6 +203,7 @@ ELSEWHERE = {
     "style_length_verdicts_std_error",
     # if a rival is ahead of the leader on a stratum
     *("rival", "reverses", "lead", "n_effective", "p_holm", "df"),
+    *("earlier_looks", "n_looks", "first_leader"),
     *(
         "kin",
         "family",

@@ -14,7 +14,7 @@ from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.win_rates import mean_error
 from elo_exp.arrays import Array, Index, one_row, rows, spread
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.covariates import with_columns
+from elo_exp.ratings.covariates import contrast, with_columns
 from elo_exp.ratings.fit import POINTS, Fit
 from elo_exp.ratings.games import Games, games
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
@@ -137,10 +137,9 @@ def length_control(
     played = games(battles.select(is_known), orders="both")
     of_first, of_second = characters[is_known][played.battle].T
     difference = of_first - of_second
-    scale = float(np.sqrt((difference**2).mean())) if len(difference) else 0.0
-    x = np.zeros_like(difference)
-    if scale > 0.0 and (played.score != 0.5).any():
-        x = np.tanh(difference / scale)
+    x, scale = contrast(difference)
+    if not (played.score != 0.5).any():
+        x = np.zeros_like(difference)
     raw = Fit.of(played)
     controlled, (effect,), (error,) = with_columns(raw, played, x[:, None])
     t = float(t_quantile(degrees_of_freedom(played.n_clusters)))

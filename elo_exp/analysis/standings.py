@@ -43,7 +43,7 @@ from elo_exp.arrays import rows
 from elo_exp.data import equal_answers
 from elo_exp.data.battles import Battles
 from elo_exp.data.scores import Score
-from elo_exp.data.writing_style import with_style
+from elo_exp.data.writing_style import Feature, with_style
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, running_means
@@ -71,6 +71,9 @@ class Standings:
     # by dimension, of the primary method: groups that nothing links to its leaderboard
     groups: Mapping[str, Sequence[Leaderboard]] = field(default_factory=dict)
     win_rates: Sequence[WinRate] = ()
+    # by dimension, if the primary method controls for style: its ratings without the control, and the features
+    raw: Mapping[str, Leaderboard] = field(default_factory=dict)
+    controlled: tuple[Feature, ...] = ()
     # by method
     differences: Mapping[str, Sequence[Difference]] = field(default_factory=dict)
     # by method
@@ -161,6 +164,7 @@ def rate(
     method = primary_method(ratings)
     boards = leaderboards(battles, ratings, one_sided_of=method)
     fitted = {dimension: Fitted.of(some) for dimension, some in battles.items()}
+    raw, controlled = _without_control(ratings[method], battles) if method else ({}, ())
     return Standings(
         models=tuple(models),
         battles=battles,
@@ -179,6 +183,8 @@ def rate(
             for dimension, some in battles.items()
             for row in win_rates(some, dimension=dimension)
         ],
+        raw=raw,
+        controlled=controlled,
         differences={name: differences(some) for name, some in boards.items()},
         precision={name: precision(some) for name, some in boards.items()},
         fitted=fitted,
@@ -190,6 +196,17 @@ def rate(
         },
         agreement=pairwise_kappa(battles),
     )
+
+
+def _without_control(
+    method: RatingMethod, battles: Mapping[str, Battles]
+) -> tuple[Mapping[str, Leaderboard], tuple[Feature, ...]]:
+    """Rate by the same method without its control for style; nothing if it has none."""
+    features: Sequence[Feature] = getattr(method, "style", ())
+    if not features:
+        return {}, ()
+    plain: Any = method
+    return rate_all(dataclasses.replace(plain, style=()), battles), (*features,)
 
 
 def of_scores(

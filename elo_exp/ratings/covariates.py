@@ -109,12 +109,50 @@ def fit_columns(all_games: Games, style: Mapping[str, Array] | None = None) -> F
     return replace(controlled if is_told else fit, parameters=parameters)
 
 
+def contrast(difference: Array, weight: Array | None = None) -> tuple[Array, float]:
+    """Return the difference of two counts as the column by which a fit controls for it.
+
+    tanh(difference / scale) [1]_: a longer answer helps or hurts up to a limit, whatever the lengths. The
+    difference turns its sign where the sides are swapped, so that its scale is the root mean square.
+
+    Parameters
+    ----------
+    difference : Array, shape (n,)
+        Of the first side's count and the second side's, such as characters.
+    weight : Array, shape (n,), optional
+        How many battles a row stands for; None: one.
+
+    Returns
+    -------
+    column : Array, shape (n,)
+        From -1 to 1; all zero if no difference is there.
+    scale : float
+        In the unit of the counts; 0 if no difference is there.
+
+    References
+    ----------
+    .. [1] Y. Dubois, B. Galambosi, P. Liang and T. B. Hashimoto (2024), "Length-controlled AlpacaEval: a
+       simple way to debias automatic evaluators", arXiv:2404.04475.
+
+    Examples
+    --------
+    >>> column, scale = contrast(np.array([300.0, -300.0, 0.0]))
+    >>> round(scale), [round(x, 2) for x in column.tolist()]
+    (245, [0.84, -0.84, 0.0])
+    """
+    if not len(difference):
+        return np.zeros(0), 0.0
+    scale = math.sqrt(np.average(difference**2, weights=weight))
+    column = np.tanh(difference / scale) if scale > 0.0 else np.zeros_like(difference)
+    return column, scale
+
+
 def style_columns(battles: Battles, features: Sequence[str]) -> dict[str, Array]:
     """Return the style of model_a against model_b as columns of a fit.
 
-    (a - b) / (a + b + 1) of the counts of both, as the style control of FastChat has it, over its root
-    mean square: not centred, so that it turns its sign where the sides are swapped. Votes and verdicts
-    have columns of their own.
+    The `contrast` of the counts of both, the same control as in the judge's section, over its root mean
+    square: not centred, so that it turns its sign where the sides are swapped. Votes and verdicts have
+    columns of their own.
 
     Parameters
     ----------
@@ -129,13 +167,14 @@ def style_columns(battles: Battles, features: Sequence[str]) -> dict[str, Array]
         By name: style, the feature, and votes or verdicts; those that no battle has are left out.
     """
     of_a, of_b = np.moveaxis(battles.style(), 1, 0)
-    ratio = (of_a - of_b) / (of_a + of_b + 1.0)
     is_vote = np.array([*battles.sources, ""])[battles.source] == "human"
     columns = {}
     for whose, chosen in (("votes", is_vote), ("verdicts", ~is_vote)):
         for feature in features if chosen.any() else ():
-            x = np.where(chosen, ratio[:, FEATURES.index(feature)], 0.0)
-            weight = 1 if battles.count is None else battles.count
+            weight = np.ones(len(battles)) if battles.count is None else battles.count
+            difference = (of_a - of_b)[:, FEATURES.index(feature)]
+            x = np.zeros(len(battles))
+            x[chosen], _ = contrast(difference[chosen], weight[chosen])
             rms = math.sqrt((weight * x**2).sum() / battles.total_of(chosen))
             columns[f"style_{feature}_{whose}"] = x / (rms or 1.0)
     return columns

@@ -35,6 +35,18 @@ class Effect(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Adjustment(Record):
+    """What an effect is adjusted for.
+
+    features  of the answers that the fit holds equal: length, headers, lists, bold
+    raw       the same effect without the control; None if it is not known
+    """
+
+    features: tuple[str, ...]
+    raw: Effect | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reason(Record):
     """Why less may be said.
 
@@ -113,6 +125,7 @@ class Conclusion(Record):
     others   names that the sentence needs besides: those that may be as good, or met nobody
     reasons  why less is said than the numbers alone would allow, the weightiest first
     is_checked  whether the judge's position bias was measured, or there is no judge
+    adjustment  what the effect is adjusted for; None: nothing
     """
 
     state: str
@@ -123,3 +136,4 @@ class Conclusion(Record):
     reasons: tuple[Reason, ...] = ()
     is_checked: bool = True
     scope: Scope = field(default_factory=Scope)
+    adjustment: Adjustment | None = None

@@ -11,6 +11,7 @@ from elo_exp.analysis.checks import FAILED, MIN_PROMPTS, Check
 from elo_exp.analysis.comparisons import First, first_of
 from elo_exp.analysis.conclusions import Conclusion, Effect, Gold, Reason, Scope
 from elo_exp.analysis.standings import Standings, with_checks
+from elo_exp.analysis.style_support import adjustment, of_support
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.games import MIN_ANNOTATORS
 from elo_exp.ratings.leaderboard import Leaderboard
@@ -32,7 +33,7 @@ OF_JUDGE = (
     *("obeys", "invalid", "invalid_by_entrant", "flips", "first_shown", "one_order"),
     *("length", "kin", "people"),
 )
-OTHERS = ("answers", "stratum", "exploratory")
+OTHERS = ("answers", "support", "stratum", "exploratory", "looked")
 # Of a win rate, from one half: entrants nearer than that are level; the gate's margin by default
 LEVEL_MARGIN = 0.10
 _NOT_JUDGED = ("people", "scores")  # there is nothing of a judge to check
@@ -68,7 +69,15 @@ def with_conclusions(
         if first:
             reasons += [*of_checks(checks, first.model)]
             reasons += [*of_strata(strata, first.model)]
-        found[name] = conclude(
+            looks = checked.diagnoses.get(name, {}).get("earlier_looks", ())
+            reasons += [*of_unplanned_looks(looks, first.model)]
+            reasons += [*of_support(checked.battles[name], first, checked.controlled)]
+        adjusted = None
+        if first and board and name in checked.raw:
+            adjusted = adjustment(
+                checked.raw[name], first, checked.controlled, board.unit
+            )
+        conclusion = conclude(
             first,
             reasons,
             dataclasses.replace(
@@ -81,6 +90,7 @@ def with_conclusions(
             is_measured=is_measured(checks),
             unit=board.unit if board else "points",
         )
+        found[name] = dataclasses.replace(conclusion, adjustment=adjusted)
     return dataclasses.replace(checked, conclusions=found)
 
 
@@ -346,6 +356,28 @@ def of_earlier_looks(n_seen: int) -> Iterator[Reason]:
     """Yield that verdicts had been seen under another design, so that tests err more often."""
     if n_seen:
         yield Reason(name="exploratory", value=float(n_seen))
+
+
+def of_unplanned_looks(
+    looks: Sequence[Mapping[str, Any]], first: str
+) -> Iterator[Reason]:
+    """Yield that a result of the first was shown before verdicts were added to it.
+
+    Its test then is one of several, of which the first has used all of alpha. A lead that this first test had
+    claimed for the same entrant adds no error: it was found with one test.
+
+    looks  rows of pairs: `n_looks` before, and the `first_leader`
+    """
+    n_looks = max(
+        (
+            row["n_looks"]
+            for row in looks
+            if first in (row["first"], row["second"]) and row["first_leader"] != first
+        ),
+        default=0,
+    )
+    if n_looks:
+        yield Reason(name="looked", value=float(n_looks))
 
 
 def is_measured(checks: Sequence[Check]) -> bool:

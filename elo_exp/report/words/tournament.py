@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from elo_exp.analysis.conclusions import Conclusion, Effect, Reason
+from elo_exp.analysis.conclusions import Adjustment, Conclusion, Effect, Reason
 from elo_exp.analysis.conclusions.tournament import STATES
 from elo_exp.analysis.power import Precision
 from elo_exp.report.formats import (
@@ -63,9 +63,12 @@ def further(conclusion: Conclusion) -> list[str]:
 def sentence(conclusion: Conclusion) -> str:
     """Say what may be said of the first of a leaderboard, with the weightiest reason against it."""
     by = difference(conclusion.effect) if conclusion.effect else "an unknown margin"
+    if conclusion.adjustment and conclusion.state not in _COMPARES_NOTHING:
+        by += _raw(conclusion.adjustment)
     if conclusion.state in _TOO_LITTLE:
         said = _TOO_LITTLE[conclusion.state](conclusion, by)
-        return f"by shared words {said}" if _counts_words(conclusion) else said
+        said = f"by shared words {said}" if _counts_words(conclusion) else said
+        return _at_equal(conclusion) + said
     judges = [reason for reason in conclusion.reasons if reason.judges]
     others = [reason for reason in conclusion.reasons if not reason.judges]
     end = ""
@@ -73,7 +76,24 @@ def sentence(conclusion: Conclusion) -> str:
         end = f"; {because(judges[0], conclusion)}"
     elif others:
         end = f", but {because(others[0], conclusion)}"
-    return f"{_beginning(conclusion)} by {by}{end}"
+    return f"{_at_equal(conclusion)}{_beginning(conclusion)} by {by}{end}"
+
+
+_COMPARES_NOTHING = ("none", "same", "no_result")
+
+
+def _at_equal(conclusion: Conclusion) -> str:
+    """Say what an adjusted lead holds equal: "at equal length, "; nothing if it is not adjusted."""
+    if conclusion.adjustment is None or conclusion.state in _COMPARES_NOTHING:
+        return ""
+    is_length = conclusion.adjustment.features == ("length",)
+    return f"at equal {'length' if is_length else 'style'}, "
+
+
+def _raw(adjustment: Adjustment) -> str:
+    """Say the lead without the control: " (raw lead 120 [60, 180])"."""
+    raw = adjustment.raw
+    return f" (raw lead {difference(raw)})" if raw and raw.value is not None else ""
 
 
 def _beginning(conclusion: Conclusion) -> str:
@@ -222,6 +242,26 @@ def _same_answers(reason: Reason, conclusion: Conclusion) -> str:
     return f"{models} gave the same answer to {prompts}: nothing to compare{between}"
 
 
+def _times(n: int) -> str:
+    return "once" if n == 1 else f"{n:,} times"
+
+
+def _support(reason: Reason, _: Conclusion) -> str:
+    about, share = reason.about, reason.value or 0.0
+    is_less = share > 0.5
+    has = _HAS[about["feature"]][is_less]
+    return f"{about['model']} {has} in {_share(1.0 - share if is_less else share)} of its battles"
+
+
+# What an answer has more of, and less of, by feature
+_HAS = {
+    "length": ("is longer", "is shorter"),
+    "headers": ("has more headers", "has fewer headers"),
+    "lists": ("has more list items", "has fewer list items"),
+    "bold": ("has more bold text", "has less bold text"),
+}
+
+
 def _stratum(reason: Reason, _: Conclusion) -> str:
     about = reason.about
     ahead = Effect(
@@ -318,7 +358,11 @@ _WORDS: dict[str, _Words] = {
     "answers": lambda reason, _: (
         f"{_share(reason.value)} of its answers are {ODD[reason.about['kind']]}"
     ),
+    "support": _support,
     "stratum": _stratum,
+    "looked": lambda reason, _: (
+        f"the result had been shown {_times(int(reason.value or 0))} before verdicts were added"
+    ),
     "exploratory": lambda reason, _: (
         f"{number(reason.value)} verdicts had been seen under another design"
     ),
@@ -328,6 +372,8 @@ _WORDS: dict[str, _Words] = {
 def as_row(conclusion: Conclusion) -> dict[str, Any]:
     """Return a conclusion as ratings.json has it, with its sentences."""
     effect = conclusion.effect or Effect(value=None)
+    adjusted = conclusion.adjustment
+    raw = (adjusted.raw if adjusted else None) or Effect(value=None)
     return {
         "state": conclusion.state,
         "sentence": sentence(conclusion),
@@ -342,6 +388,10 @@ def as_row(conclusion: Conclusion) -> dict[str, Any]:
         "ci_high": effect.high,
         "p_holm": effect.p_value,
         "one_sided": effect.one_sided,
+        "adjusted_for": [*adjusted.features] if adjusted else [],
+        "raw_difference": raw.value,
+        "raw_ci_low": raw.low,
+        "raw_ci_high": raw.high,
         "n_prompts": conclusion.scope.n_prompts,
         "n_effective": conclusion.scope.n_effective,
         "judge": conclusion.scope.judge,
@@ -388,7 +438,7 @@ def _in_short(conclusion: Conclusion) -> str:
     first, second = conclusion.subject, conclusion.rival
     if conclusion.state == "caution" and begun == f"{first} leads {second}":
         begun = f"with caution, {first} is ahead of {second}"
-    return said or begun
+    return _at_equal(conclusion) + (said or begun)
 
 
 def points(conclusions: Sequence[Conclusion]) -> str:
