@@ -622,8 +622,8 @@ MUTANTS = [
     Mutant(
         name="a later answer replaces the first",
         file="store/store.py",
-        old="VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        new="VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        old="INTO answers VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        new="INTO answers VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         seen_by="test_store.py::test_the_first_answer_wins_and_every_one_that_was_made_is_counted",
     ),
     # The store of many machines: written once, whatever becomes of the connection

@@ -35,7 +35,7 @@ from elo_exp.records import Judgment, UserError, fingerprint
 from elo_exp.report import artifacts, judges_page
 from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.report.words import variance as variance_words
-from elo_exp.store.store import Store
+from elo_exp.store.store import ShownPair, Store
 from elo_exp.types import Count
 
 logger = logging.getLogger(__name__)
@@ -224,8 +224,11 @@ class Tournament(Pairwise):
             models=list(self.entrant),
             matches=matches,
         )
+        earlier = {}
         if wave:
             found = standings.with_looks(found, wave)
+        elif self._scope.kind == "model":
+            earlier = _earlier_looks(store, found, judgments)
         strata = {}
         if self.stratum is not None:
             of_prompt = self._strata(self.stratum)
@@ -242,6 +245,7 @@ class Tournament(Pairwise):
                 initial_rating=self.elo.initial_rating,
             ),
             strata,
+            earlier,
             standings.of_known_order(
                 found.differences.get(found.primary_method or "", ()), self._ranks()
             ),
@@ -517,3 +521,38 @@ def _on_whole_prompts(
                 n,
             )
     return found
+
+
+def _earlier_looks(
+    store: Store, found: Standings, judgments: Mapping[str, Sequence[Judgment]]
+) -> dict[str, dict[str, Any]]:
+    """Store that the results of all pairs are shown; return, by dimension, those that were shown before verdicts came."""
+    verdicts: dict[tuple[str, frozenset[str]], list[str]] = {}
+    for dimension, some in judgments.items():
+        for judgment in some:
+            pair = frozenset((judgment.entrant_a, judgment.entrant_b))
+            keys = [verdict.cache_key for verdict in judgment.raw]
+            verdicts.setdefault((dimension, pair), []).extend(keys)
+    leaders = {
+        (dimension, frozenset((d.higher, d.lower))): d.higher
+        for dimension in found.dimensions
+        for d in found.pairs(dimension)
+        if d.significant
+    }
+    shown = [
+        ShownPair(verdicts=keys, leader=leaders.get(pair))
+        for pair, keys in verdicts.items()
+    ]
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for (dimension, pair), looks in zip(verdicts, store.look_at(shown), strict=True):
+        if looks.n_looks:
+            first, second = sorted(pair)
+            rows.setdefault(dimension, []).append(
+                {
+                    "first": first,
+                    "second": second,
+                    "n_looks": looks.n_looks,
+                    "first_leader": looks.first_leader,
+                }
+            )
+    return {name: {"earlier_looks": some} for name, some in rows.items()}

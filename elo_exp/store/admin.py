@@ -217,6 +217,7 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
         designs = (
             other.execute("SELECT * FROM designs").fetchall() if version > 4 else []
         )
+        looks = other.execute("SELECT * FROM looks").fetchall() if version > 8 else []
 
         def add(db: Database) -> tuple[int, int]:
             for table, rows in (("judges", judges), ("designs", designs)):
@@ -224,6 +225,9 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
                     f"INSERT INTO {table} VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
                 )
                 db.executemany(keep_first, rows)
+            db.executemany(
+                "INSERT INTO looks VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", looks
+            )
             return _add(db)
 
         return store.write(add, incoming=lambda: _answers_of(other, path))

@@ -15,6 +15,7 @@ from elo_exp.store.store import Store
 _TABLES: Mapping[str, tuple[str, str]] = {
     "judges": ("key, judge_model, reads", "rowid"),
     "designs": ("key, queries, n_seen", "key"),
+    "looks": ("key, verdicts, leader, shown_at", "shown_at, key"),
     "batches": (
         "nonce, owner, endpoint, judge_model, state, size, reserve, ttl, high_water, batch_id, created_at, settled_at, "
         "note",

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 from elo_exp.records import UserError
 
 APPLICATION_ID = 0x656C6F78  # "elox": the database is ours
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 # Columns of the type REAL hold 64 bits.
 TABLES = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -38,6 +38,8 @@ CREATE TABLE IF NOT EXISTS judges (
     key TEXT PRIMARY KEY, judge_model TEXT NOT NULL, reads TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS designs (
     key TEXT PRIMARY KEY, queries TEXT NOT NULL, n_seen INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS looks (
+    key TEXT PRIMARY KEY, verdicts TEXT NOT NULL, leader TEXT, shown_at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS charges (
     name TEXT PRIMARY KEY, scopes TEXT NOT NULL, dollars REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS spending (scope TEXT PRIMARY KEY, dollars REAL NOT NULL);

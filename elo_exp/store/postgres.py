@@ -57,8 +57,9 @@ _KEYS_A_QUERY = 5000
 _ROWS_A_FETCH = 100
 _OURS = "elo_exp_store"  # the table by which a schema is known to be ours
 _TYPES = {"TEXT": 'TEXT COLLATE "C"', "REAL": "DOUBLE PRECISION", "WITHOUT ROWID": ""}
+_STORE_TABLES = re.sub("|".join(_TYPES), lambda found: _TYPES[found[0]], TABLES)
 _TABLES = (
-    re.sub("|".join(_TYPES), lambda found: _TYPES[found[0]], TABLES)
+    _STORE_TABLES
     + f"""
 ALTER TABLE batches ADD COLUMN rowid BIGINT GENERATED ALWAYS AS IDENTITY;
 ALTER TABLE judges ADD COLUMN rowid BIGINT GENERATED ALWAYS AS IDENTITY;
@@ -129,6 +130,17 @@ class Postgres:
             if not self._is_ours():  # another process may have been first
                 self._do(_TABLES)
             self._do("COMMIT")
+        if self._version() < SCHEMA_VERSION:
+            self._begin()
+            if self._version() < SCHEMA_VERSION:  # another process may have been first
+                self._do(_STORE_TABLES)  # those that an older version does not have
+                self._do(f"UPDATE {_OURS} SET version = {SCHEMA_VERSION}")
+            self._do("COMMIT")
+
+    def _version(self) -> int:
+        query = f"SELECT version FROM {_OURS}"
+        (version,) = self._db.execute(query.encode()).fetchone() or (0,)
+        return int(version)
 
     def _is_ours(self) -> bool:
         """Whether the tables are there; False where there are none. Raises UserError for those of others."""

@@ -9,14 +9,23 @@ one transaction.
 """
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from elo_exp.files import utc_now
-from elo_exp.records import JudgeIdentity, JudgeReply, Record, UserError, storable_json
+from elo_exp.records import (
+    JudgeIdentity,
+    JudgeReply,
+    Record,
+    UserError,
+    fingerprint,
+    storable_json,
+)
 from elo_exp.store.caps import Account, Spent, command_of, spent, spent_before
 from elo_exp.store.database import AnswerRow, Database, DatabaseError
 from elo_exp.store.sqlite import Sqlite
@@ -25,8 +34,29 @@ from elo_exp.store.usage import Usage
 if TYPE_CHECKING:
     from elo_exp.store.postgres import Postgres
 
+_LOOK_CHARACTERS = 16  # of the key of a verdict: enough to tell it from all others
+
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownPair:
+    """The result of two entrants that a run shows: the keys of its verdicts, and who is significantly ahead."""
+
+    verdicts: Sequence[str]
+    leader: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierLooks:
+    """Results of a pair that were shown before verdicts were added to it.
+
+    first_leader  who was significantly ahead at the first look: a lead that was claimed then needs no new test
+    """
+
+    n_looks: int
+    first_leader: str | None
 
 
 class Store:
@@ -198,6 +228,44 @@ class Store:
             return int(db.execute(query, [design]).fetchone()[0])
 
         return self.write(register)
+
+    def look_at(self, results: Sequence[ShownPair]) -> list[EarlierLooks]:
+        """Store that the results of pairs are shown; return the looks that came before verdicts were added to them.
+
+        A look is a result that was shown before. One with the same verdicts, or with more, is none: nothing was
+        added since. Looks are of this store, whichever run folders are still there.
+        """
+        shown_at = time.time()
+
+        def register(db: Database) -> list[EarlierLooks]:
+            rows = db.execute(
+                "SELECT verdicts, leader, shown_at, key FROM looks ORDER BY shown_at"
+            )
+            known = [
+                (frozenset(json.loads(text)), leader, at, key)
+                for text, leader, at, key in rows.fetchall()
+            ]
+            times = {key: at for *_, at, key in known}
+            found, new = [], []
+            for result in results:
+                own = frozenset(name[:_LOOK_CHARACTERS] for name in result.verdicts)
+                key = fingerprint([*sorted(own)])
+                until = times.get(key, shown_at)
+                before, seen = [], frozenset[str]()
+                for verdicts, leader, at, _ in known:
+                    seen |= verdicts & own
+                    if at < until and verdicts & own and own - seen:
+                        before.append(leader)
+                first = before[0] if before else None
+                found.append(EarlierLooks(n_looks=len(before), first_leader=first))
+                if own and key not in times:
+                    new.append((key, json.dumps(sorted(own)), result.leader, shown_at))
+            db.executemany(
+                "INSERT INTO looks VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", new
+            )
+            return found
+
+        return self.write(register) if results else []
 
     def keep(
         self, records: Iterable[R], *, key: Callable[[R], str], chunk: int = 1
