@@ -411,3 +411,18 @@ def test_equals_are_told_apart_by_few_people_as_rarely_as_promised(
         board = FIT.rate({"d": labels_of(n_annotators, taste, rng)})["d"]
         wrong += any(d.significant for d in differences({"d": board}))
     assert wrong / R <= 0.05 + 2.6 * math.sqrt(0.05 * 0.95 / R)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_votes_that_name_nobody_make_no_further_annotator(n: int):
+    """Blanking a name does not turn off what is known of the others."""
+    rows = [
+        battle("new", "old", "model_a" if q % 8 else "model_b", question_id=f"q{q}",
+               judge_model=f"p{q % n}" if q % 5 else "human")
+        for q in range(80)
+    ]  # fmt: skip
+    battles = Battles.from_rows(rows)
+    who = battles.annotators()
+    assert who is not None and len(np.unique(who)) == n + 1
+    (reasons,) = [concluded(battles).conclusions["d"].reasons]
+    assert ("annotators" in {reason.name for reason in reasons}) == (n < 3)

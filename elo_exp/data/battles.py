@@ -277,17 +277,19 @@ class Battles:
         return self.total_of(of_judge & is_share), self.total_of(of_judge & ~is_share)
 
     def annotators(self) -> Codes | None:
-        """Return the person behind each battle (n,), a code of `judges`; None unless all are votes, and name one.
+        """Return the person behind each battle (n,), a code of `judges`; None unless all are votes, and some name one.
 
-        "human", "people" and the like are no names.
+        "human", "people" and the like are no names. Votes that name nobody among others that do have the code -1: they
+        count together as one person.
         """
         is_vote = np.array([*(n == "human" for n in self.sources), False], np.bool_)
         names_one = np.array(
             [*(n not in _NOBODY for n in self.judges), False], np.bool_
         )
-        if not len(self) or not (is_vote[self.source] & names_one[self.judge]).all():
+        is_named = names_one[self.judge]
+        if not is_vote[self.source].all() or not is_named.any():
             return None
-        return self.judge
+        return np.where(is_named, self.judge, np.int32(-1))
 
     def is_tie(self) -> Mask:
         return np.asarray(self.winner >= 2)

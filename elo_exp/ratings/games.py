@@ -62,7 +62,7 @@ class Games:
     # of some battles one order alone was judged, not the same in all
     is_one_order: bool
     battle: Index  # (g,) the place of each game's battle
-    # (g,) the code of the person who judged; None where nobody is named, or no person is
+    # (g,) the number of the person who judged, from 1, and 0 of all unnamed people; None where nobody is named
     annotator: Index | None = None
     count: Index | None = None  # (g,) how many games each row stands for; None: one
     # (n_rows,) how many prompts each cluster stands for; None: one
@@ -170,7 +170,7 @@ class Games:
         if self.annotator is None or self.alike is not None:
             return None
         names, annotator = numbered(self.annotator)
-        if len(names) < MIN_ANNOTATORS:
+        if np.count_nonzero(names) < MIN_ANNOTATORS:
             return None
         both = annotator * self.n_rows + self.cluster
         pairs, pair = np.unique(both, return_inverse=True)
@@ -327,7 +327,7 @@ def games(battles: Battles, *, orders: str) -> Games:
         shown=shown,
         is_one_order=bool(battles.one_order().any()),
         battle=row,
-        annotator=None if named is None else named[row].astype(np.intp),
+        annotator=None if named is None else named[row].astype(np.intp) + 1,
         count=count,
         alike=alike,
     )

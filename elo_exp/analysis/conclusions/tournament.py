@@ -342,7 +342,8 @@ def of_strata(strata: Mapping[str, Any], first: str) -> Iterator[Reason]:
 def of_annotators(battles: Battles) -> Iterator[Reason]:
     """Yield that one or two people judged: they speak for themselves, and not for others."""
     who = battles.annotators()
-    names = [] if who is None else [battles.judges[i] for i in np.unique(who).tolist()]
+    codes = [] if who is None else np.unique(who[who >= 0]).tolist()
+    names = [battles.judges[code] for code in codes]
     if names and len(names) < MIN_ANNOTATORS:
         yield Reason(name="annotators", value=float(len(names)), about={"names": names})
 
