@@ -37,6 +37,7 @@ from elo_exp.analysis.gate import (
 )
 from elo_exp.analysis.gate_checks import order_checks, same_verdict_check
 from elo_exp.analysis.judge_quality import judge_quality
+from elo_exp.arrays import Array, Mask
 from elo_exp.files import read_json
 from elo_exp.oracle.data import Dataset, Rows
 from tests.arena_files import TheJudge, placed
@@ -121,7 +122,7 @@ def columns_dropped(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
 def cells_blanked(
     rows: Sequence[Row], rng: np.random.Generator
 ) -> Mapping[str, list[Row]]:
-    """Cells at random, and the second orders of those that flip."""
+    """Cells at random, and of comparisons that flip."""
     some = {i for i in range(len(rows)) if rng.random() < 0.15}
     flips = {i for i, row in enumerate(rows) if row["winner"] == "tie"}
     return {
@@ -161,6 +162,23 @@ def test_a_cell_that_is_blank_raises_no_claim_about_battles(
     assert not law.raised
     for taken in ("some ids", "some verdicts", "some second orders"):
         assert law.is_within_noise(taken), (taken, law.wider[taken], law.doubt[taken])
+
+
+@sizes(6, 60)
+def test_a_name_of_an_annotator_that_is_blank_raises_no_claim(rate: Rater, n: int):
+    """One name, or a third of them. A file without any name does not say whether one person voted or many."""
+    rng, law = np.random.default_rng(83), Law(tournament.STATES)
+    for _ in range(n):
+        of = int(rng.choice([1, 2, 3, 5]))
+        votes = [
+            {**row, "source": "human", "judge_model": f"person {rng.integers(of)}"}
+            for row in without("verdict_ab", "verdict_ba")(battles(rng))
+        ]
+        full = rate(votes)
+        some = {i for i in range(len(votes)) if rng.random() < 0.3}
+        law.hold("one", full, rate(blank(votes, {0}, "judge_model")))
+        law.hold("some", full, rate(blank(votes, some, "judge_model")))
+    assert law.n.total() == 2 * n and not law.raised
 
 
 # Scores
@@ -289,7 +307,7 @@ def unanswered(one: Measure, taken: str, rng: np.random.Generator) -> Measure:
 # Oracle
 
 
-def unlabelled(rows: Rows, which: Callable[[np.ndarray], np.ndarray]) -> Rows:
+def unlabelled(rows: Rows, which: Callable[[Array], Mask]) -> Rows:
     label = rows.label.copy()
     known = np.flatnonzero(~np.isnan(label))
     label[known[which(label[known])]] = np.nan
