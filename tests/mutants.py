@@ -1077,8 +1077,8 @@ MUTANTS = [
     Mutant(
         name="what a gate's candidate did not answer is left out",
         file="experiments/gate.py",
-        old="        answered = set(self._joined.answered[BASELINE])",
-        new="        answered = {p.prompt_id for p in self._joined.shared}",
+        old="return [p for p in self._joined.prompts if baseline.rows_to(p)]",
+        new="return list(self._joined.shared)",
         seen_by="test_own_answers.py::test_a_gate_counts_what_the_candidate_lacks_and_the_baseline_has",
     ),
     # Weights & Biases: one run a job

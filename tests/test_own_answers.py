@@ -10,7 +10,7 @@ import pytest
 
 from elo_exp.data.answers import read as read_answers
 from elo_exp.data.bank import load as load_bank
-from elo_exp.files import write_jsonl, write_whole
+from elo_exp.files import read_jsonl, write_jsonl, write_whole
 from tests.answer_files import BY_ID, MADE, Asked, asked, bank, made, write_log
 from tests.commands import attempt, run
 from tests.data import BANK, shared_data, write_table
@@ -207,6 +207,18 @@ def test_a_gate_counts_what_the_candidate_lacks_and_the_baseline_has(two):
     ran = attempt(*GATE, *words, "allow_missing=true", folder=two)
     (row,) = ran.read("gate.json")["dimensions"]
     assert (row["n_prompts"], row["n_invalid"]) == (24, 1)
+
+
+def test_a_blank_answer_of_the_baseline_is_unknown(two):
+    """It may have been better than the candidate's: leaving it out would narrow the bounds."""
+    rows = [row for _, row in read_jsonl(two / "new.jsonl")]
+    (column,) = {"response", "answer", "output"} & rows[0].keys()
+    rows[1:4] = [{**row, column: None} for row in rows[1:4]]
+    write_jsonl(two / "blank.jsonl", rows)
+    words = ("gate.baseline=blank.jsonl", "answers=old.csv")
+    ran = attempt(*GATE, *words, "allow_missing=true", folder=two)
+    (row,) = ran.read("gate.json")["dimensions"]
+    assert (row["n_prompts"], row["n_lost"], row["n_invalid"]) == (24, 1, 4)
 
 
 def test_a_candidate_of_another_kind_answers_the_prompts_of_the_baselines_file(two):

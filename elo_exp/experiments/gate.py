@@ -151,11 +151,11 @@ class Gate(Pairwise):
         return self._joined.lines(keeps_all=True)
 
     def _bank(self) -> list[Prompt]:
-        """With files of answers, the prompts that the baseline answered: what the candidate lacks of them counts."""
+        """With files of answers, the prompts to which the baseline has a row, answered or not: what either lacks counts."""
         if not self._files:
             return super()._bank()
-        answered = set(self._joined.answered[BASELINE])
-        return [p for p in self._joined.prompts if p.prompt_id in answered]
+        baseline = self._joined.files[BASELINE]
+        return [p for p in self._joined.prompts if baseline.rows_to(p)]
 
     def _plan_text(self, plan: pipeline.Plan) -> str:
         margin, alpha = self.gate.margin, self.gate.alpha
