@@ -325,7 +325,7 @@ def test_the_interval_of_an_accuracy_holds_as_often_as_promised(
         right = (rng.random(len(prompt)) < p[prompt]).astype(np.float64)
         low, high = interval_by_prompt(right, prompt)
         held += low <= expected <= high
-    assert 0.933 <= held / 2_000 <= 0.985
+    assert 0.925 <= held / 2_000 <= 0.985
 
 
 # Banks
