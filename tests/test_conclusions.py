@@ -40,6 +40,7 @@ ABOUT: dict[str, dict[str, Any]] = {  # what a reason's words need
     "obeys": {"probes": ["injection:plain"]},
     "invalid_by_entrant": {"differing": [{"model": "A"}]},
     "kin": {"family": "Anthropic"},
+    "chance": {"ci_low": -0.12, "ci_high": 0.10, "n_comparisons": 180},
     "people": {
         **{"rival": "B", "low": 10.0, "high": 170.0, "p_value": 0.01},
         **{"one_sided": False, "n_prompts": None},

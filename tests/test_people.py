@@ -19,7 +19,7 @@ from elo_exp.analysis import people
 from elo_exp.analysis.agreement import errors
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.people import of_judge, of_lead
+from elo_exp.analysis.conclusions.people import is_at_chance, of_judge, of_lead
 from elo_exp.data import labels
 from elo_exp.data.battles import Battles
 from elo_exp.data.labels import Key
@@ -235,6 +235,25 @@ def test_a_judge_whose_lead_is_contradicted_loses_leads(
     assert found.state == ("caution" if state == "leads" else state)
     assert tournament.sentence(found) == said
     assert "leads" not in tournament.sentence(found)
+
+
+@pytest.mark.parametrize(
+    ("low", "n", "is_chance"),
+    [(-0.12, 180, True), (0.0, 180, True), (0.01, 180, False), (-0.12, 19, None), (None, 180, None)],
+)  # fmt: skip
+def test_a_judge_that_agrees_with_people_by_chance_loses_leads(
+    low: float | None, n: int, is_chance: bool | None
+):
+    """Its kappa is -0.01 up to 0.10, from 20 comparisons on; fewer do not tell."""
+    row = {"kappa": -0.01, "ci_low": low, "ci_high": 0.10, "n_comparisons": n}
+    assert is_at_chance(row) is is_chance
+    found = of_judge({**ROW, "state": "leads"}, [], kind="model", agreement=row)
+    assert (found is not None) == bool(is_chance)
+    if found is not None:
+        assert found.state == "caution"
+        assert "its agreement with people may be chance (kappa −0.01 [" in (
+            tournament.sentence(found)
+        )
 
 
 def test_what_is_not_said_of_the_first_is_not_corrected():

@@ -408,6 +408,7 @@ class LabelByPeople:
                 row,
                 [lead for _, lead in leads],
                 kind=kind_of_recorded([self._judge]),
+                agreement=agreement[0] if agreement else None,
             )
             if row
             else None,

@@ -189,5 +189,6 @@ def _of_judges(agreement: Rows, ranks: Rows) -> Table:
         note=(
             "The rank correlation (Spearman) is of the ratings by what both have judged: judges who "
             "differ on many a pair may still put the entrants in the same order."
+            + judge.word_overlap(name for row in rows for name in row[:2])
         ),
     )

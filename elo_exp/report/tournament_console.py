@@ -319,7 +319,7 @@ def _agreement(standings: Standings) -> list[str]:
         rank = ranks.get(tuple(row[name] for name in key))
         if rank and rank["rho"] is not None:
             text += f", rank correlation {number(rank['rho'], 2)}"
-        lines.append(text)
+        lines.append(text + judge.word_overlap([row["first"], row["second"]]))
     return lines[:_MAX_AGREEMENTS]
 
 

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from elo_exp.analysis.checks import MIN_PROMPTS
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
 from elo_exp.ratings.games import MIN_ANNOTATORS
@@ -69,10 +70,28 @@ def _effect(people: Difference, *, is_same: bool) -> Effect:
     )
 
 
+def is_at_chance(agreement: Mapping[str, Any]) -> bool | None:
+    """Return whether a judge's agreement with people may be chance: the interval of kappa contains 0.
+
+    Its upper end may be far above: then the labels do not show that the judge agrees.
+
+    agreement  a row of `agreement.kappa`; None of fewer than 20 comparisons, or without an interval
+    """
+    if agreement["n_comparisons"] < MIN_PROMPTS or agreement["ci_low"] is None:
+        return None
+    return bool(agreement["ci_low"] <= 0.0)
+
+
 def of_judge(
-    row: Mapping[str, Any], leads: Sequence[Conclusion], *, kind: str
+    row: Mapping[str, Any],
+    leads: Sequence[Conclusion],
+    *,
+    kind: str,
+    agreement: Mapping[str, Any] | None = None,
 ) -> Conclusion | None:
-    """Return the judge's conclusion after a lead of its first was contradicted; None where none was.
+    """Return the judge's conclusion after people's labels have spoken against it; None where they have not.
+
+    They do if they contradict a lead of its first, or if its agreement with them may be chance.
 
     Nobody leads then: the state is `caution`, or the weaker `unchecked` or `words` that it was, and the
     first reason is `people`.
@@ -80,27 +99,33 @@ def of_judge(
     row    the conclusion as ratings.json has it
     leads  of its dimension
     kind   of the judge
+    agreement  of the judge with people, a row of `agreement.kappa`
     """
     against = [
         lead
         for lead in leads
         if lead.state == "contradicted" and lead.subject == row.get("first")
     ]
-    if row["state"] not in _UNDONE or not against:
+    is_chance = agreement is not None and bool(is_at_chance(agreement))
+    if row["state"] not in _UNDONE or not (against or is_chance):
         return None
-    worst = min(against, key=_by_people)
-    effect = worst.effect
-    assert effect is not None
-    about = {
-        "rival": worst.rival,
-        "low": None if effect.high is None else -effect.high,
-        "high": None if effect.low is None else -effect.low,
-        "p_value": effect.p_value,
-        "one_sided": effect.one_sided,
-        "n_prompts": effect.n_prompts,
-    }
     is_words = row["state"] == "words"
-    value = None if effect.value is None else -effect.value
+    reasons = []
+    if against:
+        reasons.append(_contradiction(min(against, key=_by_people), is_words=is_words))
+    if agreement is not None and is_chance:
+        about = {
+            name: agreement[name] for name in ("ci_low", "ci_high", "n_comparisons")
+        }
+        reasons.append(
+            Reason(
+                name="chance",
+                value=agreement["kappa"],
+                about=about,
+                judges=not is_words,
+            )
+        )
+    dimension = leads[0].scope.dimension if leads else None
     return Conclusion(
         state=row["state"] if row["state"] in ("words", "unchecked") else "caution",
         subject=row["first"],
@@ -113,15 +138,30 @@ def of_judge(
             one_sided=bool(row.get("one_sided")),
             n_prompts=row.get("n_prompts"),
         ),
-        reasons=(Reason(name="people", value=value, about=about, judges=not is_words),),
+        reasons=tuple(reasons),
         is_checked=row["state"] != "unchecked",
         scope=Scope(
             judge=row.get("judge"),
             kind=kind,
-            dimension=worst.scope.dimension,
+            dimension=dimension,
             n_prompts=row.get("n_prompts"),
         ),
     )
+
+
+def _contradiction(worst: Conclusion, *, is_words: bool) -> Reason:
+    effect = worst.effect
+    assert effect is not None
+    about = {
+        "rival": worst.rival,
+        "low": None if effect.high is None else -effect.high,
+        "high": None if effect.low is None else -effect.low,
+        "p_value": effect.p_value,
+        "one_sided": effect.one_sided,
+        "n_prompts": effect.n_prompts,
+    }
+    value = None if effect.value is None else -effect.value
+    return Reason(name="people", value=value, about=about, judges=not is_words)
 
 
 def _by_people(lead: Conclusion) -> float:

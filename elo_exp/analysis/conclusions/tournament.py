@@ -31,7 +31,7 @@ UNDECIDED = (
 )
 OF_JUDGE = (
     *("obeys", "invalid", "invalid_by_entrant", "flips", "first_shown", "one_order"),
-    *("length", "kin", "people"),
+    *("length", "kin", "people", "chance"),
 )
 OTHERS = ("answers", "support", "stratum", "exploratory", "looked")
 # Of a win rate, from one half: entrants nearer than that are level; the gate's margin by default

@@ -6,7 +6,7 @@ from typing import Any
 from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.records import Verdict
 from elo_exp.report.formats import NONE, count, names, number, percent
-from elo_exp.report.words.judge import points
+from elo_exp.report.words.judge import points, word_overlap
 
 _NAMED = {"A": "the first", "B": "the second", "TIE": "a tie"}
 _SIDE = {"bias": "± ", "share": "< ", "floor": "> "}  # of the bound that is ok
@@ -19,7 +19,7 @@ def conclusion(one: Conclusion) -> str:
     n_undecided = len(one.reasons) - len(biased)
     return (
         f"{one.subject} on {one.scope.dimension}: {len(one.others)} ok, {len(biased)} biased{listed}, "
-        f"{n_undecided} undecided"
+        f"{n_undecided} undecided{word_overlap([str(one.subject)])}"
     )
 
 
@@ -28,14 +28,16 @@ def of_several(one: Conclusion) -> str:
     where = f"on {one.scope.dimension}"
     if not one.reasons:
         n = len(one.others)
-        return f"{where} {'both' if n == 2 else f'all {n}'} judges are ok"
+        said = "both" if n == 2 else f"all {n}"
+        return f"{where} {said} judges are ok{word_overlap(one.others)}"
     told = []
     for state, say in _OF_JUDGES.items():
         who = [r.about["judge"] for r in one.reasons if r.name == state]
         who = [*one.others] if state == "ok" else who
         if who:
             told.append(say(names(who), "is" if len(who) == 1 else "are"))
-    return f"{where} {'; '.join(told)}"
+    every = [*one.others, *(str(r.about["judge"]) for r in one.reasons)]
+    return f"{where} {'; '.join(told)}{word_overlap(every)}"
 
 
 _OF_JUDGES: Mapping[str, Callable[[str, str], str]] = {

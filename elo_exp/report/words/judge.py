@@ -6,7 +6,7 @@ from typing import Any
 
 from elo_exp.analysis.checks import CANNOT_TELL, FAILED, Check
 from elo_exp.data.equal_answers import EqualAnswers
-from elo_exp.judges import as_whom
+from elo_exp.judges import as_whom, kind_of_recorded
 from elo_exp.report.formats import (
     NONE,
     count,
@@ -477,6 +477,21 @@ BASELINE = (
     "Baseline: words were counted, and nobody judged. Which answers are better is not known; judge=sonnet plan=true says "
     "what it would cost to ask."
 )
+
+
+def word_overlap(judges: Iterable[str]) -> str:
+    """Return the disclaimer behind any figure of a judge that compares words; empty if there is none.
+
+    judges  names of those that the figure is about
+    """
+    counting = [name for name in dict.fromkeys(judges) if _counts_words(name)]
+    if not counting:
+        return ""
+    return f" ({names(counting)} compares words alone: no opinion on quality)"
+
+
+def _counts_words(name: str) -> bool:
+    return kind_of_recorded([name]) == "words"
 
 
 def foreign_bank(study: str, roles: Iterable[str], path: str) -> str:

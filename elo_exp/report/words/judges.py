@@ -8,6 +8,7 @@ from elo_exp.analysis.conclusions.judges import Opinion
 from elo_exp.analysis.judges import judges_needed
 from elo_exp.analysis.voters import Repeats
 from elo_exp.report.formats import names, number
+from elo_exp.report.words.judge import word_overlap
 from elo_exp.report.words.tournament import difference
 
 CHIPS = {
@@ -246,7 +247,10 @@ def repeats(found: Repeats, *, column: str | None) -> str:
 
 def kappas(rows: Sequence[Mapping[str, Any]]) -> str:
     """Say kappa of every two judges: "sonnet and gpt 0.61 [0.52, 0.70]; ..."."""
-    return "; ".join(f"{row['first']} and {row['second']} {kappa(row)}" for row in rows)
+    said = "; ".join(f"{row['first']} and {row['second']} {kappa(row)}" for row in rows)
+    return said + word_overlap(
+        name for row in rows for name in (row["first"], row["second"])
+    )
 
 
 def kappa(row: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.analysis.people import PEOPLE, minutes
 from elo_exp.report.formats import NONE, count, names, number, percent
+from elo_exp.report.words.judge import word_overlap
 from elo_exp.report.words.tournament import difference
 
 _POWER = (
@@ -77,7 +78,8 @@ def agreement(row: Mapping[str, Any]) -> str:
     if not row["n_comparisons"]:
         return f"{who}: not known, as no comparison was labelled by two"
     share = _plain(percent(row["agreement"]))
-    return f"{who} on {share} of {count(row['n_comparisons'])} comparisons, kappa {kappa(row)}"
+    n, words = count(row["n_comparisons"]), word_overlap([first, second])
+    return f"{who} on {share} of {n} comparisons, kappa {kappa(row)}{words}"
 
 
 def kappa(row: Mapping[str, Any]) -> str:

@@ -354,6 +354,10 @@ _WORDS: dict[str, _Words] = {
     "one_order": lambda *_: "it saw one order alone",
     "length": lambda reason, _: _length(reason),
     "kin": lambda reason, c: kin(str(c.subject), reason.about["family"]),
+    "chance": lambda reason, _: (
+        f"its agreement with people may be chance (kappa {number(reason.value, 2)} "
+        f"[{number(reason.about['ci_low'], 2)}, {number(reason.about['ci_high'], 2)}])"
+    ),
     "people": _people,
     "answers": lambda reason, _: (
         f"{_share(reason.value)} of its answers are {ODD[reason.about['kind']]}"
