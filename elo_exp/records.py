@@ -547,6 +547,32 @@ class Battle(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MissingBattle(Record):
+    """A planned comparison without a result, or with one on an empty answer.
+
+    lacking    the entrants without a usable answer; () both answered, and the verdict is unknown
+    failed     those of them that are on record as having failed: an error, a refusal, an empty reply. Nobody
+               knows why the others have no answer
+    is_judged  the judge gave a verdict on an empty answer all the same
+    """
+
+    model_a: str
+    model_b: str
+    question_id: str | None = None
+    dimension: str | None = None
+    judge_model: str | None = None
+    lacking: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    is_judged: bool = False
+    draw_a: int = 0
+    draw_b: int = 0
+
+    @property
+    def models(self) -> tuple[str, str]:
+        return self.model_a, self.model_b
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
     """A figure as PNG and SVG, and the rows that it was drawn from."""
 

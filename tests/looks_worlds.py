@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, fdtrc, logit, ndtri, stdtr
 
+from elo_exp.analysis.bounded_tests import p_value
 from elo_exp.analysis.looks import (
     MISFIT,
     Key,
@@ -28,6 +29,8 @@ from elo_exp.analysis.looks import (
 )
 from elo_exp.analysis.separated import bound
 from elo_exp.arrays import Array
+from elo_exp.ratings.fit import Fit
+from elo_exp.ratings.games import Games
 from elo_exp.records import Battle, Comparison
 
 LOGIT = 400 / math.log(10)
@@ -240,6 +243,38 @@ class Looked:
     bounds: Array
 
 
+def bounds_of_one(times: tuple[float, ...], k: int) -> float:
+    """The lowest boundary of a look, with a single pair open: whoever is below it has not crossed any."""
+    return boundaries(ALPHA, times)[k]
+
+
+def bounded_z(
+    points: Array, pairs: Sequence[tuple[int, int]], m: int, which: int
+) -> float:
+    """Z of the bounded-mean test of a pair, from points (n, 2 p) of the first of each pair; NaN was not asked."""
+    q, game = np.nonzero(~np.isnan(points))
+    first, second = np.array(pairs)[game // 2].T
+    prompts, cluster = np.unique(q, return_inverse=True)
+    played = Games(
+        n_models=m,
+        first=first,
+        second=second,
+        score=points[q, game],
+        cluster=cluster,
+        prompts=prompts,
+        shown=np.zeros(len(q)),
+        is_one_order=False,
+        battle=np.arange(len(q)),
+    )
+    fit = Fit.of(played)
+    contrast = np.zeros(m)
+    contrast[list(pairs[which])] = 1.0, -1.0
+    rated, theta = contrast[fit.rated], fit.theta
+    wins = fit.played.wins()
+    tests = [p_value(fit.played, wins, theta, sign * rated) for sign in (1.0, -1.0)]
+    return -float(ndtri(min(0.5, *tests)))
+
+
 def look(world: World, points: Array, orders: str, *, n_looks: int = 5) -> Looked:
     """Take looks at tournaments (b, n, g), pairs being left out while Bradley-Terry fits."""
     b, n, g = points.shape
@@ -281,6 +316,10 @@ def look(world: World, points: Array, orders: str, *, n_looks: int = 5) -> Looke
             -ndtri(0.5 ** np.abs(now[2])),
             -ndtri(stdtr(end - 1, -np.abs(t))),
         )
+        crossed = is_tested & (now[0] != 0) & (z > bounds_of_one(times, k))
+        for d, q in np.argwhere(crossed).tolist():
+            rows = np.where(np.repeat(is_asked[d, :end], 2, axis=1), points[d, :end], np.nan)  # fmt: skip
+            z[d, q] = min(z[d, q], bounded_z(rows, world.pairs, m, q))
         while True:
             n_open = (claims == 0).reshape(-1, dims * p).sum(axis=1).repeat(dims)
             for h in set(n_open[due]) - {0}:

@@ -428,11 +428,39 @@ MUTANTS = [
         seen_by="test_battles.py::test_an_invalid_judgment_is_no_battle",
     ),
     Mutant(
-        name="a prompt that one entrant has not answered stays for the others",
+        name="a prompt that one entrant has not answered takes comparisons from the others",
         file="data/pairing.py",
-        old="and all(prompt.prompt_id in own for own in whole.values())",
-        new="and any(prompt.prompt_id in own for own in whole.values())",
-        seen_by="test_pairs.py::test_a_prompt_that_lacks_an_answer_or_a_judgment_is_left_out_for_all",
+        old="if a in said and b in said and prompt.draw_idx in (draws[a], draws[b])",
+        new="if len(said) == len(answers_of) and prompt.draw_idx in (draws[a], draws[b])",
+        seen_by="test_pairs.py::test_an_entrant_that_lacks_an_answer_takes_no_comparison_from_the_others",
+    ),
+    Mutant(
+        name="what the leader lacks counts for it",
+        file="analysis/missing_answers.py",
+        old="    worse, better = (a, b) if slope > 0 else (b, a)",
+        new="    worse, better = (a, b) if slope < 0 else (b, a)",
+        seen_by="test_missing_answers.py::test_failures_of_the_leader_are_losses",
+    ),
+    Mutant(
+        name="what the rival lacks is its loss, whether or not it has failed",
+        file="analysis/missing_answers.py",
+        old="    if rival not in failed:\n        return 0.0",
+        new="    if leader in failed:\n        return 0.0",
+        seen_by="test_missing_answers.py::test_a_recorded_failure_of_the_rival_is_its_loss_and_nobody_knows_of_a_blank_cell",
+    ),
+    Mutant(
+        name="no lost prompt is added to bounded points",
+        file="analysis/bounded_tests.py",
+        old="    u = np.append(np.asarray(values, dtype=np.float64), least)",
+        new="    u = np.append(np.asarray(values, dtype=np.float64), least / 9)",
+        seen_by="test_bounded_tests.py::test_by_hand_a_little_better_on_all_prompts_is_no_lead",
+    ),
+    Mutant(
+        name="a lead needs one of two tests",
+        file="analysis/comparisons.py",
+        old="        p_value = np.fmax(p_value, tests.p_value[chosen])",
+        new="        p_value = np.fmin(p_value, tests.p_value[chosen])",
+        seen_by="test_bounded_tests.py::test_by_hand_a_little_better_on_all_prompts_is_no_lead",
     ),
     # Errors and tests
     Mutant(
@@ -1143,8 +1171,8 @@ MUTANTS = [
     Mutant(
         name="who does not vary is paid for every draw",
         file="pipeline/generating.py",
-        old="return [prompt for prompt in prompts if prompt.draw_idx < n]",
-        new="return list(prompts)",
+        old="asked = [prompt for prompt in prompts if prompt.draw_idx < n]",
+        new="asked = list(prompts)",
         seen_by="test_draws.py::test_only_entrants_that_vary_are_asked_again",
     ),
     Mutant(

@@ -54,9 +54,11 @@ def rows(name: str) -> list[dict[str, Any]]:
 
 
 def write_files(folder: Path) -> None:
-    """old.csv (and old.jsonl), which lacks the last question, new.jsonl, and questions.jsonl with references."""
+    """old.csv (and old.jsonl), which failed on the last question, new.jsonl, and questions.jsonl with references."""
+    old = [row | {"error": ""} for row in rows("old")]
+    old[-1] |= {"answer": "", "error": "timeout"}
     for ending in ("csv", "jsonl"):
-        write_table(folder / f"old.{ending}", rows("old")[:-1])
+        write_table(folder / f"old.{ending}", old)
     write_jsonl(folder / "new.jsonl", rows("new"))
     asked = [{"question": q, "reference": answer(q, 4)} for q in QUESTIONS]
     write_jsonl(folder / "questions.jsonl", asked)

@@ -35,6 +35,7 @@ ABOUT: dict[str, dict[str, Any]] = {  # what a reason's words need
     "same": {"models": ["B"], "n_prompts": 100, "has_others": False},
     "level": {"models": ["B"], "is_equivalent": True, "margin": 70.4},
     "rivals": {"models": ["B", "C"]},
+    "failures": {"models": ["B"]},
     "not_met": {"models": ["E", "F"]},
     "annotators": {"names": ["anna", "ben"]},
     "obeys": {"probes": ["injection:plain"]},

@@ -188,6 +188,9 @@ ELSEWHERE = {
         "p_not_shorter",
     ),  # of leads that no fit bounds, which these runs do not have
     "n_equal",  # of pairs with equal answers, which these runs do not have
+    # of a lead with missing answers
+    *("n_answered", "n_lacks_leader", "n_lacks_rival", "n_failed_rival"),
+    *("n_unjudged", "n_empty", "n_failed", "holds"),
     *(
         "variance",
         "prompts",

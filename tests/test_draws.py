@@ -95,10 +95,10 @@ def test_draw_i_meets_draw_i_and_a_single_answer_each_of_the_others():
     assert len({key_of(c) for c in pairs}) == len(pairs)
 
 
-def test_a_prompt_that_lacks_one_draw_is_left_out_for_all():
+def test_a_draw_without_an_answer_leaves_the_other_draws_of_its_prompt():
     said = answered(ann=[["a", "aa"], ["A"]], bob=[["b", "bb"], ["B", "BB"]])
     pairs = pair_up(asked(2, 2), said, UTILITY)
-    assert [c.prompt_id for c in pairs] == ["p1", "p1"]
+    assert [(c.prompt_id, c.draw_a) for c in pairs] == [("p1", 0), ("p2", 0), ("p1", 1)]
 
 
 # Who is asked how often

@@ -136,10 +136,10 @@ def test_prompts_n_draws_by_hash_so_that_more_later_pay_for_the_new_ones_only(tw
     assert [len(ids) for ids in chosen] == [5, 9]
     assert chosen[0] < chosen[1]
     assert more.read("manifest.json")["usage"]["verdicts_stored"] == 10
-    ran = judge(words, "prompts.n=24", folder=two)
+    ran = judge(words, "prompts.n=99", folder=two)
     assert (ran.code, lines(ran)[-1]) == (
         2,
-        "elo_exp: prompts.n: found 24. Expected at most 23, as many as there are.",
+        "elo_exp: prompts.n: found 99. Expected at most 25, as many as there are.",
     )
 
 

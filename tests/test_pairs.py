@@ -15,6 +15,8 @@ from elo_exp.data.pairing import (
     pair_up,
     reconcile,
     swaps,
+    unanswered,
+    unjudged,
 )
 from elo_exp.records import Comparison, Judgment, Response, Slot, Verdict
 from tests.data import COMPARISON, prompt, responses, shipped
@@ -92,7 +94,8 @@ def test_a_pair_carries_both_responses_and_what_the_rubric_shows():
     assert pair_up([ONE], answered("ann", "bob"), UTILITY)[0].gold_answer is None
 
 
-def test_a_prompt_that_lacks_an_answer_or_a_judgment_is_left_out_for_all():
+def test_an_entrant_that_lacks_an_answer_takes_no_comparison_from_the_others():
+    """The comparisons of the others stay; those that are missing are listed, with who lacks an answer."""
     answers = answered("ann", "bob", "zoe")
     comparisons = pair_up(PROMPTS, answers, UTILITY)
     judgments = [judged("A", "B", comparison) for comparison in comparisons]
@@ -102,7 +105,47 @@ def test_a_prompt_that_lacks_an_answer_or_a_judgment_is_left_out_for_all():
     assert on_whole_prompts(invalid, comparisons) == invalid  # not missing
     for name in answers:
         fewer = {**answers, name: {("p2", 0): answers[name]["p2", 0]}}
-        assert pair_up(PROMPTS, fewer, UTILITY) == comparisons[3:]
+        found = pair_up(PROMPTS, fewer, UTILITY)
+        lost = [c for c in comparisons[:3] if name in c.entrants]
+        assert found == [c for c in comparisons if c not in lost]
+        missing = unanswered(PROMPTS, fewer, UTILITY, failed={}, compared=found)
+        assert [(m.question_id, *m.models) for m in missing] == [
+            (c.prompt_id, *c.entrants) for c in lost
+        ]
+        assert {(m.lacking, m.failed, m.is_judged) for m in missing} == {
+            ((name,), (), False)
+        }
+
+
+def test_a_missing_answer_is_a_recorded_failure_or_nobody_knows_and_an_empty_one_is_judged():
+    answers = answered("ann", "bob")
+    empty = replace(answers["bob"]["p1", 0], response_text=" ", finish_reason="stop")
+    some = {
+        "ann": {("p1", 0): answers["ann"]["p1", 0]},
+        "bob": {**answers["bob"], ("p1", 0): empty},
+    }
+    found = pair_up(PROMPTS, some, UTILITY)
+    assert [c.prompt_id for c in found] == ["p1"]
+    on_empty, absent = unanswered(
+        PROMPTS, some, UTILITY, failed={"ann": ["p2"]}, compared=found
+    )
+    assert (on_empty.question_id, on_empty.lacking, on_empty.failed) == ("p1", ("bob",), ("bob",))  # fmt: skip
+    assert on_empty.is_judged and not absent.is_judged
+    assert (absent.question_id, absent.lacking, absent.failed) == ("p2", ("ann",), ("ann",))  # fmt: skip
+
+
+def test_prompts_after_a_limit_were_not_planned_and_an_unknown_verdict_is_missing():
+    answers = answered("ann", "bob", "zoe")
+    first = {("p1", 0): answers["zoe"]["p1", 0]}
+    some = {**answers, "zoe": first}
+    compared = pair_up(PROMPTS, some, UTILITY, limit=3)
+    how = {"failed": {}, "compared": compared}
+    assert unanswered(PROMPTS, some, UTILITY, limit=3, **how) == []
+    assert len(unanswered(PROMPTS, some, UTILITY, **how)) == 2
+    judgments = [judged("A", "B", compared[0]), judged("INVALID", "B", compared[1])]
+    assert [m.models for m in unjudged(compared, judgments)] == [
+        c.entrants for c in compared[1:]
+    ]
 
 
 # Verdicts

@@ -59,7 +59,8 @@ class Difference(Record):
 def differences(boards: Mapping[str, Leaderboard]) -> list[Difference]:
     """Test every pair of rated models and every one-sided pair in every dimension.
 
-    Two-sided t tests, and exact tests of one-sided pairs; p values adjusted over all pairs and
+    Two-sided t tests, of which a lead has to pass the bounded-mean test as well (the p value is the larger of both),
+    and exact tests of one-sided pairs; p values adjusted over all pairs and
     dimensions together [1]_.
 
     Parameters
@@ -96,19 +97,26 @@ def _pair_tests(dimension: str, board: Leaderboard) -> dict[str, NDArray[Any]]:
     difference = np.where(is_level, 0.0, models.rating[i] - models.rating[j])
     std_error, df = models.std_error[i, j], models.df_of_differences()[i, j]
     half_width = t_quantile(df) * std_error
+    ci_low, ci_high = difference - half_width, difference + half_width
     place = {model: n for n, model in enumerate(board.models)}
     higher = [*models.place[i].tolist(), *(place[pair.winner] for pair in pairs)]
     lower = [*models.place[j].tolist(), *(place[pair.loser] for pair in pairs)]
     names, unknown = np.array(board.models, dtype=object), np.full(len(pairs), np.nan)
     p_value = 2.0 * scipy.special.stdtr(df, -np.abs(difference / std_error))
+    if (tests := board.bounded) is not None:
+        chosen = models.place[i], models.place[j]
+        p_value = np.fmax(p_value, tests.p_value[chosen])
+        is_replaced = np.isfinite(tests.p_value[chosen]) & ~np.isnan(tests.low[chosen])
+        ci_low = np.where(is_replaced, tests.low[chosen], ci_low)
+        ci_high = np.where(is_replaced, tests.high[chosen], ci_high)
     columns: dict[str, NDArray[Any]] = {
         "dimension": np.full(len(higher), dimension, dtype=object),
         "higher": names[higher],
         "lower": names[lower],
         "difference": np.append(difference, unknown),
         "std_error": np.append(std_error, unknown),
-        "ci_low": np.append(difference - half_width, _numbers(p.low for p in pairs)),
-        "ci_high": np.append(difference + half_width, unknown),
+        "ci_low": np.append(ci_low, _numbers(p.low for p in pairs)),
+        "ci_high": np.append(ci_high, unknown),
         "p_value": np.append(p_value, _numbers(p.p_value for p in pairs)),
         "one_sided": np.arange(len(higher)) >= len(i),
         "n_prompts": np.append(np.full(len(i), None), [p.n_prompts for p in pairs]),
@@ -196,7 +204,12 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
     if n_rated:
         t = (models.rating[:, None] - models.rating) / models.std_error
         critical = _critical_t(models, _noise(models, rng), ALPHA * n_rated / n_pairs)
-        better[np.ix_(models.place, models.place)] = t > critical  # False for NaN
+        is_better = t > critical  # False for NaN
+        if board.bounded is not None:
+            level = 2.0 * scipy.special.stdtr(models.df_of_differences(), -critical)
+            tested_p = board.bounded.p_value[np.ix_(models.place, models.place)]
+            is_better &= ~(tested_p > level)  # of a pair that was not tested, t decides
+        better[np.ix_(models.place, models.place)] = is_better
     place = {model: i for i, model in enumerate(board.models)}
     for pair in tested:
         if (pair.p_value or 0.0) <= ALPHA / n_pairs:

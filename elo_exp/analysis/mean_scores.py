@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy
 
+from elo_exp.analysis.bounded_scores import Scale, bounded_tests
 from elo_exp.arrays import Array, Index
 from elo_exp.data.scores import Score
 from elo_exp.ratings.fit import sandwich
@@ -16,7 +17,11 @@ from elo_exp.records import UserError
 
 
 def mean_scores(
-    dimension: str, rows: Sequence[Score], allow_missing: bool
+    dimension: str,
+    rows: Sequence[Score],
+    allow_missing: bool,
+    *,
+    scale: Scale | None = None,
 ) -> Leaderboard:
     """Return mean scores over the items that all entrants have, with item-clustered intervals.
 
@@ -36,13 +41,16 @@ def mean_scores(
         Of that dimension, at least one; a value of None is missing. Items of one cluster are dependent.
     allow_missing : bool
         Whether fewer than half of the items may be in common.
+    scale : (float, float), optional
+        The least and the greatest score, as `bounded_scores.scale_of` finds it; None: nobody knows, and pairs have no
+        bounded-mean test.
 
     Returns
     -------
     Leaderboard
         In the unit of the scores, entrants by name, with their covariance (m, m). Its parameters are
-        `n_items`, `n_common` and `n_missing` and, of McNemar's test, `n_only_first`, `n_only_second`
-        and `mcnemar_mid_p`.
+        `n_items`, `n_common` and `n_missing`, the ends of the scale, `scale_low` and `scale_high`, and, of
+        McNemar's test, `n_only_first`, `n_only_second` and `mcnemar_mid_p`.
 
     Raises
     ------
@@ -71,7 +79,7 @@ def mean_scores(
         found |= {"n_only_first": won, "n_only_second": lost, "mcnemar_mid_p": p}
     known = [row.value for row in rows if row.value is not None]
     is_bounded = bool(np.isin(known, (0.0, 0.5, 1.0)).all())
-    return _board("Mean score", items, x, found, is_bounded=is_bounded)
+    return _board("Mean score", items, x, found, is_bounded=is_bounded, scale=scale)
 
 
 def pass_rates(
@@ -145,7 +153,9 @@ def pass_rates(
             if mark == "^":
                 x = _all(items.total, items.n_draws, k)
             label = f"pass{mark}{k}"
-            found[label] = _board(label, items, x, items.counts, is_bounded=True)
+            found[label] = _board(
+                label, items, x, items.counts, is_bounded=True, scale=(0.0, 1.0)
+            )
     return found
 
 
@@ -231,8 +241,9 @@ def _board(
     parameters: Mapping[str, float | None],
     *,
     is_bounded: bool,
+    scale: Scale | None,
 ) -> Leaderboard:
-    """Average the values x (n, m) of the items; `is_bounded`: to [0, 1]."""
+    """Average the values x (n, m) of the items; `is_bounded`: to [0, 1], and all at 0, 1/2 or 1."""
     (n, m), n_clusters = x.shape, int(items.cluster.max()) + 1
     by_cluster = np.zeros((n_clusters, m))
     np.add.at(by_cluster, items.cluster, x - x.mean(axis=0))
@@ -248,8 +259,15 @@ def _board(
         covariance=covariance,
         n_battles=items.n_of,
         n_clusters=n_clusters,
-        parameters=dict(parameters),
+        parameters={
+            **parameters,
+            "scale_low": scale[0] if scale else None,
+            "scale_high": scale[1] if scale else None,
+        },
     )
+    if scale is not None:
+        tests = bounded_tests(x, items.cluster, board, scale)
+        board = replace(board, bounded=tests)
     n_prompts = np.full(m, float(n_clusters))
     board = with_intervals(board, np.sqrt(np.diag(covariance)), n_prompts)
     if not is_bounded:

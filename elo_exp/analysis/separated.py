@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import scipy
 
+from elo_exp.analysis.bounded_tests import with_bounded_tests
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import RatingMethod
@@ -141,13 +142,19 @@ def rate_all(
     Returns
     -------
     dict of str to Leaderboard
-        Of the dimensions that the method rates, each as `with_one_sided` returns it.
+        Of the dimensions that the method rates, each as `with_one_sided` returns it, with bounded-mean tests.
     """
     orders: Orders = getattr(method, "orders", "both")
-    return {
-        dimension: with_one_sided(board, battles[dimension], orders=orders)
-        for dimension, board in method.rate(battles).items()
-    }
+    is_plain = not getattr(method, "style", ())
+    baseline: str | None = getattr(method, "baseline_model", None)
+    found = {}
+    for dimension, board in method.rate(battles).items():
+        own = battles[dimension]
+        tested = board
+        if is_plain:
+            tested = with_bounded_tests(board, own, orders=orders, baseline=baseline)
+        found[dimension] = with_one_sided(tested, own, orders=orders)
+    return found
 
 
 def with_one_sided(

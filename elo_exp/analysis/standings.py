@@ -7,17 +7,22 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import scipy
 
+from elo_exp.analysis import bounded_scores, missing_answers
 from elo_exp.analysis.agreement import (
     pairwise_kappa,
     ranks_between_judges,
     repeat_agreement,
 )
+from elo_exp.analysis.bounded_scores import Scale, scale_of
 from elo_exp.analysis.checks import Check, checks
 from elo_exp.analysis.comparisons import (
+    ALPHA,
     Difference,
     differences,
     first_of,
+    holm,
     with_ranks,
 )
 from elo_exp.analysis.conclusions import Conclusion
@@ -33,6 +38,7 @@ from elo_exp.analysis.judge_bias import length_control, position_effect
 from elo_exp.analysis.judge_quality import bounds, invalid_shares
 from elo_exp.analysis.looks import Wave
 from elo_exp.analysis.mean_scores import mean_scores, pass_rates
+from elo_exp.analysis.missing_answers import WorstCase
 from elo_exp.analysis.power import Precision, precision
 from elo_exp.analysis.reversals import rivals_ahead
 from elo_exp.analysis.separated import rate_all
@@ -47,12 +53,19 @@ from elo_exp.data.writing_style import Feature, with_style
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, running_means
-from elo_exp.records import Comparison, Judgment, Rows, UserError
+from elo_exp.records import (
+    Comparison,
+    Judgment,
+    MissingBattle,
+    Rows,
+    UserError,
+)
 
 _OF_A_STRATUM = ("model", "rating", "ci_low", "ci_high", "n_battles")  # of a Rating
 _SCORES = "mean_score"
 _SEED = 20260425  # of the draws behind rank sets, the same for every leaderboard
 
+_Claim = tuple[str, WorstCase]  # of a dimension
 Rate = Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]]
 
 
@@ -91,6 +104,10 @@ class Standings:
     # by dimension, of the judge and of the leaderboard of the primary method
     checks: Mapping[str, Sequence[Check]] = field(default_factory=dict)
     conclusions: Mapping[str, Conclusion] = field(default_factory=dict)
+    # by dimension: planned comparisons without a result
+    missing: Mapping[str, Sequence[MissingBattle]] = field(default_factory=dict)
+    # by dimension: the tests on which a lead rests, if what is missing counts against it; none without a missing result
+    worst_cases: Mapping[str, Sequence[WorstCase]] = field(default_factory=dict)
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -215,6 +232,7 @@ def of_scores(
     allow_missing: bool,
     at: Sequence[int] = (),
     hat: Sequence[int] = (),
+    scale: Sequence[float] | None = None,
 ) -> Standings:
     """Compare mean scores in each dimension, by the tests and rank sets of ratings.
 
@@ -228,6 +246,8 @@ def of_scores(
         Whether fewer than half of the items may be in common.
     at, hat : sequence of int
         Each k of pass@k, and of pass^k.
+    scale : sequence of float, optional
+        The least and the greatest score; None: 0 and 1, if no score lies outside them.
 
     Returns
     -------
@@ -240,15 +260,17 @@ def of_scores(
         As `mean_scores` and `pass_rates`.
     """
     by_method: dict[str, dict[str, Leaderboard]] = {_SCORES: {}}
+    scales = dict[str, Scale | None]()
     for name in dict.fromkeys(row.dimension for row in rows):
         own = [row for row in rows if row.dimension == name]
-        boards = {_SCORES: mean_scores(name, own, allow_missing)}
+        scales[name] = scale_of(own, scale)
+        boards = {_SCORES: mean_scores(name, own, allow_missing, scale=scales[name])}
         boards |= pass_rates(name, own, allow_missing, at=at, hat=hat)
         for method, board in boards.items():
             ranked = with_ranks(board, np.random.default_rng(_SEED))
             by_method.setdefault(method, {})[name] = ranked
     first = by_method[_SCORES]
-    return Standings(
+    found = Standings(
         models=tuple(sorted({model for b in first.values() for model in b.models})),
         battles=dict.fromkeys(first, Battles.from_rows([])),
         companions=by_method,
@@ -256,6 +278,26 @@ def of_scores(
             method: differences(boards) for method, boards in by_method.items()
         },
     )
+    return _with_missing_scores(found, rows, scales)
+
+
+def _with_missing_scores(
+    standings: Standings, rows: Sequence[Score], scales: Mapping[str, Scale | None]
+) -> Standings:
+    """Test the first of each dimension once more on all items, with missing scores counted against it."""
+    cases = list[_Claim]()
+    for name, board in standings.companions[_SCORES].items():
+        counts = board.parameters
+        if counts["n_common"] == counts["n_items"] and not counts["n_missing"]:
+            continue
+        own = [row for row in rows if row.dimension == name]
+        pairs = standings.pairs(name)
+        if (first := first_of(board, pairs)) is None:
+            continue
+        for leader, rival in missing_answers.claims(first.model, first.below, pairs):
+            case = bounded_scores.worst_case(own, leader, rival, scales[name])
+            cases.append((name, case))
+    return _with_worst_cases(standings, cases)
 
 
 def primary_method(methods: Collection[str]) -> str | None:
@@ -495,6 +537,81 @@ def with_looks(standings: Standings, wave: Wave) -> Standings:
         companions={**standings.companions, method: boards},
         differences={method: tested},
     )
+
+
+def with_missing(
+    standings: Standings,
+    missing: Mapping[str, Sequence[MissingBattle]],
+    method: RatingMethod | EloMethod,
+) -> Standings:
+    """Test the first of each dimension once more, with what is missing counted against it.
+
+    The p values take the place of those of the answered comparisons among the tests of all dimensions, which Holm's
+    method adjusts together. After planned looks a lead has to be beyond the boundary of its look.
+
+    Parameters
+    ----------
+    standings : Standings
+        With the differences of the answered comparisons.
+    missing : mapping of str to sequence of MissingBattle
+        Planned comparisons without a result, by dimension.
+    method : RatingMethod or EloMethod
+        Of the leaderboard; Elo has no test, and no worst case.
+
+    Returns
+    -------
+    Standings
+        With `missing` and `worst_cases`.
+    """
+    name = standings.primary_method
+    if name is None or not any(missing.values()):
+        return dataclasses.replace(standings, missing=missing)
+    cases = list[_Claim]()
+    for dimension, lacking in missing.items():
+        board, pairs = standings.board(dimension), standings.pairs(dimension)
+        first = first_of(board, pairs) if board else None
+        if not first or not lacking:
+            continue
+        battles = standings.battles[dimension]
+        for leader, rival in missing_answers.claims(first.model, first.below, pairs):
+            pair = missing_answers.worst_case(battles, lacking, leader, rival, method)
+            counts = missing_answers.counted(battles, lacking, leader, rival)
+            cases.append((dimension, missing_answers.with_test(counts, pair)))
+    with_rows = dataclasses.replace(standings, missing=missing)
+    return _with_worst_cases(with_rows, cases)
+
+
+def _with_worst_cases(standings: Standings, found_cases: Sequence[_Claim]) -> Standings:
+    """Add worst cases, whose p values take the place of those of the answered comparisons in Holm's adjustment."""
+    cases = {(name, one.leader, one.rival): one for name, one in found_cases}
+    tested = standings.differences[standings.primary_method or ""]
+    own = [cases.get((d.dimension, d.higher, d.lower)) for d in tested]
+    p_values = np.array(
+        [
+            case.p_value if case else d.p_value
+            for case, d in zip(own, tested, strict=True)
+        ],
+        dtype=np.float64,
+    )
+    found: dict[str, list[WorstCase]] = {}
+    for d, case, adjusted in zip(tested, own, holm(p_values).tolist(), strict=True):
+        if case is None:
+            continue
+        level, p_holm = ALPHA, adjusted
+        if d.p_value is None:  # of planned looks
+            level, p_holm = _level_of_look(standings, d), case.p_value
+        holds = missing_answers.is_significant(p_holm, level)
+        done = dataclasses.replace(case, p_holm=p_holm, holds=holds)
+        found.setdefault(d.dimension, []).append(done)
+    return dataclasses.replace(standings, worst_cases=found)
+
+
+def _level_of_look(standings: Standings, pair: Difference) -> float:
+    """The two-sided level of the boundary at which a pair was resolved."""
+    look = getattr(pair, "look", None)
+    rows = standings.diagnoses.get(pair.dimension, {}).get("looks", ())
+    bounds = [row["boundary"] for row in rows if row["look"] == look]
+    return 2.0 * float(scipy.special.ndtr(-bounds[0])) if bounds else 0.0
 
 
 def leaders(standings: Standings) -> dict[str, str]:

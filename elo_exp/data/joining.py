@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from elo_exp.data import answers, bank, conversations
 from elo_exp.data.answers import Answer
 from elo_exp.data.fields import folded, natural
 from elo_exp.records import Prompt, Response, UserError
 
-_LOST = 0.1  # of the prompts, from which on it is said whom to leave out
+_LOST = 0.1  # of the prompts, from which on missing answers are a warning
 _NAMED = 3  # entrants of a file that have a line each, or that a line names
 _CUT = "length"
 
@@ -120,6 +118,11 @@ class Answers:
         ]
         return conversations.joined(prompt, [found, *later])
 
+    def has_failed(self, prompt: Prompt) -> bool:
+        """Whether the file records that the request failed, so that nobody has to guess why an answer is missing."""
+        rows = [row for row in self.rows_to(prompt) if row.text is None]
+        return any(row.is_failed for row in rows) and self.to(prompt) is None
+
     @property
     def n_answers(self) -> int:
         """How many prompts it answers: a program may write a row for each of its filters."""
@@ -197,25 +200,56 @@ class Joined:
         }
 
     @functools.cached_property
+    def planned(self) -> Sequence[Prompt]:
+        """The prompts to which some file has a row, answered or not. Raises UserError if no two entrants can be compared.
+
+        A prompt of the bank to which no file has a row was not asked.
+        """
+        self._refuse_incomparable()
+        return [
+            prompt
+            for prompt in self.prompts
+            if any(one.rows_to(prompt) for one in self.files.values())
+        ]
+
+    @functools.cached_property
+    def failed(self) -> Mapping[str, Sequence[str]]:
+        """The prompts on which each entrant is on record as having failed, by their ids."""
+        return {
+            name: [p.prompt_id for p in self.prompts if one.has_failed(p)]
+            for name, one in self.files.items()
+        }
+
+    @functools.cached_property
     def shared(self) -> Sequence[Prompt]:
-        """The prompts that all entrants answered. Raises UserError for none."""
-        counts = Counter(key for keys in self.answered.values() for key in keys)
-        found = [p for p in self.prompts if counts[p.prompt_id] == len(self.files)]
-        if not found:
+        """The prompts that all entrants answered. Raises UserError if no two entrants can be compared."""
+        self._refuse_incomparable()
+        counts = self._n_answered
+        return [p for p in self.prompts if counts[p.prompt_id] == len(self.files)]
+
+    @functools.cached_property
+    def _n_answered(self) -> Mapping[str, int]:
+        """How many entrants answered each prompt."""
+        return Counter(key for keys in self.answered.values() for key in keys)
+
+    def _refuse_incomparable(self) -> None:
+        """Raise UserError if no prompt is answered by two entrants, or by the one that there is."""
+        least = min(2, len(self.files))
+        if max(self._n_answered.values(), default=0) < least:
             have = [f"{name} has {len(keys):,}" for name, keys in self._by_number]
             rest = f" and {len(have) - 5} more" if have[5:] else ""
-            hint = self._without() or " Are these answers to one set of prompts?"
+            hint = " Are these answers to one set of prompts?"
             if self.bank is not None:
                 hint = f" Are these answers to the prompts of {self.bank}?"
             for one in self.files.values():
                 if all(row.prompt is None for row in one.rows):
                     hint = f" {one.path} holds no prompts: add prompts=FILE."
                     break
+            whom = "all" if len(self.files) <= 2 else "two of them"
             raise UserError(
-                f"answers: no prompt is answered by all ({', '.join(have[:5])}{rest}, none "
+                f"answers: no prompt is answered by {whom} ({', '.join(have[:5])}{rest}, none "
                 f"shared).{hint}"
             )
-        return found
 
     @property
     def _by_number(self) -> list[tuple[str, Sequence[str]]]:
@@ -299,32 +333,10 @@ class Joined:
         lines = [f"{line}; {referred:,} with a reference"]
         if n - len(shared) > _LOST * n and not keeps_all:
             lines.append(
-                f"warning: {n - len(shared):,} of {n:,} prompts are left out, as not all answered "
-                f"them.{self._without()}"
+                f"warning: {n - len(shared):,} of {n:,} prompts lack an answer. A lead holds only if it "
+                "survives when these count against it."
             )
         return lines
-
-    def _without(self) -> str:
-        """Say whom to leave out so that nine of ten prompts are shared; "" where two would not remain."""
-        names = list(self.answered)
-        column = {p.prompt_id: n for n, p in enumerate(self.prompts)}
-        lacks = np.ones((len(names), len(column)), dtype=bool)  # by entrant and prompt
-        for row, keys in zip(lacks, self.answered.values(), strict=True):
-            row[[column[key] for key in keys]] = False
-        left, out = np.ones(len(names), dtype=bool), list[str]()
-        while True:
-            n_lacking = lacks[left].sum(axis=0)
-            kept = int((n_lacking == 0).sum())
-            if left.sum() <= 2 or kept >= (1.0 - _LOST) * len(column):
-                break
-            alone = (lacks & (n_lacking == 1)).sum(axis=1)  # is who lacks it
-            worst = max(np.flatnonzero(left), key=lambda i: (alone[i], lacks[i].sum()))
-            left[worst] = False
-            out.append(names[worst])
-        if not out or not kept:
-            return ""
-        whom = ", ".join(out[:5]) + (f" and {len(out) - 5} more" if out[5:] else "")
-        return f" Without {whom} it is {kept:,}: 'answers=[FILE,{{name:NAME,file:null}}]' leaves NAME out."
 
 
 def stem(path: Path) -> str:

@@ -1,7 +1,7 @@
 """Pair up responses, and reconcile the two orders of a pair into one judgment."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations, islice
 
 from elo_exp.data import conversations
@@ -10,6 +10,7 @@ from elo_exp.data.rubrics import Rubric
 from elo_exp.records import (
     Comparison,
     Judgment,
+    MissingBattle,
     Prompt,
     Response,
     Slot,
@@ -35,8 +36,8 @@ def pair_up(
     """Compare entrants on every prompt that the rubric applies to, prompts first.
 
     Draw i meets draw i, and the one draw of an entrant that does not vary each draw of the others; two such
-    entrants meet once. A prompt to which an answer is missing is left out for all, so that all are rated on
-    the same prompts.
+    entrants meet once. If an entrant has no answer to a prompt, the others are compared on it all the same:
+    `unanswered` lists the comparisons that are missing.
 
     prompts    all with draw 0, then with draw 1, and so on
     shown      how much of conversations, but for what the rubric says otherwise; None: there are none
@@ -44,24 +45,92 @@ def pair_up(
     opponents  that each entrant meets on a prompt; None: all others
     """
     n_draws = {name: n_drawn(own) for name, own in responses.items()}
-    whole = {name: answered(own) for name, own in responses.items()}
     comparisons = (
         comparison
         for prompt in prompts
         if rubric.applies_to(prompt)
-        and all(prompt.prompt_id in own for own in whole.values())
         for comparison in _on(
             prompt,
             {
-                name: own[prompt.prompt_id, min(prompt.draw_idx, n_draws[name] - 1)]
+                name: own.get((prompt.prompt_id, draw))
                 for name, own in responses.items()
+                for draw in [min(prompt.draw_idx, n_draws[name] - 1)]
             },
+            {name: min(prompt.draw_idx, n - 1) for name, n in n_draws.items()},
             rubric,
             shown,
             opponents,
         )
     )
     return list(islice(comparisons, limit))
+
+
+def unanswered(
+    prompts: Sequence[Prompt],
+    responses: Responses,
+    rubric: Rubric,
+    *,
+    failed: Mapping[str, Collection[str]],
+    compared: Sequence[Comparison],
+    limit: int | None = None,
+    opponents: int | None = None,
+) -> list[MissingBattle]:
+    """Return the planned comparisons that lack an answer, and those on an empty answer.
+
+    prompts    that were planned, all with draw 0, then with draw 1, and so on
+    failed     prompts on which an entrant is on record as having failed, by entrant
+    compared   what `pair_up` returned; with a limit, prompts after the last of these were not planned
+    opponents  as of `pair_up`
+    """
+    n_draws = {name: n_drawn(own) for name, own in responses.items()}
+    last = compared[-1] if limit is not None and len(compared) >= limit else None
+    found = []
+    for prompt in prompts:
+        if not rubric.applies_to(prompt):
+            continue
+        draws = {name: min(prompt.draw_idx, n - 1) for name, n in n_draws.items()}
+        answers = {
+            name: own.get((prompt.prompt_id, draws[name]))
+            for name, own in responses.items()
+        }
+        for a, b in meetings(list(answers), prompt.slot, opponents):
+            if prompt.draw_idx not in (draws[a], draws[b]):
+                continue
+            both = [(name, answers[name]) for name in (a, b)]
+            empty = [name for name, one in both if one is not None and is_empty(one)]
+            absent = [name for name, one in both if one is None]
+            lacking = [name for name in (a, b) if name in (*empty, *absent)]
+            on_record = [
+                name
+                for name, one in both
+                if (one is not None and is_empty(one) and one.finish_reason)
+                or (one is None and prompt.prompt_id in failed.get(name, ()))
+            ]
+            if lacking:
+                found.append(
+                    MissingBattle(
+                        model_a=a,
+                        model_b=b,
+                        question_id=prompt.prompt_id,
+                        dimension=rubric.dimension,
+                        lacking=tuple(lacking),
+                        failed=tuple(on_record),
+                        is_judged=not absent,
+                        draw_a=draws[a],
+                        draw_b=draws[b],
+                    )
+                )
+        if last is not None and (prompt.prompt_id, prompt.draw_idx) == (
+            last.prompt_id,
+            max(last.draw_a, last.draw_b),
+        ):
+            break
+    return found
+
+
+def is_empty(response: Response) -> bool:
+    """Whether an answer holds no text, and nothing else that a judge could see."""
+    return not (response.response_text.strip() or response.messages)
 
 
 def n_drawn(responses: Mapping[Slot, Response]) -> int:
@@ -78,7 +147,8 @@ def answered(responses: Mapping[Slot, Response]) -> set[str]:
 
 def _on(
     prompt: Prompt,
-    said: Mapping[str, Response],
+    answers_of: Mapping[str, Response | None],
+    draws: Mapping[str, int],
     rubric: Rubric,
     shown: Shown | None,
     opponents: int | None,
@@ -86,14 +156,16 @@ def _on(
     """Yield the comparisons on one prompt and draw, in the texts that the judge is shown.
 
     They are in turns where either side shows more than the words of one turn, so that no plain answer can pretend to be
-    a conversation.
+    a conversation. Who meets whom does not depend on who answered.
 
-    said  the answer of this draw, or the only one of an entrant
+    answers_of  the answer of this draw, or the only one of an entrant; None: it is missing
+    draws       which answer that is
     """
+    said = {name: one for name, one in answers_of.items() if one is not None}
     pairs = [
         (a, b)
-        for a, b in meetings(list(said), prompt.slot, opponents)
-        if prompt.draw_idx in (said[a].draw_idx, said[b].draw_idx)
+        for a, b in meetings(list(answers_of), prompt.slot, opponents)
+        if a in said and b in said and prompt.draw_idx in (draws[a], draws[b])
     ]
     if not prompt.messages and not any(one.messages for one in said.values()):
         for a, b in pairs:
@@ -160,6 +232,29 @@ def on_whole_prompts(
     lacking = Counter(c.prompt_id for c in comparisons)
     lacking.subtract(j.prompt_id for j in judgments)
     return [j for j in judgments if not lacking[j.prompt_id]]
+
+
+def unjudged(
+    comparisons: Sequence[Comparison], judgments: Sequence[Judgment]
+) -> list[MissingBattle]:
+    """Return the comparisons without a valid verdict: nobody knows who would have won."""
+    valid = {_key(judgment) for judgment in judgments if not judgment.invalid}
+    return [
+        MissingBattle(
+            model_a=one.entrant_a,
+            model_b=one.entrant_b,
+            question_id=one.prompt_id,
+            dimension=one.dimension,
+            draw_a=one.draw_a,
+            draw_b=one.draw_b,
+        )
+        for one in comparisons
+        if _key(one) not in valid
+    ]
+
+
+def _key(some: Comparison | Judgment) -> tuple[str, str, str, int, int]:
+    return some.prompt_id, some.entrant_a, some.entrant_b, some.draw_a, some.draw_b
 
 
 def swaps(comparison: Comparison, both_orders: float) -> tuple[bool, ...]:

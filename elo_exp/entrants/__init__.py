@@ -88,6 +88,14 @@ class RecordedDraws(Varying, Protocol):
         """How many answers it has to each prompt that it has answered, at least."""
 
 
+@runtime_checkable
+class Incomplete(Entrant, Protocol):
+    """An entrant whose answers are on file, and that need not have one to each prompt."""
+
+    def lacks(self, prompt: Prompt) -> bool:
+        """Whether it has no answer to a prompt, which is no reason to stop: the answer counts as missing."""
+
+
 def draws_of(entrant: Entrant, draws: int) -> int:
     """Return how many answers to a prompt an entrant gives where so many are wanted."""
     if draws == 1 or not (isinstance(entrant, Varying) and entrant.varies):

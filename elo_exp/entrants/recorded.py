@@ -153,6 +153,9 @@ class AnswersEntrant:
     def cache_key(self, prompt: Prompt) -> CacheKey:
         return _key(prompt, self._answers.response(prompt))
 
+    def lacks(self, prompt: Prompt) -> bool:
+        return self._answers.to(prompt) is None
+
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
         return filter(None, map(self._answers.response, prompts))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -110,6 +110,7 @@ class GateSettings:
 @dataclass(kw_only=True)
 class Gate(Pairwise):
     gate: GateSettings
+    _counts_absent: ClassVar[bool] = False  # a candidate has to say that it failed
 
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

@@ -4,11 +4,11 @@ import logging
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from elo_exp import CONF, pipeline
 from elo_exp.analysis import audit_decisions, families
@@ -39,7 +39,13 @@ from elo_exp.entrants import (
 from elo_exp.experiments import Context, ReadsFiles, Report
 from elo_exp.judges import Judge, PaidJudge, Unchosen, is_told, roles, scope_of
 from elo_exp.pipeline import Asking, Plan
-from elo_exp.records import Comparison, Judgment, Prompt, UserError
+from elo_exp.records import (
+    Comparison,
+    Judgment,
+    MissingBattle,
+    Prompt,
+    UserError,
+)
 from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.report.words import opening
 from elo_exp.report.words.judge import (
@@ -254,6 +260,7 @@ class Judged:
 class Pairwise(Judged):
     judge: Judge
     rubric: dict[str, Rubric]
+    _counts_absent: ClassVar[bool] = True  # of files of answers: no reason to stop
 
     @property
     def input_files(self) -> Mapping[str, Path]:
@@ -344,6 +351,7 @@ class Pairwise(Judged):
             context.store,
             allow_missing=self.allow_missing,
             canary=self.judging.canary,
+            counts_absent=self._counts_absent,
         )
         comparisons = self._paired(prompts, responses)
         extent = self._extent(prompts, responses)
@@ -565,6 +573,7 @@ class Pairwise(Judged):
             store,
             allow_missing=self.allow_missing,
             at_least=at_least,
+            counts_absent=self._counts_absent,
         )
 
     @property
@@ -590,9 +599,9 @@ class Pairwise(Judged):
         return self._joined.lines()
 
     def _bank(self) -> list[Prompt]:
-        """All prompts: of the bank, and those that all files of answers have an answer to."""
+        """All prompts: of the bank, and those to which some file of answers has a row."""
         return (
-            list(self._joined.shared)
+            list(self._joined.planned)
             if self._files
             else bank.load(self.prompts.path, history=self.prompts.history)
         )
@@ -667,6 +676,38 @@ class Pairwise(Judged):
             )
             for rubric in self._rubrics
         }
+
+    def _unanswered(
+        self, responses: Responses, comparisons: Comparisons
+    ) -> dict[str, list[MissingBattle]]:
+        """Return the planned comparisons without a usable answer, by dimension."""
+        prompts = self._drawn_prompts()
+        failed = self._failed(prompts, responses)
+        return {
+            rubric.dimension: pairing.unanswered(
+                prompts,
+                responses,
+                rubric,
+                failed=failed,
+                compared=comparisons[rubric.dimension],
+                limit=self.judging.limit_pairs,
+                opponents=self._opponents,
+            )
+            for rubric in self._rubrics
+        }
+
+    def _failed(
+        self, prompts: Sequence[Prompt], responses: Responses
+    ) -> dict[str, Collection[str]]:
+        """The prompts on which each entrant is on record as having failed: a model that was asked, or as its file says."""
+        found: dict[str, Collection[str]] = {}
+        for name, entrant in self.entrant.items():
+            if isinstance(entrant, ModelEntrant):
+                answered = {prompt_id for prompt_id, _ in responses.get(name, {})}
+                found[name] = {p.prompt_id for p in prompts} - answered
+            elif self._files and name in self._joined.files:
+                found[name] = {*self._joined.failed[name]}
+        return found
 
     def _to_judge(self, comparisons: Comparisons) -> Comparisons:
         """Return the comparisons that the judge is asked about."""

@@ -92,6 +92,9 @@ class Rate:
     battles: str | list[str]
     battles_format: str | None
     battles_metric: str | None
+    battles_scale: (
+        list[float] | None
+    )  # the least and the greatest score; None: as the scores say
     allow_missing: bool
     pass_: Passes
     battles_on_error: Literal["stop", "drop"]
@@ -102,6 +105,12 @@ class Rate:
     arena: ArenaSettings | None = None
 
     def __post_init__(self) -> None:
+        if (scale := self.battles_scale) is not None and not (
+            len(scale) == 2 and scale[0] < scale[1]
+        ):
+            raise UserError(
+                f"battles_scale: found {scale}. Expected the least and the greatest score: battles_scale=[0,1]."
+            )
         for word, meant in self.battles_values.items():
             if meant not in (None, *WORDS):
                 raise UserError(
@@ -292,7 +301,11 @@ class Rate:
         rows, _ = self._scored
         at, hat = self.pass_.at, self.pass_.hat
         return standings.of_scores(
-            rows, allow_missing=self.allow_missing, at=at, hat=hat
+            rows,
+            allow_missing=self.allow_missing,
+            at=at,
+            hat=hat,
+            scale=self.battles_scale,
         )
 
     def check_files(self) -> None:

@@ -13,7 +13,7 @@ from elo_exp.analysis import standings, variance
 from elo_exp.analysis.comparisons import differences, first_of
 from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.judge_quality import judge_quality
-from elo_exp.analysis.looks import Wave, family_wise_alpha
+from elo_exp.analysis.looks import Wave, family_wise_alpha, prompt_order
 from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.standings import Standings
 from elo_exp.data import battles, pairing
@@ -31,7 +31,7 @@ from elo_exp.experiments.rated import (
 )
 from elo_exp.judges import Judge, PaidJudge, Unchosen, scope_of
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
-from elo_exp.records import Judgment, UserError, fingerprint
+from elo_exp.records import Judgment, MissingBattle, UserError, fingerprint
 from elo_exp.report import artifacts, judges_page
 from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.report.words import variance as variance_words
@@ -189,7 +189,7 @@ class Tournament(Pairwise):
         self, store: Store, responses: Responses, comparisons: Comparisons
     ) -> _Rated:
         """Have the comparisons judged, and rate them."""
-        method = self._primary
+        method, planned = self._primary, comparisons
         wave, matches = None, None
         if self.judging.looks == 1:
             judgments = self.judge_pairs(comparisons, store)
@@ -214,11 +214,8 @@ class Tournament(Pairwise):
                 "differences that are not there are found more often than stated.",
                 n_seen,
             )
-        rated = judgments
-        if self.allow_missing:
-            rated = _on_whole_prompts(judgments, comparisons)
         found = standings.rate(
-            self._battles(rated, comparisons),
+            self._battles(judgments, comparisons),
             elo=self.elo,
             ratings=self.rating,
             models=list(self.entrant),
@@ -229,6 +226,8 @@ class Tournament(Pairwise):
             found = standings.with_looks(found, wave)
         elif self._scope.kind == "model":
             earlier = _earlier_looks(store, found, judgments)
+        missing = self._missing(responses, planned, comparisons, judgments)
+        found = standings.with_missing(found, missing, method)
         strata = {}
         if self.stratum is not None:
             of_prompt = self._strata(self.stratum)
@@ -266,6 +265,31 @@ class Tournament(Pairwise):
             quality=quality,
             n_seen=n_seen,
         )
+
+    def _missing(
+        self,
+        responses: Responses,
+        planned: Comparisons,
+        asked: Comparisons,
+        judgments: Judgments,
+    ) -> dict[str, list[MissingBattle]]:
+        """Return the planned comparisons without a usable answer or a valid verdict, by dimension.
+
+        A tournament that stopped at a look was not to ask about the prompts after it.
+        """
+        unanswered = self._unanswered(responses, planned)
+        if self.judging.looks > 1:
+            order = prompt_order({p.prompt_id: p.source for p in self._prompts()})
+            place = {prompt_id: n for n, prompt_id in enumerate(order)}
+            for name, some in unanswered.items():
+                last = max((place[c.prompt_id] for c in asked[name]), default=-1)
+                unanswered[name] = [
+                    one for one in some if place[one.question_id or ""] <= last
+                ]
+        return {
+            name: [*unanswered[name], *pairing.unjudged(some, judgments[name])]
+            for name, some in asked.items()
+        }
 
     def _reported(
         self, context: Context, responses: Responses, rated: _Rated
@@ -504,23 +528,6 @@ class Panel(Tournament):
                 "judges": {name: one.judge.model for name, one in self._each.items()},
             },
         )
-
-
-def _on_whole_prompts(
-    judgments: Judgments, comparisons: Comparisons
-) -> dict[str, list[Judgment]]:
-    """Leave out the prompts on which a verdict is missing, for all entrants."""
-    found = {}
-    for dimension, some in judgments.items():
-        found[dimension] = pairing.on_whole_prompts(some, comparisons[dimension])
-        asked = {comparison.prompt_id for comparison in comparisons[dimension]}
-        if n := len(asked - {judgment.prompt_id for judgment in found[dimension]}):
-            logger.warning(
-                "warning: %s: %d prompts without all verdicts are left out for all entrants.",
-                dimension,
-                n,
-            )
-    return found
 
 
 def _earlier_looks(

@@ -15,6 +15,7 @@ from elo_exp.data.thoughts import split_thought
 from elo_exp.entrants import (
     Entrant,
     HostedEntrant,
+    Incomplete,
     ModelEntrant,
     NoRoomError,
     OfflineEntrant,
@@ -69,8 +70,11 @@ def generate(
     *,
     allow_missing: bool,
     canary: int = 0,
+    counts_absent: bool = True,
 ) -> Responses:
     """Return every entrant's response to every prompt; one that does not vary is asked for the first draw alone.
+
+    counts_absent  an answer that a file of answers lacks is no reason to stop: it counts as missing
 
     Raises UserError where some are missing, unless `allow_missing`, and where a model's first `canary` new answers
     hold nothing; 0: nobody looks.
@@ -98,7 +102,8 @@ def generate(
         usage.responses_generated,
         usage.responses_stored,
     )
-    return _complete(responses, asked, allow_missing)
+    wanted = _wanted(prompts, entrants, counts_absent)
+    return _complete(responses, wanted, allow_missing)
 
 
 def draws(prompts: Prompts, n: int) -> list[Prompt]:
@@ -107,11 +112,29 @@ def draws(prompts: Prompts, n: int) -> list[Prompt]:
     return [*prompts, *again]
 
 
-def _asked(prompts: Prompts, entrant: Entrant) -> list[Prompt]:
-    """The draws that an entrant has."""
+def _asked(
+    prompts: Prompts, entrant: Entrant, *, with_absent: bool = False
+) -> list[Prompt]:
+    """The prompts and draws that an entrant can be asked for.
+
+    with_absent  also those to which it is known to have no answer
+    """
     most = 1 + max((prompt.draw_idx for prompt in prompts), default=0)
     n = draws_of(entrant, most)
-    return [prompt for prompt in prompts if prompt.draw_idx < n]
+    asked = [prompt for prompt in prompts if prompt.draw_idx < n]
+    if isinstance(entrant, Incomplete) and not with_absent:
+        return [prompt for prompt in asked if not entrant.lacks(prompt)]
+    return asked
+
+
+def _wanted(
+    prompts: Prompts, entrants: Entrants, counts_absent: bool
+) -> dict[str, Prompts]:
+    """The prompts of each entrant an answer to which has to be there."""
+    return {
+        name: _asked(prompts, entrant, with_absent=not counts_absent)
+        for name, entrant in entrants.items()
+    }
 
 
 def by_load(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[str, R]:
@@ -335,6 +358,7 @@ def assume_responses(
     *,
     allow_missing: bool,
     at_least: bool = False,
+    counts_absent: bool = True,
 ) -> Responses:
     """Return responses for a plan: stored ones, and placeholders for what models have not answered.
 
@@ -385,7 +409,8 @@ def assume_responses(
         lengths: list[int] = []  # of stored answers, to earlier turns as well
         answer = partial(assume, name, entrant, lengths)
         assumed[name] = converse(entrant, asked[name], answer)
-    return _complete(assumed, asked, allow_missing)
+    wanted = _wanted(prompts, entrants, counts_absent)
+    return _complete(assumed, wanted, allow_missing)
 
 
 def known_responses(

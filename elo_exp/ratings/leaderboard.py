@@ -64,6 +64,24 @@ class OneSided(Record):
     p_value: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BoundedTests:
+    """Bounded-mean tests of pairs of m models, in the unit of the ratings; NaN for a pair that was not tested.
+
+    p_value    two-sided, of the hypothesis that both are equal
+    low, high  ends of the 95 % interval of i less j, where it takes the place of that of Student's t
+    """
+
+    p_value: Array  # (m, m)
+    low: Array  # (m, m)
+    high: Array  # (m, m)
+
+    @classmethod
+    def nothing(cls, n_models: int) -> "BoundedTests":
+        nan = np.full((3, n_models, n_models), np.nan)
+        return cls(p_value=nan[0], low=nan[1], high=nan[2])
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Leaderboard:
     """Ratings of m models by one method in one dimension.
@@ -107,6 +125,8 @@ class Leaderboard:
     # where some took every point from others: those pairs, and ranks (m,) by them and by ratings
     one_sided: tuple[OneSided, ...] = ()
     rank: Index | None = None
+    # beside Student's t: a lead is one if both tests say so
+    bounded: BoundedTests | None = None
 
     @property
     def n_independent(self) -> Array | None:

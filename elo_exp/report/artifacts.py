@@ -13,6 +13,7 @@ import numpy as np
 
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.judge_quality import RATES
+from elo_exp.analysis.missing_answers import by_entrant
 from elo_exp.analysis.order import order
 from elo_exp.analysis.outcome import OVER_DIMENSIONS, means, outcome
 from elo_exp.analysis.standings import Standings, trace_rows
@@ -239,6 +240,11 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
             for name, found in standings.diagnoses.items()
         },
         "responses": standings.responses,
+        "missing": {
+            dimension: by_entrant(lacking)
+            for dimension, lacking in standings.missing.items()
+            if lacking
+        },
         "agreement_between_dimensions": standings.agreement,
         "agreement_between_judges": standings.judges_agreement,
         "rank_correlation_between_judges": standings.judges_ranks,

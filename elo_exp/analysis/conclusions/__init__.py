@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from elo_exp.analysis.missing_answers import WorstCase
 from elo_exp.records import Record
 
 
@@ -126,6 +127,7 @@ class Conclusion(Record):
     reasons  why less is said than the numbers alone would allow, the weightiest first
     is_checked  whether the judge's position bias was measured, or there is no judge
     adjustment  what the effect is adjusted for; None: nothing
+    worst_case  the lead if what is missing counts against the subject; None if nothing between the two is missing
     """
 
     state: str
@@ -137,3 +139,4 @@ class Conclusion(Record):
     is_checked: bool = True
     scope: Scope = field(default_factory=Scope)
     adjustment: Adjustment | None = None
+    worst_case: WorstCase | None = None

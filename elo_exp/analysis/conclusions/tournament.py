@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from elo_exp.analysis import missing_answers
 from elo_exp.analysis.checks import FAILED, MIN_PROMPTS, Check
 from elo_exp.analysis.comparisons import First, first_of
 from elo_exp.analysis.conclusions import Conclusion, Effect, Gold, Reason, Scope
+from elo_exp.analysis.missing_answers import WorstCase
 from elo_exp.analysis.standings import Standings, with_checks
 from elo_exp.analysis.style_support import adjustment, of_support
 from elo_exp.data.battles import Battles
@@ -27,13 +29,17 @@ STATES = (
 NO_RESULT = ("no_result",)
 UNKNOWN = ("unnamed_prompts",)
 UNDECIDED = (
-    *("same", "level", "no_error", "rivals", "undone", "not_met", "annotators"),
+    *("same", "level", "no_error", "rivals", "failures", "undone", "not_met"),
+    "annotators",
 )
 OF_JUDGE = (
     *("obeys", "invalid", "invalid_by_entrant", "flips", "first_shown", "one_order"),
     *("length", "kin", "people", "chance"),
 )
-OTHERS = ("answers", "support", "stratum", "exploratory", "looked")
+OTHERS = (
+    *("answers", "support", "stratum", "exploratory", "looked"),
+    "no_scale",
+)
 # Of a win rate, from one half: entrants nearer than that are level; the gate's margin by default
 LEVEL_MARGIN = 0.10
 _NOT_JUDGED = ("people", "scores")  # there is nothing of a judge to check
@@ -64,6 +70,10 @@ def with_conclusions(
         reasons += [*of_test(first, board, checks, same), *of_earlier_looks(n_seen)]
         if scope.kind not in _NOT_JUDGED:
             reasons += [*of_one_verdict(checks)]
+        cases = checked.worst_cases.get(name, ())
+        reasons += [*of_missing(first, cases)]
+        if board and checked.is_of_scores:
+            reasons += [*of_scale(board)]
         if first:
             reasons += [*of_annotators(checked.battles[name])]
         if first:
@@ -89,6 +99,7 @@ def with_conclusions(
             ),
             is_measured=is_measured(checks),
             unit=board.unit if board else "points",
+            worst_case=worst_case(first, cases),
         )
         found[name] = dataclasses.replace(conclusion, adjustment=adjusted)
     return dataclasses.replace(checked, conclusions=found)
@@ -101,6 +112,7 @@ def conclude(
     *,
     is_measured: bool,
     unit: str = "points",
+    worst_case: WorstCase | None = None,
 ) -> Conclusion:
     """Decide what may be said of the first, by the table that docs/files.md describes.
 
@@ -117,6 +129,8 @@ def conclude(
         Whether position bias was measured: the share of flips, and how often the first shown wins.
     unit
         Of the ratings: points, or score.
+    worst_case
+        The lead of the first if what is missing counts against it; None if nothing is.
     """
     ordered = sorted(reasons, key=lambda reason: _WEIGHT[reason.name])
     names = {reason.name for reason in ordered}
@@ -146,6 +160,7 @@ def conclude(
         reasons=tuple(ordered),
         is_checked=is_measured or scope.kind in _NOT_JUDGED,
         scope=scope,
+        worst_case=worst_case,
     )
 
 
@@ -273,6 +288,46 @@ def _equivalence(first: First, checks: Sequence[Check]) -> dict[str, Any]:
         is_inside = lead.ci_high < margin and -margin < (lead.ci_low or 0.0)
         is_equivalent = is_inside and not any(c.blocks("level") for c in checks)
     return {"is_equivalent": is_equivalent, "margin": margin}
+
+
+def of_missing(first: First | None, cases: Sequence[WorstCase]) -> Iterator[Reason]:
+    """Yield that a lead is lost if failures to answer, and unknown verdicts, count against the first.
+
+    cases  the tests on which the lead rests, with what is missing counted so; empty if nothing is missing
+    """
+    if first is None or not cases:
+        return
+    holds = missing_answers.holding(first.model, cases)
+    if lost := [model for model in first.below if model not in holds]:
+        case = _case_of(first, cases, lost)
+        about = {"models": lost, **(case.to_dict() if case else {})}
+        value = float(case.n_missing) if case else None
+        yield Reason(name="failures", value=value, about=about)
+
+
+def of_scale(board: Leaderboard) -> Iterator[Reason]:
+    """Yield that nobody knows between which ends scores lie, so that no test covers a large loss that was not drawn."""
+    if board.parameters.get("scale_low") is None:
+        yield Reason(name="no_scale")
+
+
+def worst_case(first: First | None, cases: Sequence[WorstCase]) -> WorstCase | None:
+    """Return the lead over the rival that the sentence names, or over the first that is lost, if something is missing."""
+    if first is None or not cases:
+        return None
+    holds = missing_answers.holding(first.model, cases)
+    lost = [model for model in first.below if model not in holds]
+    case = _case_of(first, cases, lost or [first.second])
+    return case if case and case.n_missing else None
+
+
+def _case_of(
+    first: First, cases: Sequence[WorstCase], models: Sequence[str]
+) -> WorstCase | None:
+    """The test of the first against the rival of the sentence, if it is one of these, or against the first of these."""
+    by_rival = {case.rival: case for case in cases if case.leader == first.model}
+    wanted = [first.second] * (first.second in models) + [*models]
+    return next((by_rival[model] for model in wanted if model in by_rival), None)
 
 
 def _is_undone(checks: Sequence[Check], board: Leaderboard, first: First) -> bool:

@@ -52,6 +52,7 @@ class Answer:
     reference  the right answer, where the file has one
     source     a group of prompts
     is_cut     it ended at its limit of tokens
+    is_failed  there is no text, and the file says that the request failed: an error, a void sample
     notes      what was left aside, to be counted and said: "first turn"
     recorded   what else its Response has: of an answer of a run of ours, or of a trajectory
     """
@@ -69,6 +70,7 @@ class Answer:
     reference: str | None = None
     source: str | None = None
     is_cut: bool = False
+    is_failed: bool = False
     notes: Sequence[str] = ()
     recorded: Mapping[str, Any] = field(default_factory=dict)
 

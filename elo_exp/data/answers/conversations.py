@@ -42,6 +42,7 @@ def answer(row: Row) -> Mapping[str, Any]:
         "reference": reference_of(fields.first(row, fields.REFERENCE)),
         "source": name(fields.first(row, fields.SOURCE), "the source"),
         "is_cut": reason == "length",
+        "is_failed": bool(row.get("error")),
         "recorded": {key: value for key, value in recorded.items() if value},
     }
 

@@ -61,6 +61,7 @@ def _fields(sample: Sample, model: str) -> dict[str, Any]:
         "messages": messages,
         "reference": reference_of(sample.row.get("target")),
         "is_cut": recorded["finish_reason"] == "length",
+        "is_failed": text is None and sample.is_void,
         "notes": tuple(notes),
         "recorded": recorded,
     }

@@ -20,7 +20,7 @@ def answer(row: Row) -> Mapping[str, Any]:
         raise MalformedError("custom_id is missing. Expected a name.")
     entrant = name(body.get("model"), "body.model")
     if row["error"] or response.get("status_code") != _OK:
-        return {"id": key, "text": None, "entrant": entrant}
+        return {"id": key, "text": None, "entrant": entrant, "is_failed": True}
     found = _of_responses(body) if "output" in body else _of_chat(body)
     return {"id": key, "entrant": entrant, **found}
 

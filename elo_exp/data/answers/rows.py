@@ -16,6 +16,7 @@ from elo_exp.data.answers import (
 from elo_exp.data.tables import Row
 
 _LENGTH = "length"  # of finish_reason: cut off
+_RECORDS = ("error", "finish_reason")  # columns that say why there is no answer
 
 
 def answers(path: Path) -> Iterator[Answer]:
@@ -34,15 +35,19 @@ def answers(path: Path) -> Iterator[Answer]:
                 )
             others = [key for key in fields.ANSWER if key in row and key != column]
             prompt = fields.prompt_of({k: v for k, v in row.items() if k != column})
+            said = _text(row[column], column)
+            if not said and row.get("error"):
+                said = None  # a table has an empty cell for it
             yield Answer(
                 place=place,
-                text=_text(row[column], column),
+                text=said,
                 prompt=None if prompt is None else _text(prompt, "the prompt"),
                 id=name(fields.first(row, fields.ID), "the id"),
                 entrant=name(fields.first(row, fields.ENTRANT), "the model"),
                 reference=reference_of(fields.first(row, fields.REFERENCE)),
                 source=name(fields.first(row, fields.SOURCE), "the source"),
                 is_cut=row.get("finish_reason") == _LENGTH,
+                is_failed=said is None and any(row.get(name) for name in _RECORDS),
                 notes=[f"answer by {column!r}, not {key!r}" for key in others],
             )
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from elo_exp.analysis.conclusions import Adjustment, Conclusion, Effect, Reason
 from elo_exp.analysis.conclusions.tournament import STATES
+from elo_exp.analysis.missing_answers import WorstCase
 from elo_exp.analysis.power import Precision
 from elo_exp.report.formats import (
     all_prompts,
@@ -76,6 +77,16 @@ def sentence(conclusion: Conclusion) -> str:
         end = f"; {because(judges[0], conclusion)}"
     elif others:
         end = f", but {because(others[0], conclusion)}"
+    case = conclusion.worst_case
+    if not end and case and case.rival == conclusion.rival:
+        lost = Effect(
+            value=case.difference,
+            low=case.ci_low,
+            high=case.ci_high,
+            unit=conclusion.effect.unit if conclusion.effect else "points",
+            p_value=case.p_holm,
+        )
+        end = f". With {missing_counted(case)}, it leads by {difference(lost)}"
     return f"{_at_equal(conclusion)}{_beginning(conclusion)} by {by}{end}"
 
 
@@ -171,19 +182,76 @@ def _undecided(conclusion: Conclusion, by: str) -> str:
     first, second = conclusion.subject, conclusion.rival
     reason = conclusion.reasons[0]
     why = because(reason, conclusion)
-    if reason.name == "level":
-        return why
-    if reason.name == "not_met":
-        return f"{first} is ahead of those that it met; {why}"
-    if reason.name == "annotators":
-        return f"{why} by {by}"
-    if reason.name == "no_error":
-        return f"no clear winner: {why}"
+    said = {
+        "level": why,
+        "not_met": f"{first} is ahead of those that it met; {why}",
+        "annotators": f"{why} by {by}",
+        "no_error": f"no clear winner: {why}",
+    }
+    if reason.name in said:
+        return said[reason.name]
+    if reason.name == "failures":
+        return _failures(conclusion, by)
     if reason.name == "undone":
         return f"no clear winner: {why} that {_ahead(conclusion, by)}"
     others = [model for model in reason.about["models"] if model != second]
     also = f"; {why}" if others else ""
     return f"no clear winner: {_ahead(conclusion, by)}{also}"
+
+
+def _failures(conclusion: Conclusion, by: str) -> str:
+    """Say both results of a lead that missing answers may explain: without them, and with them counted against it."""
+    case = conclusion.worst_case
+    if case is None:
+        why = because(conclusion.reasons[0], conclusion)
+        return f"no clear winner: {conclusion.subject} is ahead by {by}, but {why}"
+    noun = "items" if conclusion.scope.kind == "scores" else "prompts"
+    n_compared = case.n_answered + case.n_empty
+    where = f"the {n_compared:,} of {case.n_prompts:,} {noun}"
+    if case.n_empty:
+        where += " that were compared"
+    elif case.n_lacks_leader and not (case.n_lacks_rival or case.n_unjudged):
+        where += " that it answered"
+    elif case.n_lacks_leader or case.n_lacks_rival:
+        where += " on which nothing is missing"
+    else:
+        where += " with valid verdicts"
+    if n_compared == case.n_prompts:
+        where = f"{n_compared:,} {noun}"
+    lead = f"is ahead of {case.rival}"
+    if case.rival == conclusion.rival:
+        lead += f" by {by}"
+    return f"{conclusion.subject} {lead}, on {where}. With {missing_counted(case)}, {_then(case)}"
+
+
+def missing_counted(case: WorstCase) -> str:
+    """Say what is missing and how it counts: "its 45 failures counted as losses"."""
+    said = []
+    if case.n_lacks_leader:
+        failures = "failure" if case.n_lacks_leader == 1 else "failures"
+        losses = "a loss" if case.n_lacks_leader == 1 else "losses"
+        said.append(f"its {case.n_lacks_leader:,} {failures} counted as {losses}")
+    if n := case.n_lacks_rival - case.n_failed_rival:
+        answers = "answer" if n == 1 else "answers"
+        said.append(f"the {n:,} {answers} that {case.rival} lacks counted against it")
+    if case.n_failed_rival:
+        n = case.n_failed_rival
+        failures = "failure" if n == 1 else "failures"
+        losses = "a loss" if n == 1 else "losses"
+        said.append(f"{n:,} {failures} of {case.rival} counted as {losses}")
+    if case.n_unjudged:
+        verdicts = "verdict" if case.n_unjudged == 1 else "verdicts"
+        said.append(f"the {case.n_unjudged:,} unknown {verdicts} counted against it")
+    return joined(said) or "missing results counted against it"
+
+
+def _then(case: WorstCase) -> str:
+    """Say who is ahead in the worst case."""
+    if case.difference is not None and case.difference < 0:
+        return f"{case.rival} is ahead"
+    if case.difference == 0:
+        return "they are level"
+    return "the lead is not significant"
 
 
 _TOO_LITTLE = {
@@ -332,6 +400,9 @@ _WORDS: dict[str, _Words] = {
     "level": _level,
     "no_error": lambda _, c: f"the error of {c.subject} over {c.rival} is unknown",
     "rivals": _rivals,
+    "failures": lambda reason, _: (
+        f"missing answers and verdicts may explain the lead over {joined(reason.about['models'])}"
+    ),
     "undone": lambda *_: "invalid verdicts may explain",
     "annotators": lambda reason, c: (
         f"{joined(reason.about['names'])} "
@@ -367,6 +438,9 @@ _WORDS: dict[str, _Words] = {
     "looked": lambda reason, _: (
         f"the result had been shown {_times(int(reason.value or 0))} before verdicts were added"
     ),
+    "no_scale": lambda *_: (
+        "no bound of these scores is known (battles_scale=[LOW,HIGH] names it)"
+    ),
     "exploratory": lambda reason, _: (
         f"{number(reason.value)} verdicts had been seen under another design"
     ),
@@ -400,6 +474,7 @@ def as_row(conclusion: Conclusion) -> dict[str, Any]:
         "n_effective": conclusion.scope.n_effective,
         "judge": conclusion.scope.judge,
         "whose": whose(conclusion.scope),
+        "worst_case": conclusion.worst_case and conclusion.worst_case.to_dict(),
     }
 
 

@@ -1,0 +1,432 @@
+"""Whether a lead survives if each missing answer and each unknown verdict counts against the claimed leader.
+
+A missing result is a value in [0, 1] and no absence: an entrant that fails where it would have lost has no lead. The
+bound takes the value that is worst for the claim [1]_. One rule serves all experiments (`points_against`):
+
+- a recorded failure (an error, a refusal, an empty reply) is the loss of the entrant that failed, whoever leads;
+- nobody knows why another answer, or a verdict, is missing: it counts against the leader, whichever side lacks it.
+  If the rival's blank answers were its losses, blanking the answers with which it won would make the claim stronger.
+
+Only planned comparisons count: sparse designs, limits and early stops leave none.
+
+.. [1] J. L. Horowitz and C. F. Manski (2000), "Nonparametric analysis of randomized experiments with missing covariate
+   and outcome data", Journal of the American Statistical Association 95, 77-84.
+"""
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from elo_exp.analysis.comparisons import ALPHA, Difference, differences
+from elo_exp.analysis.separated import rate_all
+from elo_exp.arrays import Array
+from elo_exp.data.battles import Battles
+from elo_exp.data.writing_style import FEATURES
+from elo_exp.ratings import RatingMethod
+from elo_exp.ratings.fit import Fit, bread
+from elo_exp.ratings.games import games
+from elo_exp.records import Battle, MissingBattle, Record
+
+_MOST_CLAIMS = 300  # pairs that are rated again; of more, those of the leader alone
+_NO_INFLUENCE = 1e-9  # of a game on a difference, beside that of a game of the two
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstCase(Record):
+    """A claimed lead if everything that is missing counts against the leader.
+
+    n_prompts         planned for the two, each counted once
+    n_answered        of these, on which nothing between the two is missing
+    n_lacks_leader    on which the leader has no usable answer
+    n_lacks_rival     on which it has one, and the rival has none
+    n_failed_rival    of these, on which the rival is on record as having failed: its losses
+    n_unjudged        on which both have one, and a verdict is unknown
+    n_empty           on which an empty answer was judged all the same
+    difference        in the unit of the ratings; None if nothing else is known than who won
+    holds             whether the lead is still significant
+    """
+
+    leader: str
+    rival: str
+    n_prompts: int
+    n_answered: int
+    n_lacks_leader: int
+    n_lacks_rival: int
+    n_failed_rival: int
+    n_unjudged: int
+    n_empty: int = 0
+    difference: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    p_value: float | None = None
+    p_holm: float | None = None
+    holds: bool = False
+
+    @property
+    def n_missing(self) -> int:
+        return self.n_prompts - self.n_answered
+
+
+def points_against(
+    leader: str, failed: Collection[str], models: tuple[str, str]
+) -> float:
+    """Return the points of the claimed leader in a comparison of its own that has no result.
+
+    Parameters
+    ----------
+    leader : str
+        One of the two.
+    failed : collection of str
+        Those that are on record as having failed.
+    models : tuple of str
+        Both.
+
+    Returns
+    -------
+    float
+        1 if the rival alone has failed on record, 1/2 if both have, else 0.
+
+    Examples
+    --------
+    >>> points_against("new", ["old"], ("new", "old")), points_against("new", [], ("new", "old"))
+    (1.0, 0.0)
+    """
+    (rival,) = set(models) - {leader}
+    if rival not in failed:
+        return 0.0
+    return 0.5 if leader in failed else 1.0
+
+
+def worst_case(
+    battles: Battles,
+    missing: Sequence[MissingBattle],
+    leader: str,
+    rival: str,
+    method: RatingMethod,
+) -> Difference | None:
+    """Rate the battles together with the missing ones, these as they count against a claimed lead.
+
+    An unknown result between others counts against the claim, too, by the sign of its influence on the difference of
+    the two: the maximum of the likelihood moves that way.
+
+    Parameters
+    ----------
+    battles : Battles
+        Of one dimension.
+    missing : sequence of MissingBattle
+        Of that dimension.
+    leader, rival : str
+        The claim is that the first is better.
+    method : RatingMethod
+        That rates the battles.
+
+    Returns
+    -------
+    Difference or None
+        Of the two, whoever is then higher; None if they cannot be compared.
+    """
+    influence = _influence(battles, leader, rival)
+    both = bool(battles.both_orders().any())
+    is_styled = bool(battles.styles)
+    rows, replaced = list[Battle](), set[Any]()
+    for one in missing:
+        share = _assumed(one, influence)
+        if share is None:
+            continue
+        if one.is_judged:
+            replaced.add(_key(one))
+        rows.append(_battle(one, share, both=both, is_styled=is_styled))
+    kept = battles
+    if replaced:
+        kept = battles.select(
+            np.array([_key(row) not in replaced for row in battles.rows()], dtype=bool)
+        )
+    if rows:
+        kept = kept.concatenate(Battles.from_rows(rows))
+    if getattr(method, "interval", "sandwich") != "sandwich":
+        method = dataclasses.replace(method, interval="sandwich")  # type: ignore[type-var]
+    for pair in differences(rate_all(method, {"": kept})):
+        if {pair.higher, pair.lower} == {leader, rival}:
+            return pair
+    return None
+
+
+def _assumed(missing: MissingBattle, influence: Mapping[str, float]) -> float | None:
+    """The points of model_a that count against the claim; None if the comparison cannot move it, or stays as judged."""
+    a, b = missing.models
+    slope = influence.get(a, 0.0) - influence.get(b, 0.0)
+    is_idle = abs(slope) <= _NO_INFLUENCE
+    worse, better = (a, b) if slope > 0 else (b, a)
+    if missing.is_judged:
+        (empty, *others) = missing.lacking
+        is_loss = empty == worse or empty not in missing.failed
+        points = 0.0 if is_loss and not (others or is_idle) else None
+    elif len(missing.failed) == len(missing.lacking) and missing.failed:
+        points = points_against(worse, missing.failed, (worse, better))
+    else:
+        points = None if is_idle else points_against(worse, missing.failed, (worse, better))  # fmt: skip
+    if points is None or worse == a:
+        return points
+    return 1.0 - points
+
+
+def _influence(battles: Battles, leader: str, rival: str) -> dict[str, float]:
+    """How far a point of each model moves the difference of two; +1 and -1 alone where no fit is finite."""
+    fit = Fit.of(games(battles, orders="both"))
+    rated = np.array(battles.models, dtype=object)[fit.rated].tolist()
+    plain = {leader: 1.0, rival: -1.0}
+    if leader not in rated or rival not in rated:
+        return plain
+    contrast = np.zeros(len(rated))
+    contrast[rated.index(leader)], contrast[rated.index(rival)] = 1.0, -1.0
+    moved = bread(fit.theta, fit.played) @ contrast
+    scale = moved[rated.index(leader)] - moved[rated.index(rival)]
+    return {**plain, **dict(zip(rated, (2.0 * moved / scale).tolist(), strict=True))}
+
+
+def _battle(
+    missing: MissingBattle, share: float, *, both: bool, is_styled: bool
+) -> Battle:
+    winner = {0.0: "model_b", 0.5: "tie", 1.0: "model_a"}[share]
+    plain = (0,) * len(FEATURES) if is_styled else None
+    return Battle(
+        model_a=missing.model_a,
+        model_b=missing.model_b,
+        winner=winner,
+        verdict_ab=winner if both else None,
+        verdict_ba=winner if both else None,
+        source="llm-judge",
+        question_id=missing.question_id,
+        dimension=missing.dimension,
+        judge_model=missing.judge_model,
+        style_a=plain,
+        style_b=plain,
+        draw_a=missing.draw_a,
+        draw_b=missing.draw_b,
+    )
+
+
+def _key(some: Battle | MissingBattle) -> tuple[Any, ...]:
+    draws = dict(zip(some.models, (some.draw_a, some.draw_b), strict=True))
+    return some.question_id, tuple(sorted(draws.items()))
+
+
+def claims(
+    leader: str, below: Collection[str], pairs: Sequence[Difference]
+) -> list[tuple[str, str]]:
+    """List the significant differences on which it rests that a leader is ahead of others.
+
+    Parameters
+    ----------
+    leader : str
+        The first of a leaderboard.
+    below : collection of str
+        Those that it is said to be better than, by its own tests or by chains of tests.
+    pairs : sequence of Difference
+        Of the dimension.
+
+    Returns
+    -------
+    list of (str, str)
+        Higher and lower; of more than 300, those of the leader alone.
+    """
+    known = {leader, *below}
+    found = [
+        (one.higher, one.lower)
+        for one in pairs
+        if one.significant and one.higher in known and one.lower in known
+    ]
+    if len(found) <= _MOST_CLAIMS:
+        return found
+    return [pair for pair in found if pair[0] == leader]
+
+
+def counted(
+    battles: Battles, missing: Sequence[MissingBattle], leader: str, rival: str
+) -> WorstCase:
+    """Count what is missing between two entrants, in prompts.
+
+    Parameters
+    ----------
+    battles : Battles
+        Of one dimension.
+    missing : sequence of MissingBattle
+        Of that dimension.
+    leader, rival : str
+        The two.
+
+    Returns
+    -------
+    WorstCase
+        Without its test.
+    """
+    pair = {leader, rival}
+    lacks: dict[str, set[Any]] = defaultdict(set)
+    for n, one in enumerate(missing):
+        if {*one.models} != pair:
+            continue
+        prompt = one.question_id if one.question_id is not None else ("", n)
+        lacks["missing"].add(prompt)
+        if one.is_judged:
+            lacks["empty"].add(prompt)
+        if leader in one.lacking:
+            lacks["leader"].add(prompt)
+        elif rival in one.lacking:
+            lacks["rival"].add(prompt)
+            if rival in one.failed:
+                lacks["failed"].add(prompt)
+        else:
+            lacks["verdict"].add(prompt)
+    chosen = [name in pair for name in battles.models]
+    codes = np.flatnonzero(chosen)
+    met = np.isin(battles.model_a, codes) & np.isin(battles.model_b, codes)
+    own = battles.select(met)
+    named = {own.questions[q] for q in own.question.tolist() if q < len(own.questions)}
+    n_prompts = own.n_unnamed() + len(named | lacks["missing"])
+    return WorstCase(
+        leader=leader,
+        rival=rival,
+        n_prompts=n_prompts,
+        n_answered=n_prompts - len(lacks["missing"]),
+        n_lacks_leader=len(lacks["leader"]),
+        n_lacks_rival=len(lacks["rival"] - lacks["leader"]),
+        n_failed_rival=len(lacks["failed"] - lacks["leader"]),
+        n_unjudged=len(lacks["verdict"] - lacks["leader"] - lacks["rival"]),
+        n_empty=len(lacks["empty"]),
+    )
+
+
+def with_test(case: WorstCase, pair: Difference | None) -> WorstCase:
+    """Add the test of the lead, as `worst_case` found it, to the counts.
+
+    Parameters
+    ----------
+    case : WorstCase
+        The counts.
+    pair : Difference or None
+        Of leader and rival, whoever is higher.
+
+    Returns
+    -------
+    WorstCase
+        With a p value of 1 if the leader is not ahead, or if nothing can be tested.
+    """
+    if pair is None:
+        return dataclasses.replace(case, p_value=1.0)
+    ends = pair.difference, pair.ci_low, pair.ci_high
+    is_ahead = pair.higher == case.leader and pair.difference != 0
+    if not is_ahead:
+        middle, low, high = (None if end is None else -end for end in ends)
+        ends = middle, high, low
+    p = 1.0 if pair.p_value is None or not is_ahead else pair.p_value
+    return dataclasses.replace(
+        case, difference=ends[0], ci_low=ends[1], ci_high=ends[2], p_value=p
+    )
+
+
+def holding(leader: str, cases: Iterable[WorstCase]) -> set[str]:
+    """Return whom a leader is still ahead of, by its own tests or by chains of tests that hold.
+
+    Parameters
+    ----------
+    leader : str
+        The first.
+    cases : iterable of WorstCase
+        Tested.
+
+    Returns
+    -------
+    set of str
+    """
+    worse: dict[str, list[str]] = {}
+    for case in cases:
+        if case.holds:
+            worse.setdefault(case.leader, []).append(case.rival)
+    reached, last = set[str](), [leader]
+    while last:
+        last = [m for one in last for m in worse.get(one, ()) if m not in reached]
+        reached |= {*last}
+    return reached
+
+
+def by_entrant(missing: Sequence[MissingBattle]) -> list[dict[str, Any]]:
+    """Count the prompts without a usable answer of each entrant, and those without a verdict.
+
+    Parameters
+    ----------
+    missing : sequence of MissingBattle
+        Of one dimension.
+
+    Returns
+    -------
+    list of dict
+        `model` (None: both answered, and a verdict is unknown), `n_prompts`, `n_failed`, of these on record, `n_empty`,
+        of these judged as empty answers, and `prompts`, their ids.
+    """
+    prompts: dict[str | None, dict[Any, MissingBattle]] = {}
+    for n, one in enumerate(missing):
+        for model in one.lacking or (None,):
+            key = one.question_id if one.question_id is not None else ("", n)
+            prompts.setdefault(model, {}).setdefault(key, one)
+    return [
+        {
+            "model": model,
+            "n_prompts": len(own),
+            "n_failed": sum(model in one.failed for one in own.values()),
+            "n_empty": sum(one.is_judged for one in own.values()),
+            "prompts": [key for key in own if isinstance(key, str)],
+        }
+        for model, own in sorted(prompts.items(), key=lambda item: -len(item[1]))
+    ]
+
+
+def mean_bounds(
+    least: Array, most: Array, *, is_known: bool = True
+) -> tuple[float, float]:
+    """Return the least and the greatest mean of values that are known but for their ends.
+
+    Parameters
+    ----------
+    least, most : Array, shape (n,)
+        Ends of each value; equal if it is known.
+    is_known : bool, default True
+        Whether the ends of missing values are known.
+
+    Returns
+    -------
+    low, high : float
+        NaN without a value.
+
+    Examples
+    --------
+    Two right answers, a wrong one and one that is missing:
+
+    >>> mean_bounds(np.array([1.0, 1.0, 0.0, 0.0]), np.array([1.0, 1.0, 0.0, 1.0]))
+    (0.5, 0.75)
+    """
+    if not len(least) or not is_known:
+        return math.nan, math.nan
+    return float(np.mean(least)), float(np.mean(most))
+
+
+def is_significant(p_value: float | None, level: float = ALPHA) -> bool:
+    """Return whether a p value is at most a level.
+
+    Parameters
+    ----------
+    p_value : float or None
+        None: nothing was tested.
+    level : float, default ALPHA
+        Of the test.
+
+    Returns
+    -------
+    bool
+        False for none.
+    """
+    return p_value is not None and p_value <= level
