@@ -122,6 +122,7 @@ def answers(score: Array, label: Array, fold: Index, *covariates: Array) -> Rows
     n = len(score)
     return Rows(
         prompt=np.arange(n),
+        question=np.arange(n),
         fold=fold,
         score=score,
         variance=np.full(n, np.nan),

@@ -24,7 +24,7 @@ class Direct:
     def estimate(self, evidence: Evidence) -> Estimate:
         fresh = evidence.fresh
         n_own = int(fresh.labelled.sum())
-        if n_own < MIN_AUDIT:
+        if len(np.unique(fresh.prompt[fresh.labelled])) < MIN_AUDIT:
             return evidence.borrowed
         weight = evidence.draw_weights * fresh.label_weights
         weight = np.where(fresh.labelled, weight, 0.0)

@@ -196,7 +196,11 @@ class Oracle(Judged):
         written = [p for name in folders for p in (run_dir / name).glob("*.json*")]
         truth_path = sources.pop("truth", chosen.truth)
         data = read_dataset(
-            **sources, scale=scale, covariates=chosen.covariates, seed=chosen.seed
+            **sources,
+            scale=scale,
+            covariates=chosen.covariates,
+            seed=chosen.seed,
+            with_clusters=self.compat is None,
         )
         warn_of_look_alikes(data.policies, "policies")
         truth: Mapping[str, Truth] = {}

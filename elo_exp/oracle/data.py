@@ -27,7 +27,8 @@ from pydantic import AfterValidator, AliasChoices, Field
 
 from elo_exp import files
 from elo_exp.arrays import Array, Index, Mask
-from elo_exp.records import MAX_LOGPROB, Record, UserError, fingerprint
+from elo_exp.data import bank
+from elo_exp.records import MAX_LOGPROB, Prompt, Record, UserError, fingerprint
 from elo_exp.types import Natural, NonNegative, Number, PositiveShare
 
 logger = logging.getLogger(__name__)
@@ -87,6 +88,8 @@ class FreshDraw(Record):
 
     prompt_id: str
     policy: str
+    cluster: str | None = None
+    prompt_text: str | None = None
     judge_score: RealNumber
     draw_idx: Natural = 0
     judge_score_variance: Finite | None = None
@@ -152,7 +155,8 @@ def read_truth(path: Path, scale: Scale = UNIT) -> dict[str, Truth]:
 class Rows:
     """Answers as columns, one entry an answer; NaN where a value is not known."""
 
-    prompt: Index  # number of the prompt, 0 .. g - 1
+    prompt: Index  # number of the prompt or of its cluster, 0 .. g - 1
+    question: Index  # number of the prompt itself
     fold: Index
     score: Array  # the judge's
     variance: Array  # of the score
@@ -174,8 +178,8 @@ class Rows:
     @cached_property
     def prompt_weights(self) -> Array:
         """Equal for all prompts, and within a prompt for all its rows. Sum to one."""
-        n_rows = np.bincount(self.prompt)
-        return np.asarray(1.0 / n_rows[self.prompt] / np.count_nonzero(n_rows))
+        n_rows = np.bincount(self.question)
+        return np.asarray(1.0 / n_rows[self.question] / np.count_nonzero(n_rows))
 
     @cached_property
     def without_labels(self) -> Rows:
@@ -211,7 +215,7 @@ class Dataset:
     policies: tuple[str, ...]  # target policies to be estimated
     scale: Scale = UNIT
     covariates: tuple[str, ...] = ()  # names of the columns of `Rows.covariates`
-    prompts: tuple[str, ...]  # prompt ids by number
+    prompts: tuple[str, ...]  # ids of prompts or of their clusters, by number
     logged: Rows
     logging_logprob: Array  # (n,) nats
     target_logprob: Mapping[str, Array]  # policy -> (n,) nats
@@ -246,6 +250,7 @@ def read_dataset(
     scale: Scale = UNIT,
     covariates: Sequence[str] = (),
     seed: int,
+    with_clusters: bool = True,
 ) -> Dataset:
     """Read logged answers, if there are any, and draws.
 
@@ -256,6 +261,7 @@ def read_dataset(
     covariates  numeric columns that enter the calibration, or response_length
     seed      of the folds, which are by a hash of the prompt's id, so that a prompt's fold does not depend
               on the other prompts
+    with_clusters  whether prompts of one text, or of one `cluster` in the rows, are one observation
     Raises UserError naming file, line, field and remedy, for a policy without a file of fresh
     draws, for too few labels, and for files that have no prompt in common.
     """
@@ -283,16 +289,23 @@ def read_dataset(
         }
         for by_policy in (fresh_lines, probe_lines)
     )
+    every = [*itertools.chain(rows, *fresh.values(), *probe.values())]
+    cluster_of = _clusters(every) if with_clusters else {}
     number: dict[str, int] = {}
-    for row in itertools.chain(rows, *fresh.values(), *probe.values()):
-        number.setdefault(row.prompt_id, len(number))
+    question: dict[str, int] = {}
+    for row in every:
+        question.setdefault(row.prompt_id, len(question))
+        number.setdefault(cluster_of.get(row.prompt_id, row.prompt_id), len(number))
     folds = np.array([fold(prompt, seed=seed) for prompt in number])
 
     def columns(answers: Sequence[FreshDraw]) -> Rows:
-        prompt = np.array([number[row.prompt_id] for row in answers], dtype=np.intp)
+        names = [row.prompt_id for row in answers]
+        numbers = [number[cluster_of.get(name, name)] for name in names]
+        prompt = np.array(numbers, dtype=np.intp)
         known = [list(row.covariates.values()) for row in answers]
         return Rows(
             prompt=prompt,
+            question=np.array([question[name] for name in names], dtype=np.intp),
             fold=folds[prompt],
             score=_column(row.judge_score for row in answers),
             variance=_column(row.judge_score_variance for row in answers),
@@ -319,6 +332,23 @@ def read_dataset(
     )
     _check(data)
     return data
+
+
+def _clusters(answers: Sequence[FreshDraw]) -> dict[str, str]:
+    """Return the cluster of each prompt that belongs with others, by prompt_id: a named one, or that of its text."""
+    named, prompts = dict[str, str](), dict[str, Prompt]()
+    for row in answers:
+        name, text = row.prompt_id, row.prompt_text
+        if row.cluster is not None:
+            cluster = f"cluster {row.cluster}"
+            if named.setdefault(name, cluster) != cluster:
+                raise UserError(
+                    f"cluster: prompt {name!r} is in {named[name][8:]!r} and in {row.cluster!r}. Expected one "
+                    "cluster of each prompt, the same in every file."
+                )
+        if text and name not in prompts:
+            prompts[name] = Prompt(prompt_id=name, text=text, source="", subject="")
+    return bank.clusters(list(prompts.values()), named)
 
 
 def changed(data: Dataset, change: Callable[[Rows], Rows]) -> Dataset:
@@ -431,6 +461,9 @@ def _read(
                 "the line to that policy's own."
             )
         values = {**row, "prompt_id": _prompt_id(place, row), "policy": policy}
+        text, cluster = row.get("prompt"), row.get("cluster")
+        values["prompt_text"] = text if isinstance(text, str) else None
+        values["cluster"] = None if cluster is None else str(cluster)
         if row.get("response_chars") is None and isinstance(row.get("response"), str):
             values["response_chars"] = len(row["response"])
         known, chars = {**row, LENGTH: None}, values.get("response_chars")

@@ -89,7 +89,7 @@ def anchored(checked: Checked) -> Anchored:
     """
     (own, weight), labelled = checked.own, checked.logged.labelled
     n_own, anchors = len(own.rows), {}
-    if n_own >= MIN_AUDIT:
+    if checked.n_own_prompts >= MIN_AUDIT:
         anchors[OWN] = checked.corrected_mean(own, weight, n_own=n_own)
     why = "there are no weights"
     if checked.weights and labelled.any():
@@ -113,7 +113,11 @@ def anchored(checked: Checked) -> Anchored:
     if checked.is_logging_policy:
         return Anchored(base, base, OWN)
     if not anchors:
-        why = f"{n_own} of its own answers are labelled ({MIN_AUDIT} needed), and {why}"
+        n = checked.n_own_prompts
+        labels = f"{n_own} of its own answers are labelled"
+        if n < n_own:
+            labels = f"its own answers to {n} prompts or clusters are labelled"
+        why = f"{labels} ({MIN_AUDIT} needed), and {why}"
         return Anchored(base, base, BORROWED, why)
 
     def preference(name: str) -> tuple[int, float]:

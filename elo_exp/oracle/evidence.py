@@ -346,6 +346,11 @@ class Evidence:
         return self.calibration(self.fresh[labelled]), weight[labelled]
 
     @property
+    def n_own_prompts(self) -> int:
+        """Count the prompts, or their clusters, on which answers of its own are labelled."""
+        return len(np.unique(self.own[0].rows.prompt))
+
+    @property
     def is_logging_policy(self) -> bool:
         """Whether the calibration is the policy's own."""
         return self.policy == self.data.logging_policy

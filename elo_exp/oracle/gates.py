@@ -234,7 +234,7 @@ class Checked(Evidence):
         (source, labels), margin = self.target_labels, self.max_residual
         n = len(labels[0].rows) if labels else 0
         audit = TransportAudit(policy=self.policy, source=source, status=NOT_DONE, n=n)
-        if labels is None or n < MIN_AUDIT:
+        if labels is None or len(np.unique(labels[0].rows.prompt)) < MIN_AUDIT:
             return audit
         mean = self.mean_residual(labels)
         (of_labels,) = LabelMean.reaches([mean.labels]) if mean.labels else (None,)
@@ -307,7 +307,7 @@ def decide(
     if cautions := [(name, words) for name, calls, _, words in gates if calls]:
         return CAUTION, cautions
     is_checked = estimate.n_own or RAW_WEIGHTS in requires
-    is_checked = is_checked or checked.audit.n >= MIN_AUDIT
+    is_checked = is_checked or checked.audit.status != NOT_DONE
     return REPORT, [] if is_checked else [("transport", "transport check: not done")]
 
 
@@ -345,7 +345,7 @@ def _support_gates(
     ]
     if by_raw and raw:
         gates += raw_weight_gates(raw)
-    elif checked.audit.n >= MIN_AUDIT:
+    elif checked.audit.status != NOT_DONE:
         words = "labels of its answers are off the calibrated scores by"
         with suppress(NotEstimableError):
             bias = _uncorrected(checked, by_score)
