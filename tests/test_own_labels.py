@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from elo_exp.arrays import Array
+from elo_exp.experiments.compare import _difference
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.oracle.estimates import PolicyEstimate
+from elo_exp.report.oracle_files import documents
 from elo_exp.report.words.oracle import advice
 from tests.oracle_simulation import analysed, answers, dataset, with_labels
 
@@ -81,6 +83,21 @@ def test_labels_at_low_scores_alone_are_refused():
     assert advice(found, 3).startswith(
         "Label a random sample of the answers of one, or"
     )
+
+
+def test_two_runs_with_20_of_20_right_may_still_differ():
+    """As within one run: 0 [-.17, .17], by Clopper and Pearson, and not 0 with an error of zero."""
+    runs = []
+    for _ in range(2):
+        found = documents(analysed(drawn({"one": labelled(np.ones(20))}), ["direct"]))
+        runs.append((found["estimates.json"][0], found["influences.json"]["one"]))
+    (before, a), (after, b) = runs
+    row = _difference(before, after, a, b)
+    assert (row["difference"], row["difference_p_value"]) == (0.0, 1.0)
+    ends = row["difference_ci_low"], row["difference_ci_high"]
+    assert ends == pytest.approx((-0.17, 0.17), abs=0.01)
+    without = {**a, "labels": None}, {**b, "labels": None}
+    assert _difference(before, after, *without)["difference_p_value"] is None
 
 
 # Simulated

@@ -15,14 +15,14 @@ import numpy as np
 import scipy
 
 from elo_exp.analysis import agreement
-from elo_exp.analysis.comparisons import holm
+from elo_exp.analysis.comparisons import ALPHA, holm
 from elo_exp.analysis.shifts import Influence, influence, shifts, verdicts
-from elo_exp.arrays import known
+from elo_exp.arrays import Array, known
 from elo_exp.data.battles import Battles
 from elo_exp.data.fields import look_alike
 from elo_exp.experiments import Context, Report
 from elo_exp.files import write_csv, write_json
-from elo_exp.oracle.evidence import clustered_error
+from elo_exp.oracle.evidence import Estimate, LabelMean, clustered_error
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Plot, UserError
 from elo_exp.report import page
@@ -257,7 +257,8 @@ def _adjust(rows: Sequence[dict[str, Any]], name: str) -> None:
 def _estimate_rows(chosen: Sequence[FinishedRun]) -> list[dict[str, Any]]:
     """Differences are paired by prompt where both runs have stored their influences.
 
-    A prompt of both runs is one observation; else the two errors are taken to be independent.
+    A prompt of both runs is one observation; else the two errors are taken to be independent. Bounds of a
+    bounded mean hold for labels, as within a run. No test rests on an estimate whose error is zero.
     """
     rows = []
     before, influences = chosen[0].headlines(), chosen[0].influences()
@@ -279,8 +280,11 @@ def _difference(before: Row, after: Row, a: Row | None, b: Row | None) -> Row:
     n_shared, df = 0, math.inf
     value = after["value"] - before["value"]
     error = math.hypot(before["std_error"], after["std_error"])
-    if a and b:
-        prompts = {**a["influence"], **b["influence"]}
+    prompts = dict[str, float]()
+    for side in (a, b) if a and b else ():
+        prompts |= side["influence"]
+        prompts |= (side.get("labels") or {"influence": {}})["influence"]
+    if a and b and prompts:
         parts = [
             (a["influence"].get(p, 0.0), b["influence"].get(p, 0.0)) for p in prompts
         ]
@@ -288,12 +292,56 @@ def _difference(before: Row, after: Row, a: Row | None, b: Row | None) -> Row:
         by_prompt = np.array(parts)[:, 1] - np.array(parts)[:, 0]
         value = b["value"] - a["value"]
         error, df = clustered_error(by_prompt, np.ones(len(parts), dtype=bool))
+        if labels := _labels(prompts, a, b):
+            beside = [_beside(side, prompts) for side in (b, a)]
+            gap = Estimate(
+                value=value,
+                std_error=error,
+                degrees_of_freedom=df,
+                n=len(parts),
+                influence=by_prompt,
+                influence_labels=by_prompt,
+                influence_beside=beside[0] - beside[1],
+                labels=labels,
+            )
+            (of_labels,) = LabelMean.reaches([labels])
+            below, above = gap.reach(of_labels, ALPHA / 2)
+            ends = (value - below, value + above, gap.p_value(of_labels))
+            return dict(
+                zip(_OF_A_DIFFERENCE, (value, error, *ends, n_shared), strict=True)
+            )
     half_width = t_quantile(df) * error
     p_value = None
-    if error > _ROUNDING:
+    if min(before["std_error"], after["std_error"], error) > _ROUNDING:
         p_value = 2 * float(scipy.special.stdtr(df, -abs(value) / error))
     numbers = (value, error, value - half_width, value + half_width, p_value)
     return dict(zip(_OF_A_DIFFERENCE, (*numbers, n_shared), strict=True))
+
+
+def _beside(side: Row, prompts: Mapping[str, Any]) -> Array:
+    """(prompts,) the influence that bounds of a side's labels do not cover."""
+    labels = side.get("labels")
+    influence = labels["beside"] if labels else side["influence"]
+    return np.array([influence.get(p, 0.0) for p in prompts])
+
+
+def _labels(prompts: Mapping[str, Any], before: Row, after: Row) -> LabelMean | None:
+    """Subtract the mean of the labels of one run from that of another; None where neither has bounds."""
+    sides = []
+    for side, sign in ((before, -1.0), (after, 1.0)):
+        if (labels := side.get("labels")) is None:
+            continue
+        influence = labels["influence"]
+        mean = LabelMean(
+            influence=np.array([influence.get(p, 0.0) for p in prompts]),
+            labelled=np.array([p in influence for p in prompts]),
+            lowest=labels["lowest"],
+            highest=labels["highest"],
+        )
+        sides.append(mean if sign > 0 else -mean)
+    if not sides:
+        return None
+    return sides[0] + sides[1] if len(sides) == 2 else sides[0]
 
 
 # Shifts

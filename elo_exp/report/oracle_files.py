@@ -10,6 +10,7 @@ import numpy as np
 from elo_exp import arrays
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import Analysis, label_budget
+from elo_exp.oracle.evidence import Estimate
 from elo_exp.oracle.gates import REFUSE, REPORT
 from elo_exp.oracle.weights import EXTREME
 from elo_exp.report.words import oracle as words
@@ -45,6 +46,7 @@ def documents(analysis: Analysis) -> dict[str, Any]:
                     data.prompts[i]: float(lead.anchor.influence[i])
                     for i in np.flatnonzero(lead.anchor.influence)
                 },
+                "labels": _label_mean(data.prompts, lead.anchor),
             }
             for policy, lead in analysis.headlines.items()
         },
@@ -52,6 +54,24 @@ def documents(analysis: Analysis) -> dict[str, Any]:
         "ranking.json": compared.ranking,
         "next.json": compared.next_step.to_dict()
         | {"advice": words.advice(compared, data.scale.decimals + 1)},
+    }
+
+
+def _label_mean(prompts: Sequence[str], anchor: Estimate) -> dict[str, Any] | None:
+    """Return what the bounds of the labels' mean are made of, by prompt, and the influence beside them."""
+    labels, beside = anchor.labels, anchor.influence_beside_labels
+    if labels is None:
+        return None
+    return {
+        "beside": {
+            prompts[i]: float(beside[i]) for i in np.flatnonzero(beside).tolist()
+        },
+        "influence": {
+            prompts[i]: float(labels.influence[i])
+            for i in np.flatnonzero(labels.labelled).tolist()
+        },
+        "lowest": labels.lowest,
+        "highest": labels.highest,
     }
 
 

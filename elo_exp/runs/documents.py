@@ -176,9 +176,17 @@ class Ratings(_Part):
     differences: dict[str, list[_Difference]] = {}
 
 
+class _LabelMean(_Part):
+    influence: dict[str, float]
+    beside: dict[str, float]
+    lowest: float
+    highest: float
+
+
 class _Influence(_Part):
     value: float
-    influence: dict[str, float] = Field(min_length=1)
+    influence: dict[str, float]  # empty where nothing varies
+    labels: _LabelMean | None = None
 
 
 class Estimate(_Part):
