@@ -11,11 +11,13 @@ import scipy.stats
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.tournament import with_conclusions
+from elo_exp.analysis.mean_scores import mean_scores
 from elo_exp.analysis.standings import Standings, leaderboards
 from elo_exp.analysis.win_rates import interval_by_prompt, share_interval
 from elo_exp.data import battle_files
 from elo_exp.data.bank import clusters
 from elo_exp.data.battles import Battles
+from elo_exp.data.scores import Score
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.fit import POINTS
 from elo_exp.ratings.games import games
@@ -326,6 +328,37 @@ def test_the_interval_of_an_accuracy_holds_as_often_as_promised(
         low, high = interval_by_prompt(right, prompt)
         held += low <= expected <= high
     assert 0.925 <= held / 2_000 <= 0.985
+
+
+# Scores
+
+
+def test_a_mean_score_counts_clusters_by_their_size():
+    """Half of the items are on one passage: worth 40^2 / (20^2 + 20) = 3.8 clusters; equal ones keep their digits."""
+    rng = np.random.default_rng(3)
+    values = rng.random((40, 2))
+    sizes = {"equal": np.arange(40) // 2, "one": np.maximum(np.arange(40) - 19, 0)}
+    board = {
+        name: mean_scores(
+            "quiz",
+            [
+                Score(
+                    dimension="quiz",
+                    entrant=who,
+                    item=str(i),
+                    value=float(values[i, j]),
+                    cluster=f"c{cluster[i]}",
+                )
+                for i in range(40)
+                for j, who in enumerate(("a", "b"))
+            ],
+            False,
+        )
+        for name, cluster in sizes.items()
+    }
+    assert board["equal"].n_effective_clusters == 20.0
+    assert board["one"].n_clusters == 21
+    assert board["one"].n_effective_clusters == pytest.approx(1600 / 420)
 
 
 # Banks

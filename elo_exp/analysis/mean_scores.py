@@ -247,6 +247,11 @@ def _board(
     (n, m), n_clusters = x.shape, int(items.cluster.max()) + 1
     by_cluster = np.zeros((n_clusters, m))
     np.add.at(by_cluster, items.cluster, x - x.mean(axis=0))
+    sizes, n_effective = np.bincount(items.cluster), float(n_clusters)
+    if n_clusters > 1 and (sizes != sizes[0]).any():
+        # as `ratings.games.Balance` has it: a large cluster hides a part of what it varies
+        by_cluster *= ((1.0 - 1.0 / n_clusters) / (1.0 - sizes / n))[:, None]
+        n_effective = float(n**2 / (sizes**2).sum())
     covariance = sandwich(
         np.eye(m) / n, scipy.sparse.csr_array(by_cluster), m, n=n_clusters
     )
@@ -259,6 +264,7 @@ def _board(
         covariance=covariance,
         n_battles=items.n_of,
         n_clusters=n_clusters,
+        n_effective_clusters=n_effective,
         parameters={
             **parameters,
             "scale_low": scale[0] if scale else None,
@@ -268,7 +274,7 @@ def _board(
     if scale is not None:
         tests = bounded_tests(x, items.cluster, board, scale)
         board = replace(board, bounded=tests)
-    n_prompts = np.full(m, float(n_clusters))
+    n_prompts = np.full(m, n_effective)
     board = with_intervals(board, np.sqrt(np.diag(covariance)), n_prompts)
     if not is_bounded:
         return board
