@@ -120,15 +120,23 @@ def columns_dropped(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
 
 
 def cells_blanked(
-    rows: Sequence[Row], rng: np.random.Generator
+    rows: Sequence[Row], first: str | None, rng: np.random.Generator
 ) -> Mapping[str, list[Row]]:
-    """Cells at random, and of comparisons that flip."""
+    """Cells at random, of comparisons that the first lost, and of those that flip."""
     some = {i for i in range(len(rows)) if rng.random() < 0.15}
+    lost = {
+        i
+        for i, row in enumerate(rows)
+        if (first, row["winner"])
+        in ((row["model_a"], "model_b"), (row["model_b"], "model_a"))
+    }
     flips = {i for i, row in enumerate(rows) if row["winner"] == "tie"}
     return {
         "some ids": blank(rows, some, "question_id"),
         "some verdicts": blank(rows, some, *VERDICTS),
         "some second orders": blank(rows, some, "verdict_ba"),
+        "verdicts that were lost": blank(rows, lost, *VERDICTS),
+        "verdicts that flip": blank(rows, flips, *VERDICTS),
         "second orders that flip": blank(rows, flips, "verdict_ba"),
         "judge of some": blank(rows, some, "judge_model"),
     }
@@ -157,7 +165,7 @@ def test_a_cell_that_is_blank_raises_no_claim_about_battles(
     for _ in range(n):
         rows = battles(rng, judge)
         full = rate(rows)
-        for taken, less in cells_blanked(rows, rng).items():
+        for taken, less in cells_blanked(rows, full.row.get("first"), rng).items():
             law.hold(taken, full, rate(less))
     assert not law.raised
     for taken in ("some ids", "some verdicts", "some second orders"):

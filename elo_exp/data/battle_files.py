@@ -23,7 +23,7 @@ from elo_exp.data.formats.battle_rows import FLAT
 from elo_exp.data.tables import Cell, Coded, Codes, Frame, Nested, Row, Source
 from elo_exp.data.writing_style import FEATURES
 from elo_exp.files import foreign
-from elo_exp.records import Battle, UserError
+from elo_exp.records import Battle, MissingBattle, UserError
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +90,30 @@ def read(
     chosen: Format | None = None,
     shards: Sequence[Source] = (),
 ) -> tuple[Battles, dict[str, Any]]:
+    """Read the battles of a file, and say in a line what was read: `read_with_missing` without what is missing."""
+    battles, facts, _ = read_with_missing(
+        path,
+        columns=columns,
+        filters=filters,
+        values=values,
+        on_error=on_error,
+        chosen=chosen,
+        shards=shards,
+    )
+    return battles, facts
+
+
+@foreign
+def read_with_missing(
+    path: Source,
+    *,
+    columns: Mapping[str, str | None],
+    filters: Mapping[str, str | None],
+    values: Mapping[str, str | None] | None = None,
+    on_error: str = "stop",
+    chosen: Format | None = None,
+    shards: Sequence[Source] = (),
+) -> tuple[Battles, dict[str, Any], list[MissingBattle]]:
     """Read the battles of a file, in file order, and say in a line what was read.
 
     columns   our field name -> the file's column. A winner may be one of WINNERS, the name of the
@@ -104,6 +128,8 @@ def read(
     Returns also the manifest's row of the file, which counts its rows by what became of them: used,
     tied among these, invalid (the judge gave no verdict), filtered out, dropped (malformed); of rows
     with a count the battles.
+    The last are the comparisons of two models that have no winner: the judge gave no verdict, or the cell is
+    blank and `on_error` leaves the row out.
     Raises UserError naming file, line, what was found and what was expected; whatever `on_error`
     is, also for a file that is no table, and for a winner's word that is the name of one model and
     stands for another result.
@@ -152,7 +178,8 @@ def read(
     notes = {"files": f"{len(shards):,}"} if shards else {}
     if battles.count is not None:
         notes["counts"] = f"{n:,} battles in {len(battles):,} rows"
-    return battles, formats.facts(path, form, rows, notes=notes)
+    missing = [one for file in files for one in file.missing]
+    return battles, formats.facts(path, form, rows, notes=notes), missing
 
 
 class _File:
@@ -162,6 +189,7 @@ class _File:
     kinds     battles without their models and questions: of many rows, few differ otherwise
     counts    rows that are no battles, by the reason; first is the first malformed one
     pooled    dimensions that are not rated apart
+    missing   comparisons without a winner
     """
 
     def __init__(
@@ -176,6 +204,7 @@ class _File:
         self.path, self.format, self.wanted = path, chosen, wanted
         self.kinds, self.counts, self.first = list[Battle](), Counter[str](), ""
         self.pooled, self.fields = set[str | None](), dict[str, str]()
+        self.missing: list[MissingBattle] = []
         self.present = present = tables.keys(path)
         for name in NAMES:
             given, usual = columns.get(name), None if name == "score" else name
@@ -256,9 +285,23 @@ class _File:
             bare = [self.outcome({**row, **nobody}) for row in rows]
             is_faulty &= ~_mask(isinstance(one, str) for one in bare)[kind_of]
         became[is_faulty] = _DROPPED
+        has_no_winner = _mask(_text(row.get("winner")) is None for row in rows)[kind_of]
+        is_missing = (became == _INVALID) | (became == _DROPPED) & has_no_winner
+        is_missing &= (a >= 0) & (b >= 0) & (a != b)
         if "question_id" in self.wanted:
             is_other = _mask(q != self.wanted["question_id"] for q in questions)
             became[(became <= _INVALID) & is_other[question]] = _FILTERED
+        is_missing &= became != _FILTERED
+        self.missing = [
+            MissingBattle(
+                model_a=names[a[n]],
+                model_b=names[b[n]],
+                question_id=questions[question[n]],
+                dimension=_text(rows[kind_of[n]].get("dimension")),
+                judge_model=_text(rows[kind_of[n]].get("judge_model")),
+            )
+            for n in np.flatnonzero(is_missing).tolist()
+        ]
         used = np.flatnonzero(became == _USED)
         self.kinds, kind = tables.by_appearance(outcomes, kind_of[used])
         battles = dataclasses.replace(

@@ -22,7 +22,7 @@ from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSettings
 from elo_exp.data import battle_files, fields, scores, tables
-from elo_exp.data.battles import Battles
+from elo_exp.data.battles import OVERALL, Battles
 from elo_exp.data.formats import WORDS, Format
 from elo_exp.data.scores import Score
 from elo_exp.experiments import Context, Report
@@ -35,7 +35,7 @@ from elo_exp.experiments.rated import (
 from elo_exp.files import safe_name
 from elo_exp.judges import kind_of_recorded
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
-from elo_exp.records import Response, UserError
+from elo_exp.records import MissingBattle, Response, UserError
 from elo_exp.report import artifacts, judges_page
 from elo_exp.report.formats import names as joined
 from elo_exp.report.words import judges as words
@@ -226,10 +226,10 @@ class Rate:
         return scores.read(self._files, metric=metric, cluster=cluster)
 
     @functools.cached_property
-    def _rated(self) -> tuple[Battles, list[dict[str, Any]]]:
-        """Battles of all files, with those of the arena, and the manifest's row of each file."""
-        read = [
-            battle_files.read(
+    def _read(self) -> list[tuple[Battles, dict[str, Any], list[MissingBattle]]]:
+        """Of each file the battles, the manifest's row and the comparisons without a winner."""
+        return [
+            battle_files.read_with_missing(
                 path,
                 columns=self.battles_columns,
                 filters=self.battles_filter,
@@ -240,13 +240,17 @@ class Rate:
             )
             for path, shards in self._tables.items()
         ]
-        first, *others = (battles for battles, _ in read)
+
+    @functools.cached_property
+    def _rated(self) -> tuple[Battles, list[dict[str, Any]]]:
+        """Battles of all files, with those of the arena, and the manifest's row of each file."""
+        first, *others = (battles for battles, _, _ in self._read)
         rated = first.concatenate(*others)
         if self.arena is not None:
             arena = arenas.read(self.arena, with_style=needs_style(self.rating))
             anchors = placement.anchors(arena, self.arena.min_battles)
             rated = rated.concatenate(arena.battles.among(anchors))
-        return rated, [row for _, row in read]
+        return rated, [row for _, row, _ in self._read]
 
     @functools.cached_property
     def _apart(self) -> dict[str, Party]:
@@ -350,6 +354,9 @@ class Rate:
             ratings=self.rating,
             models=rated.models,
         )
+        missing = self._missing(battles)
+        if (name := standings.primary_method(self.rating)) is not None:
+            found = standings.with_missing(found, missing, self.rating[name])
         kin = self._diagnosis_of_kin(self._scope(battles), battles)
         length = {
             name: {
@@ -380,6 +387,19 @@ class Rate:
                     found.setdefault(model, {})[prompt] = Response(
                         entrant_id=model, prompt_id=prompt, response_text=text
                     )
+        return found
+
+    def _missing(self, battles: Battles) -> dict[str, list[MissingBattle]]:
+        """Comparisons without a winner by dimension, of the judges of these battles and of none."""
+        judges = {battles.judges[i] for i in np.unique(battles.judge) if i >= 0}
+        found: dict[str, list[MissingBattle]] = {
+            name: [] for name in battles.by_dimension()
+        }
+        every = [one for _, _, missing in self._read for one in missing]
+        for one in every:
+            own = found.get(one.dimension or OVERALL)
+            if own is not None and one.judge_model in (None, *judges):
+                own.append(one)
         return found
 
     def _report(
