@@ -45,8 +45,13 @@ def test_an_audited_judge_is_held_against_its_gold_labels():
         "Points are opus's taste on these 93 prompts. Intervals cover other prompts, not another "
         f"judge. It {AGREES}"
     )
+    with_invalid = Gold.of({"gold": [{**PAIRS, "n_invalid": 9}]})
+    assert with_invalid is not None
+    assert whose(Scope(judge="opus", gold=with_invalid)).endswith(
+        "on 83 % [78, 87] of 240 pairs, 9 without a valid verdict."
+    )
     assert Gold.of({}) is None  # not audited
-    assert Gold.of({"gold": [{**PAIRS, "accuracy": None}]}) is None  # all were invalid
+    assert Gold.of({"gold": [{**PAIRS, "accuracy": None}]}) is None
 
 
 def test_of_several_dimensions_those_with_gold_labels_are_named():

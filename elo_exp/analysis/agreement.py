@@ -464,6 +464,14 @@ def _wrong(pair: GoldPair, judgment: Judgment | None) -> float:
     return fmean(outcome(verdict) != pair.label for verdict in judgment.orders)
 
 
+def _share_right(
+    pair: GoldPair, judgment: Judgment, *, invalid_is_right: bool = False
+) -> float:
+    """The share of orders whose verdict is the label; an invalid one is wrong, or right."""
+    right = {pair.label, None} if invalid_is_right else {pair.label}
+    return fmean(outcome(verdict) in right for verdict in judgment.orders)
+
+
 def gold_results(
     pairs: Sequence[GoldPair], judgments: Sequence[Judgment]
 ) -> list[dict[str, Any]]:
@@ -479,11 +487,17 @@ def gold_results(
     Returns
     -------
     list of dict
-        By subset, "all" first. `n` valid judgments, `n_invalid`, `n_flips`; `accuracy`, a mean over
-        orders, so that a flip counts as half, with its 95 % interval `low` to `high`, in which all pairs
-        of a prompt are one observation; `strict`, the share of pairs that are right in all orders;
-        Cohen's `kappa` of a, tie and b, a flip being a tie, with `kappa_low` and `kappa_high`. None
-        where undefined.
+        By subset, "all" first. `n` pairs that were asked; `n_invalid` of them without a valid verdict in
+        each order, `n_flips`; `accuracy`, a mean over orders, so that a flip counts as half and an invalid
+        verdict is wrong, as LLMBar counts it [1]_; `low` to `high`, its 95 % interval, in which all pairs
+        of a prompt are one observation and invalid verdicts may be wrong (`low`) or right (`high`);
+        `strict`, the share of pairs that are right in all orders; Cohen's `kappa` of a, tie and b on pairs
+        with valid verdicts, a flip being a tie, with `kappa_low` and `kappa_high`. None where undefined.
+
+    References
+    ----------
+    .. [1] Z. Zeng, J. Yu, T. Gao, Y. Meng, T. Goyal and D. Chen (2024), "Evaluating large language models at
+       evaluating instruction following", International Conference on Learning Representations.
     """
     by_id = {judgment.prompt_id: judgment for judgment in judgments}
     subsets: dict[str, list[tuple[GoldPair, Judgment]]] = {}
@@ -494,7 +508,10 @@ def gold_results(
     rows = []
     for subset, judged in subsets.items():
         valid = [(pair, judgment) for pair, judgment in judged if not judgment.invalid]
-        right = [fmean(outcome(v) == p.label for v in j.orders) for p, j in valid]
+        right = np.array([_share_right(p, j) for p, j in judged])
+        not_wrong = np.array(
+            [_share_right(p, j, invalid_is_right=True) for p, j in judged]
+        )
         named = [
             (
                 folded(p.prompt),
@@ -504,22 +521,18 @@ def gold_results(
             for p, j in valid
         ]
         agreement = verdict_agreement(named, names=("label", "judge"))
-        n = len(valid) or math.nan
-        low = high = math.nan
-        if right:
-            prompts = np.unique(
-                [folded(p.prompt) for p, _ in valid], return_inverse=True
-            )
-            low, high = interval_by_prompt(np.array(right), prompts[1])
+        prompts = np.unique([folded(p.prompt) for p, _ in judged], return_inverse=True)
+        low, _ = interval_by_prompt(right, prompts[1])
+        _, high = interval_by_prompt(not_wrong, prompts[1])
         row = one_row(
             subset=subset,
-            n=len(valid),
+            n=len(judged),
             n_invalid=len(judged) - len(valid),
             n_flips=sum(bool(judgment.inconsistent) for _, judgment in valid),
-            accuracy=sum(right) / n,
+            accuracy=float(right.mean()),
             low=low,
             high=high,
-            strict=right.count(1.0) / n,
+            strict=float(np.mean(right == 1.0)),
             kappa=agreement["kappa"],
             kappa_low=agreement["ci_low"],
             kappa_high=agreement["ci_high"],

@@ -257,6 +257,7 @@ class _Labelled(_Part):
     low: float | None
     high: float | None
     n: int
+    n_invalid: int = 0
 
 
 class StoredAudit(_Part):

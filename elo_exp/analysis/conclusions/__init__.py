@@ -65,12 +65,17 @@ class Reason(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gold(Record):
-    """How often an audited judge names the better answer of labelled pairs: a share, its 95 % interval, and how many."""
+    """How often an audited judge names the better answer of labelled pairs: a share, its 95 % interval, and how many.
+
+    n_invalid  of the pairs, without a valid verdict in each order: wrong in the share and at the low end, right at the
+               high end
+    """
 
     share: float
     low: float | None
     high: float | None
     n_pairs: int
+    n_invalid: int = 0
 
     @classmethod
     def of(cls, audit: Mapping[str, Any]) -> "Gold | None":
@@ -82,6 +87,7 @@ class Gold(Record):
                     low=row["low"],
                     high=row["high"],
                     n_pairs=row["n"],
+                    n_invalid=row.get("n_invalid", 0),
                 )
         return None
 

@@ -88,9 +88,10 @@ def gold(what: str, row: Mapping[str, Any]) -> str:
     accuracy, low, high, strict, kappa = (
         number(row[key], 3) for key in ("accuracy", "low", "high", "strict", "kappa")
     )
+    invalid = f", {row['n_invalid']} invalid" * bool(row["n_invalid"])
     return (
         f"gold {what}: accuracy {accuracy} [{low}, {high}], {strict} in both orders, kappa {kappa}, "
-        f"{row['n']} pairs"
+        f"{row['n']} pairs{invalid}"
     )
 
 

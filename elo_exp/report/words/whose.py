@@ -68,7 +68,8 @@ def of_gold(gold: Gold, dimension: str | None = None) -> str:
     interval = ""
     if gold.low is not None and gold.high is not None:
         interval = f" [{number(100 * gold.low)}, {number(100 * gold.high)}]"
-    return f"{it} agrees with the gold labels on {share}{interval} of {gold.n_pairs:,} pairs."
+    invalid = f", {gold.n_invalid:,} without a valid verdict" * bool(gold.n_invalid)
+    return f"{it} agrees with the gold labels on {share}{interval} of {gold.n_pairs:,} pairs{invalid}."
 
 
 def of_calibrated_arena(taste: float) -> str:
