@@ -57,7 +57,7 @@ ABOUT: dict[str, dict[str, Any]] = {  # what a reason's words need
 
 def reason(name: str, value: float | None = 0.23) -> Reason:
     about = ABOUT.get(name, {})
-    value = 300.0 if name == "unnamed_prompts" else value
+    value = 300.0 if name in ("unnamed_prompts", "unnamed_people") else value
     return Reason(name=name, value=value, about=about, judges=name in OF_JUDGE)
 
 
@@ -183,6 +183,10 @@ SAID = [
         concluded("undone"),
         "no clear winner: invalid verdicts may explain that A is ahead of B by "
         "275 [204, 346], p < .001",
+    ),
+    (
+        concluded("unnamed_people", kind="people"),
+        "if each of the 300 votes is by a person of its own, A is ahead of B by 275 [204, 346], p < .001",
     ),
     (
         concluded("not_met"),

@@ -174,7 +174,7 @@ def test_a_cell_that_is_blank_raises_no_claim_about_battles(
 
 @sizes(6, 60)
 def test_a_name_of_an_annotator_that_is_blank_raises_no_claim(rate: Rater, n: int):
-    """One name, or a third of them. A file without any name does not say whether one person voted or many."""
+    """One name, a third of them, or all. A file without any name does not say whether one person voted or many."""
     rng, law = np.random.default_rng(83), Law(tournament.STATES)
     for _ in range(n):
         of = int(rng.choice([1, 2, 3, 5]))
@@ -186,7 +186,8 @@ def test_a_name_of_an_annotator_that_is_blank_raises_no_claim(rate: Rater, n: in
         some = {i for i in range(len(votes)) if rng.random() < 0.3}
         law.hold("one", full, rate(blank(votes, {0}, "judge_model")))
         law.hold("some", full, rate(blank(votes, some, "judge_model")))
-    assert law.n.total() == 2 * n and not law.raised
+        law.hold("all", full, rate(without("judge_model")(votes)))
+    assert law.n.total() == 3 * n and not law.raised
 
 
 # Scores

@@ -30,7 +30,7 @@ NO_RESULT = ("no_result",)
 UNKNOWN = ("unnamed_prompts",)
 UNDECIDED = (
     *("same", "level", "no_error", "rivals", "failures", "undone", "not_met"),
-    "annotators",
+    *("annotators", "unnamed_people"),
 )
 OF_JUDGE = (
     *("obeys", "invalid", "invalid_by_entrant", "flips", "first_shown", "one_order"),
@@ -66,7 +66,7 @@ def with_conclusions(
         reasons = [*of_equal_answers(first, pairs)]
         same = [model for reason in reasons for model in reason.about["models"]]
         if first and checked.n_prompts(name) is None and not checked.is_of_scores:
-            reasons += [*of_unnamed_prompts(len(checked.battles[name]))]
+            reasons += [*of_unnamed_prompts(checked.battles[name].total())]
         reasons += [*of_test(first, board, checks, same), *of_earlier_looks(n_seen)]
         if scope.kind not in _NOT_JUDGED:
             reasons += [*of_one_verdict(checks)]
@@ -74,7 +74,7 @@ def with_conclusions(
         reasons += [*of_missing(first, cases)]
         if board and checked.is_of_scores:
             reasons += [*of_scale(board)]
-        if first:
+        if first and scope.kind == "people":
             reasons += [*of_annotators(checked.battles[name])]
         if first:
             reasons += [*of_checks(checks, first.model)]
@@ -395,11 +395,16 @@ def of_strata(strata: Mapping[str, Any], first: str) -> Iterator[Reason]:
 
 
 def of_annotators(battles: Battles) -> Iterator[Reason]:
-    """Yield that one or two people judged: they speak for themselves, and not for others."""
+    """Yield that one or two people voted, who speak for themselves alone, or that nobody is named.
+
+    If nobody is named, any number of votes may be by one person.
+    """
     who = battles.annotators()
-    codes = [] if who is None else np.unique(who[who >= 0]).tolist()
-    names = [battles.judges[code] for code in codes]
-    if names and len(names) < MIN_ANNOTATORS:
+    if who is None:
+        yield Reason(name="unnamed_people", value=float(battles.total()))
+        return
+    names = [battles.judges[code] for code in np.unique(who[who >= 0]).tolist()]
+    if len(names) < MIN_ANNOTATORS:
         yield Reason(name="annotators", value=float(len(names)), about={"names": names})
 
 

@@ -186,6 +186,7 @@ def _undecided(conclusion: Conclusion, by: str) -> str:
         "level": why,
         "not_met": f"{first} is ahead of those that it met; {why}",
         "annotators": f"{why} by {by}",
+        "unnamed_people": f"{why}, {_ahead(conclusion, by)}",
         "no_error": f"no clear winner: {why}",
     }
     if reason.name in said:
@@ -407,6 +408,9 @@ _WORDS: dict[str, _Words] = {
     "annotators": lambda reason, c: (
         f"{joined(reason.about['names'])} "
         f"{'prefers' if len(reason.about['names']) == 1 else 'prefer'} {c.subject} to {c.rival}"
+    ),
+    "unnamed_people": lambda reason, _: (
+        f"if each of the {number(reason.value)} votes is by a person of its own"
     ),
     "not_met": lambda reason, _: f"{joined(reason.about['models'])} met none of them",
     "obeys": lambda reason, _: (
