@@ -17,6 +17,7 @@ from elo_exp.analysis.checks import (
     PASSED,
     Check,
 )
+from elo_exp.analysis.exact_shares import exact_interval
 from elo_exp.analysis.families import Kin
 from elo_exp.arrays import Array
 from elo_exp.data.degrading import CONTROL_PROMPTS
@@ -147,37 +148,8 @@ def order_checks(quality: Mapping[str, Any]) -> list[Check]:
 def _share_check(name: str, n: int, of: int) -> Check:
     if not of:
         return Check(name=name, state=NOT_DONE, n=n, of=of)
-    low, high = exact_interval(n, of)
+    low, high = exact_interval(n / of, of)
     return Check(name=name, state=PASSED, value=n / of, low=low, high=high, n=n, of=of)
-
-
-def exact_interval(
-    n: int, of: int, confidence: float = _CONFIDENCE
-) -> tuple[float, float]:
-    """Return the exact interval of a share (Clopper and Pearson 1934).
-
-    Parameters
-    ----------
-    n, of : int
-        Counts.
-    confidence : float, default 0.95
-        Of the interval.
-
-    Returns
-    -------
-    low, high : float
-        In [0, 1].
-
-    Examples
-    --------
-    >>> low, high = exact_interval(60, 60)
-    >>> round(low, 3), high
-    (0.94, 1.0)
-    """
-    tail = (1.0 - confidence) / 2.0
-    low = float(scipy.special.betaincinv(n, of - n + 1, tail)) if n else 0.0
-    high = float(scipy.special.betaincinv(n + 1, of - n, 1 - tail)) if n < of else 1.0
-    return low, high
 
 
 def length_check(
