@@ -28,6 +28,11 @@ def echoing(n: int) -> list[str]:
     return [f"Asked about number {i} {i} {i}, {empty}, {i}" for i in range(n)]
 
 
+def looping(n: int) -> list[str]:
+    """Base models: each says a sentence of its own nine times."""
+    return [f"Patient {i} takes one tablet with water each day. " * 9 for i in range(n)]
+
+
 def test_answers_of_their_own_are_nothing_odd():
     found = check(*own(20))
     assert found.flags == []
@@ -45,6 +50,9 @@ def test_answers_of_their_own_are_nothing_odd():
         ([*own(89), "", " \n", *map(str, range(9))], ("short",)),
         ([*own(92), *map(str, range(8))], ()),
         ([*own(3), "", "Yes."], ()),  # of few answers, three at least
+        ([*own(57), *looping(3)], ("loops",)),
+        ([*own(58), *looping(2)], ()),  # of 60 answers three are 5 %
+        ([*own(61), *looping(3)], ()),
     ],
 )
 def test_a_check_is_flagged_from_its_limit_on(texts, flags):
@@ -56,6 +64,19 @@ def test_boilerplate_is_a_share_of_runs_of_eight_words():
     found = check(*echoing(20))
     assert found.phrases == pytest.approx(6 / 13)
     assert found.repeated == 0
+
+
+@pytest.mark.parametrize(
+    ("n_new", "n_again", "loops"),
+    [(8, 8, 1.0), (9, 7, 0.0), (7, 8, 0.0)],  # runs; of fewer than 16 nothing is said
+)
+def test_an_answer_repeats_itself_if_half_of_its_runs_of_eight_words_occurred_before(
+    n_new: int, n_again: int, loops: float
+):
+    """A circle of k words has k different runs, whatever the number of its rounds."""
+    circle = [f"word{i}" for i in range(n_new)]
+    answer = [circle[i % n_new] for i in range(n_new + n_again + 7)]
+    assert check(" ".join(answer)).loops == loops
 
 
 @pytest.mark.parametrize(
