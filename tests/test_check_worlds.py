@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -269,6 +270,39 @@ def test_without_the_columns_of_verdicts_it_says_no_more(kind: str):
     ab, ba, _ = ALWAYS[kind]
     said = concluded(battles_of(np.full(60, ab), np.full(60, ba), is_known=False))
     assert said.state == "no_result"
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_without_the_columns_of_one_order_a_judge_that_goes_by_place_has_no_result(
+    column: int,
+):
+    """New stands in the first column of every second row: no quality explains that one column always wins."""
+    swapped = np.arange(60) % 2
+    none = np.full(60, -1)
+    asked = battles_of(np.full(60, column), none, is_known=False)
+    found = replace(
+        asked,
+        model_a=swapped.astype(np.int32),
+        model_b=(1 - swapped).astype(np.int32),
+    )
+    said = concluded(found)
+    assert said.state == "no_result"
+    assert words.sentence(said) == (
+        f"no result: the judge named the entrant in the {('first', 'second')[column]} column "
+        "in 60 of 60 comparisons"
+    )
+    best = replace(found, winner=np.where(swapped, 1, 0).astype(np.int8))
+    assert concluded(best).state == "unchecked"  # new wins in either column
+
+
+def test_without_the_columns_of_one_order_nobody_can_know_more_than_who_won():
+    """New is in the first column of all rows, or of all but three: it may be better, or the judge blind."""
+    winners, none = np.zeros(60), np.full(60, -1)
+    found = battles_of(winners, none, is_known=False)
+    assert concluded(found).state == "unchecked"
+    swapped = (np.arange(60) < 3).astype(np.int32)
+    few = replace(found, model_a=swapped, model_b=1 - swapped)
+    assert concluded(few).state == "unchecked"
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,9 @@ def _of_one_verdict(
 ) -> Iterator[Check]:
     """Whether the judge compared at all, or gave one verdict whatever it was shown.
 
-    Comparisons without a valid verdict count as that verdict: what is not known is no comparison.
+    Comparisons without a valid verdict count as that verdict: what is not known is no comparison. If a
+    file names winners alone, nobody knows who was shown first. A judge that goes by the place of an answer
+    then shows only if pairs were asked with each entrant as model_a: one column wins whoever is in it.
     """
     counts = battles.total_of
     is_asked = ~battles.equal_answers
@@ -209,6 +211,10 @@ def _of_one_verdict(
         "second": counts((both | one) & is_asked & names_second),
         "tie": counts(is_asked & (battles.winner >= _TIE)),
     }
+    unplaced = is_asked & ~(both | one)
+    if _has_both_places(battles, unplaced):
+        found["model_a"] = counts(unplaced & (battles.winner == 0))
+        found["model_b"] = counts(unplaced & (battles.winner == 1))
     n_invalid = quality["n_invalid"] if quality else 0
     of = counts(is_asked) + n_invalid
     if not of:
@@ -234,6 +240,21 @@ def _of_one_verdict(
 
 
 _TIE = WINNERS.index("tie")
+
+
+def _has_both_places(battles: Battles, chosen: Mask) -> bool:
+    """Return whether pairs met with each entrant as model_a, so often that no order of the entrants could
+    explain that one column wins nearly always."""
+    a, b = battles.model_a.astype(np.int64), battles.model_b.astype(np.int64)
+    pair = np.minimum(a, b) * len(battles.models) + np.maximum(a, b)
+    count = np.ones(len(battles)) if battles.count is None else battles.count
+    codes, place = np.unique(pair[chosen], return_inverse=True)
+    is_swapped = (a > b)[chosen]
+    weights = np.asarray(count, dtype=np.float64)[chosen]
+    swapped = np.bincount(place, weights * is_swapped, len(codes))
+    straight = np.bincount(place, weights * ~is_swapped, len(codes))
+    rarer = float(np.minimum(swapped, straight).sum())
+    return rarer > (1.0 - ONE_VERDICT) * float(weights.sum())
 
 
 def state_of_share(low: float, high: float, *, most: float, least: float = 0.0) -> str:

@@ -164,6 +164,8 @@ _ONE_VERDICT = {  # verdicts that compare nothing, by kind
     "second": "the second answer is named",
     "tie": "a tie is called",
     "invalid": "no verdict is valid",
+    "model_a": "the entrant in the first column is named",
+    "model_b": "the entrant in the second column is named",
 }
 _FAILED: Mapping[str, Callable[[About], str]] = {
     "invalid_by_entrant": lambda about: (

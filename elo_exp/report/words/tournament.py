@@ -389,6 +389,8 @@ _GIVEN = {
     "first": "named the first answer",
     "second": "named the second answer",
     "tie": "called a tie",
+    "model_a": "named the entrant in the first column",
+    "model_b": "named the entrant in the second column",
     "invalid": "gave no valid verdict",
 }
 _Words = Callable[[Reason, Conclusion], str]
