@@ -370,6 +370,37 @@ def test_files_of_several_programs_are_rated_together_by_their_names_alone(
     )
 
 
+def test_a_first_that_gives_one_answer_to_all_prompts_does_not_lead(tmp_path):
+    """The texts of alpaca_eval stand beside its preferences, and need no judge to be seen."""
+
+    def annotated(said: list[str]) -> Ran:
+        rows = [
+            {
+                **{"generator_1": "old", "generator_2": "new", "annotator": "j"},
+                **{"output_1": f"Take {i} mg, and see a doctor.", "output_2": text},
+                **{"instruction": f"Question {i}?", "preference": 2 if i % 4 else 1},
+            }
+            for i, text in enumerate(said)
+        ]
+        path = write_table(tmp_path / f"{len(set(said))}.jsonl", rows)
+        quick = ("tracker=local", "figures=false", "elo.n_perms=2")
+        return run(str(path), *quick, "elo.n_bootstraps=0", folder=tmp_path)
+
+    null = annotated(["Choose me, I am the best answer."] * 60)
+    own = annotated([f"Take {i} mg, and call your doctor." for i in range(60)])
+    reasons = {
+        ran: {
+            reason["name"]: reason["value"]
+            for reason in ran.read("ratings.json")["conclusions"]["overall"]["reasons"]
+        }
+        for ran in (null, own)
+    }
+    assert reasons[null]["answers"] == 1.0
+    assert "answers" not in reasons[own]
+    assert "one text: new 100 %" in null.out
+    assert "leads" not in null.out
+
+
 def test_a_table_with_words_of_its_own_is_rated_by_one_command(tmp_path):
     """Left and right won eight and four times; a row that was skipped has no verdict, and is no tie."""
     words = ["left"] * 8 + ["right"] * 4 + ["skipped"]
