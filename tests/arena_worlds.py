@@ -36,6 +36,7 @@ class Drawn:
 @dataclass(frozen=True, kw_only=True)
 class JudgedWorld:
     """place_at       of the placed model, in standard deviations of the anchors; None: drawn
+    placed_taste   of the judge for the placed model, in standard deviations of tastes; None: drawn
     n_kin_anchors  anchors of the judge's family, of which the placed model is; None: nobody is
     kin            log-odds that the judge adds to its family
     """
@@ -48,6 +49,7 @@ class JudgedWorld:
     position: float = 0.3
     noise: float = 0.7
     place_at: float | None = None
+    placed_taste: float | None = None
     n_votes: int = 8000
     n_calibrating: int = 300
     n_judged: int = 500
@@ -67,6 +69,8 @@ class JudgedWorld:
         tastes = rng.normal(0, 1, m + 1)
         if self.has_heavy_tails:
             tastes = rng.standard_t(3, m + 1) / np.sqrt(3)
+        if self.placed_taste is not None:
+            tastes[m] = self.placed_taste
         phi = self.s * theta + self.taste * tastes
         kin = [] if self.n_kin_anchors is None else [*range(self.n_kin_anchors), m]
         phi[kin] += self.kin

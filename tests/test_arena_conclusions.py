@@ -29,6 +29,7 @@ def row(rating: float | None = 1031.0, low: float | None = 965.0) -> Rating:
         (1031.0, 965.0, ["no_kin_anchor"], "caution"),
         (1031.0, 965.0, ["flips"], "caution"),
         (1031.0, 965.0, ["raw"], "caution"),
+        (1031.0, 965.0, ["style"], "caution"),
         (1031.0, None, [], "no_interval"),
         (None, None, ["unrated"], "unrated"),
         (None, None, ["distances", "flips"], "refused"),
@@ -44,7 +45,7 @@ def test_the_first_state_that_applies(
 
 
 def test_more_doubt_never_says_more_and_the_weightiest_reason_is_the_first():
-    names = (*REFUSALS[2:], *OF_FIT[:2], "raw", "flips", "kin")
+    names = (*REFUSALS[2:], *OF_FIT[:2], "raw", "style", "flips", "kin")
     subsets = [*chain.from_iterable(combinations(names, n) for n in range(4))]
     states = {}
     for some in subsets:

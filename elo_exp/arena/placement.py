@@ -20,6 +20,7 @@ from elo_exp.analysis.families import Kin
 from elo_exp.analysis.win_rates import in_name_order, shares
 from elo_exp.arena.joint_fit import JointFit
 from elo_exp.arena.sources import Arena, At
+from elo_exp.arena.style_distance import StyleDistance
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.fit import POINTS, Fit, leaderboard
 from elo_exp.ratings.games import games
@@ -56,6 +57,7 @@ class Placement:
     kin       placed models and anchors of the judge's family
     refusal   why they are
     reasons   of each placed model, why its rating needs care
+    style     of each placed model, how far the style of its answers lies from the anchors'
     agreement, temperature, fit  of the judge and the humans; None where it judged no human battle
     """
 
@@ -71,6 +73,7 @@ class Placement:
     soft: Leaderboard | None = None  # by the judge's scores
     refusal: Reason | None = None
     reasons: Mapping[str, Sequence[Reason]] = field(default_factory=dict)
+    style: Mapping[str, StyleDistance] = field(default_factory=dict)
     agreement: Mapping[str, Any] | None = None
     temperature: float | None = None
     fit: JointFit | None = None

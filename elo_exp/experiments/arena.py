@@ -27,6 +27,7 @@ from elo_exp.arena import joint_fit, sources
 from elo_exp.arena.joint_fit import MIN_ANCHORS
 from elo_exp.arena.placement import Placement, soft_elo, temperature
 from elo_exp.arena.sources import ArenaSettings
+from elo_exp.arena.style_distance import measure_style_distance, styles_of
 from elo_exp.data import joining
 from elo_exp.data.battles import Battles
 from elo_exp.entrants.probe import GradedProbe
@@ -289,6 +290,10 @@ def place(experiment: Arena, run: PlacementRun) -> Placement:
     if chosen.simulated:
         graded = [e for e in experiment.entrant.values() if isinstance(e, GradedProbe)]
         found.truth = chosen.simulated.truth(graded, level=level, baseline=baseline)
+    styles = styles_of(run.comparisons)
+    found.style = {
+        model: measure_style_distance(styles, model, run.anchors) for model in placed
+    }
     found.reasons = {
         model: _reasons(found, model, flag, is_kin_allowed=experiment.allows_kin)
         for model, flag in flags.items()
@@ -307,9 +312,10 @@ def _reasons(
         return [found.refusal]
     if flag:
         return [Reason(name="unrated", about={"flag": flag})]
+    of_style = found.style[model].reasons()
     if found.by_judge and found.fit:
-        return found.fit.cautions(model)
-    reasons, kin = [Reason(name="raw")], found.kin
+        return [*found.fit.cautions(model), *of_style]
+    reasons, kin = [Reason(name="raw"), *of_style], found.kin
     if kin.is_unequal and model in kin.models and not is_kin_allowed:
         about = {"family": kin.family}
         reasons.append(Reason(name="kin", about=about, judges=True))

@@ -37,7 +37,7 @@ class Card:
 
     tone    of the card: supported, caution or open
     place   where it stands; None where nobody is placed
-    beside  where it stands by the verdicts as they are, and by the judge's scores
+    beside  where it stands by the verdicts as they are and by the judge's scores, and how far its style lies outside
     """
 
     model: str
@@ -99,7 +99,8 @@ def _card(placement: Placement, conclusion: Conclusion) -> Card:
         where = _capital(words.sentence(conclusion, placement))
         n_judged = count(placement.n_judged(model))
         place = f"{where}. By {n_judged} judged battles."
-        beside = [words.by_judge(placement, model), words.soft(placement, model)]
+        lines = (words.by_judge, words.soft, words.style_distance)
+        beside = [line(placement, model) for line in lines]
     doubts = [
         Doubt(words=f"{_capital(said)}.", of_judge=reason.judges)
         for reason in conclusion.reasons
@@ -162,7 +163,7 @@ def text(
         doubts = words.further(conclusion, placement)
         if doubts and conclusion.state == "caution":
             lines.append(f"{model}, caution: {'; '.join(doubts)}.")
-        said = (words.by_judge, words.soft, words.held_out)
+        said = (words.by_judge, words.soft, words.style_distance, words.held_out)
         lines += [line for say in said if (line := say(placement, model))]
     lines += words.calibration(placement)
     truths = (words.truth(placement, model) for model in placement.placed)

@@ -11,9 +11,12 @@ STATES = ("refused", "unrated", "no_interval", "caution", "placed")
 # Reasons by their weight: of a judge that cannot be used, of the fit, of the scale, of the verdicts
 REFUSALS = ("not_calibrated", "few_anchors", "distances", "correlation")
 OF_FIT = ("no_kin_anchor", "wide", "beyond", "few_prompts")
+OF_SCALE = ("raw", "style")
 _WEIGHT = {
     name: n
-    for n, name in enumerate((*REFUSALS, "unrated", *OF_FIT, "raw", *OF_JUDGE, *OTHERS))
+    for n, name in enumerate(
+        (*REFUSALS, "unrated", *OF_FIT, *OF_SCALE, *OF_JUDGE, *OTHERS)
+    )
 }
 STATUS = {  # of a placement, as the files have it
     "refused": "refuse",
@@ -33,7 +36,8 @@ def conclude(row: Rating, reasons: Sequence[Reason], scope: Scope) -> Conclusion
         Of the leaderboard; a refused model has no rating.
     reasons
         Any of REFUSALS, OF_FIT and the checks of the judge, `unrated` of a model that won or lost
-        all, and `raw` of one that is rated on the judge's own scale, in any order.
+        all, `raw` of one that is rated on the judge's own scale, and `style` of one whose answers' style lies far
+        outside the anchors', in any order.
     scope
         The judge, the arena as source, and the prompts on which the model was judged.
     """

@@ -7,6 +7,11 @@ from elo_exp.analysis.conclusions import Conclusion, Effect, Reason
 from elo_exp.api.costs import money
 from elo_exp.arena.joint_fit import MIN_PROMPTS
 from elo_exp.arena.placement import Placement
+from elo_exp.arena.style_distance import (
+    MAX_STYLE_DISTANCE,
+    MIN_ANCHORS_WITH_STYLE,
+    StyleFeature,
+)
 from elo_exp.pipeline import Plan
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.formats import between, count, number, percent
@@ -94,6 +99,19 @@ def as_row(conclusion: Conclusion, placement: Placement) -> dict[str, Any]:
         "n_prompts": conclusion.scope.n_prompts,
         "judge": conclusion.scope.judge,
         "whose": points(conclusion, placement),
+        "style_distance": _style_row(placement, str(conclusion.subject)),
+    }
+
+
+def _style_row(placement: Placement, model: str) -> dict[str, Any] | None:
+    style = placement.style.get(model)
+    if style is None:
+        return None
+    return {
+        "state": style.state,
+        "distance": dict(style.distance),
+        "n_answers": style.n_answers,
+        "n_anchors": style.n_anchors,
     }
 
 
@@ -122,6 +140,21 @@ def _correlation(reason: Reason) -> str:
     )
 
 
+def _style(reason: Reason) -> str:
+    feature: StyleFeature = reason.about["feature"]
+    distance = reason.value or 0.0
+    more, less = _MORE_AND_LESS[feature]
+    return (
+        f"its answers {more if distance > 0 else less} than the anchors' answers by "
+        f"{number(abs(distance), 1)} standard deviations between anchors (limit "
+        f"{reason.about['needed']:g}), and the interval does not cover a judge's taste for that"
+    )
+
+
+_MORE_AND_LESS: Mapping[StyleFeature, tuple[str, str]] = {
+    "length": ("are longer", "are shorter"),
+    "markdown": ("have more markdown", "have less markdown"),
+}
 _NOT_KNOWN = "the judge is not known to follow the humans"
 _WORDS: dict[str, Callable[[Reason], str]] = {
     "not_calibrated": lambda _: (
@@ -137,6 +170,7 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     "no_kin_anchor": lambda _: "no anchor is of the judge's family",
     "wide": lambda _: "the interval says no more than that it is one of these models",
     "beyond": lambda _: "it is beyond all anchors, where nothing calibrates the judge",
+    "style": _style,
     "few_prompts": lambda reason: (
         f"its verdicts are on {reason.value:.0f} prompts, fewer than {MIN_PROMPTS}"
     ),
@@ -187,6 +221,26 @@ def soft(placement: Placement, model: str) -> str | None:
     return (
         f"{model}: soft Elo {_short(placement.soft.row(model))} on the judge's scale, "
         f"temperature {temperature}."
+    )
+
+
+def style_distance(placement: Placement, model: str) -> str | None:
+    """Say how far the style of a model's answers lies from the anchors'; None if nobody is placed."""
+    style = placement.style.get(model)
+    if style is None or placement.refusal:
+        return None
+    if style.state == "not done":
+        return (
+            f"{model}: style distance not done, because {style.n_anchors} anchors have known answers and "
+            f"{MIN_ANCHORS_WITH_STYLE} are needed."
+        )
+    distances = ", ".join(
+        f"{name} {number(value, 1, sign=True)}"
+        for name, value in style.distance.items()
+    )
+    return (
+        f"{model}: style distance from the anchors {distances} standard deviations (caution beyond "
+        f"{MAX_STYLE_DISTANCE:g})."
     )
 
 
