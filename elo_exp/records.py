@@ -554,6 +554,7 @@ class MissingBattle(Record):
     failed     those of them that are on record as having failed: an error, a refusal, an empty reply. Nobody
                knows why the others have no answer
     is_judged  the judge gave a verdict on an empty answer all the same
+    count      how many comparisons it stands for, as that of a battle; None: one
     """
 
     model_a: str
@@ -566,6 +567,7 @@ class MissingBattle(Record):
     is_judged: bool = False
     draw_a: int = 0
     draw_b: int = 0
+    count: int | None = None
 
     @property
     def models(self) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,15 +11,18 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from elo_exp.analysis import bounded_scores
+from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.conclusions import Conclusion, Scope
 from elo_exp.analysis.conclusions.tournament import STATES, with_conclusions
 from elo_exp.analysis.missing_answers import (
     by_entrant,
-    mean_bounds,
+    counted,
     points_against,
     worst_case,
 )
+from elo_exp.analysis.separated import rate_all
 from elo_exp.analysis.standings import Standings, of_scores, with_missing
+from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.data.scores import Score
 from elo_exp.records import Battle, MissingBattle
@@ -159,11 +163,9 @@ def test_what_others_lack_takes_nothing_from_a_lead_of_two():
     assert [row["model"] for row in by_entrant(lost)] == ["third"]
 
 
-def test_points_and_means():
+def test_points_of_two_failures_are_halved():
     assert points_against("new", ["new", "old"], ("old", "new")) == 0.5
     assert points_against("new", ["new"], ("old", "new")) == 0.0
-    low, high = mean_bounds(np.array([]), np.array([]))
-    assert math.isnan(low) and math.isnan(high)
 
 
 # Laws
@@ -304,3 +306,70 @@ def test_wrong_leads_are_at_most_nominal_wherever_results_are_missing(n, share, 
     """The table of docs/evidence.md; two Monte Carlo errors are allowed."""
     _, by_rule = wrong_leads(n, share, 400, whose=whose)
     assert by_rule <= 0.025 + 2 * math.sqrt(0.025 * 0.975 / 400)
+
+
+# Files of battles
+
+
+FILE = [
+    ("new", "old", "model_a", "q0", "5"),
+    ("new", "old", "", "q1", "1"),
+    ("new", "old", "unclear", "q2", "1"),
+    ("old", "new", "no verdict", "q3", "2"),
+    ("old", "old", "", "q4", "1"),
+    ("new", "", "", "q5", "1"),
+    ("new", "old", "no verdict", "", "3"),
+    ("old", "new", "tie", "q6", "1"),
+    ("new", "old", "tie", "q7", "1"),
+]
+
+
+@pytest.mark.parametrize("large", [0, 10**9])
+def test_rows_whose_result_is_unknown_are_read_as_missing(tmp_path, monkeypatch, large):
+    """Blank winners, unknown words and words that mean no verdict, by rows and by DuckDB; a filter leaves rows out."""
+    monkeypatch.setattr(battle_files, "LARGE", large)
+    file = tmp_path / "battles.csv"
+    lines = ["model_a,model_b,winner,question_id,count", *map(",".join, FILE)]
+    file.write_text("\n".join(lines) + "\n")
+    names = ("model_a", "model_b", "winner", "question_id", "count")
+
+    def read(**filters: str) -> list[tuple[str | None, int | None]]:
+        _, _, found = battle_files.read_with_missing(
+            file,
+            columns={name: name for name in names},
+            filters=filters,
+            values={"no verdict": None},
+            on_error="drop",
+        )
+        return [(one.question_id, one.count) for one in found]
+
+    every = [("q1", 1), ("q2", 1), ("q3", 2), (None, 3)]
+    assert read() == every
+    assert read(model_a="new") == [every[0], every[1], every[3]]
+    assert read(winner="tie") == []
+
+
+def test_a_row_that_stands_for_several_comparisons_is_as_many_that_are_missing():
+    rows = Battles.from_rows([replace(one, question_id=None, count=1) for one in WON])
+    lost = [
+        MissingBattle(model_a="new", model_b="old", count=30),
+        MissingBattle(model_a="old", model_b="new", count=15),
+    ]
+    case = counted(rows, lost, "new", "old")
+    assert (case.n_prompts, case.n_answered, case.n_unjudged) == (100, 55, 45)
+    pair = worst_case(rows, lost, "new", "old", BRADLEY_TERRY)
+    assert pair is not None and pair.higher == "old"
+    assert pair.difference == pytest.approx(400 * math.log10(0.6 / 0.4))
+
+
+def test_a_missing_result_belongs_to_the_cluster_of_its_prompt():
+    """All 55 prompts are in eleven clusters: one more comparison on each adds no observation."""
+    rows = [replace(one, cluster=f"c{n % 11}") for n, one in enumerate(WON)]
+    battles = Battles.from_rows(rows)
+    lost = [missing(q) for q in range(11)]
+    found = worst_case(battles, lost, "new", "old", BRADLEY_TERRY)
+    known = [replace(battle(0.0, q), cluster=f"c{q}") for q in range(11)]
+    (same,) = differences(
+        rate_all(BRADLEY_TERRY, {"": Battles.from_rows([*rows, *known])})
+    )
+    assert found is not None and found.p_value == pytest.approx(same.p_value)

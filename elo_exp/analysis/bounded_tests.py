@@ -16,6 +16,7 @@ the saddlepoint method [2]_, without draws. Letters: m models; q of n prompts; u
 
 import itertools
 import math
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -253,6 +254,7 @@ def with_bounded_tests(
     *,
     orders: Orders,
     baseline: str | None = None,
+    only: Collection[str] = (),
 ) -> Leaderboard:
     """Add the bounded-mean tests of the pairs that Student's t tells apart, or for which it has no error.
 
@@ -266,6 +268,8 @@ def with_bounded_tests(
         Their games, as in its method.
     baseline : str, optional
         The model whose rating is fixed; None: the mean is.
+    only : collection of str
+        Two models, whose pair alone is tested; then no interval of a rating is replaced. Empty: all.
 
     Returns
     -------
@@ -284,8 +288,11 @@ def with_bounded_tests(
     wins, played = played.wins(), _condensed(played)
     theta, m = abilities(wins), len(rated)
     tests = BoundedTests.nothing(len(board.models))
-    for i, j in _pairs(board, rated, played):
+    every = itertools.combinations(range(m), 2)
+    for i, j in every if only else _pairs(board, rated, played):
         a, b = rated[i], rated[j]
+        if only and {board.models[a], board.models[b]} != {*only}:
+            continue
         if min(board.n_prompts[a], board.n_prompts[b]) < _MIN_PROMPTS:
             continue
         p_t, excludes_zero = _by_t(board, a, b)
@@ -303,6 +310,8 @@ def with_bounded_tests(
             tests.low[a, b], tests.high[a, b] = POINTS * low, POINTS * high
             tests.low[b, a], tests.high[b, a] = -POINTS * high, -POINTS * low
     board = replace(board, bounded=tests)
+    if only:
+        return board
     return _with_ends_of_ratings(board, played, wins, theta, rated, baseline)
 
 

@@ -14,7 +14,6 @@ Only planned comparisons count: sparse designs, limits and early stops leave non
 """
 
 import dataclasses
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,15 +23,16 @@ import numpy as np
 
 from elo_exp.analysis.comparisons import ALPHA, Difference, differences
 from elo_exp.analysis.separated import rate_all
-from elo_exp.arrays import Array
-from elo_exp.data.battles import Battles
+from elo_exp.data.battles import UNNAMED, Battles
 from elo_exp.data.writing_style import FEATURES
 from elo_exp.ratings import RatingMethod
 from elo_exp.ratings.fit import Fit, bread
 from elo_exp.ratings.games import games
 from elo_exp.records import Battle, MissingBattle, Record
 
-_MOST_CLAIMS = 300  # pairs that are rated again; of more, those of the leader alone
+# Pairs that are rated again, and these times the battles; of more, those of the leader alone
+_MOST_CLAIMS = 300
+_MOST_BATTLES = 10_000_000
 _NO_INFLUENCE = 1e-9  # of a game on a difference, beside that of a game of the two
 
 
@@ -133,6 +133,7 @@ def worst_case(
     influence = _influence(battles, leader, rival)
     both = bool(battles.both_orders().any())
     is_styled = bool(battles.styles)
+    cluster_of = _clusters(battles)
     rows, replaced = list[Battle](), set[Any]()
     for one in missing:
         share = _assumed(one, influence)
@@ -140,7 +141,10 @@ def worst_case(
             continue
         if one.is_judged:
             replaced.add(_key(one))
-        rows.append(_battle(one, share, both=both, is_styled=is_styled))
+        cluster = cluster_of.get(one.question_id)
+        rows.append(
+            _battle(one, share, both=both, is_styled=is_styled, cluster=cluster)
+        )
     kept = battles
     if replaced:
         kept = battles.select(
@@ -150,7 +154,8 @@ def worst_case(
         kept = kept.concatenate(Battles.from_rows(rows))
     if getattr(method, "interval", "sandwich") != "sandwich":
         method = dataclasses.replace(method, interval="sandwich")  # type: ignore[type-var]
-    for pair in differences(rate_all(method, {"": kept})):
+    boards = rate_all(method, {"": kept}, only=(leader, rival))
+    for pair in differences(boards):
         if {pair.higher, pair.lower} == {leader, rival}:
             return pair
     return None
@@ -189,8 +194,28 @@ def _influence(battles: Battles, leader: str, rival: str) -> dict[str, float]:
     return {**plain, **dict(zip(rated, (2.0 * moved / scale).tolist(), strict=True))}
 
 
+def _clusters(battles: Battles) -> dict[str | None, str]:
+    """The cluster of each question; of None, that of battles that name no question, if they are in one."""
+    if battles.cluster is None:
+        return {}
+    is_named = battles.question < len(battles.questions)
+    pairs = np.stack((battles.question, battles.cluster))
+    found: dict[str | None, str] = {
+        battles.questions[question]: battles.clusters[cluster]
+        for question, cluster in np.unique(
+            pairs[:, is_named & (battles.cluster >= 0)], axis=1
+        ).T.tolist()
+    }
+    return found | ({None: UNNAMED} if UNNAMED in battles.clusters else {})
+
+
 def _battle(
-    missing: MissingBattle, share: float, *, both: bool, is_styled: bool
+    missing: MissingBattle,
+    share: float,
+    *,
+    both: bool,
+    is_styled: bool,
+    cluster: str | None,
 ) -> Battle:
     winner = {0.0: "model_b", 0.5: "tie", 1.0: "model_a"}[share]
     plain = (0,) * len(FEATURES) if is_styled else None
@@ -206,8 +231,10 @@ def _battle(
         judge_model=missing.judge_model,
         style_a=plain,
         style_b=plain,
+        count=missing.count,
         draw_a=missing.draw_a,
         draw_b=missing.draw_b,
+        cluster=cluster,
     )
 
 
@@ -217,7 +244,10 @@ def _key(some: Battle | MissingBattle) -> tuple[Any, ...]:
 
 
 def claims(
-    leader: str, below: Collection[str], pairs: Sequence[Difference]
+    leader: str,
+    below: Collection[str],
+    pairs: Sequence[Difference],
+    n_battles: int = 0,
 ) -> list[tuple[str, str]]:
     """List the significant differences on which it rests that a leader is ahead of others.
 
@@ -229,11 +259,14 @@ def claims(
         Those that it is said to be better than, by its own tests or by chains of tests.
     pairs : sequence of Difference
         Of the dimension.
+    n_battles : int
+        That are rated again for each.
 
     Returns
     -------
     list of (str, str)
-        Higher and lower; of more than 300, those of the leader alone.
+        Higher and lower; of more than 300, or of so many that rating them again would take minutes, those of the
+        leader alone.
     """
     known = {leader, *below}
     found = [
@@ -241,7 +274,7 @@ def claims(
         for one in pairs
         if one.significant and one.higher in known and one.lower in known
     ]
-    if len(found) <= _MOST_CLAIMS:
+    if len(found) <= _MOST_CLAIMS and len(found) * n_battles <= _MOST_BATTLES:
         return found
     return [pair for pair in found if pair[0] == leader]
 
@@ -267,10 +300,13 @@ def counted(
     """
     pair = {leader, rival}
     lacks: dict[str, set[Any]] = defaultdict(set)
+    worth = dict[Any, int]()  # of rows that stand for several, each on its own prompt
     for n, one in enumerate(missing):
         if {*one.models} != pair:
             continue
         prompt = one.question_id if one.question_id is not None else ("", n)
+        if one.question_id is None and one.count is not None:
+            worth[prompt] = one.count
         lacks["missing"].add(prompt)
         if one.is_judged:
             lacks["empty"].add(prompt)
@@ -287,17 +323,21 @@ def counted(
     met = np.isin(battles.model_a, codes) & np.isin(battles.model_b, codes)
     own = battles.select(met)
     named = {own.questions[q] for q in own.question.tolist() if q < len(own.questions)}
-    n_prompts = own.n_unnamed() + len(named | lacks["missing"])
+
+    def n_of(prompts: set[Any]) -> int:
+        return sum(worth.get(prompt, 1) for prompt in prompts)
+
+    n_prompts = own.n_unnamed() + n_of(named | lacks["missing"])
     return WorstCase(
         leader=leader,
         rival=rival,
         n_prompts=n_prompts,
-        n_answered=n_prompts - len(lacks["missing"]),
-        n_lacks_leader=len(lacks["leader"]),
-        n_lacks_rival=len(lacks["rival"] - lacks["leader"]),
-        n_failed_rival=len(lacks["failed"] - lacks["leader"]),
-        n_unjudged=len(lacks["verdict"] - lacks["leader"] - lacks["rival"]),
-        n_empty=len(lacks["empty"]),
+        n_answered=n_prompts - n_of(lacks["missing"]),
+        n_lacks_leader=n_of(lacks["leader"]),
+        n_lacks_rival=n_of(lacks["rival"] - lacks["leader"]),
+        n_failed_rival=n_of(lacks["failed"] - lacks["leader"]),
+        n_unjudged=n_of(lacks["verdict"] - lacks["leader"] - lacks["rival"]),
+        n_empty=n_of(lacks["empty"]),
     )
 
 
@@ -383,35 +423,6 @@ def by_entrant(missing: Sequence[MissingBattle]) -> list[dict[str, Any]]:
         }
         for model, own in sorted(prompts.items(), key=lambda item: -len(item[1]))
     ]
-
-
-def mean_bounds(
-    least: Array, most: Array, *, is_known: bool = True
-) -> tuple[float, float]:
-    """Return the least and the greatest mean of values that are known but for their ends.
-
-    Parameters
-    ----------
-    least, most : Array, shape (n,)
-        Ends of each value; equal if it is known.
-    is_known : bool, default True
-        Whether the ends of missing values are known.
-
-    Returns
-    -------
-    low, high : float
-        NaN without a value.
-
-    Examples
-    --------
-    Two right answers, a wrong one and one that is missing:
-
-    >>> mean_bounds(np.array([1.0, 1.0, 0.0, 0.0]), np.array([1.0, 1.0, 0.0, 1.0]))
-    (0.5, 0.75)
-    """
-    if not len(least) or not is_known:
-        return math.nan, math.nan
-    return float(np.mean(least)), float(np.mean(most))
 
 
 def is_significant(p_value: float | None, level: float = ALPHA) -> bool:

@@ -9,7 +9,7 @@ Letters: g games; m models.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import scipy
@@ -128,7 +128,7 @@ def closure(links: Mask) -> Mask:
 
 
 def rate_all(
-    method: RatingMethod, battles: Mapping[str, Battles]
+    method: RatingMethod, battles: Mapping[str, Battles], *, only: Collection[str] = ()
 ) -> dict[str, Leaderboard]:
     """Rate the battles of each dimension, and rank models that took every point, or none, too.
 
@@ -138,6 +138,8 @@ def rate_all(
         One without `orders` counts both.
     battles : mapping of str to Battles
         By dimension.
+    only : collection of str
+        Two models, whose pair alone has a bounded-mean test; empty: all pairs.
 
     Returns
     -------
@@ -152,7 +154,9 @@ def rate_all(
         own = battles[dimension]
         tested = board
         if is_plain:
-            tested = with_bounded_tests(board, own, orders=orders, baseline=baseline)
+            tested = with_bounded_tests(
+                board, own, orders=orders, baseline=baseline, only=only
+            )
         found[dimension] = with_one_sided(tested, own, orders=orders)
     return found
 

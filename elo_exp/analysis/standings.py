@@ -573,7 +573,9 @@ def with_missing(
         if not first or not lacking:
             continue
         battles = standings.battles[dimension]
-        for leader, rival in missing_answers.claims(first.model, first.below, pairs):
+        for leader, rival in missing_answers.claims(
+            first.model, first.below, pairs, len(battles)
+        ):
             pair = missing_answers.worst_case(battles, lacking, leader, rival, method)
             counts = missing_answers.counted(battles, lacking, leader, rival)
             cases.append((dimension, missing_answers.with_test(counts, pair)))

@@ -16,7 +16,7 @@ import numpy as np
 from elo_exp.arrays import Index, Mask
 from elo_exp.data import formats, tables
 from elo_exp.data.bank import hashed
-from elo_exp.data.battles import Battles
+from elo_exp.data.battles import UNNAMED, Battles
 from elo_exp.data.fields import look_alike
 from elo_exp.data.formats import WORDS, Format, MalformedError, Rows
 from elo_exp.data.formats.battle_rows import FLAT
@@ -42,7 +42,6 @@ NAMES = (
     "count",  # of a format that makes its fields neither
     "cluster",
 )
-UNNAMED = "no question named"  # the cluster of battles without a question among others
 # columns that hold the text of a question; of a conversation, its first message
 TEXTS = ("prompt", "question", "instruction", "conversation_a", "conversation")
 _ALSO = ("equal_answers", "style_a", "style_b", "draw_a", "draw_b")  # read, too
@@ -128,8 +127,8 @@ def read_with_missing(
     Returns also the manifest's row of the file, which counts its rows by what became of them: used,
     tied among these, invalid (the judge gave no verdict), filtered out, dropped (malformed); of rows
     with a count the battles.
-    The last are the comparisons of two models that have no winner: the judge gave no verdict, or the cell is
-    blank and `on_error` leaves the row out.
+    The last are the comparisons of two models whose result is unknown: the judge gave no verdict, or the row is
+    malformed (a blank winner, an unknown word) and `on_error` leaves it out.
     Raises UserError naming file, line, what was found and what was expected; whatever `on_error`
     is, also for a file that is no table, and for a winner's word that is the name of one model and
     stands for another result.
@@ -189,7 +188,7 @@ class _File:
     kinds     battles without their models and questions: of many rows, few differ otherwise
     counts    rows that are no battles, by the reason; first is the first malformed one
     pooled    dimensions that are not rated apart
-    missing   comparisons without a winner
+    missing   comparisons whose result is unknown
     """
 
     def __init__(
@@ -285,23 +284,24 @@ class _File:
             bare = [self.outcome({**row, **nobody}) for row in rows]
             is_faulty &= ~_mask(isinstance(one, str) for one in bare)[kind_of]
         became[is_faulty] = _DROPPED
-        has_no_winner = _mask(_text(row.get("winner")) is None for row in rows)[kind_of]
-        is_missing = (became == _INVALID) | (became == _DROPPED) & has_no_winner
+        is_missing = (became == _INVALID) | (became == _DROPPED)
         is_missing &= (a >= 0) & (b >= 0) & (a != b)
+        is_missing &= _mask(map(self.is_wanted, rows))[kind_of]
         if "question_id" in self.wanted:
             is_other = _mask(q != self.wanted["question_id"] for q in questions)
             became[(became <= _INVALID) & is_other[question]] = _FILTERED
-        is_missing &= became != _FILTERED
-        self.missing = [
-            MissingBattle(
+            is_missing &= ~is_other[question]
+        for n in np.flatnonzero(is_missing).tolist():
+            row = rows[kind_of[n]]
+            one = MissingBattle(
                 model_a=names[a[n]],
                 model_b=names[b[n]],
-                question_id=questions[question[n]],
-                dimension=_text(rows[kind_of[n]].get("dimension")),
-                judge_model=_text(rows[kind_of[n]].get("judge_model")),
+                question_id=questions[question[n]] or _named_by_text(coded, n),
+                dimension=_text(row.get("dimension")),
+                judge_model=_text(row.get("judge_model")),
+                count=_size(row) if self.has("count") else None,
             )
-            for n in np.flatnonzero(is_missing).tolist()
-        ]
+            self.missing.append(one)
         used = np.flatnonzero(became == _USED)
         self.kinds, kind = tables.by_appearance(outcomes, kind_of[used])
         battles = dataclasses.replace(
@@ -430,10 +430,17 @@ class _File:
             battle = self.battle(row)
         except (MalformedError, UserError) as error:
             return error
-        for name, value in self.wanted.items():
-            if name != "question_id" and _text(row.get(name)) != value:
-                return _REASONS[_FILTERED]
+        if not self.is_wanted(row):
+            return _REASONS[_FILTERED]
         return battle or _REASONS[_INVALID]
+
+    def is_wanted(self, row: Row) -> bool:
+        """Whether a row has what is kept; its question is not looked at."""
+        return all(
+            _text(row.get(name)) == value
+            for name, value in self.wanted.items()
+            if name != "question_id"
+        )
 
     def battle(self, row: Row) -> Battle | None:
         """A battle without its question; None where the judge gave no verdict."""
@@ -682,6 +689,13 @@ def _with_equal_texts(
         return battles
     names = [f"text {text}" for text in texts]
     return battles.with_cluster_codes(names, np.where(is_shared, text_code, -1))
+
+
+def _named_by_text(coded: Coded, n: int) -> str | None:
+    """The question of a row that names it by its text, as `with_units` calls it; None if it has none."""
+    cells, place = coded.prompts.get("question_text", ([None], np.zeros(n + 1, int)))
+    text = _text(cells[place[n]])
+    return None if text is None else hashed(text)
 
 
 def _mask(values: Iterable[bool]) -> Mask:

@@ -23,6 +23,7 @@ Codes = NDArray[np.int32]
 
 SCORES = np.array([1.0, 0.0, 0.5, 0.5])  # of model_a, by the code of the winner
 OVERALL = "overall"  # the dimension of battles that name none
+UNNAMED = "no question named"  # the cluster of battles without a question among others
 # names of a judge that stand for whoever voted
 _NOBODY = {"human", "humans", "people", "crowd", "users", "voters", "annotators"}
 _BLOCK = 10_000  # rows whose text is in memory at a time
