@@ -162,13 +162,14 @@ def test_a_judge_that_counts_words_announces_nothing_on_own_prompts(tmp_path: Pa
 
 
 def test_the_demo_says_one_number_everywhere(tmp_path: Path):
-    """The difference of the two ratings that are shown, with its interval; and where the order reverses."""
+    """The difference of the two ratings that are shown, with its interval; and no reversal without evidence."""
     ran = run(*QUIET, folder=tmp_path)
     found = conclusions(ran)
     sentence = "by shared words probe_reference is ahead of probe_hedged by 275 [204, 346], p < .001"
     assert found["factuality"]["sentence"] == sentence
-    reversal = "not on curated (50 prompts: 19 behind probe_swapped)"
-    assert [r["words"] for r in found["clinical_utility"]["reasons"]] == [reversal]
+    assert found["clinical_utility"]["reasons"] == []
+    gap = "On curated probe_swapped is ahead of probe_reference by 19 [−13, 52], p = .694: no evidence of a reversal."
+    assert gap in ran.page.said
     ratings = ran.read("ratings.json")
     tested = {
         (row["dimension"], row["higher"], row["lower"]): row

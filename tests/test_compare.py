@@ -163,7 +163,7 @@ def test_console_page_csv_and_tracker_agree(ran: Ran, folder: Path):
     )
     assert [line[0] for line in lines[best + 1 : best + 3]] == ["2", "3"]
     page = ran.page
-    first = "probe_reference is ahead in 3 of 3 runs, by "
+    first = "probe_reference is ahead of probe_hedged in 3 of 3 runs, by "
     assert first in page.said
     assert first in ran.out
     shared = "Runs 2, 3 share 10 of their 20 prompts with the 10 of run 1"
@@ -415,7 +415,7 @@ def test_a_rating_without_a_number_shows_why_and_earlier_attempts_are_paid(
         line.split() for line in out.splitlines() if line.split()[:2] == ["top", "1"]
     )
     assert top[2:4] == ["over", "1578"]
-    assert "top is ahead in 2 of 2 runs, by at least 118" in out
+    assert "top is ahead of a in 2 of 2 runs, by at least 118" in out
     assert "$3.25" in out
 
 

@@ -428,7 +428,7 @@ def test_without_a_column_of_questions_nobody_knows_whether_battles_share_one(
     ]
     battles = read(write_table(tmp_path / "b.csv", rows))
     assert not battles.names_prompts()
-    assert "6 of 6 battles name no question, and each of them" in caplog.text
+    assert "6 of 6 battles name no question, so that nobody knows" in caplog.text
     caplog.clear()
     empty = [{**row, "question_id": ""} for row in rows]
     battles = read(write_table(tmp_path / "empty.csv", empty))

@@ -264,7 +264,7 @@ def test_every_figure_is_a_png_and_an_svg_with_its_data_beside_it(demo: Ran):
 
 def test_the_console_fits_a_screen_and_ends_with_where_to_look(demo: Ran):
     lines = demo.out.splitlines()
-    assert len(lines) + len(demo.err.splitlines()) <= 38
+    assert len(lines) + len(demo.err.splitlines()) <= 40
     dimensions = demo.read("ratings.json")["dimensions"]
     best = dimensions["factuality"]["bradley_terry"]["ratings"][0]
     interval = f"[{best['ci_low']:.0f}, {best['ci_high']:.0f}]"

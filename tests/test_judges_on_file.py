@@ -415,7 +415,7 @@ def test_people_are_beside_the_judges_and_no_draw_of_their_taste(tmp_path):
     first = alone["conclusion"]["first"]
     assert found["conclusion"]["state"] == "caution"
     said = found["conclusion"]["sentence"]
-    assert said.startswith(f"the judges prefer {first} by ")
+    assert said.startswith(f"the judges prefer {first} to ")
     assert ", but by crowd m0" in said and said.endswith(" is ahead of it")
     assert "3 judges and the votes of crowd, tau" in ran.out
     assert "The votes of crowd do" in ran.out
