@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from elo_exp.analysis.conclusions import sweep
 from elo_exp.analysis.conclusions.compare import STATES, CompareConclusion, conclude
+from elo_exp.analysis.conclusions.sweep import JobLead
 from elo_exp.files import write_whole
 from elo_exp.report.words import compare as words
 from tests.commands import Ran, attempt, run
@@ -88,6 +90,30 @@ def test_every_state_is_tried():
 def of(state: str, dimension: str) -> CompareConclusion:
     rows, relations, _ = CASES[state]
     return conclude([*BEFORE, *rows], relations, dimension=dimension, unit="points")
+
+
+@pytest.mark.parametrize(
+    ("controls", "start"),
+    [
+        ([(), ()], ""),
+        ([("length",), ("length",)], "at equal length, "),
+        ([(), ("length",)], "at equal length in some runs alone, "),
+    ],
+)
+def test_shifts_at_equal_style_say_so(controls: list[tuple[str, ...]], start: str):
+    firsts = sweep.conclude(
+        [
+            JobLead(job=f"{n}", models=("ann",), rating=1500.0, gap=100.0, adjusted_for=c)
+            for n, c in enumerate(controls)
+        ],
+        dimension="tone",
+    )  # fmt: skip
+    for state, (rows, relations, sentence) in CASES.items():
+        found = conclude([*BEFORE, *rows], relations, dimension="tone", unit="points", firsts=firsts)  # fmt: skip
+        assert words.sentence(found, NUMBERS) == f"{start if state == 'moved' else ''}{sentence}"  # fmt: skip
+        headline = words.headline([found])
+        assert headline.lower().startswith(start)
+        assert not start or headline.startswith("At equal length")
 
 
 def test_the_headline_names_who_moved_and_where_or_the_doubt_that_is_left():

@@ -237,6 +237,17 @@ def test_a_judge_whose_lead_is_contradicted_loses_leads(
     assert "leads" not in tournament.sentence(found)
 
 
+def test_a_revoked_lead_at_equal_length_says_so():
+    raw = {"raw_difference": 310.0, "raw_ci_low": 240.0, "raw_ci_high": 380.0}
+    row = {**ROW, "state": "leads", "adjusted_for": ["length"], **raw}
+    found = of_judge(row, contradicted(), kind="model")
+    assert found is not None
+    said = tournament.sentence(found)
+    assert said.startswith("at equal length, the judge prefers ann to bob by 275 ")
+    assert "(raw lead 310 [240, 380])" in said
+    assert tournament.as_row(found)["raw_difference"] == 310.0
+
+
 @pytest.mark.parametrize(
     ("low", "n", "is_chance"),
     [(-0.12, 180, True), (0.0, 180, True), (0.01, 180, False), (-0.12, 19, None), (None, 180, None)],

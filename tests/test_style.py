@@ -11,7 +11,7 @@ from scipy.special import expit
 from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import FEATURES, Feature, counts, with_style
-from elo_exp.files import read_jsonl, write_jsonl
+from elo_exp.files import read_json, read_jsonl, write_jsonl
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.fit import POINTS
 from elo_exp.ratings.leaderboard import Leaderboard
@@ -307,6 +307,17 @@ def test_an_arena_controls_for_style_on_the_judges_scale(tmp_path):
     names = [f"style_length_{whose}" for whose in ("votes", "verdicts")]
     assert all(board.parameters[name] is not None for name in names)
     assert board.row("mine").rating is not None
+    without = found.placement.uncontrolled
+    assert without is not None and without.label == "Bradley-Terry"
+    (said,) = read_json(found.run_dir / "ratings.json")["conclusions"].values()
+    assert said["sentence"].startswith("at equal style, ")
+    assert (
+        f"(without this control {without.row('mine').rating:.0f} (" in said["sentence"]
+    )
+    assert said["adjusted_for"] == ["length", "bold"]
+    assert said["raw_rating"] == without.row("mine").rating
+    assert said["raw_rating"] != said["rating"] == board.row("mine").rating
+    assert f"mine: {said['sentence']}" in found.report.text
     alone = found.placement.human_board.parameters
     assert "style_length_votes" in alone and "style_length_verdicts" not in alone
     assert all(

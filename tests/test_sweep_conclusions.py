@@ -56,6 +56,44 @@ def test_each_state_has_its_sentence(
     assert (found.state, words.sentence(found)) == (state, sentence)
 
 
+LENGTH, STYLE = ("length",), ("length", "bold")
+SAME, LEADS_2 = (
+    "the leader is the same in both jobs",
+    "ann leads in 2 of 2 jobs, by 110",
+)
+
+
+@pytest.mark.parametrize(
+    ("controls", "sentence", "headline"),
+    [
+        ([(), ()], LEADS_2, SAME),
+        ([LENGTH, LENGTH], f"at equal length, {LEADS_2}", f"At equal length: {SAME}"),
+        ([STYLE, STYLE], f"at equal style, {LEADS_2}", f"At equal style: {SAME}"),
+        ([(), LENGTH], f"{LEADS_2} (at equal length in 1)", SAME),
+    ],
+)  # fmt: skip
+def test_leads_at_equal_style_say_so(
+    controls: Sequence[tuple[str, ...]], sentence: str, headline: str
+):
+    found = of(*(lead(f"{n}", state="leads", adjusted_for=c) for n, c in enumerate(controls)))  # fmt: skip
+    assert words.sentence(found) == sentence
+    assert (
+        words.headline([found], "Bradley-Terry", ["rating.style"])
+        == headline[0].upper() + headline[1:]
+    )
+
+
+def test_a_job_is_read_with_its_control():
+    rows = [
+        {"model": name, "rating": rating, "rank": rank, "ci_low": None}
+        for rank, (name, rating) in enumerate([("ann", 1600.0), ("bob", 1500.0)], 1)
+    ]
+    found = job_lead("0", rows, {"state": "leads", "adjusted_for": ["length"]})
+    assert found is not None and found.adjusted_for == LENGTH
+    older = job_lead("0", rows, {"state": "leads"})
+    assert older is not None and older.adjusted_for == ()
+
+
 def test_no_sentence_says_leads_of_a_job_that_does_not():
     """In `leads` alone it is said of all jobs."""
     states = (
@@ -110,7 +148,10 @@ def test_the_gap_is_to_the_second_and_not_to_the_last():
 def test_entrants_that_differ_by_rounding_alone_are_level_in_any_order():
     one = job_lead("0", entrants(bob=1500.0 + 1e-12, ann=1500.0, cat=1310.0))
     other = job_lead("1", entrants(ann=1500.0, bob=1500.0, cat=1300.0))
-    assert words.sentence(of(one, other)) == "ann and bob are level in 2 of 2 jobs"
+    assert (
+        words.sentence(of(one, other))
+        == "ann and bob have the same rating in 2 of 2 jobs"
+    )
 
 
 def test_entrants_with_the_same_answers_are_level_in_no_job():
@@ -122,7 +163,7 @@ def test_entrants_with_the_same_answers_are_level_in_no_job():
     assert words.sentence(of(same, same)) == f"{said} in 2 of 2 jobs"
     assert words.sentence(of(same, same), is_same=True) == said
     assert words.sentence(of(same, other)) == (
-        "ann and bob are level in 2 of 2 jobs (same answers in 1, undecided in 1)"
+        "ann and bob have the same rating in 2 of 2 jobs (same answers in 1, undecided in 1)"
     )
 
 

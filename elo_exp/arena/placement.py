@@ -22,6 +22,7 @@ from elo_exp.arena.joint_fit import JointFit
 from elo_exp.arena.sources import Arena, At
 from elo_exp.arena.style_distance import StyleDistance
 from elo_exp.data.battles import Battles
+from elo_exp.data.writing_style import Feature
 from elo_exp.ratings.fit import POINTS, Fit, leaderboard
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import Leaderboard
@@ -57,6 +58,7 @@ class Placement:
     kin       placed models and anchors of the judge's family
     refusal   why they are
     reasons   of each placed model, why its rating needs care
+    adjusted_for, uncontrolled  the features of answers that the rating holds equal, and the board without the control
     style     of each placed model, how far the style of its answers lies from the anchors'
     agreement, temperature, fit  of the judge and the humans; None where it judged no human battle
     """
@@ -73,6 +75,8 @@ class Placement:
     soft: Leaderboard | None = None  # by the judge's scores
     refusal: Reason | None = None
     reasons: Mapping[str, Sequence[Reason]] = field(default_factory=dict)
+    adjusted_for: tuple[Feature, ...] = ()
+    uncontrolled: Leaderboard | None = None
     style: Mapping[str, StyleDistance] = field(default_factory=dict)
     agreement: Mapping[str, Any] | None = None
     temperature: float | None = None

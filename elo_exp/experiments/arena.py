@@ -17,7 +17,7 @@ import numpy as np
 from elo_exp import pipeline
 from elo_exp.analysis import agreement, standings
 from elo_exp.analysis.checks import Check
-from elo_exp.analysis.conclusions import Conclusion, Reason, Scope
+from elo_exp.analysis.conclusions import Adjustment, Conclusion, Effect, Reason, Scope
 from elo_exp.analysis.conclusions.arena import STATUS, conclude
 from elo_exp.analysis.conclusions.tournament import of_checks
 from elo_exp.analysis.fitted import Fitted
@@ -290,6 +290,12 @@ def place(experiment: Arena, run: PlacementRun) -> Placement:
     if chosen.simulated:
         graded = [e for e in experiment.entrant.values() if isinstance(e, GradedProbe)]
         found.truth = chosen.simulated.truth(graded, level=level, baseline=baseline)
+    if chosen.placement == "raw" and needs_style(experiment.rating):
+        name, controlling = next(iter(experiment.rating.items()))
+        plain: Any = controlling
+        found.adjusted_for = (*plain.style,)
+        without = replace(experiment, rating={name: replace(plain, style=())})
+        found.uncontrolled = without.rate(every)
     styles = styles_of(run.comparisons)
     found.style = {
         model: measure_style_distance(styles, model, run.anchors) for model in placed
@@ -340,8 +346,18 @@ def _conclusions(
             source=found.arena,
         )
         reasons = [*found.reasons[model], *of_checks(checks, model)]
-        concluded[model] = conclude(found.board.row(model), reasons, scope)
+        said = conclude(found.board.row(model), reasons, scope)
+        concluded[model] = replace(said, adjustment=_adjustment(found, model))
     return concluded
+
+
+def _adjustment(found: Placement, model: str) -> Adjustment | None:
+    """Return what the rating of a placed model holds equal, with its rating without the control."""
+    if not found.adjusted_for or found.uncontrolled is None:
+        return None
+    row = found.uncontrolled.row(model)
+    raw = Effect(value=row.rating, low=row.ci_low, high=row.ci_high)
+    return Adjustment(features=found.adjusted_for, raw=raw)
 
 
 def report(

@@ -46,6 +46,17 @@ class Adjustment(Record):
     features: tuple[str, ...]
     raw: Effect | None = None
 
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "Adjustment | None":
+        """Read it from a conclusion, as ratings.json has it; None if nothing is held equal."""
+        if not row.get("adjusted_for"):
+            return None
+        raw = None
+        if row.get("raw_difference") is not None:
+            low, high = row.get("raw_ci_low"), row.get("raw_ci_high")
+            raw = Effect(value=row["raw_difference"], low=low, high=high)
+        return cls(features=tuple(row["adjusted_for"]), raw=raw)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason(Record):

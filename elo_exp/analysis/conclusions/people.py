@@ -6,7 +6,7 @@ from typing import Any
 
 from elo_exp.analysis.checks import MIN_PROMPTS
 from elo_exp.analysis.comparisons import Difference
-from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
+from elo_exp.analysis.conclusions import Adjustment, Conclusion, Effect, Reason, Scope
 from elo_exp.ratings.games import MIN_ANNOTATORS
 
 # The first that applies
@@ -146,6 +146,7 @@ def of_judge(
             dimension=dimension,
             n_prompts=row.get("n_prompts"),
         ),
+        adjustment=Adjustment.of(row),
     )
 
 

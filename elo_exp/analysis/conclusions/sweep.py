@@ -14,7 +14,7 @@ and a range is over jobs, never over dimensions, whose ratings are of different 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion, Scope
@@ -34,6 +34,7 @@ class JobLead(Record):
     one_sided  whether `gap` is the least that the first is ahead, having taken every point
     state      of the conclusion of the job; None where it has none
     second     the entrant from which `gap` is measured; None if it is not known
+    adjusted_for  the features of answers that the ratings hold equal; empty: none
     """
 
     job: str
@@ -43,6 +44,7 @@ class JobLead(Record):
     one_sided: bool = False
     state: str | None = None
     second: str | None = None
+    adjusted_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ class SharedLead(Record):
     states             how many of their conclusions have which state, by its name; "" for jobs
                        without a conclusion
     seconds            the entrants from which gaps are measured; empty if they are not known
+    adjusted           by the features that ratings hold equal, "length+bold", how many jobs do so; "" for no control
     """
 
     models: tuple[str, ...]
@@ -63,6 +66,7 @@ class SharedLead(Record):
     one_sided: bool
     states: Mapping[str, int]
     seconds: tuple[str, ...] = ()
+    adjusted: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,14 @@ class SweepConclusion(Conclusion):
     is_same: bool
     leads: tuple[SharedLead, ...]
     unit: str = "points"
+
+    @property
+    def adjusted(self) -> Mapping[str, int]:
+        """By the features that ratings hold equal, the number of ranking jobs that do so."""
+        found = Counter[str]()
+        for lead in self.leads:
+            found.update(lead.adjusted)
+        return dict(found)
 
     @property
     def share_same(self) -> float | None:
@@ -162,6 +174,7 @@ def _shared(models: tuple[str, ...], leads: Sequence[JobLead]) -> SharedLead:
         one_sided=any(lead.one_sided for lead in leads),
         states=dict(Counter(lead.state or "" for lead in leads)),
         seconds=tuple(dict.fromkeys(lead.second for lead in leads if lead.second)),
+        adjusted=dict(Counter("+".join(lead.adjusted_for) for lead in leads)),
     )
 
 
@@ -187,6 +200,7 @@ def job_lead(
         The column of the ratings.
     """
     state = conclusion["state"] if conclusion else None
+    adjusted_for = tuple((conclusion or {}).get("adjusted_for") or ())
     rated = [row for row in rows if row[value] is not None]
     rated.sort(key=lambda row: -row[value])
     ratings = [row[value] for row in rated]
@@ -204,6 +218,7 @@ def job_lead(
             one_sided=True,
             state=state,
             second=second or (rated[0]["model"] if rated else None),
+            adjusted_for=adjusted_for,
         )
     if not ratings:
         return None
@@ -218,6 +233,7 @@ def job_lead(
         gap=ratings[0] - ratings[1] if ratings[1:] else None,
         state=state,
         second=rated[1]["model"] if rated[1:] else None,
+        adjusted_for=adjusted_for,
     )
 
 

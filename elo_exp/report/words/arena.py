@@ -45,9 +45,20 @@ def sentence(conclusion: Conclusion, placement: Placement) -> str:
     if conclusion.state == "refused":
         return f"no placement: {because(conclusion.reasons[0], conclusion)}"
     where = place(placement.board, str(conclusion.subject))
+    if conclusion.adjustment and conclusion.state != "unrated":
+        at = tournament.at_equal(conclusion.adjustment.features)
+        where = f"{at}, {where}{_uncontrolled(conclusion, placement)}"
     if conclusion.state != "caution":
         return where
     return f"{where}, but {because(conclusion.reasons[0], conclusion)}"
+
+
+def _uncontrolled(conclusion: Conclusion, placement: Placement) -> str:
+    """Say the rating without the control for style."""
+    board = placement.uncontrolled
+    if board is None or board.row(str(conclusion.subject)).rating is None:
+        return ""
+    return f" (without this control {_short(board.row(str(conclusion.subject)))})"
 
 
 def further(conclusion: Conclusion, placement: Placement) -> list[str]:
@@ -86,6 +97,7 @@ def points(conclusion: Conclusion, placement: Placement) -> str | None:
 def as_row(conclusion: Conclusion, placement: Placement) -> dict[str, Any]:
     """Return a conclusion as the files have it, with its sentences."""
     effect = conclusion.effect or Effect(value=None)
+    adjusted = conclusion.adjustment
     return {
         "state": conclusion.state,
         "sentence": sentence(conclusion, placement),
@@ -96,6 +108,8 @@ def as_row(conclusion: Conclusion, placement: Placement) -> dict[str, Any]:
         "rating": effect.value,
         "ci_low": effect.low,
         "ci_high": effect.high,
+        "adjusted_for": [*adjusted.features] if adjusted else [],
+        "raw_rating": adjusted.raw.value if adjusted and adjusted.raw else None,
         "n_prompts": conclusion.scope.n_prompts,
         "judge": conclusion.scope.judge,
         "whose": points(conclusion, placement),

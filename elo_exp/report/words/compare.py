@@ -12,6 +12,7 @@ from elo_exp.report.formats import (
     p_equals,
     percent,
 )
+from elo_exp.report.words.tournament import at_equal
 
 Row = Mapping[str, Any]
 
@@ -46,6 +47,16 @@ PAIRED = (
 
 def headline(conclusions: Sequence[CompareConclusion]) -> str:
     """Say whether anything changed between runs: of each dimension, or of estimates alone."""
+    said, at = _headline(conclusions), _at_equal(conclusions)
+    if not at:
+        return said
+    start = (
+        said if any(one.changes for one in conclusions) else said[0].lower() + said[1:]
+    )
+    return f"{at[0].upper()}{at[1:]}{start}"
+
+
+def _headline(conclusions: Sequence[CompareConclusion]) -> str:
     moved = [conclusion for conclusion in conclusions if conclusion.changes]
     if moved:
         changed = [c.name for conclusion in moved for c in conclusion.changes]
@@ -79,7 +90,23 @@ def sentence(conclusion: CompareConclusion, numbers: Mapping[str, int]) -> str:
         for change in shown
     ]
     n_more = len(conclusion.changes) - len(shown)
-    return "; ".join([*parts, f"{n_more} more"] if n_more else parts)
+    said = "; ".join([*parts, f"{n_more} more"] if n_more else parts)
+    return f"{_at_equal([conclusion])}{said}"
+
+
+def _at_equal(conclusions: Sequence[CompareConclusion]) -> str:
+    """Say what the ratings of runs hold equal: nothing if no run does, and "in some runs" if not all do so."""
+    controls = {
+        features
+        for conclusion in conclusions
+        if conclusion.firsts
+        for features in conclusion.firsts.adjusted
+    }
+    held = sorted({at_equal(features.split("+")) for features in controls if features})
+    if not held:
+        return ""
+    is_of_all = len(controls) == 1
+    return f"{names(held)}{'' if is_of_all else ' in some runs alone'}, "
 
 
 def _size(effect: Effect) -> str:

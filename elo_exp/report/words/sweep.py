@@ -6,7 +6,7 @@ from typing import Any
 
 from elo_exp.analysis.conclusions.sweep import JobLead, SharedLead, SweepConclusion
 from elo_exp.report.formats import names, number
-from elo_exp.report.words.tournament import CHIPS
+from elo_exp.report.words.tournament import CHIPS, at_equal
 from elo_exp.runs.manifest import OF_NO_RESULT
 
 _SPACE = "\N{NO-BREAK SPACE}"
@@ -41,6 +41,24 @@ def headline(
     elo_moved    whether Elo, or how far it has come, differs between jobs
     noun         what a job is called
     """
+    said = _headline(conclusions, method, swept, elo_moved=elo_moved, noun=noun)
+    controls = {
+        features for conclusion in conclusions for features in conclusion.adjusted
+    }
+    if len(controls) != 1 or not (features := controls.pop()):
+        return said
+    at = at_equal(features.split("+"))
+    return f"{at[0].upper()}{at[1:]}: {said[0].lower()}{said[1:]}"
+
+
+def _headline(
+    conclusions: Sequence[SweepConclusion],
+    method: str,
+    swept: Sequence[str],
+    *,
+    elo_moved: bool,
+    noun: str,
+) -> str:
     states = {conclusion.state for conclusion in conclusions}
     if states <= {"none"}:
         ranks = "ranks two entrants" if states else "gave ratings"
@@ -114,8 +132,21 @@ def sentence(
         if is_same:
             said = f"{verb} {gap}".strip()
         doubt = "" if said.startswith("gave") else _doubt(lead.states)
-        parts.append(f"{names(lead.models)} {said}{doubt}")
+        start, end = _controls(lead.adjusted)
+        parts.append(f"{start}{names(lead.models)} {said}{end}{doubt}")
     return "; ".join(parts)
+
+
+def _controls(adjusted: Mapping[str, int]) -> tuple[str, str]:
+    """Say what ratings hold equal: before a lead if all jobs do so, behind it in how many if some do."""
+    if not any(adjusted):
+        return "", ""
+    if len(adjusted) == 1:
+        (features,) = adjusted
+        return f"{at_equal(features.split('+'))}, ", ""
+    held = {name: at_equal(name.split("+")) for name in adjusted if name}
+    counts = [f"{said} in {adjusted[name]}" for name, said in held.items()]
+    return "", f" ({', '.join(counts)})"
 
 
 def _ahead_of(lead: SharedLead) -> str:

@@ -97,8 +97,12 @@ def _at_equal(conclusion: Conclusion) -> str:
     """Say what an adjusted lead holds equal: "at equal length, "; nothing if it is not adjusted."""
     if conclusion.adjustment is None or conclusion.state in _COMPARES_NOTHING:
         return ""
-    is_length = conclusion.adjustment.features == ("length",)
-    return f"at equal {'length' if is_length else 'style'}, "
+    return f"{at_equal(conclusion.adjustment.features)}, "
+
+
+def at_equal(features: Sequence[str]) -> str:
+    """Say which features of answers a fit holds equal: "at equal length" or "at equal style"."""
+    return f"at equal {'length' if [*features] == ['length'] else 'style'}"
 
 
 def _raw(adjustment: Adjustment) -> str:
