@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import product
@@ -33,6 +33,7 @@ from elo_exp.analysis.gate import (
 )
 from elo_exp.analysis.gate_checks import (
     answers_check,
+    audit_check,
     control_check,
     family_check,
     length_check,
@@ -412,6 +413,47 @@ def test_a_judge_of_the_candidates_family_passes_it_only_if_that_is_allowed():
     assert state(own) == FAILED
     assert state(own, is_unbiased=True) == state(both) == PASSED
     assert state(own, is_known=False) == NOT_DONE
+
+
+def failed(*dimensions: str, blocked: Mapping[str, Check]) -> Conclusion:
+    shares = [replace(invalid(0, *[0.0] * 40), dimension=name) for name in dimensions]
+    return gate_conclusion(
+        shares,
+        margin=0.1,
+        candidate="new",
+        baseline="main",
+        scope=Scope(),
+        checks={name: [SEES] for name in dimensions},
+        checks_of_fail={name: [check] for name, check in blocked.items()},
+    )
+
+
+def test_a_fail_takes_a_judge_that_does_not_favour_the_baseline():
+    own = Kin(family="Anthropic", models=("baseline",), others=("new",))
+    told = {"candidate": "baseline", "baseline": "new", "is_unbiased": False}
+    kin = family_check(own, is_known=True, **told)
+    obeys = audit_check({"results": [{"probe": "injection", "verdict": "biased"}]})
+    for check, said in (
+        (kin, "The baseline is of the judge's family (Anthropic)"),
+        (obeys, "An audit found the judge biased (injection)."),
+    ):
+        conclusion = failed("d", blocked={"d": check})
+        assert conclusion.state == "cannot tell"
+        assert said in words.verdict(conclusion)
+        one_of_two = failed("d", "e", blocked={"d": check})
+        assert (one_of_two.state, one_of_two.others) == ("fail", ("e",))
+    unknown = family_check(own, is_known=False, **told)
+    assert failed("d", blocked={"d": unknown}).state == "fail"
+
+
+def test_a_judge_of_the_baselines_family_fails_no_candidate_of_another(folder: Path):
+    kin = ("+judging.families.lexical=Mine", "+judging.families.probe_hedged=Mine")
+    failing = ("entrant=probe_swapped", "tracker=local")
+    assert gate(*failing, folder=folder).code == 1
+    ran = gate(*failing, *kin, folder=folder)
+    assert ran.code == 3, ran.err
+    assert "The baseline is of the judge's family (Mine)" in " ".join(ran.out.split())
+    assert gate(*failing, *kin, "judging.self_judging=allow", folder=folder).code == 1
 
 
 # The command

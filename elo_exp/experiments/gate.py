@@ -348,6 +348,7 @@ class Gate(Pairwise):
         known_audits = audits(self.judge, self._rubrics, store)
         by_prompt, shares = {}, []
         checks: dict[str, list[Check]] = {}
+        checks_of_fail: dict[str, list[Check]] = {}
         is_same = _are_equal(evidence.comparisons)
         for row in evidence.quality:
             name = row["dimension"]
@@ -370,6 +371,11 @@ class Gate(Pairwise):
                     evidence,
                     known_audits[name]["audit"],
                 )
+                audit = known_audits[name]["audit"]
+                checks_of_fail[name] = [
+                    self._family_check(audit, is_of_fail=True),
+                    audit_check(audit),
+                ]
                 if not _sees_control(checks[name]):
                     share = dataclasses.replace(share, n_needed=None)
             shares.append(share)
@@ -397,6 +403,7 @@ class Gate(Pairwise):
                     n_prompts=len({q for by in by_prompt.values() for q in by}),
                 ),
                 checks=checks,
+                checks_of_fail=checks_of_fail,
                 is_checked=all(
                     row[rate] is not None
                     for row in evidence.quality
@@ -482,7 +489,10 @@ class Gate(Pairwise):
             mean_length=fmean(lengths) if lengths else 0.0,
         )
 
-    def _family_check(self, audit: Mapping[str, Any]) -> Check:
+    def _family_check(
+        self, audit: Mapping[str, Any], *, is_of_fail: bool = False
+    ) -> Check:
+        """Check the family of the candidate; of a fail, which favours the baseline, that of the baseline."""
         kin, candidate = self.kin(), next(iter(self.entrant))
         known = families.names(self.entrant[candidate])
         is_known = families.family(self.judging.families, *known) is not None
@@ -491,10 +501,13 @@ class Gate(Pairwise):
             for row in audit.get("results", ())
             if row["probe"].partition(":")[0] == "self"
         ]
+        favoured, rival = candidate, BASELINE
+        if is_of_fail:
+            favoured, rival, is_known = BASELINE, candidate, BASELINE in kin.models
         return family_check(
             kin,
-            candidate=candidate,
-            baseline=BASELINE,
+            candidate=favoured,
+            baseline=rival,
             is_known=is_known and kin.family is not None,
             is_unbiased=self.allows_kin or set(on_own) == {"ok"},
         )

@@ -20,6 +20,7 @@ def gate_conclusion(
     baseline: str,
     scope: Scope,
     checks: Mapping[str, Sequence[Check]],
+    checks_of_fail: Mapping[str, Sequence[Check]] | None = None,
     is_checked: bool = True,
     is_same: bool = False,
 ) -> Conclusion:
@@ -27,7 +28,8 @@ def gate_conclusion(
 
     same answers every answer is the baseline's (`is_same`), and none is missing
     pass         every lower bound is above 1/2 - margin, and no check stands against "not worse"
-    fail         an upper bound is below 1/2; `others` are the dimensions in which
+    fail         an upper bound is below 1/2, and no check stands against a lead of the baseline there;
+                 `others` are the dimensions in which
     cannot tell  all else, and the reasons are, the weightiest first,
                  few           under 20 prompts, or groups of prompts
                  same_verdict  the judge gave one verdict to all comparisons
@@ -46,7 +48,10 @@ def gate_conclusion(
     else the one with the lowest lower bound. Its bounds are one-sided. The scope names it where there are
     several.
 
-    checks  by dimension; of a fail the reasons are those that stand against a lead of the baseline
+    If all upper bounds below 1/2 are stood against, the reasons are these checks.
+
+    checks          by dimension: what stands for and against "not worse"
+    checks_of_fail  by dimension: what stands against a lead of the baseline
     """
     is_whole = not any(share.n_invalid for share in shares)
     bounds = decide(shares, margin)
@@ -56,9 +61,22 @@ def gate_conclusion(
         for check in blocking_checks(checks.get(dimension, ()))
         if not is_same
     ]
+    worse = [one.dimension for one in shares if one.high is not None and one.high < 0.5]
+    favouring = {
+        name: [
+            _check_reason(check, name if len(shares) > 1 else None, favours="baseline")
+            for check in (checks_of_fail or {}).get(name, ())
+            if check.blocks("leads")
+        ]
+        for name in worse
+    }
+    worse = [name for name in worse if not favouring[name]]
     state, reasons = bounds, tuple[Reason, ...]()
     if is_same and is_whole:
         state = "same answers"
+    elif bounds == "fail" and not worse:
+        state = "cannot tell"
+        reasons = tuple(reason for some in favouring.values() for reason in some)
     elif bounds != "fail":
         blind = [reason for reason in blocking if reason.name in _BLIND]
         others = [reason for reason in blocking if reason.name not in _BLIND]
@@ -71,8 +89,10 @@ def gate_conclusion(
         else:
             reasons = (*blind, *_numeric(shares, margin, others))
         state = "cannot tell" if reasons else "pass"
-    worse = [one.dimension for one in shares if one.high is not None and one.high < 0.5]
-    deciding = _least(shares, by="high" if state == "fail" else "low")
+    failing = [one for one in shares if one.dimension in worse]
+    deciding = (
+        _least(failing, by="high") if state == "fail" else _least(shares, by="low")
+    )
     return Conclusion(
         state=state,
         subject=candidate,
@@ -168,9 +188,12 @@ def _invalid(one: Share, would: str | None) -> Reason:
     return Reason(name="invalid", value=share, about=about, judges=True)
 
 
-def _check_reason(check: Check, dimension: str | None) -> Reason:
+def _check_reason(
+    check: Check, dimension: str | None, *, favours: str = "candidate"
+) -> Reason:
     about = {
         "dimension": dimension,
+        "favours": favours,
         "state": check.state,
         "n": check.n,
         "of": check.of,

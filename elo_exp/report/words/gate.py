@@ -143,6 +143,11 @@ def _responses(reason: Reason, subject: str) -> str:
 
 
 def _kin(reason: Reason, subject: str) -> str:
+    if reason.about["favours"] == "baseline":
+        return (
+            f"The baseline is of the judge's family ({reason.about['family']}), and {subject} is not known to be: a "
+            "judge may prefer its own. Choose another judge, or allow it: judging.self_judging=allow."
+        )
     return (
         f"{subject} is of the judge's family ({reason.about['family']}), and the baseline is not known to be: a judge "
         "may prefer its own. Choose another judge, or allow it: judging.self_judging=allow."
@@ -239,7 +244,8 @@ def rules(margin: float) -> list[str]:
     return [
         "Share of points: 1 for a win, 1/2 for a tie, the mean over prompts with valid verdicts; 0.500 is as good as "
         "the baseline.",
-        f"Pass: every lower bound above {least}, and no check against it. Fail: an upper bound below 0.500.",
+        f"Pass: every lower bound above {least}, and no check against it. Fail: an upper bound below 0.500, "
+        "by a judge that does not favour the baseline.",
         f"A comparison whose two orders name different winners counts {least} in the lower bound: it may hide a loss.",
     ]
 
