@@ -394,6 +394,25 @@ def test_without_the_battles_of_its_ratings_a_run_has_shifts_and_no_interval(
         assert row["shift_std_error"] is None
 
 
+def test_no_shift_is_tested_if_the_lead_of_a_run_is_lost_to_missing_answers(
+    folder: Path,
+):
+    name = "lost"
+    shutil.copytree(folder / "whole", folder / name)
+    path = folder / name / "ratings.json"
+    content = json.loads(path.read_text())
+    for conclusion in content["conclusions"].values():
+        conclusion["state"] = "undecided"
+        conclusion["reasons"] = [{"name": "failures", "value": 9.0, "about": {}}]
+    path.write_text(json.dumps(content))
+    ran = compare(folder, "pilot", name)
+    reason = f"the lead of {name} is lost if its missing answers and verdicts count"
+    assert reason in " ".join(ran.out.split())
+    for row in rows(ran, name):
+        assert row["shift"] is not None
+        assert row["shift_std_error"] is row["shift_p_holm"] is None
+
+
 def test_a_rating_without_a_number_shows_why_and_earlier_attempts_are_paid(
     tmp_path: Path,
 ):

@@ -308,6 +308,36 @@ def test_wrong_leads_are_at_most_nominal_wherever_results_are_missing(n, share, 
     assert by_rule <= 0.025 + 2 * math.sqrt(0.025 * 0.975 / 400)
 
 
+# Level
+
+
+def level(rows: Sequence[Battle], lacking: Sequence[MissingBattle]) -> bool:
+    (reason,) = [one for one in concluded(rows, lacking).reasons if one.name == "level"]
+    return bool(reason.about["is_equivalent"])
+
+
+def test_missing_results_count_against_a_level_result():
+    """600 answered prompts are half won and half lost. Ten more are nothing, and 60 may be all one side's."""
+    rows = [battle(float(q % 2), q) for q in range(600)]
+    assert level(rows, [])
+    assert level(rows, [missing(q) for q in range(600, 610)])
+    for lacking in ([], ["new"], ["old"]):
+        assert not level(rows, [missing(q, lacking) for q in range(600, 760)])
+
+
+def test_two_that_always_tie_are_level_if_a_judge_tells_others_apart():
+    """The interval of 120 ties is the bounded-mean one, 0 [-15, 15]. A judge that always ties compares nothing."""
+    ties = [battle(0.5, q) for q in range(120)]
+    decided = [
+        battle(float(q % 4 > 0), q, name, "third")
+        for q in range(120)
+        for name in ("new", "old")
+    ]
+    assert level([*ties, *decided], [])
+    assert not level([*ties, *decided], [missing(q) for q in range(120, 240)])
+    assert not level(ties, [])
+
+
 # Files of battles
 
 

@@ -14,6 +14,7 @@ Only planned comparisons count: sparse designs, limits and early stops leave non
 """
 
 import dataclasses
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -159,6 +160,42 @@ def worst_case(
         if {pair.higher, pair.lower} == {leader, rival}:
             return pair
     return None
+
+
+def ends_of_level(
+    battles: Battles,
+    missing: Sequence[MissingBattle],
+    models: tuple[str, str],
+    method: RatingMethod,
+) -> tuple[float, float]:
+    """Return the interval of the difference of two, whichever of them the missing results count against.
+
+    Parameters
+    ----------
+    battles : Battles
+        Of one dimension.
+    missing : sequence of MissingBattle
+        Of that dimension.
+    models : tuple of str
+        Two with the same rating.
+    method : RatingMethod
+        That rates the battles.
+
+    Returns
+    -------
+    low, high : float
+        Of the first less the second; infinite if there is no interval.
+    """
+    first, second = models
+    ends = []
+    for leader, rival in (models, (second, first)):
+        pair = worst_case(battles, missing, leader, rival, method)
+        end = math.inf
+        if pair and None not in (pair.ci_low, pair.ci_high):
+            low, high = float(pair.ci_low or 0.0), float(pair.ci_high or 0.0)
+            end = -low if pair.higher == leader else high
+        ends.append(end)
+    return -ends[0], ends[1]
 
 
 def _assumed(missing: MissingBattle, influence: Mapping[str, float]) -> float | None:

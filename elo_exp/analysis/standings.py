@@ -108,6 +108,9 @@ class Standings:
     missing: Mapping[str, Sequence[MissingBattle]] = field(default_factory=dict)
     # by dimension: the tests on which a lead rests, if what is missing counts against it; none without a missing result
     worst_cases: Mapping[str, Sequence[WorstCase]] = field(default_factory=dict)
+    # by dimension: of a first that is level with one other, the interval of their difference if what is missing counts
+    # against either of them; none without a missing result
+    level_ends: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -567,6 +570,7 @@ def with_missing(
     if name is None or not any(missing.values()):
         return dataclasses.replace(standings, missing=missing)
     cases = list[_Claim]()
+    level_ends = dict[str, tuple[float, float]]()
     for dimension, lacking in missing.items():
         board, pairs = standings.board(dimension), standings.pairs(dimension)
         first = first_of(board, pairs) if board else None
@@ -579,7 +583,12 @@ def with_missing(
             pair = missing_answers.worst_case(battles, lacking, leader, rival, method)
             counts = missing_answers.counted(battles, lacking, leader, rival)
             cases.append((dimension, missing_answers.with_test(counts, pair)))
-    with_rows = dataclasses.replace(standings, missing=missing)
+        if len(first.level) == 1:
+            other = first.level[0]
+            level_ends[dimension] = missing_answers.ends_of_level(
+                battles, lacking, (first.model, other), method
+            )
+    with_rows = dataclasses.replace(standings, missing=missing, level_ends=level_ends)
     return _with_worst_cases(with_rows, cases)
 
 

@@ -379,6 +379,9 @@ def _overlap(
             reason = (
                 f"{name} of {r.name} does not give its Bradley-Terry ratings by prompt"
             )
+    for r, _ in sides:
+        if _is_lost_to_failures(r.conclusions.get(dimension)):
+            reason = f"the lead of {r.name} is lost if its missing answers and verdicts count against it"
     names = sides[0][0].name, sides[1][0].name
     shared = agreement.kappa(before, after, names=names, dimension=dimension)
     prompts = [_prompts(battles) for battles in (before, after)]
@@ -391,6 +394,12 @@ def _overlap(
         "no_interval": reason,
     }
     return found, None if reason else (fits[0], fits[1])
+
+
+def _is_lost_to_failures(conclusion: Mapping[str, Any] | None) -> bool:
+    """Whether a run's own conclusion is undecided because answers or verdicts are missing."""
+    reasons = (conclusion or {}).get("reasons", ())
+    return any(reason["name"] == "failures" for reason in reasons)
 
 
 def _prompts(battles: Battles) -> set[str]:

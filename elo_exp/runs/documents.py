@@ -105,6 +105,10 @@ class OfSettings(Manifest):
     config: _Groups  # type: ignore[assignment]
 
 
+class _Reason(_Part):
+    name: str
+
+
 class _Conclusion(_Part):
     state: str
     sentence: str
@@ -118,6 +122,7 @@ class _Conclusion(_Part):
     one_sided: bool = False
     n_prompts: int | None = None
     judge: str | None = None
+    reasons: list[_Reason] = []
 
 
 class _Difference(_Part):

@@ -67,7 +67,9 @@ def with_conclusions(
         same = [model for reason in reasons for model in reason.about["models"]]
         if first and checked.n_prompts(name) is None and not checked.is_of_scores:
             reasons += [*of_unnamed_prompts(checked.battles[name].total())]
-        reasons += [*of_test(first, board, checks, same), *of_earlier_looks(n_seen)]
+        level_ends = checked.level_ends.get(name)
+        reasons += [*of_test(first, board, checks, same, level_ends)]
+        reasons += [*of_earlier_looks(n_seen)]
         if scope.kind not in _NOT_JUDGED:
             reasons += [*of_one_verdict(checks)]
         cases = checked.worst_cases.get(name, ())
@@ -252,10 +254,13 @@ def of_test(
     board: Leaderboard | None,
     checks: Sequence[Check],
     same: Collection[str] = (),
+    level_ends: tuple[float, float] | None = None,
 ) -> Iterator[Reason]:
     """Yield why the test does not decide who is first.
 
-    same  models that gave the first's answers, of which no test says anything
+    same        models that gave the first's answers, of which no test says anything
+    level_ends  the interval of a difference of zero, whichever of the two missing results count against; None if
+                nothing is missing
     """
     if first is None or board is None:
         return
@@ -264,7 +269,8 @@ def of_test(
     has_no_error = first.lead is None or first.lead.significant is None
     if level:
         yield Reason(
-            name="level", about={"models": level, **_equivalence(first, checks)}
+            name="level",
+            about={"models": level, **_equivalence(first, checks, level_ends)},
         )
     elif has_no_error and first.second not in same:
         yield Reason(name="no_error")
@@ -276,16 +282,23 @@ def of_test(
         yield Reason(name="not_met", about={"models": [*first.not_met]})
 
 
-def _equivalence(first: First, checks: Sequence[Check]) -> dict[str, Any]:
+def _equivalence(
+    first: First,
+    checks: Sequence[Check],
+    level_ends: tuple[float, float] | None = None,
+) -> dict[str, Any]:
     """Whether a test shows that entrants with one rating are level, within `margin` rating points.
 
-    Two one-sided t tests: the 95 % interval that is printed is inside the margin (so each is at 2.5 %). A
-    check that stands against "level", as of a judge that flips, leaves it open.
+    Two one-sided tests: the 95 % interval that is printed is inside the margin (so each is at 2.5 %), and so is the one
+    with missing results counted against either of the two. A check that stands against "level", as of a judge that
+    flips, leaves it open.
     """
     margin = 400.0 * math.log10((0.5 + LEVEL_MARGIN) / (0.5 - LEVEL_MARGIN))
     lead, is_equivalent = first.lead, False
-    if len(first.level) == 1 and lead and lead.std_error and lead.ci_high is not None:
-        is_inside = lead.ci_high < margin and -margin < (lead.ci_low or 0.0)
+    low, high = (lead.ci_low, lead.ci_high) if lead else (None, None)
+    if len(first.level) == 1 and low is not None and high is not None:
+        intervals = [(low, high), level_ends or (low, high)]
+        is_inside = all(-margin < a < b < margin for a, b in intervals)
         is_equivalent = is_inside and not any(c.blocks("level") for c in checks)
     return {"is_equivalent": is_equivalent, "margin": margin}
 
