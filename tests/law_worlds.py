@@ -46,6 +46,7 @@ def battles(rng: np.random.Generator, judge: str = "opus") -> list[Row]:
                 "verdict_ba": WINNERS[ba],
                 "question_id": f"q{q}",
                 "judge_model": judge,
+                "source": "human" if judge == "human" else "llm-judge",
             }
         )
     return rows
