@@ -157,6 +157,11 @@ def _votes(folder: Path) -> None:
         for side in ("model_a", "model_b")
     ]
     write_jsonl(folder / "verdicts.jsonl", verdicts)
+    families = [
+        battle | {"question_id": n, "family": f"f{n % 12}"}
+        for n, battle in enumerate(battles)
+    ]
+    write_table(folder / "families.csv", families)
     words = {"model_a": "left", "model_b": "right"}
     own = [
         f"{b['model_a']},{b['model_b']},{words.get(str(b['winner']), 'neither')}"
