@@ -427,11 +427,11 @@ def test_killed_at_a_call(here, stage, method, path, nth):
 
 # Each of 2 looks is a wave, and a resolved pair is left out of the second.
 FIRM = NoisyBradleyTerry(
-    strengths=lambda response: {"ann:": 0.0, "bob:": 0.3, "cid:": 3.0}[response[:4]],
+    strengths=lambda response: {"ann:": 0.0, "bob:": 0.3, "cid:": 5.0}[response[:4]],
     tie_rate=0.2,
     seed=1,
 )
-LOOKS = ("--looks", "2", "--prompts", "40", "--orders", "one", "--chunk-size", "40")
+LOOKS = ("--looks", "2", "--prompts", "60", "--orders", "one", "--chunk-size", "40")
 
 
 @each("transport, nth", product(((), SINGLY), range(1, 200, 9)), everyday=2, name=words)
@@ -450,7 +450,7 @@ def test_killed_at_a_write_between_looks(here, transport, nth):
     assert ended.table == known.table
     resolved = json.loads(ended.table)["resolved"]
     n_prompts = [row["n_prompts"] for row in resolved]
-    assert sorted(set(n_prompts)) == [20, 40]
+    assert sorted(set(n_prompts)) == [30, 60]
 
 
 TOURNAMENT = f"""
