@@ -186,6 +186,9 @@ def prompts_of_pair(
         return first.lead.n_prompts, None
     place = [board.models.index(model) for model in (first.model, first.second)]
     n_effective = board.n_effective_clusters
+    if standings.is_of_scores:  # items, of which several may be one cluster
+        n_effective = n_effective or n_prompts
+        n_prompts = int(board.parameters["n_common"] or n_prompts)
     if board.n_prompts is not None and np.isfinite(board.n_prompts[place]).all():
         n_units = board.n_prompts[place].min()
         n_effective, battles = float(n_units), standings.battles[dimension]
