@@ -64,6 +64,7 @@ def test_truth_is_the_mean_label_by_prompt_and_enters_no_estimate():
     rows = dataclasses.replace(
         data.fresh["near"],
         prompt=np.array([0, 0, 0, 2]),
+        question=np.array([0, 0, 0, 2]),
         label=np.array([0.1, 0.2, 0.3, 0.8]),
     )
     data = dataclasses.replace(data, policies=("near",), fresh={"near": rows})
