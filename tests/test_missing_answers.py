@@ -68,9 +68,9 @@ def missing(
 
 
 def rated(rows: Sequence[Battle], lacking: Sequence[MissingBattle]) -> Standings:
-    """With the conclusion of scores, of which no judge is to be checked."""
+    """With its conclusion; both orders agree, so that no check of the judge fails."""
     found = with_missing(standings({"d": rows}), {"d": lacking}, BRADLEY_TERRY)
-    return with_conclusions(found, Scope(kind="people"))
+    return with_conclusions(found, Scope(judge="m"))
 
 
 def concluded(rows: Sequence[Battle], lacking: Sequence[MissingBattle]) -> Conclusion:
