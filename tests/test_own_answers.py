@@ -139,7 +139,7 @@ def test_prompts_n_draws_by_hash_so_that_more_later_pay_for_the_new_ones_only(tw
     ran = judge(words, "prompts.n=99", folder=two)
     assert (ran.code, lines(ran)[-1]) == (
         2,
-        "elo_exp: prompts.n: found 99. Expected at most 25, as many as there are.",
+        "elo_exp: prompts.n: found 99. Expected at most 24, as many as there are.",
     )
 
 

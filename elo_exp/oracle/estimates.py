@@ -280,7 +280,9 @@ def compare(
         is_labelled=all(labelled[name].is_whole for name in best),
         scope=scope,
     )
-    beyond = pairs.below - pairs.times * np.nan_to_num(pairs.std_error)
+    by_t = pairs.times * np.nan_to_num(pairs.std_error)
+    is_bounded = np.isfinite(by_t) | np.isfinite(pairs.below)  # else neither bounds it
+    beyond = np.subtract(pairs.below, by_t, out=np.zeros_like(by_t), where=is_bounded)
     columns = (policy[1:], pairs.gaps, pairs.times, np.maximum(beyond, 0.0))
     rivals = [
         Rival(gap, float(times), float(farther))
