@@ -128,7 +128,7 @@ def test_jobs_stand_side_by_side_and_link_to_their_reports():
     ("points", "sentence"),
     [
         (1600.0, "ann is ahead of bob in 1 of 2 jobs, by 200; bob is ahead of ann in 1 of 2 jobs, by 100."),
-        (1500.0, "ann is ahead of bob in 1 of 2 jobs, by 200; ann and bob are level in 1 of 2 jobs."),
+        (1500.0, "ann is ahead of bob in 1 of 2 jobs, by 200; ann and bob have the same rating in 1 of 2 jobs."),
     ],
 )  # fmt: skip
 def test_the_first_may_depend_on_the_job(points: float, sentence: str):
