@@ -241,7 +241,7 @@ def test_a_conversation_ends_with_its_first_missing_turn(
 def test_a_conversation_that_lacks_a_turn_is_dropped_whole(tmp_path: Path):
     """Of an entrant that takes turns, and has no answer to one of them."""
     prompts, path = bank(3), tmp_path / "s.sqlite"
-    some = OfTurns(lacks="2: Shorter?")
+    some = OfTurns(unanswered="2: Shorter?")
     found = answered(prompts, {"mine": some}, path, allow_missing=True)["mine"]
     assert set(found) == {("p1", 0), ("p3", 0)}
     assert len(found["p3", 0].messages) == 5
@@ -295,11 +295,11 @@ class OfTexts:
 class OfTurns(OfTexts):
     """One that takes turns."""
 
-    lacks: str = ""
+    unanswered: str = ""
     turns = True
 
     def generate(self, prompts: list[Prompt]) -> Iterator[Response]:
-        have = [one for one in prompts if self.lacks not in one.text]
+        have = [one for one in prompts if self.unanswered not in one.text]
         yield from super().generate(have)
 
 
