@@ -99,7 +99,7 @@ def test_a_shift_is_the_difference_of_the_runs_ratings_with_one_level(
     [
         ("pilot", "whole", "Same verdicts, other prompts: no shift", "nested"),
         ("whole", "again", "Same verdicts: no shift", "same"),
-        ("whole", "refitted", "Same verdicts, rated by another fit", "same"),
+        ("whole", "refitted", "same verdicts, rated by another fit", "same"),
         ("whole", "turned", "moved significantly", "other"),
     ],
 )
