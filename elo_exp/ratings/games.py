@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from elo_exp.arrays import Array, Index, Mask, tally
 from elo_exp.data.battles import SCORES, Battles
 
-MIN_ANNOTATORS = 3  # people: fewer speak for themselves alone
-_EQUAL = 1e-9  # of a number of prompts: what rounding leaves of equal sizes
+# Fewer people speak for themselves alone, and say nothing of others
+MIN_ANNOTATORS = 3
+# Relative difference of prompt counts that rounding leaves between equal sizes
+_SIZE_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -226,7 +228,7 @@ def _effective(total: Any, squares: Any, n_prompts: Any) -> Any:
     found = np.divide(
         total * total, squares, out=np.zeros_like(total * 1.0), where=squares > 0
     )
-    is_equal = np.abs(found - n_prompts) <= _EQUAL * n_prompts
+    is_equal = np.abs(found - n_prompts) <= _SIZE_TOLERANCE * n_prompts
     return np.where(is_equal, n_prompts, found)
 
 
