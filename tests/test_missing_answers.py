@@ -3,6 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,8 +30,10 @@ from elo_exp.data.scores import Score
 from elo_exp.records import Battle, MissingBattle
 from elo_exp.report.artifacts import ratings_json
 from elo_exp.report.words import tournament as words
+from tests.data import write_table
 from tests.standings import BRADLEY_TERRY, standings
 
+COLUMNS = {name: name for name in battle_files.NAMES} | {"score": None}
 WINNERS = {1.0: "model_a", 0.5: "tie", 0.0: "model_b"}
 
 
@@ -403,3 +407,87 @@ def test_a_missing_result_belongs_to_the_cluster_of_its_prompt():
         rate_all(BRADLEY_TERRY, {"": Battles.from_rows([*rows, *known])})
     )
     assert found is not None and found.p_value == pytest.approx(same.p_value)
+
+
+def annotation(
+    q: int, preference: float | None, **outputs: str | None
+) -> dict[str, Any]:
+    """A row of AlpacaEval: `old` is the baseline, and a preference of 2 is a win of `new`."""
+    texts = {"output_1": f"a long answer {q}", "output_2": f"another answer {q}"}
+    return {
+        "generator_1": "old",
+        "generator_2": "new",
+        "preference": preference,
+        "instruction": f"question {q}",
+        "annotator": "m",
+        **texts,
+        **outputs,
+    }
+
+
+def of_annotations(
+    folder: Path, rows: Sequence[Mapping[str, Any]]
+) -> list[MissingBattle]:
+    path = write_table(folder / "annotations.json", rows)
+    return battle_files.read_with_missing(path, columns=COLUMNS, filters={})[2]
+
+
+def test_a_blank_answer_of_a_rated_file_is_missing_with_and_without_a_verdict(tmp_path):
+    """One blank answer with a verdict is on record as empty. A file without any text keeps no answers."""
+    rows = [annotation(q, 2.0) for q in range(3)]
+    rows += [annotation(3, 2.0, output_2=" "), annotation(4, None, output_1=None)]
+    rows += [annotation(5, 1.0, output_1="", output_2=None)]
+    found = of_annotations(tmp_path, rows)
+    assert [(one.lacking, one.failed, one.is_judged) for one in found] == [
+        (("new",), ("new",), True),
+        (("old",), (), False),
+        (("old", "new"), (), True),
+    ]
+    blank = [{**row, "output_1": None, "output_2": None} for row in rows[:3]]
+    assert of_annotations(tmp_path, blank) == []
+
+
+@pytest.mark.parametrize(
+    ("blank", "holds", "said"),
+    [
+        ("output_2", False, "its 20 failures counted as losses"),
+        ("output_1", True, "20 failures of old counted as losses"),
+    ],
+)
+def test_a_verdict_on_an_empty_answer_stands_unless_the_leader_gave_it(
+    tmp_path, blank, holds, said
+):
+    """`new` wins 35 of 60, and all of 20 on which one answer is empty."""
+    rows = [annotation(q, 1.0 + (q < 35)) for q in range(60)]
+    rows += [annotation(q, 2.0, **{blank: ""}) for q in range(60, 80)]
+    path = write_table(tmp_path / "annotations.json", rows)
+    battles, _, lost = battle_files.read_with_missing(path, columns=COLUMNS, filters={})
+    conclusion = concluded(battles.rows(), lost)
+    case = conclusion.worst_case
+    assert case is not None and (case.n_prompts, case.n_empty) == (80, 20)
+    assert case.holds == holds
+    is_lost = "failures" in {reason.name for reason in conclusion.reasons}
+    assert (conclusion.state, is_lost) == (
+        "unchecked" if holds else "undecided",
+        not holds,
+    )
+    assert words.missing_counted(case) == said
+
+
+@pytest.mark.parametrize("large", [0, 10**9])
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_blank_answers_of_a_table_are_read_by_rows_and_by_columns(
+    tmp_path, monkeypatch, large, ending
+):
+    monkeypatch.setattr(battle_files, "LARGE", large)
+    rows = [
+        {"model_a": "new", "model_b": "old", "winner": "model_a", "question_id": f"q{n}",
+         "response_a": first, "response_b": second}
+        for n, (first, second) in enumerate([("x", "y"), ("\n", "y"), ("x", None)])
+    ]  # fmt: skip
+    path = write_table(tmp_path / f"battles.{ending}", rows)
+    _, _, found = battle_files.read_with_missing(path, columns=COLUMNS, filters={})
+    assert [(one.question_id, one.lacking) for one in found] == [
+        ("q1", ("new",)),
+        ("q2", ("old",)),
+    ]

@@ -15,7 +15,7 @@ Only planned comparisons count: sparse designs, limits and early stops leave non
 
 import dataclasses
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -135,22 +135,27 @@ def worst_case(
     both = bool(battles.both_orders().any())
     is_styled = bool(battles.styles)
     cluster_of = _clusters(battles)
-    rows, replaced = list[Battle](), set[Any]()
+    rows, replaced = list[Battle](), Counter[Any]()
+    names_judges = any(one.judge_model for one in missing)
     for one in missing:
         share = _assumed(one, influence)
         if share is None:
             continue
-        if one.is_judged:
-            replaced.add(_key(one))
+        # Without a prompt nobody knows which battle it is: the loss counts besides
+        if one.is_judged and one.question_id is not None:
+            replaced[_key(one, names_judges=names_judges)] += 1
         cluster = cluster_of.get(one.question_id)
         rows.append(
             _battle(one, share, both=both, is_styled=is_styled, cluster=cluster)
         )
     kept = battles
     if replaced:
-        kept = battles.select(
-            np.array([_key(row) not in replaced for row in battles.rows()], dtype=bool)
-        )
+        is_kept = list[bool]()
+        for row in battles.rows():
+            key = _key(row, names_judges=names_judges)
+            is_kept.append(replaced[key] == 0)
+            replaced[key] -= not is_kept[-1]
+        kept = battles.select(np.array(is_kept, dtype=bool))
     if rows:
         kept = kept.concatenate(Battles.from_rows(rows))
     if getattr(method, "interval", "sandwich") != "sandwich":
@@ -205,9 +210,10 @@ def _assumed(missing: MissingBattle, influence: Mapping[str, float]) -> float | 
     is_idle = abs(slope) <= _NO_INFLUENCE
     worse, better = (a, b) if slope > 0 else (b, a)
     if missing.is_judged:
-        (empty, *others) = missing.lacking
-        is_loss = empty == worse or empty not in missing.failed
-        points = 0.0 if is_loss and not (others or is_idle) else None
+        # The verdict stands if the rival's empty answer is on record, or those of both are
+        is_loss = worse in missing.lacking or better not in missing.failed
+        is_of_both = {*missing.failed} == {a, b}
+        points = 0.0 if is_loss and not (is_of_both or is_idle) else None
     elif len(missing.failed) == len(missing.lacking) and missing.failed:
         points = points_against(worse, missing.failed, (worse, better))
     else:
@@ -275,9 +281,11 @@ def _battle(
     )
 
 
-def _key(some: Battle | MissingBattle) -> tuple[Any, ...]:
+def _key(some: Battle | MissingBattle, *, names_judges: bool) -> tuple[Any, ...]:
+    """What tells comparisons apart; with their judges, if missing ones name these."""
     draws = dict(zip(some.models, (some.draw_a, some.draw_b), strict=True))
-    return some.question_id, tuple(sorted(draws.items()))
+    judge = some.judge_model if names_judges else None
+    return some.question_id, judge, tuple(sorted(draws.items()))
 
 
 def claims(

@@ -20,7 +20,16 @@ from elo_exp.data.battles import UNNAMED, Battles
 from elo_exp.data.fields import look_alike
 from elo_exp.data.formats import WORDS, Format, MalformedError, Rows
 from elo_exp.data.formats.battle_rows import FLAT
-from elo_exp.data.tables import Cell, Coded, Codes, Frame, Nested, Row, Source
+from elo_exp.data.tables import (
+    BLANKS,
+    Cell,
+    Coded,
+    Codes,
+    Frame,
+    Nested,
+    Row,
+    Source,
+)
 from elo_exp.data.writing_style import FEATURES
 from elo_exp.files import foreign
 from elo_exp.records import Battle, MissingBattle, UserError
@@ -128,7 +137,8 @@ def read_with_missing(
     tied among these, invalid (the judge gave no verdict), filtered out, dropped (malformed); of rows
     with a count the battles.
     The last are the comparisons of two models whose result is unknown: the judge gave no verdict, or the row is
-    malformed (a blank winner, an unknown word) and `on_error` leaves it out.
+    malformed (a blank winner, an unknown word) and `on_error` leaves it out. Besides, those with a verdict on a blank
+    answer, in a file that holds answers.
     Raises UserError naming file, line, what was found and what was expected; whatever `on_error`
     is, also for a file that is no table, and for a winner's word that is the name of one model and
     stands for another result.
@@ -178,6 +188,8 @@ def read_with_missing(
     if battles.count is not None:
         notes["counts"] = f"{n:,} battles in {len(battles):,} rows"
     missing = [one for file in files for one in file.missing]
+    if n_blank := sum(len(one.lacking) for one in missing):
+        notes["blank answers"] = f"{n_blank:,}"
     return battles, formats.facts(path, form, rows, notes=notes), missing
 
 
@@ -238,6 +250,8 @@ class _File:
             self.columns["pooled"] = "dimension"
         if chosen.fields:
             self.columns["malformed"] = _MALFORMED
+        if present.issuperset(chosen.answer_columns):
+            self.columns |= zip(BLANKS, chosen.answer_columns, strict=True)
 
     def has(self, field: str) -> bool:
         """Whether there is a column of this field."""
@@ -291,17 +305,9 @@ class _File:
             is_other = _mask(q != self.wanted["question_id"] for q in questions)
             became[(became <= _INVALID) & is_other[question]] = _FILTERED
             is_missing &= ~is_other[question]
-        for n in np.flatnonzero(is_missing).tolist():
-            row = rows[kind_of[n]]
-            one = MissingBattle(
-                model_a=names[a[n]],
-                model_b=names[b[n]],
-                question_id=questions[question[n]] or _named_by_text(coded, n),
-                dimension=_text(row.get("dimension")),
-                judge_model=_text(row.get("judge_model")),
-                count=_size(row) if self.has("count") else None,
-            )
-            self.missing.append(one)
+        self.missing = self.missing_of(
+            coded, rows, kind_of, names, questions, is_missing, became == _USED
+        )
         used = np.flatnonzero(became == _USED)
         self.kinds, kind = tables.by_appearance(outcomes, kind_of[used])
         battles = dataclasses.replace(
@@ -333,6 +339,56 @@ class _File:
             place, row = self.at(int((became == _DROPPED).argmax()))
             self.first = f"{place}: {self.outcome(row)}"
         return battles
+
+    def missing_of(
+        self,
+        coded: Coded,
+        rows: Sequence[Row],
+        kind_of: Codes,
+        names: Sequence[str],
+        questions: Sequence[str | None],
+        is_missing: Mask,
+        is_used: Mask,
+    ) -> list[MissingBattle]:
+        """The comparisons without a result, and those with a verdict on a blank answer.
+
+        rows, kind_of  as `kinds_of` returns them
+        names          of models
+        questions      of the file
+        is_missing     rows of two models whose result is unknown
+        is_used        rows with a verdict
+        """
+        no_one = [None], np.zeros(len(coded), dtype=np.int32)
+        _, question = coded.prompts.get("question_id", no_one)
+        _, number = _numbered(map(_name, coded.names))
+        is_blank_of = np.array(
+            [[bool(row.get(name)) for name in BLANKS] for row in rows], dtype=bool
+        ).reshape(-1, 2)
+        is_blank = is_blank_of[kind_of]
+        is_blank &= not is_blank.all()  # such a file keeps no answers
+        is_judged = is_used & is_blank.any(axis=1)
+        found = []
+        for n in np.flatnonzero(is_missing | is_judged).tolist():
+            row = rows[kind_of[n]]
+            sides = names[number[coded.a[n]]], names[number[coded.b[n]]]
+            lacking = tuple(itertools.compress(sides, is_blank[n].tolist()))
+            # An empty answer that was judged is on record
+            on_record = lacking if is_judged[n] and len(lacking) == 1 else ()
+            one = MissingBattle(
+                model_a=sides[0],
+                model_b=sides[1],
+                question_id=questions[question[n]] or _named_by_text(coded, n),
+                dimension=_text(row.get("dimension")),
+                judge_model=_text(row.get("judge_model")),
+                lacking=lacking,
+                failed=on_record,
+                is_judged=bool(is_judged[n]),
+                count=_size(row) if self.has("count") else None,
+                draw_a=_draw("draw_a", row) if is_judged[n] else 0,
+                draw_b=_draw("draw_b", row) if is_judged[n] else 0,
+            )
+            found.append(one)
+        return found
 
     def with_units(self, battles: Battles, coded: Coded, used: Index) -> Battles:
         """Add what prompts have in common: a named cluster, or the text of the question.

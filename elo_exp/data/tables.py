@@ -53,6 +53,8 @@ OF_PROMPTS = (
     "question_text",
 )  # which most rows have of their own
 CONVERSATION = "conversation"  # how columns of messages begin
+# of columns of answers only whether a cell is blank is read: "1" if it is, else None
+BLANKS = ("blank_a", "blank_b")
 _APART = (*_SIDES, *OF_PROMPTS)  # in no kind
 # A quote is doubled inside a cell; a cell that begins so is another one to Python
 _SPACED_QUOTE = re.compile(rb'[ \t](?<=[,\r\n].)[ \t]*"(?!"[^,\r\n])')
@@ -352,6 +354,7 @@ def coded_rows(
     kinds, models = Distinct(), Distinct()
     distinct = [Distinct() for _ in fields_of_prompts]
     k, text_at = len(distinct), None
+    blanks_at = [n for n, name in enumerate(read) if name in BLANKS]
     if "question_text" in columns:
         text_at = 2 + fields_of_prompts.index("question_text")
     blocks, error = list[Codes](), None
@@ -370,6 +373,11 @@ def coded_rows(
                 if text_at is not None:
                     words = words_of(row[text_at], str(columns["question_text"]))
                     values = (*row[:text_at], words, *row[text_at + 1 :])
+                if blanks_at:
+                    cells = [*values]
+                    for n in blanks_at:
+                        cells[n] = blank(cells[n])
+                    values = tuple(cells)
                 if not _PLAIN.issuperset(map(type, values)):
                     values = tuple(map(cell, values))
                 a, b, *others = values
@@ -419,6 +427,11 @@ def cell(value: Any) -> Cell:
     if isinstance(value, list | dict):
         return Nested(json.dumps(value, default=str))
     return text(value)
+
+
+def blank(value: Any) -> str | None:
+    """Return "1" for a cell without text, None for any other one."""
+    return None if (text(value) or "").strip() else "1"
 
 
 def by_appearance(values: Sequence[Any], codes: Codes) -> tuple[list[Any], Codes]:
@@ -513,7 +526,10 @@ def _coded(
     sides = {types.get(given.get(name, "")) for name in ("model_a", "model_b")}
     if len(sides) > 1 or None in sides:
         return None
-    field = {name: _quoted(column) for name, column in given.items()}
+    field = {
+        name: _blank(column, is_json) if name in BLANKS else _quoted(column)
+        for name, column in given.items()
+    }
     a, b = field["model_a"], field["model_b"]
     winner = field.get("winner", "null")
     of_prompts = {
@@ -591,6 +607,15 @@ def _coded(
         a=_codes(codes["a"]),
         b=_codes(codes["b"]),
         prompts=found_prompts,
+    )
+
+
+def _blank(name: str, is_json: bool) -> str:
+    """In SQL, whether a cell of a column is blank, as `blank` returns it."""
+    column = _quoted(name)
+    words = f"{column} ->> '$'" if is_json else f"{column}::varchar"
+    return (
+        f"case when regexp_matches(coalesce({words}, ''), '\\S') then null else '1' end"
     )
 
 

@@ -50,6 +50,7 @@ class Format:
                gave none. Raises MalformedError, or as Python does for what is not there
     join       makes one row of all that are one battle
     answers    gives the text of each model's answer, by its name; None if the file holds none
+    answer_columns  of the answers of model_a and model_b, which a file need not have
     judged     by a language model, each comparison once
     votes      by people
 
@@ -68,6 +69,7 @@ class Format:
     fields: Callable[[Row], Mapping[str, Any]] | None = None
     join: Callable[[Rows], Rows] | None = None
     answers: Callable[[Row], Mapping[str, str]] | None = None
+    answer_columns: tuple[str, str] = ("response_a", "response_b")
     judged: bool = False
     votes: bool = False
     scores: Callable[[Path, str | None], Iterable[Any]] | None = None

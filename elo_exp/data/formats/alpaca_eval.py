@@ -47,6 +47,7 @@ FORMATS = (
         },
         fields=fields,
         answers=answers,
+        answer_columns=("output_1", "output_2"),
         judged=True,
         assumes="generator_1 is the baseline; the order of the outputs is not known",
     ),
