@@ -234,9 +234,9 @@ def test_equals_with_skewed_points_are_seldom_told_apart(m, opponents):
 @pytest.mark.parametrize("n", [20, 60, 143])
 @pytest.mark.parametrize(("m", "opponents"), [(2, None), (4, None), (8, None), (8, 2)])
 def test_wrong_leads_are_at_most_nominal(m, opponents, n, world):
-    """The table of docs/evidence.md; two Monte Carlo errors are allowed."""
+    """The table of docs/evidence.md; three Monte Carlo errors are allowed to each of 24 rows."""
     _, by_both = wrong_leads(m, n, opponents, world, 600)
-    assert by_both <= 0.025 + 2 * math.sqrt(0.025 * 0.975 / 600)
+    assert by_both <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / 600)
 
 
 def test_the_interval_leaves_out_zero_where_the_test_rejects():

@@ -446,6 +446,53 @@ def test_a_fail_takes_a_judge_that_does_not_favour_the_baseline():
     assert failed("d", blocked={"d": unknown}).state == "fail"
 
 
+def test_a_fail_that_length_or_odd_answers_could_explain_says_so():
+    """The candidate still fails: a fail that is wrong costs a second look, and a wrong pass a merge."""
+    points, difference = points_by_length(0.45, -1.5, 150)
+    of_length = partial(
+        length_check,
+        points,
+        difference,
+        np.arange(150),
+        margin=0.1,
+        alpha=0.05,
+        mean_length=1_000,
+        is_of_fail=True,
+    )
+    length = of_length()
+    assert length.state in (FAILED, CANNOT_TELL)
+    flagged = {"model": "baseline", "flags": ["short"], "short": 0.3}
+    odd = answers_check(flagged, {"model": "new", "flags": []})
+    for check, said in (
+        (length, "new's answers are shorter, and "),
+        (odd, "The baseline's answers are unusual, and new's are not"),
+    ):
+        conclusion = failed("d", blocked={"d": check})
+        assert (conclusion.state, conclusion.reasons[0].name) == ("fail", check.name)
+        assert f"could explain it. {said}" in words.verdict(conclusion)
+        clear = failed("d", "e", blocked={"d": check})  # the other dimension decides
+        assert (clear.others, clear.reasons) == (("e",), ())
+    assert "In d, the baseline's" in words.verdict(
+        failed("d", "e", blocked={"d": odd, "e": length})
+    )
+
+
+def test_a_loss_that_holds_at_equal_length_is_a_plain_fail():
+    points, difference = points_by_length(0.0, -0.5, 300, seed=1)
+    lost = np.minimum(points, np.random.default_rng(2).random(300) < 0.4)
+    check = length_check(
+        lost,
+        difference,
+        np.arange(300),
+        margin=0.1,
+        alpha=0.05,
+        mean_length=1_000,
+        is_of_fail=True,
+    )
+    assert check.state == PASSED
+    assert failed("d", blocked={"d": check}).reasons == ()
+
+
 def test_a_judge_of_the_baselines_family_fails_no_candidate_of_another(folder: Path):
     kin = ("+judging.families.lexical=Mine", "+judging.families.probe_hedged=Mine")
     failing = ("entrant=probe_swapped", "tracker=local")

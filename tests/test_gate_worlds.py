@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from scipy.stats import beta
 
-from elo_exp.analysis.bounded import lower_bound
+from elo_exp.analysis.bounded import lower_bound, upper_bound
 from elo_exp.analysis.checks import PASSED
 from elo_exp.analysis.gate import (
     SlotPoints,
@@ -277,3 +277,54 @@ def test_length_that_makes_up_for_the_margin_passes_in_at_most_alpha(
 def test_half_a_standard_deviation_of_length_keeps_most_passes(n: int):
     bound, checked = by_length(0.5, 0.05, 0.5, n, 600)
     assert checked >= 0.7 * bound
+
+
+def failed_by_length(
+    share: float, effect: float, distance: float, n: int, runs: int, shape: str = "tanh"
+) -> tuple[float, float]:
+    """How often a gate fails a candidate by the bound, and without the caution of length.
+
+    share, effect, distance  as of `by_length`; the candidate's answers are the shorter
+    shape                    how the effect grows with the difference: tanh, as the check has it, or linear
+    """
+    rng = np.random.default_rng([n, int(100 * distance), int(100 * effect), 7])
+    found = []
+    for _ in range(runs):
+        difference = rng.normal(-distance, 1.0, n) * 300
+        x = difference / np.sqrt((difference**2).mean())
+        x = np.tanh(x) if shape == "tanh" else x * 0.7
+        points = (rng.random(n) < np.clip(share + effect * x, 0, 1)).astype(float)
+        is_lost = upper_bound(points, alpha=ALPHA) < 0.5
+        check = length_check(
+            points,
+            difference,
+            np.arange(n),
+            margin=MARGIN,
+            alpha=ALPHA,
+            mean_length=1_500,
+            is_of_fail=True,
+        )
+        found.append((is_lost, is_lost and check.state == PASSED))
+    bound, plain = np.mean(found, axis=0)
+    return float(bound), float(plain)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["tanh", "linear"])
+@pytest.mark.parametrize("n", [50, 100, 300])
+@pytest.mark.parametrize("distance", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("effect", [0.15, 0.25])
+def test_length_alone_fails_a_candidate_with_caution(
+    effect: float, distance: float, n: int, shape: str
+):
+    """Linear is not the shape that the check assumes: it errs somewhat more often."""
+    plain = failed_by_length(0.5, effect, distance, n, 600, shape)[1]
+    most = ALPHA if shape == "tanh" else 1.6 * ALPHA
+    assert plain <= most + error(ALPHA, 600)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [100, 300])
+def test_half_a_standard_deviation_of_length_keeps_most_fails(n: int):
+    bound, plain = failed_by_length(0.35, 0.05, 0.5, n, 600)
+    assert plain >= 0.7 * bound

@@ -13,6 +13,7 @@ from elo_exp.analysis.checks import (
     CANNOT_TELL,
     FAILED,
     FATAL_PROBES,
+    MIN_SUPPORT,
     NOT_DONE,
     PASSED,
     Check,
@@ -160,13 +161,16 @@ def length_check(
     margin: float,
     alpha: float,
     mean_length: float,
+    is_of_fail: bool = False,
 ) -> Check:
-    """Check whether the judge's preference for length could by itself produce the pass.
+    """Check whether the judge's preference for length could by itself produce the pass, or the fail.
 
     The bonus is what the candidate's lengths add to its share: the regression of the points on tanh(difference /
     scale), times the mean of that. The check passes if the lower bound of the share less the bonus, the share at equal
     length, is above 1/2 - margin. It fails if the upper bound is not. A mean difference of under 5 % of the baseline's
-    mean length passes: no such difference is known to move a judge by a margin.
+    mean length passes: no such difference is known to move a judge by a margin. The check of a fail passes if the
+    upper bound is below 1/2 and the candidate's answer is not the shorter one on 5 % of the prompts: otherwise equal
+    length is extrapolated. It fails if the lower bound is not below 1/2.
 
     Parameters
     ----------
@@ -182,6 +186,8 @@ def length_check(
         Level of the bounds.
     mean_length : float
         Of the baseline's answers, in characters.
+    is_of_fail : bool, default False
+        Whether the claim is that the candidate is worse.
 
     Returns
     -------
@@ -215,15 +221,18 @@ def length_check(
     half = error(of_bonus) * float(scipy.special.stdtrit(df, 0.5 + _CONFIDENCE / 2))
     at_equal_length = share - bonus
     reach = error(1.0 / len(x) - of_bonus) * float(scipy.special.stdtrit(df, 1 - alpha))
-    state = CANNOT_TELL
-    if at_equal_length - reach > 0.5 - margin or is_small:
-        state = PASSED
-    elif at_equal_length + reach <= 0.5 - margin:
-        state = FAILED
+    lowest, highest = at_equal_length - reach, at_equal_length + reach
+    is_shown, is_refuted = lowest > 0.5 - margin, highest <= 0.5 - margin
+    if is_of_fail:
+        not_shorter = float((difference >= 0).mean())
+        is_shown = highest < 0.5 and not_shorter >= MIN_SUPPORT
+        is_refuted = lowest >= 0.5
+    state = PASSED if is_shown or is_small else FAILED if is_refuted else CANNOT_TELL
     low, high = bonus - half, bonus + half
     about |= {
         "share_at_equal_length": at_equal_length,
-        "lowest": at_equal_length - reach,
+        "lowest": lowest,
+        "highest": highest,
     }
     return Check(
         name="length", state=state, value=bonus, low=low, high=high, about=about
@@ -231,28 +240,29 @@ def length_check(
 
 
 def answers_check(
-    candidate: Mapping[str, Any], baseline: Mapping[str, Any] | None
+    favoured: Mapping[str, Any], rival: Mapping[str, Any] | None
 ) -> Check:
-    """Check whether the candidate's answers are unusual and the baseline's are not.
+    """Check whether the answers of the one that a claim favours are unusual and those of the other are not.
 
     Parameters
     ----------
-    candidate, baseline : mapping
-        Rows of `check_responses`; None: the baseline's answers are not known.
+    favoured, rival : mapping
+        Rows of `check_responses`: of candidate and baseline if the claim is a pass, of baseline and candidate if it
+        is a fail; None: the rival's answers are not known.
 
     Returns
     -------
     Check
-        Its value is the number of flags that the candidate has and the baseline has not.
+        Its value is the number of flags that the favoured one has and the rival has not.
     """
-    known = set(baseline["flags"]) if baseline else set()
-    flags = [name for name in candidate["flags"] if name not in known]
+    known = set(rival["flags"]) if rival else set()
+    flags = [name for name in favoured["flags"] if name not in known]
     return Check(
         name="responses",
         state=FAILED if flags else PASSED,
         value=float(len(flags)),
         about={
-            "flagged": {candidate["model"]: {name: candidate[name] for name in flags}},
+            "flagged": {favoured["model"]: {name: favoured[name] for name in flags}},
             "flags": flags,
         },
     )

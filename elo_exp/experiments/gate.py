@@ -371,11 +371,13 @@ class Gate(Pairwise):
                     evidence,
                     known_audits[name]["audit"],
                 )
-                audit = known_audits[name]["audit"]
-                checks_of_fail[name] = [
-                    self._family_check(audit, is_of_fail=True),
-                    audit_check(audit),
-                ]
+                checks_of_fail[name] = self._checks_of_fail(
+                    by_prompt[name],
+                    clusters,
+                    evidence,
+                    known_audits[name]["audit"],
+                    dimension=name,
+                )
                 if not _sees_control(checks[name]):
                     share = dataclasses.replace(share, n_needed=None)
             shares.append(share)
@@ -454,7 +456,9 @@ class Gate(Pairwise):
             ),
             control,
             *order_checks(quality),
-            self._length_check(points, clusters, evidence.comparisons[name]),
+            self._length_check(
+                points, clusters, evidence.comparisons[name], alpha=self.gate.alpha
+            ),
             answers_check(
                 *(
                     check_responses(one, evidence.responses[one])
@@ -465,11 +469,43 @@ class Gate(Pairwise):
             audit_check(audit),
         ]
 
+    def _checks_of_fail(
+        self,
+        points: Mapping[str, PromptPoints],
+        clusters: Sequence[str],
+        evidence: "Evidence",
+        audit: Mapping[str, Any],
+        *,
+        dimension: str,
+    ) -> list[Check]:
+        """What stands for and against the claim that the candidate is worse, on one dimension."""
+        compared, answers = evidence.comparisons[dimension], evidence.responses
+        return [
+            self._length_check(
+                points,
+                clusters,
+                compared,
+                alpha=self.gate.alpha / len(evidence.comparisons),
+                is_of_fail=True,
+            ),
+            answers_check(
+                *(
+                    check_responses(name, answers[name])
+                    for name in (BASELINE, next(iter(self.entrant)))
+                )
+            ),
+            self._family_check(audit, is_of_fail=True),
+            audit_check(audit),
+        ]
+
     def _length_check(
         self,
         points: Mapping[str, PromptPoints],
         clusters: Sequence[str],
         comparisons: Sequence[Comparison],
+        *,
+        alpha: float,
+        is_of_fail: bool = False,
     ) -> Check:
         longer: dict[str, list[int]] = {}
         lengths = [len(one.response_b) for one in comparisons]
@@ -485,8 +521,9 @@ class Gate(Pairwise):
             np.array([fmean(longer[q]) for q in valid]),
             np.array([group[q] for q in valid], dtype=object),
             margin=self.gate.margin,
-            alpha=self.gate.alpha,
+            alpha=alpha,
             mean_length=fmean(lengths) if lengths else 0.0,
+            is_of_fail=is_of_fail,
         )
 
     def _family_check(

@@ -10,6 +10,8 @@ from elo_exp.analysis.gate_checks import blocking_checks
 
 # Checks that a judge fails only if it cannot have seen a worse candidate: reasons before all numbers
 _BLIND = ("same_verdict", "control")
+# Checks that weaken a fail but do not stop it: a wrong fail costs a second look at the answers, a wrong pass a merge
+_CAUTIONS_OF_FAIL = ("length", "responses")
 
 
 def gate_conclusion(
@@ -28,8 +30,9 @@ def gate_conclusion(
 
     same answers every answer is the baseline's (`is_same`), and none is missing
     pass         every lower bound is above 1/2 - margin, and no check stands against "not worse"
-    fail         an upper bound is below 1/2, and no check stands against a lead of the baseline there;
-                 `others` are the dimensions in which
+    fail         an upper bound is below 1/2, and neither family nor audit stands against a lead of the baseline
+                 there; `others` are the dimensions in which. If length or unusual answers of the baseline could
+                 explain the loss in each of them, these checks are the reasons
     cannot tell  all else, and the reasons are, the weightiest first,
                  few           under 20 prompts, or groups of prompts
                  same_verdict  the judge gave one verdict to all comparisons
@@ -70,14 +73,21 @@ def gate_conclusion(
         ]
         for name in worse
     }
-    worse = [name for name in worse if not favouring[name]]
+    worse = [
+        name
+        for name in worse
+        if all(reason.name in _CAUTIONS_OF_FAIL for reason in favouring[name])
+    ]
+    worse = [name for name in worse if not favouring[name]] or worse
     state, reasons = bounds, tuple[Reason, ...]()
     if is_same and is_whole:
         state = "same answers"
     elif bounds == "fail" and not worse:
         state = "cannot tell"
         reasons = tuple(reason for some in favouring.values() for reason in some)
-    elif bounds != "fail":
+    elif bounds == "fail":
+        reasons = tuple(reason for name in worse for reason in favouring[name])
+    else:
         blind = [reason for reason in blocking if reason.name in _BLIND]
         others = [reason for reason in blocking if reason.name not in _BLIND]
         if few := _few(shares):

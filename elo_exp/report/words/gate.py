@@ -25,7 +25,13 @@ def verdict(conclusion: Conclusion) -> str:
         return f"{by}{subject} is not worse than the baseline by more than the margin{where}."
     if conclusion.state == "fail":
         where = f" in {names(conclusion.others)}" if has_several else ""
-        return f"{by}{subject} is worse than the baseline{where}."
+        if not conclusion.reasons:
+            return f"{by}{subject} is worse than the baseline{where}."
+        told = _sentences(
+            conclusion.reasons, str(subject), has_several=len(conclusion.others) > 1
+        )
+        lost = f"{by}{subject} loses to the baseline{where}, but another cause than quality could explain it."
+        return " ".join([lost, *told]).replace("\N{NO-BREAK SPACE}", " ")
     told = _sentences(conclusion.reasons, str(subject), has_several=has_several)
     opening = f"It cannot be told whether {subject} is worse than the baseline by more than the margin."
     has_opening = conclusion.reasons[0].name not in _WITHOUT_OPENING
@@ -45,7 +51,8 @@ def _sentences(
             of_text += filter(None, [reason.about.get("dimension")])
     sentences = []
     for (name, text), where in dimensions.items():
-        first = text[:1].lower() if where and name in _LOWERED else text[:1]
+        is_lowered = name in _LOWERED or text.startswith("The ")
+        first = text[:1].lower() if where and is_lowered else text[:1]
         sentences.append(f"{f'In {names(where)}, ' * bool(where)}{first}{text[1:]}")
     return sentences
 
@@ -124,12 +131,12 @@ def _length(reason: Reason, subject: str) -> str:
             f"{subject}'s answers are {longer}, and the judge prefers {longer} answers: at equal length the share "
             f"would be {number(about['share_at_equal_length'], 3)}."
         )
-    lowest = about.get("lowest")
-    at = (
-        "cannot be told"
-        if lowest is None
-        else f"may be as low as {number(max(lowest, 0.0), 3)}"
-    )
+    if about.get("lowest") is None:
+        at = "cannot be told"
+    elif about["favours"] == "baseline":
+        at = f"may be as high as {number(min(about['highest'], 1.0), 3)}"
+    else:
+        at = f"may be as low as {number(max(about['lowest'], 0.0), 3)}"
     return (
         f"{subject}'s answers are {longer}, and how far the judge goes by length is not known well enough: at equal "
         f"length the share {at}."
@@ -139,7 +146,10 @@ def _length(reason: Reason, subject: str) -> str:
 def _responses(reason: Reason, subject: str) -> str:
     flagged = next(iter(reason.about["flagged"].values()))
     odd = [f"{ODD[name]} in {percent(share)}" for name, share in flagged.items()]
-    return f"{subject}'s answers are unusual, and the baseline's are not: {names(odd)}."
+    one, other = f"{subject}'s", "the baseline's"
+    if reason.about["favours"] == "baseline":
+        one, other = "The baseline's", one
+    return f"{one} answers are unusual, and {other} are not: {names(odd)}."
 
 
 def _kin(reason: Reason, subject: str) -> str:
