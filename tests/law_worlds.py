@@ -25,8 +25,13 @@ Scores = dict[str, list[float | None]]  # of items, by entrant; None: blank
 Taken = Callable[[Sequence[Row]], list[Row]]
 
 
-def battles(rng: np.random.Generator, judge: str = "opus") -> list[Row]:
-    """Verdicts in both orders on two to four entrants; the first may be better, the judge may favour the first shown."""
+def battles(
+    rng: np.random.Generator, judge: str = "opus", ties: float = 0.0
+) -> list[Row]:
+    """Verdicts in both orders on two to four entrants; the first may be better, the judge may favour the first shown.
+
+    ties    share of single verdicts that are a tie
+    """
     m, n_prompts = int(rng.integers(2, 5)), int(rng.choice([8, 15, 25, 60]))
     gap, bias = rng.choice([0.0, 0.5, 1.5]), rng.choice([0.0, 0.8])
     quality = rng.standard_normal((n_prompts, m))
@@ -37,6 +42,8 @@ def battles(rng: np.random.Generator, judge: str = "opus") -> list[Row]:
     ):
         x = 2.0 * (quality[q, a] - quality[q, b])
         ab, ba = (int(rng.random() >= expit(x + by)) for by in (bias, -bias))
+        if ties:
+            ab, ba = (2 if rng.random() < ties else verdict for verdict in (ab, ba))
         rows.append(
             {
                 "model_a": f"m{a}",

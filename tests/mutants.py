@@ -442,6 +442,13 @@ MUTANTS = [
         seen_by="test_missing_answers.py::test_failures_of_the_leader_are_losses",
     ),
     Mutant(
+        name="a blank order takes nothing from the leader",
+        file="analysis/missing_answers.py",
+        old="    if plans_both_orders(method):",
+        new="    if not plans_both_orders(method):",
+        seen_by="test_missing_answers.py::test_losses_whose_second_order_is_blank_count_as_in_both",
+    ),
+    Mutant(
         name="what the rival lacks is its loss, whether or not it has failed",
         file="analysis/missing_answers.py",
         old="    if rival not in failed:\n        return 0.0",

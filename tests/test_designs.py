@@ -50,6 +50,12 @@ def test_four_opponents_and_both_orders_for_some_are_planned_judged_and_shown(
     (quality,) = ran.read("manifest.json")["judge_quality"]
     assert 40 < quality["n_two_order"] < 110 and quality["n_one_order"] > 110
     assert quality["flip_rate"] is not None
+    said, rated = (
+        one.read("ratings.json")["conclusions"]["factuality"]
+        for one in (ran, run(str(ran.run_dir / "battles.jsonl"), folder=tmp_path))
+    )
+    assert rated["worst_case"] is None  # the second orders were not planned
+    assert rated["difference"] == pytest.approx(said["difference"])
     page = ran.page.text
     assert "orders used: one, and both for 30" in page
     assert "4 on each prompt" in page and "flips not measured" not in page

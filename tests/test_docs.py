@@ -190,7 +190,7 @@ ELSEWHERE = {
     "n_equal",  # of pairs with equal answers, which these runs do not have
     # of a lead with missing answers
     *("n_answered", "n_lacks_leader", "n_lacks_rival", "n_failed_rival"),
-    *("n_unjudged", "n_empty", "n_failed", "holds"),
+    *("n_unjudged", "n_empty", "n_one_order", "n_failed", "holds"),
     *(
         "variance",
         "prompts",

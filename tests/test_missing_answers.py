@@ -19,6 +19,8 @@ from elo_exp.analysis.conclusions.tournament import STATES, with_conclusions
 from elo_exp.analysis.missing_answers import (
     by_entrant,
     counted,
+    fill_orders,
+    lacking_order,
     points_against,
     worst_case,
 )
@@ -150,6 +152,74 @@ def test_an_empty_answer_that_was_judged_is_a_loss_of_the_leader_alone():
     assert concluded(rows, blank).state == "undecided"
 
 
+def test_a_blank_order_has_the_worst_verdict_that_the_winner_leaves_possible():
+    """The winner of two orders is the verdict of both; a tie may hide a loss beside a tie, or beside a win."""
+    blank = {
+        "lost": (replace(battle(0.0, 1), verdict_ba=None), ("model_b", "model_b")),
+        "won": (replace(battle(1.0, 2), verdict_ab=None), ("model_a", "model_a")),
+        "tied": (replace(battle(0.5, 3), verdict_ba=None), ("tie", "model_b")),
+        "flips": (
+            replace(battle(0.5, 4), verdict_ab="model_b", verdict_ba=None),
+            ("model_b", "tie"),
+        ),
+        "won one": (
+            replace(battle(0.5, 5), verdict_ab=None, verdict_ba="model_a"),
+            ("model_b", "model_a"),
+        ),
+        "no verdict": (
+            replace(battle(0.5, 6), verdict_ab=None, verdict_ba=None),
+            ("tie", "model_b"),
+        ),
+    }
+    rows = [battle(1.0, 0), *(row for row, _ in blank.values())]
+    filled = fill_orders(Battles.from_rows(rows), {"new": 1.0, "old": -1.0}).rows()
+    assert [(row.verdict_ab, row.verdict_ba) for row in filled[1:]] == [
+        verdicts for _, verdicts in blank.values()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("judges", "lacking"),
+    [
+        (["m", "m", "m"], [False, True, True]),
+        (["m", "n", "m"], [False, False, True]),
+        (["m", None, "n"], [False, True, False]),
+        ([None, "m", "n"], [False, True, True]),
+    ],
+)
+def test_a_judge_with_both_orders_was_asked_in_both(judges, lacking):
+    """The first row has both. A row without a name may be of any judge; votes are of other people."""
+    rows = [replace(battle(1.0, q), judge_model=name) for q, name in enumerate(judges)]
+    rows[1:] = [replace(row, verdict_ba=None) for row in rows[1:]]
+    vote = replace(rows[1], source="human", question_id="q9")
+    shares = replace(rows[1], score=0.7), replace(rows[1], equal_answers=True)
+    found = lacking_order(Battles.from_rows([*rows, vote, *shares]))
+    assert found.tolist() == [*lacking, False, False, False]
+
+
+def test_losses_whose_second_order_is_blank_count_as_in_both():
+    """Of 60 prompts new wins 33. If each of its losses is one game and each win is two, it is ahead of an equal."""
+    rows = [battle(1.0 if q < 33 else 0.0, q) for q in range(60)]
+    less = [
+        replace(row, verdict_ba=None) if n >= 33 else row for n, row in enumerate(rows)
+    ]
+    full, conclusion = concluded(rows, []), concluded(less, [])
+    assert full.reasons[0].name == "rivals" and full.worst_case is None
+    assert (conclusion.state, conclusion.reasons[0].name) == ("undecided", "failures")
+    said = words.sentence(conclusion)
+    assert said.startswith("new is ahead of old by 155 [") and said.endswith(
+        "on 60 prompts. With the blank orders of 27 prompts counted against it, the lead is not significant"
+    )
+    case = conclusion.worst_case
+    assert case is not None and (case.n_answered, case.n_one_order) == (33, 27)
+    assert full.effect is not None
+    assert case.difference == pytest.approx(full.effect.value)
+    by_design = replace(BRADLEY_TERRY, orders="one")
+    found = standings({"d": less}, ratings={"bradley_terry": by_design})
+    found = with_conclusions(with_missing(found, {}, by_design), Scope(judge="m"))
+    assert found.conclusions["d"].worst_case is None
+
+
 def test_what_others_lack_takes_nothing_from_a_lead_of_two():
     """A third entrant has few answers: the lead of the first over the second is tested on all prompts."""
     rows = [*WON, *(battle(0.0, q, "third", "old") for q in range(40))]
@@ -274,18 +344,26 @@ def wrong_leads(
     """How often new is said to lead an equal, on the answered prompts and by the rule.
 
     whose  leader: new fails where its answer would have been worst; rival: old's answers are blank where they would have
-           been best; verdicts: they are unknown where new would have lost
+           been best; verdicts: they are unknown where new would have lost; orders: the second verdict is blank there, and
+           the winner is known
     """
     rng, answered, by_rule = np.random.default_rng(seed), 0, 0
+    in_one_order = replace(BRADLEY_TERRY, orders="one")
     for _ in range(n_studies):
         new, old = rng.standard_normal((2, n))
         points = rng.binomial(2, expit(2 * (new - old))) / 2.0
-        worth = {"leader": new, "rival": -old, "verdicts": points + rng.random(n) / 10}
-        lost = np.argsort(worth[whose])[: round(share * n)].tolist()
-        lacking = {"leader": ["new"], "rival": ["old"], "verdicts": []}[whose]
-        rows = [battle(x, q) for q, x in enumerate(points.tolist()) if q not in lost]
-        some = Battles.from_rows(rows)
-        plain = worst_case(some, [], "new", "old", BRADLEY_TERRY)
+        worth = {"leader": new, "rival": -old}.get(whose, points + rng.random(n) / 10)
+        lost = np.argsort(worth)[: round(share * n)].tolist()
+        lacking = {"leader": ["new"], "rival": ["old"]}.get(whose, [])
+        rows = [battle(x, q) for q, x in enumerate(points.tolist())]
+        if whose == "orders":
+            rows = [
+                replace(row, verdict_ba=None) if q in lost else row
+                for q, row in enumerate(rows)
+            ]
+            lost = []
+        some = Battles.from_rows([row for q, row in enumerate(rows) if q not in lost])
+        plain = worst_case(some, [], "new", "old", in_one_order)
         if plain is None or plain.higher != "new" or (plain.p_value or 1.0) > 0.05:
             continue
         answered += 1
@@ -303,7 +381,7 @@ def test_failures_hide_losses_and_the_rule_sees_them():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whose", ["leader", "rival", "verdicts"])
+@pytest.mark.parametrize("whose", ["leader", "rival", "verdicts", "orders"])
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.2, 0.45])
 @pytest.mark.parametrize("n", [60, 100, 300])
 def test_wrong_leads_are_at_most_nominal_wherever_results_are_missing(n, share, whose):
@@ -394,6 +472,24 @@ def test_a_row_that_stands_for_several_comparisons_is_as_many_that_are_missing()
     pair = worst_case(rows, lost, "new", "old", BRADLEY_TERRY)
     assert pair is not None and pair.higher == "old"
     assert pair.difference == pytest.approx(400 * math.log10(0.6 / 0.4))
+
+
+def test_a_missing_vote_is_one_of_people():
+    """Errors of votes are clustered by person, too, also with what is missing."""
+    rows = [
+        replace(row, source="human", judge_model=f"p{n % 5}")
+        for n, row in enumerate(WON)
+    ]
+    lost = [replace(missing(q), judge_model=f"p{q % 5}") for q in range(11)]
+    found = worst_case(Battles.from_rows(rows), lost, "new", "old", BRADLEY_TERRY)
+    known = [
+        replace(battle(0.0, q), source="human", judge_model=f"p{q % 5}")
+        for q in range(11)
+    ]
+    (same,) = differences(
+        rate_all(BRADLEY_TERRY, {"": Battles.from_rows([*rows, *known])})
+    )
+    assert found is not None and found.p_value == pytest.approx(same.p_value)
 
 
 def test_a_missing_result_belongs_to_the_cluster_of_its_prompt():

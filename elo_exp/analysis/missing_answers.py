@@ -6,6 +6,10 @@ bound takes the value that is worst for the claim [1]_. One rule serves all expe
 - a recorded failure (an error, a refusal, an empty reply) is the loss of the entrant that failed, whoever leads;
 - nobody knows why another answer, or a verdict, is missing: it counts against the leader, whichever side lacks it.
   If the rival's blank answers were its losses, blanking the answers with which it won would make the claim stronger.
+- a judge that gave a comparison's winner, and other comparisons' verdicts in both orders, was asked in both orders: a
+  verdict that is blank has the value that the winner leaves possible and that is the worst for the leader
+  (`fill_orders`). If the comparison were one game only, blanking the second orders that the leader lost would halve
+  its losses.
 
 Only planned comparisons count: sparse designs, limits and early stops leave none.
 
@@ -24,16 +28,19 @@ import numpy as np
 
 from elo_exp.analysis.comparisons import ALPHA, Difference, differences
 from elo_exp.analysis.separated import rate_all
+from elo_exp.arrays import Mask
 from elo_exp.data.battles import UNNAMED, Battles
 from elo_exp.data.writing_style import FEATURES
 from elo_exp.ratings import RatingMethod
 from elo_exp.ratings.fit import Fit, bread
 from elo_exp.ratings.games import games
-from elo_exp.records import Battle, MissingBattle, Record
+from elo_exp.records import WINNERS, Battle, MissingBattle, Record
 
 # Pairs that are rated again, and these times the battles; of more, those of the leader alone
 _MOST_CLAIMS = 300
 _MOST_BATTLES = 10_000_000
+_TIE = WINNERS.index("tie")
+_UNNAMED, _PEOPLE = -1, -2  # in place of the code of a judge
 _NO_INFLUENCE = 1e-9  # of a game on a difference, beside that of a game of the two
 
 
@@ -47,6 +54,7 @@ class WorstCase(Record):
     n_lacks_rival     on which it has one, and the rival has none
     n_failed_rival    of these, on which the rival is on record as having failed: its losses
     n_unjudged        on which both have one, and a verdict is unknown
+    n_one_order       on which the winner is known, and the verdict of an order is blank
     n_empty           on which an empty answer was judged all the same
     difference        in the unit of the ratings; None if nothing else is known than who won
     holds             whether the lead is still significant
@@ -61,6 +69,7 @@ class WorstCase(Record):
     n_failed_rival: int
     n_unjudged: int
     n_empty: int = 0
+    n_one_order: int = 0
     difference: float | None = None
     ci_low: float | None = None
     ci_high: float | None = None
@@ -132,7 +141,10 @@ def worst_case(
         Of the two, whoever is then higher; None if they cannot be compared.
     """
     influence = _influence(battles, leader, rival)
+    if plans_both_orders(method):
+        battles = fill_orders(battles, influence)
     both = bool(battles.both_orders().any())
+    source = "human" if _is_of_people(battles) else "llm-judge"
     is_styled = bool(battles.styles)
     cluster_of = _clusters(battles)
     rows, replaced = list[Battle](), Counter[Any]()
@@ -145,9 +157,8 @@ def worst_case(
         if one.is_judged and one.question_id is not None:
             replaced[_key(one, names_judges=names_judges)] += 1
         cluster = cluster_of.get(one.question_id)
-        rows.append(
-            _battle(one, share, both=both, is_styled=is_styled, cluster=cluster)
-        )
+        row = _battle(one, share, both=both, is_styled=is_styled, cluster=cluster)
+        rows.append(dataclasses.replace(row, source=source))
     kept = battles
     if replaced:
         is_kept = list[bool]()
@@ -165,6 +176,87 @@ def worst_case(
         if {pair.higher, pair.lower} == {leader, rival}:
             return pair
     return None
+
+
+def plans_both_orders(method: object) -> bool:
+    """Return whether a rating method has each order of a comparison as a game.
+
+    Parameters
+    ----------
+    method : object
+        A rating method.
+
+    Returns
+    -------
+    bool
+        False if a comparison is judged in one order by design, or is one game whatever its orders say.
+    """
+    return getattr(method, "orders", None) == "both"
+
+
+def lacking_order(battles: Battles) -> Mask:
+    """Find the battles with a winner whose judge was asked in both orders, and whose verdict of an order is blank.
+
+    A judge was asked in both orders if any of its battles has both verdicts. A battle that does not name its judge may
+    be any judge's. All people who voted are one judge here.
+
+    Parameters
+    ----------
+    battles : Battles
+        n battles of one dimension.
+
+    Returns
+    -------
+    Mask, shape (n,)
+        A share of points, or one query for equal answers, has no order.
+    """
+    has_both = (battles.verdict_ab >= 0) & (battles.verdict_ba >= 0)
+    has_no_order = battles.equal_answers | np.isfinite(battles.score)
+    is_vote = np.array([*(name == "human" for name in battles.sources), False])
+    judge = np.where(is_vote[battles.source], _PEOPLE, battles.judge)
+    asked = np.unique(judge[has_both & ~has_no_order])
+    may_be_asked = np.isin(judge, asked)
+    if (asked != _PEOPLE).any():
+        may_be_asked |= judge == _UNNAMED
+    if _UNNAMED in asked:
+        may_be_asked |= judge != _PEOPLE
+    return np.asarray(may_be_asked & ~has_both & ~has_no_order)
+
+
+def fill_orders(battles: Battles, influence: Mapping[str, float]) -> Battles:
+    """Fill the blank verdicts of an order with the worst that the winner leaves possible for a claim.
+
+    The winner of two orders that agree is the verdict of both. A tie is two ties, or two orders that disagree.
+
+    Parameters
+    ----------
+    battles : Battles
+        Of one dimension.
+    influence : mapping of str to float
+        By model: how far one of its points moves the claimed difference.
+
+    Returns
+    -------
+    Battles
+        Those of `lacking_order` have both verdicts.
+    """
+    lacks = lacking_order(battles)
+    if not lacks.any():
+        return battles
+    slope = np.array([influence.get(name, 0.0) for name in battles.models])
+    helps_a = slope[battles.model_a] > slope[battles.model_b]
+    loss = np.where(helps_a, 1, 0)  # a verdict for the other side
+    ab, ba = battles.verdict_ab, battles.verdict_ba
+    known = np.maximum(ab, ba)
+    rest = np.where(known == loss, _TIE, loss)  # of a tie, beside the known verdict
+    is_decided = battles.winner < _TIE
+    filled = []
+    for verdict, usual in ((ab, _TIE), (ba, loss)):
+        blank = np.where(known < 0, usual, rest)
+        of_tie = np.where(verdict < 0, blank, verdict)
+        found = np.where(is_decided, battles.winner, of_tie)
+        filled.append(np.where(lacks, found, verdict).astype(np.int32))
+    return dataclasses.replace(battles, verdict_ab=filled[0], verdict_ba=filled[1])
 
 
 def ends_of_level(
@@ -252,6 +344,12 @@ def _clusters(battles: Battles) -> dict[str | None, str]:
     return found | ({None: UNNAMED} if UNNAMED in battles.clusters else {})
 
 
+def _is_of_people(battles: Battles) -> bool:
+    """Whether all battles are votes of people."""
+    is_vote = np.array([*(name == "human" for name in battles.sources), False])
+    return bool(is_vote[battles.source].all())
+
+
 def _battle(
     missing: MissingBattle,
     share: float,
@@ -325,7 +423,12 @@ def claims(
 
 
 def counted(
-    battles: Battles, missing: Sequence[MissingBattle], leader: str, rival: str
+    battles: Battles,
+    missing: Sequence[MissingBattle],
+    leader: str,
+    rival: str,
+    *,
+    in_both_orders: bool = False,
 ) -> WorstCase:
     """Count what is missing between two entrants, in prompts.
 
@@ -337,6 +440,8 @@ def counted(
         Of that dimension.
     leader, rival : str
         The two.
+    in_both_orders : bool, default False
+        Whether each order is a game, so that a blank verdict of an order is missing.
 
     Returns
     -------
@@ -368,6 +473,14 @@ def counted(
     met = np.isin(battles.model_a, codes) & np.isin(battles.model_b, codes)
     own = battles.select(met)
     named = {own.questions[q] for q in own.question.tolist() if q < len(own.questions)}
+    in_one = lacking_order(battles)[met] if in_both_orders else np.zeros(len(own), bool)
+    is_named = own.question < len(own.questions)
+    lacks["order"] = {
+        own.questions[q] for q in own.question[in_one & is_named].tolist()
+    }
+    n_unnamed = own.total_of(in_one & (own.units() >= own.n_named_units))
+    n_one_order = n_unnamed + len(lacks["order"] - lacks["missing"])
+    lacks["missing"] |= lacks["order"]
 
     def n_of(prompts: set[Any]) -> int:
         return sum(worth.get(prompt, 1) for prompt in prompts)
@@ -377,12 +490,13 @@ def counted(
         leader=leader,
         rival=rival,
         n_prompts=n_prompts,
-        n_answered=n_prompts - n_of(lacks["missing"]),
+        n_answered=n_prompts - n_of(lacks["missing"]) - n_unnamed,
         n_lacks_leader=n_of(lacks["leader"]),
         n_lacks_rival=n_of(lacks["rival"] - lacks["leader"]),
         n_failed_rival=n_of(lacks["failed"] - lacks["leader"]),
         n_unjudged=n_of(lacks["verdict"] - lacks["leader"] - lacks["rival"]),
         n_empty=n_of(lacks["empty"]),
+        n_one_order=n_one_order,
     )
 
 

@@ -567,21 +567,29 @@ def with_missing(
         With `missing` and `worst_cases`.
     """
     name = standings.primary_method
-    if name is None or not any(missing.values()):
+    in_both = missing_answers.plans_both_orders(method)
+    is_incomplete = {
+        dimension: bool(missing.get(dimension))
+        or (in_both and bool(missing_answers.lacking_order(battles).any()))
+        for dimension, battles in standings.battles.items()
+    }
+    if name is None or not any(is_incomplete.values()):
         return dataclasses.replace(standings, missing=missing)
     cases = list[_Claim]()
     level_ends = dict[str, tuple[float, float]]()
-    for dimension, lacking in missing.items():
+    for dimension, battles in standings.battles.items():
         board, pairs = standings.board(dimension), standings.pairs(dimension)
+        lacking = missing.get(dimension, ())
         first = first_of(board, pairs) if board else None
-        if not first or not lacking:
+        if not first or not is_incomplete[dimension]:
             continue
-        battles = standings.battles[dimension]
         for leader, rival in missing_answers.claims(
             first.model, first.below, pairs, len(battles)
         ):
             pair = missing_answers.worst_case(battles, lacking, leader, rival, method)
-            counts = missing_answers.counted(battles, lacking, leader, rival)
+            counts = missing_answers.counted(
+                battles, lacking, leader, rival, in_both_orders=in_both
+            )
             cases.append((dimension, missing_answers.with_test(counts, pair)))
         if len(first.level) == 1:
             other = first.level[0]

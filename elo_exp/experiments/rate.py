@@ -15,6 +15,7 @@ from elo_exp.analysis import families, standings, voters
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.judge_bias import length_control
+from elo_exp.analysis.missing_answers import plans_both_orders
 from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.voters import Party
@@ -40,7 +41,7 @@ from elo_exp.report import artifacts, judges_page
 from elo_exp.report.formats import names as joined
 from elo_exp.report.words import judges as words
 from elo_exp.report.words import opening
-from elo_exp.runs.reading import read_settings
+from elo_exp.runs.reading import manifest_if_any, read_settings
 from elo_exp.types import Count, Families, Orders
 
 logger = logging.getLogger(__name__)
@@ -356,7 +357,10 @@ class Rate:
         )
         missing = self._missing(battles)
         if (name := standings.primary_method(self.rating)) is not None:
-            found = standings.with_missing(found, missing, self.rating[name])
+            method: Any = self.rating[name]
+            if self._is_one_order_design and plans_both_orders(method):
+                method = replace(method, orders="one")
+            found = standings.with_missing(found, missing, method)
         kin = self._diagnosis_of_kin(self._scope(battles), battles)
         length = {
             name: {
@@ -373,6 +377,15 @@ class Rate:
             if model in rated.models
         ]
         return standings.with_diagnoses(found, kin, length, responses=odd)
+
+    @functools.cached_property
+    def _is_one_order_design(self) -> bool:
+        """Whether all files are of runs that asked each comparison in one order: no second order is missing then."""
+        settings = [manifest_if_any(path.parent).get("config") for path in self._files]
+        return all(
+            ((one or {}).get("judging") or {}).get("orders") == "one"
+            for one in settings
+        )
 
     @functools.cached_property
     def _answers(self) -> dict[str, dict[str, Response]]:

@@ -211,7 +211,7 @@ def _failures(conclusion: Conclusion, by: str) -> str:
         why = because(conclusion.reasons[0], conclusion)
         return f"no clear winner: {conclusion.subject} is ahead by {by}, but {why}"
     noun = "items" if conclusion.scope.kind == "scores" else "prompts"
-    n_compared = case.n_answered + case.n_empty
+    n_compared = case.n_answered + case.n_empty + case.n_one_order
     where = f"the {n_compared:,} of {case.n_prompts:,} {noun}"
     if case.n_empty:
         where += " that were compared"
@@ -247,6 +247,9 @@ def missing_counted(case: WorstCase) -> str:
     if case.n_unjudged:
         verdicts = "verdict" if case.n_unjudged == 1 else "verdicts"
         said.append(f"the {case.n_unjudged:,} unknown {verdicts} counted against it")
+    if n := case.n_one_order:
+        orders = "order of one prompt" if n == 1 else f"orders of {n:,} prompts"
+        said.append(f"the blank {orders} counted against it")
     return joined(said) or "missing results counted against it"
 
 
