@@ -22,6 +22,7 @@ bench: .venv/bench
 	$(BIN)/python -m tests.benchmarks.bench_bradley_terry
 	$(BIN)/python -m tests.benchmarks.bench_rate
 	$(BIN)/python -m tests.benchmarks.bench_judging
+	$(BIN)/python -m tests.benchmarks.bench_regular_expressions
 
 bench-generate: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.bench_generate

@@ -115,7 +115,7 @@ def put(cfg: DictConfig, values: Mapping[str, Any]) -> None:
 
 def _literal(value: Any) -> Any:
     if isinstance(value, str):
-        return re.sub(r"(\\*)\$\{", lambda match: rf"{match[1] * 2}\${{", value)
+        return re.sub(r"(?<!\\)(\\*)\$\{", lambda match: rf"{match[1] * 2}\${{", value)
     if isinstance(value, Mapping):
         return {str(key): _literal(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -34,7 +34,7 @@ def keep_secret(variable: str, value: str) -> None:
 
 
 # A URL with a password, up to its host
-WITH_PASSWORD = re.compile(r"(\b[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s:@]*:)[^/\s@]+@")
+WITH_PASSWORD = re.compile(r"(\b[a-zA-Z][a-zA-Z0-9+.-]{0,30}://[^/\s:@]*:)[^/\s@]+@")
 
 
 def masked(text: str) -> str:

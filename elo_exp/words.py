@@ -121,7 +121,7 @@ def _experiment(settings: Sequence[str]) -> str | None:
 
 def quoted(text: str) -> str:
     """Return a text as a value that Hydra reads as it is: in quotes, no variable being resolved."""
-    inside = re.sub(r'(\\*)"', r'\1\1\\"', _plain(text))
+    inside = re.sub(r'(?<!\\)(\\*)"', r'\1\1\\"', _plain(text))
     last = inside[
         len(inside.rstrip("\\")) :
     ]  # before the closing quote it would escape
@@ -130,7 +130,7 @@ def quoted(text: str) -> str:
 
 def _plain(text: str) -> str:
     """Escape what OmegaConf would resolve."""
-    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    return re.sub(r"(?<!\\)(\\*)\$\{", r"\1\1\\${", text)
 
 
 def _unresolved(text: str) -> str:

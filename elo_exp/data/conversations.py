@@ -16,7 +16,7 @@ from elo_exp.records import Comparison, Message, Prompt, Response
 from elo_exp.types import Count
 
 View = Literal["whole", "final"]
-_OWN = re.compile(r"<(?=\s*/?\s*(?:turn|call|left_out)\b)", re.IGNORECASE)
+_OWN = re.compile(r"<(?=\s*+/?\s*+(?:turn|call|left_out)\b)", re.IGNORECASE)
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 _SAID = re.compile(r'^<turn role="assistant">\n(.*?)\n?^</turn>$', re.DOTALL | re.M)
 _CALL = re.compile(r"^<call>.*?</call>$\n?", re.DOTALL | re.MULTILINE)

@@ -26,6 +26,8 @@ from elo_exp.records import (
 )
 
 _DECODER = json.JSONDecoder(object_pairs_hook=files.unique_keys)
+# A brace with nothing in it, or with a key behind it: no other brace begins an object
+_OBJECT_START = re.compile(r'\{(?=\s*+(?:\}|"(?:[^"\\]|\\.)*+"\s*+:))', re.DOTALL)
 _VERSION = re.compile(r"#\s*version:\s*(v\d+)\s*$")
 _FIRST_SENTENCE = re.compile(r".+?(?=[.!?:;](?:\s|$)|$)")
 _MAX_ROLE = 100  # characters
@@ -197,7 +199,7 @@ class Instructions:
     @cached_property
     def _tags(self) -> re.Pattern[str]:
         names = ["question", "reference_answer", "expected_behavior", *self.responses]
-        return re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(names)})\b)", re.IGNORECASE)
+        return re.compile(rf"<(?=\s*+/?\s*+(?:{'|'.join(names)})\b)", re.IGNORECASE)
 
 
 def role_in(system: str) -> str:
@@ -230,7 +232,7 @@ def read_reply(
     answer = line.sub(_as_json, split_thought(reply.text)[0])
     answer = answer.rstrip("`" + string.whitespace)
     values, fields, start, end = set(), dict[str, Any](), 0, 0
-    for brace in re.finditer("{", answer):
+    for brace in _OBJECT_START.finditer(answer):
         if brace.start() >= end:
             with suppress(ValueError, RecursionError):
                 fields, end = _DECODER.raw_decode(answer, brace.start())

@@ -12,7 +12,7 @@ Feature = Literal["length", "headers", "lists", "bold"]
 FEATURES: tuple[Feature, ...] = get_args(Feature)
 _MARKDOWN = (
     r"^#{1,6}\s",
-    r"^\s*(?:\d+\.|[-*+])\s",
+    r"^[^\S\n]*(?:\d+\.|[-*+])\s",
     r"\*\*[^*\n]+\*\*|__[^_\n]+__",
 )
 

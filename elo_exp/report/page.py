@@ -43,13 +43,14 @@ _VARIABLES = {  # of the style sheet, by colour of a figure
     **{color: f"--e{i}" for i, color in enumerate(style.PALETTE)},
 }
 _OUTSIDE_HTML = re.compile(
-    r'<metadata>.*?</metadata>|<defs>\s*<style.*?</defs>| (xmlns(:\w+)?|id)="[^"]*[:_][^"]*"',
+    r"<metadata>(?:(?!<metadata>).)*?</metadata>|<defs>\s*<style(?:(?!<defs>).)*?</defs>|"
+    r' (xmlns(:\w+)?|id)="[^"]*[:_][^"]*"',
     re.DOTALL,
 )
 _NEEDLESS = re.compile(  # a page has its own font
     r"<g/>\n?| font-family: [^;]*;| transform=\"rotate\(-?0 [^\"]*\""
 )
-_COORDINATE = re.compile(r"\d{2,}\.\d{2,}")  # in points; opacities are smaller
+_COORDINATE = re.compile(r"(?<!\d)\d{2,}\.\d{2,}")  # in points; opacities are smaller
 
 
 def template(name: str) -> Template:

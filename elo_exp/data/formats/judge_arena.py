@@ -13,7 +13,10 @@ import scipy
 from elo_exp.data.formats import Format, MalformedError, Rows, winner_of
 from elo_exp.data.tables import Row
 
-_SCORE = r'score.*?%s[": *\n]*(-?\d+)'
+# Begins at the first "score" of a line: what follows a later one follows the first, too
+_SCORE = r'(?m)(?>^.*?score).*?%s[": *\n]*(-?\d+)'
+# A thought that is not closed is read on
+_THOUGHT = re.compile("<think>.*?</think>|(?P<open><think>.*)", re.DOTALL)
 
 
 def join(rows: Rows) -> Rows:
@@ -41,7 +44,7 @@ def fields(given: Row) -> Mapping[str, Any]:
 
 def _share(reply: str) -> float:
     """The share of the answer shown first; NaN where the reply has no two scores."""
-    text = re.sub("<think>.*?</think>", "", reply, flags=re.DOTALL).lower()
+    text = _THOUGHT.sub(lambda thought: thought["open"] or "", reply).lower()
     a, b = (re.search(_SCORE % side, text) for side in "ab")
     return (
         float(scipy.special.expit(0.3 * (int(a[1]) - int(b[1]))))
