@@ -5,9 +5,8 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import re
-import tempfile
+import secrets
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -50,16 +49,14 @@ def write_whole(path: Path, content: bytes | Iterable[str | bytes]) -> Path:
     """Write bytes or text, also in blocks, whole or not at all: a temporary file, then a rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     blocks = [content] if isinstance(content, str | bytes) else content
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:  # its mode is the umask's
             for block in blocks:
                 file.write(_encoded(block) if isinstance(block, str) else block)
-        temporary.chmod(0o644)
         temporary.replace(path)
     except BaseException:
-        temporary.unlink()
+        temporary.unlink(missing_ok=True)
         raise
     return path
 
@@ -94,15 +91,27 @@ def _gzipped(blocks: Iterable[bytes]) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def write_csv(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+def write_csv(
+    path: Path, rows: Iterable[Mapping[str, Any]], *, guards_formulas: bool = True
+) -> Path:
     """Write rows that share their keys as CSV; a missing value is an empty cell.
 
-    A text that a spreadsheet would take for a formula begins with an apostrophe.
+    Parameters
+    ----------
+    path : Path
+        Of the file.
+    rows : iterable of mapping
+        Their keys are the first row's.
+    guards_formulas : bool
+        Write an apostrophe before a text that a spreadsheet would take for a formula. A program that reads the file
+        takes the apostrophe for a part of the text.
     """
-    return write_whole(path, _csv_blocks(iter(rows)))
+    return write_whole(path, _csv_blocks(iter(rows), guards_formulas))
 
 
-def _csv_blocks(rows: Iterator[Mapping[str, Any]]) -> Iterator[str]:
+def _csv_blocks(
+    rows: Iterator[Mapping[str, Any]], guards_formulas: bool
+) -> Iterator[str]:
     """Yield the text, a block of rows at a time; a row with a carriage return has each cell in quotes."""
     first = next(rows, None)
     if first is None:
@@ -114,7 +123,9 @@ def _csv_blocks(rows: Iterator[Mapping[str, Any]]) -> Iterator[str]:
     )
     (quoted if "\r" in "".join(names) else plain).writeheader()
     for row in chain([first], rows):
-        cells = {name: _no_formula(value) for name, value in row.items()}
+        cells = dict(row)
+        if guards_formulas:
+            cells = {name: _no_formula(value) for name, value in row.items()}
         texts = (cell for cell in cells.values() if isinstance(cell, str))
         (quoted if any("\r" in cell for cell in texts) else plain).writerow(cells)
         if text.tell() > _BLOCK:
@@ -271,6 +282,10 @@ def open_binary(path: Path) -> Iterator[IO[bytes]]:
     Raises UserError as above; for one that unpacks to far more than it has, and for one of blanks without end.
     """
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UserError(
+                f"{path}: is a pipe or a device. Expected a file: write what it gives into one first."
+            )
         how = packing(path)
         with path.open("rb") as raw:
             if how == "zstd":

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elo_exp.experiments.export import MAX_ROWS
 from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.ratings.fit import POINTS
-from tests.commands import Ran, run
+from tests.commands import Ran, attempt, run
 from tests.standings import tournament
 
 QUICK = ("tracker=local", "figures=false", "elo.n_perms=2")
@@ -64,3 +65,32 @@ def test_inspect_gets_each_entrants_share_of_the_verdicts_on_a_prompt(
         assert len({row["id"] for row in rows}) == 1
         assert sum(row["value"] for row in rows) == pytest.approx(1.5)
     assert len(lines[0]) == 30
+
+
+def test_counts_are_rows_for_evalica_and_names_stay_as_they_are(tmp_path):
+    """A spreadsheet would take the name for a formula; evalica would take an apostrophe for a part of the name."""
+    row = {"model_a": "@cf/meta/llama", "model_b": "b", "question_id": "1"}
+    counts = {"model_a": 3, "model_b": 1}
+    rows = [{**row, "winner": won, "count": n} for won, n in counts.items()]
+    path = write_jsonl(tmp_path / "battles.jsonl", rows)
+    rated = run("experiment=rate", f"battles={path}", *QUICK, folder=tmp_path)
+    export = ("experiment=export", f"folder={rated.run_dir}", "tracker=local")
+    to = run(*export, folder=tmp_path).run_dir / "overall"
+    _, *lines = (to / "evalica.csv").read_text().splitlines()
+    assert [line.split(",")[:3] for line in lines] == [
+        *[["@cf/meta/llama", "b", "left"]] * 3,
+        ["@cf/meta/llama", "b", "right"],
+    ]
+    ((_, share),) = read_jsonl(to / "inspect_b.jsonl")
+    assert share["value"] == 0.25
+
+
+def test_counts_that_no_file_holds_are_refused_before_anything_is_written(tmp_path):
+    row = {"model_a": "a", "model_b": "b", "winner": "model_a", "question_id": "1"}
+    path = write_jsonl(tmp_path / "battles.jsonl", [{**row, "count": MAX_ROWS + 1}])
+    rated = run("experiment=rate", f"battles={path}", *QUICK, folder=tmp_path)
+    export = ("experiment=export", f"folder={rated.run_dir}", "tracker=local")
+    failed = attempt(*export, folder=tmp_path)
+    assert failed.code == 2
+    assert "has 10,000,001 verdicts, a row each in evalica's file" in failed.err
+    assert not [*tmp_path.rglob("evalica.csv")]

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import os
 import sys
 import tracemalloc
 import unicodedata
@@ -19,6 +20,7 @@ from elo_exp.files import (
     open_text,
     read_json,
     read_jsonl,
+    read_text,
     read_texts,
     safe_name,
     write_csv,
@@ -86,6 +88,23 @@ def test_what_cannot_be_written_leaves_the_old_file_and_no_other(
         write(path)
     assert path.read_text() == "old"
     assert names(tmp_path) == ["x.txt"]
+
+
+@pytest.mark.parametrize("mask", [0o077, 0o022])
+def test_a_file_has_the_mode_that_the_umask_leaves(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        path = write_whole(tmp_path / "x.txt", "mine")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_a_pipe_or_a_device_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    for path in (tmp_path / "pipe.jsonl", Path("/dev/zero")):
+        with pytest.raises(UserError, match="is a pipe or a device"):
+            read_text(path)
 
 
 @given(st.sets(st.text(), min_size=2))

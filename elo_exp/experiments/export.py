@@ -4,14 +4,16 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import repeat
 from statistics import fmean
 
 from elo_exp.data.battles import Battles
 from elo_exp.experiments import Context, Report
 from elo_exp.files import safe_name, write_csv, write_jsonl
+from elo_exp.records import UserError
 from elo_exp.runs.reading import read_runs
 
+# Of evalica's file; ten million rows are about a gigabyte
+MAX_ROWS = 10_000_000
 _SCORES = {"left": 1.0, "tie": 0.5, "right": 0.0}
 
 
@@ -30,24 +32,34 @@ class Export:
         """Write by dimension every verdict, and each entrant's share of those on a prompt."""
         written = []
         for name, battles in read_runs([self.folder])[0][0].battles().items():
-            to, rows = context.run_dir / safe_name(name), list(verdicts(battles))
-            written.append(write_csv(to / "evalica.csv", rows))
+            n = sum(count for _, count in verdicts(battles))
+            if n > MAX_ROWS:
+                raise UserError(
+                    f"{self.folder}: {name} has {n:,} verdicts, a row each in evalica's file, which has no counts. "
+                    f"Expected at most {MAX_ROWS:,}: `elo-exp FILE` rates a file with counts as it is."
+                )
+            to = context.run_dir / safe_name(name)
+            rows = (row for row, count in verdicts(battles) for _ in range(count))
+            written.append(write_csv(to / "evalica.csv", rows, guards_formulas=False))
             for model in battles.models:
-                won = defaultdict(list)
-                for row in rows:
+                won = defaultdict[str, list[tuple[float, int]]](list)
+                for row, count in verdicts(battles):
                     if model in (row["left"], row["right"]):
                         left = _SCORES[row["winner"]]
                         share = left if model == row["left"] else 1.0 - left
-                        won[row["prompt"]].append(share)
-                shares = [{"id": p, "value": fmean(own)} for p, own in won.items()]
+                        won[row["prompt"]].append((share, count))
+                shares = [
+                    {"id": prompt, "value": fmean(*zip(*won_here, strict=True))}
+                    for prompt, won_here in won.items()
+                ]
                 path = to / f"inspect_{safe_name(model)}.jsonl"
                 written.append(write_jsonl(path, shares))
         text = f"{len(written)} files for evalica and inspect_ai"
         return Report(headline=math.nan, text=text, artifacts=written)
 
 
-def verdicts(battles: Battles) -> Iterator[dict[str, str]]:
-    """Yield each valid verdict, the answer shown first on the left: evalica's rows.
+def verdicts(battles: Battles) -> Iterator[tuple[dict[str, str], int]]:
+    """Yield each valid verdict as evalica's row, the answer shown first on the left, and how often it was given.
 
     A battle without verdicts has its winner.
     """
@@ -64,4 +76,4 @@ def verdicts(battles: Battles) -> Iterator[dict[str, str]]:
                     "prompt": battle.question_id or "",
                     "judge_model": battle.judge_model or "",
                 }
-                yield from repeat(verdict, battle.count or 1)
+                yield verdict, battle.count or 1
