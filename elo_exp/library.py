@@ -723,8 +723,14 @@ def _run(
         with folder.naming(notes), _mistakes(given):
             done = _done(given, mappings, folder, notes)
     if is_temporary:
-        atexit.register(shutil.rmtree, done.folder, ignore_errors=True)
+        atexit.register(_remove, done.folder, os.getpid())
     return done
+
+
+def _remove(folder: Path, process: int) -> None:
+    """Remove a temporary folder at the end of the process that made it; a forked child leaves it there."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _done(
@@ -871,9 +877,9 @@ class _Folder:
     place  None: none is needed before the run has its own
     """
 
-    def __init__(self, place: Path | None) -> None:
+    def __init__(self, place: Path | None, *, is_new: bool = False) -> None:
         self.place = place
-        self._is_new = False
+        self._is_new = is_new
         self._tables: dict[str, str] = {}  # by their files
 
     def write(self, name: str, table: Any) -> str:
@@ -918,8 +924,8 @@ class _Folder:
 def _folder(out: File | None, is_temporary: bool) -> Iterator[_Folder]:
     place = None if out is None else Path(out).absolute()
     if is_temporary:
-        place = Path(tempfile.gettempdir(), f"elo_exp_{secrets.token_hex(8)}")
-    folder = _Folder(place)
+        place = Path(tempfile.mkdtemp(prefix="elo_exp_"))
+    folder = _Folder(place, is_new=is_temporary)
     try:
         yield folder
     except BaseException:

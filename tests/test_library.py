@@ -160,14 +160,16 @@ def test_figures_are_drawn_when_they_are_asked_for_and_the_page_then_has_them(
 
 def test_a_rating_leaves_nothing_behind_unless_it_is_told_where(tmp_path):
     code = (
-        "import json, elo_exp\n"
+        "import json, os, sys, elo_exp\n"
         "run = elo_exp.rate(json.load(open('b.json')), elo__n_perms=20)\n"
-        "print(run.folder, run.folder.is_dir())\n"
+        "child = os.fork() or sys.exit()\n"  # which is no end of the process that made it
+        "os.waitpid(child, 0)\n"
+        "print(run.folder, run.folder.is_dir(), oct(run.folder.stat().st_mode))\n"
     )
     write_json(Path("b.json"), BATTLES)
     done = commands.attempt_program(sys.executable, "-c", code, folder=tmp_path)
-    folder, was_there = done.out.split()
-    assert was_there == "True"
+    folder, was_there, mode = done.out.split()
+    assert (was_there, mode) == ("True", "0o40700")
     assert not Path(folder).exists()
     assert {path.name for path in tmp_path.iterdir()} <= {"b.json", "home"}
     kept = elo_exp.rate(BATTLES, out="here", **QUICK)
