@@ -43,6 +43,13 @@ class Instead(Fault):
     content: bytes
 
 
+@dataclass(frozen=True)
+class Rewrite(Fault):
+    """The answer comes with status 200 and has been changed on its way."""
+
+    change: Callable[[bytes], bytes]
+
+
 class AcceptThenReset(Fault):
     """It is done; then the connection is reset instead of an answer."""
 
@@ -210,6 +217,8 @@ class HttpServer:
         if instead := due.get(Instead):
             return instead.content
         content = self.serve(call, due)
+        if rewrite := due.get(Rewrite):
+            content = rewrite.change(content)
         self.tell("accepted", call)
         if hang := due.get(AcceptThenHang):
             self.closing.wait(hang.seconds)

@@ -364,10 +364,24 @@ MUTANTS = [
         seen_by="test_openai_batches.py::test_a_batch_that_was_cancelled_counts_what_was_run_alone",
     ),
     Mutant(
+        name="a spoilt row of an expired batch was not run",
+        file="api/batches.py",
+        old='"; ".join(filter(None, [problem, _summary(unreadable)]))',
+        new="problem",
+        seen_by="test_result_lines.py::test_a_spoilt_row_of_an_expired_batch_is_not_taken_for_one_that_was_not_run",
+    ),
+    Mutant(
+        name="rows before a cut are dropped",
+        file="api/batches.py",
+        old="                problem = error\n            is_through",
+        new="                raise\n            is_through",
+        seen_by="test_result_lines.py::test_what_came_before_a_cut_is_stored",
+    ),
+    Mutant(
         name="a short output file is taken for whole",
         file="api/openai_batches.py",
-        old='if len(completed) < _counts(found)["completed"]:',
-        new="if not found:",
+        old='if problem or n_lines < _counts(found)["completed"]:',
+        new="if problem:",
         seen_by="test_openai_batches.py::test_a_file_that_is_cut_short_is_read_again",
     ),
     Mutant(

@@ -16,9 +16,10 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from elo_exp.api.batches import RemoteBatch, Row
+from elo_exp.api.batches import RemoteBatch, Row, Unreadable
 from elo_exp.api.costs import n_tokens
 from elo_exp.api.jobs import ApiSettings, Completion
+from elo_exp.api.result_lines import download, parse_lines
 from elo_exp.api.transport import (
     HINTS,
     REFUSALS,
@@ -186,10 +187,8 @@ class AnthropicApi:
         )
         return batch
 
-    def results(self, batch: RemoteBatch) -> Iterator[Row]:
+    def results(self, batch: RemoteBatch) -> Iterator[Row | Unreadable]:
         """Yield the rows of a batch that has ended, perhaps cut short."""
-        import anthropic
-
         ours = urlsplit(self.endpoint).hostname
         theirs = urlsplit(batch.results_url or "").hostname
         if theirs not in (None, ours):  # the SDK would follow it, with the key
@@ -197,28 +196,25 @@ class AnthropicApi:
                 f"the server at {ours} says that the results are at {theirs}, which does not get "
                 "the key."
             )
-        rows: list[Any] = []
-        problem: Exception | None = None
-        with self._asking():
+
+        @contextmanager
+        def open_chunks() -> Iterator[Iterator[bytes]]:
             try:
                 # it looks at the batch once more, and takes what it sees for one
                 decoder = self._client.messages.batches.results(batch.batch_id)
             except (AttributeError, TypeError):
                 raise OddAnswerError(None, "a batch") from None
-            except anthropic.NotFoundError as error:
-                raise UnreachableError(self._describe(error)) from None
-            with closing(decoder.http_response):
-                try:  # what came before an error is kept
-                    within(3 * _TIMEOUT_SECONDS, rows.extend, decoder)
-                except Exception as error:
-                    problem = error
-            for row in list(rows):
-                is_model = hasattr(row, "to_dict")
-                yield row_in(
-                    row.to_dict(mode="json", warnings=False) if is_model else row
-                )
-            if problem is not None:
-                raise problem
+            with closing(decoder.http_response) as response:
+                yield response.iter_bytes()
+
+        data, error = download(3 * _TIMEOUT_SECONDS, open_chunks)
+        yield from parse_lines(data, row_in)
+        if error is None:
+            return
+        if getattr(error, "status_code", None) == 404:
+            raise UnreachableError(self._describe(error))
+        with self._asking():
+            raise error
 
     def _ask(
         self,
@@ -371,6 +367,8 @@ def row_in(line: Any) -> Row:
     row = line if isinstance(line, Mapping) else {}
     custom_id = str(row.get("custom_id"))
     match row.get("result"):
+        case {"type": "succeeded", "message": answer} if _is_damaged(answer):
+            return Row(custom_id=custom_id, outcome=None)
         case {"type": "succeeded", "message": answer}:
             try:
                 message = message_in(answer)
@@ -390,6 +388,21 @@ def row_in(line: Any) -> Row:
         case {"type": "expired" | "canceled" as outcome}:
             return Row(custom_id=custom_id, outcome=outcome)
     return Row(custom_id=custom_id, outcome=None)
+
+
+def _is_damaged(answer: Any) -> bool:
+    """Whether what should be a message has parts of other types, which no server sends."""
+    match answer:
+        case None:
+            return False
+        case {"content": list(blocks)} if not all(
+            isinstance(block, Mapping) for block in blocks
+        ):
+            return True
+        case {**parts}:
+            is_list = isinstance(parts.get("content"), list | None)
+            return not (is_list and isinstance(parts.get("stop_reason"), str | None))
+    return True
 
 
 def parse_message(message: Mapping[str, Any]) -> Completion:

@@ -39,7 +39,7 @@ from elo_exp.api.transport import (
     fatal_reason,
     out_of_credit,
 )
-from elo_exp.records import Record, UserError
+from elo_exp.records import Record, UserError, storable_json
 from elo_exp.store.caps import OverCapError
 from elo_exp.store.ledger import CANCELLED, Batch, Ledger
 from elo_exp.store.processes import check_lifeline
@@ -63,6 +63,11 @@ _RATE_LIMIT, _TOO_LARGE = 429, 413
 _MOST_LOST = 5  # submissions in a row that do not arrive, after which the run stops
 _SLACK_SECONDS = 60.0  # behind a submission's deadline, until the server has noticed
 _GRACE_SECONDS = 3600.0  # that a batch may run past its expiry
+_UNREADABLE = (
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError),
+    ValueError,
+)
+_MAX_NAMED = 3  # rows of a file that an error names
 
 R = TypeVar("R", bound=Record)
 
@@ -108,6 +113,18 @@ class Row:
     possibly_billed: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """A part of the results that is no result of a request.
+
+    place  such as "line 17"
+    why    continues a sentence about it
+    """
+
+    place: str
+    why: str
+
+
 class BatchApi(Api, Protocol):
     """A server of batches. Every question may raise UnreachableError, or UserError where the server
     refuses it.
@@ -126,9 +143,9 @@ class BatchApi(Api, Protocol):
     def check(self, batch_id: str) -> RemoteBatch | None:
         """Return the batch as it stands; None where the server knows of no such batch."""
 
-    def results(self, batch: RemoteBatch) -> Iterator[Row]:
-        """Yield the results in any order. Raises UnreachableError behind those that came where some that the server has
-        are missing."""
+    def results(self, batch: RemoteBatch) -> Iterator[Row | Unreadable]:
+        """Yield the results in any order, and what stands among them that is none. Raises UnreachableError behind those
+        that came if some that the server has are missing."""
 
     def recent(self) -> Iterator[RemoteBatch]:
         """Yield all batches, newest first where `is_ordered`."""
@@ -177,6 +194,15 @@ class _OpenBatch:
     is_own: bool
     since: float
     doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result(Generic[R]):
+    """A row, and the record of its answer with what it has cost; None if it has no answer."""
+
+    row: Row
+    answer: R | None = None
+    dollars: float = 0.0
 
 
 class Batcher(Generic[R]):
@@ -423,6 +449,7 @@ class Batcher(Generic[R]):
     def _poll(self) -> Iterator[R]:
         """Check every open batch once and pass on the answers; wait where nothing has changed."""
         before, no_credit = set(self._open), ""
+        stops: list[UserError] = []  # raised when every batch has been looked at
         for opened in list(self._open.values()):
             is_known = opened.batch.batch_id is not None
             results = self._collect(opened) if is_known else self._recover(opened)
@@ -438,6 +465,10 @@ class Batcher(Generic[R]):
                         yield result
             except UnreachableError as error:
                 self._note_unreachable(error)
+            except UserError as error:
+                stops.append(error)
+        if stops:
+            raise stops[0]
         if no_credit:  # only now, when every result has been stored
             server = self._model.server
             raise UserError(
@@ -543,16 +574,21 @@ class Batcher(Generic[R]):
         if remote.nonce is not None:
             return remote.nonce == batch.nonce
         foreign: set[str] = set()
+        n_unreadable = 0
         for row in self._api.results(remote):
+            if isinstance(row, Unreadable):
+                n_unreadable += 1
+                continue
             if row.custom_id.startswith(batch.custom_id("")):
                 return True
             foreign.add(row.custom_id)
-        if len(foreign) >= remote.n_rows:
+        is_whole = len(foreign) + n_unreadable >= remote.n_rows
+        if is_whole and n_unreadable <= len(foreign):
             return False
         problem = f"the results of batch {remote.batch_id} are cut short, and show not whose it is"
         if self._is_vain(remote.batch_id):
             raise UserError(
-                f"{problem}. Nothing is submitted again; the same command reads them again."
+                f"{problem}. Nothing is submitted again; the same command reads them again. {_pay_again(batch)}"
             )
         raise UnreachableError(problem)
 
@@ -564,7 +600,7 @@ class Batcher(Generic[R]):
     def _report_double(self, batch: Batch, remote: RemoteBatch) -> None:
         """The server has accepted one submission twice: keep the first, and count the loss."""
         self._not_ours.add((batch.nonce, remote.batch_id))
-        rows = list(self._api.results(remote))
+        rows = [row for row in self._api.results(remote) if isinstance(row, Row)]
         messages = [row.message for row in rows if row.message is not None]
         lost = sum(self._dollars(batch, self._model.parse(one)) for one in messages)
         self._budget.spent += lost
@@ -595,16 +631,19 @@ class Batcher(Generic[R]):
         seen: set[str] = set()
         for _ in range(_READINGS):
             problem = ""
+            unreadable: list[Unreadable] = []
             try:
-                yield from self._read(opened, remote, seen)
+                yield from self._read(opened, remote, seen, unreadable)
             except UnreachableError as error:
                 problem = str(error)
             missing = [key for key in opened.names if key not in seen]
+            problem = "; ".join(filter(None, [problem, _summary(unreadable)]))
             is_whole = not problem and len(seen) >= remote.n_rows
             if not missing or (is_whole and remote.rest is not None):
                 if missing:
                     row = Row(custom_id="", outcome=remote.rest)
-                    yield from self._take_in(opened, dict.fromkeys(missing, row))
+                    rest: _Result[R] = _Result(row=row)
+                    yield from self._take_in(opened, dict.fromkeys(missing, rest))
                 self._close(opened)
                 self._is_full, self._n_too_many = False, 0
                 return
@@ -612,8 +651,8 @@ class Batcher(Generic[R]):
         titles = [" ".join(map(str, opened.names[key].values())) for key in missing[:3]]
         raise UserError(
             f"batch {remote.batch_id}: {len(seen)} of {len(opened.names)} results can be read "
-            f"({problem or 'the file ends early'}). Missing: {', '.join(titles)}{', ...' * (len(missing) > 3)}. Nothing is "
-            "submitted again; the same command reads it again. "
+            f"({problem or 'the file ends early'}), and they are stored. Missing: {', '.join(titles)}"
+            f"{', ...' * (len(missing) > 3)}. Nothing is submitted again; the same command reads it again. "
             f"{_pay_again(opened.batch)}"
         )
 
@@ -647,36 +686,97 @@ class Batcher(Generic[R]):
         return None
 
     def _read(
-        self, opened: _OpenBatch, remote: RemoteBatch, seen: set[str]
+        self,
+        opened: _OpenBatch,
+        remote: RemoteBatch,
+        seen: set[str],
+        unreadable: list[Unreadable],
     ) -> Iterator[tuple[str, R | Row]]:
-        """Commit and pass on the rows that are ours, each once; `seen` grows by their keys."""
-        rows = self._api.results(remote)
-        while some := list(islice(rows, _ROWS)):
+        """Commit and pass on the rows that are ours, each once. `seen` grows by their keys, and `unreadable` by what cannot
+        be read.
+
+        Raises UnreachableError when all that came is committed.
+        """
+        rows, problem = self._api.results(remote), None
+        texts: dict[str, int] = {}  # hashes of the answers of this reading
+        n_contrary = (
+            0  # rows that say something else than an earlier row of their request
+        )
+        is_through = False
+        while not is_through:
             ours: dict[str, Row] = {}
-            for row in some:
-                nonce, _, key = row.custom_id.partition("-")
-                is_new = key in opened.names and key not in seen
-                if nonce == opened.batch.nonce and is_new and row.outcome is not None:
-                    ours.setdefault(key, row)
-            yield from self._take_in(opened, ours)
-            seen.update(ours)
+            n_rows = 0
+            try:
+                for row in islice(rows, _ROWS):
+                    n_rows += 1
+                    if isinstance(row, Unreadable):
+                        unreadable.append(row)
+                        continue
+                    nonce, _, key = row.custom_id.partition("-")
+                    is_ours = nonce == opened.batch.nonce and key in opened.names
+                    if not is_ours or row.outcome is None:
+                        why = "is of no known kind" if is_ours else "is of no request"
+                        place = f"the row of {row.custom_id!r:.60}"
+                        unreadable.append(Unreadable(place=place, why=why))
+                        continue
+                    text = hash(repr(row))
+                    n_contrary += texts.setdefault(key, text) != text
+                    if key not in seen:
+                        ours.setdefault(key, row)
+            except UnreachableError as error:
+                problem = error
+            is_through = n_rows < _ROWS or problem is not None
+            results = self._parse(opened, ours, unreadable)
+            yield from self._take_in(opened, results)
+            seen.update(results)
+        if n_contrary:
+            logger.warning(
+                "warning: batch %s has %d rows that contradict an earlier row of their request: the first is taken",
+                remote.batch_id,
+                n_contrary,
+            )
+        if problem is not None:
+            raise problem
+
+    def _parse(
+        self,
+        opened: _OpenBatch,
+        rows: Mapping[str, Row],
+        unreadable: list[Unreadable],
+    ) -> "dict[str, _Result[R]]":
+        """The results by key; `unreadable` grows by the rows whose answers cannot be parsed or stored."""
+        results: dict[str, _Result[R]] = {}
+        for key, row in rows.items():
+            if row.message is None:
+                results[key] = _Result(row=row)
+                continue
+            try:
+                completion = self._model.parse(row.message)
+                dollars = self._dollars(opened.batch, completion)
+                answer = self._record(
+                    key, opened.names[key], completion, dollars, row.message
+                )
+                storable_json(answer.to_dict())
+            except _UNREADABLE as error:
+                why = f"cannot be parsed ({type(error).__name__}: {error})"
+                unreadable.append(Unreadable(place=f"the answer to {key}", why=why))
+                continue
+            self.hits[key] = completion.usage.get("cache_read_tokens", 0) > 0
+            results[key] = _Result(row=row, answer=answer, dollars=dollars)
+        return results
 
     def _take_in(
-        self, opened: _OpenBatch, rows: Mapping[str, Row]
+        self, opened: _OpenBatch, results: "Mapping[str, _Result[R]]"
     ) -> Iterator[tuple[str, R | Row]]:
-        """Commit rows by key; yield the answers, and the rows that hold none."""
+        """Commit results by key; yield the answers, and the rows that hold none."""
         batch = opened.batch
-        answers: dict[str, R] = {}
-        dollars: dict[str, float] = {}
-        for key, row in rows.items():
-            if row.message is not None:
-                completion = self._model.parse(row.message)
-                self.hits[key] = completion.usage.get("cache_read_tokens", 0) > 0
-                dollars[key] = self._dollars(batch, completion)
-                names = opened.names[key]
-                answers[key] = self._record(
-                    key, names, completion, dollars[key], row.message
-                )
+        rows = {key: result.row for key, result in results.items()}
+        answers = {
+            key: result.answer
+            for key, result in results.items()
+            if result.answer is not None
+        }
+        dollars = {key: results[key].dollars for key in answers}
         outcomes = {key: str(row.outcome) for key, row in rows.items()}
         silent = {
             key
@@ -712,6 +812,16 @@ class Batcher(Generic[R]):
             body = self._model.params(job.request, batch.ttl)
             return worst_dollars(self._model, body, batch.ttl, batched=True)
         return batch.reserve / batch.size
+
+
+def _summary(unreadable: Sequence[Unreadable]) -> str:
+    """Which parts of a results file cannot be read; empty if all can."""
+    if not unreadable:
+        return ""
+    named = "; ".join(f"{part.place} {part.why}" for part in unreadable[:_MAX_NAMED])
+    n, is_more = len(unreadable), len(unreadable) > _MAX_NAMED
+    lines = "line is" if n == 1 else "lines are"
+    return f"{n} {lines} spoilt: {named}{'; ...' * is_more}"
 
 
 def _pay_again(batch: Batch) -> str:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import atexit
 import json
+import re
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from elo_exp.api.batches import RemoteBatch, Row
+from elo_exp.api.batches import RemoteBatch, Row, Unreadable
 from elo_exp.api.costs import n_tokens
 from elo_exp.api.jobs import ApiSettings, Completion
+from elo_exp.api.result_lines import download, parse_row, split_rows
 from elo_exp.api.transport import (
     HINTS,
     REFUSALS,
@@ -71,16 +74,32 @@ _PASSING = {  # codes of errors that may pass, in the words of api/batches
     14: "overloaded_error",
 }
 _NO_ROOM = 8
+_FACTS = {  # of a batch, in a document that is no JSON
+    "state": re.compile(r'"state"\s*:\s*"([A-Z_]{1,60})"'),
+    "displayName": re.compile(r'"displayName"\s*:\s*"([0-9a-z]{1,60})"'),
+    "requestCount": re.compile(r'"requestCount"\s*:\s*"?([0-9]{1,9})'),
+}
 
 
 class _StatusError(Exception):
     """An error of the SDK, under the names that those of Anthropic's and OpenAI's have."""
 
-    def __init__(self, error: Any) -> None:
-        super().__init__(str(error))
-        self.status_code = int(error.code or 500)
-        self.body = error.details
-        self.response = error.response
+    def __init__(self, status_code: int, body: Any, response: Any) -> None:
+        super().__init__(f"status {status_code}")
+        self.status_code, self.body, self.response = status_code, body, response
+
+    @classmethod
+    def of_sdk(cls, error: Any) -> Self:
+        return cls(int(error.code or 500), error.details, error.response)
+
+    @classmethod
+    def of_response(cls, response: Any) -> Self:
+        response.read()
+        try:
+            body = response.json()
+        except (ValueError, RecursionError):
+            body = response.text
+        return cls(response.status_code, body, response)
 
 
 class _Errors:
@@ -122,12 +141,7 @@ class GeminiApi:
             ) from None
         import httpx2
 
-        key = read_key(self.key_variable)
-        if not key:
-            raise UserError(
-                f"{self.key_variable}: not set, and {self.part}.key_variable names it. Put the key into the "
-                f"environment, or as {self.key_variable}=... into a file .env here."
-            )
+        key = self._key()
         http = httpx2.Client(
             timeout=self.timeout_seconds, event_hooks={"response": [self._keep]}
         )
@@ -148,6 +162,14 @@ class GeminiApi:
         atexit.register(http.close)
         return client
 
+    def _key(self) -> str:
+        if key := read_key(self.key_variable):
+            return key
+        raise UserError(
+            f"{self.key_variable}: not set, and {self.part}.key_variable names it. Put the key into the "
+            f"environment, or as {self.key_variable}=... into a file .env here."
+        )
+
     def _keep(self, response: Any) -> None:
         response.read()
         self._came.response = response
@@ -160,7 +182,7 @@ class GeminiApi:
         try:
             call()
         except errors.APIError as error:
-            raise _StatusError(error) from None
+            raise _StatusError.of_sdk(error) from None
         except (ValueError, TypeError, AttributeError, LookupError):
             if self._came.response is None:  # it was never sent
                 raise
@@ -244,11 +266,13 @@ class GeminiApi:
 
     def check(self, batch_id: str) -> RemoteBatch | None:
         """Return the batch as it stands; None where the server knows of no such batch."""
-        get = self._client.batches.get
-        found: RemoteBatch | None = self._ask(
-            batch_in, lambda: get(name=batch_id), {404}
-        )
-        return found
+        answer, error = self._document(batch_id)
+        with self._asking():
+            if answer is not None:
+                return batch_in(answer)
+            if getattr(error, "status_code", None) == 404:
+                return None
+            raise error or OddAnswerError(None, "a batch")
 
     def cancel(self, batch_id: str) -> bool:
         """Request a batch's end; False where it had ended, or is unknown."""
@@ -258,13 +282,45 @@ class GeminiApi:
             self._ask(lambda answer: True, lambda: cancel(name=batch_id), absent)
         )
 
-    def results(self, batch: RemoteBatch) -> Iterator[Row]:
-        """Yield the rows of a batch that has ended, which come whole with it or not at all."""
-        get = self._client.batches.get
-        rows = self._ask(rows_in, lambda: get(name=batch.batch_id), {404})
-        if rows is None:
+    def results(self, batch: RemoteBatch) -> Iterator[Row | Unreadable]:
+        """Yield the rows of a batch that has ended, which come inside it."""
+        answer, error = self._document(batch.batch_id)
+        if answer is not None:
+            yield from rows_in(answer)
+        if getattr(error, "status_code", None) == 404:
             raise UnreachableError(f"batch {batch.batch_id} is unknown for now")
-        yield from rows
+        if error is not None:
+            with self._asking():
+                raise error
+
+    def _document(self, batch_id: str) -> tuple[Any, Exception | None]:
+        """A batch with its rows, as far as it came, and the error that ended it early. None in place of a batch if there
+        is none in what came.
+
+        The SDK would take all of it or nothing.
+        """
+        key = self._key()
+
+        @contextmanager
+        def open_chunks() -> Iterator[Iterator[bytes]]:
+            url = f"{self.endpoint}/{API_VERSION}/{batch_id}"
+            headers = {"x-goog-api-key": key}
+            with self._http.stream("GET", url, headers=headers) as response:
+                if response.status_code != 200:
+                    raise _StatusError.of_response(response)
+                yield response.iter_bytes()
+
+        data, error = download(self.timeout_seconds, open_chunks)
+        return document_in(batch_id, data), error
+
+    @cached_property
+    def _http(self) -> Any:
+        """For what is read as far as it came."""
+        import httpx2
+
+        http = httpx2.Client(timeout=self.timeout_seconds)
+        atexit.register(http.close)
+        return http
 
     def _ask(
         self,
@@ -273,13 +329,21 @@ class GeminiApi:
         absent: Collection[int] = (),
     ) -> Any:
         """The parsed answer to a question; None where its status says that there is no such thing."""
+        with self._asking():
+            try:
+                return parse(within(self.timeout_seconds, self._json_of, call))
+            except _StatusError as error:
+                if error.status_code in absent:
+                    return None
+                raise
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
         import httpx2
 
         try:
-            return parse(within(self.timeout_seconds, self._json_of, call))
+            yield
         except _StatusError as error:
-            if error.status_code in absent:
-                return None
             words = self._describe(error)
             if error.status_code in REFUSALS - {429}:
                 raise UserError(
@@ -349,9 +413,35 @@ def _inlined(answer: Mapping[str, Any]) -> list[Any]:
     return []
 
 
-def rows_in(answer: Any) -> list[Row]:
+def rows_in(answer: Any) -> list[Row | Unreadable]:
     batch_in(answer)
-    return [row_in(row) for row in _inlined(answer)]
+    return [
+        parse_row(f"row {number}", row, row_in)
+        for number, row in enumerate(_inlined(answer), start=1)
+    ]
+
+
+def document_in(batch_id: str, data: bytes) -> Any:
+    """Return a batch with its rows. In a spoilt one a row that cannot be read is None, and more may be missing; None
+    if nothing in it is of a batch."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        rows, around = split_rows(data)
+    facts = {name: pattern.search(around) for name, pattern in _FACTS.items()}
+    state, name, count = ((found and found[1]) for found in facts.values())
+    if not rows and state is None:
+        return None
+    if None not in rows:  # it is spoilt elsewhere, or cut short
+        rows.append(None)
+    output = {"inlinedResponses": {"inlinedResponses": rows}}
+    metadata = {
+        "state": state or "BATCH_STATE_SUCCEEDED",  # a batch has rows when it has ended
+        "displayName": name,
+        "batchStats": {"requestCount": count},
+        "output": output,
+    }
+    return {"name": batch_id, "metadata": metadata}
 
 
 def page_in(answer: Any) -> tuple[list[RemoteBatch], str | None]:
@@ -374,6 +464,8 @@ def row_in(line: Any) -> Row:
             kind = _PASSING.get(code, f"error {code}")
             detail = str(rest.get("message") or "")
             return Row(custom_id=custom_id, outcome=kind, detail=detail)
+        case {"response": answer} if _is_damaged(answer):
+            return Row(custom_id=custom_id, outcome=None)
         case {"response": answer}:
             try:
                 message = message_in(answer)
@@ -386,6 +478,28 @@ def row_in(line: Any) -> Row:
                 )
             return Row(custom_id=custom_id, outcome="succeeded", message=message)
     return Row(custom_id=custom_id, outcome=None)
+
+
+def _is_damaged(answer: Any) -> bool:
+    """Whether what should be an answer of a model has parts of other types, which no server sends."""
+    match answer:
+        case None:
+            return False
+        case {"candidates": list(candidates)}:
+            contents = [
+                candidate.get("content")
+                if isinstance(candidate, Mapping)
+                else candidate
+                for candidate in candidates
+            ]
+            return not all(
+                isinstance(content, Mapping | None)
+                and isinstance((content or {}).get("parts"), list | None)
+                for content in contents
+            )
+        case {**parts}:
+            return parts.get("candidates") is not None
+    return True
 
 
 def message_in(answer: Any) -> dict[str, Any]:

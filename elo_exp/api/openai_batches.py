@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from elo_exp.api.batches import RemoteBatch, Row
+from elo_exp.api.batches import RemoteBatch, Row, Unreadable
 from elo_exp.api.openai import OpenAiApi, completion_in, openai_sdk
+from elo_exp.api.result_lines import download, parse_lines
 from elo_exp.api.transport import (
     NO_CONNECTION,
     REFUSALS,
@@ -149,41 +150,49 @@ class OpenAiBatches(OpenAiApi):
         call = self._batches.cancel
         return self._ask(batch_in, lambda: call(batch_id), absent) is not None
 
-    def results(self, batch: RemoteBatch) -> Iterator[Row]:
+    def results(self, batch: RemoteBatch) -> Iterator[Row | Unreadable]:
         """Yield the rows of the output file, then those of the error file; either may be absent.
 
-        Raises UnreachableError behind those that came where a file is cut short, or has fewer rows than the server
-        has counted as completed.
+        Raises UnreachableError behind those that came if a file is cut short, or has fewer lines than the server has
+        counted as completed.
         """
         found = self._batch(batch.batch_id)
         if found is None:
             raise UnreachableError(f"batch {batch.batch_id} is unknown for now")
-        completed: set[str] = set()
+        problem, n_lines = "", 0
         for name in ("output_file_id", "error_file_id"):
-            if file_id := found.get(name):
-                for line in self._lines(str(file_id)):
-                    row = row_in(line)
-                    if name == "output_file_id":
-                        completed.add(row.custom_id)
-                    yield row
-        if len(completed) < _counts(found)["completed"]:
-            raise UnreachableError("the output file ends early")
+            if not (file_id := found.get(name)):
+                continue
+            data, cut = self._content(str(file_id))
+            problem = problem or cut
+            lines: set[str] = set()
+            for row in parse_lines(data, row_in):
+                lines.add(row.custom_id if isinstance(row, Row) else row.place)
+                yield row
+            if name == "output_file_id":
+                n_lines = len(lines)
+        if problem or n_lines < _counts(found)["completed"]:
+            raise UnreachableError(problem or "the output file ends early")
 
-    def _lines(self, file_id: str) -> Iterator[Any]:
-        content = self._patient.files.with_raw_response.content
-        data = self._ask(
-            lambda raw: raw,
-            lambda: content(file_id).http_response.content,
-            {404},
-            seconds=3 * self.timeout_seconds,
-        )
-        if data is None:
-            raise UnreachableError(f"the server has no file {file_id}")
-        for line in data.splitlines():
-            try:
-                yield json.loads(line)
-            except ValueError:
-                raise UnreachableError("a line is cut short") from None
+    def _content(self, file_id: str) -> tuple[bytes, str]:
+        """As much of a file as came, and why the rest did not; empty if all of it came."""
+        stream = self._patient.files.with_streaming_response.content
+
+        @contextmanager
+        def open_chunks() -> Iterator[Iterator[bytes]]:
+            with stream(file_id) as response:
+                yield response.iter_bytes()
+
+        data, error = download(3 * self.timeout_seconds, open_chunks)
+        if error is None:
+            return data, ""
+        if getattr(error, "status_code", None) == 404:
+            return data, f"the server has no file {file_id}"
+        try:
+            with self._asking():
+                raise error
+        except UnreachableError as unreachable:
+            return data, str(unreachable)
 
     def _batch(self, batch_id: str) -> Any:
         """The JSON of a batch; None where the server knows of no such batch."""
@@ -207,19 +216,24 @@ class OpenAiBatches(OpenAiApi):
         parse: Callable[[Any], Any],
         call: Callable[[], Any],
         absent: Collection[int] = (),
-        *,
-        seconds: float | None = None,
     ) -> Any:
         """The parsed answer to a question; None where its status says that there is no such thing."""
+        with self._asking():
+            try:
+                return parse(json_of(within(self.timeout_seconds, call)))
+            except openai_sdk().APIStatusError as error:
+                if error.status_code in absent:
+                    return None
+                raise
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
         import httpx2
 
         sdk = openai_sdk()
         try:
-            raw = within(seconds or self.timeout_seconds, call)
-            return parse(raw if isinstance(raw, bytes) else json_of(raw))
+            yield
         except sdk.APIStatusError as error:
-            if error.status_code in absent:
-                return None
             words = self._describe(error)
             if error.status_code in REFUSALS - {429}:
                 raise UserError(
@@ -306,25 +320,46 @@ def row_in(line: Any) -> Row:
     """A line of the output or the error file. What is no chat completion did not succeed, whatever the line says."""
     row = line if isinstance(line, Mapping) else {}
     custom_id = str(row.get("custom_id"))
-    match row.get("response"):
-        case {"status_code": 200, "body": body}:
-            try:
-                message = completion_in(body)
-            except OddAnswerError as odd:
-                return Row(
-                    custom_id=custom_id,
-                    outcome="api_error",
-                    detail=str(odd),
-                    possibly_billed=True,
-                )
-            return Row(custom_id=custom_id, outcome="succeeded", message=message)
-        case {"body": {"error": dict() as error}} if not row.get("error"):
+    match row.get("response"), row.get("error"):
+        case {"status_code": 200, "body": body}, _:
+            return _answered(custom_id, body)
+        case _, dict() as error if error:
             return _failed(custom_id, error)
-    match row.get("error"):
-        case dict() as error if error:
+        case {"body": {"error": dict() as error}}, beside if not beside:
             return _failed(custom_id, error)
-    is_row = "response" in row
-    return Row(custom_id=custom_id, outcome="api_error" if is_row else None)
+        case {"status_code": int(), "body": dict() | str() | None}, _:
+            return Row(custom_id=custom_id, outcome="api_error")
+    is_empty = "response" in row and row["response"] is None
+    return Row(custom_id=custom_id, outcome="api_error" if is_empty else None)
+
+
+def _answered(custom_id: str, body: Any) -> Row:
+    """A line with status 200."""
+    if _is_damaged(body):
+        return Row(custom_id=custom_id, outcome=None)
+    try:
+        message = completion_in(body)
+    except OddAnswerError as odd:
+        return Row(
+            custom_id=custom_id,
+            outcome="api_error",
+            detail=str(odd),
+            possibly_billed=True,
+        )
+    return Row(custom_id=custom_id, outcome="succeeded", message=message)
+
+
+def _is_damaged(body: Any) -> bool:
+    """Whether what should be a chat completion has parts of other types, which no server sends."""
+    match body:
+        case None | {"choices": None}:
+            return False
+        case {"choices": list(choices)}:
+            messages = [c.get("message") for c in choices if isinstance(c, Mapping)]
+            return len(messages) < len(choices) or not all(
+                isinstance(message, Mapping | None) for message in messages
+            )
+    return not isinstance(body, Mapping) or "choices" in body
 
 
 def _failed(custom_id: str, error: Mapping[str, Any]) -> Row:

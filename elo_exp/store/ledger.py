@@ -214,7 +214,8 @@ class Ledger:
             db.fill("wanted", outcomes)
             rows = db.execute(open_ones, (batch.nonce,)).fetchall()
             new = {key for (key,) in rows}
-            db.executemany(mark, [(outcomes[key], batch.nonce, key) for key in new])
+            marks = [(storable(outcomes[key]), batch.nonce, key) for key in new]
+            db.executemany(mark, marks)
             stored = self.store.put(db, answers)
             caps.pay(db, batch.nonce, sum(cost.get(key, 0.0) for key in new))
             settled = db.execute(

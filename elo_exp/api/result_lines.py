@@ -1,0 +1,105 @@
+"""The results of a batch, read line by line: a spoilt line costs nothing but itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from elo_exp.api.batches import Row, Unreadable
+from elo_exp.api.transport import within
+
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+# how a row of Gemini's begins, whatever stands before it
+_ROW_BEGINS = re.compile(r'\{\s*"(?:metadata|response|error)"\s*:')
+
+
+def download(
+    seconds: float,
+    open_chunks: Callable[[], AbstractContextManager[Iterator[bytes]]],
+) -> tuple[bytes, Exception | None]:
+    """Return as much of a body as came, and the error that ended it early, or None.
+
+    seconds  after which the rest is given up
+    """
+    data = bytearray()
+
+    def receive() -> None:
+        with open_chunks() as chunks:
+            for chunk in chunks:
+                data.extend(chunk)
+
+    try:
+        within(seconds, receive)
+    except Exception as error:
+        return bytes(data), error
+    return bytes(data), None
+
+
+def parse_lines(data: bytes, parse: Callable[[Any], Row]) -> Iterator[Row | Unreadable]:
+    """Yield a row or an `Unreadable` for each line that is not blank.
+
+    parse  makes a row of the JSON of a line
+    """
+    for number, line in enumerate(data.splitlines(), start=1):
+        if line.strip():
+            try:
+                content = json.loads(line)
+            except (ValueError, RecursionError):
+                content = None
+            yield parse_row(f"line {number}", content, parse)
+
+
+def parse_row(
+    place: str, content: Any, parse: Callable[[Any], Row]
+) -> Row | Unreadable:
+    """Return the row that some JSON holds; None stands for what is no JSON."""
+    if content is None:
+        return Unreadable(place=place, why="is no JSON")
+    try:
+        return parse(content)
+    except _UNREADABLE:
+        return Unreadable(place=place, why="is not the result of a request")
+
+
+def split_rows(data: bytes) -> tuple[list[Any], str]:
+    """Return the rows of a spoilt JSON document that has all of them inside, and the text around them.
+
+    A part that begins as a row does and cannot be read is a row of None.
+    """
+    text = data.decode(errors="surrogateescape")
+    decoder = json.JSONDecoder()
+    rows: list[Any] = []
+    around: list[str] = []
+    end = 0  # of the last row
+    read_to = 0  # nothing that begins before is a row
+    for begin in _ROW_BEGINS.finditer(text):
+        start = begin.start()
+        if start < end or begin.end() <= read_to:
+            continue
+        try:
+            row, stop = decoder.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            rows.append(None)
+            read_to = error.pos
+            continue
+        except RecursionError:
+            rows.append(None)
+            read_to = start + sys.getrecursionlimit()
+            continue
+        around.append(text[end:start])
+        rows.append(row if _is_utf8(text[start:stop]) else None)
+        end = stop
+    return rows, "".join([*around, text[end:]])
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether a text was decoded from UTF-8. Half a pair of surrogates may be in it."""
+    try:
+        text.encode(errors="surrogateescape").decode(errors="surrogatepass")
+    except UnicodeDecodeError:
+        return False
+    return True
