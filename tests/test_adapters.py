@@ -1,6 +1,7 @@
 """The heads' adapter files: which are read, what an update is, and what is refused."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 import torch
 
 from elo_exp.entrants import poe
+from elo_exp.models import to_safetensors
 from elo_exp.models.multihead import Geometry
+from elo_exp.models.to_safetensors import convert_file
 from elo_exp.records import UserError
 from tests.data import prompt, shipped
 from tests.tiny_heads import Tensors, Touch, manifest, save, tensors, tiny_heads
@@ -24,8 +27,9 @@ def pair(name: str = "blocks.0.feed_forward.w1", rank: int = 1) -> Tensors:
 
 
 def read(*paths: Path, **config: Any) -> dict[Any, torch.Tensor]:
-    """What the files add to the weights, by head layer and projection."""
-    files = [poe.AdapterFile(path, poe.Manifest(**config)) for path in paths]
+    """What the files add to the weights, by head layer and projection. Those of torch are converted first."""
+    safe = [p if p.suffix == ".safetensors" else convert_file(p) for p in paths]
+    files = [poe.AdapterFile(path, poe.Manifest(**config)) for path in safe]
     update = poe.read(files, SMALL)
     return {place: up.T @ down for place, (down, up) in update.items()}
 
@@ -118,7 +122,7 @@ def trained(tmp_path) -> dict[str, str]:
     ("step", "second"),
     [
         (None, []),
-        (-1, ["shard_1_lora.pt"]),
+        (-1, ["shard_1_lora.safetensors"]),
         (50, ["checkpoint_step_50.pt"]),
         (200, ["checkpoint_step_200_slim.pt"]),
     ],
@@ -126,7 +130,10 @@ def trained(tmp_path) -> dict[str, str]:
 def test_a_robustness_checkpoint_follows_the_security_file(trained, step, second):
     files = find(Path(), **trained, rob_checkpoint=step)
     assert (files.depth, files.n_heads, files.groups[-1]) == (2, 2, [])
-    assert [file.path.name for file in files.groups[1]] == ["shard_1_lora.pt", *second]
+    assert [file.path.name for file in files.groups[1]] == [
+        "shard_1_lora.safetensors",
+        *second,
+    ]
 
 
 def test_without_a_final_file_the_training_runs_own_is_the_last_and_its_slim_one_first(
@@ -134,7 +141,7 @@ def test_without_a_final_file_the_training_runs_own_is_the_last_and_its_slim_one
 ):
     run = Path(trained["robustness_dir"])
     for head in range(2):
-        (run / f"shard_{head}_lora.pt").unlink()
+        (run / f"shard_{head}_lora.safetensors").unlink()
         for name in ("checkpoint_final_slim", "checkpoint_final"):
             save(run / f"shard_{head}" / "20260101" / f"{name}.pt", pair())
     files = find(Path(), **trained, rob_checkpoint=-1)
@@ -146,8 +153,10 @@ def test_without_a_final_file_the_training_runs_own_is_the_last_and_its_slim_one
 
 def test_a_git_lfs_pointer_is_refused_with_what_to_run(trained):
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
-    Path(trained["security_dir"], "shard_1_lora.pt").write_text(pointer)
-    with pytest.raises(UserError, match=r"shard_1_lora.pt: is a git-LFS pointer. Run"):
+    Path(trained["security_dir"], "shard_1_lora.safetensors").write_text(pointer)
+    with pytest.raises(
+        UserError, match=r"shard_1_lora.safetensors: is a git-LFS pointer. Run"
+    ):
         digest(Path(trained["security_dir"]))
 
 
@@ -155,7 +164,7 @@ def test_a_folder_has_its_manifest_and_of_two_formats_safetensors(trained, tmp_p
     path = save(tmp_path / "uncertainty" / "checkpoint_final.pt", pair())
     manifest(path.parent, lora_r=1, lora_alpha=7, other=1)
     security = Path(trained["security_dir"])
-    save(security / "shard_1_lora.safetensors", pair())
+    save(security / "shard_1_lora.pt", pair())
     files = find(security, uncertainty_path=str(path))
     expected = poe.AdapterFile(path, poe.Manifest(lora_r=1, lora_alpha=7))
     assert files.groups[-1] == [expected]
@@ -170,7 +179,7 @@ def test_the_digest_depends_on_contents_and_scale_and_not_on_the_place(tmp_path)
     assert digest(folders[1]) != before
     alpha = find(folders[1]).groups[0][0].manifest.lora_alpha
     assert json.dumps(alpha) == "1"  # no 1.0, which has another digest
-    save(folders[0] / "shard_1_lora.pt", pair())
+    save(folders[0] / "shard_1_lora.safetensors", pair())
     assert digest(folders[0]) != before
 
 
@@ -234,7 +243,8 @@ def test_files_that_are_absent_or_there_twice_are_refused(trained, tmp_path):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_an_update_that_does_not_fit_the_model_is_refused(tmp_path, state, message):
-    path = save(tmp_path / "a.pt", state)
+    name = "a.safetensors" if isinstance(state, dict) else "a.pt"
+    path = save(tmp_path / name, state)
     with pytest.raises(UserError) as refusal:
         read(path, lora_r=1)
     assert str(refusal.value).startswith(f"{path}: {message}")
@@ -247,6 +257,20 @@ def test_a_truncated_file_is_refused(tmp_path, name):
     message = rf"{name}: cannot be read \(.*\). Expected a state dict"
     with pytest.raises(UserError, match=message):
         read(path)
+
+
+def test_a_file_of_torch_is_converted_by_the_command_that_the_refusal_names(tmp_path):
+    folder = tmp_path / "two heads"
+    path, state = folder / "shard_0" / "a.pt", tensors(SMALL, seed=7)
+    save(path, {"head_state_dict": state})
+    with pytest.raises(UserError) as refusal:
+        poe.read([poe.AdapterFile(path, poe.Manifest())], SMALL)
+    command = str(refusal.value).rpartition("python -m elo_exp.models.")[2]
+    assert command == f"to_safetensors '{path.parent}'"
+    assert to_safetensors.main(shlex.split(command)[1:]) == 0
+    expected = read(save(tmp_path / "same.safetensors", state))
+    found = read(path.with_suffix(".safetensors"))
+    assert all(torch.equal(found[place], expected[place]) for place in expected)
 
 
 def test_a_file_that_would_run_code_is_refused_and_runs_none(tmp_path):

@@ -65,7 +65,9 @@ def model(tmp_path_factory) -> Any:
 def updates(model, tmp_path_factory) -> list[Any]:
     """Of four heads."""
     sizes, folder = geometry(model, DEPTH), tmp_path_factory.mktemp("updates")
-    paths = [save(folder / f"{i}.pt", tensors(sizes, seed=i)) for i in range(4)]
+    paths = [
+        save(folder / f"{i}.safetensors", tensors(sizes, seed=i)) for i in range(4)
+    ]
     files = [poe.AdapterFile(path, poe.Manifest()) for path in paths]
     return [poe.read([file], sizes) for file in files]
 
@@ -200,7 +202,7 @@ def folder(tmp_path_factory) -> Path:
     sizes = model_geometry(tiny_model(folder / "model", n_layers=3), DEPTH)
     tiny_heads(folder / "security", sizes, n_heads=4, spread=0.15)
     tiny_heads(folder / "robustness", sizes, n_heads=4, spread=0.15, seed=1)
-    save(folder / "uncertainty" / "final.pt", tensors(sizes, seed=9))
+    save(folder / "uncertainty" / "final.safetensors", tensors(sizes, seed=9))
     return folder
 
 
@@ -209,7 +211,7 @@ def entrant(folder: Path, name: str = "full_poe", **changes: Any) -> Any:
         "model": "model",
         "security_dir": "security",
         "robustness_dir": "robustness",
-        "uncertainty_path": "uncertainty/final.pt",
+        "uncertainty_path": "uncertainty/final.safetensors",
         "cache_dir": "cache",
     }
     paths = {setting: str(folder / place) for setting, place in places.items()}
@@ -229,7 +231,7 @@ def test_a_bypassed_jury_leaves_the_drafting_heads_own_answer(folder):
     lm = models.load(greedy.weights)
     for prompt, answer in zip(PROMPTS[:3], answers(greedy), strict=True):
         found = answer.diagnostics
-        name = f"shard_{found['draft_head_idx']}_lora.pt"
+        name = f"shard_{found['draft_head_idx']}_lora.safetensors"
         paths = [folder / kind / name for kind in ("security", "robustness")]
         files = [poe.AdapterFile(path, poe.Manifest()) for path in paths]
         whole = merged(lm.model, poe.read(files, geometry(lm.model, DEPTH)), DEPTH)

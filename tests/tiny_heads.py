@@ -74,7 +74,7 @@ def tiny_heads(
     manifest(folder, num_shards=n_heads, heads_depth=geometry.depth)
     for head in range(n_heads):
         save(
-            folder / f"shard_{head}_lora.pt",
+            folder / f"shard_{head}_lora.safetensors",
             tensors(geometry, seed=1000 * seed + head, **settings),
         )
     return folder

@@ -3,25 +3,24 @@
 The LoRA updates of the heads, which docs/poe.md describes:
 
     security_dir/manifest.json                 {"config": {"num_shards": 9, "heads_depth": 3, ...}}
-    security_dir/shard_0_lora.pt ... shard_8_lora.pt          one file per head
-    robustness_dir/shard_0_lora.pt ...                        the final checkpoint (-1), or
-    robustness_dir/shard_0/**/checkpoint_final[_slim].pt ...
-    robustness_dir/shard_0/**/checkpoint_step_200[_slim].pt ...   that of step 200
-    uncertainty_path                                          one file
+    security_dir/shard_0_lora.safetensors ... shard_8_lora.safetensors     one file per head
+    robustness_dir/shard_0_lora.safetensors ...                            the final checkpoint (-1), or
+    robustness_dir/shard_0/**/checkpoint_final[_slim].safetensors ...
+    robustness_dir/shard_0/**/checkpoint_step_200[_slim].safetensors ...   that of step 200
+    uncertainty_path                                                       one file
 
-A file is `.safetensors`, or `.pt`, `.pth` or `.bin` with a state dict of tensors, possibly under
-`head_state_dict`. It is read without running code from it.
+`models/to_safetensors.py` converts the files that torch writes: `.pt`, `.pth` and `.bin`.
 """
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from shlex import quote
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -34,6 +33,7 @@ from elo_exp.files import checked, read_json, sha256
 from elo_exp.models import first_line
 from elo_exp.models.checkpoints import CausalLM, ModelSettings
 from elo_exp.models.generation import Answer, in_batches, prompt_seed
+from elo_exp.models.to_safetensors import TORCH_SUFFIXES
 from elo_exp.records import Prompt, UserError, fingerprint
 from elo_exp.types import CacheKey, Count, Integer, Positive
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _IS_IT_CORRECT = "{prompt}Answer: {answer}\nTask: Reply A (correct) or B (wrong): "
 _DIGITS = 6  # of the diagnostics by token
 FINAL = -1  # the last checkpoint of a training run
-_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
+_SUFFIXES = (".safetensors", *TORCH_SUFFIXES)
 _TENSOR = re.compile(
     r"(?:^|\.)(blocks|layers)\.(\d+)\.(?:.+\.)?(\w+)\.lora_([AB])(?:\.\w+)?\.weight$"
 )
@@ -351,29 +351,21 @@ def _place(path: Path, name: str, geometry: Geometry) -> tuple[int, str, str]:
 
 
 def _tensors(path: Path) -> Mapping[str, Tensor]:
-    """Read the updates of a state dict; of torch files only tensors and containers are unpickled.
-
-    Training checkpoints hold the frozen weights as well.
-    """
-    import torch
+    """Read the updates of a safetensors file, which may hold other tensors as well."""
     from safetensors.torch import load_file
 
-    try:
-        if path.suffix == ".safetensors":
-            state: Any = load_file(path)
-        else:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-        state = state.get("head_state_dict", state)
-        return {name: state[name].float() for name in state if "lora_" in name}
-    except pickle.UnpicklingError:
+    if path.suffix != ".safetensors":
         raise UserError(
-            f"{path}: refused, because it holds more than tensors, and reading that would run its "
-            "code. Save its state dict alone, as .safetensors or with torch.save."
-        ) from None
+            f"{path}: is a torch file, which is unpickled to be read. To write the tensors into a .safetensors "
+            f"file beside it: python -m elo_exp.models.to_safetensors {quote(str(path.parent))}"
+        )
+    try:
+        state: Any = load_file(path)
     except Exception as error:
         raise UserError(
             f"{path}: cannot be read ({first_line(error)}). Expected a state dict of tensors."
         ) from None
+    return {name: state[name].float() for name in state if "lora_" in name}
 
 
 def _file(setting: str, folder: Path, shard: int, step: int = FINAL) -> Path:
