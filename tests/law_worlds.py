@@ -15,6 +15,7 @@ from scipy.special import expit
 from elo_exp.experiments import Context
 from elo_exp.experiments.rate import Rate
 from elo_exp.files import read_json, write_json, write_jsonl
+from elo_exp.runs.reading import FinishedRun
 from tests.experiments import opened
 from tests.score_files import inspect_log
 
@@ -57,6 +58,27 @@ def battles(
             }
         )
     return rows
+
+
+_TURNED = {"model_a": "model_b", "model_b": "model_a", "tie": "tie"}
+
+
+def judged_again(
+    rows: Sequence[Row], rng: np.random.Generator, share: float
+) -> list[Row]:
+    """The same comparisons by another run: a share of those that m0 won go the other way, and some others flip.
+
+    With a share of zero the rows are the same.
+    """
+    flip = dict(zip(VERDICTS, ("tie", "model_a", "model_b"), strict=True))
+    found = []
+    for row in rows:
+        is_won = row["model_a"] == "m0" and row["winner"] == "model_a"
+        turned = {name: _TURNED[row[name]] for name in VERDICTS}
+        other = {**row, **turned} if is_won and rng.random() < share else row
+        is_flipped = share > 0.0 and rng.random() < 0.15
+        found.append({**other, **flip} if is_flipped else other)
+    return found
 
 
 def scores(rng: np.random.Generator) -> Scores:
@@ -131,6 +153,23 @@ class Rater:
                     sample["scores"] = {}
             paths.append(write_json(self.folder / f"{self.n}_{model}.json", log))
         return self._rated(*paths)
+
+    def finished(self, rows: Sequence[Row]) -> FinishedRun:
+        """Rate battles, and read the run as experiment=compare does."""
+        self(rows)
+        folder = self.folder / f"run_{self.n}"
+        ratings = read_json(folder / "ratings.json")
+        config = {"rating": {"bradley_terry": {"orders": "both"}}}
+        empty: dict[str, Any] = {"input_hashes": {}, "versions": {}, "overrides": []}
+        return FinishedRun(
+            name=folder.name,
+            folder=folder,
+            manifest={"config": config, **empty},
+            boards=ratings["dimensions"],
+            conclusions=ratings["conclusions"],
+            results=ratings["result"],
+            differences=ratings["differences"],
+        )
 
     def _rated(self, *paths: Path) -> Said:
         run_dir = self.folder / f"run_{self.n}"

@@ -456,10 +456,17 @@ MUTANTS = [
         seen_by="test_missing_answers.py::test_failures_of_the_leader_are_losses",
     ),
     Mutant(
+        name="what is missing counts for a shift",
+        file="analysis/shifts.py",
+        old="np.sign([-shift.shift, shift.shift])",
+        new="np.sign([shift.shift, -shift.shift])",
+        seen_by="test_shifts.py::test_missing_results_count_against_a_shift_whichever_run_lacks_them",
+    ),
+    Mutant(
         name="a blank order takes nothing from the leader",
         file="analysis/missing_answers.py",
-        old="    if plans_both_orders(method):",
-        new="    if not plans_both_orders(method):",
+        old="    if in_both_orders:",
+        new="    if not in_both_orders:",
         seen_by="test_missing_answers.py::test_losses_whose_second_order_is_blank_count_as_in_both",
     ),
     Mutant(

@@ -17,7 +17,7 @@ States rank as the tables of their conclusions list them, the weakest first: tou
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ import pytest
 from elo_exp.analysis.audit_decisions import Measure, decide
 from elo_exp.analysis.checks import PASSED, Check
 from elo_exp.analysis.conclusions import Scope, arena, tournament
+from elo_exp.analysis.conclusions import compare as compare_conclusions
 from elo_exp.analysis.conclusions.audit import audit_conclusion
 from elo_exp.analysis.conclusions.gate import gate_conclusion
 from elo_exp.analysis.gate import (
@@ -38,17 +39,22 @@ from elo_exp.analysis.gate import (
 from elo_exp.analysis.gate_checks import order_checks, same_verdict_check
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.arrays import Array, Mask
+from elo_exp.experiments.compare import compare
 from elo_exp.files import read_json
 from elo_exp.oracle.data import Dataset, Rows
+from elo_exp.report.compare_page import compare_page
+from elo_exp.runs.reading import FinishedRun
 from tests.arena_files import TheJudge, placed
 from tests.arena_files import World as Arena
 from tests.law_worlds import (
     VERDICTS,
+    WINNERS,
     Rater,
     Row,
     Said,
     battles,
     blank,
+    judged_again,
     rater,
     scores,
     without,
@@ -200,6 +206,53 @@ def test_a_name_of_an_annotator_that_is_blank_raises_no_claim(rate: Rater, n: in
         law.hold("some", full, rate(blank(votes, some, "judge_model")))
         law.hold("all", full, rate(without("judge_model")(votes)))
     assert law.n.total() == 3 * n and not law.raised
+
+
+# Two runs
+
+
+def changed(first: FinishedRun, second: FinishedRun) -> Said:
+    """What may be said of the change between two runs."""
+    (row,) = compare_page(compare([first, second])).conclusion_rows().values()
+    return Said({"state": row["state"], "sentence": row["sentence"]})
+
+
+@sizes(1, 60)
+def test_a_cell_that_is_blank_in_one_of_two_runs_raises_no_claim(rate: Rater, n: int):
+    """Of the second run, and of the first: at random, and where an entrant won or lost."""
+    rng, law = np.random.default_rng(84), Law(compare_conclusions.STATES)
+    for world in range(n):
+        rows = battles(rng, ties=(0.3, 0.0)[world // 2 % 2])
+        again = judged_again(rows, rng, (0.1, 0.0, 0.3, 0.6)[world % 4])
+        first = rate.finished(rows)
+        full = changed(first, rate.finished(again))
+        some, won, lost = (
+            {
+                i
+                for i, row in enumerate(again)
+                if rng.random() < share and row["winner"] in winners
+            }
+            for share, winners in (
+                (0.15, WINNERS),
+                (0.6, ("model_a",)),
+                (0.6, ("model_b",)),
+            )
+        )
+        cells: dict[str, tuple[Collection[int], Sequence[str]]] = {
+            "ids": (some, ["question_id"]),
+            "verdicts": (some, VERDICTS),
+            "orders": (some, VERDICTS[1:]),
+            "verdicts that were won": (won, VERDICTS),
+            "second orders that were lost": (lost, ["verdict_ba"]),
+            "judge": (some, ["judge_model"]),
+        }
+        for number, (taken, (which, columns)) in enumerate(cells.items()):
+            if (world + number) % 3:
+                pair = first, rate.finished(blank(again, which, *columns))
+            else:
+                pair = rate.finished(blank(rows, which, *columns)), rate.finished(again)
+            law.hold(taken, full, changed(*pair))
+    assert law.n.total() == 6 * n and not law.raised
 
 
 # Scores

@@ -11,9 +11,20 @@ import dataclasses
 import numpy as np
 import pytest
 
-from elo_exp.analysis.shifts import Influence, Shift, influence, shifts, verdicts
-from elo_exp.data.battles import Battles
+from elo_exp.analysis.shifts import (
+    Influence,
+    RatedRun,
+    Shift,
+    count_missing,
+    influence,
+    may_be_nested,
+    shifts,
+    verdicts,
+)
+from elo_exp.data.battles import UNNAMED, Battles
 from tests.simulation import BRADLEY_TERRY, Tournament, in_one_order
+from tests.test_missing_answers import battle
+from tests.test_missing_answers import missing as missing_battle
 
 
 def fit(battles: Battles, orders: str = "both") -> Influence:
@@ -126,3 +137,62 @@ def test_verdicts_with_other_shares_are_other_verdicts():
     assert likely == again
     assert certain != likely
     assert not certain <= likely
+
+
+# Blank cells
+
+
+def won(n_won: int, n: int, missing: int = 0, start: int = 0) -> RatedRun:
+    """new won so many of the first prompts of n, old the others but for the last, whose verdicts are unknown."""
+    rows = [battle(1.0 if q < n_won else 0.0, start + q) for q in range(n - missing)]
+    return RatedRun(
+        battles=Battles.from_rows(rows),
+        missing=[missing_battle(start + q) for q in range(n - missing, n)],
+        orders="both",
+    )
+
+
+def both(before: RatedRun, after: RatedRun) -> list[tuple[float, float]]:
+    """The p value of each shift, of what is there and with what is missing."""
+    tested = moved(fit(before.battles), fit(after.battles))
+    again = count_missing(tested, before, after)
+    pairs = zip(tested, again, strict=True)
+    return [(one.p_value or 1.0, same.p_value or 1.0) for one, same in pairs]
+
+
+def test_missing_results_count_against_a_shift_whichever_run_lacks_them():
+    """With 16 of its losses hidden, an entrant that won 24 of 48 twice seems to have gained."""
+    even, better = won(24, 48), won(24, 48, missing=16, start=100)
+    for pair in ((even, better), (better, even)):
+        assert all(plain < 0.05 and p > 0.5 for plain, p in both(*pair))
+
+
+def test_a_shift_that_holds_if_results_are_missing_has_the_larger_p_value():
+    few, many = won(15, 60), won(35, 60, missing=5, start=100)
+    assert all(plain < p < 0.05 for plain, p in both(few, many))
+
+
+def test_blank_cells_of_the_same_verdicts_are_no_other_verdicts():
+    rows = [battle(1.0 if q % 3 else 0.0, q) for q in range(9)]
+    less = [dataclasses.replace(row, verdict_ba=None) for row in rows[:4]] + rows[4:]
+    unnamed = [dataclasses.replace(rows[0], question_id=None), *rows[1:]]
+    full = verdicts(Battles.from_rows(rows))
+    for some in (less, unnamed):
+        assert may_be_nested(full, verdicts(Battles.from_rows(some)))
+    turned = [dataclasses.replace(less[0], winner="model_a"), *less[1:]]
+    assert not may_be_nested(full, verdicts(Battles.from_rows(turned)))
+
+
+def test_battles_that_name_no_question_are_never_paired_for_the_better():
+    """Verdicts that go the other way in the second run are the less certain, the more of them are paired."""
+    before = [battle(q % 2, q) for q in range(40)]
+    after = [battle(1 - q % 2, q) for q in range(39)] + [battle(0.0, 39)]
+    lacks = [
+        dataclasses.replace(row, question_id=None, cluster=UNNAMED) if q < 20 else row
+        for q, row in enumerate(after)
+    ]
+    of_all, of_some = (
+        errors(fit(Battles.from_rows(before)), fit(Battles.from_rows(rows)))
+        for rows in (after, lacks)
+    )
+    assert all(a <= b for a, b in zip(of_all, of_some, strict=True))

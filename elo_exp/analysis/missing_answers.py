@@ -140,9 +140,47 @@ def worst_case(
     Difference or None
         Of the two, whoever is then higher; None if they cannot be compared.
     """
-    influence = _influence(battles, leader, rival)
-    if plans_both_orders(method):
-        battles = fill_orders(battles, influence)
+    influence = influence_of(battles, {leader: 1.0, rival: -1.0})
+    orders = plans_both_orders(method)
+    kept = count_against(battles, missing, influence, in_both_orders=orders)
+    if getattr(method, "interval", "sandwich") != "sandwich":
+        method = dataclasses.replace(method, interval="sandwich")  # type: ignore[type-var]
+    boards = rate_all(method, {"": kept}, only=(leader, rival))
+    for pair in differences(boards):
+        if {pair.higher, pair.lower} == {leader, rival}:
+            return pair
+    return None
+
+
+def count_against(
+    battles: Battles,
+    missing: Sequence[MissingBattle],
+    influence: Mapping[str, float],
+    *,
+    in_both_orders: bool,
+    everybody: bool = False,
+) -> Battles:
+    """Return the battles together with the missing ones, these as they count against a claim.
+
+    Parameters
+    ----------
+    battles : Battles
+        Of one dimension.
+    missing : sequence of MissingBattle
+        Of that dimension.
+    influence : mapping of str to float
+        By model, as `influence_of` returns it.
+    in_both_orders : bool
+        Whether each order is a game, so that a blank verdict of an order is missing.
+    everybody : bool, default False
+        As of `lacking_order`.
+
+    Returns
+    -------
+    Battles
+    """
+    if in_both_orders:
+        battles = fill_orders(battles, influence, everybody=everybody)
     both = bool(battles.both_orders().any())
     source = "human" if _is_of_people(battles) else "llm-judge"
     is_styled = bool(battles.styles)
@@ -167,15 +205,7 @@ def worst_case(
             is_kept.append(replaced[key] == 0)
             replaced[key] -= not is_kept[-1]
         kept = battles.select(np.array(is_kept, dtype=bool))
-    if rows:
-        kept = kept.concatenate(Battles.from_rows(rows))
-    if getattr(method, "interval", "sandwich") != "sandwich":
-        method = dataclasses.replace(method, interval="sandwich")  # type: ignore[type-var]
-    boards = rate_all(method, {"": kept}, only=(leader, rival))
-    for pair in differences(boards):
-        if {pair.higher, pair.lower} == {leader, rival}:
-            return pair
-    return None
+    return kept.concatenate(Battles.from_rows(rows)) if rows else kept
 
 
 def plans_both_orders(method: object) -> bool:
@@ -194,7 +224,7 @@ def plans_both_orders(method: object) -> bool:
     return getattr(method, "orders", None) == "both"
 
 
-def lacking_order(battles: Battles) -> Mask:
+def lacking_order(battles: Battles, *, everybody: bool = False) -> Mask:
     """Find the battles with a winner whose judge was asked in both orders, and whose verdict of an order is blank.
 
     A judge was asked in both orders if any of its battles has both verdicts. A battle that does not name its judge may
@@ -204,6 +234,8 @@ def lacking_order(battles: Battles) -> Mask:
     ----------
     battles : Battles
         n battles of one dimension.
+    everybody : bool, default False
+        Whether all judges were asked in both orders, but for people.
 
     Returns
     -------
@@ -218,12 +250,14 @@ def lacking_order(battles: Battles) -> Mask:
     may_be_asked = np.isin(judge, asked)
     if (asked != _PEOPLE).any():
         may_be_asked |= judge == _UNNAMED
-    if _UNNAMED in asked:
+    if everybody or _UNNAMED in asked:
         may_be_asked |= judge != _PEOPLE
     return np.asarray(may_be_asked & ~has_both & ~has_no_order)
 
 
-def fill_orders(battles: Battles, influence: Mapping[str, float]) -> Battles:
+def fill_orders(
+    battles: Battles, influence: Mapping[str, float], *, everybody: bool = False
+) -> Battles:
     """Fill the blank verdicts of an order with the worst that the winner leaves possible for a claim.
 
     The winner of two orders that agree is the verdict of both. A tie is two ties, or two orders that disagree.
@@ -234,13 +268,15 @@ def fill_orders(battles: Battles, influence: Mapping[str, float]) -> Battles:
         Of one dimension.
     influence : mapping of str to float
         By model: how far one of its points moves the claimed difference.
+    everybody : bool, default False
+        As of `lacking_order`.
 
     Returns
     -------
     Battles
         Those of `lacking_order` have both verdicts.
     """
-    lacks = lacking_order(battles)
+    lacks = lacking_order(battles, everybody=everybody)
     if not lacks.any():
         return battles
     slope = np.array([influence.get(name, 0.0) for name in battles.models])
@@ -315,18 +351,30 @@ def _assumed(missing: MissingBattle, influence: Mapping[str, float]) -> float | 
     return 1.0 - points
 
 
-def _influence(battles: Battles, leader: str, rival: str) -> dict[str, float]:
-    """How far a point of each model moves the difference of two; +1 and -1 alone where no fit is finite."""
+def influence_of(battles: Battles, contrast: Mapping[str, float]) -> dict[str, float]:
+    """Compute how far a point of each model moves a contrast of ratings.
+
+    Parameters
+    ----------
+    battles : Battles
+        Of one dimension.
+    contrast : mapping of str to float
+        The weight of each model's rating; the weights add up to zero.
+
+    Returns
+    -------
+    dict of str to float
+        By model, in units in which the contrast of two moves by 2 with their own games; the contrast itself if no fit
+        is finite.
+    """
     fit = Fit.of(games(battles, orders="both"))
     rated = np.array(battles.models, dtype=object)[fit.rated].tolist()
-    plain = {leader: 1.0, rival: -1.0}
-    if leader not in rated or rival not in rated:
-        return plain
-    contrast = np.zeros(len(rated))
-    contrast[rated.index(leader)], contrast[rated.index(rival)] = 1.0, -1.0
-    moved = bread(fit.theta, fit.played) @ contrast
-    scale = moved[rated.index(leader)] - moved[rated.index(rival)]
-    return {**plain, **dict(zip(rated, (2.0 * moved / scale).tolist(), strict=True))}
+    if not contrast.keys() <= {*rated}:
+        return dict(contrast)
+    weights = np.array([contrast.get(model, 0.0) for model in rated])
+    moved = bread(fit.theta, fit.played) @ weights
+    scale = float(moved @ weights)
+    return {**contrast, **dict(zip(rated, (2.0 * moved / scale).tolist(), strict=True))}
 
 
 def _clusters(battles: Battles) -> dict[str | None, str]:

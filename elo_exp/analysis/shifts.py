@@ -10,19 +10,27 @@ Letters: m models; n prompts.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
 
+from elo_exp.analysis.comparisons import ALPHA
+from elo_exp.analysis.missing_answers import (
+    count_against,
+    influence_of,
+    lacking_order,
+)
 from elo_exp.arrays import Array, records
-from elo_exp.data.battles import Battles
+from elo_exp.data.battles import UNNAMED, Battles
 from elo_exp.ratings.covariates import fit_columns
 from elo_exp.ratings.fit import POINTS, bread, residuals
-from elo_exp.ratings.games import games
+from elo_exp.ratings.games import games, numbered
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
-from elo_exp.records import Record
+from elo_exp.records import MissingBattle, Record
+from elo_exp.types import Orders
 
+_UNNAMED = f"cluster {UNNAMED}"  # as of `Battles.unit_names`
 _ROUNDING = 1e-3  # rating points: a smaller standard error is none
 
 
@@ -44,12 +52,42 @@ class Shift(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Influence:
-    """A Bradley-Terry fit with the part of each prompt in it, in rating points around the mean."""
+    """A Bradley-Terry fit with the part of each prompt in it, in rating points around the mean.
+
+    unnamed  (k, m) the parts of battles that name no question, among others that do; they are one prompt in `parts`
+    """
 
     models: tuple[str, ...]  # those that are rated
     ratings: Array  # (m,), mean zero
     prompts: tuple[str, ...]  # (n,)
     parts: Array  # (n, m)
+    unnamed: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RatedRun:
+    """What a run has rated on a dimension, and what is missing there.
+
+    orders  the games of a battle, as of `games`
+    """
+
+    battles: Battles
+    missing: Sequence[MissingBattle]
+    orders: Orders
+
+    @property
+    def has_both_orders(self) -> bool:
+        """Return whether a judge gave verdicts in both orders, each a game."""
+        return self.orders == "both" and bool(self.battles.both_orders().any())
+
+    def lacks_results(self, *, everybody: bool) -> bool:
+        """Return whether a comparison has no result, or no verdict of an order. `everybody`: as of `lacking_order`."""
+        if self.missing:
+            return True
+        is_planned = self.orders == "both"
+        return is_planned and bool(
+            lacking_order(self.battles, everybody=everybody).any()
+        )
 
 
 def influence(battles: Battles, *, orders: str) -> Influence | None:
@@ -72,18 +110,31 @@ def influence(battles: Battles, *, orders: str) -> Influence | None:
     if n < 2 or battles.n_unnamed():
         return None
     parts, names = fit.parts, battles.unit_names
+    prompts = tuple(names[q] for q in played.prompts.tolist())
+    unnamed = np.zeros((0, len(fit.theta)))
     if parts is None:
-        scores = played.by_cluster(residuals(fit.theta, played))
-        parts = np.asarray(scores @ bread(fit.theta, played))
+        slopes, inverse = residuals(fit.theta, played), bread(fit.theta, played)
+        parts = np.asarray(played.by_cluster(slopes) @ inverse)
+        if _UNNAMED in prompts:
+            lacks = played.cluster == prompts.index(_UNNAMED)
+            own = played.select(lacks)
+            battle, place = numbered(own.battle)
+            apart = replace(own, cluster=place, prompts=battle)
+            unnamed = np.asarray(apart.by_cluster(slopes[lacks]) @ inverse)
     return Influence(
         models=tuple(battles.models[i] for i in np.flatnonzero(fit.rated).tolist()),
         ratings=POINTS * fit.theta,
-        prompts=tuple(names[q] for q in played.prompts.tolist()),
+        prompts=prompts,
         parts=POINTS * math.sqrt(n / (n - 1)) * parts,
+        unnamed=POINTS * unnamed,
     )
 
 
-def verdicts(battles: Battles) -> Counter[tuple[str | float | None, ...]]:
+Verdict = tuple[str | float | None, ...]  # as of `verdicts`
+Verdicts = Counter[Verdict]
+
+
+def verdicts(battles: Battles) -> Verdicts:
     """Count the battles by all that they say, to compare those of two runs.
 
     Where one run's are among the other's, nothing but the choice of prompts can have moved a
@@ -99,11 +150,59 @@ def verdicts(battles: Battles) -> Counter[tuple[str | float | None, ...]]:
     Counter
         Of prompt, both models, winner and the verdicts of both orders; `<=` compares two of them.
     """
-    counts = Counter[tuple[str | float | None, ...]]()
+    counts = Verdicts()
     for b in battles.rows():
         said = b.question_id, b.model_a, b.model_b, b.winner
         counts[*said, b.verdict_ab, b.verdict_ba, b.score] += b.count or 1
     return counts
+
+
+def may_be_nested(before: Verdicts, after: Verdicts) -> bool:
+    """Return whether all verdicts of one run may be among the other's, if blank cells are filled.
+
+    Parameters
+    ----------
+    before, after : Counter
+        As `verdicts` returns them.
+
+    Returns
+    -------
+    bool
+        Whether each row of one, that the other lacks, is a row of the other but for cells that are blank in either.
+
+    Examples
+    --------
+    >>> full = Counter({("q1", "a", "b", "model_a", "model_a", "model_a", None): 1})
+    >>> may_be_nested(full, Counter({("q1", "a", "b", "model_a", "model_a", None, None): 1}))
+    True
+    """
+    rest = before - after, after - before
+    return any(
+        _are_among(own, others) for own, others in (rest, rest[::-1]) if own and others
+    )
+
+
+def _are_among(rows: Verdicts, others: Verdicts) -> bool:
+    """Whether each row is one of the others in all cells that both have."""
+    by_cells: dict[tuple[int, ...], list[Verdict]] = {}
+    for other in others:
+        by_cells.setdefault(_known_cells(other), []).append(other)
+    seen = dict[tuple[int, ...], set[Verdict]]()
+    for row in rows:
+        is_among = False
+        for cells, some in by_cells.items():
+            shared = tuple(n for n in _known_cells(row) if n in cells)
+            key = (*shared, -1, *cells)
+            if key not in seen:
+                seen[key] = {tuple(other[n] for n in shared) for other in some}
+            is_among = is_among or tuple(row[n] for n in shared) in seen[key]
+        if not is_among:
+            return False
+    return True
+
+
+def _known_cells(row: Verdict) -> tuple[int, ...]:
+    return tuple(n for n, cell in enumerate(row) if cell is not None)
 
 
 def shifts(
@@ -138,6 +237,7 @@ def shifts(
         parts = _moving_parts(shared, *fits)
         df = degrees_of_freedom(float(parts.any(axis=1).sum()))
         std_error = np.sqrt((parts**2).sum(axis=0))
+        std_error += _error_of_unnamed(shared, *fits)
         std_error[std_error < _ROUNDING] = np.nan
         half_width = t_quantile(df) * std_error
         p_value = 2.0 * scipy.special.stdtr(df, -np.abs(moved / std_error))
@@ -152,6 +252,99 @@ def shifts(
     )
 
 
+def count_missing(
+    tested: Sequence[Shift], before: RatedRun, after: RatedRun
+) -> list[Shift]:
+    """Test shifts once more, with what is missing in either run counted against each of them.
+
+    If one of the runs has verdicts in both orders, a verdict of an order that the other lacks is missing.
+
+    Parameters
+    ----------
+    tested : sequence of Shift
+        Of all models that both runs rate.
+    before, after : RatedRun
+        The runs.
+
+    Returns
+    -------
+    list of Shift
+        With the larger of both p values; 1 if the shift goes the other way, or cannot be tested.
+    """
+    everybody = before.has_both_orders or after.has_both_orders
+    runs = before, after
+    if not any(one.lacks_results(everybody=everybody) for one in runs):
+        return list(tested)
+    models = [shift.model for shift in tested]
+    found = []
+    for shift in tested:
+        p_value = shift.p_value
+        if p_value is not None and p_value <= ALPHA:
+            filled = [
+                _filled(one, models, shift.model, sign, everybody=everybody)
+                for one, sign in zip(
+                    runs, np.sign([-shift.shift, shift.shift]).tolist(), strict=True
+                )
+            ]
+            p_value = max(p_value, _p_value(shift, models, filled))
+        found.append(replace(shift, p_value=p_value))
+    return found
+
+
+def _filled(
+    run: RatedRun, models: Sequence[str], model: str, sign: float, *, everybody: bool
+) -> Influence | None:
+    """The fit of a run with its missing results as they count against a rating that is high (1) or low (-1)."""
+    contrast = {name: sign * ((name == model) - 1.0 / len(models)) for name in models}
+    battles = count_against(
+        run.battles,
+        run.missing,
+        influence_of(run.battles, contrast),
+        in_both_orders=run.orders == "both",
+        everybody=everybody,
+    )
+    return influence(battles, orders=run.orders)
+
+
+def _p_value(
+    shift: Shift, models: Sequence[str], filled: Sequence[Influence | None]
+) -> float:
+    """The p value of a shift by other fits, 1 if it goes the other way or if a fit lacks one of the models."""
+    before, after = filled
+    if before is None or after is None:
+        return 1.0
+    if not {*models} <= {*before.models} & {*after.models}:
+        return 1.0
+    ratings = [
+        {name: fit.ratings[fit.models.index(name)] for name in models}
+        for fit in (before, after)
+    ]
+    again = shifts(ratings[0], ratings[1], (before, after))
+    (same,) = (one for one in again if one.model == shift.model)
+    if same.shift * shift.shift <= 0.0 or same.p_value is None:
+        return 1.0
+    return same.p_value
+
+
+def _error_of_unnamed(models: Sequence[str], *fits: Influence) -> Array:
+    """Bound what battles that name no question add to the errors (m,) of shifts.
+
+    Any of them may be on any prompt of the other run. The error is a norm, so that of all battles is at most the sum of
+    that of the named ones and this. They may be one prompt or one each: the larger counts. The same battles in both runs
+    add nothing.
+    """
+    total = np.zeros(len(models))
+    before, after = fits
+    if np.array_equal(before.unnamed, after.unnamed):
+        return total
+    for fit in fits:
+        columns = fit.unnamed[:, [fit.models.index(model) for model in models]]
+        columns = columns - columns.mean(axis=1, keepdims=True)
+        of_each = np.sqrt((columns**2).sum(axis=0))
+        total += np.maximum(of_each, np.abs(columns.sum(axis=0)))
+    return total
+
+
 def _moving_parts(models: Sequence[str], before: Influence, after: Influence) -> Array:
     """What each prompt of either run (n,) moves these models (m,) by, against their mean."""
     prompts = dict.fromkeys([*before.prompts, *after.prompts])
@@ -161,4 +354,6 @@ def _moving_parts(models: Sequence[str], before: Influence, after: Influence) ->
         columns = fit.parts[:, [fit.models.index(model) for model in models]]
         rows = [place[prompt] for prompt in fit.prompts]
         parts[rows] += sign * (columns - columns.mean(axis=1, keepdims=True))
+    if any(len(fit.unnamed) for fit in (before, after)):
+        parts[place[_UNNAMED]] = 0.0  # which `_error_of_unnamed` has
     return parts

@@ -16,7 +16,15 @@ import scipy
 
 from elo_exp.analysis import agreement
 from elo_exp.analysis.comparisons import ALPHA, holm
-from elo_exp.analysis.shifts import Influence, influence, shifts, verdicts
+from elo_exp.analysis.shifts import (
+    Influence,
+    RatedRun,
+    count_missing,
+    influence,
+    may_be_nested,
+    shifts,
+    verdicts,
+)
 from elo_exp.arrays import Array, known
 from elo_exp.data.battles import Battles
 from elo_exp.data.fields import look_alike
@@ -38,6 +46,7 @@ from elo_exp.runs.reading import (
     read_runs,
 )
 from elo_exp.store.usage import added_up, paid
+from elo_exp.types import Orders
 
 logger = logging.getLogger(__name__)
 
@@ -200,6 +209,14 @@ def compare(chosen: Sequence[FinishedRun]) -> Comparison:
                         _rated(r, method, dimension),
                         fits if method == _FITTED else None,
                     )
+                    if method == _FITTED and fits:
+                        found = count_missing(
+                            found,
+                            *(
+                                _rated_run(one, battles, dimension)
+                                for one in (first, r)
+                            ),
+                        )
                     moved = {shift.model: shift for shift in found}
                 for model, rating in r.board(method, dimension).items():
                     shift = moved.get(model)
@@ -352,6 +369,24 @@ def _rated(r: FinishedRun, method: str, dimension: str) -> dict[str, float]:
     return {row.model: row.rating for row in board if row.rating is not None}
 
 
+def _rated_run(
+    r: FinishedRun, battles: Mapping[str, Mapping[str, Battles]], dimension: str
+) -> RatedRun:
+    """The battles of a run on a dimension, those without a result, and the games of each."""
+    return RatedRun(
+        battles=battles[r.name].get(dimension, _NO_BATTLES),
+        missing=r.missing().get(dimension, ()),
+        orders=_orders(r),
+    )
+
+
+def _orders(r: FinishedRun) -> Orders:
+    """Which games of a battle a run's Bradley-Terry fit has."""
+    settings = (r.manifest["config"].get("rating") or {}).get(_FITTED, {})
+    orders: Orders = settings.get("orders", "both")
+    return orders
+
+
 def _overlap(
     *sides: tuple[FinishedRun, Battles], dimension: str
 ) -> tuple[Row, tuple[Influence, Influence] | None]:
@@ -369,6 +404,9 @@ def _overlap(
         relation = "nested"
         what = "draws" if _prompts(before) == _prompts(after) else "prompts"
         reason = f"all verdicts of one are in the other, so only the {what} differ"
+    elif may_be_nested(of_first, of_other):
+        relation = "nested"
+        reason = "but for blank cells, all verdicts of one are in the other"
     fits = []
     for r, battles in sides:
         if fit := _fit(r, battles, dimension):
@@ -413,8 +451,7 @@ def _fit(r: FinishedRun, own: Battles, dimension: str) -> Influence | None:
     stored = _rated(r, _FITTED, dimension)
     if not stored or not len(own):
         return None
-    settings = (r.manifest["config"].get("rating") or {}).get(_FITTED, {})
-    fit = influence(own, orders=settings.get("orders", "both"))
+    fit = influence(own, orders=_orders(r))
     if fit is None or set(fit.models) != set(stored):
         return None
     again = shifts(stored, dict(zip(fit.models, fit.ratings.tolist(), strict=True)))

@@ -28,6 +28,7 @@ from elo_exp.records import Judgment, Plot, Record, Rows
 from elo_exp.report.dimension import Dimension
 from elo_exp.report.viewer import Comparisons, Judgments, joined
 from elo_exp.report.words import tournament as words
+from elo_exp.runs.reading import MISSING
 from elo_exp.trackers import Histogram, Lines, Value
 
 # Of a judgment, which each of its raw verdicts repeats
@@ -68,6 +69,8 @@ def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
         write_battles(run_dir, list(standings.battles.values())),
         ratings,
     ]
+    if missing := missing_rows(standings):
+        written.append(write_jsonl(run_dir / MISSING, missing))
     if strata := strata_rows(standings):
         written.append(write_csv(run_dir / "strata.csv", strata))
     if any(len(some.models) > _MAX_MODELS for some in standings.battles.values()):
@@ -78,6 +81,15 @@ def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
         )
         written.append(write_csv(run_dir / "differences.csv", every))
     return written
+
+
+def missing_rows(standings: Standings) -> list[dict[str, Any]]:
+    """Return the planned comparisons without a result, each with its dimension."""
+    return [
+        one.to_dict() | {"dimension": dimension}
+        for dimension, lacking in standings.missing.items()
+        for one in lacking
+    ]
 
 
 def strata_rows(standings: Standings) -> list[dict[str, Any]]:

@@ -23,7 +23,13 @@ BOARD = (
         "elo_results.json",
         "differences.csv",
     ),
-    *("battles.jsonl", "battles.parquet", "pairwise_winrates.csv", "strata.csv"),
+    *(
+        "battles.jsonl",
+        "battles.parquet",
+        "missing.jsonl",
+        "pairwise_winrates.csv",
+        "strata.csv",
+    ),
     *("estimates.json", "influences.json", "differences.json"),
 )
 _VERDICTS = ("verdicts/", "matches/", "verdicts.jsonl")

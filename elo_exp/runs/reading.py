@@ -15,12 +15,13 @@ from elo_exp.data.battles import OVERALL, Battles
 from elo_exp.data.formats.battle_rows import FLAT
 from elo_exp.files import checked, read_jsonl, safe_name
 from elo_exp.ratings.leaderboard import Rating
-from elo_exp.records import Comparison, Slot, UserError
+from elo_exp.records import Comparison, MissingBattle, Slot, UserError
 from elo_exp.runs import documents
 from elo_exp.runs.documents import Estimate, Manifest
 from elo_exp.runs.names import kept_as, leaderboard, of_judges
 
 OF_RATINGS = ("tournament", "rate")  # experiments whose runs log the same names
+MISSING = "missing.jsonl"  # planned comparisons without a result
 SUMMARY = (
     "run.json"  # in place of manifest.json, where a tracker has kept a leaderboard
 )
@@ -122,6 +123,16 @@ class FinishedRun:
         found = battles.by_dimension()
         if self.boards and OVERALL in found and OVERALL not in self.boards:
             found[next(iter(self.boards))] = found.pop(OVERALL)
+        return found
+
+    def missing(self) -> dict[str, list[MissingBattle]]:
+        """Return the planned comparisons without a result by dimension; none where the run wrote none."""
+        path = self.folder / MISSING
+        rows = read_jsonl(path) if path.is_file() else ()
+        found: dict[str, list[MissingBattle]] = {}
+        for place, row in rows:
+            one = checked(MissingBattle, row, place)
+            found.setdefault(one.dimension or OVERALL, []).append(one)
         return found
 
     def comparisons(self) -> list[Comparison]:
