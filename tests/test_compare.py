@@ -112,6 +112,13 @@ def test_only_other_verdicts_on_the_same_prompts_can_move_a_rating(
     assert headline in page.said
     (overlap,) = ran.read("compare.json")["overlaps"]
     assert overlap["verdicts"] == verdicts
+    if other == "refitted":  # at equal length, with the raw lead beside it
+        (conclusion, *_) = ran.read("compare.json")["conclusions"].values()
+        raw = {lead["raw_low"] for lead in conclusion["firsts"]["leads"]}
+        assert raw != {None}
+        assert all(
+            "raw lead" in " ".join(said.split()) for said in (ran.out, page.said)
+        )
     for row in rows(ran, other):
         if verdicts == "other":
             assert row["shift_ci_low"] < row["shift"] < row["shift_ci_high"]

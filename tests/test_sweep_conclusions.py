@@ -83,13 +83,42 @@ def test_leads_at_equal_style_say_so(
     )
 
 
+@pytest.mark.parametrize(
+    ("raw", "sentence"),
+    [
+        ([150.0, 150.0], f"at equal length, {LEADS_2} (raw lead 150)"),
+        ([-20.0, 150.0], f"at equal length, {LEADS_2} (raw lead −20 to 150)"),
+        ([None, 150.0], f"{LEADS_2} (at equal length in 1, raw lead 150)"),
+    ],
+)
+def test_the_raw_lead_stands_beside_the_adjusted_one(
+    raw: Sequence[float | None], sentence: str
+):
+    found = of(
+        *(
+            lead(
+                f"{n}",
+                state="leads",
+                adjusted_for=LENGTH if gap is not None else (),
+                raw_gap=gap,
+            )
+            for n, gap in enumerate(raw)
+        )
+    )
+    assert words.sentence(found) == sentence
+
+
 def test_a_job_is_read_with_its_control():
     rows = [
         {"model": name, "rating": rating, "rank": rank, "ci_low": None}
         for rank, (name, rating) in enumerate([("ann", 1600.0), ("bob", 1500.0)], 1)
     ]
-    found = job_lead("0", rows, {"state": "leads", "adjusted_for": ["length"]})
+    of_job = {"state": "leads", "adjusted_for": ["length"], "raw_difference": 140.0}
+    found = job_lead("0", rows, {**of_job, "first": "ann", "second": "bob"})
     assert found is not None and found.adjusted_for == LENGTH
+    assert found.raw_gap == 140.0
+    other = job_lead("0", rows, {**of_job, "first": "bob", "second": "ann"})
+    assert other is not None and other.raw_gap is None
     older = job_lead("0", rows, {"state": "leads"})
     assert older is not None and older.adjusted_for == ()
 

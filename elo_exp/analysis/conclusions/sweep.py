@@ -35,6 +35,7 @@ class JobLead(Record):
     state      of the conclusion of the job; None where it has none
     second     the entrant from which `gap` is measured; None if it is not known
     adjusted_for  the features of answers that the ratings hold equal; empty: none
+    raw_gap    the same lead without this control; None without a control, and if it is not known
     """
 
     job: str
@@ -45,6 +46,7 @@ class JobLead(Record):
     state: str | None = None
     second: str | None = None
     adjusted_for: tuple[str, ...] = ()
+    raw_gap: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,7 @@ class SharedLead(Record):
                        without a conclusion
     seconds            the entrants from which gaps are measured; empty if they are not known
     adjusted           by the features that ratings hold equal, "length+bold", how many jobs do so; "" for no control
+    raw_low, raw_high  the lead without the control, over the jobs that have one; None if none is known
     """
 
     models: tuple[str, ...]
@@ -67,6 +70,8 @@ class SharedLead(Record):
     states: Mapping[str, int]
     seconds: tuple[str, ...] = ()
     adjusted: Mapping[str, int] = field(default_factory=dict)
+    raw_low: float | None = None
+    raw_high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +171,7 @@ def _state(shared: Sequence[SharedLead], n_jobs: int) -> str:
 
 def _shared(models: tuple[str, ...], leads: Sequence[JobLead]) -> SharedLead:
     gaps = [lead.gap for lead in leads if lead.gap is not None]
+    raw_gaps = [lead.raw_gap for lead in leads if lead.raw_gap is not None]
     return SharedLead(
         models=models,
         jobs=tuple(lead.job for lead in leads),
@@ -175,6 +181,8 @@ def _shared(models: tuple[str, ...], leads: Sequence[JobLead]) -> SharedLead:
         states=dict(Counter(lead.state or "" for lead in leads)),
         seconds=tuple(dict.fromkeys(lead.second for lead in leads if lead.second)),
         adjusted=dict(Counter("+".join(lead.adjusted_for) for lead in leads)),
+        raw_low=min(raw_gaps, default=None),
+        raw_high=max(raw_gaps, default=None),
     )
 
 
@@ -234,7 +242,18 @@ def job_lead(
         state=state,
         second=rated[1]["model"] if rated[1:] else None,
         adjusted_for=adjusted_for,
+        raw_gap=_raw_gap(conclusion, [row["model"] for row in rated[:2]]),
     )
+
+
+def _raw_gap(conclusion: Mapping[str, Any] | None, pair: Sequence[str]) -> float | None:
+    """The lead of the first over the second without the control, if the conclusion of the job is about these two."""
+    if conclusion is None or not conclusion.get("adjusted_for"):
+        return None
+    if [conclusion.get("first"), conclusion.get("second")] != [*pair]:
+        return None
+    raw: float | None = conclusion.get("raw_difference")
+    return raw
 
 
 def _unbeaten(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -132,21 +132,34 @@ def sentence(
         if is_same:
             said = f"{verb} {gap}".strip()
         doubt = "" if said.startswith("gave") else _doubt(lead.states)
-        start, end = _controls(lead.adjusted)
+        start, end = _controls(lead, conclusion.unit)
         parts.append(f"{start}{names(lead.models)} {said}{end}{doubt}")
     return "; ".join(parts)
 
 
-def _controls(adjusted: Mapping[str, int]) -> tuple[str, str]:
-    """Say what ratings hold equal: before a lead if all jobs do so, behind it in how many if some do."""
+def _controls(lead: SharedLead, unit: str) -> tuple[str, str]:
+    """Say what ratings hold equal: before a lead if all jobs do so, behind it in how many if some do.
+
+    The lead without the control stands behind it.
+    """
+    adjusted, raw = lead.adjusted, _raw(lead, unit)
     if not any(adjusted):
         return "", ""
     if len(adjusted) == 1:
         (features,) = adjusted
-        return f"{at_equal(features.split('+'))}, ", ""
+        end = f" ({', '.join(raw)})" if raw else ""
+        return f"{at_equal(features.split('+'))}, ", end
     held = {name: at_equal(name.split("+")) for name in adjusted if name}
     counts = [f"{said} in {adjusted[name]}" for name, said in held.items()]
-    return "", f" ({', '.join(counts)})"
+    return "", f" ({', '.join([*counts, *raw])})"
+
+
+def _raw(lead: SharedLead, unit: str) -> list[str]:
+    """ "raw lead 120", "raw lead 120 to 150" over jobs; nothing if it is not known"""
+    if lead.raw_low is None:
+        return []
+    ends = (number(end, DIGITS[unit]) for end in (lead.raw_low, lead.raw_high))
+    return [f"raw lead {span(*ends)}"]
 
 
 def _ahead_of(lead: SharedLead) -> str:
