@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from elo_exp.library import Plan as Plan
     from elo_exp.library import Run as Run
+    from elo_exp.library import StoppedError as StoppedError
     from elo_exp.library import audit as audit
     from elo_exp.library import compare as compare
     from elo_exp.library import open_run as open_run
@@ -33,6 +34,7 @@ CONF = HOME / "conf"
 __all__ = [
     "Plan",
     "Run",
+    "StoppedError",
     "UserError",
     "__version__",
     "audit",

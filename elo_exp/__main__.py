@@ -19,10 +19,11 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from elo_exp import CONF, __version__, config, sweeps
+from elo_exp import CONF, __version__, config, interrupts, sweeps
 from elo_exp.console import show
 from elo_exp.experiments import Context
 from elo_exp.running import dry_run, places, run
+from elo_exp.store import processes
 from elo_exp.words import rewritten
 
 
@@ -40,8 +41,14 @@ def job(cfg: DictConfig) -> float:
             sys.exit(report.exit_code)
         return report.headline
     try:
-        return sweep_job(cfg)
-    except Exception as error:
+        with interrupts.handling(is_job=True):
+            interrupts.check()
+            return sweep_job(cfg)
+    except (Exception, KeyboardInterrupt) as error:
+        is_interrupted = isinstance(error, KeyboardInterrupt)
+        # in a worker it would have the launcher kill the other jobs
+        if is_interrupted and not processes.is_job_of_sweep():
+            raise
         run_dir = Path(HydraConfig.get().runtime.output_dir)
         sweeps.note_failure(run_dir, config.overrides(), error)
         return math.nan
@@ -84,23 +91,36 @@ def main() -> None:
         print(f"elo_exp {__version__}")
         return
     try:
+        with interrupts.handling():
+            code = _code()
+    except KeyboardInterrupt as error:  # while the summary was written
+        code = interrupts.exit_code(error)
+    sys.exit(code)
+
+
+def _code() -> int:
+    """Run the command of sys.argv; return its exit code, or raise SystemExit with another."""
+    try:
         with sweeps.refusing():
             sys.argv[1:] = rewritten(sys.argv[1:])
         with contextlib.ExitStack() as sweeps.Checks.opened, sweeps.refusing():
             job()
-    except KeyboardInterrupt:
-        show(
-            "elo_exp: interrupted. Every answer so far is stored; the same command goes on.",
-            is_error=True,
-        )
-        sys.exit(130)
+        interrupts.check()  # a sweep whose jobs have ended since
+    except KeyboardInterrupt as error:
+        by_signal = f" ({error})" * (interrupts.exit_code(error) != 130)
+        with contextlib.suppress(OSError):  # the terminal has hung up
+            show(
+                f"elo_exp: interrupted{by_signal}. Every answer so far is stored; the same command goes on.",
+                is_error=True,
+            )
+        sys.exit(interrupts.exit_code(error))
     except BrokenPipeError:  # head, for example, has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     finally:
         with sweeps.refusing():
             code = sweeps.summarize()
-    sys.exit(code)
+    return code
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import yaml
 
-from elo_exp import config, running
+from elo_exp import config, interrupts, running
 from elo_exp.config import NothingToPlanError
 from elo_exp.console import text_table
 from elo_exp.data import frames
@@ -85,6 +85,10 @@ warnings.filterwarnings("ignore", "IProgress not found")
 
 
 # What a run gives
+
+
+class StoppedError(UserError):
+    """A run has ended early, since its caller has set `stop`."""
 
 
 class Rows(list[dict[str, Any]]):
@@ -423,7 +427,12 @@ class Plan:
 # What is called
 
 
-def run(*words: str, out: File | None = None, **settings: Any) -> Run:
+def run(
+    *words: str,
+    out: File | None = None,
+    stop: threading.Event | None = None,
+    **settings: Any,
+) -> Run:
     """Run what `python -m elo_exp WORDS` runs, in this process.
 
     Parameters
@@ -432,6 +441,8 @@ def run(*words: str, out: File | None = None, **settings: Any) -> Run:
         Of the command, such as `"experiment=oracle"`, `"mode=pilot"` or a file.
     out : path, optional
         The run folder; by default a new one in `outputs/`.
+    stop : threading.Event, optional
+        Set it from another thread to end the run as Ctrl-C does: answers on their way are waited for and stored.
     **settings
         The same as values: `judge="sonnet"`, `judging__looks=5` for `judging.looks=5`. Of `answers`, `battles`
         and `prompts` a value may be a table. The tracker is `local` unless one is named, and figures are
@@ -446,6 +457,8 @@ def run(*words: str, out: File | None = None, **settings: Any) -> Run:
     ------
     UserError
         In the command's words, before anything is spent or written.
+    StoppedError
+        A UserError: `stop` was set before the run had ended. The same call goes on.
 
     Examples
     --------
@@ -454,7 +467,7 @@ def run(*words: str, out: File | None = None, **settings: Any) -> Run:
     >>> demo.ratings[0]["model"]  # doctest: +SKIP
     'probe_reference'
     """
-    return _run(words, settings, out)
+    return _run(words, settings, out, stop)
 
 
 def rate(
@@ -462,6 +475,7 @@ def rate(
     *words: str,
     values: Mapping[str, str] | None = None,
     out: File | None = None,
+    stop: threading.Event | None = None,
     **settings: Any,
 ) -> Run:
     """Rate battles or scores that exist: who wins, by how much, and how sure that is. No judge, no cost.
@@ -477,6 +491,8 @@ def rate(
         What the column of winners says, to model_a, model_b or tie: `{"left": "model_a"}`.
     out : path, optional
         The run folder; by default a temporary one, which goes when the program ends.
+    stop : threading.Event, optional
+        Set it from another thread to end the run as Ctrl-C does: answers on their way are waited for and stored.
     **settings
         The columns that are called otherwise, such as `winner="preferred"`, `model_a`, `question_id` or
         `dimension`; the rest as in `run`, such as `elo__k=8`.
@@ -507,7 +523,7 @@ def rate(
         given[f"battles_columns__{name}" if name in NAMES else name] = value
     if values is not None:
         given["battles_values"] = values
-    return _run(("experiment=rate", *words), given, out, is_free=True)
+    return _run(("experiment=rate", *words), given, out, stop, is_free=True)
 
 
 def compare(
@@ -517,6 +533,7 @@ def compare(
     prompts: Table | None = None,
     budget_usd: float | None = None,
     out: File | None = None,
+    stop: threading.Event | None = None,
     **settings: Any,
 ) -> Run:
     """Have a judge compare answers that exist, pair by pair in both orders, and rate who gave them.
@@ -537,6 +554,8 @@ def compare(
         Never spend more; by default 5.
     out : path, optional
         The run folder; by default a new one in `outputs/`.
+    stop : threading.Event, optional
+        Set it from another thread to end the run as Ctrl-C does: answers on their way are waited for and stored.
     **settings
         As in `run`, such as `study="medical"`.
 
@@ -559,7 +578,7 @@ def compare(
     given = {"answers": answers, "judge": judge, **settings}
     if prompts is not None:
         given["prompts"] = prompts
-    return _run(words, given | _budget(budget_usd), out)
+    return _run(words, given | _budget(budget_usd), out, stop)
 
 
 def audit(
@@ -568,6 +587,7 @@ def audit(
     prompts: Table | None = None,
     budget_usd: float | None = None,
     out: File | None = None,
+    stop: threading.Event | None = None,
     **settings: Any,
 ) -> Run:
     """Ask a judge questions whose right answer is known: how far can it be trusted?
@@ -584,6 +604,8 @@ def audit(
         Never spend more.
     out : path, optional
         The run folder; by default a new one in `outputs/`.
+    stop : threading.Event, optional
+        Set it from another thread to end the run as Ctrl-C does: answers on their way are waited for and stored.
     **settings
         As in `run`, such as `audit__n_prompts=30`.
 
@@ -606,7 +628,7 @@ def audit(
     if prompts is not None:
         given["prompts"] = prompts
     words = ("experiment=audit", *words)
-    return _run(words, given | _budget(budget_usd), out)
+    return _run(words, given | _budget(budget_usd), out, stop)
 
 
 def plan(*words: str, budget_usd: float | None = None, **settings: Any) -> Plan:
@@ -709,6 +731,7 @@ def _run(
     words: Sequence[str],
     settings: Mapping[str, Any],
     out: File | None,
+    stop: threading.Event | None,
     *,
     is_free: bool = False,
 ) -> Run:
@@ -717,7 +740,12 @@ def _run(
     is_free  what is made costs nothing: without `out` its folder is temporary, and goes with the run
     """
     is_temporary = is_free and out is None
-    with _notes() as notes, silence(), _folder(out, is_temporary) as folder:
+    with (
+        _stoppable(stop),
+        _notes() as notes,
+        silence(),
+        _folder(out, is_temporary) as folder,
+    ):
         places = {} if not is_temporary else {"cache_dir": folder.path("cache")}
         given, mappings = _as_words(words, {**places, **settings}, folder)
         with folder.naming(notes), _mistakes(given):
@@ -725,6 +753,21 @@ def _run(
     if is_temporary:
         atexit.register(_remove, done.folder, os.getpid())
     return done
+
+
+@contextlib.contextmanager
+def _stoppable(stop: threading.Event | None) -> Iterator[None]:
+    """Raise StoppedError for a run that its caller has stopped; a signal's KeyboardInterrupt stays as it is."""
+    try:
+        with interrupts.called(stop):
+            interrupts.check()
+            yield
+    except interrupts.InterruptError as error:
+        if error.number is not None or stop is None or not stop.is_set():
+            raise
+        raise StoppedError(
+            "stopped. Every answer so far is stored; the same call goes on."
+        ) from None
 
 
 def _remove(folder: Path, process: int) -> None:

@@ -10,6 +10,8 @@ from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
+from elo_exp import interrupts
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -26,7 +28,7 @@ _last_note = [0.0]
 
 
 def track(items: Iterable[T], *, label: str, total: int) -> Generator[T]:
-    """Pass the items on and show how many are done.
+    """Pass the items on and show how many are done. Raises InterruptError where the run is asked to end.
 
     Listeners are called after every tenth of them and every ten seconds.
     """
@@ -37,6 +39,7 @@ def track(items: Iterable[T], *, label: str, total: int) -> Generator[T]:
     shown = _bar(items, label, total) if has_bar and total else items
     for done, item in enumerate(shown, start=1):
         yield item
+        interrupts.check_outside()
         is_due = time.monotonic() - last > _SECONDS_A_LINE
         if is_due:
             last = time.monotonic()

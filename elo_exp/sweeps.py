@@ -21,7 +21,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from elo_exp import __version__
+from elo_exp import __version__, interrupts
 from elo_exp.config import Job, NothingToPlanError, prepare
 from elo_exp.console import LineFormatter, masked, show
 from elo_exp.errors import format_user_error
@@ -39,6 +39,8 @@ from elo_exp.trackers import Project, RunInfo, Tracker, tracking
 logger = logging.getLogger(__name__)
 
 _QUEUES = ("submitit", "ray")  # in the names of launchers whose jobs wait for machines
+# The same of launchers whose jobs are this process, or go on without it
+_NOT_WAITED_FOR = ("BasicLauncher", "SlurmLauncher")
 
 
 class Checks(Callback):
@@ -50,7 +52,8 @@ class Checks(Callback):
     folder: ClassVar[Path | None] = None  # of the multirun
     tracker: ClassVar[Tracker | None] = None  # of its last job
     ready: ClassVar[tuple[Job, Context] | None] = None  # the run that has passed
-    opened: ClassVar[contextlib.ExitStack]  # closes the store of that run
+    # closes the store of that run, and ends the waiting for jobs in other processes
+    opened: ClassVar[contextlib.ExitStack]
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse a run, or print what stands in its place, before Hydra makes its folder."""
@@ -105,6 +108,9 @@ class Checks(Callback):
         )
         write_sweep(Checks.folder, sweep)
         processes.export_lifeline()
+        if not any(name in config.hydra.launcher._target_ for name in _NOT_WAITED_FOR):
+            stop_file = Checks.folder / ".stop"
+            Checks.opened.enter_context(interrupts.waiting_for_jobs(stop_file))
 
 
 def _log_lines() -> None:
@@ -385,10 +391,12 @@ def finished(info: RunInfo) -> float | None:
     return math.nan if headline is None else float(headline)
 
 
-def note_failure(run_dir: Path, overrides: tuple[str, ...], error: Exception) -> None:
+def note_failure(
+    run_dir: Path, overrides: tuple[str, ...], error: BaseException
+) -> None:
     """Write the error of a failed job into its manifest; the other jobs go on."""
     text = masked(f"{type(error).__name__}: {error}")
-    is_ours = format_user_error(error) is None
+    is_ours = isinstance(error, Exception) and format_user_error(error) is None
     logger.error(
         "job %s failed: %s", run_dir.name, text, exc_info=error if is_ours else None
     )

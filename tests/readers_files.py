@@ -49,7 +49,7 @@ while [[ $1 == -* ]]; do
     case $1 in --output) out=$(place "$2"); shift ;; --error) err=$(place "$2"); shift ;; esac
     shift
 done
-exec "$@" >"$out" 2>"$err"
+exec "$@" >"${out:-/dev/stdout}" 2>"${err:-/dev/stderr}"
 """
 PYTHON = f'#!/bin/sh\nexec "{sys.executable}" "$@"\n'
 PROGRAMS = {"python": PYTHON, "sbatch": SBATCH, "srun": SRUN, "sacct": "#!/bin/sh\n"}

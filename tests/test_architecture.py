@@ -19,7 +19,7 @@ import elo_exp
 PACKAGE = Path(elo_exp.__file__).parent
 FLOORS = (  # from the ground up: folders, and modules that stand in none
     {"records", "types"},
-    {"arrays", "files", "progress", "console"},
+    {"arrays", "files", "interrupts", "progress", "console"},
     {"data", "store", "models", "trackers"},
     {"api", "ratings"},
     {"probes", "entrants", "judges", "analysis", "runs"},

@@ -10,12 +10,13 @@ import logging
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Generic, Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 
-from elo_exp import progress
+from elo_exp import interrupts, progress
 from elo_exp.api.costs import NOT_COUNTED, fitting, is_counted
 from elo_exp.api.jobs import (
     GO_ON,
@@ -259,11 +260,16 @@ class Batcher(Generic[R]):
                 self._follow(batch)
 
     def __enter__(self) -> Self:
+        """Until the end of the context, a request to end the run waits until a submission is answered and the rows that
+        came are stored."""
+        self._section = ExitStack()
+        self._section.enter_context(interrupts.finishing())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is KeyboardInterrupt:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
             self._warn_of_open()
+        self._section.close()
 
     def _warn_of_open(self) -> None:
         if self._open:
@@ -285,7 +291,7 @@ class Batcher(Generic[R]):
         self._queue.extend(job for job in jobs if job.key not in done)
         wanted = {job.key for job in jobs}
         while not wanted.isdisjoint(self._in_flight()):
-            while self._submit(ttl):
+            while not interrupts.is_requested() and self._submit(ttl):
                 self._interval = self._settings.poll_initial_seconds
             yield from self._poll()
 
@@ -451,6 +457,7 @@ class Batcher(Generic[R]):
         before, no_credit = set(self._open), ""
         stops: list[UserError] = []  # raised when every batch has been looked at
         for opened in list(self._open.values()):
+            interrupts.check()
             is_known = opened.batch.batch_id is not None
             results = self._collect(opened) if is_known else self._recover(opened)
             try:
@@ -496,6 +503,7 @@ class Batcher(Generic[R]):
             )
             jitter = random.uniform(0.8, 1.2)  # clients out of step
             self._clock.sleep(self._interval * jitter)
+            interrupts.check()
             self._interval = min(self._interval * 1.5, self._settings.poll_max_seconds)
 
     def _retry_or_fail(self, opened: _OpenBatch, key: str, row: Row) -> str:

@@ -7,16 +7,14 @@ budget.
 """
 
 import logging
-import signal
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from elo_exp import progress
+from elo_exp import interrupts, progress
 from elo_exp.api.costs import NOT_COUNTED, is_counted
 from elo_exp.api.jobs import (
     GO_ON,
@@ -46,38 +44,13 @@ logger = logging.getLogger(__name__)
 MAX_ATTEMPTS = 6
 _ROOM_SECONDS = 60.0  # without a change, after which a full cap stays full
 _BACK_OFF_SECONDS = 1.0  # doubled at every attempt
+_GLANCE_SECONDS = 0.2  # between two looks at whether the run is asked to end
 _RATE_LIMIT = 429
 _NOT_BILLED = {529}  # overloaded; doubtful for a batch, which outlives the call
 _FATAL = {401, 402, 403, 404}  # no other request will fare better
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 R = TypeVar("R", bound=Record)
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Set an event at Ctrl-C, so that answers on their way are waited for; a second one raises
-    KeyboardInterrupt."""
-    is_wanted = threading.Event()
-
-    def note(*_: object) -> None:
-        if is_wanted.is_set():
-            raise KeyboardInterrupt
-        is_wanted.set()
-        logger.info(
-            "interrupted: waiting for the answers on their way; Ctrl-C again gives them up"
-        )
-
-    before = signal.getsignal(signal.SIGINT)
-    # None: the handler of somebody who is not Python
-    if threading.current_thread() is not threading.main_thread() or before is None:
-        yield is_wanted
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield is_wanted
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class RequestPool(Generic[R]):
@@ -119,30 +92,36 @@ class RequestPool(Generic[R]):
         """
         self._n_wanted += len(jobs)
         self._waiting.extend((job, 0.0) for job in jobs)
-        with (
-            _interrupts() as interrupt,
-            ThreadPoolExecutor(max_workers=self._model.concurrency) as pool,
-        ):
+        pool = ThreadPoolExecutor(max_workers=self._model.concurrency)
+        with interrupts.finishing():
             try:
-                while self._running or (self._waiting and not interrupt.is_set()):
-                    if interrupt.is_set():
-                        self._stop.set()
-                    else:
-                        self._fill(pool, ttl)
-                    done = wait(self._running, return_when=FIRST_COMPLETED).done
-                    for future in done:
-                        answers = self._finish(future)
-                        yield from answers
-                        if answers and 0 < self._budget.cap < float("inf"):
-                            progress.note(f"{self._budget.spent_of_cap} spent")
-                if interrupt.is_set():
-                    raise KeyboardInterrupt
+                yield from self._answers(pool, ttl)
+                interrupts.check()
             except BaseException as error:
                 self._stop.set()
-                last = self._finish_all()
+                last = [] if interrupts.has_given_up() else self._finish_all()
                 if not isinstance(error, GeneratorExit):
                     yield from last
                 raise
+            finally:
+                is_waited_for = not interrupts.has_given_up()
+                pool.shutdown(wait=is_waited_for, cancel_futures=True)
+
+    def _answers(self, pool: ThreadPoolExecutor, ttl: str | None) -> Generator[R]:
+        """Yield the answers until none is left to come, or until the run is asked to end: then those on their way."""
+        while self._running or (self._waiting and not interrupts.is_requested()):
+            if interrupts.is_requested():
+                self._stop.set()
+            else:
+                self._fill(pool, ttl)
+            done = wait(
+                self._running, timeout=_GLANCE_SECONDS, return_when=FIRST_COMPLETED
+            ).done
+            for future in done:
+                answers = self._finish(future)
+                yield from answers
+                if answers and 0 < self._budget.cap < float("inf"):
+                    progress.note(f"{self._budget.spent_of_cap} spent")
 
     def _fill(self, pool: ThreadPoolExecutor, ttl: str | None) -> None:
         """Send what there are free workers and money for."""

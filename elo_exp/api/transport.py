@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from elo_exp import interrupts
 from elo_exp.console import keep_secret
 from elo_exp.records import UserError
 
@@ -64,11 +65,11 @@ class UnreachableError(Exception):
 
 class Clock:
     """`elapsed` for every wait and deadline, in seconds: no step of a clock moves it. `wall`, in
-    seconds since 1970, is for stamps that people read."""
+    seconds since 1970, is for stamps that people read. `sleep` ends when the run is asked to end."""
 
     elapsed = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
-    sleep = staticmethod(time.sleep)
+    sleep = staticmethod(interrupts.pause)
 
 
 def out_of_credit(kind: str | None, words: str) -> bool:

@@ -24,6 +24,7 @@ from collections.abc import (
 )
 from typing import Any, Self, TypeVar
 
+from elo_exp import interrupts
 from elo_exp.files import utc_now
 from elo_exp.progress import note
 from elo_exp.records import Record
@@ -336,7 +337,8 @@ def share(
             if waiting:
                 holders = claims.holders(list(waiting))
                 note(f"waiting for {len(waiting)} {what} that others make: {holders}")
-                time.sleep(PAUSE_SECONDS)
+                interrupts.pause(PAUSE_SECONDS)
+                interrupts.check_outside()
 
 
 def get_or_create(

@@ -44,6 +44,12 @@ def export_lifeline() -> None:
     os.environ[_SWEEP_VARIABLE] = json.dumps(this_process())
 
 
+def is_job_of_sweep() -> bool:
+    """Whether another process has started this one for a job of its sweep."""
+    sweep = os.environ.get(_SWEEP_VARIABLE)
+    return sweep is not None and tuple(json.loads(sweep)) != this_process()
+
+
 def check_lifeline() -> None:
     """Raise UserError in a job whose sweep has died: an orphan pays for nothing more."""
     sweep = os.environ.get(_SWEEP_VARIABLE)
