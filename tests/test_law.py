@@ -26,10 +26,12 @@ import pytest
 
 from elo_exp.analysis.audit_decisions import Measure, decide
 from elo_exp.analysis.checks import PASSED, Check
+from elo_exp.analysis.comparisons import Difference, differences
 from elo_exp.analysis.conclusions import Scope, arena, tournament
 from elo_exp.analysis.conclusions import compare as compare_conclusions
 from elo_exp.analysis.conclusions.audit import audit_conclusion
 from elo_exp.analysis.conclusions.gate import gate_conclusion
+from elo_exp.analysis.conclusions.people import of_lead
 from elo_exp.analysis.gate import (
     order_points,
     points_of,
@@ -38,10 +40,14 @@ from elo_exp.analysis.gate import (
 )
 from elo_exp.analysis.gate_checks import order_checks, same_verdict_check
 from elo_exp.analysis.judge_quality import judge_quality
+from elo_exp.analysis.people import count_skipped, leads
+from elo_exp.analysis.separated import rate_all
 from elo_exp.arrays import Array, Mask
+from elo_exp.data.battles import Battles
 from elo_exp.experiments.compare import compare
 from elo_exp.files import read_json
 from elo_exp.oracle.data import Dataset, Rows
+from elo_exp.records import Battle, MissingBattle
 from elo_exp.report.compare_page import compare_page
 from elo_exp.runs.reading import FinishedRun
 from tests.arena_files import TheJudge, placed
@@ -61,6 +67,7 @@ from tests.law_worlds import (
 )
 from tests.oracle_simulation import World, analysed, several
 from tests.simulated_audits import DELTA, FAULTS, JUDGES, contrasts
+from tests.standings import BRADLEY_TERRY
 from tests.test_pairs import COMPARISON, judged
 
 GATE = {"cannot tell": 0, "fail": 1, "pass": 2, "same answers": 2}
@@ -253,6 +260,60 @@ def test_a_cell_that_is_blank_in_one_of_two_runs_raises_no_claim(rate: Rater, n:
                 pair = rate.finished(blank(rows, which, *columns)), rate.finished(again)
             law.hold(taken, full, changed(*pair))
     assert law.n.total() == 6 * n and not law.raised
+
+
+# People's labels of a judge's comparisons
+
+
+def said_of_lead(votes: Sequence[Battle], skipped: Sequence[MissingBattle]) -> str:
+    """What people say of a judge's lead of m0 over m1."""
+    own = {"d": Battles.from_rows(votes)}
+    tested = differences(rate_all(BRADLEY_TERRY, own))
+    tested = count_skipped(tested, own, {"d": skipped}, BRADLEY_TERRY)
+    lead = Difference(
+        dimension="d", higher="m0", lower="m1", difference=100.0, significant=True
+    )
+    ((_, people),) = leads([lead], tested, dimension="d")
+    n = len({vote.judge_model for vote in votes})
+    return of_lead(lead, people, n_more=None, scope=Scope(), n_annotators=n).state
+
+
+@sizes(12, 200)
+def test_a_label_that_is_skipped_raises_no_claim_of_people(n: int):
+    """At random, those for the judge's first, and those against it."""
+    rng = np.random.default_rng(85)
+    for _ in range(n):
+        rows = battles(rng, "human")
+        who = rng.integers(int(rng.integers(2, 6)), size=len(rows)).tolist()
+        votes = [
+            Battle(
+                model_a=row["model_a"],
+                model_b=row["model_b"],
+                winner=row["winner"],
+                question_id=row["question_id"],
+                judge_model=f"person {person}",
+                source="human",
+                dimension="d",
+            )
+            for row, person in zip(rows, who, strict=True)
+        ]
+        full = said_of_lead(votes, [])
+        for winners in (WINNERS, ["model_a"], ["model_b"]):
+            gone = {
+                i
+                for i, vote in enumerate(votes)
+                if vote.winner in winners and rng.random() < 0.3
+            }
+            less = said_of_lead(
+                [vote for i, vote in enumerate(votes) if i not in gone],
+                [missing_of(vote) for i, vote in enumerate(votes) if i in gone],
+            )
+            assert less in ("open", full)
+
+
+def missing_of(vote: Battle) -> MissingBattle:
+    names = ("model_a", "model_b", "question_id", "judge_model", "dimension")
+    return MissingBattle(**{name: getattr(vote, name) for name in names})
 
 
 # Scores

@@ -17,19 +17,22 @@ import pytest
 
 from elo_exp.analysis import people
 from elo_exp.analysis.agreement import errors
-from elo_exp.analysis.comparisons import Difference
+from elo_exp.analysis.comparisons import Difference, differences
 from elo_exp.analysis.conclusions import Conclusion, Scope
 from elo_exp.analysis.conclusions.people import is_at_chance, of_judge, of_lead
+from elo_exp.analysis.separated import rate_all
 from elo_exp.data import labels
 from elo_exp.data.battles import Battles
 from elo_exp.data.labels import Key
 from elo_exp.files import write_jsonl
+from elo_exp.records import WINNERS, Battle, MissingBattle
 from elo_exp.report.words import people as words
 from elo_exp.report.words import tournament
 from tests import people_worlds
 from tests.commands import Ran, attempt, run
 from tests.data import COMPARISON, PROBES, battle
 from tests.people_worlds import Labelled
+from tests.standings import BRADLEY_TERRY
 
 LOCAL = ("tracker=local", "figures=false", "elo.n_perms=20")
 WORLD = Labelled(4, 200, n_prompts=30)
@@ -167,6 +170,37 @@ def test_a_lead_is_confirmed_contradicted_or_open(
         value = -(of_people.difference or 0)
         assert found.effect.value == value
         assert (found.effect.low, found.effect.high) == (value - 80, value + 80)
+
+
+def test_a_difference_that_skipped_comparisons_may_explain_is_open():
+    """ann won 30 of 36 prompts. If she lost the 20 that were skipped, she won 30 of 56."""
+    votes = [
+        Battle(
+            model_a="ann",
+            model_b="bob",
+            winner=WINNERS[int(q % 6 == 5)],
+            question_id=f"q{q}",
+            judge_model=f"p{q % 7}",
+            source="human",
+            dimension="d",
+        )
+        for q in range(36)
+    ]
+    battles = {"d": Battles.from_rows(votes)}
+    skipped = [
+        MissingBattle(model_a="bob", model_b="ann", question_id=f"q{q}", judge_model=f"p{q % 7}")
+        for q in range(36, 56)
+    ]  # fmt: skip
+    tested = differences(rate_all(BRADLEY_TERRY, battles))
+    assert [one.significant for one in tested] == [True]
+    (found,) = people.count_skipped(tested, battles, {"d": skipped}, BRADLEY_TERRY)
+    assert not found.significant and (found.p_holm or 0.0) > 0.05
+    assert [*people.count_skipped(tested, battles, {}, BRADLEY_TERRY)] == tested
+    said = of_lead(LEAD, found, n_more=9, scope=Scope(), n_skipped=20)
+    assert (
+        words.state(said, 100.0)
+        == "open: the 20 skipped comparisons may explain the difference"
+    )
 
 
 def test_labels_more_are_those_that_show_the_difference_four_times_in_five():

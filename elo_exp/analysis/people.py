@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis.agreement import kappa, mutual_kappa
-from elo_exp.analysis.comparisons import ALPHA, Difference
+from elo_exp.analysis.comparisons import ALPHA, Difference, holm
+from elo_exp.analysis.missing_answers import counted, with_test, worst_case
 from elo_exp.analysis.power import prompts_needed
 from elo_exp.analysis.win_rates import share_interval
 from elo_exp.arrays import one_row
 from elo_exp.data.battles import Battles
-from elo_exp.records import Battle
+from elo_exp.ratings import RatingMethod
+from elo_exp.records import Battle, MissingBattle
 
 MIN_LABELS = 30
 MIN_PROMPTS = 20
@@ -176,6 +178,49 @@ def leads(
         (lead, tested.get(frozenset((lead.higher, lead.lower))))
         for lead in of_judge
         if lead.dimension == dimension and lead.significant
+    ]
+
+
+def count_skipped(
+    tested: Sequence[Difference],
+    battles: Mapping[str, Battles],
+    skipped: Mapping[str, Sequence[MissingBattle]],
+    method: RatingMethod,
+) -> list[Difference]:
+    """Test people's differences once more, with each label that was skipped counted against them.
+
+    Parameters
+    ----------
+    tested : sequence of Difference
+        By labels alone, of all dimensions, which Holm's method adjusts together.
+    battles : mapping of str to Battles
+        The labels by dimension.
+    skipped : mapping of str to sequence of MissingBattle
+        By dimension.
+    method : RatingMethod
+        That rates the labels.
+
+    Returns
+    -------
+    list of Difference
+        Those that are then not significant say so, with the larger p value.
+    """
+    p_values = []
+    for one in tested:
+        p_value = math.nan if one.p_value is None else one.p_value
+        lacking = skipped.get(one.dimension, ())
+        if one.significant and lacking:
+            own = battles[one.dimension]
+            pair = worst_case(own, lacking, one.higher, one.lower, method)
+            counts = counted(own, lacking, one.higher, one.lower)
+            p_value = max(p_value, with_test(counts, pair).p_value or 0.0)
+        p_values.append(p_value)
+    adjusted = holm(np.array(p_values, dtype=np.float64)).tolist()
+    return [
+        dataclasses.replace(one, significant=False, p_holm=p_holm)
+        if one.significant and p_holm > ALPHA
+        else one
+        for one, p_holm in zip(tested, adjusted, strict=True)
     ]
 
 

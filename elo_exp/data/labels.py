@@ -17,7 +17,14 @@ from typing import Literal
 import numpy as np
 
 from elo_exp.files import checked, read_json, read_jsonl, write_json
-from elo_exp.records import Battle, Comparison, Record, UserError, canonical_json
+from elo_exp.records import (
+    Battle,
+    Comparison,
+    MissingBattle,
+    Record,
+    UserError,
+    canonical_json,
+)
 
 CHOICES = ("1", "2", "tie", "both bad", "skip")
 _WINNERS = {"1": "model_a", "2": "model_b", "tie": "tie", "both bad": "tie (bothbad)"}
@@ -207,6 +214,25 @@ def votes(rows: Iterable[tuple[str, Label, Comparison]]) -> list[Battle]:
         )
         for annotator, label, shown in rows
         if label.choice != "skip"
+    ]
+
+
+def skipped(
+    rows: Iterable[tuple[str, Label, Comparison]],
+) -> list[MissingBattle]:
+    """Make a comparison without a result of each that an annotator skipped."""
+    return [
+        MissingBattle(
+            model_a=shown.entrant_a,
+            model_b=shown.entrant_b,
+            question_id=shown.prompt_id,
+            judge_model=annotator,
+            dimension=shown.dimension,
+            draw_a=shown.draw_a,
+            draw_b=shown.draw_b,
+        )
+        for annotator, label, shown in rows
+        if label.choice == "skip"
     ]
 
 

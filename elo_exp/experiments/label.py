@@ -32,7 +32,7 @@ from elo_exp.files import read_text, sha256, write_json, write_whole
 from elo_exp.judges import kind_of_recorded
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Battle, Comparison, UserError
+from elo_exp.records import Battle, Comparison, MissingBattle, UserError
 from elo_exp.report import artifacts, page, people_page
 from elo_exp.report.formats import names as listed
 from elo_exp.report.label_page import label_page
@@ -253,6 +253,16 @@ class LabelByPeople:
         return found
 
     @functools.cached_property
+    def _skipped(self) -> dict[str, list[MissingBattle]]:
+        """The comparisons that an annotator skipped, by dimension."""
+        rows, _ = self._read
+        found: dict[str, list[MissingBattle]] = {name: [] for name in self._votes}
+        for one in labels.skipped(rows):
+            if (own := found.get(str(one.dimension))) is not None:
+                own.append(one)
+        return found
+
+    @functools.cached_property
     def _agreement(self) -> dict[str, list[dict[str, Any]]]:
         """Of the judge with people, and of people with each other. Raises UserError for people who do not agree."""
         found = {}
@@ -327,14 +337,15 @@ class LabelByPeople:
             ]
         )
         scope = Scope(kind="people", source=files)
+        rated = standings.rate(
+            every.by_dimension(self._votes),
+            elo=self.elo,
+            ratings=self.rating,
+            models=every.models,
+        )
+        method = self.rating[_LABELS_ALONE]
         alone = with_conclusions(
-            standings.rate(
-                every.by_dimension(self._votes),
-                elo=self.elo,
-                ratings=self.rating,
-                models=every.models,
-            ),
-            scope,
+            standings.with_missing(rated, self._skipped, method), scope
         )
         boards = {name: self._joint(name) for name in alone.battles}
         certificates = [
@@ -423,7 +434,14 @@ class LabelByPeople:
     def _leads(
         self, dimension: str, alone: Standings, scope: Scope
     ) -> Iterator[tuple[Difference, Conclusion]]:
-        of_people = alone.differences[_LABELS_ALONE]
+        method = self.rating[_LABELS_ALONE]
+        labelled = alone.differences[_LABELS_ALONE]
+        of_people = people.count_skipped(labelled, alone.battles, self._skipped, method)
+        lost = [
+            {one.higher, one.lower}
+            for one, less in zip(labelled, of_people, strict=True)
+            if one.dimension == dimension and one.significant and not less.significant
+        ]
         rows = self._run.differences.get(self._run.primary(dimension), ())
         n_labels = len(alone.battles[dimension])
         for lead, found in people.leads(
@@ -443,6 +461,9 @@ class LabelByPeople:
                     n_more=n_more,
                     scope=scope,
                     n_annotators=len(self._votes[dimension]),
+                    n_skipped=len(self._skipped[dimension])
+                    if {lead.higher, lead.lower} in lost
+                    else 0,
                 ),
             )
 

@@ -62,7 +62,9 @@ class Certificate:
                 "judge_ci_low": of_judge.ci_low,
                 "judge_ci_high": of_judge.ci_high,
                 **_of_people(lead),
-                "labels_more": lead.reasons[0].value if lead.reasons else None,
+                "labels_more": next(
+                    (r.value for r in lead.reasons if r.name == "few_labels"), None
+                ),
             }
             for of_judge, lead in self.leads
         ]

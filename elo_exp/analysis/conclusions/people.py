@@ -21,17 +21,19 @@ def of_lead(
     n_more: int | None,
     scope: Scope,
     n_annotators: int = MIN_ANNOTATORS,
+    n_skipped: int = 0,
 ) -> Conclusion:
     """Return what people say of a lead of the judge, by the table of docs/people.md.
 
     contradicted  people have the other one ahead, by Holm's test over all pairs of their labels
     confirmed     people have the same one ahead, by the same test
     open          all else; the reason is `few_labels`, whose value is `n_more`, or `annotators`, whose value is
-                  `n_annotators`: one or two people do not speak for others
+                  `n_annotators`: one or two people do not speak for others; or `skipped`, whose value is `n_skipped`
 
     The effect is people's, of the judge's first over its second.
 
     people  the difference by labels alone; None where they do not link the two
+    n_skipped  comparisons that were skipped, if the difference is significant without them alone
     n_more  labels more that would decide it; 0: so many would have shown it; None: not known
     """
     effect, state = None, "open"
@@ -41,6 +43,8 @@ def of_lead(
         if people.significant and n_annotators >= MIN_ANNOTATORS:
             state = "confirmed" if is_same else "contradicted"
     reason = Reason(name="few_labels", value=n_more)
+    if n_skipped:
+        reason = Reason(name="skipped", value=float(n_skipped))
     if n_annotators < MIN_ANNOTATORS:
         reason = Reason(name="annotators", value=float(n_annotators))
     is_open = state == "open"

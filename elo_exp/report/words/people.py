@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elo_exp.analysis.conclusions import Conclusion
+from elo_exp.analysis.conclusions import Conclusion, Reason
 from elo_exp.analysis.people import PEOPLE, minutes
 from elo_exp.report.formats import NONE, count, names, number, percent
 from elo_exp.report.words.judge import word_overlap
@@ -106,17 +106,25 @@ def state(lead: Conclusion, half_width: float) -> str:
     """
     if lead.state != "open":
         return lead.state
-    n_more = lead.reasons[0].value
     if lead.effect is None:
         return "open: no label links them"
-    if lead.reasons[0].name == "annotators":
-        n = "one annotator" if n_more == 1 else f"{n_more:.0f} annotators"
-        return f"open: labelled by {n}, who may differ from others"
-    if n_more is None:
+    return _why_open(lead.reasons[0], half_width)
+
+
+def _why_open(reason: Reason, half_width: float) -> str:
+    """Say why people's labels decide nothing."""
+    n = reason.value
+    if reason.name == "annotators":
+        who = "one annotator" if n == 1 else f"{n:.0f} annotators"
+        return f"open: labelled by {who}, who may differ from others"
+    if reason.name == "skipped":
+        which = "one skipped comparison" if n == 1 else f"{n:.0f} skipped comparisons"
+        return f"open: the {which} may explain the difference"
+    if n is None:
         return "open"
-    if not n_more:
+    if not n:
         return f"open: people see less than {half_width:g} points"
-    return f"open, some {_rounded(int(n_more)):,} labels more"
+    return f"open, some {_rounded(int(n)):,} labels more"
 
 
 def _rounded(n: int) -> int:
