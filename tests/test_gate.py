@@ -777,6 +777,31 @@ def test_the_control_is_planned_capped_and_paid_for_once(folder: Path):
     assert "Control: 10 of 10 degraded copies" in ran.page.said
 
 
+def test_a_gate_that_was_shown_with_fewer_prompts_has_used_its_alpha(folder: Path):
+    """The same candidate and more prompts; one with other answers is another candidate."""
+
+    def mixed(text: str) -> str:
+        """Better on about half of the prompts, and worse on the others."""
+        return f"{text} Thus hence." if len(text) % 2 else text.rsplit(" ", 2)[0]
+
+    better = write_answers(folder, "looked.jsonl", mixed)
+    other = write_answers(folder, "other.jsonl", lambda text: f"{mixed(text)} Indeed.")
+    with AnthropicServer(verdicts=more_words) as server:
+        told = ("cache_dir=looked", "gate.margin=0.4")
+        gate_of = partial(judged_gate, server, *told, folder=folder)
+        narrow = ("gate.margin=0.001", "prompts.n=25")  # too few to tell
+        few = judged_gate(server, told[0], *narrow, candidate=better, folder=folder)
+        assert few.code == 3, few.out
+        ran = gate_of(candidate=better)
+        assert ran.code == 3, ran.out
+        assert "would pass by the bounds, but its result was shown once" in ran.out
+        assert "Results shown before prompts were added: 1" in ran.page.said
+        found = ran.read("gate.json")
+        assert found["conclusion"]["reasons"][0]["name"] == "looked"
+        assert found["earlier_looks"]["factuality"]["n_looks"] == 1
+        assert gate_of(candidate=other).code == 0
+
+
 def test_one_order_shows_no_disagreement_and_passes_nobody(folder: Path):
     """A share in both orders does."""
     one = ("entrant=probe_reference", "judging.orders=one")

@@ -183,8 +183,9 @@ def test_a_candidate_at_the_margin_passes_rarely_with_a_judge_that_hides_losses(
 def test_a_candidate_at_the_margin_passes_in_at_most_alpha(
     judge: Judge, n: int, world: str
 ):
-    runs = 1_000
-    assert rates(judge, world, 0.4, n, runs)[3] <= ALPHA + error(ALPHA, runs)
+    """Docs/evidence.md has more gates a row; three Monte Carlo errors are allowed to each of 66 rows."""
+    runs = 300
+    assert rates(judge, world, 0.4, n, runs)[3] <= ALPHA + 1.5 * error(ALPHA, runs)
 
 
 @pytest.mark.slow

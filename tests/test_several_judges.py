@@ -14,6 +14,7 @@ import pytest
 
 import elo_exp
 from elo_exp.analysis import standings
+from elo_exp.analysis.comparisons import First
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
 from elo_exp.analysis.conclusions.judges import STATES, Opinion, conclude, opinions
 from elo_exp.analysis.conclusions.tournament import with_conclusions
@@ -606,6 +607,18 @@ def test_what_stands_against_one_judge_stands_against_both(
     own = {"first": first, "second": second}
     found = conclude(own, None, [], n_prompts=100, has_joint=False)
     assert words.sentence(found, [*own]) == end
+
+
+def test_a_result_of_a_judge_that_was_shown_before_stands_against_a_joint_lead():
+    """The judge may have nobody ahead: its verdicts are in the joint board all the same."""
+    first = First(
+        model="a", second="b", lead=None, level=(), below=("b",), rivals=(), not_met=()
+    )
+    own = {name: ahead("a", "b", "undecided") for name in ("first", "second", "third")}
+    for reasons, state in (((), "leads"), ((Reason(name="looked", value=1.0),), "caution")):  # fmt: skip
+        own["third"] = dataclasses.replace(own["third"], reasons=reasons)
+        found = conclude(own, first, [], n_prompts=100, has_joint=True)
+        assert found.state == state
 
 
 def test_every_state_has_a_label_and_pages_name_states_and_numbers():

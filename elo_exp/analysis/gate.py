@@ -266,6 +266,7 @@ def share_of_points(
     n_dimensions: int,
     floor: float = 0.0,
     clusters: Sequence[str] | None = None,
+    alpha_of_high: float | None = None,
 ) -> Share:
     """Estimate the candidate's share of points on one dimension.
 
@@ -289,6 +290,8 @@ def share_of_points(
         The least that a prompt can count, in points.
     clusters : sequence of str, optional
         Of each prompt, the group that it belongs to: the mean of a group is one observation. None: each prompt is one.
+    alpha_of_high : float, optional
+        Level of the upper bounds, over all dimensions; None: alpha.
 
     Returns
     -------
@@ -329,7 +332,7 @@ def share_of_points(
         is_known = np.isfinite(values).all()
         return lower_bound(values, alpha=alpha, least=floor) if is_known else None
 
-    alpha_of_high = alpha / n_dimensions
+    alpha_of_high = (alpha if alpha_of_high is None else alpha_of_high) / n_dimensions
     counted, most = [row.counted for row in rows], [row.most for row in rows]
     values = means(counted)
     share = replace(

@@ -23,7 +23,9 @@ from elo_exp.analysis.families import Kin
 from elo_exp.analysis.gate import (
     MIN_PROMPTS,
     PromptPoints,
+    Share,
     SlotPoints,
+    decide,
     order_points,
     pass_probability,
     prompt_points,
@@ -42,6 +44,7 @@ from elo_exp.analysis.gate_checks import (
 )
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.power import assumed_sigma
+from elo_exp.analysis.repeated_gates import EarlierGates, ShownGate, earlier_gates
 from elo_exp.analysis.responses import check_responses
 from elo_exp.data import joining, pairing
 from elo_exp.data.conversations import own_words
@@ -59,7 +62,14 @@ from elo_exp.experiments.judged import (
 from elo_exp.files import safe_name, write_json, write_whole
 from elo_exp.judges import roles
 from elo_exp.ratings.fit import POINTS
-from elo_exp.records import Comparison, Judgment, Prompt, Slot, UserError
+from elo_exp.records import (
+    Comparison,
+    Judgment,
+    Prompt,
+    Slot,
+    UserError,
+    fingerprint,
+)
 from elo_exp.report import gate_page, page, viewer
 from elo_exp.report.artifacts import verdict_rows, write_judging
 from elo_exp.report.gate_page import Gated
@@ -67,7 +77,7 @@ from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.report.words import gate as words
 from elo_exp.runs.manifest import input_hashes
 from elo_exp.runs.reading import read_manifest
-from elo_exp.store.store import Store
+from elo_exp.store.store import ShownResult, Store
 from elo_exp.store.usage import paid
 from elo_exp.trackers import Value
 from elo_exp.types import Positive
@@ -86,6 +96,8 @@ _NUMBERS = (
     "n_invalid",
     "n_needed",
 )  # of a share, that trackers get
+_PROMPT_CHARACTERS, _VERDICT_CHARACTERS = 8, 16  # of keys, in a result that was shown
+_EQUAL = "equal"  # in place of the verdicts on a prompt with the baseline's answer
 _TIES = 0.2  # of verdicts in the simulations of the planner, which draw shares together
 # How far the points of the two orders differ there: the mean, and the mean square
 _DISAGREEMENT, _SQUARED_DISAGREEMENT = 0.343, 0.264
@@ -350,16 +362,24 @@ class Gate(Pairwise):
         checks: dict[str, list[Check]] = {}
         checks_of_fail: dict[str, list[Check]] = {}
         is_same = _are_equal(evidence.comparisons)
+        counts_looks = not is_same and self._scope.kind != "words"
+        earlier = self._earlier_gates(evidence, store) if counts_looks else {}
         for row in evidence.quality:
             name = row["dimension"]
             by_prompt[name], floor = prompt_points(slots[name], margin)
             clusters = self._clusters(by_prompt[name])
+            looks = earlier.get(name, EarlierGates())
+            # A claim without alpha of its own is not made: its bound is shown at gate.alpha
+            levels = {
+                claim: looks.level(claim, alpha) or alpha for claim in ("pass", "fail")
+            }
             share = share_of_points(
                 [*by_prompt[name].values()],
                 clusters=clusters,
                 floor=floor,
                 margin=margin,
-                alpha=alpha,
+                alpha=levels["pass"],
+                alpha_of_high=levels["fail"],
                 dimension=name,
                 n_dimensions=len(slots),
             )
@@ -370,6 +390,7 @@ class Gate(Pairwise):
                     clusters,
                     evidence,
                     known_audits[name]["audit"],
+                    alpha=levels["pass"],
                 )
                 checks_of_fail[name] = self._checks_of_fail(
                     by_prompt[name],
@@ -377,10 +398,13 @@ class Gate(Pairwise):
                     evidence,
                     known_audits[name]["audit"],
                     dimension=name,
+                    alpha=levels["fail"],
                 )
                 if not _sees_control(checks[name]):
                     share = dataclasses.replace(share, n_needed=None)
             shares.append(share)
+            if name in earlier and share.high is not None:
+                self._show(name, share, earlier[name], evidence, store)
         questions = {
             c.prompt_id: c.prompt_text
             for some in evidence.comparisons.values()
@@ -406,6 +430,8 @@ class Gate(Pairwise):
                 ),
                 checks=checks,
                 checks_of_fail=checks_of_fail,
+                earlier=earlier,
+                alpha=alpha,
                 is_checked=all(
                     row[rate] is not None
                     for row in evidence.quality
@@ -421,9 +447,71 @@ class Gate(Pairwise):
             margin=margin,
             margin_elo=self.gate.margin_elo,
             alpha=alpha,
+            earlier=earlier,
             dollars=paid(dataclasses.asdict(store.usage)),
             roles=[*roles(self.judge, self._rubrics).values()],
         )
+
+    def _earlier_gates(
+        self, evidence: "Evidence", store: Store
+    ) -> dict[str, EarlierGates]:
+        """What was shown of this candidate before prompts were added to it, by dimension."""
+        found = {}
+        for name, judgments in evidence.judgments.items():
+            verdicts, result = (
+                _verdicts_by_prompt(judgments),
+                self._named(name, evidence),
+            )
+            shown = [
+                ShownGate(
+                    verdicts={
+                        prompt: {*some}
+                        for prompt, some in one.evidence["verdicts"].items()
+                    },
+                    alpha=one.evidence["alpha"],
+                    margin=one.evidence["margin"],
+                    claim=one.claim,
+                )
+                for one in store.shown_before(self._subject(name), result)
+            ]
+            found[name] = earlier_gates(shown, verdicts, margin=self.gate.margin)
+        return found
+
+    def _show(
+        self,
+        dimension: str,
+        share: Share,
+        earlier: EarlierGates,
+        evidence: "Evidence",
+        store: Store,
+    ) -> None:
+        """Store that the result of a dimension is shown, and what its bounds claim at the alpha that was left."""
+        alpha, margin = self.gate.alpha, self.gate.margin
+        bounds = decide([share], margin)
+        is_claimed = bounds != "cannot tell" and earlier.level(bounds, alpha) > 0.0
+        verdicts = _verdicts_by_prompt(evidence.judgments[dimension])
+        result = ShownResult(
+            name=self._named(dimension, evidence),
+            evidence={
+                "verdicts": {name: sorted(some) for name, some in verdicts.items()},
+                "alpha": {
+                    "pass": 0.0 if share.low is None else earlier.left("pass", alpha),
+                    "fail": earlier.left("fail", alpha),
+                },
+                "margin": margin,
+            },
+            claim=bounds if is_claimed else None,
+        )
+        store.show(self._subject(dimension), result)
+
+    def _subject(self, dimension: str) -> str:
+        return f"gate {self.judge.model} {dimension}"
+
+    def _named(self, dimension: str, evidence: "Evidence") -> str:
+        """The name of a result: the same verdicts, alpha and margin show nothing new."""
+        verdicts = _verdicts_by_prompt(evidence.judgments[dimension])
+        rows = sorted((name, sorted(some)) for name, some in verdicts.items())
+        return fingerprint([rows, self.gate.alpha, self.gate.margin])
 
     def _clusters(self, prompt_ids: Iterable[str]) -> list[str]:
         """The group of each prompt: those that the bank names, else the prompt."""
@@ -439,6 +527,8 @@ class Gate(Pairwise):
         clusters: Sequence[str],
         evidence: "Evidence",
         audit: Mapping[str, Any],
+        *,
+        alpha: float,
     ) -> list[Check]:
         """What stands for and against the claim that the candidate is not worse, on one dimension."""
         name, candidate = quality["dimension"], next(iter(self.entrant))
@@ -457,7 +547,7 @@ class Gate(Pairwise):
             control,
             *order_checks(quality),
             self._length_check(
-                points, clusters, evidence.comparisons[name], alpha=self.gate.alpha
+                points, clusters, evidence.comparisons[name], alpha=alpha
             ),
             answers_check(
                 *(
@@ -477,6 +567,7 @@ class Gate(Pairwise):
         audit: Mapping[str, Any],
         *,
         dimension: str,
+        alpha: float,
     ) -> list[Check]:
         """What stands for and against the claim that the candidate is worse, on one dimension."""
         compared, answers = evidence.comparisons[dimension], evidence.responses
@@ -485,7 +576,7 @@ class Gate(Pairwise):
                 points,
                 clusters,
                 compared,
-                alpha=self.gate.alpha / len(evidence.comparisons),
+                alpha=alpha / len(evidence.comparisons),
                 is_of_fail=True,
             ),
             answers_check(
@@ -588,6 +679,15 @@ class Gate(Pairwise):
                 for name, checks in gate.checks.items()
             },
             "audits": gate.audits,
+            "earlier_looks": {
+                name: {
+                    "n_looks": looks.n_looks,
+                    "spent": {**looks.spent},
+                    "claims": sorted(looks.claims),
+                }
+                for name, looks in gate.earlier.items()
+                if looks.n_looks
+            },
             "n_invalid": sum(share.n_invalid for share in gate.shares),
             "dollars": gate.dollars,
             "worst": [one.to_dict() for one in gate.worst],
@@ -642,6 +742,19 @@ class Evidence:
 
 def _sees_control(checks: Sequence[Check]) -> bool:
     return any(one.name == "control" and one.state == PASSED for one in checks)
+
+
+def _verdicts_by_prompt(judgments: Sequence[Judgment]) -> dict[str, set[str]]:
+    """The keys of the verdicts on each prompt, cut to what tells them apart."""
+    found: dict[str, set[str]] = {}
+    for one in judgments:
+        verdicts = found.setdefault(
+            fingerprint([one.prompt_id])[:_PROMPT_CHARACTERS], set()
+        )
+        if one.equal_answers:
+            verdicts.add(_EQUAL)
+        verdicts.update(verdict.cache_key[:_VERDICT_CHARACTERS] for verdict in one.raw)
+    return found
 
 
 def _is_empty(comparison: Comparison) -> bool:

@@ -11,11 +11,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator
 
-from elo_exp.analysis import families, standings, voters
+from elo_exp.analysis import families, repeated_files, standings, voters
+from elo_exp.analysis.comparisons import first_of
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.judge_bias import length_control
 from elo_exp.analysis.missing_answers import plans_both_orders
+from elo_exp.analysis.repeated_files import Hashes, ShownFile
 from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.voters import Party
@@ -36,12 +38,13 @@ from elo_exp.experiments.rated import (
 from elo_exp.files import safe_name
 from elo_exp.judges import kind_of_recorded
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
-from elo_exp.records import MissingBattle, Response, UserError
+from elo_exp.records import MissingBattle, Response, UserError, fingerprint
 from elo_exp.report import artifacts, judges_page
 from elo_exp.report.formats import names as joined
 from elo_exp.report.words import judges as words
 from elo_exp.report.words import opening
 from elo_exp.runs.reading import manifest_if_any, read_settings
+from elo_exp.store.store import ShownResult, Store
 from elo_exp.types import Count, Families, Orders
 
 logger = logging.getLogger(__name__)
@@ -333,18 +336,67 @@ class Rate:
 
     def run(self, context: Context) -> Report:
         if self._is_scored:
-            _, facts = self._scored
+            rows, facts = self._scored
+            scope = Scope(kind="scores", source=_named(list(self._files)))
+            hashes = {
+                name: repeated_files.hashes_of_scores(
+                    row for row in rows if row.dimension == name
+                )
+                for name in self._compared.dimensions
+            }
             return report(
-                self._compared,
+                self._with_looks(self._compared, scope, hashes, context.store),
                 context,
-                scope=Scope(kind="scores", source=_named(list(self._files))),
+                scope=scope,
                 facts={"battles_files": facts},
             )
         rated, facts = self._rated
         of_files = {"n_battles": rated.total(), "battles_files": facts}
         if self._apart:
             return self._report_apart(context, of_files)
-        return self._report(context, self._standings(rated), rated, of_files)
+        found = self._with_looks_of(rated, context.store)
+        return self._report(context, found, rated, of_files)
+
+    def _with_looks_of(self, battles: Battles, store: Store) -> Standings:
+        """Rate battles, and count the results of these that were shown before battles were added."""
+        found = self._standings(battles)
+        hashes = {
+            name: repeated_files.hashes_of_battles(some)
+            for name, some in found.battles.items()
+            if found.n_prompts(name) is not None
+        }
+        return self._with_looks(found, self._scope(battles), hashes, store)
+
+    def _with_looks(
+        self,
+        found: Standings,
+        scope: Scope,
+        hashes: Mapping[str, Mapping[str, Hashes]],
+        store: Store,
+    ) -> Standings:
+        """Store that results are shown, by dimension, and add those that were shown before rows were added."""
+        if scope.kind == "words":  # which never claims more than shared words
+            return found
+        earlier = dict[str, dict[str, Any]]()
+        for dimension, of_model in hashes.items():
+            subject = f"rated {fingerprint([scope.kind, scope.judge, dimension, self.battles_filter])}"
+            evidence = repeated_files.as_evidence(of_model)
+            name = fingerprint([evidence])
+            shown = [
+                ShownFile(rows=one.evidence, leader=one.claim)
+                for one in store.shown_before(subject, name)
+            ]
+            if rows := repeated_files.earlier_files(shown, of_model):
+                earlier[dimension] = {"earlier_looks": rows}
+            board, leader = found.board(dimension), None
+            first = first_of(board, found.pairs(dimension)) if board else None
+            if first and not (first.rivals or first.level or first.not_met):
+                leader = first.model
+            store.show(subject, ShownResult(name=name, evidence=evidence, claim=leader))
+        diagnoses = dict(found.diagnoses)
+        for dimension, one in earlier.items():  # of which scores have none
+            diagnoses[dimension] = {**diagnoses.get(dimension, {}), **one}
+        return replace(found, diagnoses=diagnoses)
 
     def _standings(self, battles: Battles) -> Standings:
         """Rate battles, in all dimensions of the files."""
@@ -435,7 +487,7 @@ class Rate:
         """Report what each judge's verdicts say by themselves, and what all of them do."""
         by_judge, reports = dict[str, Standings](), dict[str, Report]()
         for name, party in self._apart.items():
-            found = self._standings(party.battles)
+            found = self._with_looks_of(party.battles, context.store)
             by_judge[name] = with_conclusions(found, self._scope(party.battles))
             own = context.of_judge(name)
             of_own = {"n_battles": party.battles.total(), "judge_model": name}

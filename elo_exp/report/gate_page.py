@@ -1,12 +1,13 @@
 """What a gate shows: gate.md, which is the console's text, too, and the page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Conclusion, Gold
 from elo_exp.analysis.gate import Share, WorstPrompt
+from elo_exp.analysis.repeated_gates import EarlierGates
 from elo_exp.judges import as_whom
 from elo_exp.report.formats import NONE, count, number, shortened
 from elo_exp.report.words import gate as words
@@ -36,6 +37,7 @@ class Gated:
     quality  rows of judge_quality of manifest.json
     checks   of the judge and the candidate's answers, by dimension; {}: no judge was asked
     audits   the last audit of the judge, by dimension
+    earlier  results that were shown before prompts were added, by dimension; {}: nobody counts them
     roles    what the judge is told that it is
     """
 
@@ -51,6 +53,7 @@ class Gated:
     alpha: float
     dollars: float
     roles: Sequence[str] = ()
+    earlier: Mapping[str, EarlierGates] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +120,7 @@ def shown(gate: Gated) -> Shown:
         terms=[
             *judged,
             words.margin(gate.margin, gate.margin_elo, gate.alpha),
+            *words.looks(gate.earlier, gate.alpha),
             f"Cost ${gate.dollars:.2f}.",
             *([] if is_same else audited(gate.audits)),
             *words.groups(gate.shares),

@@ -59,6 +59,20 @@ class EarlierLooks:
     first_leader: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownResult:
+    """A result that a run shows, of a subject such as a gate's dimension.
+
+    name      that tells it from other results of the subject
+    evidence  on which it rests, as can be written as JSON
+    claim     what it claims; None: nothing
+    """
+
+    name: str
+    evidence: Mapping[str, Any]
+    claim: str | None
+
+
 class Store:
     """Answers by key, the usage of this run, and the account that its calls are charged to.
 
@@ -238,8 +252,9 @@ class Store:
         shown_at = time.time()
 
         def register(db: Database) -> list[EarlierLooks]:
-            rows = db.execute(
-                "SELECT verdicts, leader, shown_at, key FROM looks ORDER BY shown_at"
+            rows = db.execute(  # the key of a subject's result has a space
+                "SELECT verdicts, leader, shown_at, key FROM looks "
+                "WHERE key NOT LIKE '% %' ORDER BY shown_at"
             )
             known = [
                 (frozenset(json.loads(text)), leader, at, key)
@@ -266,6 +281,26 @@ class Store:
             return found
 
         return self.write(register) if results else []
+
+    def shown_before(self, subject: str, name: str) -> list[ShownResult]:
+        """Return the results of a subject that were shown before the one of this name was, the oldest first."""
+        rows = self.read(
+            "SELECT key, verdicts, leader FROM looks WHERE key LIKE ? ORDER BY shown_at, key",
+            [f"{fingerprint([subject])} %"],
+        )
+        names = [key.partition(" ")[2] for key, _, _ in rows]
+        until = names.index(name) if name in names else len(names)
+        return [
+            ShownResult(name=own, evidence=json.loads(text), claim=claim)
+            for own, (_, text, claim) in zip(names[:until], rows, strict=False)
+        ]
+
+    def show(self, subject: str, result: ShownResult) -> None:
+        """Store that a result of a subject is shown. One that was shown before stays as it was."""
+        key = f"{fingerprint([subject])} {result.name}"
+        row = (key, json.dumps(result.evidence), result.claim, time.time())
+        add = "INSERT INTO looks VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+        self.write(lambda db: db.execute(add, row))
 
     def keep(
         self, records: Iterable[R], *, key: Callable[[R], str], chunk: int = 1

@@ -7,6 +7,7 @@ from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
 from elo_exp.analysis.gate import MIN_PROMPTS, Share, decide
 from elo_exp.analysis.gate_checks import blocking_checks
+from elo_exp.analysis.repeated_gates import EarlierGates
 
 # Checks that a judge fails only if it cannot have seen a worse candidate: reasons before all numbers
 _BLIND = ("same_verdict", "control")
@@ -23,6 +24,8 @@ def gate_conclusion(
     scope: Scope,
     checks: Mapping[str, Sequence[Check]],
     checks_of_fail: Mapping[str, Sequence[Check]] | None = None,
+    earlier: Mapping[str, EarlierGates] | None = None,
+    alpha: float | None = None,
     is_checked: bool = True,
     is_same: bool = False,
 ) -> Conclusion:
@@ -39,7 +42,9 @@ def gate_conclusion(
                  control       the judge did not find degraded copies of the baseline's answers, or was
                                not asked
                  and then, if the bounds alone would pass, the other checks (flips in one order, length,
-                 responses, kin, audit), else one of
+                 responses, kin, audit), and
+                 looked       results with fewer prompts were shown before, and no alpha is left;
+                 else one of
                  invalid       without invalid verdicts it would pass or fail, or they leave no number of
                                prompts that would tell
                  lost          with so many missing or empty answers no number of prompts would tell
@@ -55,7 +60,10 @@ def gate_conclusion(
 
     checks          by dimension: what stands for and against "not worse"
     checks_of_fail  by dimension: what stands against a lead of the baseline
+    earlier         by dimension: results that were shown before prompts were added; None: nobody counts them
+    alpha           level of all results together
     """
+    earlier, alpha = earlier or {}, alpha or 0.0
     is_whole = not any(share.n_invalid for share in shares)
     bounds = decide(shares, margin)
     blocking = [  # the baseline's own answers take no judge
@@ -64,12 +72,19 @@ def gate_conclusion(
         for check in blocking_checks(checks.get(dimension, ()))
         if not is_same
     ]
+    has_several = len(shares) > 1
+    blocking += [*_looked(earlier, alpha, "pass", has_several=has_several)]
     worse = [one.dimension for one in shares if one.high is not None and one.high < 0.5]
     favouring = {
         name: [
             _check_reason(check, name if len(shares) > 1 else None, favours="baseline")
             for check in (checks_of_fail or {}).get(name, ())
             if check.blocks("leads")
+        ]
+        + [
+            reason
+            for reason in _looked(earlier, alpha, "fail", has_several=has_several)
+            if reason.about["of"] == name
         ]
         for name in worse
     }
@@ -97,7 +112,8 @@ def gate_conclusion(
         elif any(reason.about["state"] == "failed" for reason in blind):
             reasons = tuple(blind)
         else:
-            reasons = (*blind, *_numeric(shares, margin, others))
+            numeric = _numeric(shares, margin, others)
+            reasons = (*blind, *(_with_advice(one, earlier, alpha) for one in numeric))
         state = "cannot tell" if reasons else "pass"
     failing = [one for one in shares if one.dimension in worse]
     deciding = (
@@ -162,6 +178,42 @@ def _numeric(
         yield _invalid(_least(hopeless, by="low"), None)
     else:
         yield _power(shares, margin)
+
+
+def _looked(
+    earlier: Mapping[str, EarlierGates],
+    alpha: float,
+    would: str,
+    *,
+    has_several: bool,
+) -> Iterator[Reason]:
+    """Yield the dimensions of which earlier results have used all of alpha."""
+    for name, looks in earlier.items():
+        if looks.n_looks and not looks.level(would, alpha):
+            about = {
+                "dimension": name if has_several else None,
+                "of": name,
+                "would": would,
+                "spent": looks.spent[would],
+                "next_alpha": _next_alpha(earlier, alpha, would),
+            }
+            yield Reason(name="looked", value=float(looks.n_looks), about=about)
+
+
+def _with_advice(
+    reason: Reason, earlier: Mapping[str, EarlierGates], alpha: float
+) -> Reason:
+    """Add which alpha a gate with more prompts needs, if results are counted."""
+    next_alpha = _next_alpha(earlier, alpha, "pass")
+    about = {**reason.about, "spent": alpha, "next_alpha": next_alpha}
+    return replace(reason, about=about) if earlier else reason
+
+
+def _next_alpha(earlier: Mapping[str, EarlierGates], alpha: float, claim: str) -> float:
+    """The alpha of all results with which a further one is tested at the level of this one."""
+    spent = max((one.spent.get(claim, 0.0) for one in earlier.values()), default=0.0)
+    level = alpha - spent if alpha > spent else alpha
+    return round(max(alpha, spent) + level, 9)
 
 
 def _power(shares: Sequence[Share], margin: float) -> Reason:

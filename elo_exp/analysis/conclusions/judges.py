@@ -212,7 +212,8 @@ def conclude(
     against = [
         name
         for name, one in own.items()
-        if one.state == "caution" and name not in doubted
+        if (one.state == "caution" or (has_joint and _was_shown(one)))
+        and name not in doubted
     ]
     subjects = {one.subject for one in own.values() if one.state in _AHEAD}
     are_ahead = all(one.state in _AHEAD for one in own.values())
@@ -267,6 +268,13 @@ def conclude(
         reasons=tuple(reasons),
         is_checked=not doubted,
         scope=scope,
+    )
+
+
+def _was_shown(conclusion: Conclusion) -> bool:
+    """Return whether a judge's result was shown before verdicts were added: a joint lead then is no first look, too."""
+    return any(
+        reason.name in ("looked", "exploratory") for reason in conclusion.reasons
     )
 
 

@@ -6,6 +6,7 @@ from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Conclusion, Reason
 from elo_exp.analysis.gate import MIN_PROMPTS, Share
 from elo_exp.analysis.gate_checks import MAX_SAME_SHARE, MIN_CONTROLS_LOST
+from elo_exp.analysis.repeated_gates import EarlierGates
 from elo_exp.data.degrading import CONTROL_PROMPTS
 from elo_exp.report.formats import NONE, count, names, number, percent
 from elo_exp.report.words.judge import ODD
@@ -119,7 +120,27 @@ def _flips(reason: Reason, subject: str) -> str:
     )
     return (
         f"The judge's two orders disagree, which hides losses: counted so, the lower bound is {number(about['low'], 3)} "
-        f"in place of {number(about['low_of_points'], 3)}. {needed}"
+        f"in place of {number(about['low_of_points'], 3)}. {needed}{_advice(reason)}"
+    )
+
+
+def _looked(reason: Reason, subject: str) -> str:
+    about, n = reason.about, int(reason.value or 0)
+    times = "once" if n == 1 else f"{count(n)} times"
+    return (
+        f"{subject} would {about['would']} by the bounds, but its result was shown {times} before prompts were added, and "
+        f"that has used an alpha of {about['spent']:g}. No alpha is left. "
+        f"gate.alpha={about['next_alpha']:g} decides again, and is then the error of all these looks together."
+    )
+
+
+def _advice(reason: Reason) -> str:
+    """Say which alpha the gate needs after more prompts: otherwise the advice to add some leads nowhere."""
+    if "next_alpha" not in reason.about:
+        return ""
+    return (
+        " If you add prompts to this comparison, the next gate is a second look: set "
+        f"gate.alpha={reason.about['next_alpha']:g}, of which {reason.about['spent']:g} is used."
     )
 
 
@@ -174,11 +195,17 @@ def _audit(reason: Reason, subject: str) -> str:
 def _power(reason: Reason, subject: str) -> str:
     if reason.value is None:
         return "With such verdicts no number of prompts would pass an equal candidate."
-    return f"{count(int(reason.value))} prompts would pass an equal candidate with 80 % power in each dimension."
+    return (
+        f"{count(int(reason.value))} prompts would pass an equal candidate with 80 % power in each dimension."
+        f"{_advice(reason)}"
+    )
 
 
 def _close(reason: Reason, subject: str) -> str:
-    return "These prompts would pass an equal candidate with over 80 % power in each dimension: it may be somewhat worse."
+    return (
+        "These prompts would pass an equal candidate with over 80 % power in each dimension: it may be somewhat worse."
+        f"{_advice(reason)}"
+    )
 
 
 def _invalid(reason: Reason, subject: str) -> str:
@@ -203,6 +230,7 @@ _REASONS: Mapping[str, Callable[[Reason, str], str]] = {
     "control": _control,
     "invalid": _invalid,
     "lost": _lost,
+    "looked": _looked,
     "flips": _flips,
     "length": _length,
     "responses": _responses,
@@ -219,6 +247,19 @@ def margin(share: float, elo: float | None, alpha: float) -> str:
     """Say how much worse a candidate may be. elo: the margin in points, where it was given so."""
     points = "" if elo is None else f" ({elo:g} Elo points)"
     return f"Margin {number(share, 3)} of the share of points{points}, one-sided bounds, alpha {alpha:g}."
+
+
+def looks(earlier: Mapping[str, EarlierGates], alpha: float) -> list[str]:
+    """Say how much of alpha results with fewer prompts have used; [] if there are none."""
+    spent = {name: one.spent.get("pass", 0.0) for name, one in earlier.items()}
+    name = max(spent, key=spent.__getitem__, default="")
+    if not spent or not spent[name]:
+        return []
+    left, n_looks = earlier[name].left("pass", alpha), earlier[name].n_looks
+    return [
+        f"Results shown before prompts were added: {count(n_looks)}, which used {spent[name]:g} of alpha ({left:g} is "
+        "left)."
+    ]
 
 
 def invalid(n_invalid: int) -> str:

@@ -401,6 +401,7 @@ _GIVEN = {
     "invalid": "gave no valid verdict",
 }
 _Words = Callable[[Reason, Conclusion], str]
+_VERDICTS = {"people": "votes", "scores": "scores"}  # by whose
 _WORDS: dict[str, _Words] = {
     "same": _same_answers,
     "no_result": _no_comparison,
@@ -448,8 +449,9 @@ _WORDS: dict[str, _Words] = {
     ),
     "support": _support,
     "stratum": _stratum,
-    "looked": lambda reason, _: (
-        f"the result had been shown {_times(int(reason.value or 0))} before verdicts were added"
+    "looked": lambda reason, c: (
+        f"the result had been shown {_times(int(reason.value or 0))} before {_VERDICTS.get(c.scope.kind, 'verdicts')} "
+        "were added"
     ),
     "no_scale": lambda *_: (
         "no bound of these scores is known (battles_scale=[LOW,HIGH] names it)"

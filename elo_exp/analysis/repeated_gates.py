@@ -1,0 +1,131 @@
+"""Gates that are decided again after prompts were added: what the earlier results have used of alpha.
+
+A gate that looks at 60 prompts, adds 60 and looks again has two chances to pass a candidate at the margin. Each
+result that was shown has used the alpha of its test, and a later one is tested with the alpha that is left
+(Bonferroni), so that all of them together err in at most alpha.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+CLAIMS = ("pass", "fail")
+_LEAST_ALPHA = 1e-9  # above the error of rounding
+
+Evidence = Mapping[str, Set[str]]  # verdicts of the candidate by prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownGate:
+    """A result of one dimension that was shown.
+
+    verdicts  on which it rests, by prompt; none of a prompt without a verdict
+    alpha     at which each claim was tested, "pass" and "fail"; 0 if it could not be made
+    margin    that it was tested against
+    claim     "pass" or "fail" if its bounds show it, else None
+    """
+
+    verdicts: Evidence
+    alpha: Mapping[str, float]
+    margin: float
+    claim: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierGates:
+    """What was shown of a candidate before prompts or verdicts were added.
+
+    n_looks  results that were shown
+    spent    the alpha of their tests, by claim
+    claims   "pass" or "fail", if one of them has shown it: to show it again adds no error
+    """
+
+    n_looks: int = 0
+    spent: Mapping[str, float] = field(default_factory=dict)
+    claims: Set[str] = frozenset()
+
+    def level(self, claim: str, alpha: float) -> float:
+        """Return at which level a claim is tested, of alpha for all looks together; 0 if nothing is left.
+
+        Examples
+        --------
+        >>> EarlierGates(n_looks=1, spent={"pass": 0.02}).level("pass", 0.05)
+        0.03
+        >>> EarlierGates(n_looks=1, spent={"pass": 0.05}, claims={"pass"}).level("pass", 0.05)
+        0.05
+        """
+        return alpha if claim in self.claims else self.left(claim, alpha)
+
+    def left(self, claim: str, alpha: float) -> float:
+        """Return what the tests of a claim have left of alpha."""
+        left = round(alpha - self.spent.get(claim, 0.0), 9)
+        return left if left > _LEAST_ALPHA else 0.0
+
+
+def earlier_gates(
+    shown: Sequence[ShownGate], verdicts: Evidence, *, margin: float
+) -> EarlierGates:
+    """Return what was shown of this candidate before prompts or verdicts were added to it.
+
+    Parameters
+    ----------
+    shown : sequence of ShownGate
+        Results of this dimension that were shown before, of any candidate.
+    verdicts : mapping of str to set of str
+        On which the present result rests, by prompt.
+    margin : float
+        Against which it is tested: a pass with a larger margin shows nothing for this one.
+
+    Returns
+    -------
+    EarlierGates
+        Of the results to which the present one adds. The same verdicts, tested twice, have used the larger alpha.
+    """
+    counted = [one for one in shown if adds_to(verdicts, one.verdicts)]
+    used: dict[frozenset[tuple[str, frozenset[str]]], dict[str, float]] = {}
+    for one in counted:
+        same = frozenset((name, frozenset(some)) for name, some in one.verdicts.items())
+        known = used.setdefault(same, {})
+        for claim, alpha in one.alpha.items():
+            known[claim] = max(known.get(claim, 0.0), alpha)
+    spent = {
+        claim: sum(known.get(claim, 0.0) for known in used.values()) for claim in CLAIMS
+    }
+    claims = {
+        one.claim
+        for one in counted
+        if one.claim and (one.claim == "fail" or one.margin <= margin)
+    }
+    return EarlierGates(n_looks=len(used), spent=spent, claims=claims)
+
+
+def adds_to(now: Evidence, before: Evidence) -> bool:
+    """Return whether verdicts are those of an earlier result, and more.
+
+    A candidate with other answers has other verdicts, and is another candidate: more than half of the prompts that
+    both have must have the verdicts that they had.
+
+    Parameters
+    ----------
+    now, before : mapping of str to set of str
+        Verdicts by prompt.
+
+    Returns
+    -------
+    bool
+        False if nothing was added.
+
+    Examples
+    --------
+    >>> adds_to({"p": {"1"}, "q": {"2"}}, {"p": {"1"}})
+    True
+    >>> adds_to({"p": {"1"}, "q": {"2"}}, {"p": {"9"}})
+    False
+    """
+    common = [name for name, some in before.items() if some and name in now]
+    kept = [name for name in common if before[name] <= now[name]]
+    if 2 * len(kept) <= len(common):
+        return False
+    return any(
+        some and (name not in before or before[name] < some)
+        for name, some in now.items()
+    )
