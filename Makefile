@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-faults bench bench-generate bench-gpu bench-oracle figures notebooks docs lint
+.PHONY: demo test test-lowest test-slow test-faults bench bench-generate bench-gpu bench-oracle figures notebooks docs lint
 
 demo: .venv/demo
 	$(BIN)/python -m elo_exp
@@ -10,6 +10,11 @@ demo: .venv/demo
 
 test: .venv/dev
 	$(BIN)/python -m pytest
+
+test-lowest: .venv-lowest/installed  # the demo, three paid judges and files, on the lowest allowed versions
+	.venv-lowest/bin/python -m elo_exp
+	.venv-lowest/bin/python -m pytest -o filterwarnings=default tests/test_claude.py tests/test_gemini.py \
+	tests/test_openai_judge.py tests/test_export.py tests/test_figures.py
 
 test-slow: .venv/dev
 	$(BIN)/python -m pytest -n 0 -m slow -s
@@ -67,6 +72,13 @@ lint: .venv/dev
 .venv/docs: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@ .venv/demo
+
+.venv-lowest/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-lowest
+	$(PYTHON) -m tests.lowest_versions openai gemini > .venv-lowest/constraints.txt
+	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/constraints.txt \
+	--editable '.[openai,gemini]' pytest pytest-xdist hypothesis
+	touch $@
 
 .venv/bench: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev,bench]'
