@@ -26,6 +26,7 @@ from elo_exp.judges import kind_of_recorded
 from elo_exp.ratings.fit import POINTS, Fit
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import t_quantile
+from elo_exp.records import MissingBattle
 from elo_exp.report import judges_page
 from elo_exp.report.words import judges as words
 from elo_exp.runs.lineage import files_of_run
@@ -480,10 +481,24 @@ def test_why_there_is_no_joint_board():
 
 
 def opinion(
-    *of: tuple[float, ...], kind: str = "model", n_prompts: int = 200
+    *of: tuple[float, ...],
+    kind: str = "model",
+    n_prompts: int = 200,
+    n_failed: int = 0,
 ) -> Opinion:
-    """Of judges by whom a, b, c and d have these ratings."""
+    """Of judges by whom a, b, c and d have these ratings; a has failed on further prompts."""
     by_judge = {}
+    lost = [
+        MissingBattle(
+            model_a="a",
+            model_b=other,
+            question_id=f"failed{q}",
+            lacking=("a",),
+            failed=("a",),
+        )
+        for q in range(n_failed)
+        for other in "bcd"
+    ]
     for i, ratings in enumerate(of):
         battles = Tournament(ratings=ratings).columns(
             n_prompts, np.random.default_rng(i)
@@ -494,6 +509,7 @@ def opinion(
             ratings={"bradley_terry": BRADLEY_TERRY},
             models=battles.models,
         )
+        rated = standings.with_missing(rated, {"d": lost}, BRADLEY_TERRY)
         scope = Scope(judge=f"judge{i}", kind=kind)
         by_judge[f"judge{i}"] = with_conclusions(rated, scope)
     (found,) = opinions(by_judge, orders="both", initial_rating=1400.0)
@@ -574,6 +590,31 @@ def test_three_judges_lead_only_beyond_what_their_tastes_differ():
     assert together.conclusion.subject == "a"
     assert together.board is not None and together.board.rank_low is not None
     assert together.board.rank_low[0] == 1 and together.board.rank_high is not None
+
+
+def test_a_joint_lead_has_to_hold_if_failures_count_as_losses():
+    holds = opinion(CLEAR, CLEAR, CLEAR, n_failed=5).conclusion
+    assert holds.state in ("leads", "caution")
+    assert holds.worst_case is not None and holds.worst_case.n_prompts == 205
+    found = opinion(CLEAR, CLEAR, CLEAR, n_failed=150)
+    assert found.conclusion.state == "undecided"
+    assert [reason.name for reason in found.conclusion.reasons] == ["failures"]
+    assert re.search(
+        r"^no clear winner whichever such judge is asked: a is ahead of b by .*, on the 200 of 350 prompts that it "
+        "answered. With its 150 failures counted as losses, b is ahead$",
+        said(found),
+    )
+    row = judges_page.as_json(found)["conclusion"]
+    assert row["worst_case"]["n_lacks_leader"] == 150
+
+
+def test_two_judges_say_that_failures_may_explain_their_leads():
+    found = opinion(CLEAR, CLEAR, n_failed=150)
+    assert found.conclusion.state == "undecided"
+    assert said(found).endswith(
+        "have a ahead of b, but by judge0 and judge1 the lead is lost if missing answers and unknown verdicts count "
+        "against it"
+    )
 
 
 def test_judges_that_compare_words_lead_nobody():

@@ -225,6 +225,8 @@ def as_json(one: Opinion) -> dict[str, Any]:
             "sentence": _sentence(one),
             "first": one.conclusion.subject,
             "second": one.conclusion.rival,
+            "reasons": [reason.name for reason in one.conclusion.reasons],
+            "worst_case": case.to_dict() if (case := one.conclusion.worst_case) else None,
         },
         "judges": {
             name: {"state": said.state, "sentence": tournament.sentence(said)}

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.analysis import judges
+from elo_exp.analysis import judges, missing_answers
 from elo_exp.analysis.agreement import pairwise_kappa
 from elo_exp.analysis.checks import MIN_PROMPTS
-from elo_exp.analysis.comparisons import Difference, First, first_of
+from elo_exp.analysis.comparisons import Difference, First, first_of, holm
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
+from elo_exp.analysis.conclusions.tournament import of_missing, worst_case
 from elo_exp.analysis.judges import Panel
+from elo_exp.analysis.missing_answers import WorstCase
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard
@@ -93,6 +95,7 @@ def opinions(
         if isinstance(one, Panel) and one.has_joint
     }
     tested = judges.differences(joint)
+    cases = _worst_cases(judging, joint, tested, orders=orders)
     found = []
     for name, panel in panels.items():
         pairs = [pair for pair in tested if pair.dimension == name]
@@ -124,6 +127,7 @@ def opinions(
             ],
             n_prompts=n_prompts,
             has_joint=board is not None,
+            cases=cases.get(name, ()),
         )
         found.append(
             Opinion(
@@ -158,6 +162,82 @@ def _panel(battles: Mapping[str, Battles], *, orders: str) -> Panel | Reason:
     return Panel.of(battles, orders=orders)
 
 
+def _worst_cases(
+    judging: Mapping[str, Standings],
+    joint: Mapping[str, Panel],
+    tested: Sequence[Difference],
+    *,
+    orders: str,
+) -> dict[str, list[WorstCase]]:
+    """Test each joint lead once more, with the missing results of every judge counted against it.
+
+    The p values take the place of those of the answered comparisons in Holm's adjustment.
+
+    judging  standings by judge
+    joint    panels with a joint leaderboard, by dimension
+    tested   all differences on these
+    """
+    found = dict[tuple[str, str, str], WorstCase]()
+    in_both = orders == "both"
+    for name, panel in joint.items():
+        missing = {judge: one.missing.get(name, ()) for judge, one in judging.items()}
+        pairs = [pair for pair in tested if pair.dimension == name]
+        board = judges.leaderboard(panel, initial_rating=0.0)
+        first = first_of(_with_ranks(board, pairs), pairs)
+        battles = {judge: one.battles[name] for judge, one in judging.items()}
+        is_complete = not any(missing.values()) and not (
+            in_both and any(map(_lacks_order, battles.values()))
+        )
+        if first is None or is_complete:
+            continue
+        n_battles = sum(map(len, battles.values()))
+        for leader, rival in missing_answers.claims(
+            first.model, first.below, pairs, n_battles
+        ):
+            claim = {leader: 1.0, rival: -1.0}
+            against = {
+                judge: missing_answers.count_against(
+                    some,
+                    missing[judge],
+                    missing_answers.influence_of(some, claim),
+                    in_both_orders=in_both,
+                )
+                for judge, some in battles.items()
+            }
+            other = Panel.of(against, orders=orders)
+            pair = None
+            if isinstance(other, Panel) and other.has_joint:
+                pair = next(
+                    one
+                    for one in judges.differences({name: other})
+                    if {one.higher, one.lower} == {leader, rival}
+                )
+            some, *more = battles.values()
+            every = [one for lacking in missing.values() for one in lacking]
+            counts = missing_answers.counted(
+                some.concatenate(*more), every, leader, rival, in_both_orders=in_both
+            )
+            case = missing_answers.with_test(counts, pair)
+            found[name, leader, rival] = case
+    keys = [(one.dimension, one.higher, one.lower) for one in tested]
+    p_values = [
+        found[key].p_value if key in found else one.p_value
+        for key, one in zip(keys, tested, strict=True)
+    ]
+    cases = dict[str, list[WorstCase]]()
+    adjusted = holm(np.array(p_values, dtype=np.float64)).tolist()
+    for key, p_holm in zip(keys, adjusted, strict=True):
+        if key in found:
+            holds = missing_answers.is_significant(p_holm)
+            case = dataclasses.replace(found[key], p_holm=p_holm, holds=holds)
+            cases.setdefault(key[0], []).append(case)
+    return cases
+
+
+def _lacks_order(battles: Battles) -> bool:
+    return bool(missing_answers.lacking_order(battles).any())
+
+
 def _n_battles(battles: Battles, board: Leaderboard) -> list[int]:
     """Count a judge's battles of each entrant."""
     counts = dict(zip(battles.models, battles.n_battles().tolist(), strict=True))
@@ -184,6 +264,7 @@ def conclude(
     *,
     n_prompts: int | None,
     has_joint: bool,
+    cases: Sequence[WorstCase] = (),
 ) -> Conclusion:
     """Decide what may be said of all judges together, by the table that docs/files.md describes.
 
@@ -192,6 +273,7 @@ def conclude(
     disagreements  rows of `judges.disagreements`
     votes          populations, with an entrant that they have significantly ahead of the first of the joint board
     has_joint      whether there is a joint board
+    cases          the tests on which a joint lead rests, if what is missing counts against it; none if nothing is
     """
     some = next(iter(own.values())).scope
     is_words = all(one.scope.kind == "words" for one in own.values())
@@ -228,6 +310,8 @@ def conclude(
     elif has_joint and first and (first.rivals or first.level):
         state = "undecided"
         reasons = [Reason(name="rivals", about={"models": [*first.rivals]})]
+    elif lost := [*of_missing(first, cases)]:
+        state, reasons = "undecided", lost
     elif not has_joint and not (are_ahead and len(subjects) == 1):
         state = "undecided"
         reasons = [_why_apart(own)]
@@ -268,6 +352,7 @@ def conclude(
         reasons=tuple(reasons),
         is_checked=not doubted,
         scope=scope,
+        worst_case=worst_case(first, cases),
     )
 
 
@@ -294,6 +379,7 @@ def _why_apart(own: Mapping[str, Conclusion]) -> Reason:
     no_leader          a judge has no entrant ahead
     different_leaders  not all judges have the same entrant ahead
     not_significant    they have, but not every judge significantly
+    failures           they have, but a lead is lost if what is missing counts against it, and no other is open
     """
     leaders = {judge: _leader(one) for judge, one in own.items()}
     without = [judge for judge, leader in leaders.items() if leader is None]
@@ -304,4 +390,15 @@ def _why_apart(own: Mapping[str, Conclusion]) -> Reason:
             name="different_leaders", about={"leaders": [*map(list, leaders.items())]}
         )
     not_significant = [judge for judge, one in own.items() if one.state not in _AHEAD]
+    lost = [judge for judge in not_significant if _is_lost_to_failures(own[judge])]
+    if lost == not_significant:
+        return Reason(name="failures", about={"judges": lost})
     return Reason(name="not_significant", about={"judges": not_significant})
+
+
+def _is_lost_to_failures(conclusion: Conclusion) -> bool:
+    """Return whether nothing but missing answers and verdicts keeps a lead open."""
+    case = conclusion.worst_case
+    return bool(conclusion.reasons) and (
+        conclusion.reasons[0].name == "failures" and case is not None and not case.holds
+    )

@@ -9,7 +9,11 @@ from elo_exp.analysis.judges import judges_needed
 from elo_exp.analysis.voters import Repeats
 from elo_exp.report.formats import names, number
 from elo_exp.report.words.judge import word_overlap
-from elo_exp.report.words.tournament import difference
+from elo_exp.report.words.tournament import (
+    difference,
+    lead_in_worst_case,
+    say_failures,
+)
 
 CHIPS = {
     "none": "No ranking",
@@ -62,6 +66,9 @@ def _none(conclusion: Conclusion, _: str) -> str:
 
 
 def _undecided(conclusion: Conclusion, _: str) -> str:
+    if conclusion.reasons[0].name == "failures":
+        said = say_failures(conclusion, _by(conclusion))
+        return f"no clear winner whichever such judge is asked: {said}"
     others = names(conclusion.reasons[0].about["models"])
     return (
         f"no clear winner whichever such judge is asked: {conclusion.subject} is ahead of {conclusion.rival} by "
@@ -88,7 +95,7 @@ _JOINT: Mapping[str, Callable[[Conclusion, str], str]] = {
         f"{one.subject} leads {one.rival} whichever such judge is asked, by {_by(one)}",
     ),
     "leads": lambda one, _: (
-        f"{one.subject} leads {one.rival} whichever such judge is asked, by {_by(one)}"
+        f"{one.subject} leads {one.rival} whichever such judge is asked, by {_by(one)}{lead_in_worst_case(one)}"
     ),
 }
 
@@ -119,10 +126,19 @@ def _no_leader(conclusion: Conclusion, _: str) -> str:
     return f"{names(without)} {'has' if len(without) == 1 else 'have'} no entrant ahead"
 
 
+def _lost_to_failures(conclusion: Conclusion, all_of_them: str) -> str:
+    lost = names(conclusion.reasons[0].about["judges"])
+    return (
+        f"{_have_ahead(conclusion, all_of_them)}, but by {lost} the lead is lost if missing answers and unknown verdicts "
+        "count against it"
+    )
+
+
 _APART_UNDECIDED: Mapping[str, Callable[[Conclusion, str], str]] = {
     "not_significant": _not_significant,
     "different_leaders": _different_leaders,
     "no_leader": _no_leader,
+    "failures": _lost_to_failures,
 }
 _APART: Mapping[str, Callable[[Conclusion, str], str]] = {
     "none": _none,

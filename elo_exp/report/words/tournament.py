@@ -77,17 +77,23 @@ def sentence(conclusion: Conclusion) -> str:
         end = f"; {because(judges[0], conclusion)}"
     elif others:
         end = f", but {because(others[0], conclusion)}"
-    case = conclusion.worst_case
-    if not end and case and case.rival == conclusion.rival:
-        lost = Effect(
-            value=case.difference,
-            low=case.ci_low,
-            high=case.ci_high,
-            unit=conclusion.effect.unit if conclusion.effect else "points",
-            p_value=case.p_holm,
-        )
-        end = f". With {missing_counted(case)}, it leads by {difference(lost)}"
+    end = end or lead_in_worst_case(conclusion)
     return f"{_at_equal(conclusion)}{_beginning(conclusion)} by {by}{end}"
+
+
+def lead_in_worst_case(conclusion: Conclusion) -> str:
+    """Say a lead that holds if what is missing counts against it; "" if nothing between the two is missing."""
+    case = conclusion.worst_case
+    if case is None or case.rival != conclusion.rival:
+        return ""
+    lead = Effect(
+        value=case.difference,
+        low=case.ci_low,
+        high=case.ci_high,
+        unit=conclusion.effect.unit if conclusion.effect else "points",
+        p_value=case.p_holm,
+    )
+    return f". With {missing_counted(case)}, it leads by {difference(lead)}"
 
 
 _COMPARES_NOTHING = ("none", "same", "no_result")
@@ -196,7 +202,7 @@ def _undecided(conclusion: Conclusion, by: str) -> str:
     if reason.name in said:
         return said[reason.name]
     if reason.name == "failures":
-        return _failures(conclusion, by)
+        return say_failures(conclusion, by)
     if reason.name == "undone":
         return f"no clear winner: {why} that {_ahead(conclusion, by)}"
     others = [model for model in reason.about["models"] if model != second]
@@ -204,7 +210,7 @@ def _undecided(conclusion: Conclusion, by: str) -> str:
     return f"no clear winner: {_ahead(conclusion, by)}{also}"
 
 
-def _failures(conclusion: Conclusion, by: str) -> str:
+def say_failures(conclusion: Conclusion, by: str) -> str:
     """Say both results of a lead that missing answers may explain: without them, and with them counted against it."""
     case = conclusion.worst_case
     if case is None:
