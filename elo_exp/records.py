@@ -555,6 +555,7 @@ class MissingBattle(Record):
                knows why the others have no answer
     is_judged  the judge gave a verdict on an empty answer all the same
     count      how many comparisons it stands for, as that of a battle; None: one
+    cluster    what its prompt has in common with others, as that of a battle; None: that of the battles on its prompt
     """
 
     model_a: str
@@ -568,6 +569,7 @@ class MissingBattle(Record):
     draw_a: int = 0
     draw_b: int = 0
     count: int | None = None
+    cluster: str | None = None
 
     @property
     def models(self) -> tuple[str, str]:

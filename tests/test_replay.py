@@ -9,6 +9,7 @@ import pytest
 
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.judge_quality import judge_quality
+from elo_exp.data import pairing
 from elo_exp.data.battles import from_judgments
 from elo_exp.files import write_jsonl, write_whole
 from elo_exp.judges import scope_of
@@ -50,6 +51,21 @@ def warnings(caplog: pytest.LogCaptureFixture, path: Path) -> list[str]:
 
 
 # A run
+
+
+def test_verdicts_that_are_not_on_file_or_invalid_there_are_unknown(tmp_path):
+    shown = [comparison(prompt_id=f"p{n}", response_a="No.") for n in range(3)]
+    before = judged(LEXICAL, tmp_path, *shown)
+    rows = [judgment.to_dict() for judgment in before[:2]]
+    rows[1] = {
+        **rows[1],
+        "raw": [{**verdict, "verdict": "INVALID"} for verdict in rows[1]["raw"]],
+    }
+    path = write_jsonl(tmp_path / "verdicts.jsonl", rows)
+    again = judged(replay(path), tmp_path, *shown, allow_missing=True)
+    unknown = pairing.unjudged(shown, again)
+    assert [one.question_id for one in unknown] == ["p1", "p2"]
+    assert all(one.lacking == () for one in unknown)
 
 
 def test_the_verdicts_or_battles_of_a_run_conclude_what_the_run_did(tmp_path):

@@ -194,7 +194,7 @@ def count_against(
         # Without a prompt nobody knows which battle it is: the loss counts besides
         if one.is_judged and one.question_id is not None:
             replaced[_key(one, names_judges=names_judges)] += 1
-        cluster = cluster_of.get(one.question_id)
+        cluster = one.cluster or cluster_of.get(one.question_id)
         row = _battle(one, share, both=both, is_styled=is_styled, cluster=cluster)
         rows.append(dataclasses.replace(row, source=source))
     kept = battles
@@ -295,6 +295,56 @@ def fill_orders(
     return dataclasses.replace(battles, verdict_ab=filled[0], verdict_ba=filled[1])
 
 
+def counted_for_one(
+    battles: Battles, missing: Sequence[MissingBattle], model: str, *, wins: bool
+) -> Battles:
+    """Return the battles together with the missing ones of one model, as if it had lost them, or won them.
+
+    A recorded failure is the loss of the model that failed in both cases.
+
+    Parameters
+    ----------
+    battles : Battles
+        Of one dimension.
+    missing : sequence of MissingBattle
+        Of the model.
+    model : str
+        One of the two in each missing battle.
+    wins : bool
+        Whether it wins those whose result is unknown. A verdict on an empty answer then stands.
+
+    Returns
+    -------
+    Battles
+        Without those whose verdict on an empty answer is replaced.
+    """
+    both, is_styled = bool(battles.both_orders().any()), bool(battles.styles)
+    cluster_of = _clusters(battles)
+    rows, replaced = list[Battle](), set[Any]()
+    for one in missing:
+        if one.is_judged and (wins or model not in one.lacking):
+            continue
+        (other,) = {*one.models} - {model}
+        share = points_against(model, one.failed, one.models)
+        if wins:
+            share = 1.0 - points_against(other, one.failed, one.models)
+        if one.is_judged:
+            replaced.add(_key(one, names_judges=False))
+        cluster = one.cluster or cluster_of.get(one.question_id)
+        rows.append(
+            _battle(
+                one,
+                share if one.model_a == model else 1.0 - share,
+                both=both,
+                is_styled=is_styled,
+                cluster=cluster,
+            )
+        )
+    is_kept = [_key(row, names_judges=False) not in replaced for row in battles.rows()]
+    kept = battles.select(np.array(is_kept, dtype=bool)) if replaced else battles
+    return kept.concatenate(Battles.from_rows(rows)) if rows else kept
+
+
 def ends_of_level(
     battles: Battles,
     missing: Sequence[MissingBattle],
@@ -381,14 +431,7 @@ def _clusters(battles: Battles) -> dict[str | None, str]:
     """The cluster of each question; of None, that of battles that name no question, if they are in one."""
     if battles.cluster is None:
         return {}
-    is_named = battles.question < len(battles.questions)
-    pairs = np.stack((battles.question, battles.cluster))
-    found: dict[str | None, str] = {
-        battles.questions[question]: battles.clusters[cluster]
-        for question, cluster in np.unique(
-            pairs[:, is_named & (battles.cluster >= 0)], axis=1
-        ).T.tolist()
-    }
+    found: dict[str | None, str] = dict(battles.cluster_of().items())
     return found | ({None: UNNAMED} if UNNAMED in battles.clusters else {})
 
 

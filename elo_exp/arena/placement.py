@@ -25,8 +25,8 @@ from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import Feature
 from elo_exp.ratings.fit import POINTS, Fit, leaderboard
 from elo_exp.ratings.games import games
-from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Battle, Judgment, UserError
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
+from elo_exp.records import Battle, Judgment, Record, UserError
 
 # Rating points apart within which a battle has 95 % of the information of one between equals:
 # sech²(.225) = .95.
@@ -49,6 +49,47 @@ class Draw:
         return self.models[self.side]
 
 
+# How far missing results may move a rating, in half-widths of its interval: if it is biased by so much, the interval
+# covers the truth in 92%
+MAX_MISSING_SHIFT = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingResults(Record):
+    """The battles of a placed model without a result, and where it stands if it lost them, or won them.
+
+    n_battles   that the model entered
+    n_lacks     of these, without a usable answer of the model
+    n_failed    of these, on record as failures, which are its losses in both cases
+    n_unjudged  with an answer, but without a valid verdict
+    low, high   its rating if it lost them, and if it won them; None if it then has none
+    """
+
+    n_battles: int
+    n_lacks: int
+    n_failed: int
+    n_unjudged: int
+    low: Rating | None = None
+    high: Rating | None = None
+
+    @property
+    def n_missing(self) -> int:
+        return self.n_lacks + self.n_unjudged
+
+    def reasons(self, row: Rating) -> list[Reason]:
+        """Return a reason if the missing results could move a rating by more than its interval allows for."""
+        ends = [end.rating if end else None for end in (self.low, self.high)]
+        half = None
+        if row.ci_low is not None and row.ci_high is not None:
+            half = (row.ci_high - row.ci_low) / 2.0
+        if row.rating is not None and half is not None and None not in ends:
+            shift = max(abs((end or 0.0) - row.rating) for end in ends)
+            if shift <= MAX_MISSING_SHIFT * half:
+                return []
+        about = {"of": self.n_battles, "low": ends[0], "high": ends[1]}
+        return [Reason(name="failures", value=float(self.n_missing), about=about)]
+
+
 @dataclass(slots=True, kw_only=True)
 class Placement:
     """Where the placed models stand, and by which battles.
@@ -60,6 +101,7 @@ class Placement:
     reasons   of each placed model, why its rating needs care
     adjusted_for, uncontrolled  the features of answers that the rating holds equal, and the board without the control
     style     of each placed model, how far the style of its answers lies from the anchors'
+    missing   of each placed model with missing results, what these are and how far they could move it
     agreement, temperature, fit  of the judge and the humans; None where it judged no human battle
     """
 
@@ -78,6 +120,7 @@ class Placement:
     adjusted_for: tuple[Feature, ...] = ()
     uncontrolled: Leaderboard | None = None
     style: Mapping[str, StyleDistance] = field(default_factory=dict)
+    missing: Mapping[str, MissingResults] = field(default_factory=dict)
     agreement: Mapping[str, Any] | None = None
     temperature: float | None = None
     fit: JointFit | None = None

@@ -132,6 +132,17 @@ class Battles:
             return self
         return dataclasses.replace(self, cluster=cluster, clusters=tuple(number))
 
+    def cluster_of(self) -> dict[str, str]:
+        """Return the cluster of each question that is in one."""
+        if self.cluster is None:
+            return {}
+        is_named = (self.question < len(self.questions)) & (self.cluster >= 0)
+        pairs = np.stack((self.question[is_named], self.cluster[is_named]))
+        return {
+            self.questions[question]: self.clusters[cluster]
+            for question, cluster in np.unique(pairs, axis=1).T.tolist()
+        }
+
     def with_cluster_codes(self, names: Sequence[str], cluster: Codes) -> Battles:
         """Name the cluster of each battle by its place (n,) in `names`; -1: the one that it has, if any."""
         number = {name: code for code, name in enumerate(self.clusters)}

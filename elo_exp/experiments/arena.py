@@ -22,14 +22,21 @@ from elo_exp.analysis.conclusions.arena import STATUS, conclude
 from elo_exp.analysis.conclusions.tournament import of_checks
 from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.judge_quality import RATES, judge_quality
+from elo_exp.analysis.missing_answers import counted_for_one
 from elo_exp.analysis.standings import Standings, with_checks
 from elo_exp.arena import joint_fit, sources
 from elo_exp.arena.joint_fit import MIN_ANCHORS
-from elo_exp.arena.placement import Placement, soft_elo, temperature
+from elo_exp.arena.placement import (
+    MissingResults,
+    Placement,
+    soft_elo,
+    temperature,
+)
 from elo_exp.arena.sources import ArenaSettings
 from elo_exp.arena.style_distance import measure_style_distance, styles_of
 from elo_exp.data import joining
 from elo_exp.data.battles import Battles
+from elo_exp.data.fields import CLUSTER
 from elo_exp.entrants.probe import GradedProbe
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import (
@@ -45,7 +52,7 @@ from elo_exp.judges import Judge, PaidJudge, scope_of
 from elo_exp.pipeline import Plan
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Plot, UserError
+from elo_exp.records import MissingBattle, Plot, UserError
 from elo_exp.report import arena_page, artifacts, page, tournament_page
 from elo_exp.report.words import arena as words
 from elo_exp.report.words.judge import plan_of_equal_answers
@@ -140,6 +147,11 @@ class Arena(Pairwise):
         self.refuse_draws(
             "arena", "people compared one answer of a model, and so does the judge."
         )
+        if self.prompts.cluster not in (None, CLUSTER):
+            raise UserError(
+                f"prompts.cluster: found {self.prompts.cluster!r}. The prompts are those of the arena, and each counts "
+                "by itself. Leave it out."
+            )
         chosen = self.arena
         is_given = any(word.startswith("entrant=") for word in overrides)
         is_default = list(self.entrant) == ["newcomer"] and not is_given
@@ -300,11 +312,78 @@ def place(experiment: Arena, run: PlacementRun) -> Placement:
     found.style = {
         model: measure_style_distance(styles, model, run.anchors) for model in placed
     }
+    if not found.refusal:
+        found.missing = _missing_results(
+            experiment, found, again, run.missing(), level=level, baseline=baseline
+        )
     found.reasons = {
         model: _reasons(found, model, flag, is_kin_allowed=experiment.allows_kin)
         for model, flag in flags.items()
     }
     return found
+
+
+def _missing_results(
+    experiment: Arena,
+    found: Placement,
+    again: Battles,
+    missing: Mapping[str, Sequence[MissingBattle]],
+    *,
+    level: float,
+    baseline: str | None,
+) -> dict[str, MissingResults]:
+    """Rate the placed models once more as if they had lost what is missing, and as if they had won it.
+
+    again    verdicts on human battles
+    missing  by placed model
+    """
+    if not any(missing.values()):
+        return {}
+    boards = list[Leaderboard | None]()
+    for wins in (False, True):
+        judged = found.judged
+        for model, lacking in missing.items():
+            judged = counted_for_one(judged, lacking, model, wins=wins)
+        every = judged.concatenate(found.human)
+        board: Leaderboard | None = experiment.rate(every)
+        if found.by_judge and board:
+            flags = {model: board.row(model).flag for model in found.placed}
+            fit = joint_fit.fit(
+                found.human,
+                again,
+                judged,
+                found.placed,
+                found.kin.models,
+                kin_sd=experiment.arena.kin_sd,
+            )
+            board = None
+            if not fit.refusal:
+                board = joint_fit.leaderboard(
+                    fit,
+                    every.n_battles(),
+                    level=level,
+                    baseline=baseline,
+                    unrated={
+                        every.models.index(m): flag for m, flag in flags.items() if flag
+                    },
+                )
+        boards.append(board)
+    results = {}
+    for model, lacking in missing.items():
+        if not lacking:
+            continue
+        low, high = (board.row(model) if board else None for board in boards)
+        n_lacks = sum(model in one.lacking for one in lacking)
+        n_answered = found.n_judged(model) - sum(one.is_judged for one in lacking)
+        results[model] = MissingResults(
+            n_battles=n_answered + len(lacking),
+            n_lacks=n_lacks,
+            n_failed=sum(model in one.failed for one in lacking),
+            n_unjudged=len(lacking) - n_lacks,
+            low=low,
+            high=high,
+        )
+    return results
 
 
 def _reasons(
@@ -319,6 +398,9 @@ def _reasons(
     if flag:
         return [Reason(name="unrated", about={"flag": flag})]
     of_style = found.style[model].reasons()
+    if model in found.missing:
+        of_missing = found.missing[model].reasons(found.board.row(model))
+        of_style = [*of_missing, *of_style]
     if found.by_judge and found.fit:
         return [*found.fit.cautions(model), *of_style]
     reasons, kin = [Reason(name="raw"), *of_style], found.kin

@@ -18,9 +18,9 @@ from elo_exp.arena.sources import ArenaSettings, At, Texts
 from elo_exp.data import equal_answers
 from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.equal_answers import EqualAnswers
-from elo_exp.data.pairing import Responses
+from elo_exp.data.pairing import Responses, is_empty
 from elo_exp.data.rubrics import Rubric
-from elo_exp.entrants import Entrant
+from elo_exp.entrants import Entrant, ModelEntrant
 from elo_exp.experiments.judged import audits, preflight, warn_of_look_alikes
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.pipeline import Asking, Plan
@@ -28,6 +28,7 @@ from elo_exp.records import (
     Battle,
     Comparison,
     Judgment,
+    MissingBattle,
     Prompt,
     Response,
     Slot,
@@ -241,6 +242,42 @@ class PlacementRun:
         return from_judgments(
             self.judgments, self.comparisons if self.with_style else ()
         )
+
+    def missing(self) -> dict[str, list[MissingBattle]]:
+        """Return by placed model the battles that it entered without a usable answer or a valid verdict.
+
+        A model that was asked has failed where it gave no answer.
+        """
+        judged = {
+            (one.prompt_id, frozenset((one.entrant_a, one.entrant_b)))
+            for one in self.judgments
+            if not one.invalid
+        }
+        found: dict[str, list[MissingBattle]] = {name: [] for name in self.drawn}
+        for name, draws in self.drawn.items():
+            is_asked = isinstance(self.entrants[name], ModelEntrant)
+            for draw in self.usable(draws):
+                answer = self.responses[name].get((draw.question_id, 0))
+                lacks = answer is None or is_empty(answer)
+                is_judged = (
+                    draw.question_id,
+                    frozenset((name, draw.opponent)),
+                ) in judged
+                if is_judged and not lacks:
+                    continue
+                is_failed = is_asked if answer is None else bool(answer.finish_reason)
+                found[name].append(
+                    MissingBattle(
+                        model_a=name,
+                        model_b=draw.opponent,
+                        question_id=draw.question_id,
+                        dimension=self.rubric.dimension,
+                        lacking=(name,) if lacks else (),
+                        failed=(name,) if lacks and is_failed else (),
+                        is_judged=is_judged,
+                    )
+                )
+        return found
 
     def facts(self) -> dict[str, Any]:
         """Return what the manifest says of the arena and of the battles that were drawn."""

@@ -99,7 +99,10 @@ def _card(placement: Placement, conclusion: Conclusion) -> Card:
         where = _capital(words.sentence(conclusion, placement))
         n_judged = count(placement.n_judged(model))
         place = f"{where}. By {n_judged} judged battles."
-        lines = (words.by_judge, words.soft, words.style_distance)
+        lines = (
+            *(words.by_judge, words.soft, words.missing_results),
+            words.style_distance,
+        )
         beside = [line(placement, model) for line in lines]
     doubts = [
         Doubt(words=f"{_capital(said)}.", of_judge=reason.judges)
@@ -163,7 +166,10 @@ def text(
         doubts = words.further(conclusion, placement)
         if doubts and conclusion.state == "caution":
             lines.append(f"{model}, caution: {'; '.join(doubts)}.")
-        said = (words.by_judge, words.soft, words.style_distance, words.held_out)
+        said = (
+            *(words.by_judge, words.soft, words.missing_results),
+            *(words.style_distance, words.held_out),
+        )
         lines += [line for say in said if (line := say(placement, model))]
     lines += words.calibration(placement)
     truths = (words.truth(placement, model) for model in placement.placed)

@@ -11,11 +11,12 @@ STATES = ("refused", "unrated", "no_interval", "caution", "placed")
 # Reasons by their weight: of a judge that cannot be used, of the fit, of the scale, of the verdicts
 REFUSALS = ("not_calibrated", "few_anchors", "distances", "correlation")
 OF_FIT = ("no_kin_anchor", "wide", "beyond", "few_prompts")
+OF_MISSING = ("failures",)
 OF_SCALE = ("raw", "style")
 _WEIGHT = {
     name: n
     for n, name in enumerate(
-        (*REFUSALS, "unrated", *OF_FIT, *OF_SCALE, *OF_JUDGE, *OTHERS)
+        (*REFUSALS, "unrated", *OF_FIT, *OF_SCALE, *OF_MISSING, *OF_JUDGE, *OTHERS)
     )
 }
 STATUS = {  # of a placement, as the files have it
@@ -37,7 +38,7 @@ def conclude(row: Rating, reasons: Sequence[Reason], scope: Scope) -> Conclusion
     reasons
         Any of REFUSALS, OF_FIT and the checks of the judge, `unrated` of a model that won or lost
         all, `raw` of one that is rated on the judge's own scale, and `style` of one whose answers' style lies far
-        outside the anchors', in any order.
+        outside the anchors', and `failures` of one whose missing answers and verdicts could move it, in any order.
     scope
         The judge, the arena as source, and the prompts on which the model was judged.
     """

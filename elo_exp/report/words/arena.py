@@ -114,6 +114,7 @@ def as_row(conclusion: Conclusion, placement: Placement) -> dict[str, Any]:
         "judge": conclusion.scope.judge,
         "whose": points(conclusion, placement),
         "style_distance": _style_row(placement, str(conclusion.subject)),
+        "missing": _missing_row(placement, str(conclusion.subject)),
     }
 
 
@@ -127,6 +128,19 @@ def _style_row(placement: Placement, model: str) -> dict[str, Any] | None:
         "n_answers": style.n_answers,
         "n_anchors": style.n_anchors,
     }
+
+
+def _missing_row(placement: Placement, model: str) -> dict[str, Any] | None:
+    found = placement.missing.get(model)
+    if found is None:
+        return None
+    names_of_counts = ("n_battles", "n_lacks", "n_failed", "n_unjudged")
+    ends = {
+        f"{name}_{side}": getattr(end, name) if end else None
+        for side, end in (("if_lost", found.low), ("if_won", found.high))
+        for name in ("rating", "ci_low", "ci_high")
+    }
+    return {name: getattr(found, name) for name in names_of_counts} | ends
 
 
 # Reasons
@@ -165,6 +179,15 @@ def _style(reason: Reason) -> str:
     )
 
 
+def _failures(reason: Reason) -> str:
+    n, of = reason.value or 0.0, reason.about["of"]
+    low, high = reason.about["low"], reason.about["high"]
+    said = f"{n:,.0f} of its {of:,} battles {'has' if n == 1 else 'have'} no result"
+    if low is None or high is None:
+        return f"{said}, without which nobody knows where it stands"
+    return f"{said}: it is at {number(low)} if it lost all of them, at {number(high)} if it won those of unknown result"
+
+
 _MORE_AND_LESS: Mapping[StyleFeature, tuple[str, str]] = {
     "length": ("are longer", "are shorter"),
     "markdown": ("have more markdown", "have less markdown"),
@@ -185,6 +208,7 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     "wide": lambda _: "the interval says no more than that it is one of these models",
     "beyond": lambda _: "it is beyond all anchors, where nothing calibrates the judge",
     "style": _style,
+    "failures": _failures,
     "few_prompts": lambda reason: (
         f"its verdicts are on {reason.value:.0f} prompts, fewer than {MIN_PROMPTS}"
     ),
@@ -235,6 +259,23 @@ def soft(placement: Placement, model: str) -> str | None:
     return (
         f"{model}: soft Elo {_short(placement.soft.row(model))} on the judge's scale, "
         f"temperature {temperature}."
+    )
+
+
+def missing_results(placement: Placement, model: str) -> str | None:
+    """Say where a model stands if missing answers and verdicts count against it; None if nothing is missing."""
+    found = placement.missing.get(model)
+    if found is None or placement.refusal:
+        return None
+    parts = {"without an answer": found.n_lacks, "without a verdict": found.n_unjudged}
+    counted = " and ".join(f"{count(n)} {part}" for part, n in parts.items() if n)
+    ends = [
+        with_interval(end) if end and end.rating is not None else "no rating"
+        for end in (found.low, found.high)
+    ]
+    return (
+        f"{model}: {counted} of {count(found.n_battles)} battles: {ends[0]} if it lost all of them, {ends[1]} if it won "
+        "those of unknown result."
     )
 
 
