@@ -2,21 +2,26 @@
 
 import json
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.stats
 
+from elo_exp.analysis.agreement import gold_results, kappa
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.tournament import with_conclusions
 from elo_exp.analysis.mean_scores import mean_scores
 from elo_exp.analysis.standings import Standings, leaderboards
 from elo_exp.analysis.win_rates import interval_by_prompt, share_interval
-from elo_exp.data import battle_files
+from elo_exp.data import battle_files, gold, joining, labels
 from elo_exp.data.bank import clusters
 from elo_exp.data.battles import Battles
+from elo_exp.data.joining import Answers
+from elo_exp.data.labels import Label
 from elo_exp.data.scores import Score
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.fit import POINTS
@@ -24,6 +29,8 @@ from elo_exp.ratings.games import games
 from elo_exp.records import Battle, Prompt, UserError
 from elo_exp.report.words.tournament import sentence
 from tests.data import battle, write_table
+from tests.experiments import built
+from tests.test_pairs import COMPARISON, judged
 
 COLUMNS = {name: name for name in battle_files.NAMES} | {"score": None}
 FIT = BradleyTerry(
@@ -459,3 +466,112 @@ def test_votes_that_name_nobody_make_no_further_annotator(n: int):
     assert who is not None and len(np.unique(who)) == n + 1
     (reasons,) = [concluded(battles).conclusions["d"].reasons]
     assert ("annotators" in {reason.name for reason in reasons}) == (n < 3)
+
+
+# Answers, labelled pairs and people's labels
+
+
+def answers(folder: Path, **clusters: Sequence[str | None]) -> Mapping[str, Answers]:
+    """A file of answers to q0, q1, ... for each entrant, with the cluster of each question."""
+    files = [
+        {
+            "name": name,
+            "file": str(
+                write_table(
+                    folder / f"{name}.jsonl",
+                    [
+                        {"id": f"q{q}", "question": f"What is {q}?", "answer": f"{name} {q}", "Cluster": cluster}
+                        for q, cluster in enumerate(column)
+                    ],
+                )
+            ),
+        }
+        for name, column in clusters.items()
+    ]  # fmt: skip
+    return joining.entrants(joining.given(files))
+
+
+def test_files_of_answers_name_clusters(tmp_path: Path):
+    """In one file or in both; a prompt without a cluster is one by itself."""
+    files = answers(tmp_path, old=["a", None, "b", None], new=["a", "a", None, None])
+    joined = joining.join(files, None)
+    assert joined.clusters("cluster") == {"q0": "a", "q1": "a", "q2": "b"}
+    assert joined.clusters("family") is None
+    assert "cluster" in joined.columns
+    files = answers(tmp_path, old=["a"], new=["b"])
+    with pytest.raises(UserError, match=r"'q0' is in cluster 'b', and at .* in 'a'"):
+        joining.join(files, None).clusters("cluster")
+
+
+def test_a_cluster_of_answers_that_no_file_has_is_refused(tmp_path: Path):
+    answers(tmp_path, old=["a", "b"], new=["a", "b"])
+    files = f"answers=[{tmp_path}/old.jsonl,{tmp_path}/new.jsonl]"
+    given = (files, "prompts.bank_path=null", "judge=lexical", "rubric=[preference]")
+    found = built(*given, "prompts.cluster=Cluster").experiment
+    assert found._cluster_of == {"q0": "a", "q1": "b"}
+    wrong = built(*given, "prompts.cluster=family").experiment
+    with pytest.raises(
+        UserError, match=r"'family', which is no column .* answers have"
+    ):
+        _ = wrong._cluster_of
+
+
+def test_labelled_pairs_of_one_cluster_are_one_observation(tmp_path: Path):
+    """All pairs of a passage are right, or wrong: 40 of 80 pairs in 8 passages are known as 4 of 8 are."""
+    rows = [
+        {"prompt": f"p{n}", "response_a": f"a{n}", "response_b": "b", "label": "a", "cluster": f"c{n % 8}"}
+        for n in range(80)
+    ]  # fmt: skip
+    pairs = gold.read(write_table(tmp_path / "gold.jsonl", rows))
+    shown = [replace(COMPARISON, prompt_id=pair.pair_id) for pair in pairs]
+    given = [
+        judged("A" if n % 8 < 4 else "B", "B" if n % 8 < 4 else "A", shown[n])
+        for n in range(80)
+    ]
+    (found,) = gold_results(pairs, given)
+    (alone,) = gold_results([replace(pair, cluster=None) for pair in pairs], given)
+    assert found["accuracy"] == alone["accuracy"] == 0.5
+    assert (found["low"], found["high"]) == pytest.approx((0.153, 0.847), abs=0.05)
+    assert alone["low"] > 0.38
+
+
+def test_kappa_counts_clusters_of_prompts():
+    rng = np.random.default_rng(1)
+    wins = rng.random(10) < 0.5
+    sides = [
+        [
+            battle("new", "old", "model_a" if wins[q % 10] ^ (flip and q % 10 < 3) else "model_b",
+                   question_id=f"q{q}", cluster=f"c{q % 10}")
+            for q in range(100)
+        ]
+        for flip in (False, True)
+    ]  # fmt: skip
+    by_cluster, by_prompt = (
+        kappa(
+            *(
+                Battles.from_rows([replace(b, **change) for b in side])
+                for side in sides
+            ),
+            names=("one", "other"),
+            dimension="d",
+        )
+        for change in ({}, {"cluster": None})
+    )
+    assert by_cluster["kappa"] == by_prompt["kappa"]
+    assert by_cluster["n_prompts"] == by_prompt["n_prompts"] == 100
+    assert by_cluster["std_error"] > 2.5 * by_prompt["std_error"]
+
+
+def test_labels_of_people_are_in_the_clusters_of_their_prompts():
+    rows = [
+        (
+            "anna",
+            Label(page="", browser="", id=f"{q}", choice="1", cluster=cluster),
+            replace(COMPARISON, prompt_id=f"p{q}"),
+        )
+        for q, cluster in enumerate([None, "b", None])
+    ]
+    found = labels.clusters(rows, {"p0": "a"})
+    assert [vote.cluster for vote in labels.votes(rows, found)] == ["a", "b", None]
+    with pytest.raises(UserError, match=r"'p1' in cluster 'b', and elsewhere .* 'c'"):
+        labels.clusters(rows, {"p1": "c"})

@@ -13,13 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.analysis.win_rates import in_name_order, interval_by_prompt, mean_error
+from elo_exp.analysis.win_rates import (
+    in_name_order,
+    interval_by_prompt,
+    mean_error_and_worth,
+)
 from elo_exp.arrays import Array, Index, Mask, one_row, tally
 from elo_exp.data.battles import Battles
-from elo_exp.data.fields import folded
 from elo_exp.data.gold import GoldPair
 from elo_exp.data.pairing import outcome, repeated
-from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
+from elo_exp.ratings.leaderboard import (
+    Leaderboard,
+    degrees_of_freedom,
+    t_quantile,
+)
 from elo_exp.records import Judgment
 
 _LETTERS = ("A", "TIE", "B")
@@ -57,8 +64,15 @@ def kappa(
         A row as `verdict_agreement` returns it.
     """
     (left, right), prompt, _ = _shared_votes(first, second)
+    unit = _unit_of_prompts([first, second])[prompt]
     return _agreement(
-        left, right, prompt, names=names, dimension=dimension, is_symmetric=True
+        left,
+        right,
+        prompt,
+        names=names,
+        dimension=dimension,
+        unit=unit,
+        is_symmetric=True,
     )
 
 
@@ -92,12 +106,14 @@ def mutual_kappa(
         np.concatenate(column)
         for column in zip(empty, *((*v, s) for v, s, _ in parts), strict=True)
     )
+    prompt = shared // n_pairs
     return _agreement(
         left,
         right,
-        shared // n_pairs,
+        prompt,
         names=(name, name),
         dimension=dimension,
+        unit=_unit_of_prompts(ordered)[prompt],
         is_symmetric=True,
     )
 
@@ -215,16 +231,20 @@ def _agreement(
     *,
     names: tuple[str, str],
     dimension: str | None,
+    unit: Index | None = None,
     is_symmetric: bool = False,
 ) -> dict[str, Any]:
     """From the shares (c, 3) of each side's verdicts on each comparison.
 
     kappa = (p_o - p_e) / (1 - p_e), Cohen (1960); its error by the delta method, from what each
     prompt contributes to p_o and p_e.
+
+    unit  (c,) the cluster of each prompt, as numbers; None: each prompt is one
     """
     n, n_prompts = len(prompt), len(np.unique(prompt))
+    unit = prompt if unit is None else unit
     agreement = value = half = math.nan
-    std_error = None
+    std_error, worth = None, 0.0
     if n:
         table = first.T @ second / n
         if is_symmetric:
@@ -236,9 +256,9 @@ def _agreement(
             chance = by_second[:, None] + by_first[None, :] - 2.0 * by_chance
             influence = np.eye(3) - agreement - (1.0 - value) * chance
             parts = ((first @ influence) * second).sum(axis=1) / (1.0 - by_chance)
-            std_error = mean_error(parts, prompt)
+            std_error, worth = mean_error_and_worth(parts, unit)
     if std_error is not None:
-        half = float(t_quantile(n_prompts - 1.0)) * std_error
+        half = float(t_quantile(degrees_of_freedom(worth))) * std_error
     return one_row(
         first=names[0],
         second=names[1],
@@ -262,6 +282,24 @@ def _shared_votes(*sides: Battles) -> tuple[list[Array], Index, list[Mask]]:
     codes, n_pairs = comparison_codes(ordered)
     votes, shared, masks = _votes(ordered, codes)
     return votes, shared // n_pairs, masks
+
+
+def _unit_of_prompts(sides: Sequence[Battles]) -> Index:
+    """Number the unit of observation of each prompt, as `comparison_codes` numbers prompts: its cluster, or itself."""
+    prompts, clusters = dict[str, int](), dict[str, str]()
+    for side in sides:
+        for question in side.questions:
+            prompts.setdefault(question, len(prompts))
+        clusters |= side.cluster_of()
+    units = dict[tuple[str, str], int]()
+    found = [
+        units.setdefault(
+            ("cluster", clusters[name]) if name in clusters else ("prompt", name),
+            len(units),
+        )
+        for name in prompts
+    ]
+    return np.array(found, dtype=np.intp)
 
 
 def _votes(
@@ -416,14 +454,14 @@ def errors(
     errors : dict of str to Array, shape (c,)
         By judge, of the comparisons that people and all judges have judged: the share of labels that name another
         outcome.
-    prompts : Index, shape (c,)
-        Their prompts, as numbers.
+    units : Index, shape (c,)
+        Their prompts, or the clusters of these, as numbers.
     """
     (truth, *votes), prompts, _ = _shared_votes(people, *judges.values())
     return {
         name: 1.0 - (truth * own).sum(axis=1)
         for name, own in zip(judges, votes, strict=True)
-    }, prompts
+    }, _unit_of_prompts([people, *judges.values()])[prompts]
 
 
 def gold_errors(
@@ -442,8 +480,8 @@ def gold_errors(
     -------
     errors : dict of str to Array, shape (n,)
         By judge, of the n pairs that were asked: the share of orders that are wrong; NaN without a valid judgment.
-    prompts : list of str
-        (n,) of the pairs.
+    units : list of str
+        (n,) the prompts of the pairs, or their clusters.
     """
     by_judge = {
         name: {judgment.prompt_id: judgment for judgment in own if not judgment.invalid}
@@ -455,7 +493,7 @@ def gold_errors(
         name: np.array([_wrong(pair, own.get(pair.pair_id)) for pair in some])
         for name, own in by_judge.items()
     }
-    return found, [folded(pair.prompt) for pair in some]
+    return found, [pair.unit for pair in some]
 
 
 def _wrong(pair: GoldPair, judgment: Judgment | None) -> float:
@@ -490,7 +528,7 @@ def gold_results(
         By subset, "all" first. `n` pairs that were asked; `n_invalid` of them without a valid verdict in
         each order, `n_flips`; `accuracy`, a mean over orders, so that a flip counts as half and an invalid
         verdict is wrong, as LLMBar counts it [1]_; `low` to `high`, its 95 % interval, in which all pairs
-        of a prompt are one observation and invalid verdicts may be wrong (`low`) or right (`high`);
+        of a prompt, or of a named cluster, are one observation and invalid verdicts may be wrong (`low`) or right (`high`);
         `strict`, the share of pairs that are right in all orders; Cohen's `kappa` of a, tie and b on pairs
         with valid verdicts, a flip being a tie, with `kappa_low` and `kappa_high`. None where undefined.
 
@@ -514,16 +552,16 @@ def gold_results(
         )
         named = [
             (
-                folded(p.prompt),
+                p.unit,
                 p.label.upper(),
                 _LETTERS[(j.entrant_a, None, j.entrant_b).index(j.winner)],
             )
             for p, j in valid
         ]
         agreement = verdict_agreement(named, names=("label", "judge"))
-        prompts = np.unique([folded(p.prompt) for p, _ in judged], return_inverse=True)
-        low, _ = interval_by_prompt(right, prompts[1])
-        _, high = interval_by_prompt(not_wrong, prompts[1])
+        units = np.unique([p.unit for p, _ in judged], return_inverse=True)
+        low, _ = interval_by_prompt(right, units[1])
+        _, high = interval_by_prompt(not_wrong, units[1])
         row = one_row(
             subset=subset,
             n=len(judged),

@@ -12,7 +12,7 @@ from elo_exp.analysis.agreement import kappa, mutual_kappa
 from elo_exp.analysis.comparisons import ALPHA, Difference, holm
 from elo_exp.analysis.missing_answers import counted, with_test, worst_case
 from elo_exp.analysis.power import prompts_needed
-from elo_exp.analysis.win_rates import share_interval
+from elo_exp.analysis.win_rates import interval_by_prompt
 from elo_exp.arrays import one_row
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import RatingMethod
@@ -145,12 +145,15 @@ def first_shown(votes: Battles) -> dict[str, Any]:
     dict
         `share`, its 95 % interval `low` to `high`, and the number of labels `n`; None without any.
     """
-    decisive = votes.winner[~votes.is_tie()]
+    chosen = ~votes.is_tie()
+    decisive, units = votes.winner[chosen] == 0, votes.units()[chosen]
     n, share = len(decisive), math.nan
     low = high = math.nan
     if n:
-        share = float(np.mean(decisive == 0))
-        low, high = share_interval(share, n)
+        share = float(decisive.mean())
+        low, high = interval_by_prompt(
+            decisive.astype(np.float64), units.astype(np.int64)
+        )
     return one_row(share=share, low=low, high=high, n=n)
 
 

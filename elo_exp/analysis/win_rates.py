@@ -209,6 +209,45 @@ def mean_error(residual: Array, cluster: Index) -> float | None:
     return _clustered_error(squares, len(clusters), len(residual))
 
 
+def mean_error_and_worth(residual: Array, cluster: Index) -> tuple[float | None, float]:
+    """Return the clustered standard error of a mean, and how many clusters of equal size would tell as much.
+
+    If clusters differ in size, each cluster's part is taken as if the mean had left it out, as `Games.balance` takes
+    the parts of prompts: a cluster with a third of the rows pulls the mean towards itself. Clusters of equal size have
+    the error of `mean_error`.
+
+    Parameters
+    ----------
+    residual : Array, shape (g,)
+        By how much each row moves the mean, times the number of rows.
+    cluster : Index, shape (g,)
+        The cluster of each row, by any numbers.
+
+    Returns
+    -------
+    std_error : float or None
+        As of `mean_error`.
+    n_effective : float
+        (sum c)^2 / sum c^2 of the sizes c; of equal sizes exactly their number.
+
+    Examples
+    --------
+    >>> error, worth = mean_error_and_worth(np.array([1.0, 1, -1, -1]), np.array([0, 0, 0, 1]))
+    >>> round(error, 3), round(worth, 3)
+    (0.791, 1.6)
+    """
+    _, at, sizes = np.unique(cluster, return_inverse=True, return_counts=True)
+    n, k = len(residual), len(sizes)
+    if k < 2 or (sizes == sizes[0]).all():
+        return mean_error(residual, cluster), float(k)
+    parts = np.bincount(at, residual)
+    if float((parts**2).sum()) <= _NO_VARIATION * n:
+        return None, float(n**2 / (sizes**2).sum())
+    unseen = parts * ((1.0 - 1.0 / k) / (1.0 - sizes / n))
+    error = _clustered_error(float((unseen**2).sum()), k, n)
+    return error, float(n**2 / (sizes**2).sum())
+
+
 def _clustered_error(squares: float, n_clusters: int, n_rows: int) -> float | None:
     """Of a mean, from the squared sums of each cluster's residuals; Liang and Zeger (1986)."""
     if n_clusters < 2 or squares <= _NO_VARIATION * n_rows:

@@ -240,6 +240,11 @@ def strata(path: Path, column: str, *, setting: str = "stratum") -> dict[str, st
     }
 
 
+def has_column(path: Path, column: str) -> bool:
+    """Return whether a row of the bank has a column."""
+    return any(column in row for _, row in _rows(path))
+
+
 def clusters(prompts: Sequence[Prompt], named: Mapping[str, str]) -> dict[str, str]:
     """Return the cluster of each prompt that belongs with others, by prompt_id: a named one, or that of its text.
 

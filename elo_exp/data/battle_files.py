@@ -360,6 +360,7 @@ class _File:
         """
         no_one = [None], np.zeros(len(coded), dtype=np.int32)
         _, question = coded.prompts.get("question_id", no_one)
+        clusters, cluster = coded.prompts.get("cluster", no_one)
         _, number = _numbered(map(_name, coded.names))
         is_blank_of = np.array(
             [[bool(row.get(name)) for name in BLANKS] for row in rows], dtype=bool
@@ -386,6 +387,7 @@ class _File:
                 count=_size(row) if self.has("count") else None,
                 draw_a=_draw("draw_a", row) if is_judged[n] else 0,
                 draw_b=_draw("draw_b", row) if is_judged[n] else 0,
+                cluster=_text(clusters[cluster[n]]),
             )
             found.append(one)
         return found

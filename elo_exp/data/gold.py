@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elo_exp.data import tables
+from elo_exp.data.fields import folded
 from elo_exp.files import foreign, one_of
 from elo_exp.records import Record, UserError, fingerprint
 
@@ -21,6 +22,7 @@ class GoldPair(Record):
 
     pair_id  of the texts; equal in files that hold the same pair
     label    a, b or tie
+    cluster  what its prompt has in common with others; None: its text alone
     """
 
     pair_id: str
@@ -32,6 +34,14 @@ class GoldPair(Record):
     author_a: str | None = None
     author_b: str | None = None
     reference: str | None = None
+    cluster: str | None = None
+
+    @property
+    def unit(self) -> str:
+        """The unit of observation: pairs of one cluster or, without one, of one prompt."""
+        if self.cluster is not None:
+            return f"cluster {self.cluster}"
+        return f"prompt {folded(self.prompt)}"
 
 
 @foreign

@@ -220,6 +220,43 @@ class Joined:
             for name, one in self.files.items()
         }
 
+    def clusters(self, column: str) -> dict[str, str] | None:
+        """Return the cluster of each prompt that the files name in a column, by its id; None if no row has the column.
+
+        Raises UserError for a prompt in two clusters.
+        """
+        key, found = column.strip().casefold(), dict[str, tuple[str, str]]()
+        for prompt in self.prompts:
+            for one in self.files.values():
+                for row in one.rows_to(prompt):
+                    if (cluster := row.columns.get(key)) is None:
+                        continue
+                    first, place = found.setdefault(
+                        prompt.prompt_id, (cluster, row.place)
+                    )
+                    if cluster != first:
+                        raise UserError(
+                            f"{row.place}: prompt {prompt.prompt_id!r} is in cluster {cluster!r}, and at {place} in "
+                            f"{first!r}. Expected one cluster of each prompt."
+                        )
+        if not found and not any(
+            key in row.columns for one in self.files.values() for row in one.rows
+        ):
+            return None
+        return {name: cluster for name, (cluster, _) in found.items()}
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of short cells that the files have, sorted."""
+        return sorted(
+            {
+                name
+                for one in self.files.values()
+                for row in one.rows
+                for name in row.columns
+            }
+        )
+
     @functools.cached_property
     def shared(self) -> Sequence[Prompt]:
         """The prompts that all entrants answered. Raises UserError if no two entrants can be compared."""

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -41,6 +42,7 @@ class Label(Record):
     id       of the comparison, and of which answer was shown as 1
     choice   the better answer, 1 or 2; tie; both bad, which is a tie; skip, which is no label
     seconds  that it was looked at
+    cluster  what its prompt has in common with others; None: as the run says. No page exports it
     """
 
     page: str
@@ -48,6 +50,8 @@ class Label(Record):
     id: str
     choice: Literal["1", "2", "tie", "both bad", "skip"]
     seconds: float | None = None
+    cluster: str | None = None
+    later = ("cluster",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,8 +203,35 @@ def read(
     return rows
 
 
-def votes(rows: Iterable[tuple[str, Label, Comparison]]) -> list[Battle]:
-    """Make a battle of each label, of the annotator as its judge; what was skipped is left out."""
+def clusters(
+    rows: Iterable[tuple[str, Label, Comparison]], of_run: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the cluster of each prompt by its id, as the run and the labels say.
+
+    of_run  as the run says
+    Raises UserError for a prompt in two clusters.
+    """
+    found = dict(of_run)
+    for annotator, label, shown in rows:
+        if label.cluster is None:
+            continue
+        known = found.setdefault(shown.prompt_id, label.cluster)
+        if known != label.cluster:
+            raise UserError(
+                f"labels: {annotator} has prompt {shown.prompt_id!r} in cluster {label.cluster!r}, and elsewhere it is in "
+                f"{known!r}. Expected one cluster of each prompt."
+            )
+    return found
+
+
+def votes(
+    rows: Iterable[tuple[str, Label, Comparison]],
+    cluster_of: Mapping[str, str] = MappingProxyType({}),
+) -> list[Battle]:
+    """Make a battle of each label, of the annotator as its judge; what was skipped is left out.
+
+    cluster_of  as `clusters` returns it
+    """
     return [
         Battle(
             model_a=shown.entrant_a,
@@ -211,6 +242,7 @@ def votes(rows: Iterable[tuple[str, Label, Comparison]]) -> list[Battle]:
             dimension=shown.dimension,
             draw_a=shown.draw_a,
             draw_b=shown.draw_b,
+            cluster=cluster_of.get(shown.prompt_id),
         )
         for annotator, label, shown in rows
         if label.choice != "skip"
@@ -264,6 +296,7 @@ def joined(votes: Iterable[Battle]) -> list[Battle]:
                 score=share if share not in (0.0, 0.5, 1.0) else None,
                 draw_a=one.draw_b if is_turned else one.draw_a,
                 draw_b=one.draw_a if is_turned else one.draw_b,
+                cluster=one.cluster,
             )
         )
     return found

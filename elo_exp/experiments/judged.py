@@ -646,14 +646,32 @@ class Pairwise(Judged):
 
     @cached_property
     def _cluster_of(self) -> dict[str, str]:
-        """The cluster of each prompt that belongs with others. Raises UserError for a column that is not there."""
-        column, named = self.prompts.cluster, dict[str, str]()
-        if column is not None and self.prompts.bank_path is not None:
-            named = bank.strata(self.prompts.path, column, setting="prompts.cluster")
-        elif column not in (None, CLUSTER):
+        """The cluster of each prompt that belongs with others, as the bank or files of answers say.
+
+        Raises UserError for a column that is not there, and for a prompt in two clusters.
+        """
+        column, has_bank = self.prompts.cluster, self.prompts.bank_path is not None
+        if column is None:
+            return bank.clusters(self._bank(), {})
+        in_files = self._joined.clusters(column) if self._files else None
+        named = in_files or {}
+        if has_bank and (
+            in_files is None or bank.has_column(self.prompts.path, column)
+        ):
+            of_bank = bank.strata(self.prompts.path, column, setting="prompts.cluster")
+            for name in sorted(of_bank.keys() & named.keys()):
+                if of_bank[name] != named[name]:
+                    raise UserError(
+                        f"prompts.cluster: prompt {name!r} is in {of_bank[name]!r} in {self.prompts.path}, and in "
+                        f"{named[name]!r} in a file of answers. Expected one cluster of each prompt."
+                    )
+            named = named | of_bank
+        elif in_files is None and column != CLUSTER:
+            known = ", ".join(self._joined.columns) if self._files else ""
+            found = f" Files of answers have {known}." if known else ""
             raise UserError(
-                f"prompts.cluster: found {column!r}, and no bank, whose column it could be. Add prompts=FILE, or leave "
-                "it out."
+                f"prompts.cluster: found {column!r}, which is no column of files of answers, and there is no bank.{found} "
+                "Name one of theirs, add prompts=FILE, or leave it out."
             )
         return bank.clusters(self._bank(), named)
 

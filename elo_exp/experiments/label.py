@@ -236,14 +236,17 @@ class LabelByPeople:
         """A battle for each label, by dimension and annotator. Raises UserError where they say too little."""
         rows, _ = self._read
         found: dict[str, dict[str, list[Battle]]] = {}
-        for vote in labels.votes(rows):
+        of_run = dict[str, str]()
+        for battles in self._run.battles().values():
+            of_run |= battles.cluster_of()
+        for vote in labels.votes(rows, labels.clusters(rows, of_run)):
             by_annotator = found.setdefault(str(vote.dimension), {})
             by_annotator.setdefault(str(vote.judge_model), []).append(vote)
         if not found:
             raise UserError("labels: all comparisons were skipped.")
         for dimension, by_annotator in found.items():
             votes = [vote for own in by_annotator.values() for vote in own]
-            n, n_prompts = len(votes), len({vote.question_id for vote in votes})
+            n, n_prompts = len(votes), len(np.unique(Battles.from_rows(votes).units()))
             if n < people.MIN_LABELS or n_prompts < people.MIN_PROMPTS:
                 where = f" of {dimension}" if len(found) > 1 else ""
                 raise UserError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -286,8 +286,12 @@ class Tournament(Pairwise):
                 unanswered[name] = [
                     one for one in some if place[one.question_id or ""] <= last
                 ]
+        cluster_of = self._cluster_of
         return {
-            name: [*unanswered[name], *pairing.unjudged(some, judgments[name])]
+            name: [
+                replace(one, cluster=cluster_of.get(one.question_id or ""))
+                for one in (*unanswered[name], *pairing.unjudged(some, judgments[name]))
+            ]
             for name, some in asked.items()
         }
 

@@ -55,6 +55,8 @@ class Answer:
     is_failed  there is no text, and the file says that the request failed: an error, a void sample
     notes      what was left aside, to be counted and said: "first turn"
     recorded   what else its Response has: of an answer of a run of ours, or of a trajectory
+    columns    short cells of its row, by their names in small letters; of a log those that its metadata has. One of
+               them may name the cluster of the prompt
     """
 
     place: str
@@ -73,6 +75,7 @@ class Answer:
     is_failed: bool = False
     notes: Sequence[str] = ()
     recorded: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +180,20 @@ def _rowwise(chosen: Format, path: Path) -> Iterator[Answer]:
             )
         with malformed(place, chosen.name):
             fields = chosen.answer(row)
-        yield Answer(place=place, **fields)
+        doc = row.get("doc")
+        inner = doc if isinstance(doc, Mapping) else {}
+        yield Answer(place=place, columns=short_cells({**inner, **row}), **fields)
+
+
+def short_cells(row: Mapping[Any, Any]) -> dict[str, str]:
+    """Return the cells of a row that may be names, as texts, by their columns in small letters."""
+    return {
+        str(name).strip().casefold(): found
+        for name, value in row.items()
+        if isinstance(value, str | int | float)
+        and (found := tables.text(value))
+        and len(found) <= _MAX_NAME
+    }
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from elo_exp.data.answers import (
     name,
     reference_of,
     said,
+    short_cells,
 )
 from elo_exp.data.inspect_log import Sample
 
@@ -53,6 +54,7 @@ def _fields(sample: Sample, model: str) -> dict[str, Any]:
     is_text = len(asked) == 1
     return {
         "place": sample.place,
+        "columns": short_cells(sample.row.get("metadata") or {}),
         "id": key,
         "draw_idx": epoch - 1,
         "prompt": asked[0].content if is_text else conversations.transcript(asked),

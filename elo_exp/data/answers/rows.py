@@ -12,6 +12,7 @@ from elo_exp.data.answers import (
     malformed,
     name,
     reference_of,
+    short_cells,
 )
 from elo_exp.data.tables import Row
 
@@ -49,6 +50,7 @@ def answers(path: Path) -> Iterator[Answer]:
                 is_cut=row.get("finish_reason") == _LENGTH,
                 is_failed=said is None and any(row.get(name) for name in _RECORDS),
                 notes=[f"answer by {column!r}, not {key!r}" for key in others],
+                columns=short_cells(row),
             )
 
 
