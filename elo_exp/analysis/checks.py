@@ -278,7 +278,7 @@ def state_of_share(low: float, high: float, *, most: float, least: float = 0.0) 
 
 
 def effective_share(battles: Battles, is_hit: Mask, chosen: Mask) -> float:
-    """Return how many independent comparisons each of the chosen is worth: those of a prompt go together.
+    """Return how many independent comparisons each of the chosen is worth: those of a prompt or cluster go together.
 
     Parameters
     ----------
@@ -297,7 +297,7 @@ def effective_share(battles: Battles, is_hit: Mask, chosen: Mask) -> float:
     if battles.count is not None or not chosen.any():
         return 1.0
     hits = is_hit[chosen].astype(np.float64)
-    return effective_number(hits, battles.question[chosen].astype(np.int64)) / len(hits)
+    return effective_number(hits, battles.units()[chosen].astype(np.int64)) / len(hits)
 
 
 def _of_answers(

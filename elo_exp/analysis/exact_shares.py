@@ -3,8 +3,9 @@
 import numpy as np
 import scipy
 
-from elo_exp.analysis.win_rates import mean_error
+from elo_exp.analysis.win_rates import mean_error_and_worth
 from elo_exp.arrays import Array, Index
+from elo_exp.ratings.leaderboard import Z95, degrees_of_freedom, t_quantile
 
 
 def exact_interval(
@@ -57,7 +58,8 @@ def effective_number(is_hit: Array, cluster: Index) -> float:
     -------
     float
         n if each row is a cluster of its own. The number of clusters if their error is zero or unknown:
-        rows that are all alike say nothing of how much they vary.
+        rows that are all alike say nothing of how much they vary. If clusters differ in size, their effective number
+        takes the place of their number, and less is known by as much as Student's t has heavier tails.
 
     Examples
     --------
@@ -68,8 +70,11 @@ def effective_number(is_hit: Array, cluster: Index) -> float:
     if not n:
         return 0.0
     share = float(is_hit.mean())
-    error, n_clusters = mean_error(is_hit - share, cluster), len(np.unique(cluster))
+    error, worth = mean_error_and_worth(is_hit - share, cluster)
     if not error:
-        return float(n_clusters)
+        return worth
+    n_clusters, tails = len(np.unique(cluster)), 1.0
+    if worth < n_clusters:
+        tails = float(t_quantile(degrees_of_freedom(worth))) / Z95
     variance = float(((is_hit - share) ** 2).mean()) * n_clusters / (n_clusters - 1)
-    return float(np.clip(variance / error**2, 1.0, n))
+    return float(np.clip(variance / (tails * error) ** 2, 1.0, n))

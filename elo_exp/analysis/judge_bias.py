@@ -57,7 +57,8 @@ def position_effect(fitted: Fitted, *, dimension: str) -> dict[str, Any]:
     verdicts = fitted.games_of(in_both if in_both.any() else fitted.battles.one_order())
     played = verdicts.select(verdicts.score != 0.5)
     _, (effect,), (error,) = with_columns(Fit.of(played), played, played.shown[:, None])
-    half = t_quantile(degrees_of_freedom(played.n_clusters)) * error
+    _, n_effective = played.left_out()
+    half = t_quantile(degrees_of_freedom(n_effective)) * error
     share, low, high = scipy.special.expit([effect, effect - half, effect + half])
     is_raw = not np.isfinite(effect)
     if not np.isfinite(low) and played.n_games:
@@ -142,7 +143,8 @@ def length_control(
         x = np.zeros_like(difference)
     raw = Fit.of(played)
     controlled, (effect,), (error,) = with_columns(raw, played, x[:, None])
-    t = float(t_quantile(degrees_of_freedom(played.n_clusters)))
+    _, n_effective = played.left_out()
+    t = float(t_quantile(degrees_of_freedom(n_effective)))
     of_length = one_row(
         dimension=dimension,
         n_prompts=played.n_clusters,
@@ -229,7 +231,8 @@ def _leads(
     if len(rated) < 2 or not np.isfinite(controlled.theta).all():
         return []
     cov, theta = controlled.covariance, POINTS * controlled.theta
-    t, found = t_quantile(degrees_of_freedom(played.n_clusters), level=0.90), []
+    _, n_effective = played.left_out()
+    t, found = t_quantile(degrees_of_freedom(n_effective), level=0.90), []
     for first in rated[:_N_LEADS]:
         i, others = place[first], [j for j in rated if j != first]
         at = place[others]

@@ -31,6 +31,7 @@ JOINT_FROM = 3  # judges: two have each a board of their own, and no interval to
 LABEL = "Bradley-Terry, mean of judges"  # of a joint board
 _MIN_ENTRANTS = 3  # with two, a taste cannot be told from another scale
 _MIN_DF = 4  # of the variance between judges: with 2, intervals of 95 % cover .90
+_EQUAL_SHARES = 1e-9  # relative difference of prompts' shares that rounding leaves
 _NO_SPREAD = 1e-12  # of the squares of theta
 
 
@@ -42,6 +43,7 @@ class Panel:
     shared     (M, M) the covariance that prompts leave in the mean of the judges
     own        (M, M) and that of one judge, as far as no other judge shares it
     n_prompts  K: those that move anything
+    n_effective  how many prompts of equal size would tell as much; None: as many as there are
     """
 
     judges: tuple[str, ...]
@@ -50,6 +52,7 @@ class Panel:
     shared: Array
     own: Array
     n_prompts: int
+    n_effective: float | None = None
 
     @classmethod
     def of(cls, battles: Mapping[str, Battles], *, orders: str) -> Panel | Reason:
@@ -82,7 +85,9 @@ class Panel:
         for one, other in combinations(prompts, 2):
             if prompts[one].keys().isdisjoint(prompts[other]):
                 return Reason(name="apart", about={"judge": one, "other": other})
-        shared, own, n_prompts = _covariances([*fits.values()], [*prompts.values()])
+        shared, own, n_prompts, n_effective = _covariances(
+            [*fits.values()], [*prompts.values()]
+        )
         return cls(
             judges=tuple(fits),
             models=tuple(models),
@@ -90,7 +95,13 @@ class Panel:
             shared=shared,
             own=own,
             n_prompts=n_prompts,
+            n_effective=n_effective,
         )
+
+    @property
+    def worth(self) -> float:
+        """Return the prompts that degrees of freedom count: effective ones."""
+        return self.n_prompts if self.n_effective is None else self.n_effective
 
     @property
     def board(self) -> Array:
@@ -172,7 +183,7 @@ class Panel:
         variance = tastes + prompts
         df = variance**2 / (
             tastes**2 / ((after - 1) * (m - 2))
-            + prompts**2 / max(self.n_prompts * times_prompts - 1.0, 1.0)
+            + prompts**2 / max(self.worth * times_prompts - 1.0, 1.0)
             + np.finfo(np.float64).tiny
         )
         return value, np.sqrt(variance), df
@@ -227,8 +238,11 @@ def _prompts(battles: Battles, fit: Fit) -> dict[str, int]:
 
 def _covariances(
     fits: Sequence[Fit], prompts: Sequence[Mapping[str, int]]
-) -> tuple[Array, Array, int]:
+) -> tuple[Array, Array, int, float | None]:
     """The covariances (M, M) that prompts leave in the mean of judges, and in one judge beside the mean; and K.
+
+    The last is how many prompts of equal size would tell as much, if prompts have unequal shares of the games. A
+    prompt's part is then taken as if the fits had left the prompt out, as `Balance` takes it.
 
     psi_jk is how far prompt k moves the abilities by judge j. Their products are summed over prompts before they are
     multiplied by what M entrants make of them, so that no array has K rows.
@@ -249,14 +263,35 @@ def _covariances(
         moved.append(scipy.sparse.csr_array((own.data, where), shape=shape))
         breads.append(inverse)
     every = scipy.sparse.hstack(moved, format="csr")  # (K, J M)
-    n_prompts = int(np.count_nonzero(np.diff(every.indptr)))
+    n_prompts, n_effective = int(np.count_nonzero(np.diff(every.indptr))), None
+    share = _shares_of_games(fits, prompts, place)
+    if n_prompts > 1 and share.max() - share.min() > _EQUAL_SHARES * share.max():
+        n_effective = float(1.0 / (share**2).sum())
+        left_out = (1.0 - 1.0 / len(share)) / (1.0 - share)
+        every = scipy.sparse.csr_array(scipy.sparse.diags_array(left_out) @ every)
     products = (every.T @ every).toarray().reshape(n_judges, m, n_judges, m)
     b = np.array(breads)
     crossed = np.einsum("jab,jbkc,kcd->jakd", b, products, b, optimize=True)
     of_mean = crossed.sum(axis=(0, 2)) / n_judges**2
     of_each = np.einsum("jajd->ad", crossed)
     own = (of_each - n_judges * of_mean) / max(n_judges - 1, 1)
-    return of_mean * n_prompts / max(n_prompts - 1, 1), own, n_prompts
+    of_mean *= n_prompts / max(n_prompts - 1, 1)
+    return of_mean, own, n_prompts, n_effective
+
+
+def _shares_of_games(
+    fits: Sequence[Fit],
+    prompts: Sequence[Mapping[str, int]],
+    place: Mapping[str, int],
+) -> Array:
+    """The share (K,) of each prompt in the games, as a mean over judges."""
+    total = np.zeros(len(place))
+    for fit, rows in zip(fits, prompts, strict=True):
+        played = fit.played
+        own = np.bincount(played.cluster, played.count, played.n_rows)
+        at = np.array([place[name] for name in rows], dtype=np.intp)
+        total[at] += own[list(rows.values())] / own.sum()
+    return np.asarray(total / len(fits))
 
 
 def _values(abilities: Array, contrasts: Array | None) -> Array:

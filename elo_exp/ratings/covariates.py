@@ -43,8 +43,9 @@ def with_columns(
         With the abilities beside the columns. All is NaN where no column is left, or where the maximum
         is not finite, as with columns that decide every game.
     effects, errors : Array, shape (k,)
-        In log-odds by unit of the column, and their prompt-clustered standard errors. An effect is NaN
-        where the models or the columns before it explain it, an error also where the prompts do not
+        In log-odds by unit of the column, and their prompt-clustered standard errors, for which a prompt with
+        more games than others is taken as if the fit had left it out. An effect is NaN where the models or the
+        columns before it explain it, an error also where the prompts do not
         differ.
     """
     played, m = fit.played, len(fit.theta)
@@ -70,8 +71,12 @@ def with_columns(
     by_cluster = played.by_cluster(residual, *(x.T * residual))
     inverse = np.linalg.inv(information) - level
     covariance = sandwich(inverse, by_cluster, m, n=played.n_clusters)
+    of_columns_alone, (left_out, _) = covariance, played.left_out()
+    if (left_out != 1.0).any():
+        unseen = scipy.sparse.csr_array(scipy.sparse.diags_array(left_out) @ by_cluster)
+        of_columns_alone = sandwich(inverse, unseen, m, n=played.n_clusters)
     effects[kept] = estimate[m:]
-    errors[kept] = np.sqrt(np.maximum(np.diag(covariance)[m:], 0.0))
+    errors[kept] = np.sqrt(np.maximum(np.diag(of_columns_alone)[m:], 0.0))
     parts = (by_cluster @ inverse)[:, :m]
     fit = replace(fit, theta=estimate[:m], covariance=covariance[:m, :m], parts=parts)
     return fit, effects, errors

@@ -164,6 +164,24 @@ class Games:
             hidden=np.maximum(hidden, 1.0),
         )
 
+    def left_out(self) -> tuple[Array, float]:
+        """Return what a fit hides of each cluster, and how many prompts of equal size would tell as much as all.
+
+        The first, (n_rows,), is (1 - 1 / n) / (1 - h) for a prompt with the share h of the games: by so much its part
+        grows if the fit leaves it out. All are 1 if prompts have equally many games.
+        """
+        n = self.n_rows
+        each = np.ones(len(self.score)) if self.count is None else self.count * 1.0
+        if (on_each := self.on_each) is not None:
+            each = on_each * 1.0
+        weight = np.ones(n) if self.alike is None else self.alike * 1.0
+        whole = np.bincount(self.cluster, each, n)
+        n_prompts, total = weight.sum(), weight @ whole
+        n_effective = float(_effective(total, weight @ whole**2, n_prompts))
+        if n_effective == n_prompts or n_prompts < 2:
+            return np.ones(n), n_effective
+        return (1.0 - 1.0 / n_prompts) / (1.0 - whole / total), n_effective
+
     def by_annotator(self) -> tuple[Games, Games] | None:
         """Return the games with annotators as clusters, and with an annotator's games on a prompt as one each.
 
