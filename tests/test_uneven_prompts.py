@@ -75,7 +75,7 @@ def covers_kappa(q: Index, rng: np.random.Generator) -> bool:
         for i, x, y in zip(q, first, agree, strict=True)
     ]
     row = verdict_agreement(pairs, names=("one", "other"))
-    return bool(row["ci_low"] <= 1.0 - 2.0 * mean_share(1.0) <= row["ci_high"])
+    return bool(row["ci_low"] <= 2.0 * mean_share(1.0) - 1.0 <= row["ci_high"])
 
 
 def covers_flips(q: Index, rng: np.random.Generator) -> bool:

@@ -295,7 +295,7 @@ def fill_orders(
     return dataclasses.replace(battles, verdict_ab=filled[0], verdict_ba=filled[1])
 
 
-def counted_for_one(
+def count_for_one(
     battles: Battles, missing: Sequence[MissingBattle], model: str, *, wins: bool
 ) -> Battles:
     """Return the battles together with the missing ones of one model, as if it had lost them, or won them.

@@ -22,7 +22,7 @@ from elo_exp.analysis.conclusions.arena import STATUS, conclude
 from elo_exp.analysis.conclusions.tournament import of_checks
 from elo_exp.analysis.fitted import Fitted
 from elo_exp.analysis.judge_quality import RATES, judge_quality
-from elo_exp.analysis.missing_answers import counted_for_one
+from elo_exp.analysis.missing_answers import count_for_one
 from elo_exp.analysis.standings import Standings, with_checks
 from elo_exp.arena import joint_fit, sources
 from elo_exp.arena.joint_fit import MIN_ANCHORS
@@ -343,7 +343,7 @@ def _missing_results(
     for wins in (False, True):
         judged = found.judged
         for model, lacking in missing.items():
-            judged = counted_for_one(judged, lacking, model, wins=wins)
+            judged = count_for_one(judged, lacking, model, wins=wins)
         every = judged.concatenate(found.human)
         board: Leaderboard | None = experiment.rate(every)
         if found.by_judge and board:
