@@ -11,12 +11,14 @@ import difflib
 import itertools
 import keyword
 import math
+import os
 import pkgutil
 import re
 import secrets
 import threading
 import typing
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +30,8 @@ from hydra.core.utils import JobRuntime
 from hydra.types import RunMode
 from hydra.version import VersionBase, getbase
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from omegaconf.resolvers import oc
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
@@ -35,6 +39,7 @@ from elo_exp import CONF, HOME
 from elo_exp.console import WITH_PASSWORD
 from elo_exp.experiments import Experiment, ReadsFiles, input_files, labels, parts_of
 from elo_exp.headline import check as check_headline
+from elo_exp.masking import current_mask
 from elo_exp.records import UserError
 from elo_exp.runs.sweep import sweep_if_any
 from elo_exp.store.caps import Caps
@@ -48,6 +53,23 @@ RULES = ConfigDict(
     extra="forbid",
     coerce_numbers_to_str=True,  # a revision of digits
 )
+# The value of ${oc.env:NAME} while a configuration is resolved for those who read it
+_MARK = f"elo_exp_{secrets.token_hex(8)}_"
+_MARKED = re.compile(rf"{_MARK}(.+?)_{_MARK}")
+# Paths of a configuration that are used as they are read
+_READ_BACK = ("cache_dir",)
+_is_for_readers = ContextVar("_is_for_readers", default=False)
+
+
+def _environment(name: str, *default: Any) -> str | None:
+    """Return the value of a variable, or a mark in its place."""
+    if _is_for_readers.get() and name in os.environ:
+        return f"{_MARK}{name}_{_MARK}"
+    value: str | None = oc.env(name, *default)
+    return value
+
+
+OmegaConf.register_new_resolver("oc.env", _environment, replace=True)
 OmegaConf.register_new_resolver("home", lambda path: str(HOME / path), replace=True)
 OmegaConf.register_new_resolver(
     "token", lambda: secrets.token_hex(2), use_cache=True, replace=True
@@ -159,7 +181,10 @@ class RunSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """A run's checked objects, and the configuration that they were built from."""
+    """A run's checked objects, and the configuration that they were built from.
+
+    config  as files and trackers have it: ${oc.env:NAME} by its name, secrets by those of their variables
+    """
 
     config: dict[str, Any]
     settings: RunSettings
@@ -209,9 +234,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     _refuse_lost(cfg, overrides)
     _empty(cfg, overrides)
     names = [str(name) for name in cfg if name != "hydra"]
-    plain = OmegaConf.to_container(OmegaConf.masked_copy(cfg, names), resolve=True)
-    assert isinstance(plain, dict)
-    config = {str(key): value for key, value in plain.items()}
+    config = _named_config(OmegaConf.masked_copy(cfg, names))
     _refuse_passwords(config)
     if "_target_" not in config:
         raise UserError(
@@ -233,6 +256,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
             raise UserError(
                 f"plan: to count calls, tokens and dollars it needs {unset}."
             )
+        shown, config = _shown_config(config), _values_of(config)
         of_run = {field.name for field in dataclasses.fields(RunSettings)}
         run = {name: value for name, value in config.items() if name in of_run}
         if isinstance(run["store"], Mapping):  # that of experiment=store
@@ -245,9 +269,90 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         settings = build({"_target_": "elo_exp.config.RunSettings", **run})
         experiment = build(of_experiment)
         check_headline(settings.headline, experiment)
-        return Job(config=config, settings=settings, experiment=experiment)
+        return Job(config=shown, settings=settings, experiment=experiment)
     except UserError as error:
         raise UserError(_at_its_source(str(error), cfg)) from None
+
+
+class _NamedText(str):
+    """A text that comes from the environment. `shown` names its variables."""
+
+    __slots__ = ("shown",)
+    shown: str
+
+
+class _NamedInt(int):
+    shown: str
+
+
+class _NamedFloat(float):
+    shown: str
+
+
+def _named_config(cfg: DictConfig) -> dict[str, Any]:
+    """Resolve a configuration. What comes from the environment knows the names of its variables."""
+    values = OmegaConf.to_container(cfg, resolve=True)
+    assert isinstance(values, dict)
+    token = _is_for_readers.set(True)
+    try:
+        shown = OmegaConf.to_container(cfg, resolve=True)
+    except OmegaConfBaseException:  # a function that cannot read the mark
+        shown = OmegaConf.to_container(cfg, resolve=False)
+    finally:
+        _is_for_readers.reset(token)
+    assert isinstance(shown, dict)
+    config: dict[str, Any] = _named(values, shown)
+    return config | {k: v for k, v in values.items() if k in _READ_BACK}
+
+
+def _named(value: Any, shown: Any) -> Any:
+    if isinstance(value, dict):
+        inner = shown if isinstance(shown, dict) else dict.fromkeys(value, shown)
+        return {str(name): _named(one, inner.get(name)) for name, one in value.items()}
+    if isinstance(value, list):
+        every = shown if isinstance(shown, list) else [shown] * len(value)
+        return list(map(_named, value, every))
+    name = _MARKED.sub(r"${oc.env:\1}", shown) if isinstance(shown, str) else ""
+    if "${oc.env:" not in name:
+        return value
+    if isinstance(value, str):
+        text = _NamedText(value)
+        text.shown = name
+        return text
+    if type(value) in (int, float):
+        number = _NamedInt(value) if isinstance(value, int) else _NamedFloat(value)
+        number.shown = name
+        return number
+    return value
+
+
+_Named = _NamedText | _NamedInt | _NamedFloat
+
+
+def _shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration as files and trackers have it."""
+    names: dict[str, Any] = _mapped(
+        config, lambda value: value.shown if isinstance(value, _Named) else value
+    )
+    shown: dict[str, Any] = current_mask().values(names)
+    return shown | {k: v for k, v in config.items() if k in _READ_BACK}
+
+
+def _values_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration as objects are built from it."""
+    kinds = {_NamedText: str, _NamedInt: int, _NamedFloat: float}
+    values: dict[str, Any] = _mapped(
+        config, lambda value: kinds.get(type(value), lambda same: same)(value)
+    )
+    return values
+
+
+def _mapped(node: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(node, dict):
+        return {name: _mapped(value, change) for name, value in node.items()}
+    if isinstance(node, list):
+        return [_mapped(value, change) for value in node]
+    return change(node)
 
 
 def _refuse_passwords(node: Any, where: str = "") -> None:

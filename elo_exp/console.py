@@ -2,10 +2,11 @@
 
 import io
 import logging
-import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
+
+from elo_exp.masking import masked
 
 # Control characters but the tab and the line break; format characters, which reorder text or are not seen, but for
 # those that number signs are; and joiners that join nothing
@@ -19,31 +20,8 @@ _MAX_LINE, _LAST = (
     500,
 )  # characters of a message, and of its end, which says what to do
 
-_SECRET = re.compile(
-    r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE
-)  # in a variable's name
-_MIN_CHARS = 8  # of a secret: shorter values stand in ordinary text, too
-_KEYS = dict[
-    str, str
-]()  # those read so far, of variables with other names, and of .env
-
-
-def keep_secret(variable: str, value: str) -> None:
-    """Have a key masked in all that is printed from now on."""
-    _KEYS[variable] = value
-
-
 # A URL with a password, up to its host
 WITH_PASSWORD = re.compile(r"(\b[a-zA-Z][a-zA-Z0-9+.-]{0,30}://[^/\s:@]*:)[^/\s@]+@")
-
-
-def masked(text: str) -> str:
-    """Return text in which the values of variables with keys are the variables' names: $ANTHROPIC_API_KEY."""
-    named = {name: value for name, value in os.environ.items() if _SECRET.search(name)}
-    for variable, value in {**named, **_KEYS}.items():
-        if len(value) >= _MIN_CHARS and value in text:
-            text = text.replace(value, f"${variable}")
-    return text
 
 
 def printable(text: str) -> str:

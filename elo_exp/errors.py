@@ -16,7 +16,8 @@ from omegaconf.errors import (
 
 from elo_exp import CONF
 from elo_exp.config import compose, config_dirs, suggest
-from elo_exp.console import masked, shortened
+from elo_exp.console import shortened
+from elo_exp.masking import masked
 from elo_exp.records import UserError
 from elo_exp.words import key_of
 

@@ -19,6 +19,7 @@ from typing import IO, Any, ParamSpec, TextIO, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from elo_exp.masking import current_mask
 from elo_exp.records import UserError
 
 P = ParamSpec("P")
@@ -45,15 +46,28 @@ def utc_now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def write_whole(path: Path, content: bytes | Iterable[str | bytes]) -> Path:
-    """Write bytes or text, also in blocks, whole or not at all: a temporary file, then a rename."""
+def write_whole(
+    path: Path, content: bytes | Iterable[str | bytes], *, keeps_secrets: bool = False
+) -> Path:
+    """Write bytes or text, also in blocks, whole or not at all: a temporary file, then a rename.
+
+    Secrets in text are masked. A block holds whole lines.
+
+    keeps_secrets  leave them: the text is masked already, or it is data that is read back as it was
+    """
+    mask = current_mask()
+    is_page = path.suffix == ".html"
+    hidden = mask.page if is_page else mask.text
     path.parent.mkdir(parents=True, exist_ok=True)
     blocks = [content] if isinstance(content, str | bytes) else content
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with temporary.open("xb") as file:  # its mode is the umask's
             for block in blocks:
-                file.write(_encoded(block) if isinstance(block, str) else block)
+                if isinstance(block, str):
+                    file.write(_encoded(block if keeps_secrets else hidden(block)))
+                else:
+                    file.write(block)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -72,15 +86,34 @@ def safe_name(text: str) -> str:
 
 
 def write_json(path: Path, value: object) -> Path:
-    return write_whole(
-        path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    )
+    """Write a JSON document. Secrets in it are masked, except in paths of files that exist: those are read back."""
+    text, mask = _document(value), current_mask()
+    if mask.is_needed(text):
+        text = _document(mask.values(value, keeps_paths=True))
+    return write_whole(path, text, keeps_secrets=True)
 
 
-def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """Write one JSON object a line; compressed if the name ends in .gz."""
+def _document(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_jsonl(
+    path: Path, rows: Iterable[Mapping[str, Any]], *, keeps_secrets: bool = False
+) -> Path:
+    """Write one JSON object a line; compressed if the name ends in .gz.
+
+    keeps_secrets  leave them: the rows are read back as they were
+    """
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode  # one for all
-    lines = (_encoded(encode(row) + "\n") for row in rows)
+    mask = current_mask()
+
+    def encoded(row: Mapping[str, Any]) -> bytes:
+        text = encode(row)
+        if not keeps_secrets and mask.is_needed(text):
+            text = encode(mask.values(row, keeps_paths=True))
+        return _encoded(f"{text}\n")
+
+    lines = map(encoded, rows)
     return write_whole(path, _gzipped(lines) if path.suffix == ".gz" else lines)
 
 
@@ -106,16 +139,21 @@ def write_csv(
         Write an apostrophe before a text that a spreadsheet would take for a formula. A program that reads the file
         takes the apostrophe for a part of the text.
     """
-    return write_whole(path, _csv_blocks(iter(rows), guards_formulas))
+    blocks = _csv_blocks(iter(rows), guards_formulas)
+    return write_whole(path, blocks, keeps_secrets=True)
 
 
 def _csv_blocks(
     rows: Iterator[Mapping[str, Any]], guards_formulas: bool
 ) -> Iterator[str]:
-    """Yield the text, a block of rows at a time; a row with a carriage return has each cell in quotes."""
+    """Yield the text, a block of rows at a time; a row with a carriage return has each cell in quotes.
+
+    Secrets are masked cell by cell, so that they break no row.
+    """
     first = next(rows, None)
     if first is None:
         return
+    mask = current_mask()
     text, names = io.StringIO(), list(first)
     plain, quoted = (
         csv.DictWriter(text, names, lineterminator="\n", quoting=how)
@@ -126,8 +164,10 @@ def _csv_blocks(
         cells = dict(row)
         if guards_formulas:
             cells = {name: _no_formula(value) for name, value in row.items()}
-        texts = (cell for cell in cells.values() if isinstance(cell, str))
-        (quoted if any("\r" in cell for cell in texts) else plain).writerow(cells)
+        texts = "\n".join(cell for cell in cells.values() if isinstance(cell, str))
+        if mask.is_needed(texts):
+            cells = {name: mask.values(value) for name, value in cells.items()}
+        (quoted if "\r" in texts else plain).writerow(cells)
         if text.tell() > _BLOCK:
             yield text.getvalue()
             text.seek(0)

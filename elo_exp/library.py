@@ -34,6 +34,7 @@ from elo_exp.data.battle_files import NAMES
 from elo_exp.errors import format_user_error
 from elo_exp.experiments import Context, Plans, Report
 from elo_exp.files import read_json, read_jsonl, safe_name, write_whole
+from elo_exp.masking import current_mask, masked
 from elo_exp.progress import silence
 from elo_exp.records import UserError
 from elo_exp.runs import documents
@@ -802,7 +803,9 @@ def _done(
         if is_lazy:
             job.settings.figures = False
         report, _ = running.run(job, info, context)
-    done = Run(run_dir, text=report.text, notes=notes, exit_code=report.exit_code)
+    done = Run(
+        run_dir, text=masked(report.text), notes=notes, exit_code=report.exit_code
+    )
     done._report = report if is_lazy else None
     return done
 
@@ -835,7 +838,8 @@ def _write_settings(run_dir: Path, job: config.Job, shown: Sequence[str]) -> Non
     """Write what Hydra writes of a command."""
     folder = run_dir / ".hydra"
     folder.mkdir(exist_ok=True)
-    for name, content in {"config": job.config, "overrides": list(shown)}.items():
+    overrides = current_mask().values(list(shown))
+    for name, content in {"config": job.config, "overrides": overrides}.items():
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
         write_whole(folder / f"{name}.yaml", text)
 
@@ -1029,6 +1033,7 @@ class _Notes(logging.Handler):
                 _LOGGER.setLevel(own)
 
     def emit(self, record: logging.LogRecord) -> None:
+        record.msg, record.args = masked(record.getMessage()), None
         notes = self.of.get(record.thread or 0)
         if notes is None and len(self.of) == 1:  # of a thread that the run has begun
             (notes,) = self.of.values()

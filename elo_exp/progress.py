@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from elo_exp import interrupts
+from elo_exp.masking import masked
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ def meter(label: str, *, total: int) -> Iterator[Callable[[float], None]]:
 
 def note(text: str) -> None:
     """Say what tracked work is waiting for: beside the bar, or as a line, not too often."""
+    text = masked(text)
     if _bar_notes:
         _bar_notes[-1](text)
     elif time.monotonic() - _last_note[0] >= _SECONDS_A_NOTE:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
+from elo_exp.masking import masked
+
 VERDICTS = ("A", "B", "TIE", "INVALID")
 WINNERS = ("model_a", "model_b", "tie", "tie (bothbad)")
 ROLES = ("system", "user", "assistant", "tool")
@@ -31,8 +33,9 @@ class UserError(Exception):
     """
 
     def __init__(self, line: object, *below: str) -> None:
-        super().__init__("\n".join([str(line), *below]))
-        self.line, self.below = str(line), below
+        line, below = masked(str(line)), tuple(map(masked, below))
+        super().__init__("\n".join([line, *below]))
+        self.line, self.below = line, below
 
 
 def canonical_json(value: Any) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 from elo_exp import config
 from elo_exp.api.jobs import say_spent
 from elo_exp.arrays import known
-from elo_exp.console import masked
 from elo_exp.experiments import (
     Context,
     Report,
@@ -25,6 +24,7 @@ from elo_exp.experiments import (
 )
 from elo_exp.files import utc_now, write_json, write_whole
 from elo_exp.headline import headline
+from elo_exp.masking import masked
 from elo_exp.progress import listening
 from elo_exp.records import Plot
 from elo_exp.report.artifacts import write_plots
@@ -188,11 +188,12 @@ def _notes(report: Report, info: RunInfo) -> str:
         for subject, text in found.items()
     ]
     first = report.text.strip().partition("\n")[0].strip()
-    return masked("\n".join([*(sentences or [first]), _command(info)]))
+    return "\n".join([*map(masked, sentences or [first]), _command(info)])
 
 
 def _command(info: RunInfo, *more: str) -> str:
-    return masked(shlex.join(["python", "-m", "elo_exp", *info.overrides, *more]))
+    words = ["python", "-m", "elo_exp", *info.overrides, *more]
+    return shlex.join(map(masked, words))
 
 
 def _going_on(info: RunInfo) -> str:

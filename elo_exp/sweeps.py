@@ -19,18 +19,20 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from elo_exp import __version__, interrupts
 from elo_exp.config import Job, NothingToPlanError, prepare
-from elo_exp.console import LineFormatter, masked, show
+from elo_exp.console import LineFormatter, show
 from elo_exp.errors import format_user_error
 from elo_exp.experiments import Context
-from elo_exp.files import write_json
+from elo_exp.files import write_json, write_whole
+from elo_exp.masking import current_mask, masked
 from elo_exp.models import checkpoints
 from elo_exp.records import UserError, fingerprint
 from elo_exp.running import dry_run, listed
-from elo_exp.runs.manifest import input_hashes, run_id
+from elo_exp.runs.manifest import environment, input_hashes, run_id
 from elo_exp.runs.reading import OF_RATINGS, manifest_if_any, sweep_jobs
 from elo_exp.runs.sweep import Sweep, sweep_if_any, write_sweep
 from elo_exp.store import processes
@@ -77,6 +79,16 @@ class Checks(Callback):
                 sys.exit(0)
             Checks.ready = job, context
 
+    def on_job_start(self, config: DictConfig, **_: Any) -> None:
+        """Mask secrets in what Hydra has written of the command, which may hold one that a shell has put there."""
+        hydra_cfg = config.hydra
+        folder = Path(hydra_cfg.runtime.output_dir) / str(hydra_cfg.output_subdir)
+        for path in folder.glob("*.yaml"):
+            _mask_settings(path)
+        if hydra_cfg.mode == RunMode.MULTIRUN:
+            place = Path(hydra_cfg.runtime.cwd) / hydra_cfg.sweep.dir
+            _mask_settings(place / "multirun.yaml")
+
     def on_multirun_start(
         self, config: DictConfig, config_name: str = "config", **_: Any
     ) -> None:
@@ -111,6 +123,15 @@ class Checks(Callback):
         if not any(name in config.hydra.launcher._target_ for name in _NOT_WAITED_FOR):
             stop_file = Checks.folder / ".stop"
             Checks.opened.enter_context(interrupts.waiting_for_jobs(stop_file))
+
+
+def _mask_settings(path: Path) -> None:
+    if not path.is_file():
+        return
+    content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    masked_content = current_mask().values(content)
+    if masked_content != content:
+        write_whole(path, OmegaConf.to_yaml(OmegaConf.create(masked_content)))
 
 
 def _log_lines() -> None:
@@ -376,6 +397,7 @@ def finished(info: RunInfo) -> float | None:
     same = (
         {**found.get("config", {}), "resume": info.config["resume"]}
         == json.loads(json.dumps(info.config))
+        and found.get("environment", {}) == environment(info.config)
         and found.get("versions", {}).get("elo_exp") == __version__
         and input_hashes(found.get("input_paths", {})) == found.get("input_hashes")
         and all(Path(path).is_file() for some in hashes for path in some)

@@ -19,6 +19,7 @@ from elo_exp.analysis.families import family
 from elo_exp.data import thoughts
 from elo_exp.data.formats import judge_arena
 from elo_exp.data.writing_style import counts
+from elo_exp.masking import Mask
 from elo_exp.records import JudgeReply
 from tests.data import COMPARISON
 from tests.paying import RUBRIC
@@ -91,6 +92,7 @@ def _family(text: str) -> object:
     return family({"a.b": "one", "aa": "two"}, text)
 
 
+_MASK = Mask((("it's 'a secret'", "MY_SECRET"),))
 CALLS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "data/rubrics.py: a text that a judge is shown": (
         _shown_to_a_judge,
@@ -101,6 +103,7 @@ CALLS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
         ("VERDICT:", "VERDICT: A", '{"a":[', '{"a": "', '{"a":x'),
     ),
     "data/formats/judge_arena.py": (_original_reply, ("score", "score a", "score_a: ")),
+    "masking.py": (_MASK.text, ("a 'secret'", "a secret", "%27")),
     "data/thoughts.py": (_thought, ("</think>", "[THINK]", "<|channel|>")),
     "data/writing_style.py": (counts, ("```", "1.", "\n-")),
     "analysis/families.py": (_family, ("aa", "llama", "openai-")),
@@ -108,6 +111,7 @@ CALLS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
 # Patterns that are built of our own words: names of tables, settings and of errors of a library
 BUILT = {
     *(name.partition(":")[0] for name in CALLS),
+    "config.py",
     "errors.py",
     "models/checkpoints.py",
     "store/postgres.py",

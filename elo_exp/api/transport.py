@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from elo_exp import interrupts
-from elo_exp.console import keep_secret
+from elo_exp.masking import keep_secret, masked
 from elo_exp.records import UserError
 
 NO_CONNECTION = 0  # the status of a request for which there was no connection
@@ -258,7 +258,7 @@ def error_words(body: Any) -> str:
             error_words(body.get(name)) for name in ("message", "error", "detail")
         )
         return next(filter(None, shapes), "")
-    text = " ".join(str(body or "").split())
+    text = " ".join(masked(str(body or "")).split())  # before it is cut
     return "" if text.startswith("<") else text[:_LONGEST_WORDS].rstrip(".")
 
 

@@ -103,7 +103,8 @@ def rows(table: Any, name: str) -> list[dict[str, Any]]:
 def write(table: Any, name: str, path: Path) -> Path:
     """Write a table beside `path`, as parquet where it is large and plain, else as JSON lines; return the file."""
     if isinstance(table, list | tuple) or not hasattr(table, "__len__"):
-        return write_jsonl(path.with_name(f"{path.name}.jsonl"), rows(table, name))
+        file = path.with_name(f"{path.name}.jsonl")
+        return write_jsonl(file, rows(table, name), keeps_secrets=True)
     frame = of(table, name)
     target = path.with_name(f"{path.name}.parquet")
     if len(frame) >= LARGE:
@@ -112,7 +113,8 @@ def write(table: Any, name: str, path: Path) -> Path:
         if len({name.casefold() for name in typed if '"' not in name}) == len(columns):
             return parquet.write(target, typed)
     every = (row for _, row in tables.rows(frame))
-    return write_jsonl(path.with_name(f"{path.name}.jsonl"), every)
+    file = path.with_name(f"{path.name}.jsonl")
+    return write_jsonl(file, every, keeps_secrets=True)
 
 
 def plain(value: Any) -> Any:

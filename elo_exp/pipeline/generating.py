@@ -22,6 +22,7 @@ from elo_exp.entrants import (
     draws_of,
 )
 from elo_exp.files import utc_now
+from elo_exp.masking import masked
 from elo_exp.pipeline.conversing import converse, first_turns
 from elo_exp.pipeline.missing import report_missing
 from elo_exp.pipeline.paying import Unwatched, pay
@@ -329,7 +330,8 @@ def _response(
     dollars: float | None,
     message: Message,
 ) -> Response:
-    reason = _FINISH_REASONS.get(completion.stop_reason, completion.stop_reason)
+    reason = masked(completion.stop_reason)
+    reason = _FINISH_REASONS.get(reason, reason)
     text, thought = split_thought(completion.text)
     if reason == "stop" and thought["thought"] == "unclosed":
         reason = "length"
@@ -338,7 +340,7 @@ def _response(
         response_text=text,
         finish_reason=reason,
         diagnostics={
-            "model": completion.model,
+            "model": completion.model and masked(completion.model),
             **thought,
             **{name: n for name, n in completion.usage.items() if n},
             **({} if dollars is None else {"dollars": dollars}),

@@ -22,6 +22,7 @@ from elo_exp.judges import (
     reads_shares,
     share,
 )
+from elo_exp.masking import current_mask, masked
 from elo_exp.pipeline import paying
 from elo_exp.pipeline.missing import report_missing
 from elo_exp.pipeline.plan_table import plan_table, spend
@@ -544,11 +545,12 @@ def _reply(
     answer = {
         "key": key,
         "text": completion.text,
-        "stop_reason": completion.stop_reason,
+        "stop_reason": masked(completion.stop_reason),
         "usage": completion.usage,
         "dollars": dollars or 0.0,
         "timestamp": utc_now(),
-        "message": json.dumps(message),
+        # an answer stays as it came; a server may repeat a key beside it
+        "message": json.dumps(current_mask().values(message, kept=completion.text)),
     }
     return JudgeReply.from_dict({**names, **answer})
 

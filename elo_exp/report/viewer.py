@@ -12,6 +12,7 @@ from typing import Any
 
 from elo_exp.console import printable
 from elo_exp.data import pairing
+from elo_exp.masking import current_mask
 from elo_exp.records import Comparison, Judgment
 from elo_exp.report.formats import number
 
@@ -135,7 +136,7 @@ def texts(
     if not judged:
         return None
     kept = _fitting(judged, max_characters)
-    content = _shown(_data(judged, kept))
+    content = current_mask().values(_shown(_data(judged, kept)))
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     packed = gzip.compress(data.encode(errors="replace"), mtime=0)
     ranked = sorted(judged, key=lambda one: -one.upset)

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import logging
+import os
 import re
 import secrets
 import subprocess
@@ -19,14 +20,16 @@ from typing import Any
 
 from elo_exp import HOME, __version__
 from elo_exp.files import sha256, utc_now, write_json
+from elo_exp.masking import is_secret_name
 from elo_exp.models import checkpoints
-from elo_exp.records import UserError, fingerprint
+from elo_exp.records import UserError, fingerprint, storable_json
 from elo_exp.runs.reading import manifest_if_any
 from elo_exp.store.usage import DOLLARS, Usage, added_up, paid
 from elo_exp.trackers import RunInfo
 
 logger = logging.getLogger(__name__)
 
+_FROM_ENVIRONMENT = re.compile(r"\$\{oc\.env:([^,}]+)")
 _PACKAGES = (
     *("hydra-core", "omegaconf", "numpy", "matplotlib", "wandb", "anthropic"),
     *("torch", "transformers", "peft"),
@@ -52,7 +55,7 @@ def claim(run_dir: Path, config: Mapping[str, Any]) -> str:
         write_json(
             run_dir / "manifest.json", {"finished_at": None, **found, "token": token}
         )
-    return _run_id(token, config)
+    return _run_id(token, config, environment(config))
 
 
 def run_id(run_dir: Path, manifest: Mapping[str, Any]) -> str:
@@ -63,12 +66,31 @@ def run_id(run_dir: Path, manifest: Mapping[str, Any]) -> str:
             f"{run_dir}: its manifest.json has no token, by which a tracker knows the run. Expected "
             "a run of this version: give its command again."
         )
-    return _run_id(token, manifest.get("config") or {})
+    known = manifest.get("environment") or {}
+    return _run_id(token, manifest.get("config") or {}, known)
 
 
-def _run_id(token: str, config: Mapping[str, Any]) -> str:
+def _run_id(
+    token: str, config: Mapping[str, Any], known: Mapping[str, str | None]
+) -> str:
     settings = {name: v for name, v in config.items() if name not in OF_NO_RESULT}
+    if known:
+        settings["environment"] = known
     return f"{token}-{fingerprint(settings)[:8]}"
+
+
+def environment(config: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the variables that a configuration names, each with a fingerprint of its value: another value is another run.
+
+    None for a secret, which may be renewed, and for a variable that is not set.
+    """
+    names = sorted(set(_FROM_ENVIRONMENT.findall(storable_json(config))))
+    return {
+        name: fingerprint(os.environ[name])[:12]
+        if name in os.environ and not is_secret_name(name)
+        else None
+        for name in names
+    }
 
 
 @contextlib.contextmanager
@@ -122,6 +144,7 @@ def run_manifest(
         },
         "files": earlier.get("files") or [],  # until the run has written its own
         "config": config,
+        **({"environment": named} if (named := environment(config)) else {}),
     }
     path = write_json(info.run_dir / "manifest.json", content)
     try:

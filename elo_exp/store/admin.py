@@ -117,7 +117,7 @@ def export(store: Store, path: Path, chosen: Filter) -> int:
 
 def _write(path: Path, name: str, db: Database, chosen: Filter) -> int:
     rows = _Rows(name, db, chosen)
-    write_jsonl(path, rows)
+    write_jsonl(path, rows, keeps_secrets=True)  # they may be brought in again
     return rows.n
 
 

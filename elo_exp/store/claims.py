@@ -26,6 +26,7 @@ from typing import Any, Self, TypeVar
 
 from elo_exp import interrupts
 from elo_exp.files import utc_now
+from elo_exp.masking import masked
 from elo_exp.progress import note
 from elo_exp.records import Record
 from elo_exp.store import caps
@@ -186,7 +187,7 @@ class Claims:
         lost  why, if the server may have accepted it; then it stays counted
         """
         its = "key = ? AND owner = ? AND why IS NULL"
-        why = None if lost is None else storable(lost)
+        why = None if lost is None else storable(masked(lost))
 
         def end(db: Database) -> None:
             db.execute(f"UPDATE losses SET why = ? WHERE {its}", (why, key, self.owner))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
+from elo_exp.masking import masked
 from elo_exp.records import Record, UserError, storable_json
 from elo_exp.store import caps
 from elo_exp.store.claims import OPEN, PENDING
@@ -214,7 +215,7 @@ class Ledger:
             db.fill("wanted", outcomes)
             rows = db.execute(open_ones, (batch.nonce,)).fetchall()
             new = {key for (key,) in rows}
-            marks = [(storable(outcomes[key]), batch.nonce, key) for key in new]
+            marks = [(storable(masked(outcomes[key])), batch.nonce, key) for key in new]
             db.executemany(mark, marks)
             stored = self.store.put(db, answers)
             caps.pay(db, batch.nonce, sum(cost.get(key, 0.0) for key in new))
@@ -277,6 +278,8 @@ def _change(
     db: Database, batch: Batch, condition: str, *given: str, **values: str
 ) -> bool:
     """Give a batch new values, where a condition holds, to which values may be given."""
+    if "note" in values:  # what a server has said
+        values["note"] = masked(values["note"])
     new = ", ".join(f"{name} = ?" for name in values)
     changed = db.execute(
         f"UPDATE batches SET {new} WHERE nonce = ? AND {condition}",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from elo_exp.console import masked
+from elo_exp.masking import Mask, current_mask, masked
 from elo_exp.records import Plot, Rows, UserError
 
 logger = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ class Untracked:
 
 
 class Guarded:
-    """The run of a job, which goes on whatever becomes of its tracker.
+    """The run of a job, which goes on whatever becomes of its tracker, and tells it no secret.
 
     The first exception is a warning, and ends what is logged. With `texts` false, none is handed on.
     """
@@ -187,7 +187,7 @@ class Guarded:
         self._with_texts = bool(getattr(tracker, "texts", True))
         self._run: TrackedRun = Untracked()
         with self._surviving(UserError):
-            self._run = tracker.open(info)
+            self._run = tracker.open(_without_secrets(info))
 
     @contextmanager
     def _surviving(self, *but: type[Exception]) -> Iterator[None]:
@@ -221,18 +221,45 @@ class Guarded:
             metrics = {
                 k: v for k, v in metrics.items() if k.rpartition("/")[2] not in TEXTS
             }
+        mask = current_mask()
+        values = {mask.text(name): _hidden(mask, v) for name, v in metrics.items()}
         with self._surviving():
-            self._run.log(metrics, step, is_charted=is_charted)
+            self._run.log(values, step, is_charted=is_charted)
 
     def log_files(self, files: Files) -> None:
         kept = files if self._with_texts else files.without_texts()
         if kept is not None:
+            about = current_mask().values(kept.metadata)
             with self._surviving():
-                self._run.log_files(kept)
+                self._run.log_files(replace(kept, metadata=about))
 
     def close(self, exit_code: int) -> None:
         with self._surviving():
-            self._run.close(exit_code, self.notes)
+            self._run.close(exit_code, masked(self.notes))
+
+
+def _without_secrets(info: RunInfo) -> RunInfo:
+    mask = current_mask()
+    return replace(
+        info,
+        name=mask.text(info.name),
+        config=mask.values(info.config),
+        overrides=tuple(map(mask.text, info.overrides)),
+        labels=mask.values(info.labels),
+        tags=tuple(map(mask.text, info.tags)),
+    )
+
+
+def _hidden(mask: Mask, value: Value) -> Value:
+    """A value without secrets."""
+    if isinstance(value, Plot):  # its files are masked where they are written
+        return replace(value, caption=mask.text(value.caption))
+    if isinstance(value, Lines):
+        texts = (value.title, value.x_label)
+        title, x_label = map(mask.text, texts)
+        return Lines(title=title, x_label=x_label, lines=mask.values(value.lines))
+    hidden: Value = value if isinstance(value, Histogram) else mask.values(value)
+    return hidden
 
 
 def set_aside(run_dir: Path, path: Path) -> None:

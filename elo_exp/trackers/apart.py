@@ -20,7 +20,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, Any
 
-from elo_exp.console import WITH_PASSWORD, masked
+from elo_exp.console import WITH_PASSWORD
+from elo_exp.masking import masked
 from elo_exp.records import Plot, UserError
 from elo_exp.trackers import Lines, TrackedRun, Value
 

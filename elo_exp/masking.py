@@ -1,0 +1,223 @@
+"""Secrets in text that leaves the process: each is replaced by the name of its variable, such as $ANTHROPIC_API_KEY.
+
+Files, messages in the store, trackers, the log and the console all pass through `masked` or a `Mask`. Stored answers do
+not: they are data, and their keys are made of them.
+"""
+
+import functools
+import html
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+# Shorter values stand in ordinary text, too
+MIN_SECRET_CHARACTERS = 8
+# A line of a private key that a server may quote by itself
+_MIN_LINE_CHARACTERS = 20
+_UNCHANGED = re.compile("[A-Za-z0-9]+")
+_registered = dict[str, str]()  # variables by the values that were read
+
+
+def keep_secret(variable: str, value: str) -> None:
+    """Have a key masked from now on: one of a variable with another name, or of .env."""
+    _registered[value] = variable
+
+
+@functools.lru_cache(maxsize=4096)
+def is_secret_name(name: str) -> bool:
+    """Whether the name of a variable says that its value is a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def masked(text: str) -> str:
+    """Return text in which secrets are the names of their variables."""
+    return current_mask().text(text)
+
+
+def current_mask() -> "Mask":
+    """Return the mask of the secrets that the environment holds now and of those that were read."""
+    secrets = []
+    for name in os.environ:
+        value = os.environ.get(name, "")
+        if is_secret_name(name) and not _is_path(value):
+            secrets.append((value, name))
+    return _mask((*secrets, *_registered.copy().items()))
+
+
+def _is_path(value: str) -> bool:
+    """Whether a value is the place of a secret, such as SSH_KEY_FILE, and not the secret."""
+    return value.startswith(os.sep) and _exists(value)
+
+
+class Mask:
+    """Replaces secrets, also as JSON, URLs, HTML, CSV, YAML and Python write them.
+
+    secrets  values, each with the name of its variable
+    """
+
+    def __init__(self, secrets: tuple[tuple[str, str], ...]) -> None:
+        self._names: dict[str, str] = {}
+        # by letters and digits that are the same in every form: they are looked for first
+        self._forms: list[tuple[str, list[str]]] = []
+        for value, variable in secrets:
+            name = "$" + re.sub(r"\W", "_", variable)
+            for part in _parts(value):
+                if forms := _written_forms(part):
+                    same = max(_UNCHANGED.findall(part), key=len, default="")
+                    self._forms.append((same, forms))
+                    self._names = dict.fromkeys(forms, name) | self._names
+
+    def is_needed(self, text: str) -> bool:
+        """Whether a text holds a secret."""
+        return any(
+            same in text and any(form in text for form in forms)
+            for same, forms in self._forms
+        )
+
+    def text(self, text: str) -> str:
+        """Return a text without secrets."""
+        if not self.is_needed(text):
+            return text
+        return self._pattern.sub(lambda match: self._names[match[0]], text)
+
+    def page(self, text: str) -> str:
+        """Return a page without secrets in its text; styles and scripts are ours, and a page knows its script by a hash."""
+        if not self.is_needed(text):
+            return text
+        return "".join(
+            part if is_ours else self.text(part) for part, is_ours in _page_parts(text)
+        )
+
+    def values(self, value: Any, *, keeps_paths: bool = False, kept: str = "") -> Any:
+        """Return JSON data without secrets in its texts and names.
+
+        keeps_paths  leave the path of a file that exists as it is: it is read back
+        kept         a text whose parts stay as they are
+        """
+        if not self._forms:
+            return value
+        if isinstance(value, str):
+            is_kept = value in kept or (keeps_paths and _is_file_path(value))
+            return value if is_kept else self.text(value)
+        again = functools.partial(self.values, keeps_paths=keeps_paths, kept=kept)
+        if isinstance(value, Mapping):
+            return {again(name): again(inner) for name, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [again(inner) for inner in value]
+        return value
+
+    @functools.cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        """The longest form first, since one secret may begin with another."""
+        longest_first = sorted(self._names, key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, longest_first)))
+
+
+_mask = functools.lru_cache(maxsize=8)(Mask)
+
+
+def _is_file_path(text: str) -> bool:
+    return os.sep in text and _exists(text)
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):  # no path at all
+        return False
+
+
+def _page_parts(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the parts of a page, and whether each is a style or a script."""
+    start = 0
+    while start < len(text):
+        opened = {text.find(f"<{tag}>", start): tag for tag in ("script", "style")}
+        opened.pop(-1, None)
+        if not opened:
+            break
+        begin = min(opened)
+        end = text.find(f"</{opened[begin]}>", begin)
+        if end < 0:
+            break
+        yield text[start:begin], False
+        yield text[begin:end], True
+        start = end
+    yield text[start:], False
+
+
+def _json(text: str) -> str:
+    return json.dumps(text)[1:-1]
+
+
+def _unicode_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _slashed_json(text: str) -> str:
+    return _json(text).replace("/", r"\/")
+
+
+def _script_json(text: str) -> str:
+    """As JSON in a page has it."""
+    for sign in "<>&'":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+_quoted = functools.partial(quote, errors="surrogateescape")
+
+
+def _small_percents(text: str) -> str:
+    return re.sub(
+        "%[0-9A-F]{2}", lambda match: match[0].lower(), _quoted(text, safe="")
+    )
+
+
+def _jinja(text: str) -> str:
+    return html.escape(text).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")
+
+
+_WRITTEN: tuple[Callable[[str], str], ...] = (
+    _json,
+    _unicode_json,
+    _slashed_json,
+    lambda text: _script_json(_json(text)),
+    lambda text: _script_json(_unicode_json(text)),
+    html.escape,
+    lambda text: html.escape(text, quote=False),
+    _jinja,
+    lambda text: _quoted(text, safe=""),
+    _quoted,
+    lambda text: quote_plus(text, errors="surrogateescape"),
+    _small_percents,
+    lambda text: repr(text)[1:-1],
+    lambda text: text.replace("'", "\\'"),
+    lambda text: text.encode(errors="backslashreplace").decode(),
+    lambda text: text.replace('"', '""'),
+    lambda text: text.replace("'", "''"),
+    lambda text: shlex.quote(text)[1:-1] if "'" in text else text,
+)
+
+
+def _parts(value: str) -> list[str]:
+    """Return a secret as it is, without space around it, in one line, and the long lines of one that has several."""
+    lines = [line.strip() for line in value.splitlines()]
+    long = [n for n in lines if len(n) >= _MIN_LINE_CHARACTERS and " " not in n]
+    whole = [value, value.strip(), " ".join(value.split())]
+    return [*dict.fromkeys(whole + long * (len(lines) > 1))]
+
+
+def _written_forms(text: str) -> list[str]:
+    """Return a text as it is, and as texts hold it that quote it once or twice; none if it is too short for a secret."""
+    if len(text) < MIN_SECRET_CHARACTERS:
+        return []
+    forms = dict.fromkeys([text])
+    for _ in range(2):
+        forms |= dict.fromkeys(write(form) for form in [*forms] for write in _WRITTEN)
+    return [*forms]
