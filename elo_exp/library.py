@@ -69,6 +69,8 @@ _DOCUMENTS = {
     "gate.json": documents.Gate,
     "audit.json": documents.Audits,
     "judges.json": documents.Judges,
+    "compare.json": documents.Concluded,
+    "manifest.json": documents.Concluded,
 }
 _LOGGER = logging.getLogger("elo_exp")
 _PLANNED = (
@@ -181,16 +183,24 @@ class Run:
 
     @cached_property
     def conclusions(self) -> Rows:
-        """What may be said of each dimension: a row with its state and sentence."""
-        files = ("ratings.json", "gate.json", "audit.json", "judges.json")
-        name = next((n for n in files if (self.folder / n).is_file()), None)
-        content = self._document(name) if name else {}
+        """What may be said of each dimension: a row with its state and sentence.
+
+        Of an oracle's run, of each policy, and of the choice among them.
+        """
+        files = (
+            *("ratings.json", "gate.json", "audit.json", "judges.json"),
+            "compare.json",
+        )
+        name = next((n for n in files if (self.folder / n).is_file()), "manifest.json")
+        content = self._document(name)
         if name in ("audit.json", "judges.json"):
             by = {key: one["conclusion"] for key, one in content.items()}
         elif name == "gate.json":
             by = {"": content["conclusion"]}
         else:
             by = content.get("conclusions", {})
+        if name == "manifest.json" and (choice := content.get("choice")):
+            by = {**by, "choice": choice}
         return Rows({"dimension": key, **one} for key, one in by.items())
 
     @cached_property

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import hydra
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -98,6 +99,31 @@ def test_columns_and_words_for_winners_may_have_other_names():
         **QUICK,
     )
     assert rated.ratings == elo_exp.rate(BATTLES, **QUICK).ratings
+
+
+def test_conclusions_of_policies_and_of_a_comparison_are_there(tmp_path: Path):
+    """As console, manifest and tracker have them."""
+    rng = np.random.default_rng(1)
+    write_jsonl(
+        tmp_path / "draws.jsonl",
+        [
+            {"prompt_id": f"q{n}", "policy": policy, "judge_score": score / 10}
+            | {"oracle_label": float(score > 4)}
+            for n in range(60)
+            for policy in ("base", "tuned")
+            for score in [int(rng.integers(11))]
+        ],
+    )
+    told = {"oracle__fresh_dir": str(tmp_path / "draws.jsonl"), "figures": False}
+    oracle = elo_exp.run("experiment=oracle", tracker="local", **told)
+    rows = {row["dimension"]: row["sentence"] for row in oracle.conclusions}
+    assert {*rows} == {"base", "tuned", "choice"}
+    assert rows["choice"] == oracle.manifest["choice"]["sentence"]
+    for name in ("one", "two"):
+        elo_exp.rate(BATTLES, out=tmp_path / name, **QUICK)
+    given = {"runs": [f"{tmp_path}/one", f"{tmp_path}/two"], "figures": False}
+    compared = elo_exp.run("experiment=compare", tracker="local", **given)
+    assert [row["dimension"] for row in compared.conclusions] == ["overall"]
 
 
 def test_results_are_rows_that_tables_are_made_of():

@@ -35,7 +35,18 @@ class ShownFile:
 
 
 def hashes_of_battles(battles: Battles) -> dict[str, Hashes]:
-    """Return the hashes of the rows of each entrant, smallest first; rows that name no question have none."""
+    """Return the hashes of the rows of each entrant, smallest first.
+
+    Parameters
+    ----------
+    battles : Battles
+        Of one dimension.
+
+    Returns
+    -------
+    dict of str to uint64 array, shape (n,)
+        By entrant; rows that name no question are left out.
+    """
     is_named = battles.question < len(battles.questions)
     some = battles.select(is_named)
     questions, models = _of_names(battles.questions), _of_names(battles.models)
@@ -58,7 +69,18 @@ def hashes_of_battles(battles: Battles) -> dict[str, Hashes]:
 
 
 def hashes_of_scores(rows: Iterable[Score]) -> dict[str, Hashes]:
-    """Return the hashes of the scores of each entrant, smallest first."""
+    """Return the hashes of the scores of each entrant, smallest first.
+
+    Parameters
+    ----------
+    rows : iterable of Score
+        Of one dimension.
+
+    Returns
+    -------
+    dict of str to uint64 array, shape (n,)
+        By entrant.
+    """
     found: dict[str, list[np.uint64]] = {}
     for row in rows:
         text = "\n".join((row.item, row.draw, repr(row.value)))
@@ -67,7 +89,18 @@ def hashes_of_scores(rows: Iterable[Score]) -> dict[str, Hashes]:
 
 
 def as_evidence(hashes: Mapping[str, Hashes]) -> dict[str, Any]:
-    """Return what the store keeps of a result."""
+    """Return what the store keeps of a result.
+
+    Parameters
+    ----------
+    hashes : mapping of str to uint64 array
+        Of the rows of each entrant.
+
+    Returns
+    -------
+    dict of str to list
+        By entrant, the number of rows and the smallest hashes.
+    """
     return {
         name: [len(some), [f"{one:016x}" for one in np.unique(some)[:N_SMALLEST]]]
         for name, some in sorted(hashes.items())

@@ -236,6 +236,13 @@ class Gate(_Part):
     conclusion: _Said
 
 
+class Concluded(_Part):
+    """compare.json, and manifest.json of an oracle's run."""
+
+    conclusions: dict[str, _Said] = {}
+    choice: _Said | None = None
+
+
 class _Biased(_Part):
     """A probe by which a judge is biased."""
 
