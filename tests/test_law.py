@@ -45,13 +45,14 @@ from elo_exp.analysis.separated import rate_all
 from elo_exp.arrays import Array, Mask
 from elo_exp.data.battles import Battles
 from elo_exp.experiments.compare import compare
-from elo_exp.files import read_json
+from elo_exp.files import read_json, write_jsonl
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.records import Battle, MissingBattle
 from elo_exp.report.compare_page import compare_page
 from elo_exp.runs.reading import FinishedRun
 from tests.arena_files import TheJudge, placed
 from tests.arena_files import World as Arena
+from tests.commands import attempt
 from tests.law_worlds import (
     VERDICTS,
     WINNERS,
@@ -213,6 +214,85 @@ def test_a_name_of_an_annotator_that_is_blank_raises_no_claim(rate: Rater, n: in
         law.hold("some", full, rate(blank(votes, some, "judge_model")))
         law.hold("all", full, rate(without("judge_model")(votes)))
     assert law.n.total() == 3 * n and not law.raised
+
+
+# A tournament of recorded answers and verdicts, by the command
+
+
+def tournament_of(
+    folder: Path, answers: Mapping[str, Sequence[Row]], verdicts: Sequence[Row]
+) -> Said:
+    """What a tournament says of answers and verdicts on file. If it refuses them, it says nothing."""
+    folder.mkdir(parents=True)
+    for model, rows in answers.items():
+        write_jsonl(folder / f"{model}.jsonl", rows)
+    write_jsonl(folder / "verdicts.jsonl", verdicts)
+    ran = attempt(
+        *(f"{model}.jsonl" for model in answers),
+        *("judge=replay", "judge.path=verdicts.jsonl", "allow_missing=true"),
+        *("tracker=local", "figures=false", "elo.n_perms=1", "elo.n_bootstraps=2"),
+        "hydra.run.dir=run",
+        folder=folder,
+    )
+    if ran.code:
+        assert ran.code == 2
+        return Said({"state": "none", "sentence": ran.err, "first": None})
+    (said,) = ran.read("ratings.json")["conclusions"].values()
+    return Said(said)
+
+
+@sizes(1, 8)
+def test_a_cell_that_is_blank_in_a_tournament_raises_no_claim(tmp_path: Path, n: int):
+    """Answers, and recorded verdicts of one order or of both; columns of ids. The default has one world and two cells."""
+    rng, law = np.random.default_rng(121), Law(tournament.STATES)
+    for world in range(n):
+        rows = battles(rng, ties=(0.0, 0.25)[world % 2])
+        prompts = list(dict.fromkeys(row["question_id"] for row in rows))
+        models = sorted({row[side] for row in rows for side in ("model_a", "model_b")})
+        answers = {
+            model: [
+                {
+                    "id": prompt,
+                    "prompt": f"Question {prompt}?",
+                    "response": f"{model} on {prompt} {'word ' * int(rng.integers(3, 9))}",
+                }
+                for prompt in prompts
+            ]
+            for model in models
+        }
+        full = tournament_of(tmp_path / f"{world}", answers, rows)
+        first = full.row.get("first") or models[0]
+        rival = next(model for model in models if model != first)
+        some = {i for i in range(len(rows)) if rng.random() < 0.15}
+        lost = {i for i, row in enumerate(rows) if len(lost_orders(row, first)) == 2}
+        where = {rows[i]["question_id"] for i in lost}
+        by_chance = {rows[i]["question_id"] for i in some}
+        kept = [row for i, row in enumerate(rows) if i not in lost]
+        no_ids = {model: without("id")(own) for model, own in answers.items()}
+        studies = {
+            "second orders that were lost": (answers, blank(rows, lost, "verdict_ba")),
+            "answers to prompts that were lost": (lacks(answers, first, where), rows),
+            "verdicts that were lost": (answers, kept),
+            "the rival's answers": (lacks(answers, rival, where), rows),
+            "some answers": (lacks(answers, rival, by_chance), rows),
+            "some orders": (answers, blank(rows, some, *VERDICTS[1:])),
+            "some verdicts": (answers, blank(rows, some, *VERDICTS)),
+            "ids of answers": (no_ids, rows),
+            "ids of verdicts": (answers, without("question_id")(rows)),
+            "judge": (answers, without("judge_model")(rows)),
+        }
+        for taken, less in [*studies.items()][: 2 if n == 1 else None]:
+            law.hold(taken, full, tournament_of(tmp_path / f"{world} {taken}", *less))
+    assert law.n.total() == (2 if n == 1 else 10 * n) and not law.raised
+
+
+def lacks(
+    answers: Mapping[str, Sequence[Row]], model: str, prompts: Collection[str]
+) -> dict[str, Sequence[Row]]:
+    """The answers without those of a model to these prompts."""
+    own = answers[model]
+    which = {i for i, row in enumerate(own) if row["id"] in prompts}
+    return {**answers, model: blank(own, which, "response")}
 
 
 # Two runs
