@@ -88,16 +88,16 @@ MUTANTS = [
     Mutant(
         name="a server that is away is sent all requests",
         file="api/outages.py",
-        old="return self._outage is None or self._outage.asked.isdisjoint(running)",
+        old="return outage.asking is None and time.monotonic() >= outage.not_before",
         new="return True",
         seen_by="test_outages.py::test_one_request_at_a_time_asks_whether_the_server_is_back",
     ),
     Mutant(
         name="requests use up their attempts while the server is away",
         file="api/outages.py",
-        old="return is_refused or is_again",
-        new="return False",
-        seen_by="test_outages.py::test_a_server_that_is_stopped_and_started_again_is_waited_for",
+        old="is_first = not is_refused and not is_again",
+        new="is_first = True",
+        seen_by="test_outages.py::test_one_request_at_a_time_asks_whether_the_server_is_back",
     ),
     Mutant(
         name="a server is waited for ten times as long",
@@ -112,6 +112,42 @@ MUTANTS = [
         old="is_open and not self._is_there()",
         new="is_open",
         seen_by="test_outages.py::test_a_request_that_fails_alone_at_a_server_that_is_there_is_given_up",
+    ),
+    Mutant(
+        name="every refusal of a rate limit is met with all requests at once",
+        file="api/outages.py",
+        old="is_over = not (is_busy or is_away) and len(server.silent) < N_SILENT",
+        new="is_over = not is_away and len(server.silent) < N_SILENT",
+        seen_by="test_outages.py::test_all_who_ask_a_server_wait_together",
+    ),
+    Mutant(
+        name="a poisonous request asks alone whether the server is back",
+        file="api/calls.py",
+        old="while self._later and all(job.key == asked for job, _ in self._waiting):",
+        new="while False:",
+        seen_by="test_refusals.py::test_one_poisonous_request_delays_no_other",
+    ),
+    Mutant(
+        name="a date in Retry-After is ignored",
+        file="api/transport.py",
+        old="    if until is None:\n        return None\n",
+        new="    if until is not None or until is None:\n        return None\n",
+        seen_by="test_openai_api.py::test_how_long_to_wait_is_what_the_server_asks",
+    ),
+    # Signals
+    Mutant(
+        name="a signal that is ignored at the start is handled",
+        file="interrupts.py",
+        old="if is_ours or handler in (None, signal.SIG_IGN):",
+        new="if is_ours or handler is None:",
+        seen_by="test_interrupts.py::test_a_signal_that_is_ignored_at_the_start_stays_ignored",
+    ),
+    Mutant(
+        name="SIGTERM ends the process while answers are on their way",
+        file="interrupts.py",
+        old="    if not _thread.depth:\n        raise InterruptError(number)",
+        new="    if number != signal.SIGINT:\n        raise InterruptError(number)",
+        seen_by="test_interrupts.py::test_a_signal_lets_the_command_store_what_is_on_its_way",
     ),
     # Several judges: one cap, and no interval that does not cover
     Mutant(

@@ -208,7 +208,12 @@ FAILURES: list[tuple[dict[str, Any], Fault | None, type[Exception], str]] = [
     ({}, AcceptThenReset(), DoubtfulError, "Connection error"),
     ({}, AcceptThenStatus(502), DoubtfulError, "Failed after it was done"),
     ({}, AcceptThenHang(9.0), DoubtfulError, "whole answer within 0.3 s|timed out"),
-    (instead(b"<html>Welcome</html>"), None, DoubtfulError, ELSE),
+    (
+        instead(b"<html>Welcome</html>"),
+        None,
+        DoubtfulError,
+        "/v1/chat/completions answered with a web page",
+    ),
     (instead(json.dumps(ERROR).encode()), None, DoubtfulError, rf"{ELSE} \(No GPU"),
     (
         instead(b'{"choices": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"),
@@ -235,6 +240,12 @@ def test_a_failure_is_refused_or_doubtful_in_the_servers_words(how, fault, kind,
         assert server.billed.total() == 0
 
 
+DATED = {
+    "date": "Sat, 28 Nov 2026 15:00:00 GMT",
+    "retry-after": "Sat, 28 Nov 2026 15:01:30 GMT",
+}
+
+
 def test_without_a_connection_nothing_was_accepted():
     with OpenAiServer() as server:
         pass
@@ -253,6 +264,10 @@ def test_without_a_connection_nothing_was_accepted():
         ({"retry-after": "7", "retry-after-ms": "250"}, 0.25),
         ({"retry-after": "-3"}, 0.0),
         ({"retry-after": "inf"}, None),
+        (DATED, 90.0),
+        ({**DATED, "retry-after": DATED["date"]}, 0.0),
+        ({"retry-after": "Sun, 29 Nov 2020 10:00:00 GMT"}, 0.0),
+        ({"retry-after": "soon"}, None),
         ({}, None),
     ],
 )

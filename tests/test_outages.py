@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from elo_exp.api.outages import Outages
+from elo_exp.api.outages import Next, Outages
 from elo_exp.api.transport import NO_CONNECTION, RefusedError
 from elo_exp.judges.openai_compatible import OpenAiCompatibleJudge
 from elo_exp.records import UserError
@@ -162,22 +163,78 @@ def test_a_server_that_was_never_there_is_not_waited_for(tmp_path):
     assert "waiting" not in ran.err + ran.out
 
 
-def test_one_request_at_a_time_asks_whether_the_server_is_back():
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A clock of outages that a test sets."""
+    made = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(
+        "elo_exp.api.outages.time", SimpleNamespace(monotonic=lambda: made.now)
+    )
+    return made
+
+
+@pytest.fixture
+def outages() -> Iterator[Outages]:
+    made_now = Outages(made("http://127.0.0.1:9/v1", LONG), 1.0)
+    yield made_now
+    made_now.close()
+
+
+def test_one_request_at_a_time_asks_whether_the_server_is_back(outages, clock):
     """Those that were sent before it went do not count."""
     refused = RefusedError("Connection refused", status=NO_CONNECTION)
-    outages = Outages(made("http://127.0.0.1:9/v1", LONG), 1.0)
-    assert outages.may_ask(["before"])
-    assert outages.ask("first", 0.5) == 0.5
-    assert outages.wait_for("first", refused, is_alone=False)
+    outages.note_sent("before")
+    outages.note_sent("first")
+    assert outages.may_send(2)
+    assert outages.wait_for("first", refused, is_alone=False) is Next.AGAIN
     for pause in (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0):
-        assert outages.may_ask(["before"])
-        assert outages.ask("second", 0.5) == pause
-        assert not outages.may_ask(["before", "second"])
-        assert outages.wait_for("second", refused, is_alone=False)
+        assert not outages.may_send(1)
+        assert outages.seconds_left() == pause
+        clock.now += pause
+        assert outages.may_send(1)
+        outages.note_sent("second")
+        assert not outages.may_send(2)
+        assert outages.wait_for("second", refused, is_alone=False) is Next.AGAIN
+    clock.now += 30.0
+    outages.note_sent("third")
     outages.end("before")
-    assert not outages.may_ask(["second"])
-    outages.end("second")
-    assert outages.may_ask(["second"])
+    assert outages.is_on
+    outages.end("third")
+    assert not outages.is_on
+    assert [n for n in range(9) if outages.may_send(n)] == [0, 1]
+    outages.end("fourth")  # each answer lets one more go
+    assert [n for n in range(9) if outages.may_send(n)] == [0, 1, 2]
+
+
+def test_all_who_ask_a_server_wait_together(outages, clock):
+    other = Outages(made("http://127.0.0.1:9/v1", LONG), 1.0)
+    refused = RefusedError("Too many", status=429, retry_after=7.0)
+    outages.note_sent("one")
+    outages.wait_for("one", refused, is_alone=False)
+    assert other.seconds_left() == 7.0
+    other.close()
+    outages.close()
+    anew = Outages(made("http://127.0.0.1:9/v1", LONG), 1.0)
+    assert anew.may_send(0)
+    anew.close()
+    outages.__init__(made("http://127.0.0.1:9/v1", LONG), 1.0)  # type: ignore[misc]
+
+
+def test_a_server_that_refuses_everybody_is_asked_24_times_in_ten_minutes(clock):
+    """Beside the requests that were on their way when it began to."""
+    limited = Outages(made("http://127.0.0.1:9/v1", 10.0), 1.0)
+    refused = RefusedError("Too many", status=429)
+    limited.note_sent("first")
+    limited.wait_for("first", refused, is_alone=False)
+    n_asked = 0
+    with pytest.raises(UserError, match=r"\(429: Too many\) and was waited for 10 min"):
+        while n_asked < 100:
+            clock.now += limited.seconds_left()
+            n_asked += 1
+            limited.note_sent(f"q{n_asked}")
+            limited.wait_for(f"q{n_asked}", refused, is_alone=False)
+    assert n_asked == 24
+    limited.close()
 
 
 def test_a_server_that_loads_its_model_is_waited_for(caplog):
@@ -211,17 +268,26 @@ def test_a_tunnel_whose_other_end_is_gone_is_no_server(caplog):
     assert n_stored()[0] == server.billed.total() == 2 * N
 
 
-@pytest.mark.parametrize(
-    ("fault", "wait_minutes"), [(AcceptThenReset(), 0.1), (Status(503), SHORT)]
-)
-def test_a_request_that_fails_alone_at_a_server_that_is_there_is_given_up(
-    fault, wait_minutes
-):
-    """It may be what the server cannot take. Both are the first of their orders, and no other is sent beside them."""
+def test_a_request_that_fails_alone_at_a_server_that_is_there_is_given_up():
+    """It may be what the server cannot take."""
     with OpenAiServer() as server:
-        ask(server.url, LONG, n=1)
-        server.fault(fault, nth=None)
+        server.fault(AcceptThenReset(), nth=None)
         with pytest.raises(UserError, match="missing"):
-            ask(server.url, wait_minutes, n=2, concurrency=1)
+            ask(server.url, 0.1, n=1, concurrency=1)
         server.faults.clear()
-        assert ask(server.url, LONG, n=2) == 2
+        assert ask(server.url, LONG, n=1) == 2
+
+
+def test_the_last_request_that_a_server_cannot_take_is_given_up_after_the_wait():
+    with OpenAiServer() as server:
+
+        def spoil(stage: Stage, call: Call) -> None:
+            if stage == "answered" and server.billed.total() == 3:
+                server.fault(Status(503), nth=None)
+
+        server.on_call = spoil
+        with pytest.raises(UserError, match="missing"):
+            ask(server.url, SHORT, n=2, concurrency=1)
+        server.on_call = None
+        server.faults.clear()
+        assert ask(server.url, LONG, n=2) == 1

@@ -26,6 +26,7 @@ from elo_exp.api.transport import (
     DoubtfulError,
     OddAnswerError,
     UnreachableError,
+    WebPageError,
     brief,
     check_base_url,
     describe,
@@ -33,6 +34,7 @@ from elo_exp.api.transport import (
     read_key,
     submitting,
     whole_text,
+    with_status,
     within,
 )
 from elo_exp.records import UserError
@@ -248,7 +250,7 @@ class AnthropicApi:
                 raise UserError(
                     f"{server} refuses ({error.status_code}): {words}."
                 ) from None
-            raise UnreachableError(words) from None
+            raise with_status(UnreachableError, error, words) from None
         except (
             anthropic.AnthropicError,
             httpx2.HTTPError,
@@ -256,7 +258,8 @@ class AnthropicApi:
             MemoryError,
             DoubtfulError,
         ) as error:
-            raise UnreachableError(brief(error)) from None
+            is_page = isinstance(error, WebPageError)
+            raise UnreachableError(brief(error), is_page=is_page) from None
 
     def _describe(self, error: Any) -> str:
         """What the server says, and what to do; never what was sent."""

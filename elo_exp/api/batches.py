@@ -31,8 +31,11 @@ from elo_exp.api.jobs import (
     stop_if_many,
     worst_dollars,
 )
+from elo_exp.api.outages import N_SILENT, out_of_patience
 from elo_exp.api.transport import (
+    BUSY,
     NO_CONNECTION,
+    CallError,
     Clock,
     DoubtfulError,
     RefusedError,
@@ -251,6 +254,10 @@ class Batcher(Generic[R]):
         self._interval = self._settings.poll_initial_seconds
         self._not_before = 0.0  # the server has asked to wait until then
         self._started = self._clock.elapsed()
+        # since when the server has given no answer, and since when it has refused every submission, by our clock
+        self._silent_since: float | None = None
+        self._refused_since: float | None = None
+        self._wait_seconds = 0.0  # that the server asks to wait before the next look
         self._last_error = ""  # that left a cost open
         self._has_warned = False  # of answers that do not say what they cost
         self.failed: dict[str, str] = {}
@@ -323,6 +330,7 @@ class Batcher(Generic[R]):
         except UnreachableError as error:
             self._note_unreachable(error)
             return False
+        self._note_answer()
         try:
             batch = self._ledger.intend(
                 {job.key: job.names for job in jobs[:n]},
@@ -348,8 +356,11 @@ class Batcher(Generic[R]):
             self._abandon(opened, str(refusal))
             self._queue.extendleft(reversed(sent))
             self._react_to(refusal, batch.size)
+            self._note_refused(refusal)
             return False
         except DoubtfulError as doubt:
+            if doubt.is_page:
+                raise UserError(f"{doubt}. {GO_ON}") from None
             logger.warning(
                 "warning: no answer to a submission of %d requests (%s): looking for it",
                 batch.size,
@@ -421,8 +432,37 @@ class Batcher(Generic[R]):
                 f"{self._model.server} refuses the batch ({refusal.status}): {refusal}. {GO_ON}"
             )
 
-    def _note_unreachable(self, error: Exception) -> None:
+    def _note_unreachable(self, error: CallError) -> None:
+        """Raise UserError once the server has given no answer for too long, or where it will give none."""
+        if why := fatal_reason(self._model.server, error):
+            raise UserError(f"{why} {GO_ON}")
+        now = self._clock.elapsed()
+        since = self._silent_since = (
+            now if self._silent_since is None else self._silent_since
+        )
+        self._stop_after_waiting(since, error)
+        self._wait_seconds = max(self._wait_seconds, error.retry_after or 0.0)
         progress.note(f"{self._api.endpoint} cannot be reached ({error}); trying again")
+
+    def _note_answer(self) -> None:
+        self._silent_since, self._wait_seconds = None, 0.0
+
+    def _note_refused(self, refusal: RefusedError) -> None:
+        """Raise UserError once the server has refused every submission for too long, while no batch of ours makes room."""
+        if refusal.status != _RATE_LIMIT or self._open:
+            self._refused_since = None
+            return
+        now = self._clock.elapsed()
+        since = self._refused_since = (
+            now if self._refused_since is None else self._refused_since
+        )
+        self._stop_after_waiting(since, refusal)
+
+    def _stop_after_waiting(self, since: float, error: CallError) -> None:
+        limit = 60.0 * self._model.wait_minutes
+        left = since + limit - self._clock.elapsed()
+        if left <= 0.0 or (error.retry_after or 0.0) > left:
+            raise out_of_patience(self._api.endpoint, error, limit, left)
 
     def _follow(self, batch: Batch, *, is_own: bool = False) -> _OpenBatch:
         opened = self._open[batch.nonce] = _OpenBatch(
@@ -439,6 +479,7 @@ class Batcher(Generic[R]):
         opened.batch = replace(opened.batch, state="submitted", batch_id=batch_id)
         opened.since = self._clock.elapsed()
         self._n_lost = 0
+        self._refused_since = None
 
     def _abandon(self, opened: _OpenBatch, why: str) -> bool:
         """Give up what the server certainly does not have. False where another process has taken it
@@ -454,26 +495,9 @@ class Batcher(Generic[R]):
 
     def _poll(self) -> Iterator[R]:
         """Check every open batch once and pass on the answers; wait where nothing has changed."""
-        before, no_credit = set(self._open), ""
+        before = set(self._open)
         stops: list[UserError] = []  # raised when every batch has been looked at
-        for opened in list(self._open.values()):
-            interrupts.check()
-            is_known = opened.batch.batch_id is not None
-            results = self._collect(opened) if is_known else self._recover(opened)
-            try:
-                for key, result in results:
-                    if isinstance(result, Row):
-                        no_credit = (
-                            self._retry_or_fail(opened, key, result) or no_credit
-                        )
-                        continue
-                    self._answered.add(key)
-                    if key in self._jobs:  # a batch that was taken over may hold others
-                        yield result
-            except UnreachableError as error:
-                self._note_unreachable(error)
-            except UserError as error:
-                stops.append(error)
+        no_credit = yield from self._look_at_all(stops)
         if stops:
             raise stops[0]
         if no_credit:  # only now, when every result has been stored
@@ -502,9 +526,53 @@ class Batcher(Generic[R]):
                 f"{minutes:.0f} min, {self._budget.spent_of_cap} spent"
             )
             jitter = random.uniform(0.8, 1.2)  # clients out of step
-            self._clock.sleep(self._interval * jitter)
+            seconds = max(self._interval * jitter, self._wait_seconds)
+            if self._silent_since is not None:
+                end = self._silent_since + 60.0 * self._model.wait_minutes
+                seconds = max(0.0, min(seconds, end - self._clock.elapsed()))
+            self._clock.sleep(seconds)
             interrupts.check()
             self._interval = min(self._interval * 1.5, self._settings.poll_max_seconds)
+
+    def _look_at_all(self, stops: list[UserError]) -> Generator[R, None, str]:
+        """Yield the answers of the batches that have ended; return the error that says that the account is empty.
+
+        A server that refuses everybody, or says nothing of three batches in a row, is not asked about the rest now.
+
+        stops  grows by what ends the run
+        """
+        no_credit, n_silent = "", 0
+        for opened in list(self._open.values()):
+            interrupts.check()
+            is_known = opened.batch.batch_id is not None
+            results = self._collect(opened) if is_known else self._recover(opened)
+            try:
+                for key, result in results:
+                    if isinstance(result, Row):
+                        no_credit = (
+                            self._retry_or_fail(opened, key, result) or no_credit
+                        )
+                        continue
+                    self._answered.add(key)
+                    if key in self._jobs:  # a batch that was taken over may hold others
+                        yield result
+                self._note_answer()
+                n_silent = 0
+            except UnreachableError as error:
+                n_silent = N_SILENT if error.status in BUSY else n_silent + 1
+                if (nonce := opened.batch.nonce) in self._open:
+                    # the next look begins with another, lest this one keeps it from being asked
+                    self._open[nonce] = self._open.pop(nonce)
+                try:
+                    self._note_unreachable(error)
+                except UserError as end:
+                    stops.append(end)
+                    break
+                if n_silent >= N_SILENT:
+                    break
+            except UserError as error:
+                stops.append(error)
+        return no_credit
 
     def _retry_or_fail(self, opened: _OpenBatch, key: str, row: Row) -> str:
         """Queue a request again, or count it as failed. Return the error where it says that the

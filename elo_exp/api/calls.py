@@ -12,7 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from elo_exp import interrupts, progress
 from elo_exp.api.costs import NOT_COUNTED, is_counted
@@ -28,8 +28,10 @@ from elo_exp.api.jobs import (
     stop_if_many,
     worst_dollars,
 )
-from elo_exp.api.outages import Outages
+from elo_exp.api.outages import Next, Outages
 from elo_exp.api.transport import (
+    BUSY,
+    NO_CONNECTION,
     DoubtfulError,
     RefusedError,
     fatal_reason,
@@ -45,12 +47,15 @@ MAX_ATTEMPTS = 6
 _ROOM_SECONDS = 60.0  # without a change, after which a full cap stays full
 _BACK_OFF_SECONDS = 1.0  # doubled at every attempt
 _GLANCE_SECONDS = 0.2  # between two looks at whether the run is asked to end
-_RATE_LIMIT = 429
 _NOT_BILLED = {529}  # overloaded; doubtful for a batch, which outlives the call
 _FATAL = {401, 402, 403, 404}  # no other request will fare better
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 R = TypeVar("R", bound=Record)
+
+
+class _NotSentError(Exception):
+    """The run was broken off before a request had left."""
 
 
 class RequestPool(Generic[R]):
@@ -65,13 +70,14 @@ class RequestPool(Generic[R]):
         self._usage = claims.store.usage
         self._record = record
         self._budget = model.budget
-        self._waiting: deque[tuple[Job, float]] = deque()  # with seconds of back-off
+        # with the moment, by our clock, before which it does not leave
+        self._waiting: deque[tuple[Job, float]] = deque()
+        self._later: deque[Job] = deque()  # jobs of calls of `run` that are to come
+        self._taken: set[str] = set()  # keys of jobs that have come
         self._running: dict[Future[Message], Job] = {}
         self._n_sent: Counter[str] = Counter()  # in vain
         self._n_attempts: Counter[str] = Counter()  # of these, the ones that count
         self._outages = Outages(model, _BACK_OFF_SECONDS)
-        self._n_answered = 0
-        self._n_before: dict[str, int] = {}  # answers before a request's first refusal
         self._n_in_vain = 0  # calls since the last answer
         self._reserves: dict[str, float] = {}
         self._stop = threading.Event()
@@ -84,14 +90,25 @@ class RequestPool(Generic[R]):
         self._n_wanted = 0
         self.failed: dict[str, str] = {}
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._outages.close()
+
+    def expect(self, jobs: Sequence[Job]) -> None:
+        """Name the jobs of later calls of `run`: while the server does not answer, one of them may ask whether it is back,
+        lest the only request at hand is what it cannot take."""
+        self._later.extend(jobs)
+
     def run(self, jobs: Sequence[Job], ttl: str | None) -> Generator[R]:
-        """Yield the answers as they come, each committed.
+        """Yield the answers as they come, each committed; none of a job that has been taken from those expected.
 
         When the work is broken off, what has been sent is paid for: its answers are waited for,
         kept and passed on before the error is raised.
         """
-        self._n_wanted += len(jobs)
-        self._waiting.extend((job, 0.0) for job in jobs)
+        for job in jobs:
+            self._take(job)
         pool = ThreadPoolExecutor(max_workers=self._model.concurrency)
         with interrupts.finishing():
             try:
@@ -114,19 +131,38 @@ class RequestPool(Generic[R]):
                 self._stop.set()
             else:
                 self._fill(pool, ttl)
-            done = wait(
-                self._running, timeout=_GLANCE_SECONDS, return_when=FIRST_COMPLETED
-            ).done
+            if self._running:
+                futures, seconds = self._running, self._seconds_to_next()
+                done = wait(futures, seconds, FIRST_COMPLETED).done
+            else:
+                done = set()
+                if self._waiting and (seconds := self._seconds_to_next()):
+                    self._stop.wait(seconds)
             for future in done:
                 answers = self._finish(future)
                 yield from answers
                 if answers and 0 < self._budget.cap < float("inf"):
                     progress.note(f"{self._budget.spent_of_cap} spent")
 
+    def _take(self, job: Job, *, is_first: bool = False) -> None:
+        if job.key in self._taken:
+            return
+        self._taken.add(job.key)
+        self._n_wanted += 1
+        if is_first:
+            self._waiting.appendleft((job, 0.0))
+        else:
+            self._waiting.append((job, 0.0))
+
+    def _has_later(self) -> bool:
+        while self._later and self._later[0].key in self._taken:
+            self._later.popleft()
+        return bool(self._later)
+
     def _fill(self, pool: ThreadPoolExecutor, ttl: str | None) -> None:
         """Send what there are free workers and money for."""
-        while self._waiting and self._may_send():
-            job, delay = self._waiting[0]
+        while (place := self._next_place()) is not None:
+            job, _ = self._waiting[place]
             body = self._model.params(job.request, ttl)
             reserve = worst_dollars(self._model, body, ttl, batched=False)
             if not self._budget.fits([reserve]):
@@ -141,16 +177,43 @@ class RequestPool(Generic[R]):
                     return
                 self._wait_for_room(error)
                 return
-            self._waiting.popleft()
+            del self._waiting[place]
             if is_sent:
                 self._reserves[job.key] = reserve
                 self._budget.reserve(job.key, reserve)
-                delay = self._outages.ask(job.key, delay)
-                self._running[pool.submit(self._send, body, delay)] = job
+                self._outages.note_sent(job.key)
+                self._running[pool.submit(self._send, body)] = job
 
-    def _may_send(self) -> bool:
-        is_free = len(self._running) < self._model.concurrency
-        return is_free and self._outages.may_ask(j.key for j in self._running.values())
+    def _next_place(self) -> int | None:
+        """Which of the waiting jobs may be sent now; None where none may."""
+        n = len(self._running)
+        if n >= self._model.concurrency or not self._outages.may_send(n):
+            return None
+        if self._outages.is_on:
+            return self._place_of_another()
+        now = time.monotonic()
+        return next((i for i, (_, at) in enumerate(self._waiting) if at <= now), None)
+
+    def _place_of_another(self) -> int | None:
+        """Which of them asks whether an outage is over: another than before, unless there is no other."""
+        asked = self._outages.asked
+        while self._later and all(job.key == asked for job, _ in self._waiting):
+            self._take(self._later.popleft(), is_first=True)
+        others = (i for i, (job, _) in enumerate(self._waiting) if job.key != asked)
+        return next(others, 0 if self._waiting else None)
+
+    def _seconds_to_next(self) -> float:
+        """The seconds to wait before the next look."""
+        now = time.monotonic()
+        if self._outages.is_on:
+            left = self._outages.seconds_left()
+        else:
+            left = min((at - now for _, at in self._waiting), default=_GLANCE_SECONDS)
+        # what could leave now waits for an answer, and not for a moment
+        n_running = len(self._running)
+        if n_running and (n_running >= self._model.concurrency or left <= 0.0):
+            return _GLANCE_SECONDS
+        return min(max(left, 0.0), _GLANCE_SECONDS)
 
     def _wait_for_room(self, error: OverCapError) -> None:
         """Other processes hold the rest of a cap of the store; raises UserError once none of them gives any of it
@@ -166,10 +229,10 @@ class RequestPool(Generic[R]):
         progress.note(f"{full.setting}: {say_spent(full)}; waiting for room")
         self._stop.wait(PAUSE_SECONDS)
 
-    def _send(self, body: Mapping[str, Any], delay: float) -> Message:
+    def _send(self, body: Mapping[str, Any]) -> Message:
         """In a thread of its own, with no access to the store."""
-        if self._stop.wait(delay) if delay else self._stop.is_set():
-            raise RefusedError("interrupted before it was sent", status=429)
+        if self._stop.is_set():
+            raise _NotSentError("interrupted before it was sent")
         check_lifeline()
         return self._outages.send(body)
 
@@ -221,7 +284,7 @@ class RequestPool(Generic[R]):
         answer = self._claims.keep(
             key, answer, dollars if is_counted(message) else None
         )
-        self._n_answered, self._n_in_vain = self._n_answered + 1, 0
+        self._n_in_vain = 0
         self._budget.spent += dollars or 0.0
         if is_counted(message):
             self._budget.release(key)
@@ -237,39 +300,38 @@ class RequestPool(Generic[R]):
         request will fare better."""
         self._n_sent[job.key] += 1
         server = self._model.server
-        n_before = self._n_before.setdefault(job.key, self._n_answered)
         self._n_in_vain += 1
         self._release(job, error)
+        if isinstance(error, _NotSentError):
+            self._waiting.append((job, 0.0))
+            return
         if not isinstance(error, RefusedError | DoubtfulError):
             raise error
-        wait = None
-        if isinstance(error, RefusedError):
-            wait = error.retry_after
-            if error.status in _FATAL:
-                raise UserError(f"{server} refuses ({error.status}): {error}. {GO_ON}")
+        if isinstance(error, RefusedError) and error.status in _FATAL:
+            raise UserError(f"{server} refuses ({error.status}): {error}. {GO_ON}")
         if why := fatal_reason(server, error):
             raise UserError(f"{why} {GO_ON}")
-        is_alone = not self._waiting and not self._running
-        is_away = self._outages.wait_for(job.key, error, is_alone=is_alone)
-        self._n_attempts[job.key] += not is_away
+        is_alone = not (self._waiting or self._running or self._has_later())
+        then = self._outages.wait_for(
+            job.key, error, is_alone=is_alone, is_single=not self._running
+        )
+        self._n_attempts[job.key] += then is Next.COUNTED
         n_attempts = self._n_attempts[job.key]
-        is_transient = isinstance(error, DoubtfulError) or error.status == _RATE_LIMIT
-        if is_away:
-            self._waiting.append((job, 0.0))
-        elif is_transient and n_attempts < MAX_ATTEMPTS:
-            back_off = _BACK_OFF_SECONDS * 2.0 ** (n_attempts - 1)
-            seconds = back_off if wait is None else wait
-            self._waiting.append((job, seconds))
-            progress.note(
-                f"{self._in_vain(error)}; attempt {n_attempts + 1} of {MAX_ATTEMPTS} in "
-                f"{seconds:.0f} s"
-            )
-        elif error.status == _RATE_LIMIT and self._n_answered == n_before:
-            raise UserError(
-                f"{self._in_vain(error)}. Try again later, or with a lower concurrency. {GO_ON}"
-            )
-        else:
+        is_transient = isinstance(error, DoubtfulError) or error.status in {
+            NO_CONNECTION,
+            *BUSY,
+        }
+        is_spent = then is Next.GIVEN_UP or n_attempts >= MAX_ATTEMPTS
+        if is_spent or not is_transient:
             self.failed[job.key] = str(error)
+            return
+        seconds = self._outages.seconds_left()
+        if not self._outages.is_on:
+            back_off = _BACK_OFF_SECONDS * 2.0 ** (n_attempts - 1)
+            seconds = back_off if error.retry_after is None else error.retry_after
+        self._waiting.append((job, time.monotonic() + seconds))
+        what = "one request asks again" if self._outages.is_on else "again"
+        progress.note(f"{self._in_vain(error)}; {what} in {seconds:.0f} s")
 
     def _in_vain(self, error: RefusedError | DoubtfulError) -> str:
         times = "once" if self._n_in_vain == 1 else f"{self._n_in_vain} times in a row"

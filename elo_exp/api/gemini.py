@@ -29,12 +29,15 @@ from elo_exp.api.transport import (
     OddAnswerError,
     RefusedError,
     UnreachableError,
+    WebPageError,
     brief,
     check_base_url,
     check_variable,
     describe,
+    json_in,
     read_key,
     submitting,
+    with_status,
     within,
 )
 from elo_exp.records import UserError
@@ -186,10 +189,7 @@ class GeminiApi:
         except (ValueError, TypeError, AttributeError, LookupError):
             if self._came.response is None:  # it was never sent
                 raise
-        try:
-            return self._came.response.json()
-        except (ValueError, RecursionError):
-            return None
+        return json_in(self._came.response)
 
     # ---- what is paid for: RefusedError or DoubtfulError
 
@@ -349,9 +349,10 @@ class GeminiApi:
                 raise UserError(
                     f"{self.endpoint} refuses ({error.status_code}): {words}."
                 ) from None
-            raise UnreachableError(words) from None
+            raise with_status(UnreachableError, error, words) from None
         except (httpx2.HTTPError, ValueError, MemoryError, DoubtfulError) as error:
-            raise UnreachableError(brief(error)) from None
+            is_page = isinstance(error, WebPageError)
+            raise UnreachableError(brief(error), is_page=is_page) from None
 
     def _describe(self, error: Any) -> str:
         """What the server says, and what to do; never what was sent."""

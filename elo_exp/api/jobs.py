@@ -67,7 +67,7 @@ class Model(Protocol):
 
     api: Api
     concurrency: int  # single requests at a time
-    wait_minutes: float  # for a server that goes away between single requests
+    wait_minutes: float  # for a server that goes away, or refuses everybody
 
     @property
     def model(self) -> str: ...

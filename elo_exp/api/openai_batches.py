@@ -22,9 +22,11 @@ from elo_exp.api.transport import (
     OddAnswerError,
     RefusedError,
     UnreachableError,
+    WebPageError,
     brief,
     json_of,
     submitting,
+    with_status,
     within,
 )
 from elo_exp.records import UserError
@@ -108,7 +110,8 @@ class OpenAiBatches(OpenAiApi):
                 raise OddAnswerError(answer, "a file")
         except DoubtfulError as error:
             words = f"the upload of its requests: {error}"
-            raise RefusedError(words, status=NO_CONNECTION) from None
+            is_page = error.is_page
+            raise RefusedError(words, status=NO_CONNECTION, is_page=is_page) from None
 
     # ---- questions, which are free: UnreachableError, or UserError where refused
 
@@ -239,7 +242,7 @@ class OpenAiBatches(OpenAiApi):
                 raise UserError(
                     f"{self.endpoint} refuses ({error.status_code}): {words}."
                 ) from None
-            raise UnreachableError(words) from None
+            raise with_status(UnreachableError, error, words) from None
         except (
             sdk.APIError,
             httpx2.HTTPError,
@@ -247,7 +250,8 @@ class OpenAiBatches(OpenAiApi):
             MemoryError,
             DoubtfulError,
         ) as error:
-            raise UnreachableError(brief(error)) from None
+            is_page = isinstance(error, WebPageError)
+            raise UnreachableError(brief(error), is_page=is_page) from None
 
 
 def _body(params: Mapping[str, Any]) -> dict[str, Any]:

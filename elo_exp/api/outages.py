@@ -1,68 +1,147 @@
-"""A server that goes away while requests are sent to it is waited for.
+"""A server that refuses everybody, fails or goes away while requests are sent to it is waited for.
 
-A model of one's own is restarted, or loads for minutes. Then one request at a time asks whether it is back, the others
-are not sent, and none of them is given up.
+Meanwhile one request at a time asks whether it answers again, each time another one, so that a request which the server
+cannot take delays no other. The rest is not sent, and none of it is given up. All who ask one server wait together.
 """
 
+import enum
 import logging
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from elo_exp.api.jobs import GO_ON, Message, Model
-from elo_exp.api.transport import NO_CONNECTION, DoubtfulError, RefusedError
+from elo_exp.api.transport import (
+    BUSY,
+    NO_CONNECTION,
+    CallError,
+    DoubtfulError,
+    RefusedError,
+    duration,
+)
 from elo_exp.records import UserError
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_PAUSE_SECONDS = 30.0
+MAX_PAUSE_SECONDS = 30.0  # between two requests to a server that does not answer
+N_SILENT = 3  # requests in a row without an answer, by which a server has failed
 _BAD_GATEWAY, _UNAVAILABLE = 502, 503
+_MAX_LIMIT = 64  # requests at a time, from which on their number is not limited
 
 
 class _AwayError(DoubtfulError):
     """A request was lost, and the server does not answer what is free either."""
 
 
+class Next(enum.Enum):
+    """What is to be done with a request that got no answer."""
+
+    AGAIN = "the server is waited for"
+    COUNTED = "it is sent again, a number of times"
+    GIVEN_UP = "it is the only one that gets no answer"
+
+
 @dataclass(kw_only=True)
 class _Outage:
     """A time in which the server does not answer.
 
-    since   by our clock, in seconds
-    pause   seconds before the next request
-    failed  requests that came to nothing meanwhile, by key
-    asked   those that were sent meanwhile: they alone show that it is back
+    since       by our clock, in seconds
+    pause       seconds before the next request
+    not_before  when it may leave
+    asking      the request that is under way to see whether the outage is over
+    asked       the last of them
+    failed      requests that came to nothing meanwhile, by key
     """
 
     since: float
     pause: float
+    not_before: float = 0.0
+    asking: str | None = None
+    asked: str | None = None
     failed: set[str] = field(default_factory=set)
-    asked: set[str] = field(default_factory=set)
     is_said: bool = False
 
 
-class Outages:
-    """Whether the server of a model answers.
+@dataclass(kw_only=True)
+class _Server:
+    """What is known of one server by all who ask it.
 
-    pause  seconds between the first two requests to a server that is away, which double
+    silent    requests without an answer, since the last answer
+    limit     requests at a time after an outage, which grows by each answer; None: no limit
+    n_sent    requests that were sent
+    answered  which of them, by number, was sent last among those that were answered
     """
+
+    n_users: int = 0
+    outage: _Outage | None = None
+    silent: set[str] = field(default_factory=set)
+    limit: int | None = None
+    n_sent: int = 0
+    answered: int = 0
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+class Outages:
+    """Whether the server of a model answers. To be closed.
+
+    pause  seconds between the first two requests to a server that does not, which double
+    """
+
+    _servers: ClassVar[dict[str, _Server]] = {}
+    _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, model: Model, pause: float) -> None:
         self._model = model
         self._pause = pause
         self._seconds = 60.0 * model.wait_minutes
-        self._outage: _Outage | None = None
+        self._sent: dict[str, int] = {}  # the number of each request under way
+        self._n_when_failed: dict[str, int] = {}  # requests sent before it first failed
+        with self._lock:
+            endpoint = model.api.endpoint
+            self._server = self._servers.setdefault(endpoint, _Server())
+            self._server.n_users += 1
 
-    def may_ask(self, running: Iterable[str]) -> bool:
-        """Return whether another request may be sent beside those that are under way."""
-        return self._outage is None or self._outage.asked.isdisjoint(running)
+    def close(self) -> None:
+        with self._server.lock:
+            outage = self._server.outage
+            if outage is not None and outage.asking in self._sent:
+                outage.asking = None  # another's request asks
+        with self._lock:
+            self._server.n_users -= 1
+            if not self._server.n_users:
+                self._servers.pop(self._model.api.endpoint, None)
 
-    def ask(self, key: str, delay: float) -> float:
-        """Note that a request is sent; return the seconds after which it may leave."""
-        if self._outage is None:
-            return delay
-        self._outage.asked.add(key)
-        return self._outage.pause
+    @property
+    def asked(self) -> str | None:
+        """The request that was last sent to see whether an outage is over; None where there is no outage."""
+        outage = self._server.outage
+        return outage.asked if outage else None
+
+    @property
+    def is_on(self) -> bool:
+        return self._server.outage is not None
+
+    def may_send(self, n_running: int) -> bool:
+        """Return whether another request may be sent now, beside so many of the caller that are under way."""
+        with self._server.lock:
+            outage, limit = self._server.outage, self._server.limit
+            if outage is None:
+                return limit is None or n_running < limit
+            return outage.asking is None and time.monotonic() >= outage.not_before
+
+    def seconds_left(self) -> float:
+        """Return the seconds until another request may ask whether an outage is over."""
+        outage = self._server.outage
+        return max(0.0, outage.not_before - time.monotonic()) if outage else 0.0
+
+    def note_sent(self, key: str) -> None:
+        with self._server.lock:
+            self._server.n_sent += 1
+            self._sent[key] = self._server.n_sent
+            if outage := self._server.outage:
+                outage.asking = outage.asked = key
 
     def send(self, body: Mapping[str, Any]) -> Message:
         """Return the answer to a request. Raises RefusedError or DoubtfulError; in a thread of its own."""
@@ -83,66 +162,114 @@ class Outages:
             return False
         return True
 
-    def wait_for(
-        self, key: str, error: RefusedError | DoubtfulError, *, is_alone: bool
-    ) -> bool:
-        """Return whether a request has failed because the server is away, and is to be sent again without an attempt
-        being counted.
-
-        An attempt is counted for the first failure in an outage where the server may have had the request: it may be what
-        takes the server down.
-
-        is_alone  no other request is left
-        Raises UserError once the server has been away for too long.
-        """
-        is_refused = isinstance(error, RefusedError) and error.status == NO_CONNECTION
-        is_unavailable = error.status == _UNAVAILABLE
-        if not (is_refused or is_unavailable or isinstance(error, _AwayError)):
-            self.end(key)
-            return False
-        now = time.monotonic()
-        if self._outage is None:
-            pause = min(self._pause, self._seconds)
-            self._outage = _Outage(since=now, pause=pause)
-        outage, left = self._outage, self._outage.since + self._seconds - now
-        if left <= 0:
-            if is_alone and is_unavailable and self._is_there():
-                return False
-            self._end_run(error)
-        if key in outage.asked:
-            self._say(error)
-            outage.pause = min(2.0 * outage.pause, _LONGEST_PAUSE_SECONDS, left)
-        is_again = key in outage.failed
-        outage.failed.add(key)
-        return is_refused or is_again
-
     def end(self, key: str) -> None:
-        """Note that the server has answered a request, which shows nothing if it was sent before the server went."""
-        if (outage := self._outage) and key in outage.asked:
-            self._outage = None
-            if outage.is_said:
-                away = _minutes(time.monotonic() - outage.since)
-                text = "%s is back after %s: going on"
-                logger.info(text, self._model.api.endpoint, away)
+        """Note that the server has answered a request, which ends no outage if it was sent before."""
+        server = self._server
+        with server.lock:
+            server.silent.clear()
+            server.answered = max(server.answered, self._sent.pop(key, 0))
+            if (outage := server.outage) is None:
+                if server.limit is not None:
+                    server.limit += 1
+                    server.limit = None if server.limit > _MAX_LIMIT else server.limit
+            elif outage.asking == key:
+                server.outage, server.limit = None, 2
+                if outage.is_said:
+                    away = duration(time.monotonic() - outage.since)
+                    text = "%s is back after %s: going on"
+                    logger.info(text, self._model.api.endpoint, away)
 
-    def _say(self, error: RefusedError | DoubtfulError) -> None:
-        if self._outage and not self._outage.is_said:
-            self._outage.is_said = True
+    def wait_for(
+        self,
+        key: str,
+        error: RefusedError | DoubtfulError,
+        *,
+        is_alone: bool,
+        is_single: bool = False,
+    ) -> Next:
+        """Note that a request got no answer; return what is to be done with it.
+
+        The first refusal for all (429, 529), the first sign that nobody is there, and the third request in a row without an
+        answer begin an outage. In one an attempt is counted for the first failure of a request where the server may have
+        had it: it may be what takes the server down. One is also counted for a request that was sent by itself, if the
+        server has answered another that was sent after this one had failed before.
+
+        is_alone   no other request is left
+        is_single  no other is under way
+        Raises UserError once the server has not answered for too long, or says that it will not.
+        """
+        status = error.status
+        is_refused = isinstance(error, RefusedError) and status == NO_CONNECTION
+        is_busy = status in BUSY
+        is_away = is_refused or status == _UNAVAILABLE or isinstance(error, _AwayError)
+        if isinstance(error, RefusedError) and not (is_busy or is_refused):
+            self.end(key)
+            return Next.COUNTED
+        server = self._server
+        with server.lock:
+            self._sent.pop(key, None)
+            n_when_failed = self._n_when_failed.setdefault(key, server.n_sent)
+            server.silent.add(key)
+            is_over = not (is_busy or is_away) and len(server.silent) < N_SILENT
+            if server.outage is None and is_over:
+                return Next.COUNTED
+            now = time.monotonic()
+            if server.outage is None:
+                pause = min(self._pause, self._seconds)
+                server.outage = _Outage(since=now, pause=pause)
+            outage = server.outage
+            left = outage.since + self._seconds - now
+            has_asked = outage.asking == key
+            if has_asked:
+                outage.asking = None
+                outage.pause = min(2.0 * outage.pause, MAX_PAUSE_SECONDS, max(left, 0))
+                self._say(outage, error)
+            is_again = key in outage.failed
+            outage.failed.add(key)
+            wait = error.retry_after
+            pause = outage.pause if has_asked or wait is None else 0.0
+            begin = now + max(wait or 0.0, pause)
+            outage.not_before = max(outage.not_before, begin)
+        if left <= 0 or (wait or 0.0) > left:
+            if left <= 0 and is_alone and self._is_there():
+                return Next.GIVEN_UP
+            endpoint = self._model.api.endpoint
+            raise out_of_patience(endpoint, error, self._seconds, left)
+        is_by_itself = has_asked or is_single
+        is_passed_over = is_by_itself and server.answered > n_when_failed
+        if is_busy:
+            return Next.COUNTED if is_passed_over else Next.AGAIN
+        is_first = not is_refused and not is_again
+        is_counted = is_first or (is_passed_over and not is_away)
+        return Next.COUNTED if is_counted else Next.AGAIN
+
+    def _say(self, outage: _Outage, error: RefusedError | DoubtfulError) -> None:
+        if not outage.is_said:
+            outage.is_said = True
             logger.info(
                 "%s does not answer (%s): waiting up to %s",
                 self._model.api.endpoint,
-                error,
-                _minutes(self._seconds),
+                _in_words(error),
+                duration(self._seconds),
             )
 
-    def _end_run(self, error: RefusedError | DoubtfulError) -> None:
-        waited = f" and was waited for {_minutes(self._seconds)}" * bool(self._seconds)
-        raise UserError(
-            f"{self._model.api.endpoint} does not answer ({error}){waited}. {GO_ON}"
-        )
+
+def out_of_patience(
+    endpoint: str, error: CallError, seconds: float, left: float
+) -> UserError:
+    """The error of a server that has given no answer for `seconds`, or asks to wait for longer than the `left` of them."""
+    limit = duration(seconds)
+    if left <= 0:
+        why = f" and was waited for {limit}" * bool(seconds)
+    else:
+        wait = duration(error.retry_after or 0.0)
+        why = f" and asks to wait for {wait}; wait_minutes allows {limit}"
+    advice = ". Try again later, or with a lower concurrency"
+    return UserError(
+        f"{endpoint} does not answer ({_in_words(error)}){why}{advice * (error.status in BUSY)}. {GO_ON}"
+    )
 
 
-def _minutes(seconds: float) -> str:
-    unit, n = ("minute", 60.0) if seconds >= 60.0 else ("second", 1.0)
-    number = round(seconds / n)
-    return f"{number} {unit}{'s' * (number != 1)}"
+def _in_words(error: CallError) -> str:
+    status = f"{error.status}: " if error.status in BUSY else ""
+    return status + str(error).rstrip(".")

@@ -1,6 +1,7 @@
 """What every API needs: clock, address, secret key, deadlines, and the ways in which calls fail."""
 
 import io
+import json
 import math
 import os
 import queue
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -28,38 +30,83 @@ HINTS = {
     403: "The key in {key} may not do this",
     404: "Check {part}.model and {part}.base_url",
 }
+BUSY = frozenset({429, 529})  # the server refuses everybody for now
+# How providers say that an account is exhausted: types or codes of errors, and words of messages. Others speak as OpenAI
+# does, or have words of their own.
+EXHAUSTED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "Anthropic": (
+        ("billing_error",),
+        ("credit balance", "reached your specified api usage limits"),
+    ),
+    "OpenAI": (
+        ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active"),
+        ("exceeded your current quota", "billing hard limit", "account is not active"),
+    ),
+    "Gemini": (
+        ("billing_disabled",),
+        (
+            "exceeded your current quota",
+            "credits are depleted",
+            "exceeded its spending cap",
+        ),
+    ),
+    "others": (
+        ("insufficient_balance", "insufficient_credits"),
+        (
+            "insufficient balance",
+            "insufficient credits",
+            "insufficient funds",
+            "spending limit",
+            "out of credits",
+        ),
+    ),
+}
+# Gemini has the same words for the quota of a day, and for that of a minute, which passes: its details name the quota
+_OF_A_DAY = ("requestsperday", "tokensperday")
+_OF_A_MINUTE = ("perminute", "retrydelay", "retry in ")
 _LONGEST_WORDS = 300  # of a server's error
 _PATIENCE_SECONDS = 900.0  # a server that asks for more has no answers today
 
 R = TypeVar("R")
 
 
-class RefusedError(Exception):
-    """The server has certainly not accepted the request."""
+class CallError(Exception):
+    """A call to a server got no answer.
+
+    status            of HTTP; None: there was none
+    retry_after       the seconds that the server asks to wait; None where it does not say
+    is_cut            the connection ended before an answer had come whole
+    is_page           a web page came instead of JSON
+    is_out_of_credit  the server says that the account has no money or quota left
+    """
 
     def __init__(
-        self, message: str, *, status: int, retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        is_cut: bool = False,
+        is_page: bool = False,
+        is_out_of_credit: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
-
-
-class DoubtfulError(Exception):
-    """The server may or may not have accepted the request.
-
-    is_cut  the connection ended before an answer had come whole
-    """
-
-    def __init__(
-        self, message: str, *, status: int | None = None, is_cut: bool = False
-    ) -> None:
-        super().__init__(message)
-        self.status = status
         self.is_cut = is_cut
+        self.is_page = is_page
+        self.is_out_of_credit = is_out_of_credit
 
 
-class UnreachableError(Exception):
+class RefusedError(CallError):
+    """The server has certainly not accepted the request."""
+
+
+class DoubtfulError(CallError):
+    """The server may or may not have accepted the request."""
+
+
+class UnreachableError(CallError):
     """A question to the server, which costs nothing, got no answer now; it may later."""
 
 
@@ -72,19 +119,32 @@ class Clock:
     sleep = staticmethod(interrupts.pause)
 
 
-def out_of_credit(kind: str | None, words: str) -> bool:
-    """Whether an error says that the account has no money left: no later request will fare
-    better."""
-    return kind == "billing_error" or any(
-        sign in words.lower() for sign in ("credit balance", "insufficient_quota")
+def out_of_credit(kind: str | None, words: str, body: Any = None) -> bool:
+    """Whether an error says that the account has no money or quota left: no later request will fare better today.
+
+    kind  its type or code
+    body  of the error, whole, if it is at hand
+    """
+    text, whole = words.lower(), json.dumps(body, default=str).lower()
+    if any(sign in whole for sign in _OF_A_DAY):
+        return True
+    if any(sign in whole or sign in text for sign in _OF_A_MINUTE):
+        return False
+    return any(
+        kind in kinds
+        or any(name in text or f'"{name}"' in whole for name in kinds)
+        or any(sign in text for sign in signs)
+        for kinds, signs in EXHAUSTED.values()
     )
 
 
-def fatal_reason(server: str, error: RefusedError | DoubtfulError) -> str:
+def fatal_reason(server: str, error: CallError) -> str:
     """Why no request to a server will fare better today, as a sentence; empty where one may."""
-    if out_of_credit(None, str(error)):
+    if error.is_page:
+        return f"{error}."
+    if error.is_out_of_credit or out_of_credit(None, str(error)):
         return f"{server} says that the account has run dry ({error})."
-    wait = error.retry_after if isinstance(error, RefusedError) else None
+    wait = error.retry_after
     if wait is not None and wait > _PATIENCE_SECONDS:
         return f"{server} asks to wait for {wait / 60:.0f} minutes ({error})."
     return ""
@@ -162,12 +222,11 @@ def submitting(sdk: Any, describe: Callable[[Any], str]) -> Iterator[None]:
     try:
         yield
     except sdk.APIStatusError as error:
-        if error.status_code in REFUSALS:
-            wait = retry_after(error.response.headers)
-            raise RefusedError(
-                describe(error), status=error.status_code, retry_after=wait
-            ) from None
-        raise DoubtfulError(describe(error), status=error.status_code) from None
+        is_refused = error.status_code in REFUSALS
+        kind = RefusedError if is_refused else DoubtfulError
+        raise with_status(kind, error, describe(error)) from None
+    except WebPageError as page:
+        raise DoubtfulError(str(page), is_page=True) from None
     except UnicodeEncodeError as error:
         raise RefusedError(
             f"its text cannot be sent ({error.reason})", status=400
@@ -207,15 +266,59 @@ def within(seconds: float, call: Callable[..., R], *args: Any) -> R:
     return answer  # type: ignore[return-value]
 
 
+C = TypeVar("C", bound=CallError)
+
+
+def with_status(kind: type[C], error: Any, words: str) -> C:
+    """Return an SDK's error with a status as one of ours.
+
+    words  that describe it
+    """
+    body, headers = error.body, getattr(error.response, "headers", {})
+    wait = retry_after(headers)
+    return kind(
+        words,
+        status=error.status_code,
+        retry_after=_delay_in(body) if wait is None else wait,
+        is_out_of_credit=out_of_credit(None, error_words(body), body),
+    )
+
+
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds that a server asks to wait; None where it does not say."""
+    """The seconds that a server asks to wait, in seconds or until a date; None where it does not say."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers[name]) * unit
         except (KeyError, ValueError):
             continue
         return max(0.0, seconds) if math.isfinite(seconds) else None
-    return None
+    until, now = _moment(headers.get("retry-after")), _moment(headers.get("date"))
+    if until is None:
+        return None
+    return max(0.0, until - (Clock.wall() if now is None else now))
+
+
+def _moment(text: str | None) -> float | None:
+    """A date of HTTP, in seconds since 1970. The server's own is compared with it: our clock may be wrong."""
+    try:
+        return parsedate_to_datetime(text or "").timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _delay_in(body: Any) -> float | None:
+    """The seconds to wait in the details of an error of Google's, such as "34.07s"."""
+    match = re.search(
+        r'"retrydelay": "(\d{1,6}(?:\.\d{1,9})?)s"',
+        json.dumps(body, default=str).lower(),
+    )
+    return float(match[1]) if match else None
+
+
+def duration(seconds: float) -> str:
+    unit, n = ("minute", 60.0) if seconds >= 60.0 else ("second", 1.0)
+    number = round(seconds / n)
+    return f"{number} {unit}{'s' * (number != 1)}"
 
 
 def brief(error: BaseException) -> str:
@@ -229,10 +332,17 @@ def brief(error: BaseException) -> str:
 
 
 def json_of(response: Any) -> Any:
-    """The JSON of an SDK's raw response; None for what is none."""
+    """The JSON of an SDK's raw response; None for what is none. Raises WebPageError for a page."""
+    return json_in(response.http_response)
+
+
+def json_in(response: Any) -> Any:
+    """The same of a response of HTTP."""
     try:
-        return response.http_response.json()
+        return response.json()
     except (ValueError, RecursionError):
+        if response.content.lstrip()[:1] == b"<":
+            raise WebPageError(str(response.url)) from None
         return None
 
 
@@ -268,6 +378,16 @@ class OddAnswerError(ValueError):
     def __init__(self, answer: Any, wanted: str) -> None:
         super().__init__(
             f"it answered with something else than {wanted}{error_in(answer)}"
+        )
+
+
+class WebPageError(ValueError):
+    """What came back is a page: of a login, a proxy or another service."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"{url.partition('?')[0]} answered with a web page instead of JSON. Is a login page or a proxy in between, or "
+            "is base_url the address of something else?"
         )
 
 

@@ -120,20 +120,22 @@ def _singly(
 ) -> Iterator[R]:
     """Send the first job of each prefix, which writes the prompt cache, before the others; then what is watched
     alone."""
-    pool = RequestPool(model, claims, make)
     firsts: list[Job] = []
     ttl = None
     if isinstance(model, PaidJudge) and jobs:
         firsts, ttl = _firsts(jobs), _first_ttl(jobs, model, claims.store)
     alone = _without(watch.alone(jobs), firsts)
-    try:
-        yield from _watched(pool.run(firsts, ttl), watch)
-        yield from _watched(pool.run(alone, ttl), watch)
-        if alone:
-            watch.check(is_through=True)
-        yield from _watched(pool.run(_without(jobs, [*firsts, *alone]), ttl), watch)
-    finally:
-        failed.update(pool.failed)
+    rest = _without(jobs, [*firsts, *alone])
+    with RequestPool(model, claims, make) as pool:
+        pool.expect([*alone, *rest])
+        try:
+            yield from _watched(pool.run(firsts, ttl), watch)
+            yield from _watched(pool.run(alone, ttl), watch)
+            if alone:
+                watch.check(is_through=True)
+            yield from _watched(pool.run(rest, ttl), watch)
+        finally:
+            failed.update(pool.failed)
 
 
 def _watched(answers: Generator[R], watch: Watch) -> Iterator[R]:
