@@ -1,6 +1,5 @@
 """An error that ends a command as one line, where it is the user's: our own, Hydra's, a full disk."""
 
-import errno
 import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from omegaconf.errors import (
 from elo_exp import CONF
 from elo_exp.config import compose, config_dirs, suggest
 from elo_exp.console import shortened
+from elo_exp.files import errno_advice
 from elo_exp.masking import masked
 from elo_exp.records import UserError
 from elo_exp.words import key_of
@@ -35,7 +35,6 @@ _NOT_OF = {  # of an experiment and a setting that others have: why it has none
     ): "an audit draws no answers: it makes three of known order of each prompt, and asks about them. "
     "Leave draws out; audit.retest_share has the judge asked again, audit.n_prompts about fewer prompts.",
 }
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk, quota, largest file
 _LAUNCHERS = {
     "joblib": "joblib",
     "submitit": "slurm",
@@ -59,13 +58,10 @@ def _line(error: BaseException, words: Sequence[str]) -> str | None:
         return "\n".join([_one_line(error.line), *error.below])
     if isinstance(error, yaml.YAMLError):
         return _one_line(error)
-    if isinstance(error, OSError) and error.errno in _FULL:
-        return (
-            f"{error.strerror}. Free some space: what is in the store stays there, and the same "
-            "command goes on."
-        )
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}. Check the path."
+    if isinstance(error, OSError) and (error.filename or errno_advice(error.errno)):
+        place = f"{error.filename}: " if error.filename else ""
+        advice = errno_advice(error.errno) or "Check the path."
+        return f"{place}{error.strerror}. {advice}"
     return _known(str(error), type(error).__name__)
 
 

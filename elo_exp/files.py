@@ -1,6 +1,7 @@
 """Files that are read with their line numbers and written whole."""
 
 import csv
+import errno
 import gzip
 import hashlib
 import io
@@ -39,6 +40,40 @@ _UNPACKED, _TIMES = 256_000_000, 200
 _BLANK = 16  # blocks of nothing but white space, after which nobody goes on
 _SHORT_LINE = 4000  # characters, too few for a number that Python does not parse
 _UTF8 = "utf-8-sig"  # UTF-8, with or without the mark that some programs put first
+
+
+# What to do about an error of the system
+_ADVICE = {
+    (
+        errno.ENOSPC,
+        errno.EDQUOT,
+    ): "Free some space: what is in the store stays there, and the same command goes on.",
+    (
+        errno.EFBIG,
+    ): "The file is as large as a file may be here: raise the limit (ulimit -f, or that of the file system). "
+    "What is in the store stays there, and the same command goes on.",
+    (
+        errno.EROFS,
+    ): "The file system is read-only: mount it for writing, or choose another folder.",
+    (errno.EACCES, errno.EPERM): "Check who may read and write there.",
+    (
+        errno.EIO,
+    ): "The disk reports an error: see the log of the system, and copy what matters to another disk.",
+    (
+        errno.EMFILE,
+        errno.ENFILE,
+    ): "Too many files are open: raise the limit (ulimit -n), or run fewer jobs at once.",
+    (
+        errno.EBUSY,
+        errno.ETXTBSY,
+    ): "Another program holds it: wait until it ends, or end it.",
+}
+_ADVICE_BY_NUMBER = {n: advice for numbers, advice in _ADVICE.items() for n in numbers}
+
+
+def errno_advice(number: int | None) -> str | None:
+    """Return what to do about an error of the system, by its number; None for an error that explains itself."""
+    return _ADVICE_BY_NUMBER.get(number or 0)
 
 
 def utc_now() -> str:

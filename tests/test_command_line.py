@@ -209,7 +209,7 @@ def test_a_full_disk_is_one_clear_line_and_costs_no_answer(tmp_path):
     with full_disk(60_000):
         ran = attempt(*QUICK, folder=tmp_path)
     assert ran.code == 2
-    assert "elo_exp: File too large. Free some space: what is in the store" in ran.err
+    assert "elo_exp: File too large. The file is as large as a file may be" in ran.err
     assert "0 new from lexical, 54 stored" in run(*QUICK, folder=tmp_path).err
 
 

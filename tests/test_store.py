@@ -80,7 +80,9 @@ def test_an_answer_that_lacks_a_field_is_one_line(place):
         write(place, """UPDATE answers SET value = '{"key": "k"}'""")
         with pytest.raises(UserError) as error:
             store.get(JudgeReply, ["k"])
-    words = f"{place}: holds a JudgeReply that cannot be read ('text'). Restore the"
+    words = (
+        f"{place}: holds a JudgeReply that cannot be read ('text'; its key is 'k'). R"
+    )
     assert str(error.value).startswith(words)
 
 

@@ -33,6 +33,7 @@ from elo_exp.store import caps
 from elo_exp.store.database import Database, DatabaseError, storable
 from elo_exp.store.processes import is_alive, slurm_job, this_process
 from elo_exp.store.store import Store
+from elo_exp.store.unsaved import Charge
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +96,7 @@ class Claims:
         the keys, and where nobody knows whether they have arrived at `endpoint`. Returns the keys
         that are now this process's, in the order given.
         """
+        self.store.take_in_unsaved()
         adopted, lost, claimed = self.store.write(
             lambda db: self._take(db, keys, endpoint)
         )
@@ -177,7 +179,8 @@ class Claims:
             caps.settle(db, _call(self.owner, key), dollars)
             return kept
 
-        kept = self.store.write(put)
+        charge = Charge(name=_call(self.owner, key), dollars=dollars)
+        kept = self.store.save(put, {key: answer}, charge)
         self.store.usage.count(answer)
         return kept
 

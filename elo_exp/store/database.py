@@ -83,7 +83,17 @@ def storable(text: str) -> str:
 
 
 class DatabaseError(Exception):
-    """What an engine says has gone wrong, in one line."""
+    """What an engine says has gone wrong, in one line.
+
+    number       that the system has for such an error; None: it has none
+    is_transient the same transaction may succeed later, as when space is freed
+    """
+
+    def __init__(
+        self, text: str, *, number: int | None = None, is_transient: bool = False
+    ) -> None:
+        super().__init__(text)
+        self.number, self.is_transient = number, is_transient
 
 
 class Result(Protocol):

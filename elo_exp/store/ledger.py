@@ -229,7 +229,8 @@ class Ledger:
                 caps.settle(db, batch.nonce, 0.0)
             return new, stored
 
-        new, stored = self.store.write(recorded)
+        # What is not committed is read again from the server
+        new, stored = self.store.save(recorded, {})
         for key, answer in answers.items():
             if key in new:
                 self.store.usage.count(answer)

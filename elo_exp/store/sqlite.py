@@ -1,8 +1,12 @@
 """SQLite as the engine of the store: one file, for the processes of one machine."""
 
+import errno
+import logging
 import os
 import secrets
 import sqlite3
+import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -18,9 +22,15 @@ from elo_exp.store.database import (
     DatabaseError,
 )
 
+# For which another program's transaction is waited for without a word
+_SILENT_SECONDS = 2.0
+_PROBE_BYTES = 65_536
+_TRANSACTION_BYTES = 2**20  # that a file may have to grow by
 _KEYS_A_QUERY = 500  # SQLite allows 999 variables in the oldest builds still in use
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class Sqlite:
@@ -28,21 +38,21 @@ class Sqlite:
     store."""
 
     advice = (
-        "Free some space, or restore it from a copy; another folder (cache_dir=DIR) would have "
-        "none of its answers."
+        "Restore it from a copy; another folder (cache_dir=DIR) would have none of its "
+        "answers."
     )
     has_locks = False
 
     def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
-        self._path = path
-        with _told():
+        self._path, self._busy_seconds = path, busy_seconds
+        with _told(self._path):
             self._db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
 
     @classmethod
     def opened(cls, path: Path) -> Self:
         """Open a store, made where there is none."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _told():
+        with _told(path):
             _create(path)
         if path.stat().st_size == 0:  # `_create` never leaves it so
             raise UserError(
@@ -60,6 +70,8 @@ class Sqlite:
 
     def _prepare(self) -> None:
         """Add the tables that an older version does not have; leave what is not ours as it is."""
+        with _told(self._path):
+            self._execute_when_free("PRAGMA user_version")
         pragmas = ("application_id", "user_version")
         owner, version = (self._rows(f"PRAGMA {name}")[0][0] for name in pragmas)
         if owner != APPLICATION_ID:
@@ -76,7 +88,7 @@ class Sqlite:
         self._rows("PRAGMA synchronous=FULL")
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        with _told():
+        with _told(self._path):
             return self._db.execute(query, values).fetchall()
 
     def write(
@@ -85,7 +97,7 @@ class Sqlite:
         *,
         incoming: Callable[[], Iterable[AnswerRow]] | None = None,
     ) -> T:
-        with _told():
+        with _told(self._path):
             if incoming is None:
                 return self._write(body)
             self._put_aside(incoming())
@@ -106,7 +118,7 @@ class Sqlite:
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:
         try:
-            self._db.execute(begin)
+            self._execute_when_free(begin)
             yield
             self._db.execute("COMMIT")
         except BaseException:
@@ -114,12 +126,40 @@ class Sqlite:
                 self._db.execute("ROLLBACK")
             raise
 
+    def _execute_when_free(self, statement: str) -> None:
+        """Run a statement that another program may hold up, and say so if that takes long."""
+        give_up = time.monotonic() + self._busy_seconds
+        is_said = self._busy_seconds <= _SILENT_SECONDS
+        try:
+            self._set_busy_seconds(min(_SILENT_SECONDS, self._busy_seconds))
+            while True:
+                try:
+                    self._db.execute(statement).fetchall()
+                    return
+                except sqlite3.OperationalError as error:
+                    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                    left = give_up - time.monotonic()
+                    if code != sqlite3.SQLITE_BUSY or left <= 0:
+                        raise
+                if not is_said:
+                    is_said = True
+                    logger.warning(
+                        "warning: %s is held by another program. Waiting up to %.0f s for it",
+                        self._path,
+                        self._busy_seconds,
+                    )
+        finally:
+            self._set_busy_seconds(self._busy_seconds)
+
+    def _set_busy_seconds(self, seconds: float) -> None:
+        self._db.execute(f"PRAGMA busy_timeout = {1000 * seconds:.0f}")
+
     def read(self, body: Callable[[Self], T]) -> T:
-        with _told():
+        with _told(self._path):
             return body(self)
 
     def each(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        with _told():
+        with _told(self._path):
             yield from self._db.execute(query, values)
 
     def values(
@@ -129,8 +169,12 @@ class Sqlite:
             some = keys[start : start + _KEYS_A_QUERY]
             marks = ",".join("?" * len(some))
             column = "value" if with_messages else "json_remove(value, '$.message')"
-            query = f"SELECT key, {column} FROM answers WHERE key IN ({marks})"
-            yield from self._rows(query, some)
+            query = f"SELECT key, {{}} FROM answers WHERE key IN ({marks})"
+            try:
+                rows = self._rows(query.format(column), some)
+            except DatabaseError:  # an answer that is not JSON, which its reader names
+                rows = self._rows(query.format("value"), some)
+            yield from rows
 
     def n_bytes(self) -> int:
         return self._path.stat().st_size
@@ -171,11 +215,57 @@ class Sqlite:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _told(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise DatabaseError(str(error)) from error
+        number, is_transient = _cause(error, path)
+        raise DatabaseError(
+            str(error), number=number, is_transient=is_transient
+        ) from error
+
+
+def _cause(error: sqlite3.Error, path: Path) -> tuple[int | None, bool]:
+    """Return the number that the system has for an error, and whether the error may pass."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without what details it
+    if code == sqlite3.SQLITE_FULL or "disk is full" in str(error):
+        return errno.ENOSPC, True
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return errno.EBUSY, True
+    if code in (sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+        return errno.EACCES, False
+    if code in (
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_NOMEM,
+    ):
+        number = _errno_of_writing(path)
+        if number is None and code == sqlite3.SQLITE_IOERR:
+            number = errno.EIO
+        return number, code != sqlite3.SQLITE_READONLY
+    return None, False
+
+
+def _errno_of_writing(path: Path) -> int | None:
+    """Return what the system says if somebody writes beside a file, and opens it; None: nothing."""
+    try:
+        with tempfile.TemporaryFile(dir=path.parent) as file:
+            file.write(bytes(_PROBE_BYTES))
+        if path.exists():
+            path.open("r+b").close()
+    except OSError as error:
+        return error.errno
+    limit = None
+    with suppress(ImportError, OSError):
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        files = [path, path.with_name(f"{path.name}-wal")]
+        largest = max((f.stat().st_size for f in files if f.exists()), default=0)
+        if 0 <= limit < largest + _TRANSACTION_BYTES:
+            return errno.EFBIG
+    return None
 
 
 def _create(path: Path) -> None:
@@ -191,14 +281,33 @@ def _create(path: Path) -> None:
             "from a copy; or, if all that it held may be paid for again, delete the journal."
         )
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with closing(sqlite3.connect(draft, isolation_level=None)) as db:
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("BEGIN IMMEDIATE")
-        _make_tables(db)
-        db.execute("COMMIT")
-    with suppress(FileExistsError):  # another process was first
-        os.link(draft, path)
-    draft.unlink()
+    try:
+        # With a journal that is rolled back, the file is whole by itself, also on a disk that is nearly full
+        with closing(sqlite3.connect(draft, isolation_level=None)) as db:
+            db.execute("PRAGMA journal_mode=DELETE")
+            db.execute("PRAGMA synchronous=FULL")
+            db.execute("BEGIN IMMEDIATE")
+            _make_tables(db)
+            db.execute("COMMIT")
+            (found,) = db.execute("PRAGMA integrity_check").fetchone()
+        if found != "ok":
+            raise DatabaseError(f"a new one is not whole: {found}")
+        with suppress(FileExistsError):  # another process was first
+            os.link(draft, path)
+        _sync(path.parent)
+    finally:
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            draft.with_name(draft.name + suffix).unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """Have the names in a folder outlive a crash of the machine, where the system can do so."""
+    with suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 def _upgrade(db: sqlite3.Connection) -> None:

@@ -9,6 +9,7 @@ one transaction.
 """
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from elo_exp.files import utc_now
+from elo_exp import interrupts
+from elo_exp.files import errno_advice, utc_now
 from elo_exp.records import (
     JudgeIdentity,
     JudgeReply,
@@ -26,14 +28,28 @@ from elo_exp.records import (
     fingerprint,
     storable_json,
 )
-from elo_exp.store.caps import Account, Spent, command_of, spent, spent_before
+from elo_exp.store.caps import (
+    Account,
+    Spent,
+    command_of,
+    settle,
+    spent,
+    spent_before,
+)
 from elo_exp.store.database import AnswerRow, Database, DatabaseError
+from elo_exp.store.field_types import check_types
 from elo_exp.store.sqlite import Sqlite
+from elo_exp.store.unsaved import Charge, UnsavedAnswer, UnsavedAnswers
 from elo_exp.store.usage import Usage
 
 if TYPE_CHECKING:
     from elo_exp.store.postgres import Postgres
 
+logger = logging.getLogger(__name__)
+
+_UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
+# Between two attempts to commit an answer
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 15.0
 _LOOK_CHARACTERS = 16  # of the key of a verdict: enough to tell it from all others
 
 T = TypeVar("T")
@@ -78,7 +94,7 @@ class Store:
 
     place         a file, or the URL of a database of PostgreSQL
     folder        for what is kept beside the answers, such as audits; None: that of the file
-    wait_minutes  how long to wait for a server whose connection was lost
+    wait_minutes  how long to wait for a server whose connection was lost, and for a disk that is full
 
     Raises UserError for a file that is damaged, a server that cannot be reached, and what is newer than this program or
     no store.
@@ -104,6 +120,13 @@ class Store:
             self._advice = engine.advice
             with self._usable():
                 self._db = engine.opened(place, wait_minutes=wait_minutes)
+        self._wait_minutes, self._has_waited = wait_minutes, False
+        self._unsaved = UnsavedAnswers(place, self.folder)
+        try:
+            self.take_in_unsaved()
+        except BaseException:
+            self._db.close()
+            raise
 
     @property
     def has_locks(self) -> bool:
@@ -119,8 +142,10 @@ class Store:
         try:
             yield
         except (OSError, DatabaseError) as error:
+            number = error.errno if isinstance(error, OSError) else error.number
+            advice = errno_advice(number) or self._advice
             raise UserError(
-                f"{self.name}: cannot be used as the store ({error}). {self._advice}"
+                f"{self.name}: cannot be used as the store ({error}). {advice}"
             ) from error
 
     def write(
@@ -136,6 +161,84 @@ class Store:
         """
         with self._usable():
             return self._db.write(body, incoming=incoming)
+
+    def save(
+        self,
+        body: Callable[[Database], T],
+        answers: Mapping[str, Record],
+        charge: Charge | None = None,
+    ) -> T:
+        """Run a body that commits answers, as `write` does, again for `wait_minutes` while the store cannot take them.
+
+        answers  by key: what the store does not take is written to a file, which the next command takes in. Empty for
+                 answers that their server has, too.
+        charge   of the call that was paid for
+        """
+        since, pause = time.monotonic(), _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                result = self.write(body)
+            except UserError as error:
+                cause = error.__cause__
+                if not isinstance(cause, OSError | DatabaseError):
+                    raise
+                left = since + 60.0 * self._wait_minutes - time.monotonic()
+                is_over = self._has_waited or left <= 0 or interrupts.is_requested()
+                if not is_over and getattr(cause, "is_transient", True):
+                    if pause == _FIRST_PAUSE_SECONDS:
+                        logger.warning(
+                            "warning: %s Trying again for up to %g minutes",
+                            error.line,
+                            self._wait_minutes,
+                        )
+                    interrupts.pause(min(pause, left))
+                    pause = min(2.0 * pause, _LONGEST_PAUSE_SECONDS)
+                    continue
+                self._has_waited = True  # no later answer is waited for as long
+                place = self._set_aside(answers, charge)
+                raise UserError(f"{error.line}{place}") from cause
+            except KeyboardInterrupt:
+                self._set_aside(answers, charge)
+                raise
+            self._has_waited = False
+            return result
+
+    def _set_aside(self, answers: Mapping[str, Record], charge: Charge | None) -> str:
+        """Write answers to a file, and say where it is."""
+        if not answers:
+            return ""
+        n = f"{len(answers):,} answer{'s' * (len(answers) != 1)}"
+        try:
+            path = self._unsaved.write(answers, charge)
+        except OSError as error:
+            return f" {n} could be written nowhere else, either ({error.strerror})."
+        return f" {n} in hand: kept in {path}, and the next command with this store takes it in."
+
+    def take_in_unsaved(self) -> None:
+        """Take in the answers that an earlier command could not commit."""
+        for path in self._unsaved.files():
+            try:
+                answers = [*self._unsaved.read(path)]
+            except FileNotFoundError:  # another process has taken it in
+                continue
+            keys = [(one.row[0],) for one in answers]
+            rows = [one.row for one in answers]
+
+            def take_in(
+                db: Database,
+                keys: list[tuple[str]] = keys,
+                rows: list[AnswerRow] = rows,
+                answers: list[UnsavedAnswer] = answers,
+            ) -> None:
+                _end_calls(db, keys)
+                _add(db, rows)
+                for one in answers:
+                    if one.charge is not None:
+                        settle(db, one.charge.name, one.charge.dollars)
+
+            self.write(take_in)
+            self._unsaved.remove(path)
+            logger.info("took in %d answers of %s", len(answers), path)
 
     def __enter__(self) -> Self:
         return self
@@ -197,10 +300,11 @@ class Store:
                 fields = json.loads(value)
                 if not with_messages:
                     fields.pop("message", None)
+                check_types(record, fields)
                 records[key] = record.from_dict(fields)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
+            except _UNREADABLE as error:
                 raise UserError(
-                    f"{self.name}: holds a {record.__name__} that cannot be read ({error}). "
+                    f"{self.name}: holds a {record.__name__} that cannot be read ({error}; its key is {key!r:.80}). "
                     "Restore the store from a copy, or choose another (cache_dir=DIR, store=URL)."
                 ) from None
         return records
@@ -316,7 +420,7 @@ class Store:
 
     def commit(self, answers: Mapping[str, R]) -> dict[str, R]:
         """Store answers, by key, that this process has made; return what `put` returns."""
-        stored = self.write(lambda db: self.put(db, answers))
+        stored = self.save(lambda db: self.put(db, answers), answers)
         for answer in answers.values():
             self.usage.count(answer)
         return stored
@@ -327,20 +431,28 @@ class Store:
         if not answers:
             return {}
         now = utc_now()
-        keys = [(key,) for key in answers]
-        db.executemany("DELETE FROM claims WHERE key = ?", keys)
-        db.executemany("DELETE FROM losses WHERE key = ? AND why IS NULL", keys)
+        _end_calls(db, [(key,) for key in answers])
         rows = [
             (key, type(answer).__name__, storable_json(answer.to_dict()), now)
             for key, answer in answers.items()
         ]
-        added = db.executemany(
-            "INSERT INTO answers VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", rows
-        )
-        if added.rowcount == len(answers):
+        if _add(db, rows) == len(answers):
             return dict(answers)
         stored = self._found(db, type(next(iter(answers.values()))), list(answers))
         return {key: stored[key] for key in answers}
+
+
+def _end_calls(db: Database, keys: list[tuple[str]]) -> None:
+    """End the claims on answers, and the calls that were to bring them."""
+    db.executemany("DELETE FROM claims WHERE key = ?", keys)
+    db.executemany("DELETE FROM losses WHERE key = ? AND why IS NULL", keys)
+
+
+def _add(db: Database, rows: Sequence[AnswerRow]) -> int:
+    """Add answers that are not there yet; return how many they are."""
+    return db.executemany(
+        "INSERT INTO answers VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", rows
+    ).rowcount
 
 
 def _postgres() -> "type[Postgres]":

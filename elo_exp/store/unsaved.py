@@ -1,0 +1,104 @@
+"""Answers that the store could not take, in files that the next command with this store takes in.
+
+A file lies in the folder of the store, or in a private folder for temporary files if there is no room.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elo_exp.files import read_jsonl, utc_now, write_jsonl
+from elo_exp.records import Record, UserError, fingerprint, storable_json
+
+_COLUMNS = ("key", "kind", "value", "created_at")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """What a call is charged as, and what it has cost in dollars; None: as much as it may have cost."""
+
+    name: str
+    dollars: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsavedAnswer:
+    """A row of the table of answers, and the charge of its call."""
+
+    row: tuple[str, str, str, str]
+    charge: Charge | None
+
+
+class UnsavedAnswers:
+    """The files of one store.
+
+    place   of the store
+    folder  of the files
+    """
+
+    def __init__(self, place: Path | str, folder: Path) -> None:
+        name = str(place.resolve()) if isinstance(place, Path) else place
+        self._folder, self._name = folder, f"unsaved_{fingerprint(name)[:12]}"
+
+    def write(self, answers: Mapping[str, Record], charge: Charge | None) -> Path:
+        """Write answers, by key. Raises OSError if there is no room anywhere."""
+        now = utc_now()
+        about = {} if charge is None else {"charge": charge.name, "dollars": charge.dollars}  # fmt: skip
+        rows = [
+            {
+                "key": key,
+                "kind": type(answer).__name__,
+                "value": json.loads(storable_json(answer.to_dict())),
+                "created_at": now,
+                **about,
+            }
+            for key, answer in answers.items()
+        ]
+        name = f"{self._name}_{secrets.token_hex(4)}.jsonl"
+        try:
+            return write_jsonl(self._folder / name, rows, keeps_secrets=True)
+        except OSError:
+            private = Path(tempfile.mkdtemp(prefix=f"elo_exp_{self._name}_"))
+            return write_jsonl(private / name, rows, keeps_secrets=True)
+
+    def files(self) -> list[Path]:
+        """Return the files that are there. Those of another user are not looked at."""
+        temporary = Path(tempfile.gettempdir())
+        private = [
+            folder
+            for folder in temporary.glob(f"elo_exp_{self._name}_*")
+            if not folder.is_symlink() and folder.stat().st_uid == os.getuid()
+        ]
+        return [
+            path
+            for folder in (self._folder, *private)
+            for path in sorted(folder.glob(f"{self._name}_*.jsonl"))
+        ]
+
+    def read(self, path: Path) -> Iterator[UnsavedAnswer]:
+        """Yield the answers of a file. Raises UserError if it is damaged."""
+        for place, row in read_jsonl(path):
+            texts = [row.get(name) for name in _COLUMNS if name != "value"]
+            if not all(isinstance(text, str) for text in texts):
+                raise UserError(
+                    f"{place}: not an answer. This file holds answers that were paid for and that the store could not "
+                    "take: restore it, or delete it to pay for them again."
+                )
+            stored: dict[str, Any] = {**row, "value": storable_json(row.get("value"))}
+            charge = None
+            if isinstance(name := row.get("charge"), str):
+                charge = Charge(name=name, dollars=row.get("dollars"))
+            key, kind, value, at = (stored[name] for name in _COLUMNS)
+            yield UnsavedAnswer(row=(key, kind, value, at), charge=charge)
+
+    def remove(self, path: Path) -> None:
+        if path.parent == self._folder:
+            path.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(path.parent, ignore_errors=True)
