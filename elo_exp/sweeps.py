@@ -135,11 +135,11 @@ def _mask_settings(path: Path) -> None:
 
 
 def _log_lines() -> None:
-    """Log to stderr, a line a message."""
+    """Log to stderr, a line a message: ours, and the warnings of others."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter("%(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for every look
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("elo_exp").setLevel(logging.INFO)
 
 
 def _show_plans(jobs: Sequence[Job], every: Sequence[Sequence[str]]) -> None:
@@ -185,13 +185,14 @@ def _warnings_alone() -> Iterator[None]:
         logging.getLogger("elo_exp"),
         logging.getLogger(checkpoints.__name__),
     )
+    before = [(one, one.level) for one in (ours, hashing)]
     ours.setLevel(logging.WARNING)
     hashing.setLevel(logging.INFO)
     try:
         yield
     finally:
-        for one in (ours, hashing):
-            one.setLevel(logging.NOTSET)
+        for one, level in before:
+            one.setLevel(level)
 
 
 @contextlib.contextmanager

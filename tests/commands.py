@@ -223,8 +223,8 @@ def _as_process(
 @contextmanager
 def _logging_restored() -> Iterator[None]:
     """Close the handlers of the command, which has replaced those of pytest."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    root, ours = logging.getLogger(), logging.getLogger("elo_exp")
+    handlers, level, our_level = root.handlers[:], root.level, ours.level
     try:
         yield
     finally:
@@ -234,6 +234,7 @@ def _logging_restored() -> Iterator[None]:
         for handler in handlers:
             root.addHandler(handler)
         root.setLevel(level)
+        ours.setLevel(our_level)
 
 
 def serve() -> None:

@@ -3,6 +3,7 @@
 The real SDKs talk to real servers on 127.0.0.1, which keep the bill.
 """
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +21,11 @@ from elo_exp.records import Prompt, Response, UserError
 from elo_exp.store.store import Store
 from tests import anthropic_verdicts
 from tests.anthropic_server import AnthropicServer
-from tests.commands import attempt
+from tests.commands import attempt, run
 from tests.data import shipped
 from tests.http_server import Call, Stage
 from tests.openai_server import OpenAiServer, Says, alone
+from tests.test_launchers import bank
 
 NAME = "openai_compatible"
 PRICES = {"input_usd_per_million": 3.0, "output_usd_per_million": 15.0}
@@ -225,6 +227,29 @@ def test_the_command_says_what_stops_an_entrant_before_any_other_answers(
     assert ran.err.count("\n") == 1
     assert stored(tmp_path / "outputs/cache/store.sqlite") == []
     assert server.asked == []
+
+
+def test_the_console_has_our_lines_and_the_warnings_of_others(tmp_path):
+    """Whatever a library calls its logger."""
+
+    def chat(stage: Stage, call: Call) -> None:
+        logging.getLogger("loud.library").info("a line for every look")
+        logging.getLogger("loud.library").warning("something is wrong")
+
+    with OpenAiServer(on_call=chat) as server:
+        ran = run(
+            "experiment=answer",
+            "entrant=[openai_compatible]",
+            *hosted(server),
+            *("mode=demo", "study=medical", "tracker=local"),
+            bank(tmp_path),
+            folder=tmp_path,
+        )
+    log = (ran.run_dir / "elo_exp.log").read_text()
+    for text in (ran.err, log):
+        assert "something is wrong" in text
+        assert "answers" in text
+        assert "a line for every look" not in text
 
 
 def hosted(server: OpenAiServer) -> tuple[str, str]:
