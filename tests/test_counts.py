@@ -264,7 +264,7 @@ def test_counts_are_written_exported_and_joined():
     assert lines[0].endswith(f', "count": {rows[0].count}}}')
     assert "count" not in "".join(Battles.from_rows(drawn(5)).jsonl())
     n_verdicts = sum((1 + (b.verdict_ba is not None)) * (b.count or 1) for b in rows)
-    assert sum(1 for _ in verdicts(battles)) == n_verdicts
+    assert sum(count for _, count in verdicts(battles)) == n_verdicts
     half = Battles.from_rows(rows[:100]), Battles.from_rows(rows[100:])
     assert half[0].concatenate(half[1]).rows() == rows
     assert half[0].concatenate(half[1]).is_alone
