@@ -19,7 +19,7 @@ from elo_exp.analysis import people
 from elo_exp.analysis.agreement import errors
 from elo_exp.analysis.comparisons import Difference, differences
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.people import is_at_chance, of_judge, of_lead
+from elo_exp.analysis.conclusions.people import of_judge, of_lead
 from elo_exp.analysis.separated import rate_all
 from elo_exp.data import labels
 from elo_exp.data.battles import Battles
@@ -291,7 +291,7 @@ def test_a_judge_that_agrees_with_people_by_chance_loses_leads(
 ):
     """Its kappa is -0.01 up to 0.10, from 20 comparisons on; fewer do not tell."""
     row = {"kappa": -0.01, "ci_low": low, "ci_high": 0.10, "n_comparisons": n}
-    assert is_at_chance(row) is is_chance
+    assert people.is_at_chance(row) is is_chance
     found = of_judge({**ROW, "state": "leads"}, [], kind="model", agreement=row)
     assert (found is not None) == bool(is_chance)
     if found is not None:
@@ -299,6 +299,55 @@ def test_a_judge_that_agrees_with_people_by_chance_loses_leads(
         assert "its agreement with people may be chance (kappa −0.01 [" in (
             tournament.sentence(found)
         )
+
+
+@pytest.mark.parametrize(
+    ("n_for", "n_against", "n_skipped", "hides"),
+    [
+        (55, 5, 0, False),
+        (55, 5, 3, False),
+        (10, 5, 45, True),  # all but five of 50 labels against the judge are skipped
+        (40, 0, 30, True),  # people who agree with the judge wherever they label
+    ],
+)
+def test_labels_that_people_skip_do_not_bring_a_lead_back(
+    n_for: int, n_against: int, n_skipped: int, hides: bool
+):
+    """Each comparison is on a prompt of its own. The judge prefers ann on two thirds, and people label or skip each."""
+
+    def one(i: int, winner: str) -> Battle:
+        sides = {"model_a": "ann", "model_b": "bob"}
+        return Battle(**sides, winner=winner, question_id=f"p{i}", dimension="d")
+
+    n = n_for + n_against
+    judge = Battles.from_rows(
+        [one(i, "model_a" if i % 3 else "model_b") for i in range(n + n_skipped)]
+    )
+    opposite = {"model_a": "model_b", "model_b": "model_a"}
+    votes = [
+        replace(row, winner=row.winner if i < n_for else opposite[row.winner])
+        for i, row in enumerate(judge.rows())
+        if i < n
+    ]
+    skipped = [
+        MissingBattle(model_a="ann", model_b="bob", question_id=f"p{i}", dimension="d")
+        for i in range(n, n + n_skipped)
+    ]
+    lead = Difference(
+        dimension="d", higher="ann", lower="bob", difference=100.0, significant=True
+    )
+    found = people.may_hide_disagreement(
+        Battles.from_rows(votes), skipped, judge, [lead], BRADLEY_TERRY
+    )
+    assert found is hides
+    hiding = n_skipped if found else 0
+    row = {**ROW, "state": "leads"}
+    corrected = of_judge(row, [], kind="model", n_hiding=hiding)
+    assert (corrected is not None) == hides
+    if corrected is not None:
+        assert corrected.state == "caution"
+        said = tournament.sentence(corrected)
+        assert f"people skipped {n_skipped} comparisons, on which they may" in said
 
 
 def test_what_is_not_said_of_the_first_is_not_corrected():

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -225,6 +225,97 @@ def count_skipped(
         else one
         for one, p_holm in zip(tested, adjusted, strict=True)
     ]
+
+
+def may_hide_disagreement(
+    votes: Battles,
+    skipped: Sequence[MissingBattle],
+    judge: Battles,
+    leads: Sequence[Difference],
+    method: RatingMethod,
+) -> bool:
+    """Return whether labels of the skipped comparisons could speak against a judge.
+
+    They could if the judge's agreement with people may be chance when each of them disagrees with its verdict, or if
+    people have the rival of a lead significantly ahead when each of them is for the rival.
+
+    Parameters
+    ----------
+    votes : Battles
+        The labels of one dimension.
+    skipped : sequence of MissingBattle
+        Of that dimension.
+    judge : Battles
+        The judge's verdicts.
+    leads : sequence of Difference
+        Leads that the judge's conclusion names.
+    method : RatingMethod
+        That rates the labels.
+
+    Returns
+    -------
+    bool
+        False without skipped comparisons.
+    """
+    if not skipped:
+        return False
+    contrary = Battles.from_rows([*votes.rows(), *_contrary_labels(skipped, judge)])
+    agreement = kappa(judge, contrary, names=("judge", PEOPLE), dimension=None)
+    if is_at_chance(agreement):
+        return True
+    for lead in leads:
+        pair = worst_case(votes, skipped, lead.higher, lead.lower, method)
+        if pair and pair.higher == lead.lower and (pair.p_value or 0.0) <= ALPHA:
+            return True
+    return False
+
+
+def _contrary_labels(
+    skipped: Sequence[MissingBattle], judge: Battles
+) -> Iterator[Battle]:
+    """Yield a label for each skipped comparison, for the answer that the judge did not prefer."""
+
+    def key_of(one: Battle | MissingBattle) -> tuple[str | None, frozenset[Any]]:
+        sides = (one.model_a, one.draw_a), (one.model_b, one.draw_b)
+        return one.question_id, frozenset(sides)
+
+    preferred = {
+        key_of(row): {"model_a": row.model_a, "model_b": row.model_b}.get(row.winner)
+        for row in judge.rows()
+    }
+    for one in skipped:
+        is_of_a = preferred.get(key_of(one)) == one.model_a
+        yield Battle(
+            model_a=one.model_a,
+            model_b=one.model_b,
+            winner="model_b" if is_of_a else "model_a",
+            question_id=one.question_id,
+            judge_model=one.judge_model,
+            source="human",
+            dimension=one.dimension,
+            draw_a=one.draw_a,
+            draw_b=one.draw_b,
+        )
+
+
+def is_at_chance(agreement: Mapping[str, Any]) -> bool | None:
+    """Return whether a judge's agreement with people may be chance: the interval of kappa contains 0.
+
+    Its upper end may be far above: then the labels do not show that the judge agrees.
+
+    Parameters
+    ----------
+    agreement : mapping
+        A row of `agreement.kappa`.
+
+    Returns
+    -------
+    bool or None
+        None of fewer than 20 comparisons, or without an interval.
+    """
+    if agreement["n_comparisons"] < MIN_PROMPTS or agreement["ci_low"] is None:
+        return None
+    return bool(agreement["ci_low"] <= 0.0)
 
 
 def labels_more(

@@ -407,22 +407,28 @@ class LabelByPeople:
         votes = Battles.from_rows([v for own in by_annotator.values() for v in own])
         leads = [*self._leads(dimension, alone, scope)]
         row = self._run.conclusions.get(dimension)
+        skipped = self._skipped[dimension]
+        may_hide = row is not None and people.may_hide_disagreement(
+            votes,
+            skipped,
+            self._judged[dimension],
+            [lead for lead, _ in leads if lead.higher == row.get("first")],
+            self.rating[_LABELS_ALONE],
+        )
         return Certificate(
             dimension=dimension,
             judge=self._judge,
             n_labels={name: len(own) for name, own in by_annotator.items()},
             n_comparisons=len(self._compared(dimension)),
             n_prompts=votes.n_prompts(),
-            n_skipped=sum(
-                label.choice == "skip" and shown.dimension == dimension
-                for _, label, shown in self._read[0]
-            ),
+            n_skipped=len(skipped),
             said=row["sentence"] if row else "no conclusion",
             corrected=of_judge(
                 row,
                 [lead for _, lead in leads],
                 kind=kind_of_recorded([self._judge]),
                 agreement=agreement[0] if agreement else None,
+                n_hiding=len(skipped) if may_hide else 0,
             )
             if row
             else None,

@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from elo_exp.analysis.checks import MIN_PROMPTS
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.conclusions import Adjustment, Conclusion, Effect, Reason, Scope
+from elo_exp.analysis.people import is_at_chance
 from elo_exp.ratings.games import MIN_ANNOTATORS
 
 # The first that applies
@@ -74,28 +74,18 @@ def _effect(people: Difference, *, is_same: bool) -> Effect:
     )
 
 
-def is_at_chance(agreement: Mapping[str, Any]) -> bool | None:
-    """Return whether a judge's agreement with people may be chance: the interval of kappa contains 0.
-
-    Its upper end may be far above: then the labels do not show that the judge agrees.
-
-    agreement  a row of `agreement.kappa`; None of fewer than 20 comparisons, or without an interval
-    """
-    if agreement["n_comparisons"] < MIN_PROMPTS or agreement["ci_low"] is None:
-        return None
-    return bool(agreement["ci_low"] <= 0.0)
-
-
 def of_judge(
     row: Mapping[str, Any],
     leads: Sequence[Conclusion],
     *,
     kind: str,
     agreement: Mapping[str, Any] | None = None,
+    n_hiding: int = 0,
 ) -> Conclusion | None:
     """Return the judge's conclusion after people's labels have spoken against it; None where they have not.
 
-    They do if they contradict a lead of its first, or if its agreement with them may be chance.
+    They do if they contradict a lead of its first, if its agreement with them may be chance, or if either could be so
+    on the comparisons that they skipped.
 
     Nobody leads then: the state is `caution`, or the weaker `unchecked` or `words` that it was, and the
     first reason is `people`.
@@ -104,6 +94,7 @@ def of_judge(
     leads  of its dimension
     kind   of the judge
     agreement  of the judge with people, a row of `agreement.kappa`
+    n_hiding  skipped comparisons, if they may hide that people disagree
     """
     against = [
         lead
@@ -111,7 +102,7 @@ def of_judge(
         if lead.state == "contradicted" and lead.subject == row.get("first")
     ]
     is_chance = agreement is not None and bool(is_at_chance(agreement))
-    if row["state"] not in _UNDONE or not (against or is_chance):
+    if row["state"] not in _UNDONE or not (against or is_chance or n_hiding):
         return None
     is_words = row["state"] == "words"
     reasons = []
@@ -129,6 +120,9 @@ def of_judge(
                 judges=not is_words,
             )
         )
+    if not reasons:
+        skipped = Reason(name="skipped", value=float(n_hiding), judges=not is_words)
+        reasons.append(skipped)
     dimension = leads[0].scope.dimension if leads else None
     return Conclusion(
         state=row["state"] if row["state"] in ("words", "unchecked") else "caution",

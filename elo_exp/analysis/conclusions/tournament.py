@@ -34,7 +34,7 @@ UNDECIDED = (
 )
 OF_JUDGE = (
     *("obeys", "invalid", "invalid_by_entrant", "flips", "first_shown", "one_order"),
-    *("length", "kin", "people", "chance"),
+    *("length", "kin", "people", "chance", "skipped"),
 )
 OTHERS = (
     *("answers", "support", "stratum", "exploratory", "looked"),

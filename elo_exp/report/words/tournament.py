@@ -450,6 +450,9 @@ _WORDS: dict[str, _Words] = {
         f"[{number(reason.about['ci_low'], 2)}, {number(reason.about['ci_high'], 2)}])"
     ),
     "people": _people,
+    "skipped": lambda reason, _: (
+        f"people skipped {number(reason.value)} comparisons, on which they may disagree with it"
+    ),
     "answers": lambda reason, _: (
         f"{_share(reason.value)} of its answers are {ODD[reason.about['kind']]}"
     ),
