@@ -376,6 +376,7 @@ OPTIONS: Mapping[str, Any] = {
     "--kill-before-commit": 0,
     "--kill-after-commit": 0,
     "--fail-at-commit": 0,  # as a full disk does
+    "--wait-minutes": 1.0,  # for the store
     "--lose-before-commit": 0,  # the connection to PostgreSQL
     "--lose-after-commit": 0,
 }
@@ -485,7 +486,7 @@ def main(arguments: Sequence[str]) -> int:
         count_postgres()
     comparisons, rubrics = asked(chosen.prompts, mirrored=chosen.mirrored)
     try:
-        with Store(store_at, wait_minutes=1) as store:
+        with Store(store_at, wait_minutes=chosen.wait_minutes) as store:
             caps = Caps(month_usd=chosen.month_cap or None)
             store.account = Account(caps=caps)
             judge = functools.partial(
