@@ -23,7 +23,7 @@ from elo_exp.records import JudgeReply, Response, UserError
 from elo_exp.store import claims as claims_module
 from elo_exp.store.caps import Account, Caps
 from elo_exp.store.claims import Claims
-from elo_exp.store.database import SCHEMA_VERSION, Database
+from elo_exp.store.database import APPLICATION_ID, SCHEMA_VERSION, Database
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
 from tests.commands import attempt, run
@@ -541,3 +541,118 @@ def test_a_server_that_goes_away_is_waited_for_or_the_run_ends_in_one_line(
     finally:
         server.stop()
         shutil.rmtree(server.folder, ignore_errors=True)
+
+
+# A server that has lost commits
+
+
+class Replica:
+    """What a server has at a moment, which is all that it has when it takes over later."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self._tables = url, sorted(tables(url))
+        for name in self._tables:
+            write(url, f"CREATE TABLE copy_of_{name} AS TABLE {name}")
+
+    def take_over(self) -> None:
+        """Have the rows of that moment, and end every other connection."""
+        for name in self._tables:
+            identity = "OVERRIDING SYSTEM VALUE"
+            write(self._url, f"DELETE FROM {name}")
+            write(self._url, f"INSERT INTO {name} {identity} TABLE copy_of_{name}")
+        write(
+            self._url,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid() "
+            "AND application_name = 'elo_exp' AND datname = current_database()",
+        )
+
+
+@pytest.mark.parametrize("at", ["write", "read", "end"])
+def test_a_server_that_lacks_acknowledged_commits_is_given_them_again(
+    url: str, at: str, caplog: pytest.LogCaptureFixture
+):
+    """Answers, the batch that was submitted and what was spent, each once, whenever it is noticed."""
+    account = Account(caps=Caps(month_usd=9.0))
+    with Store(url, wait_minutes=1) as store, Claims(store) as claims:
+        store.account = account
+        ledger = Ledger(store, claims.owner)
+        claims.take(["a", "b", "c", "d"])
+        claims.send("a", 1.0)
+        claims.keep("a", reply("a"), 0.5)
+        replica = Replica(url)
+        claims.send("b", 1.0)
+        claims.keep("b", reply("b", "x" * 1000), 0.25)
+        batch = ledger.intend({"c": {}}, [1.0], **HOW)
+        assert batch is not None
+        ledger.submitted(batch, "msgbatch_1")
+        replica.take_over()
+        if at == "write":
+            store.commit({"d": reply("d")})
+        elif at == "read":
+            assert set(store.get(JudgeReply, ["a", "b"])) == {"a", "b"}
+    said = [text for text in caplog.messages if "lacks the last" in text]
+    assert len(said) == 1
+    assert said[0].endswith("They are written again")
+    with Store(url) as store:
+        store.account = account
+        found = store.get(JudgeReply, ["a", "b", "d"])
+        assert {"a", "b"} <= found.keys()
+        assert found["b"].text == "x" * 1000
+        (only,) = Ledger(store).batches()
+        assert (only.state, only.batch_id) == ("submitted", "msgbatch_1")
+        (spent,) = store.spent()
+        assert (spent.dollars, spent.held) == (1.75, 1.0)
+    assert rows(url, "SELECT * FROM commits") == []
+
+
+@pytest.mark.parametrize("setting", ["statement_timeout", "lock_timeout"])
+def test_a_limit_of_time_is_waited_for_like_a_lost_connection(
+    url: str, setting: str, caplog: pytest.LogCaptureFixture
+):
+    """Somebody holds the writers' lock longer than the server lets a statement wait."""
+    import psycopg
+
+    with Store(url, wait_minutes=1) as store, psycopg.connect(url) as other:
+        store._db.read(
+            lambda db: db.execute(
+                "SELECT set_config('statement_timeout', '100', false)"
+            )
+        )
+        if setting == "lock_timeout":
+            store._db._busy = 0.1  # type: ignore[attr-defined]
+            store._db.read(
+                lambda db: db.execute(
+                    "SELECT set_config('statement_timeout', '0', false)"
+                )
+            )
+        other.execute(f"SELECT pg_advisory_xact_lock({APPLICATION_ID})")
+        freed = threading.Timer(1.0, other.rollback)
+        freed.start()
+        store.commit({"a": reply("a")})
+        freed.join()
+        assert set(store.get(JudgeReply, ["a"])) == {"a"}
+    assert any("a statement took too long" in text for text in caplog.messages)
+
+
+@pytest.mark.parametrize("version", [6, 7, 8])
+def test_a_store_of_before_is_brought_up_to_date_and_keeps_what_it_holds(
+    url: str, version: int
+):
+    with Store(url) as store, Claims(store) as claims:
+        claims.take(["k"])
+        store.commit({"k": reply("k")})
+        ledger = Ledger(store, claims.owner)
+        claims.take(["b"])
+        assert ledger.intend({"b": {}}, [1.0], **HOW) is not None
+    new = tables(url)
+    later = {"looks": 9, "slurm_jobs": 8, "commands": 7}
+    for name, since in later.items():
+        if version < since:
+            write(url, f"DROP TABLE {name}")
+    write(url, f"UPDATE elo_exp_store SET version = {version}")
+    for _ in range(2):
+        with Store(url) as store:
+            assert set(store.get(JudgeReply, ["k"])) == {"k"}
+            assert Ledger(store).pending() == {"b"}
+    assert tables(url) == new
+    assert rows(url, "SELECT version FROM elo_exp_store") == [(SCHEMA_VERSION,)]

@@ -5,12 +5,20 @@ the other, as in SQLite, and none is ever repeated because of another. With it i
 connection that was lost while the transaction was being committed is told by that, once there is another, what has
 become of it: the lock is free when it has ended, and the number is there when it was committed. So nothing is
 written twice.
+
+A server that takes over from another may lack the last commits of that one. So each connection that follows a lost one
+compares the number with the last that was acknowledged. If the server has gone back, the statements of the transactions
+that it lacks are run again: the answers, and the batches that were submitted. They are kept until the run ends.
 """
 
+import errno
 import functools
 import logging
+import os
+import pickle
 import re
 import secrets
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -53,6 +61,13 @@ _SILENT_SECONDS = 30
 _PAUSES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)  # seconds before each attempt to connect anew
 # by these the server says that it ends the connection
 _ENDED = ("57P01", "57P02", "57P05", "25P03", "25P04")
+# by these that a transaction took too long, or met another one: it may succeed later
+_TIMED_OUT = ("57014", "55P03", "40001", "40P01", "57P03")
+_NUMBERS = {"53100": errno.ENOSPC, "42501": errno.EACCES, "25006": errno.EROFS}
+_RESOURCES = "53"  # of which the server has too few: disk, memory, connections
+_LOG_BYTES = (
+    2**26
+)  # of the statements that are kept in memory, before they are kept in a file
 _KEYS_A_QUERY = 5000
 _ROWS_A_FETCH = 100
 _OURS = "elo_exp_store"  # the table by which a schema is known to be ours
@@ -84,11 +99,20 @@ class Postgres:
     has_locks = True
 
     def __init__(
-        self, url: str, *, wait_minutes: float, busy_seconds: float = BUSY_SECONDS
+        self,
+        url: str,
+        *,
+        wait_minutes: float,
+        busy_seconds: float = BUSY_SECONDS,
+        keeps_log: bool = True,
     ) -> None:
         self._url, self._wait_minutes, self._busy = url, wait_minutes, busy_seconds
         self._session = secrets.token_hex(8)
         self._n_writes = 0
+        self._n_acknowledged = 0  # the last transaction that the server said it has
+        self._has_given_up = False
+        self._log = _Log() if keeps_log else None
+        self._statements: list[_Statement] = []  # of the transaction under way
         self._is_inside = False  # a transaction
         self._db = self._connect()
 
@@ -186,8 +210,9 @@ class Postgres:
             while True:
                 try:
                     if ending and self._is_committed():
+                        self._acknowledge()
                         return ending[0]
-                    ending = []
+                    ending, self._statements = [], []
                     if incoming is not None:
                         self._put_aside(incoming())
                     self._n_writes += 1
@@ -195,11 +220,64 @@ class Postgres:
                         ending = [body(self)]
                         if incoming is not None:
                             self._do("DROP TABLE incoming")
+                    self._acknowledge()
                     return ending[0]
                 except psycopg.Error as error:
-                    if not self._is_lost(error):
-                        raise
-                    self._reconnect(error, wait)
+                    self._wait_after(error, wait)
+
+    def _acknowledge(self) -> None:
+        self._n_acknowledged = self._n_writes
+        if self._log is not None:
+            self._log.add(self._n_writes, self._statements)
+        self._statements = []
+
+    def _write_lost_again(self) -> None:
+        """Run the statements of acknowledged transactions that the server does not have."""
+        if not self._n_acknowledged:
+            return
+        query = "SELECT number FROM commits WHERE session = %s"
+        n_lost = n_failed = 0
+        try:
+            self._begin()  # when it has the lock, a transaction in doubt has ended
+            (number,) = self._db.execute(query, (self._session,)).fetchone() or (0,)
+            if number < self._n_acknowledged:
+                log = self._log.after(number) if self._log is not None else ()
+                for statements in log:
+                    n_lost += 1
+                    n_failed += not self._run_again(statements)
+                self._do(
+                    f"INSERT INTO commits VALUES ('{self._session}', {self._n_acknowledged}, now()) "
+                    "ON CONFLICT (session) DO UPDATE SET number = excluded.number, at = excluded.at"
+                )
+            self._do("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        if number < self._n_acknowledged and self._log is not None:
+            logger.warning(
+                "warning: %s: the server lacks the last %d transactions of this run, which it or the server before it "
+                "had acknowledged. %s",
+                self._url,
+                self._n_acknowledged - number,
+                "They are written again"
+                if not n_failed and not self._log.is_broken
+                else f"{n_lost - n_failed} of them are written again; the others may be paid for again",
+            )
+
+    def _run_again(self, statements: Sequence["_Statement"]) -> bool:
+        """Run the statements of one transaction; False, and nothing done, if the server refuses them now."""
+        self._do("SAVEPOINT lost")
+        try:
+            for name, statement, values in statements:
+                getattr(self, name)(statement, values)
+        except psycopg.Error as error:
+            if self._is_lost(error):
+                raise
+            self._do("ROLLBACK TO SAVEPOINT lost")
+            logger.warning("warning: %s: %s", self._url, _line(error))
+            return False
+        self._do("RELEASE SAVEPOINT lost")
+        return True
 
     def _begin(self, first: str = "") -> None:
         """Begin a transaction with the lock of the writers, and a first statement, in one message to the server."""
@@ -265,14 +343,34 @@ class Postgres:
             self._db.close()
         return self._db.closed
 
+    def _wait_after(self, error: psycopg.Error, wait: "_Wait") -> None:
+        """Wait until what has failed can be tried again, with a connection. Raises an error that will not pass, and
+        DatabaseError when it has been waited for long enough."""
+        if not self._is_lost(error):
+            if error.sqlstate not in _TIMED_OUT:
+                raise error
+            wait.pause(error, is_lost=False)
+            return
+        self._reconnect(error, wait)
+
     def _reconnect(self, error: psycopg.Error, wait: "_Wait") -> None:
-        """Connect anew. Raises DatabaseError when it has been waited for long enough."""
-        while self._db.closed:
-            wait.pause(error)
+        """Connect anew, and see that the server has all that was acknowledged."""
+        self._has_given_up = True  # unless it comes back
+        while True:
             try:
-                self._db = self._connect()
-            except psycopg.OperationalError as found:
+                while self._db.closed:
+                    wait.pause(error)
+                    self._db = self._connect()
+                self._write_lost_again()
+                break
+            except psycopg.Error as found:
+                is_timeout = found.sqlstate in _TIMED_OUT
+                if not (self._is_lost(found) or is_timeout):
+                    raise
+                if not self._db.closed:
+                    wait.pause(found, is_lost=False)
                 error = found
+        self._has_given_up = False
         wait.end()
 
     def _again(self, action: Callable[[], T]) -> T:
@@ -282,9 +380,7 @@ class Postgres:
             try:
                 return action()
             except psycopg.Error as error:
-                if not self._is_lost(error):
-                    raise
-                self._reconnect(error, wait)
+                self._wait_after(error, wait)
 
     # Reading
 
@@ -330,7 +426,12 @@ class Postgres:
 
     def beside(self, *, busy_seconds: float) -> "Postgres":
         try:
-            return Postgres(self._url, wait_minutes=0.0, busy_seconds=busy_seconds)
+            return Postgres(
+                self._url,
+                wait_minutes=0.0,
+                busy_seconds=busy_seconds,
+                keeps_log=False,
+            )
         except psycopg.Error as error:
             raise DatabaseError(_line(error)) from None
 
@@ -350,15 +451,47 @@ class Postgres:
         return {f"{high:08x}{low:08x}" for high, low in self.execute(query).fetchall()}
 
     def close(self) -> None:
-        """Close the connection. What those that were killed have left in `commits` goes when it is old."""
-        if self._n_writes:
-            with suppress(psycopg.Error):
-                self._do(
-                    "BEGIN; SET LOCAL lock_timeout = '1s'; "
-                    f"DELETE FROM commits WHERE session = '{self._session}' "
-                    "OR at < now() - interval '30 days'; COMMIT"
-                )
+        """Close the connection. What those that were killed have left in `commits` goes when it is old.
+
+        A server that has gone away is waited for, since the one in its place may lack what was acknowledged.
+        """
+        if self._n_writes and not self._has_given_up:
+            try:
+                self._forget_session()
+            except psycopg.Error as error:
+                self._see_to_the_end(error)
+        elif self._has_given_up:
+            self._warn_of_last_answers("it did not come back")
         self._db.close()
+        if self._log is not None:
+            self._log.close()
+
+    def _see_to_the_end(self, error: psycopg.Error) -> None:
+        """Have a server that has gone away take what it lacks, before the run ends."""
+        if not self._is_lost(
+            error
+        ):  # somebody holds the lock: the row goes when it is old
+            self._roll_back()
+            return
+        try:
+            self._reconnect(error, _Wait(self._url, self._wait_minutes))
+        except (psycopg.Error, DatabaseError) as found:
+            self._warn_of_last_answers(str(found))
+
+    def _warn_of_last_answers(self, why: str) -> None:
+        if self._log is not None:
+            logger.warning(
+                "warning: %s: nobody knows whether the server still has the last answers of this run (%s)",
+                self._url,
+                " ".join(why.split()),
+            )
+
+    def _forget_session(self) -> None:
+        self._do(
+            "BEGIN; SET LOCAL lock_timeout = '1s'; "
+            f"DELETE FROM commits WHERE session = '{self._session}' "
+            "OR at < now() - interval '30 days'; COMMIT"
+        )
 
     # Statements
 
@@ -369,7 +502,13 @@ class Postgres:
     def execute(
         self, statement: str, values: Sequence[Any] = ()
     ) -> psycopg.Cursor[tuple[Any, ...]]:
+        self._note("execute", statement, values)
         return self._db.execute(_marked(statement), values)
+
+    def _note(self, method: str, statement: str, values: Sequence[Any]) -> None:
+        """Keep a statement of a transaction that changes something, to be run again if the server loses it."""
+        if self._is_inside and not statement.startswith("SELECT"):
+            self._statements.append((method, statement, [*values]))
 
     def executemany(
         self, statement: str, rows: Iterable[Sequence[Any]]
@@ -378,6 +517,7 @@ class Postgres:
         every = list(rows)
         if len(every) == 1:
             return self.execute(statement, every[0])
+        self._note("executemany", statement, every)
         cursor = self._db.cursor()
         cursor.executemany(_marked(statement), every)
         self._do("SELECT 1")
@@ -389,8 +529,10 @@ class Postgres:
             f"CREATE TEMP TABLE IF NOT EXISTS {table} ({columns}) ON COMMIT DELETE ROWS; "
             f"DELETE FROM {table}"
         )
+        every = list(keys)
+        self._note("fill", table, every)
         insert = f"INSERT INTO {table} SELECT DISTINCT unnest(?::text[])"
-        self.execute(insert, (list(keys),))
+        self._db.execute(_marked(insert), (every,))
 
     def text(self, *path: str) -> str:
         return f"""({_JSON} #>> '{{{",".join(path)}}}') COLLATE "C\""""
@@ -414,20 +556,29 @@ class _Wait:
         self._since = 0.0
         self._n = 0  # attempts to connect
 
-    def pause(self, error: psycopg.Error) -> None:
-        """Wait until the next attempt. Raises DatabaseError when there is to be none."""
+    def pause(self, error: psycopg.Error, *, is_lost: bool = True) -> None:
+        """Wait until the next attempt. Raises DatabaseError when there is to be none.
+
+        is_lost  the connection, and not only the time that a statement may take
+        """
+        what = "the connection is lost" if is_lost else "a statement took too long"
         now = time.monotonic()
         if self._n == 0:
             self._since = now
         elif now - self._since >= 60 * self._minutes:
-            waited = f", and {self._minutes:g} minutes later there is none"
+            waited = f", and {self._minutes:g} minutes later "
+            waited += "there is none" if is_lost else "it still does"
+            said = (
+                "the connection was lost" if is_lost else "a statement takes too long"
+            )
             raise DatabaseError(
-                f"the connection was lost{waited if self._minutes else ''}: {_line(error)}"
+                f"{said}{waited if self._minutes else ''}: {_line(error)}"
             )
         elif self._n == 1:
             logger.warning(
-                "warning: %s: the connection is lost (%s). Waiting up to %g minutes for it",
+                "warning: %s: %s (%s). Waiting up to %g minutes for it",
                 self._url,
+                what,
                 _line(error),
                 self._minutes,
             )
@@ -437,6 +588,49 @@ class _Wait:
     def end(self) -> None:
         if self._minutes:
             logger.warning("%s: the connection was lost, and is there again", self._url)
+
+
+_Statement = tuple[str, str, list[Any]]  # method, statement, values
+
+
+class _Log:
+    """The statements of the transactions that were acknowledged, in memory, and in a temporary file if they are many.
+
+    is_broken  some could not be kept
+    """
+
+    def __init__(self) -> None:
+        self._file: tempfile.SpooledTemporaryFile[bytes] | None = None
+        self.is_broken = False
+
+    def add(self, number: int, statements: list[_Statement]) -> None:
+        if not statements or self.is_broken:
+            return
+        try:
+            if self._file is None:
+                self._file = tempfile.SpooledTemporaryFile(_LOG_BYTES)  # noqa: SIM115, closed with the connection
+            self._file.seek(0, os.SEEK_END)
+            pickle.dump((number, statements), self._file)
+        except OSError:  # the disk is full
+            self.is_broken = True
+
+    def after(self, number: int) -> Iterator[list[_Statement]]:
+        """Yield the statements of each transaction with a higher number."""
+        if self._file is None:
+            return
+        self._file.seek(0)
+        while True:
+            try:
+                own, statements = pickle.load(self._file)
+            except (EOFError, OSError, pickle.UnpicklingError):
+                return
+            if own > number:
+                yield statements
+
+    def close(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
 
 
 @functools.cache
@@ -450,7 +644,12 @@ def _told() -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise DatabaseError(_line(error)) from error
+        state = error.sqlstate or ""
+        raise DatabaseError(
+            _line(error),
+            number=_NUMBERS.get(state),
+            is_transient=state.startswith(_RESOURCES),
+        ) from error
 
 
 def _line(error: psycopg.Error) -> str:
