@@ -370,11 +370,14 @@ def test_files_of_several_programs_are_rated_together_by_their_names_alone(
     )
 
 
-def test_a_first_that_gives_one_answer_to_all_prompts_does_not_lead(tmp_path):
-    """The texts of alpaca_eval stand beside its preferences, and need no judge to be seen."""
+@pytest.mark.parametrize("is_alpaca", [True, False])
+def test_a_first_that_gives_one_answer_to_all_prompts_does_not_lead(
+    tmp_path, is_alpaca
+):
+    """The texts of alpaca_eval, or of any table, stand beside the winners, and need no judge to be seen."""
 
     def annotated(said: list[str]) -> Ran:
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 **{"generator_1": "old", "generator_2": "new", "annotator": "j"},
                 **{"output_1": f"Take {i} mg, and see a doctor.", "output_2": text},
@@ -382,6 +385,19 @@ def test_a_first_that_gives_one_answer_to_all_prompts_does_not_lead(tmp_path):
             }
             for i, text in enumerate(said)
         ]
+        if not is_alpaca:
+            rows = [
+                {
+                    **{
+                        "model_a": "old",
+                        "model_b": "new",
+                        "prompt": row["instruction"],
+                    },
+                    **{"response_a": row["output_1"], "response_b": row["output_2"]},
+                    "winner": "model_b" if row["preference"] == 2 else "model_a",
+                }
+                for row in rows
+            ]
         path = write_table(tmp_path / f"{len(set(said))}.jsonl", rows)
         quick = ("tracker=local", "figures=false", "elo.n_perms=2")
         return run(str(path), *quick, "elo.n_bootstraps=0", folder=tmp_path)

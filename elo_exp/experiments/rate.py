@@ -25,6 +25,7 @@ from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSettings
 from elo_exp.data import battle_files, fields, scores, tables
+from elo_exp.data.battle_files import TEXTS
 from elo_exp.data.battles import OVERALL, Battles
 from elo_exp.data.formats import WORDS, Format
 from elo_exp.data.scores import Score
@@ -441,14 +442,23 @@ class Rate:
 
     @functools.cached_property
     def _answers(self) -> dict[str, dict[str, Response]]:
-        """The answers that the files hold beside their battles, by model and prompt."""
+        """The answers that the files hold beside their battles, by model and prompt.
+
+        An answer to a prompt without a name is left out: a model's answer may stand in many battles, and would be taken
+        for many equal answers.
+        """
         found = dict[str, dict[str, Response]]()
         for path, chosen in self._files.items():
-            if chosen.answers is None:
+            if not chosen.holds_answers(tables.keys(path)):
                 continue
-            for n, (_, row) in enumerate(tables.rows(path)):
-                prompt = str(chosen.complete(row).get("question_id", n))
-                for model, text in chosen.answers(row).items():
+            for _, row in tables.rows(path):
+                names = (chosen.columns.get("question_id", "question_id"), *TEXTS)
+                whole = chosen.complete(row) if chosen.fields else row
+                named = (whole.get(name) for name in ("question_id", *names))
+                prompt = next((str(name) for name in named if name), None)
+                if prompt is None:
+                    continue
+                for model, text in chosen.answers_in(row).items():
                     found.setdefault(model, {})[prompt] = Response(
                         entrant_id=model, prompt_id=prompt, response_text=text
                     )

@@ -9,7 +9,7 @@ import functools
 import importlib
 import logging
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -79,6 +79,22 @@ class Format:
     def is_plain(self) -> bool:
         """Whether its rows are battles as they stand."""
         return not (self.fields or self.join or self.scores)
+
+    def holds_answers(self, keys: Collection[str]) -> bool:
+        """Whether a file with these columns holds the answers that were compared."""
+        return self.answers is not None or (
+            self.scores is None and {*self.answer_columns} <= {*keys}
+        )
+
+    def answers_in(self, row: Row) -> Mapping[str, str]:
+        """Return the text of each model's answer, by its name."""
+        if self.answers is not None:
+            return self.answers(row)
+        models = (self.columns.get(name, name) for name in ("model_a", "model_b"))
+        return {
+            str(row.get(model)): str(row.get(text) or "")
+            for model, text in zip(models, self.answer_columns, strict=True)
+        }
 
     def complete(self, row: Row) -> Row:
         """Add to a row what `fields` gives. Raises MalformedError."""
