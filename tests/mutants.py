@@ -143,11 +143,11 @@ MUTANTS = [
         seen_by="test_interrupts.py::test_a_signal_that_is_ignored_at_the_start_stays_ignored",
     ),
     Mutant(
-        name="SIGTERM ends the process while answers are on their way",
+        name="SIGTERM breaks off a submission that is on its way",
         file="interrupts.py",
         old="    if not _thread.depth:\n        raise InterruptError(number)",
         new="    if number != signal.SIGINT:\n        raise InterruptError(number)",
-        seen_by="test_interrupts.py::test_a_signal_lets_the_command_store_what_is_on_its_way",
+        seen_by="test_interrupts.py::test_a_signal_lets_a_batch_be_submitted_and_the_same_command_collects_it",
     ),
     # Several judges: one cap, and no interval that does not cover
     Mutant(

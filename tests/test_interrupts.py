@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -250,6 +251,34 @@ def test_a_run_without_calls_ends_by_its_event(tmp_path: Path, monkeypatch):
     with pytest.raises(elo_exp.StoppedError):
         for _ in range(100):
             elo_exp.run("judge=lexical", *QUICK[1:], stop=stop)
+
+
+@pytest.mark.slow
+def test_a_program_without_a_handler_is_ended_by_the_signal_once_answers_are_stored(
+    tmp_path: Path,
+):
+    """As it would have been without us."""
+    program = "import sys, elo_exp; elo_exp.run(*sys.argv[1:]); print('went on')"
+    held = threading.Event()
+
+    def watch(stage: Stage, call: Call) -> None:
+        if stage == "accepted" and call.method == "POST":
+            held.set()
+            time.sleep(1.0)
+
+    with OpenAiServer(on_call=watch) as server:
+        given = asked_once(server, tmp_path)
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *given],
+            cwd=tmp_path,
+            env={**os.environ, "HOME": str(tmp_path)},
+            stdout=subprocess.PIPE,
+        )
+        assert held.wait(120)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=120)
+        assert (process.returncode, out) == (-signal.SIGTERM, b"")
+        assert 0 < n_stored(tmp_path) == server.billed.total() < N_PROMPTS
 
 
 def test_a_program_keeps_its_own_handler(tmp_path: Path, monkeypatch):
