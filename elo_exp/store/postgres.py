@@ -347,7 +347,7 @@ class Postgres:
         """Wait until what has failed can be tried again, with a connection. Raises an error that will not pass, and
         DatabaseError when it has been waited for long enough."""
         if not self._is_lost(error):
-            if error.sqlstate not in _TIMED_OUT:
+            if error.sqlstate not in _TIMED_OUT or not self._wait_minutes:
                 raise error
             wait.pause(error, is_lost=False)
             return
