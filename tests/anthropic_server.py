@@ -176,11 +176,8 @@ class AnthropicServer(BatchServer):
 
     def answer(self, call: Call) -> JSON | list[JSON]:
         """The answer, all of whose effects have taken place: an object, or a file's rows."""
-        if self.key not in (
-            call.headers.get("authorization", "").removeprefix("Bearer "),
-            call.headers.get("x-api-key"),
-        ):
-            raise refused(401, "invalid x-api-key")
+        bearer = call.headers.get("authorization", "").removeprefix("Bearer ")
+        self.let_in(call.headers.get("x-api-key") or bearer, "invalid x-api-key")
         if call.headers.get("anthropic-version") not in VERSIONS:
             raise refused(400, "anthropic-version: is not a valid version")
         if len(call.body) > self.max_bytes:
@@ -233,7 +230,7 @@ class AnthropicServer(BatchServer):
 
     def _list_batches(self, query: Mapping[str, str], host: str) -> JSON:
         limit = int(query.get("limit", "20"))
-        found = list(reversed(self._batches.values()))
+        found = list(reversed(self.seen.values()))
         if (after := query.get("after_id")) is not None:
             found = found[[batch.id for batch in found].index(after) + 1 :]
         page = [view(batch, host) for batch in found[:limit]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
+import threading
 import time
 import uuid
 from collections import Counter, defaultdict
@@ -167,6 +168,7 @@ class Batch:
     ended_at: float | None = None
     archived_at: float | None = None
     rows: list[JSON] = field(default_factory=list, repr=False)
+    workspace: str = ""
     fate: Fate | None = None  # once it has ended early
 
     @property
@@ -195,6 +197,9 @@ class BatchServer(HttpServer):
     counts_ids      whether ids of batches are counted from 0, as of a simulator or a gateway
     outcomes        what becomes of the request that is run for the n-th time (n = 1, 2, ...);
                     None: it is answered
+    key             that is let in, besides those of `workspaces`: names of workspaces by key. Each sees its own batches;
+                    `key` has one that is called ""
+    organization    that the headers of answers name
     fates           how the n-th batch (n = 1, 2, ...) ends early; None: it does not
 
     Of a canceled batch half is answered nevertheless. All settings may be changed while it runs.
@@ -205,6 +210,8 @@ class BatchServer(HttpServer):
     polls_to_end: int = 1
     seconds_to_end: float = 0.0
     key: str = "test-key"
+    workspaces: dict[str, str] = field(default_factory=dict)
+    organization: str | None = None
     max_bytes: int = 2**28
     seed: int = 0
     order: Literal["given", "reversed", "shuffled"] = "shuffled"
@@ -218,6 +225,7 @@ class BatchServer(HttpServer):
         self.meter = Meter(self.calls)
         self.late: list[tuple[float, JSON]] = []
         self._batches: dict[str, Batch] = {}
+        self._here = threading.local()
         self._runs: Counter[str] = Counter()
         self._turns: dict[str, int] = {}
 
@@ -248,6 +256,26 @@ class BatchServer(HttpServer):
         """The requests of a submission that came."""
         return self.requests_in(call.json())
 
+    def headers(self) -> Mapping[str, str]:
+        names = ("anthropic-organization-id", "openai-organization")
+        return dict.fromkeys(names, self.organization) if self.organization else {}
+
+    def let_in(self, key: str, words: str) -> None:
+        """Raise RefusedError for a key that is not known; from then on this call is one of its workspace's."""
+        if key != self.key and key not in self.workspaces:
+            raise refused(401, words)
+        self._here.workspace = self.workspaces.get(key, "")
+
+    @property
+    def seen(self) -> dict[str, Batch]:
+        """The batches that this call may see, by id."""
+        here = getattr(self._here, "workspace", "")
+        return {
+            batch.id: batch
+            for batch in self._batches.values()
+            if batch.workspace == here
+        }
+
     # ---- batches
 
     def is_lost(self, call: Call, due: Due) -> bool:
@@ -271,12 +299,18 @@ class BatchServer(HttpServer):
             raise refused(400, f"custom_id: {bad[0]}")
         which = f"{len(self._batches)}" if self.counts_ids else uuid.uuid4().hex[:24]
         batch_id = f"{self.prefix}_{which}"
-        batch = Batch(id=batch_id, created_at=at, requests=requests, submission=content)
+        batch = Batch(
+            id=batch_id,
+            created_at=at,
+            requests=requests,
+            submission=content,
+            workspace=getattr(self._here, "workspace", ""),
+        )
         self._batches[batch.id] = batch
         return batch
 
     def _find(self, batch_id: str) -> Batch:
-        if batch_id not in self._batches:
+        if batch_id not in self.seen:
             raise refused(404, f"There is no message batch {batch_id}")
         return self._batches[batch_id]
 

@@ -83,8 +83,7 @@ class GeminiServer(BatchServer):
         return {"error": error}
 
     def serve(self, call: Call, due: Due) -> bytes:
-        if call.headers.get("x-goog-api-key") != self.key:
-            raise refused(401, "API key not valid.")
+        self.let_in(call.headers.get("x-goog-api-key", ""), "API key not valid.")
         with self.lock:
             self._catch_up()
             answer: Any = self._route(call, due)
@@ -133,7 +132,7 @@ class GeminiServer(BatchServer):
 
     def _list(self, call: Call) -> JSON:
         """Shuffled pages, in an order that stays while the list does."""
-        found = list(self._batches.values())
+        found = list(self.seen.values())
         random.Random(len(found)).shuffle(found)
         start = int(call.query.get("pageToken", "0"))
         page = [self._view(one) for one in found[start : start + self.page_size]]

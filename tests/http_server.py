@@ -204,8 +204,12 @@ class HttpServer:
             return
         is_file = call.path.endswith(("/results", "/content"))
         halfway = (lambda: self.tell("halfway", call)) if is_file else None
-        if wire.send(200, body, due, halfway=halfway):
+        if wire.send(200, body, due, headers=self.headers(), halfway=halfway):
             self.tell("answered", call)
+
+    def headers(self) -> Mapping[str, str]:
+        """More headers of the answer to a call that has been served."""
+        return {}
 
     def is_lost(self, call: Call, due: Due) -> bool:
         return due.get(ResetBefore) is not None

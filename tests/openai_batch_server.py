@@ -97,8 +97,8 @@ class OpenAiBatchServer(BatchServer):
         return {"error": {"message": fault.message, "type": kind, "code": fault.etype}}
 
     def serve(self, call: Call, due: Due) -> bytes:
-        if call.headers.get("authorization") != f"Bearer {self.key}":
-            raise refused(401, "Incorrect API key provided.")
+        key = call.headers.get("authorization", "").removeprefix("Bearer ")
+        self.let_in(key, "Incorrect API key provided.")
         with self.lock:
             self._catch_up()
             answer: Any = self._route(call)
@@ -169,7 +169,7 @@ class OpenAiBatchServer(BatchServer):
             int(call.query.get("limit", "20")),
             self.now() - self.lag_seconds,
         )
-        found = [b for b in reversed(self._batches.values()) if b.created_at <= young]
+        found = [b for b in reversed(self.seen.values()) if b.created_at <= young]
         if (after := call.query.get("after")) is not None:
             found = found[[batch.id for batch in found].index(after) + 1 :]
         page = [self._view(batch) for batch in found[:limit]]

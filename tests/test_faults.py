@@ -101,7 +101,7 @@ CALLS = {
     "anthropic": {
         ("GET", MODEL): 1,
         ("POST", COUNT): 6,
-        ("GET", BATCHES): 12,
+        ("GET", BATCHES): 13,
         ("POST", BATCHES): 12,
         ("GET", BATCH): 24,
         ("GET", RESULTS): 12,
@@ -109,12 +109,17 @@ CALLS = {
     "openai": {
         ("GET", MODEL): 1,
         ("POST", UPLOAD): 10,
-        ("GET", BATCHES): 11,
+        ("GET", BATCHES): 12,
         ("POST", BATCHES): 10,
         ("GET", BATCH): 20,
         ("GET", RESULTS): 10,
     },
-    "gemini": {("GET", MODEL): 1, ("POST", BATCHES): 10, ("GET", BATCH): 20},
+    "gemini": {
+        ("GET", MODEL): 1,
+        ("GET", BATCHES): 1,
+        ("POST", BATCHES): 10,
+        ("GET", BATCH): 20,
+    },
 }
 PROVIDERS = tuple(CALLS)
 MESSAGE_COMMITS = 101

@@ -8,94 +8,34 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from elo_exp import pipeline
-from elo_exp.api import batches
 from elo_exp.api.gemini import document_in
 from elo_exp.api.result_lines import parse_lines, split_rows
 from elo_exp.experiments.store import _repay
-from elo_exp.judges import BatchJudge
 from elo_exp.records import UserError
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
-from tests.anthropic_verdicts import longer
-from tests.batch_server import BatchServer, Fate
-from tests.data import shipped
+from tests.batch_judges import (
+    N_PAIRS,
+    RESULTS,
+    each_provider,
+    judged,
+    machine,
+    n_stored,
+    serving,
+)
+from tests.batch_server import Fate
 from tests.http_server import Rewrite, Truncate
-from tests.killing import SERVERS
-from tests.openai_server import alone
-from tests.paying import RUBRIC, comparisons
 from tests.stores import Place, place
 
-__all__ = ["place"]
+__all__ = ["machine", "place"]
 
-N_PAIRS = 20  # 40 queries, in one batch
-JUDGES = {
-    "anthropic": ("claude", {"cache": "none"}),
-    "openai": ("openai", {"model": "gpt-6.2-sol", "timeout_seconds": 5.0}),
-    "gemini": ("gemini", {"timeout_seconds": 5.0}),
-}
-RESULTS = {
-    "anthropic": "/results$",
-    "openai": "/content$",
-    "gemini": "/batches/[^/:]+$",
-}
-each_provider = pytest.mark.parametrize("provider", SERVERS)
-
-
-@pytest.fixture(autouse=True)
-def a_machine_of_its_own(monkeypatch, tmp_path) -> None:
-    alone(monkeypatch, tmp_path)
-    for provider in SERVERS:
-        monkeypatch.setenv(f"{provider.upper()}_API_KEY", "test-key")
-    monkeypatch.setattr(batches, "_ROWS", 7)  # results in one transaction
-
-
-@contextmanager
-def serving(provider: str, **settings: Any) -> Iterator[BatchServer]:
-    with SERVERS[provider](verdicts=longer, polls_to_end=0, **settings) as server:
-        yield server
-
-
-def judge(provider: str, server: BatchServer, chunk_size: int) -> BatchJudge:
-    name, changes = JUDGES[provider]
-    made: BatchJudge = shipped(
-        "judge",
-        name,
-        base_url=server.url,
-        budget_usd=50.0,
-        chunk_size=chunk_size,
-        poll_initial_seconds=0.01,
-        poll_max_seconds=0.02,
-        quarantine_seconds=0.3,
-        **changes,
-    )
-    return made
-
-
-def judged(
-    provider: str, server: BatchServer, place: Place, chunk_size: int = 1000
-) -> int:
-    """The command, as it is given again and again: how many verdicts it has in the end."""
-    with Store(place) as store:
-        found = pipeline.judge_pairs(
-            {"factuality": comparisons(N_PAIRS)},
-            [RUBRIC],
-            judge(provider, server, chunk_size),
-            store,
-        )
-    return 2 * len(found["factuality"])
-
-
-def n_stored(place: Place) -> int:
-    with Store(place) as store:
-        return int(store.read("SELECT COUNT(*) FROM answers")[0][0])
+pytestmark = pytest.mark.usefixtures("machine")
 
 
 def repay(place: Place) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from elo_exp.records import JudgeReply, UserError
+from elo_exp.store.claims import Claims
 from elo_exp.store.database import SCHEMA_VERSION, Database
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
@@ -278,6 +280,32 @@ def test_a_store_of_before_gets_the_commands_of_its_runs_and_jobs_of_slurm(
         pass
     assert schema(path) == new
     assert rows(path, "SELECT * FROM spending") == [("month 2026-11", 1.5)]
+
+
+def test_a_store_of_version_9_gets_an_identity_and_keeps_its_batches(place):
+    """Of its submissions nobody knows the account."""
+    queries = {"k8": {"prompt_id": "p"}}
+    facts = {"endpoint": "https://api", "judge_model": "opus", "ttl": None, "now": 1.0}
+    with Store(place) as store, Claims(store) as claims:
+        store.commit({"k7": JudgeReply(key="k7", text="VERDICT: A")})
+        claims.take(["k8"])
+        ledger = Ledger(store, claims.owner)
+        batch = ledger.intend(queries, [1.0], high_water=None, account="a", **facts)
+        assert batch is not None and ledger.account(batch) == "a"
+    for table in ("accounts", "identity"):
+        write(place, f"DROP TABLE {table}")
+    if isinstance(place, str):
+        write(place, "UPDATE elo_exp_store SET version = 9")
+    else:
+        write(place, "PRAGMA user_version = 9")
+    for _ in range(2):
+        with Store(place) as store:
+            assert Ledger(store).batches() == [batch]
+            assert Ledger(store).account(batch) is None
+            assert store.n_answers_ever() == 1
+            assert texts(place, "k7") == {"k7": "VERDICT: A"}
+    (identity,) = rows(place, "SELECT id FROM identity")
+    assert re.fullmatch("[0-9a-f]{32}", identity[0])
 
 
 @pytest.mark.parametrize("version", [2, 3, 4, 5])

@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from elo_exp.api.batches import RemoteBatch, Row, Unreadable
+from elo_exp.api.batches import Login, RemoteBatch, Row, Unreadable
 from elo_exp.api.costs import n_tokens
 from elo_exp.api.jobs import ApiSettings, Completion
 from elo_exp.api.result_lines import download, parse_lines
@@ -75,22 +75,32 @@ class AnthropicApi:
     def __init__(self, base_url: str, *, part: str) -> None:
         self.endpoint = base_url
         self._part = part
+        self._organization: str | None = None
 
     @cached_property
     def _client(self) -> Anthropic:
         import anthropic
 
-        key = api_key()
-        if not key:
-            raise UserError(no_key())
         client = anthropic.Anthropic(
-            api_key=key,
+            api_key=self.login().key,
             base_url=self.endpoint,
             timeout=_TIMEOUT_SECONDS,
             default_headers={"anthropic-version": API_VERSION},
         )
         atexit.register(client.close)
         return client
+
+    def login(self) -> Login:
+        key = api_key()
+        if not key:
+            raise UserError(no_key())
+        return Login(key, self._organization)
+
+    def _read(self, raw: Any) -> Any:
+        """The JSON of an answer."""
+        named = raw.headers.get("anthropic-organization-id")
+        self._organization = named or self._organization
+        return json_of(raw)
 
     # ---- what is paid for: RefusedError or DoubtfulError
 
@@ -110,7 +120,7 @@ class AnthropicApi:
                 self._client.close()
                 del self._client
                 raise
-            return batch_in(json_of(raw)).batch_id
+            return batch_in(self._read(raw)).batch_id
 
     def send(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return one message."""
@@ -191,25 +201,7 @@ class AnthropicApi:
 
     def results(self, batch: RemoteBatch) -> Iterator[Row | Unreadable]:
         """Yield the rows of a batch that has ended, perhaps cut short."""
-        ours = urlsplit(self.endpoint).hostname
-        theirs = urlsplit(batch.results_url or "").hostname
-        if theirs not in (None, ours):  # the SDK would follow it, with the key
-            raise UserError(
-                f"the server at {ours} says that the results are at {theirs}, which does not get "
-                "the key."
-            )
-
-        @contextmanager
-        def open_chunks() -> Iterator[Iterator[bytes]]:
-            try:
-                # it looks at the batch once more, and takes what it sees for one
-                decoder = self._client.messages.batches.results(batch.batch_id)
-            except (AttributeError, TypeError):
-                raise OddAnswerError(None, "a batch") from None
-            with closing(decoder.http_response) as response:
-                yield response.iter_bytes()
-
-        data, error = download(3 * _TIMEOUT_SECONDS, open_chunks)
+        data, error = download(3 * _TIMEOUT_SECONDS, lambda: self._open_results(batch))
         yield from parse_lines(data, row_in)
         if error is None:
             return
@@ -217,6 +209,38 @@ class AnthropicApi:
             raise UnreachableError(self._describe(error))
         with self._asking():
             raise error
+
+    def first_id(self, batch: RemoteBatch) -> str | None:
+        def read_start() -> str | None:
+            start = b""
+            with self._open_results(batch) as chunks:
+                for chunk in chunks:
+                    start += chunk
+                    whole = start[: start.rfind(b"\n") + 1]
+                    for row in parse_lines(whole, row_in):
+                        if isinstance(row, Row) and row.outcome is not None:
+                            return row.custom_id
+            return None
+
+        with self._asking():
+            return within(_TIMEOUT_SECONDS, read_start)
+
+    @contextmanager
+    def _open_results(self, batch: RemoteBatch) -> Iterator[Iterator[bytes]]:
+        ours = urlsplit(self.endpoint).hostname
+        theirs = urlsplit(batch.results_url or "").hostname
+        if theirs not in (None, ours):  # the SDK would follow it, with the key
+            raise UserError(
+                f"the server at {ours} says that the results are at {theirs}, which does not get "
+                "the key."
+            )
+        try:
+            # it looks at the batch once more, and takes what it sees for one
+            decoder = self._client.messages.batches.results(batch.batch_id)
+        except (AttributeError, TypeError):
+            raise OddAnswerError(None, "a batch") from None
+        with closing(decoder.http_response) as response:
+            yield response.iter_bytes()
 
     def _ask(
         self,
@@ -230,7 +254,7 @@ class AnthropicApi:
 
         with self._asking():
             try:
-                return parse(within(_TIMEOUT_SECONDS, lambda: json_of(call())))
+                return parse(within(_TIMEOUT_SECONDS, lambda: self._read(call())))
             except anthropic.APIStatusError as error:
                 if is_absent(error):
                     return None

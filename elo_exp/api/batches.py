@@ -8,9 +8,10 @@ requests is submitted again until it is found or can no longer arrive.
 
 import logging
 import random
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -45,7 +46,13 @@ from elo_exp.api.transport import (
 )
 from elo_exp.records import Record, UserError, storable_json
 from elo_exp.store.caps import OverCapError
-from elo_exp.store.ledger import CANCELLED, Batch, Ledger
+from elo_exp.store.ledger import (
+    CANCELLED,
+    CONFIRMED,
+    Batch,
+    Ledger,
+    same_account,
+)
 from elo_exp.store.processes import check_lifeline
 
 logger = logging.getLogger(__name__)
@@ -71,6 +78,11 @@ _UNREADABLE = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError),
     ValueError,
 )
+_MAX_KNOWN = 20  # batches that the store knows, behind which none is lost any more
+_MAX_READ = (
+    20  # batches whose results are looked at before a run, to see whose they are
+)
+_NONCE = re.compile(r"[abcdf][0-9a-f]{7}")
 _MAX_NAMED = 3  # rows of a file that an error names
 
 R = TypeVar("R", bound=Record)
@@ -129,6 +141,17 @@ class Unreadable:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who asks a server.
+
+    organization  that its answers have named so far; None if they named none
+    """
+
+    key: str
+    organization: str | None
+
+
 class BatchApi(Api, Protocol):
     """A server of batches. Every question may raise UnreachableError, or UserError where the server
     refuses it.
@@ -151,8 +174,15 @@ class BatchApi(Api, Protocol):
         """Yield the results in any order, and what stands among them that is none. Raises UnreachableError behind those
         that came if some that the server has are missing."""
 
+    def first_id(self, batch: RemoteBatch) -> str | None:
+        """Return the custom id of one of the results of a batch that has ended; None if there is none. It reads no more
+        of them than it has to."""
+
     def recent(self) -> Iterator[RemoteBatch]:
         """Yield all batches, newest first where `is_ordered`."""
+
+    def login(self) -> Login:
+        """Return who asks."""
 
     def cancel(self, batch_id: str) -> bool:
         """Request a batch's end; False where it had ended, or is unknown."""
@@ -241,6 +271,8 @@ class Batcher(Generic[R]):
         self._open: dict[str, _OpenBatch] = {}  # by nonce
         # batches at the server, behind the nonce of the submission that they are not
         self._not_ours: set[tuple[str, str]] = set()
+        # nonces of batches at the server, by its id, as their results have them
+        self._nonces: dict[str, str] = {}
         self._n_vain_checks: Counter[str] = Counter()  # by the server's id
         self._n_attempts: Counter[str] = Counter()  # by key
         # submissions in a row that did not arrive
@@ -260,6 +292,8 @@ class Batcher(Generic[R]):
         self._wait_seconds = 0.0  # that the server asks to wait before the next look
         self._last_error = ""  # that left a cost open
         self._has_warned = False  # of answers that do not say what they cost
+        self._unknown: list[UserError] = []  # of submissions, found while draining
+        self._is_draining = False
         self.failed: dict[str, str] = {}
         self.hits: dict[str, bool] = {}
         for batch in ledger.under_way():  # taken over from dead processes
@@ -298,14 +332,44 @@ class Batcher(Generic[R]):
         self._queue.extend(job for job in jobs if job.key not in done)
         wanted = {job.key for job in jobs}
         while not wanted.isdisjoint(self._in_flight()):
-            while not interrupts.is_requested() and self._submit(ttl):
+            has_looked = not self._queue or self._look()
+            while has_looked and not interrupts.is_requested() and self._submit(ttl):
                 self._interval = self._settings.poll_initial_seconds
             yield from self._poll()
 
     def drain(self) -> Generator[R]:
-        """Wait for the batches under way; submit nothing."""
+        """Wait for the batches under way; submit nothing. Raises UserError, when all else is done, for submissions of
+        which nobody knows whether they have arrived."""
+        self._is_draining = True
         while self._open:
             yield from self._poll()
+        if self._unknown:
+            raise self._unknown[0]
+
+    def _look(self) -> bool:
+        """Look at what the server has, before a run submits anything, which costs nothing: what an earlier run has left
+        may not have arrived, and what has arrived may not be in the store any more. False if the server gives no answer.
+
+        Raises UserError if nobody can know what has become of a submission of these jobs.
+        """
+        if self._api.endpoint in self._ledger.store.looked_at:
+            return True
+        try:
+            for opened in list(self._open.values()):
+                account = self._ledger.account(opened.batch)
+                is_lost = opened.batch.batch_id is None
+                if is_lost and self._account_problem(account):
+                    for _ in self._recover(opened):
+                        pass  # such a batch is never abandoned
+            self.recover()
+        except UnreachableError as error:
+            self._note_unreachable(error)
+            return False
+        self._note_answer()
+        self._ledger.store.looked_at.add(self._api.endpoint)
+        found = {key for opened in self._open.values() for key in opened.names}
+        self._queue = deque(job for job in self._queue if job.key not in found)
+        return True
 
     def _in_flight(self) -> set[str]:
         queued = {job.key for job in self._queue}
@@ -340,6 +404,7 @@ class Batcher(Generic[R]):
                 ttl=ttl,
                 high_water=newest.batch_id if newest else None,
                 now=self._clock.wall(),
+                account=self._account(),
             )
         except OverCapError:  # another process has come between
             batch = None
@@ -370,6 +435,10 @@ class Batcher(Generic[R]):
         else:
             self._accept(opened, batch_id)
         return True
+
+    def _account(self) -> str:
+        login = self._api.login()
+        return self._ledger.store.account_hash(login.key, login.organization)
 
     def _n_affordable(self, worst: Sequence[float]) -> int:
         """How many of these, from the first, the caps have room for. Raises UserError for none, where nothing that is
@@ -599,9 +668,18 @@ class Batcher(Generic[R]):
         """Find it by its size and prove it by its nonce; or know that it can no longer arrive."""
         # before the search, which takes time
         waited = self._clock.elapsed() - opened.since
-        is_undecided = self._search(opened)
+        is_undecided, is_reached = self._search(opened)
         is_over = waited > self._settings.quarantine_seconds
-        if opened.batch.batch_id is not None or is_undecided or not is_over:
+        if opened.batch.batch_id is not None or is_undecided:
+            return
+        if why := self._account_problem(self._ledger.account(opened.batch)):
+            self._stop_unknown(opened, why, can_confirm=True)
+            return
+        if not is_over:
+            return
+        if not is_reached:
+            why = "the server's list no longer has the batch that was the newest before it"
+            self._stop_unknown(opened, why, can_confirm=False)
             return
         why = "not accepted: it did not turn up within the quarantine"
         if self._abandon(opened, why):
@@ -611,9 +689,42 @@ class Batcher(Generic[R]):
             for key in opened.names:
                 yield key, Row(custom_id=key, outcome=None)
 
-    def _search(self, opened: _OpenBatch) -> bool:
-        """Look through the server's batches; whether one is still running that may be it."""
+    def _account_problem(self, account: str | None) -> str:
+        """Why the list of batches that this key sees cannot deny a submission; empty if it can."""
+        if account is None:
+            return (
+                "it was noted by an older version, without the account that it went to"
+            )
+        if account == CONFIRMED or same_account(account, self._account()):
+            return ""
+        return "it was submitted with another key, whose batches this key may not see"
+
+    def _stop_unknown(self, opened: _OpenBatch, why: str, *, can_confirm: bool) -> None:
+        """Go no further where nobody knows whether the server has a submission: raise UserError if its requests are wanted,
+        or all batches are waited for; else leave it to whoever wants them."""
+        batch = opened.batch
+        confirm = (
+            "If the key now used is of the same account (of the same workspace or project): experiment=store "
+            f"store.action=confirm store.batch={batch.nonce} . "
+        )
+        problem = UserError(
+            f"nobody knows whether {batch.endpoint} has {batch.nonce}, a submission of {batch.size:,} requests that got no "
+            f"answer: {why}. It is not submitted again, and the same command with the earlier key finds it. "
+            f"{confirm * can_confirm}{_pay_again(batch)}"
+        )
+        self._close(opened)
+        if self._is_draining and not self._jobs:
+            self._unknown.append(problem)
+        elif self._jobs.keys().isdisjoint(opened.names):
+            logger.warning("warning: %s", problem)
+        else:
+            raise problem
+
+    def _search(self, opened: _OpenBatch) -> tuple[bool, bool]:
+        """Look through the server's batches. Return whether one is still running that may be it, and whether the list
+        reaches back to when it was submitted."""
         batch, is_undecided = opened.batch, False
+        is_reached = batch.high_water is None
         known = {
             other.batch_id
             for other in self._ledger.batches()
@@ -622,6 +733,7 @@ class Batcher(Generic[R]):
         known.update(id_ for nonce, id_ in self._not_ours if nonce == batch.nonce)
         for remote in self._api.recent():
             if remote.batch_id == batch.high_water:
+                is_reached = True
                 break
             if remote.size not in (None, batch.size) or remote.batch_id in known:
                 continue
@@ -643,7 +755,7 @@ class Batcher(Generic[R]):
                 self._accept(opened, remote.batch_id)
             else:
                 self._report_double(batch, remote)
-        return is_undecided
+        return is_undecided, is_reached
 
     def _is_ours(self, batch: Batch, remote: RemoteBatch) -> bool:
         """By the nonce, which the server or the results repeat; only all results can deny it."""
@@ -692,6 +804,146 @@ class Batcher(Generic[R]):
     def _dollars(self, batch: Batch, completion: Completion) -> float:
         prices = self._model.prices_of(batch.judge_model)
         return prices.dollars(completion.usage, batched=True) if prices else 0.0
+
+    # ---- a batch that the store has lost
+
+    def recover(self, *, is_asked: bool = False) -> int:
+        """Take over the batches that this store has submitted and does not know any more: its last commits were lost, or it
+        was brought back from a copy. Return how many.
+
+        is_asked  those of other stores of this account are taken, too, however far back, and batches are waited for of
+                  which their end alone shows whose they are
+        """
+        n, has_gone_back = 0, self._ledger.store.has_gone_back
+        while True:
+            found, running = self._find_lost(is_asked=is_asked)
+            for nonce, remote in found.items():
+                n += self._adopt(nonce, remote)
+            is_certain = any(remote.nonce for remote in running)
+            if not running or not (is_asked or is_certain or has_gone_back):
+                break
+            progress.note(
+                f"{len(running)} batches are under way at {self._api.endpoint} that may be ours, and that this store does "
+                "not know: waiting until they have ended"
+            )
+            self._clock.sleep(self._interval)
+            interrupts.check()
+        if running:
+            logger.warning(
+                "warning: %s has %d batches under way that this store does not know. If it was brought back from a copy, "
+                "they may be its own: experiment=store store.action=recover waits for them, and pays nothing",
+                self._api.endpoint,
+                len(running),
+            )
+        return n
+
+    def _find_lost(
+        self, *, is_asked: bool
+    ) -> tuple[dict[str, RemoteBatch], list[RemoteBatch]]:
+        """The batches of ours that have ended and are not known, by nonce; and those that run and may be ours."""
+        ours = [b for b in self._ledger.batches() if b.endpoint == self._api.endpoint]
+        ids = {batch.batch_id for batch in ours}
+        nonces = {batch.nonce: batch for batch in ours}
+        found: dict[str, RemoteBatch] = {}
+        running: list[RemoteBatch] = []
+        n_known = n_read = 0
+        for listed in self._api.recent():
+            is_far = n_known >= _MAX_KNOWN or n_read >= _MAX_READ
+            if is_far and self._api.is_ordered and not is_asked:
+                break
+            if listed.batch_id in ids or listed.archived:
+                n_known += listed.batch_id in ids
+                continue
+            remote, nonce = listed, listed.nonce
+            if not remote.ended and nonce not in nonces:
+                remote = self._api.check(remote.batch_id) or remote
+            if nonce is None:
+                n_read += 1
+                nonce = self._nonce_of(remote) if remote.ended else None
+            if nonce in nonces and not _is_given_up(nonces[nonce]):
+                continue
+            is_stranger = nonce not in nonces and not self._is_of_store(nonce, is_asked)
+            if nonce is not None and is_stranger:
+                continue
+            if not remote.ended:
+                running.append(remote)
+            elif nonce is not None and remote.refusal is None:
+                found[nonce] = remote
+        return found, running
+
+    def _nonce_of(self, remote: RemoteBatch) -> str | None:
+        """By its results; None where they show none."""
+        if remote.batch_id not in self._nonces:
+            try:
+                name = self._api.first_id(remote)
+            except UserError:  # nobody else's batch stops a run
+                name = None
+            except UnreachableError:
+                if not self._is_vain(remote.batch_id):
+                    raise
+                name = None
+            self._nonces[remote.batch_id] = name.partition("-")[0] if name else ""
+        return self._nonces[remote.batch_id]
+
+    def _is_of_store(self, nonce: str | None, is_asked: bool) -> bool:
+        """Whether a nonce is one of this store's; if asked for, of any store's."""
+        if not nonce or not _NONCE.fullmatch(nonce):
+            return False
+        return is_asked or nonce.endswith(self._ledger.store.mark)
+
+    def _adopt(self, nonce: str, remote: RemoteBatch) -> bool:
+        """Write down a batch that has ended, whose results are then read as those of any other. False if there is nothing
+        in it that the store does not have."""
+        keys: dict[str, Message | None] = {}
+        try:
+            for row in self._api.results(remote):
+                if isinstance(row, Row) and row.custom_id.startswith(f"{nonce}-"):
+                    key = row.custom_id.partition("-")[2]
+                    keys[key] = keys.get(key) or row.message
+        except UnreachableError:
+            if not self._is_vain(remote.batch_id):
+                raise
+        if not self._ledger.store.lacks(list(keys)):
+            return False
+        completions = []
+        for message in filter(None, keys.values()):
+            with suppress(*_UNREADABLE):
+                completions.append(self._model.parse(message))
+        model = self._model_of(completions)
+        prices = self._model.prices_of(model)
+        usages = [completion.usage for completion in completions]
+        batch = self._ledger.adopt(
+            {
+                key: self._jobs[key].names
+                if key in self._jobs
+                else {"judge_model": model}
+                for key in keys
+            },
+            nonce=nonce,
+            batch_id=remote.batch_id,
+            endpoint=self._api.endpoint,
+            judge_model=model,
+            cost=sum(prices.dollars(u, batched=True) for u in usages) if prices else 0,
+            now=self._clock.wall(),
+        )
+        if batch is None:
+            return False
+        logger.info(
+            "found a batch of %d requests that was submitted and is not in the store: %s",
+            len(keys),
+            remote.batch_id,
+        )
+        self._follow(batch)
+        return True
+
+    def _model_of(self, completions: Sequence[Completion]) -> str:
+        """The model by whose prices answers are paid for: the one that they name, if it has prices."""
+        names = Counter(completion.model for completion in completions)
+        for name, _ in names.most_common():
+            with suppress(UserError):
+                if name and self._model.prices_of(name) is not None:
+                    return name
+        return self._model.model
 
     # ---- a batch with an id
 
@@ -803,7 +1055,8 @@ class Batcher(Generic[R]):
                 problem = error
             is_through = n_rows < _ROWS or problem is not None
             results = self._parse(opened, ours, unreadable)
-            yield from self._take_in(opened, results)
+            if results:
+                yield from self._take_in(opened, results)
             seen.update(results)
         if n_contrary:
             logger.warning(
@@ -888,6 +1141,11 @@ class Batcher(Generic[R]):
             body = self._model.params(job.request, batch.ttl)
             return worst_dollars(self._model, body, batch.ttl, batched=True)
         return batch.reserve / batch.size
+
+
+def _is_given_up(batch: Batch) -> bool:
+    """Whether a batch was given up without anybody knowing whether the server has it."""
+    return batch.state == "abandoned" and batch.batch_id is None
 
 
 def _summary(unreadable: Sequence[Unreadable]) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from elo_exp.api.batches import RemoteBatch, Row, Unreadable
+from elo_exp.api.batches import Login, RemoteBatch, Row, Unreadable
 from elo_exp.api.costs import n_tokens
 from elo_exp.api.jobs import ApiSettings, Completion
 from elo_exp.api.result_lines import download, parse_row, split_rows
@@ -165,6 +165,9 @@ class GeminiApi:
         atexit.register(http.close)
         return client
 
+    def login(self) -> Login:
+        return Login(self._key(), None)  # its answers name no organization
+
     def _key(self) -> str:
         if key := read_key(self.key_variable):
             return key
@@ -292,6 +295,10 @@ class GeminiApi:
         if error is not None:
             with self._asking():
                 raise error
+
+    def first_id(self, batch: RemoteBatch) -> str | None:
+        rows = (row for row in self.results(batch) if isinstance(row, Row))
+        return next((row.custom_id for row in rows if row.outcome is not None), None)
 
     def _document(self, batch_id: str) -> tuple[Any, Exception | None]:
         """A batch with its rows, as far as it came, and the error that ended it early. None in place of a batch if there

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from elo_exp.api.batches import RemoteBatch, Row, Unreadable
+from elo_exp.api.batches import Login, RemoteBatch, Row, Unreadable
 from elo_exp.api.openai import OpenAiApi, completion_in, openai_sdk
 from elo_exp.api.result_lines import download, parse_lines
 from elo_exp.api.transport import (
@@ -58,6 +58,17 @@ class OpenAiBatches(OpenAiApi):
 
     is_ordered = True
     _has_warned = False
+    _organization: str | None = None
+
+    def login(self) -> Login:
+        return Login(self._key(), self._organization)
+
+    def _read(self, raw: Any) -> Any:
+        """The JSON of an answer."""
+        names = ("openai-organization", "openai-project")
+        named = [raw.headers[name] for name in names if raw.headers.get(name)]
+        self._organization = "/".join(named) or self._organization
+        return json_of(raw)
 
     # ---- what is paid for: RefusedError or DoubtfulError
 
@@ -80,7 +91,7 @@ class OpenAiBatches(OpenAiApi):
                 self._client.close()
                 del self._client
                 raise
-            batch = batch_in(json_of(raw))
+            batch = batch_in(self._read(raw))
         if batch.nonce is None and not self._has_warned:
             self._has_warned = True
             logger.warning(
@@ -177,6 +188,11 @@ class OpenAiBatches(OpenAiApi):
         if problem or n_lines < _counts(found)["completed"]:
             raise UnreachableError(problem or "the output file ends early")
 
+    def first_id(self, batch: RemoteBatch) -> str | None:
+        """A server that drops the metadata is asked for all of its results."""
+        rows = (row for row in self.results(batch) if isinstance(row, Row))
+        return next((row.custom_id for row in rows if row.outcome is not None), None)
+
     def _content(self, file_id: str) -> tuple[bytes, str]:
         """As much of a file as came, and why the rest did not; empty if all of it came."""
         stream = self._patient.files.with_streaming_response.content
@@ -223,7 +239,7 @@ class OpenAiBatches(OpenAiApi):
         """The parsed answer to a question; None where its status says that there is no such thing."""
         with self._asking():
             try:
-                return parse(json_of(within(self.timeout_seconds, call)))
+                return parse(self._read(within(self.timeout_seconds, call)))
             except openai_sdk().APIStatusError as error:
                 if error.status_code in absent:
                     return None

@@ -1,4 +1,4 @@
-"""Manage the store: list it, wait for batches or cancel them, export, import, merge, copy and purge."""
+"""Manage the store: list it, wait for batches, recover or cancel them, export, import, merge, copy and purge."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from elo_exp.report.store_table import answers_table, spending, under_way
 from elo_exp.store import admin
 from elo_exp.store.copying import copy
 from elo_exp.store.database import check_url
-from elo_exp.store.ledger import Ledger
+from elo_exp.store.ledger import Batch, Ledger
 from elo_exp.store.store import Store
 
 
@@ -20,7 +20,17 @@ from elo_exp.store.store import Store
 class StoreSettings:
     url: str | None
     action: Literal[
-        "list", "wait", "cancel", "repay", "export", "import", "merge", "copy", "purge"
+        "list",
+        "wait",
+        "recover",
+        "cancel",
+        "confirm",
+        "repay",
+        "export",
+        "import",
+        "merge",
+        "copy",
+        "purge",
     ]
     judge: str | None
     entrant: str | None
@@ -63,8 +73,9 @@ class ManageStore:
                 text = _copy(store, chosen)
             case "purge":
                 text = _purge(store, some, confirmed=chosen.confirm)
-            case "repay":
-                text = _repay(store, chosen.batch)
+            case "repay" | "confirm":
+                act = {"repay": _repay, "confirm": _confirm}[chosen.action]
+                text = act(store, chosen.batch)
             case "list":
                 n_lost, dollars = admin.losses(store)
                 held = admin.count(store, some)
@@ -86,6 +97,12 @@ class ManageStore:
                 text = (
                     f"{store.usage.judge_calls:,} answers collected; "
                     f"{pipeline.spend(store.usage)}\n{under_way(Ledger(store))}"
+                )
+            case "recover":
+                n = pipeline.recover(self.judge, store)
+                text = (
+                    f"{n:,} batches of {self.judge.api.endpoint} were not known to the store; "
+                    f"{store.usage.judge_calls:,} answers of theirs are in it now, paid for earlier"
                 )
             case "cancel":
                 n = pipeline.cancel(self.judge, store)
@@ -118,15 +135,38 @@ def _copy(store: Store, chosen: StoreSettings) -> str:
 
 
 def _repay(store: Store, name: str | None) -> str:
+    batch = _find_open(store, name, "repay")
+    ledger = Ledger(store)
+    ledger.give_up(batch, "given up by the user")
+    return (
+        f"batch {batch.nonce} is given up: its {ledger.n_pending(batch):,} open queries "
+        "are paid for again when they are next wanted."
+    )
+
+
+def _confirm(store: Store, name: str | None) -> str:
+    batch = _find_open(store, name, "confirm")
+    if batch.state != "intended":
+        raise UserError(
+            f"store.batch: {batch.nonce} has arrived, as {batch.batch_id}. Nothing is to be confirmed."
+        )
+    Ledger(store).confirm(batch)
+    return (
+        f"the keys used from now on are taken to be of the account that {batch.nonce} was submitted to. The same command "
+        "looks for it there, and submits its queries again if it never arrived."
+    )
+
+
+def _find_open(store: Store, name: str | None, action: str) -> Batch:
+    """The batch under way of this nonce or id."""
     if name is None:
         raise UserError(
-            "store.batch: names no batch. Set it with store.batch=NAME; store.action=list names "
-            "them."
+            f"store.batch: names no batch. Set it with store.batch=NAME; store.action={action} needs it, and "
+            "store.action=list names them."
         )
-    ledger = Ledger(store)
     named = [
         batch
-        for batch in ledger.batches()
+        for batch in Ledger(store).batches()
         if batch.is_open and name in (batch.nonce, batch.batch_id)
     ]
     if not named:
@@ -138,12 +178,7 @@ def _repay(store: Store, name: str | None) -> str:
         raise UserError(
             f"store.batch: {name!r} is the id of {len(named)} batches. Name it {several}."
         )
-    (batch,) = named
-    ledger.give_up(batch, "given up by the user")
-    return (
-        f"batch {batch.nonce} is given up: its {ledger.n_pending(batch):,} open queries "
-        "are paid for again when they are next wanted."
-    )
+    return named[0]
 
 
 def _purge(store: Store, some: admin.Filter, *, confirmed: bool) -> str:

@@ -34,6 +34,7 @@ from elo_exp.pipeline.judging import (
     plan_replies,
     plan_scores,
     price,
+    recover,
     score_responses,
     stored_judgments,
 )

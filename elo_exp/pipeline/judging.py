@@ -560,6 +560,11 @@ def collect(judge: BatchJudge, store: Store) -> None:
     paying.collect(judge, store, _reply)
 
 
+def recover(judge: BatchJudge, store: Store) -> int:
+    """Store the replies of batches that the store does not know; return how many batches they are. Submit nothing."""
+    return paying.recover(judge, store, _reply)
+
+
 def plan_replies(
     requests: Sequence[JudgeRequest],
     judge: Judge,

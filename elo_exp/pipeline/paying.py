@@ -233,6 +233,23 @@ def collect(judge: BatchJudge, store: Store, make: Recorder[R]) -> None:
                 pass
 
 
+def recover(judge: BatchJudge, store: Store, make: Recorder[R]) -> int:
+    """Store the answers of batches that were submitted and that the store does not know; return how many batches they
+    are. Submit nothing. Raises UserError if the server gives no answer."""
+    with Claims(store) as claims:
+        ledger = Ledger(store, claims.owner)
+        with Batcher(judge, ledger, make, {}) as batcher:
+            try:
+                n = batcher.recover(is_asked=True)
+            except UnreachableError as error:
+                raise UserError(
+                    f"{judge.api.endpoint} cannot be reached ({error}). Nothing was recovered."
+                ) from None
+            for _ in batcher.drain():
+                pass
+    return n
+
+
 def cancel(judge: BatchJudge, store: Store) -> int:
     """Ask the server to end the batches under way; return how many it has ended.
 

@@ -29,7 +29,7 @@ from elo_exp.store.database import (
     AnswerRow,
     Database,
 )
-from elo_exp.store.store import Store
+from elo_exp.store.store import Store, count_answers
 
 KINDS: Mapping[str, type[Record]] = {
     kind.__name__: kind for kind in (Response, JudgeReply, ForcedLogprob)
@@ -159,7 +159,9 @@ def load(store: Store, path: Path) -> tuple[int, int]:
 def _add(db: Database) -> tuple[int, int]:
     """Add what is incoming; return how many answers that is, and how many were new."""
     ((n,),) = db.execute("SELECT COUNT(*) FROM incoming").fetchall()
-    return n, db.execute(_ADD).rowcount
+    n_new = db.execute(_ADD).rowcount
+    count_answers(db, n_new)
+    return n, n_new
 
 
 def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:

@@ -8,7 +8,7 @@ from elo_exp.records import UserError
 from elo_exp.store.admin import n_open
 from elo_exp.store.claims import Claims
 from elo_exp.store.database import Database
-from elo_exp.store.store import Store
+from elo_exp.store.store import Store, count_answers
 
 # What is copied beside the answers: columns, and the order in which the rows came, where it counts. Claims and the
 # processes that hold them are not: nobody is at work.
@@ -77,7 +77,8 @@ def _check_empty(store: Store) -> None:
 
 
 def _fill(ours: Database, theirs: Database) -> dict[str, int]:
-    theirs.execute("INSERT INTO answers SELECT * FROM incoming")
+    added = theirs.execute("INSERT INTO answers SELECT * FROM incoming")
+    count_answers(theirs, added.rowcount)
     for table, (columns, order) in _TABLES.items():
         marks = ", ".join("?" * (columns.count(",") + 1))
         insert = f"INSERT INTO {table} ({columns}) VALUES ({marks})"

@@ -5,6 +5,7 @@ The statements themselves stand in the store, its claims and its ledger, in the 
 `Database` has what they say differently.
 """
 
+import secrets
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -12,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 from elo_exp.records import UserError
 
 APPLICATION_ID = 0x656C6F78  # "elox": the database is ours
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 # Columns of the type REAL hold 64 bits.
 TABLES = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -44,11 +45,22 @@ CREATE TABLE IF NOT EXISTS charges (
     name TEXT PRIMARY KEY, scopes TEXT NOT NULL, dollars REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS spending (scope TEXT PRIMARY KEY, dollars REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS commands (folder TEXT PRIMARY KEY, command TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS accounts (nonce TEXT PRIMARY KEY, account TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL, n_answers INTEGER NOT NULL);
 """
 BUSY_SECONDS = 60.0  # how long to wait for another process's transaction
 
 AnswerRow = tuple[str, str, str, str]  # key, kind, value, created_at
 T = TypeVar("T")
+
+
+def identity_row() -> str:
+    """Return the statement that gives a store its identity if it has none: a random id, and how many answers were ever
+    put into it."""
+    return (
+        f"INSERT INTO identity SELECT '{secrets.token_hex(16)}', (SELECT COUNT(*) FROM answers) "
+        "WHERE NOT EXISTS (SELECT 1 FROM identity)"
+    )
 
 
 def check_url(url: str) -> None:
@@ -130,6 +142,9 @@ class Database(Protocol):
         incoming  rows that the body finds in a table `incoming` of this connection. They come one at a time, and nobody
                   waits for the database meanwhile.
         """
+
+    def checkpoint(self) -> None:
+        """Have all that is committed in the file itself, as far as nobody reads it now; nothing to do for a server."""
 
     def read(self, body: Callable[[Self], T]) -> T:
         """Run a body that changes nothing, outside a transaction or in one, and return what it returns."""

@@ -26,6 +26,7 @@ from elo_exp.store.database import Database, storable
 from elo_exp.store.store import Store
 
 CANCELLED = "cancelled by the user"
+CONFIRMED = "confirmed by the user"  # in place of an account: it is that of any key
 
 R = TypeVar("R", bound=Record)
 
@@ -90,17 +91,21 @@ class Ledger:
         ttl: str | None,
         high_water: str | None,
         now: float,
+        account: str | None = None,
     ) -> Batch | None:
         """Write down what is about to be submitted: the first of these requests, as many as no
         unresolved batch has.
 
         names     what each request asks about, by the key of its answer
         reserves  the most that each may cost, in dollars
+        account   whose batch it is, by `Store.account_hash`
 
         None, and nothing written, where there is no such number. Raises UserError where a claim has
         been lost: this process slept, and another took over; OverCapError where a cap of the store has
         no room for them.
         """
+
+        mark = self.store.mark
 
         def intended(db: Database) -> Batch | None:
             query = "SELECT size FROM batches WHERE state = 'intended' AND endpoint = ?"
@@ -117,8 +122,7 @@ class Ledger:
                     "another process has taken over some of this run's queries, as if this one had "
                     "died. Nothing more is submitted; the same command goes on."
                 )
-            # no option of a command reads this as a number
-            nonce = secrets.choice("abcdf") + secrets.token_hex(4)[1:]
+            nonce = _new_nonce(db, mark)
             batch = Batch(
                 nonce=nonce,
                 owner=self._owner,
@@ -134,13 +138,77 @@ class Ledger:
             )
             db.execute(_INSERT, [*dataclasses.asdict(batch).values()])
             caps.charge(db, self.store.account, nonce, batch.reserve)
-            db.executemany(
-                "INSERT INTO queries (nonce, key, names) VALUES (?, ?, ?)",
-                [(nonce, key, storable_json(about)) for key, about in chosen.items()],
-            )
+            _insert_queries(db, nonce, chosen)
+            if account is not None:
+                row = (nonce, account)
+                db.execute("INSERT INTO accounts VALUES (?, ?)", row)
             return batch
 
-        return self.store.write(intended)
+        return self.store.write(intended, is_paid=True)
+
+    def adopt(
+        self,
+        names: Mapping[str, Mapping[str, Any]],
+        *,
+        nonce: str,
+        batch_id: str,
+        endpoint: str,
+        judge_model: str,
+        cost: float,
+        now: float,
+    ) -> Batch | None:
+        """Write down a batch of this store's that the server has, and that the store does not know, or has given up because
+        nobody knew. None, and nothing written, if it was known meanwhile.
+
+        cost  of its results, in dollars: it was paid, whatever the caps are now
+        """
+        batch = Batch(
+            nonce=nonce,
+            owner=self._owner,
+            endpoint=endpoint,
+            judge_model=judge_model,
+            state="submitted",
+            size=len(names),
+            reserve=cost,
+            ttl=None,
+            high_water=None,
+            batch_id=storable(batch_id),
+            created_at=now,
+        )
+
+        def adopted(db: Database) -> Batch | None:
+            values = [*dataclasses.asdict(batch).values()]
+            given_up = "state = 'abandoned' AND batch_id IS NULL"
+            for table in ("queries", "batches"):
+                db.execute(
+                    f"DELETE FROM {table} WHERE nonce = ? AND nonce IN "
+                    f"(SELECT nonce FROM batches WHERE {given_up})",
+                    (nonce,),
+                )
+            if not db.execute(f"{_INSERT} ON CONFLICT DO NOTHING", values).rowcount:
+                return None
+            caps.recharge(db, self.store.account, nonce, cost)
+            _insert_queries(db, nonce, names)
+            return batch
+
+        return self.store.write(adopted, is_paid=True)
+
+    def account(self, batch: Batch) -> str | None:
+        """Return whose batch it is, as `intend` was told; CONFIRMED if a user says that every key is of that account; None
+        if it was not noted."""
+        query = "SELECT account FROM accounts WHERE nonce = ?"
+        rows = self.store.read(query, (batch.nonce,))
+        return str(rows[0][0]) if rows else None
+
+    def confirm(self, batch: Batch) -> None:
+        """Note that the keys used from now on are of the account that a batch was submitted to: the user says so."""
+        self.store.write(
+            lambda db: db.execute(
+                "INSERT INTO accounts VALUES (?, ?) "
+                "ON CONFLICT (nonce) DO UPDATE SET account = excluded.account",
+                (batch.nonce, CONFIRMED),
+            )
+        )
 
     def submitted(self, batch: Batch, batch_id: str) -> None:
         """The server has it. Also where it was given up meanwhile: what is paid for is
@@ -151,7 +219,7 @@ class Ledger:
             if _change(db, batch, state, state="submitted", batch_id=batch_id):
                 caps.recharge(db, self.store.account, batch.nonce, batch.reserve)
 
-        self.store.write(know)
+        self.store.write(know, is_paid=True)
 
     def abandon(self, batch: Batch, why: str) -> bool:
         """Let its queries be submitted again. False, and nothing changed, where the batch is no
@@ -273,6 +341,31 @@ class Ledger:
         """Count the queries of a batch whose results are still to come."""
         query = "SELECT COUNT(*) FROM queries WHERE nonce = ? AND outcome IS NULL"
         return int(self.store.read(query, (batch.nonce,))[0][0])
+
+
+def _new_nonce(db: Database, mark: str) -> str:
+    """A name for a batch, unlike all others in the store, that no option of a command reads as a number."""
+    while True:
+        nonce = secrets.choice("abcdf") + secrets.token_hex(2) + mark
+        if not db.execute("SELECT 1 FROM batches WHERE nonce = ?", (nonce,)).fetchone():
+            return nonce
+
+
+def same_account(one: str, other: str) -> bool:
+    """Return whether two accounts are one: they have the same key, and no two organizations."""
+    key, _, organization = one.partition("/")
+    other_key, _, other_organization = other.partition("/")
+    organizations = {organization, other_organization} - {""}
+    return key == other_key and len(organizations) < 2
+
+
+def _insert_queries(
+    db: Database, nonce: str, names: Mapping[str, Mapping[str, Any]]
+) -> None:
+    db.executemany(
+        "INSERT INTO queries (nonce, key, names) VALUES (?, ?, ?)",
+        [(nonce, key, storable_json(about)) for key, about in names.items()],
+    )
 
 
 def _change(

@@ -35,6 +35,7 @@ from elo_exp.store.database import (
     TABLES,
     AnswerRow,
     DatabaseError,
+    identity_row,
 )
 
 logger = logging.getLogger(__name__)
@@ -152,12 +153,13 @@ class Postgres:
         if not self._is_ours():
             self._begin()
             if not self._is_ours():  # another process may have been first
-                self._do(_TABLES)
+                self._do(f"{_TABLES}; {identity_row()}")
             self._do("COMMIT")
         if self._version() < SCHEMA_VERSION:
             self._begin()
             if self._version() < SCHEMA_VERSION:  # another process may have been first
-                self._do(_STORE_TABLES)  # those that an older version does not have
+                # those that an older version does not have
+                self._do(f"{_STORE_TABLES}; {identity_row()}")
                 self._do(f"UPDATE {_OURS} SET version = {SCHEMA_VERSION}")
             self._do("COMMIT")
 
@@ -381,6 +383,9 @@ class Postgres:
                 return action()
             except psycopg.Error as error:
                 self._wait_after(error, wait)
+
+    def checkpoint(self) -> None:
+        pass
 
     # Reading
 

@@ -20,6 +20,7 @@ from elo_exp.store.database import (
     TABLES,
     AnswerRow,
     DatabaseError,
+    identity_row,
 )
 
 # For which another program's transaction is waited for without a word
@@ -153,6 +154,10 @@ class Sqlite:
 
     def _set_busy_seconds(self, seconds: float) -> None:
         self._db.execute(f"PRAGMA busy_timeout = {1000 * seconds:.0f}")
+
+    def checkpoint(self) -> None:
+        """Until then a commit is in the journal alone, which a copy of the file lacks."""
+        self._rows("PRAGMA wal_checkpoint(PASSIVE)")
 
     def read(self, body: Callable[[Self], T]) -> T:
         with _told(self._path):
@@ -327,5 +332,6 @@ def _upgrade(db: sqlite3.Connection) -> None:
 def _make_tables(db: sqlite3.Connection) -> None:
     for statement in filter(None, map(str.strip, TABLES.split(";"))):
         db.execute(statement)
+    db.execute(identity_row())
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -12,8 +12,9 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -24,6 +25,7 @@ from elo_exp.records import (
     JudgeIdentity,
     JudgeReply,
     Record,
+    Response,
     UserError,
     fingerprint,
     storable_json,
@@ -111,6 +113,9 @@ class Store:
         self.folder = folder or Path(place).parent
         self.usage = Usage()
         self.account = Account()
+        self.has_gone_back = False  # it had more answers than it has now
+        # servers whose batches this run has looked at before it submitted any
+        self.looked_at: set[str] = set()
         if isinstance(place, Path):
             self._advice = Sqlite.advice
             with self._usable():
@@ -153,31 +158,61 @@ class Store:
         body: Callable[[Database], T],
         *,
         incoming: Callable[[], Iterable[AnswerRow]] | None = None,
+        is_paid: bool = False,
     ) -> T:
         """Run a body in one transaction and return what it returns: all or nothing, with the right to write from the
         start.
 
         It may run twice, so it does nothing but its statements; see `Database.write`.
+
+        is_paid  money hangs on it: it is in the store's file itself as soon as it is committed
         """
         with self._usable():
-            return self._db.write(body, incoming=incoming)
+            result = self._db.write(body, incoming=incoming)
+            if is_paid:
+                with suppress(DatabaseError):  # on a full disk: it is committed
+                    self._db.checkpoint()
+            return result
+
+    @cached_property
+    def identity(self) -> str:
+        """The random id that it got when it was made; a copy of its file has it too."""
+        ((identity,),) = self.read("SELECT id FROM identity")
+        return str(identity)
+
+    @property
+    def mark(self) -> str:
+        """What ends the nonce of each batch of it: 3 hexadecimal digits."""
+        return self.identity[:3]
+
+    def n_answers_ever(self) -> int:
+        """Return how many answers were ever put into it, those that were purged included."""
+        return int(self.read("SELECT n_answers FROM identity")[0][0])
+
+    def account_hash(self, key: str, organization: str | None) -> str:
+        """Return what tells an account at an API from others, and shows nobody its key."""
+        parts = [key, *([organization] if organization else [])]
+        return "/".join(fingerprint([self.identity, part])[:16] for part in parts)
 
     def save(
         self,
         body: Callable[[Database], T],
         answers: Mapping[str, Record],
         charge: Charge | None = None,
+        *,
+        is_paid: bool = True,
     ) -> T:
         """Run a body that commits answers, as `write` does, again for `wait_minutes` while the store cannot take them.
 
         answers  by key: what the store does not take is written to a file, which the next command takes in. Empty for
                  answers that their server has, too.
         charge   of the call that was paid for
+        is_paid  as in `write`
         """
         since, pause = time.monotonic(), _FIRST_PAUSE_SECONDS
         while True:
             try:
-                result = self.write(body)
+                result = self.write(body, is_paid=is_paid)
             except UserError as error:
                 cause = error.__cause__
                 if not isinstance(cause, OSError | DatabaseError):
@@ -309,6 +344,13 @@ class Store:
                 ) from None
         return records
 
+    def lacks(self, keys: Sequence[str]) -> bool:
+        """Return whether an answer to one of these keys is not there."""
+        found = self.look(
+            lambda db: {key for key, _ in db.values(keys, with_messages=False)}
+        )
+        return not found.issuperset(keys)
+
     def judges(self) -> list[JudgeIdentity]:
         """Return whose replies may be here, the first to be asked first."""
         rows = self.read("SELECT key, judge_model, reads FROM judges ORDER BY rowid")
@@ -420,7 +462,8 @@ class Store:
 
     def commit(self, answers: Mapping[str, R]) -> dict[str, R]:
         """Store answers, by key, that this process has made; return what `put` returns."""
-        stored = self.save(lambda db: self.put(db, answers), answers)
+        is_paid = any(map(_has_cost, answers.values()))
+        stored = self.save(lambda db: self.put(db, answers), answers, is_paid=is_paid)
         for answer in answers.values():
             self.usage.count(answer)
         return stored
@@ -450,9 +493,27 @@ def _end_calls(db: Database, keys: list[tuple[str]]) -> None:
 
 def _add(db: Database, rows: Sequence[AnswerRow]) -> int:
     """Add answers that are not there yet; return how many they are."""
-    return db.executemany(
+    n = db.executemany(
         "INSERT INTO answers VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", rows
     ).rowcount
+    count_answers(db, n)
+    return n
+
+
+def count_answers(db: Database, n: int) -> None:
+    """Count answers that were put into the store."""
+    if n:
+        db.execute("UPDATE identity SET n_answers = n_answers + ?", (n,))
+
+
+def _has_cost(answer: Record) -> bool:
+    """Whether an answer was paid for."""
+    match answer:
+        case JudgeReply():
+            return bool(answer.dollars)
+        case Response():
+            return bool(answer.diagnostics.get("dollars"))
+    return False
 
 
 def _postgres() -> "type[Postgres]":
