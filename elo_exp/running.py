@@ -29,7 +29,7 @@ from elo_exp.progress import listening
 from elo_exp.records import Plot
 from elo_exp.report.artifacts import write_plots
 from elo_exp.runs.lineage import files_of_run
-from elo_exp.runs.manifest import claim, name_files, run_manifest
+from elo_exp.runs.manifest import claim, count_lost, name_files, run_manifest
 from elo_exp.runs.reading import manifest_if_any, read_manifest
 from elo_exp.store.caps import Account
 from elo_exp.store.usage import Usage
@@ -43,6 +43,7 @@ def dry_run(job: config.Job, context: Context) -> str | None:
     is_plan = bool(job.config.get("plan"))
     if not is_plan:  # which needs no models
         job.check_files()
+    _warn_of_lost_answers(context)
     token = manifest_if_any(context.run_dir).get("token")
     context.store.account = Account(caps=job.settings.caps, folder=token)
     text = job.experiment.dry_run(context)
@@ -54,6 +55,23 @@ def dry_run(job: config.Job, context: Context) -> str | None:
     if text is None:  # a mistake in the settings comes first, and then a missing file
         job.refuse_absent()
     return text
+
+
+def _warn_of_lost_answers(context: Context) -> None:
+    """Warn if the store has gone back to an earlier state, before anything is paid for again."""
+    store = context.store
+    n_before, n_now = count_lost(context.run_dir, store)
+    if n_before <= n_now or store.has_gone_back:
+        return
+    store.has_gone_back = True
+    logger.warning(
+        "warning: %s: this store had %s answers and has %s. It was brought back from a copy, or its last commits were "
+        "lost. Batches are looked for before anything is submitted; other answers are paid for again. To bring them in "
+        "from a copy: experiment=store store.action=merge store.file=FILE",
+        store.name,
+        f"{n_before:,}",
+        f"{n_now:,}",
+    )
 
 
 def run(
@@ -87,7 +105,7 @@ def run(
             tracked.log(usage.progress(), ("progress/seconds", seconds))
 
         files, weights = input_files(experiment), weight_files(experiment)
-        with run_manifest(info, usage, files, weights) as manifest:
+        with run_manifest(info, usage, files, weights, context.store) as manifest:
             manifest.update(judged_as(experiment))
             with listening(log_progress):
                 report = experiment.run(context)

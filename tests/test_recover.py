@@ -28,6 +28,7 @@ from tests.batch_judges import (
     serving,
 )
 from tests.batch_server import BatchServer
+from tests.commands import run as command
 from tests.http_server import Status
 from tests.killing import N_QUERIES, World, answers, world
 from tests.stores import Place, place, rows, write
@@ -37,6 +38,7 @@ pytestmark = pytest.mark.usefixtures("machine")
 
 N = 4  # comparisons: 8 queries, in batches of 5 and 3
 HERE = Path("cache/store.sqlite")
+FAST = ("figures=false", "elo.n_perms=10")
 TABLES = ("answers", "queries", "batches", "accounts", "charges", "spending")
 
 
@@ -234,3 +236,23 @@ def test_a_store_counts_the_answers_that_it_ever_had(place):
         store.write(lambda db: db.execute("DELETE FROM answers"))
         assert store.n_answers_ever() == 2 * N
         assert Ledger(store).batches()[0].nonce.endswith(store.mark)
+
+
+def test_a_store_that_went_back_is_said_before_anything_is_paid_for(tmp_path):
+    """By the manifests of runs beside it. The count of a store whose answers were purged does not go back."""
+    words = ("rubric=[factuality]", "judging.limit_pairs=4", "tracker=local", *FAST)
+    first = command(*words, "hydra.run.dir=outputs/first", folder=tmp_path)
+    store = tmp_path / "outputs/cache/store.sqlite"
+    copy = Path(shutil.copy(store, tmp_path / "copy.sqlite"))
+    more = command(
+        *words, "judging.limit_pairs=9", "hydra.run.dir=outputs/more", folder=tmp_path
+    )
+    n = [ran.read("manifest.json")["store"]["n_answers"] for ran in (first, more)]
+    assert 0 < n[0] < n[1]
+    shutil.copy(copy, store)
+    again = command(*words, "hydra.run.dir=outputs/again", folder=tmp_path)
+    said = f"this store had {n[1]} answers and has {n[0]}"
+    assert said in again.err + again.out
+    write(store, "DELETE FROM answers")
+    after = command(*words, "hydra.run.dir=elsewhere/after", folder=tmp_path)
+    assert "this store had" not in after.err + after.out

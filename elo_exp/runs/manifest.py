@@ -24,11 +24,13 @@ from elo_exp.masking import is_secret_name
 from elo_exp.models import checkpoints
 from elo_exp.records import UserError, fingerprint, storable_json
 from elo_exp.runs.reading import manifest_if_any
+from elo_exp.store.store import Store
 from elo_exp.store.usage import DOLLARS, Usage, added_up, paid
 from elo_exp.trackers import RunInfo
 
 logger = logging.getLogger(__name__)
 
+_MAX_MANIFESTS = 20  # that are read before a run
 _FROM_ENVIRONMENT = re.compile(r"\$\{oc\.env:([^,}]+)")
 _PACKAGES = (
     *("hydra-core", "omegaconf", "numpy", "matplotlib", "wandb", "anthropic"),
@@ -99,6 +101,7 @@ def run_manifest(
     usage: Usage,
     inputs: Mapping[str, Path],
     weights: Mapping[str, Sequence[Path]],
+    store: Store,
 ) -> Iterator[dict[str, Any]]:
     """Write the manifest of a run when the context begins and when it ends; in between it is yours.
 
@@ -106,6 +109,7 @@ def run_manifest(
 
     inputs   files and folders that decide what the run concludes; they are hashed
     weights  files that models are loaded from, by the part that is the model
+    store    whose count of answers is noted, by which a later run sees that it has gone back
     """
     names: dict[str, str] = {}  # the first name of each path
     for name, path in inputs.items():
@@ -130,6 +134,7 @@ def run_manifest(
         "finished_at": None,
         "error": None,
         "usage": None,
+        "store": _count(store),
         "paid_before": paid_before if paid(total) else None,
         "overrides": list(info.overrides),
         "config_path": ".hydra/config.yaml",
@@ -156,7 +161,32 @@ def run_manifest(
         content["finished_at"] = utc_now()
     finally:
         content["usage"] = dataclasses.asdict(usage)
+        with contextlib.suppress(UserError):  # a store that cannot be read any more
+            content["store"] = _count(store)
         write_json(path, content)
+
+
+def _count(store: Store) -> dict[str, Any]:
+    return {"id": store.identity, "n_answers": store.n_answers_ever()}
+
+
+def count_lost(run_dir: Path, store: Store) -> tuple[int, int]:
+    """Return how many answers a store ever had by the manifests of a run folder and of the latest beside it, and how many
+    it has had by its own count, which is less if it was brought back from a copy."""
+    n_now, most = store.n_answers_ever(), 0
+    beside = list(run_dir.resolve().parent.glob("*/manifest.json"))
+    latest = sorted(beside, key=_modified_at, reverse=True)[:_MAX_MANIFESTS]
+    for folder in {run_dir.resolve(), *(path.parent for path in latest)}:
+        match manifest_if_any(folder).get("store"):
+            case {"id": store.identity, "n_answers": int(n)}:
+                most = max(most, n)
+    return max(most, n_now), n_now
+
+
+def _modified_at(path: Path) -> float:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
 
 
 def name_files(content: dict[str, Any], run_dir: Path, paths: Sequence[Path]) -> None:

@@ -7,7 +7,7 @@
 
 A batch is never submitted anew on a doubt. One that stays without an id is looked for among the
 server's batches (api/batches.py): by its size, which is unlike that of every other unresolved
-batch, and by the nonce in its custom ids.
+batch, and by the nonce in its custom ids. Only the list of the account that it went to can say that it never arrived.
 """
 
 import dataclasses
