@@ -218,7 +218,7 @@ def no_intent(judge: ClaudeJudge) -> None:
     def intend_later(
         ledger: Ledger, about: Mapping[str, Any], reserves: Any, **facts: Any
     ) -> Batch | None:
-        now = facts.pop("now")
+        now, account = facts.pop("now"), facts.pop("account")
         batch = Batch(
             nonce=secrets.token_hex(4),
             owner=ledger._owner,
@@ -229,7 +229,10 @@ def no_intent(judge: ClaudeJudge) -> None:
             created_at=now,
             **facts,
         )
-        intended[batch.nonce] = (about, {**facts, "reserves": reserves, "now": now})
+        intended[batch.nonce] = (
+            about,
+            {**facts, "reserves": reserves, "now": now, "account": account},
+        )
         return batch
 
     def submit_now(ledger: Ledger, batch: Batch, batch_id: str) -> None:
@@ -260,7 +263,7 @@ def short_file(judge: ClaudeJudge) -> None:
         if remote is None:
             return
         seen = set[str]()
-        yield from self._read(opened, remote, seen)
+        yield from self._read(opened, remote, seen, [])
         self._close(opened)
         self._ledger.give_up(opened.batch, "that was all")
         for key in opened.names:
