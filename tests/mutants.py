@@ -746,7 +746,29 @@ MUTANTS = [
         new="INTO answers VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         seen_by="test_store.py::test_the_first_answer_wins_and_every_one_that_was_made_is_counted",
     ),
+    Mutant(
+        name="answers that a full disk did not take are asked for again",
+        file="store/claims.py",
+        old="        self.store.take_in_unsaved()\n",
+        new="",
+        seen_by="test_unsaved_answers.py::test_a_process_that_waits_takes_in_what_another_one_could_not_keep",
+    ),
+    # What leaves the process
+    Mutant(
+        name="files hold secrets",
+        file="masking.py",
+        old="if is_secret_name(name) and not _is_path(value):",
+        new="if False:",
+        seen_by="test_secrets.py::test_files_hold_no_secret_and_can_be_read",
+    ),
     # The store of many machines: written once, whatever becomes of the connection
+    Mutant(
+        name="a server that lacks acknowledged commits is believed",
+        file="store/postgres.py",
+        old="if not self._n_acknowledged:",
+        new="if True:",
+        seen_by="test_postgres.py::test_a_server_that_lacks_acknowledged_commits_is_given_them_again",
+    ),
     Mutant(
         name="a transaction that was lost at its commit is always run again",
         file="store/postgres.py",
