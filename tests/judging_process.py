@@ -245,6 +245,7 @@ def no_intent(judge: ClaudeJudge) -> None:
             def rename(db: Database) -> None:
                 for name in ("batches", "queries"):
                     db.execute(f"UPDATE {name} SET nonce = ? WHERE nonce = ?", nonces)
+                db.execute("UPDATE charges SET name = ? WHERE name = ?", nonces)
 
             ledger.store.write(rename)
         submitted(ledger, batch, batch_id)
