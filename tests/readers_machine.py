@@ -170,6 +170,7 @@ SAYS = {
     "action=copy": r"Counts and keys are equal|nothing under way",
     "action=merge": r"[1-9][\d,]* answers there",
     "action=purge": r"^[1-9][\d,]* answers, .* would go\.",
+    "action=recover": r"^\d+ batches of \S+ were not known to the store",
     "experiment=store": r"^  verdicts  (.*\n)+nothing under way",
     "submitit_slurm": r"sweep: (\d+) of \1 jobs finished",  # the jobs print into logs of their own
     "shard=": r"shard \d/\d: \d+ (responses|verdicts) made",

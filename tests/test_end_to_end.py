@@ -43,7 +43,9 @@ NOT_CONCLUSIONS = (
     "wandb/",
 )
 # What the manifest says of money, time and choice, and not of inputs and judge.
-SPENT_OR_CHOSEN = "started_at finished_at usage overrides config git_commit files token"
+SPENT_OR_CHOSEN = (
+    "started_at finished_at usage overrides config git_commit files token store"
+)
 
 
 @pytest.fixture(scope="module")
