@@ -320,7 +320,7 @@ def test_a_server_that_quotes_the_key_is_not_quoted(monkeypatch, caplog):
             api(server.url, key_variable="MY_KEY").send(PARAMS)
     assert (
         str(forbidden.value)
-        == "[the key] is not for this model. The key in MY_KEY may not do this"
+        == "$MY_KEY is not for this model. The key in MY_KEY may not do this"
     )
     assert KEY not in f"{error!r} {refusal.value!r} {forbidden.value!r} {caplog.text}"
 

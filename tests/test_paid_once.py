@@ -33,7 +33,7 @@ from hypothesis.stateful import (
 
 from elo_exp.api import batches, calls
 from elo_exp.api.anthropic import parse_message
-from elo_exp.api.batches import BatchSettings, RemoteBatch, Row
+from elo_exp.api.batches import BatchSettings, Login, RemoteBatch, Row
 from elo_exp.api.costs import Budget, Prices, TokenEstimator
 from elo_exp.api.jobs import Completion
 from elo_exp.api.transport import (
@@ -195,6 +195,9 @@ class Wire:
     def __init__(self, world: World, client: Client) -> None:
         self._world, self._client = world, client
 
+    def login(self) -> Login:
+        return Login("key", None)
+
     def create(self, nonce: str, requests: Mapping[str, Any]) -> str:
         world = self._world
         world.tick()
@@ -239,6 +242,9 @@ class Wire:
             yield from found.rows[:1]
             raise UnreachableError("cut")
         yield from found.rows
+
+    def first_id(self, batch: RemoteBatch) -> str | None:
+        return next((row.custom_id for row in self.results(batch)), None)
 
     def send(self, params: Mapping[str, Any]) -> Any:
         world = self._world
@@ -620,7 +626,7 @@ def test_law_in_many_more_histories():
 
 
 MISTAKES: dict[str, tuple[Any, str, Any]] = {
-    "no quarantine": (batches.Batcher, "_search", lambda self, batch: False),
+    "no quarantine": (batches.Batcher, "_search", lambda self, batch: (False, True)),
     "no losses": (claims.Claims, "unsend", lambda *given, **how: None),
     "no reserves": (Budget, "reserve", lambda *given: None),
     "batches are forgotten": (ledger, "PENDING", "SELECT key FROM queries WHERE FALSE"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from elo_exp.records import UserError
 from elo_exp.runs.manifest import name_files, run_manifest
 from elo_exp.runs.reading import manifest_if_any, read_runs, read_settings
+from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
 from elo_exp.trackers import RunInfo
 
@@ -70,7 +71,10 @@ def test_files_that_a_manifest_names_elsewhere_stay_there(tmp_path: Path, outsid
         path.write_text("text", encoding="utf-8")
     manifest(folder, json.dumps({"files": names}))
     info = RunInfo(run_dir=folder, name="", group=None, job_type="rate", config={})
-    with run_manifest(info, Usage(), {}, {}) as content:
+    with (
+        Store(tmp_path / "store.sqlite") as store,
+        run_manifest(info, Usage(), {}, {}, store) as content,
+    ):
         name_files(content, folder, [folder / "manifest.json"])
     assert kept.read_text(encoding="utf-8") == "text"
     assert (folder / "earlier/old.txt").is_file()

@@ -217,7 +217,7 @@ def test_the_errors_of_judges_on_pairs_by_hand():
         "k": [judged("1", "A", "B")],
     }
     errors, prompts = gold_errors(pairs, said)
-    assert prompts == ["q1", "q2"]
+    assert prompts == ["prompt q1", "prompt q2"]
     np.testing.assert_array_equal(errors["j"], [0.5, np.nan])
     np.testing.assert_array_equal(errors["k"], [0.0, np.nan])
 
