@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.experiments.export import MAX_ROWS
+from elo_exp.experiments import export
 from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.ratings.fit import POINTS
 from tests.commands import Ran, attempt, run
@@ -74,8 +74,8 @@ def test_counts_are_rows_for_evalica_and_names_stay_as_they_are(tmp_path):
     rows = [{**row, "winner": won, "count": n} for won, n in counts.items()]
     path = write_jsonl(tmp_path / "battles.jsonl", rows)
     rated = run("experiment=rate", f"battles={path}", *QUICK, folder=tmp_path)
-    export = ("experiment=export", f"folder={rated.run_dir}", "tracker=local")
-    to = run(*export, folder=tmp_path).run_dir / "overall"
+    command = ("experiment=export", f"folder={rated.run_dir}", "tracker=local")
+    to = run(*command, folder=tmp_path).run_dir / "overall"
     _, *lines = (to / "evalica.csv").read_text().splitlines()
     assert [line.split(",")[:3] for line in lines] == [
         *[["@cf/meta/llama", "b", "left"]] * 3,
@@ -85,12 +85,15 @@ def test_counts_are_rows_for_evalica_and_names_stay_as_they_are(tmp_path):
     assert share["value"] == 0.25
 
 
-def test_counts_that_no_file_holds_are_refused_before_anything_is_written(tmp_path):
+def test_counts_that_no_file_holds_are_refused_before_anything_is_written(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(export, "MAX_ROWS", 3)
     row = {"model_a": "a", "model_b": "b", "winner": "model_a", "question_id": "1"}
-    path = write_jsonl(tmp_path / "battles.jsonl", [{**row, "count": MAX_ROWS + 1}])
+    path = write_jsonl(tmp_path / "battles.jsonl", [{**row, "count": 4}])
     rated = run("experiment=rate", f"battles={path}", *QUICK, folder=tmp_path)
-    export = ("experiment=export", f"folder={rated.run_dir}", "tracker=local")
-    failed = attempt(*export, folder=tmp_path)
+    command = ("experiment=export", f"folder={rated.run_dir}", "tracker=local")
+    failed = attempt(*command, folder=tmp_path)
     assert failed.code == 2
-    assert "has 10,000,001 verdicts, a row each in evalica's file" in failed.err
+    assert "has 4 verdicts, a row each in evalica's file" in failed.err
     assert not [*tmp_path.rglob("evalica.csv")]

@@ -64,14 +64,13 @@ def test_a_store_that_was_begun_on_a_full_disk_works_when_there_is_room(
 
 def test_an_answer_waits_for_room(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     with Store(tmp_path / "store.sqlite", wait_minutes=1) as store:
-        store.commit({f"k{n}": reply(f"k{n}", "x" * 9000) for n in range(30)})
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         freed = threading.Timer(
             0.3, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         )
         with full_disk(100_000):
             freed.start()
-            store.commit({"a": reply("a")})
+            store.commit({"a": reply("a", "x" * 300_000)})
         freed.join()
         assert store.get(JudgeReply, ["a"])["a"].dollars == 0.25
     assert any("Trying again for up to 1 minutes" in text for text in caplog.messages)
