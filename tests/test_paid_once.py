@@ -1,6 +1,7 @@
-"""One law for store, ledger, claims, Batcher and RequestPool together: whatever is lost, late, refused or killed, and
-whoever else is at work, and whoever is stopped by replies that hold nothing, nothing is paid twice, nothing paid is
-lost, no cap is passed, and a rerun sends nothing.
+"""One law for store, ledger, claims, Batcher and RequestPool together.
+
+Requests are lost, late, refused or killed, other processes work beside the run, and useless replies stop runs. All the
+same, nothing is paid twice, nothing paid is lost, no cap is passed, and a rerun sends nothing.
 
 A state machine: the server and the clock are made up, the clients are threads of which one runs at a time, and each may
 be killed at any call or commit. tests/test_faults.py says the same of real processes and the real SDK.

@@ -36,15 +36,15 @@ def gate_conclusion(
     fail         an upper bound is below 1/2, and neither family nor audit stands against a lead of the baseline
                  there; `others` are the dimensions in which. If length or unusual answers of the baseline could
                  explain the loss in each of them, these checks are the reasons
-    cannot tell  all else, and the reasons are, the weightiest first,
+    cannot tell  in all other cases. The first reasons are
                  few           under 20 prompts, or groups of prompts
                  same_verdict  the judge gave one verdict to all comparisons
                  control       the judge did not find degraded copies of the baseline's answers, or was
                                not asked
-                 and then, if the bounds alone would pass, the other checks (flips in one order, length,
-                 responses, kin, audit), and
-                 looked       results with fewer prompts were shown before, and no alpha is left;
-                 else one of
+                 If the bounds alone would pass, the next reasons are the other checks (flips in one order,
+                 length, responses, kin, audit) and
+                 looked        results with fewer prompts were shown before, and no alpha is left
+                 If there is no reason yet, the reason is one of
                  invalid       without invalid verdicts it would pass or fail, or they leave no number of
                                prompts that would tell
                  lost          with so many missing or empty answers no number of prompts would tell
