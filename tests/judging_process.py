@@ -25,8 +25,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+# What a client would import while it runs. Its processes are forked from one that has it already.
+import anthropic  # noqa: F401
+import charset_normalizer  # noqa: F401
+import google.genai.types  # noqa: F401
+import httpcore2  # noqa: F401
 import openai.resources.batches
 import openai.resources.files  # noqa: F401
+import rich.progress  # noqa: F401
+import scipy.special  # noqa: F401
 
 from elo_exp import pipeline
 from elo_exp.api import anthropic as anthropic_api
@@ -51,6 +58,7 @@ from tests.data import shipped
 from tests.stores import place_of
 
 DIMENSIONS = ("factuality", "calibration")
+RUBRICS = [shipped("rubric", name) for name in DIMENSIONS]
 N_PROMPTS = 4  # times 3 pairs, 2 orders and 2 rubrics: 48 queries
 
 
@@ -59,7 +67,6 @@ N_PROMPTS = 4  # times 3 pairs, 2 orders and 2 rubrics: 48 queries
 
 def asked(n_prompts: int, *, mirrored: bool = False) -> tuple[Any, list[Any]]:
     """Comparisons by dimension, and the rubrics. Lengths differ, so that the longer response can win; two are equal."""
-    rubrics = [shipped("rubric", name) for name in DIMENSIONS]
     prompts = [
         Prompt(
             prompt_id=f"p{n}",
@@ -82,13 +89,13 @@ def asked(n_prompts: int, *, mirrored: bool = False) -> tuple[Any, list[Any]]:
     }
     comparisons = {
         rubric.dimension: pairing.pair_up(prompts, responses, rubric)
-        for rubric in rubrics
+        for rubric in RUBRICS
     }
     if mirrored:
         comparisons = {
             name: [one.swapped() for one in some] for name, some in comparisons.items()
         }
-    return comparisons, rubrics
+    return comparisons, RUBRICS
 
 
 def table(judgments: Mapping[str, Sequence[Judgment]]) -> Any:
