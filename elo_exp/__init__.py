@@ -8,8 +8,9 @@ run.ratings
 """
 
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from elo_exp.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from elo_exp.library import Plan as Plan
@@ -22,14 +23,6 @@ if TYPE_CHECKING:
     from elo_exp.library import rate as rate
     from elo_exp.library import run as run
     from elo_exp.records import UserError as UserError
-
-__version__ = "0.1.0"
-
-_PACKAGE = Path(__file__).resolve().parent
-HOME = _PACKAGE / "home" if (_PACKAGE / "home").is_dir() else _PACKAGE.parent
-"""The folder of conf/, rubrics/ and prompts/: inside the package in a wheel, the checkout's root otherwise."""
-
-CONF = HOME / "conf"
 
 __all__ = [
     "Plan",

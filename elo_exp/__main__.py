@@ -19,11 +19,13 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from elo_exp import CONF, __version__, config, interrupts, sweeps
+from elo_exp import config, interrupts, sweeps
 from elo_exp.console import show
 from elo_exp.experiments import Context
+from elo_exp.paths import CONF
 from elo_exp.running import dry_run, places, run
 from elo_exp.store import processes
+from elo_exp.version import __version__
 from elo_exp.words import rewritten
 
 

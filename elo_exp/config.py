@@ -35,11 +35,11 @@ from omegaconf.resolvers import oc
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
-from elo_exp import CONF, HOME
 from elo_exp.console import WITH_PASSWORD
 from elo_exp.experiments import Experiment, ReadsFiles, input_files, labels, parts_of
 from elo_exp.headline import check as check_headline
 from elo_exp.masking import current_mask
+from elo_exp.paths import CONF, HOME
 from elo_exp.records import UserError
 from elo_exp.runs.sweep import sweep_if_any
 from elo_exp.store.caps import Caps

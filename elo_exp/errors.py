@@ -13,11 +13,11 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from elo_exp import CONF
 from elo_exp.config import compose, config_dirs, suggest
 from elo_exp.console import shortened
 from elo_exp.files import errno_advice
 from elo_exp.masking import masked
+from elo_exp.paths import CONF
 from elo_exp.records import UserError
 from elo_exp.words import key_of
 

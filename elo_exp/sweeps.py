@@ -22,7 +22,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from elo_exp import __version__, interrupts
+from elo_exp import interrupts
 from elo_exp.config import Job, NothingToPlanError, prepare
 from elo_exp.console import LineFormatter, show
 from elo_exp.errors import format_user_error
@@ -37,6 +37,7 @@ from elo_exp.runs.reading import OF_RATINGS, manifest_if_any, sweep_jobs
 from elo_exp.runs.sweep import Sweep, sweep_if_any, write_sweep
 from elo_exp.store import processes
 from elo_exp.trackers import Project, RunInfo, Tracker, tracking
+from elo_exp.version import __version__
 
 logger = logging.getLogger(__name__)
 

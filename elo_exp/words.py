@@ -18,9 +18,9 @@ from typing import Any
 
 import yaml
 
-from elo_exp import CONF, HOME
 from elo_exp.config import config_dirs
 from elo_exp.data.kinds import Kind, kinds
+from elo_exp.paths import CONF, HOME
 from elo_exp.records import UserError
 
 _OF_STUDIES = ("tournament", "gate", "audit", "answer")  # experiments that have one

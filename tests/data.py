@@ -18,9 +18,10 @@ import pytest
 from backports import zstd
 from omegaconf import OmegaConf
 
-from elo_exp import CONF, HOME, config, pipeline
+from elo_exp import config, pipeline
 from elo_exp.data.battles import Battles
 from elo_exp.files import write_whole
+from elo_exp.paths import CONF, HOME
 from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response, Slot
 from elo_exp.store.store import Store
 

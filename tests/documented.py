@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from elo_exp import HOME
+from elo_exp.paths import HOME
 
 PAGES = [
     *("README.md", "CONTRIBUTING.md", "prompts/README.md", "notebooks/README.md"),

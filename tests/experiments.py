@@ -9,9 +9,10 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from elo_exp import CONF, config, sweeps
+from elo_exp import config, sweeps
 from elo_exp.config import Job
 from elo_exp.experiments import Context
+from elo_exp.paths import CONF
 
 
 def composed(*overrides: str) -> DictConfig:

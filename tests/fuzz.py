@@ -28,7 +28,6 @@ from backports import zstd
 from backports.zstd import zipfile
 from omegaconf import OmegaConf
 
-from elo_exp import CONF
 from elo_exp.analysis.effort import effort
 from elo_exp.arena import sources
 from elo_exp.arena.sources import ArenaColumns, ArenaSource
@@ -46,6 +45,7 @@ from elo_exp.entrants.recorded import AnswersEntrant, RecordedEntrant
 from elo_exp.entrants.trajectories import TrajectoriesEntrant
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.oracle import data as oracle
+from elo_exp.paths import CONF
 from elo_exp.records import JudgeReply, Response, UserError
 from elo_exp.runs import documents
 from elo_exp.store import admin

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp import HOME
+from elo_exp.paths import HOME
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, longer, plain_text
 from tests.commands import Ran, attempt_program, environment

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp import HOME
+from elo_exp.paths import HOME
 
 Place = Path | str  # of a store
 _numbers = itertools.count()

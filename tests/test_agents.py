@@ -15,7 +15,7 @@ import pytest
 import yaml
 from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
-from elo_exp import HOME
+from elo_exp.paths import HOME
 from tests.commands import QUICK, SCRIPTS, attempt_program, run
 from tests.project_server import Given, ProjectServer
 from tests.test_trackers import rows_of

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from elo_exp import HOME
 from elo_exp.files import read_json, sha256
+from elo_exp.paths import HOME
 from elo_exp.records import UserError
 from tests.data import shipped
 from tests.hub_server import Hub, serving

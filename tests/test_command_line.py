@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from elo_exp import CONF, HOME, __version__
 from elo_exp.files import write_jsonl
+from elo_exp.paths import CONF, HOME
+from elo_exp.version import __version__
 from tests.commands import QUICK, SCRIPTS, attempt, attempt_program, run
 from tests.data import full_disk
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from elo_exp import HOME
 from elo_exp.analysis.conclusions.tournament import STATES
 from elo_exp.files import write_jsonl
+from elo_exp.paths import HOME
 from tests.commands import LOCAL, Ran, attempt, attempt_program, run
 from tests.documented import PAGES, TUTORIALS, Block, commands, in_block, read, tutorial
 from tests.readers_files import write

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from elo_exp import CONF
 from elo_exp.data import battle_files, formats
 from elo_exp.data.battles import Battles
 from elo_exp.files import write_whole
+from elo_exp.paths import CONF
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.fit import POINTS
 from elo_exp.records import Battle, UserError

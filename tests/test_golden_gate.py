@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from elo_exp import HOME
 from elo_exp.files import write_jsonl
+from elo_exp.paths import HOME
 from tests import golden
 from tests.anthropic_server import AnthropicServer
 from tests.commands import Ran, attempt, run

@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 import elo_exp
-from elo_exp import HOME
 from elo_exp.files import write_json, write_jsonl
 from elo_exp.library import _value
+from elo_exp.paths import HOME
 from tests import commands
 from tests.openai_server import OpenAiServer, alone
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from elo_exp import HOME
+from elo_exp.paths import HOME
 from tests.mutants import MUTANTS, Mutant
 
 NOT_COPIED = (".*", "__pycache__", "outputs", "site")

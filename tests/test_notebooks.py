@@ -9,7 +9,7 @@ import pytest
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
-from elo_exp import HOME
+from elo_exp.paths import HOME
 
 NOTEBOOKS = sorted((HOME / "notebooks").glob("*.ipynb"))
 _ROUNDED = re.compile(r"\d(\.\d+)?e-0[6-9]")  # an error that depends on the processor

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp import HOME
+from elo_exp.paths import HOME
 from elo_exp.trackers import Files, RunInfo, TrackedRun, tracking
 from elo_exp.trackers.apart import Apart, TrackerError
 from elo_exp.trackers.local import LocalTracker

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
-from elo_exp import CONF, HOME
 from elo_exp.analysis.audit_decisions import Asked, Judged, Measure, decide, measures
 from elo_exp.data import bank
 from elo_exp.data.pairing import reconcile
 from elo_exp.files import write_jsonl
+from elo_exp.paths import CONF, HOME
 from elo_exp.probes import Case, Question
 from elo_exp.records import Judgment, Verdict
 from tests.anthropic_server import AnthropicServer

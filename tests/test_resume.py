@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from elo_exp import HOME
 from elo_exp import sweeps as sweeping
 from elo_exp.files import read_json
 from elo_exp.models import checkpoints
+from elo_exp.paths import HOME
 from elo_exp.trackers import RunInfo
 from tests.commands import QUICK, attempt, run, start
 

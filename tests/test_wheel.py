@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elo_exp import HOME
+from elo_exp.paths import HOME
 from tests.commands import QUICK, attempt_program
 
 pytest.importorskip(
@@ -71,7 +71,7 @@ def test_every_file_of_conf_rubrics_and_prompts_is_in_the_wheel(wheel: Path):
 def test_the_demo_runs_from_the_wheel_in_an_unrelated_folder(
     python: Path, tmp_path: Path
 ):
-    where = "import elo_exp; print(elo_exp.__file__); print(elo_exp.HOME)"
+    where = "import elo_exp; from elo_exp.paths import HOME; print(elo_exp.__file__); print(HOME)"
     package, home = attempt_program(
         str(python), "-c", where, folder=tmp_path
     ).out.split()

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from elo_exp import CONF, pipeline
+from elo_exp import pipeline
 from elo_exp.analysis import audit_decisions, families
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.effort import effort
@@ -38,6 +38,7 @@ from elo_exp.entrants import (
 )
 from elo_exp.experiments import Context, ReadsFiles, Report
 from elo_exp.judges import Judge, PaidJudge, Unchosen, is_told, roles, scope_of
+from elo_exp.paths import CONF
 from elo_exp.pipeline import Asking, Plan
 from elo_exp.records import (
     Comparison,

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from elo_exp import __version__, pipeline
+from elo_exp import pipeline
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSource
 from elo_exp.data.scoring import ScoreRubric
@@ -55,6 +55,7 @@ from elo_exp.types import (
     Number,
     Positive,
 )
+from elo_exp.version import __version__
 
 logger = logging.getLogger(__name__)
 

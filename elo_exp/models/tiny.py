@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp import HOME
 from elo_exp.files import read_jsonl, sha256
 from elo_exp.models import require_packages
+from elo_exp.paths import HOME
 from elo_exp.records import UserError, fingerprint
 
 VERSION = 2  # part of the folder's name: raise it when what is built changes

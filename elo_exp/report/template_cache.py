@@ -13,8 +13,8 @@ from pathlib import Path
 import jinja2
 from jinja2.bccache import Bucket
 
-from elo_exp import __version__
 from elo_exp.files import write_whole
+from elo_exp.version import __version__
 
 _OTHERS_WRITE = 0o022  # mode bits: group and all
 

@@ -18,15 +18,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from elo_exp import HOME, __version__
 from elo_exp.files import sha256, utc_now, write_json
 from elo_exp.masking import is_secret_name
 from elo_exp.models import checkpoints
+from elo_exp.paths import HOME
 from elo_exp.records import UserError, fingerprint, storable_json
 from elo_exp.runs.reading import manifest_if_any
 from elo_exp.store.store import Store
 from elo_exp.store.usage import DOLLARS, Usage, added_up, paid
 from elo_exp.trackers import RunInfo
+from elo_exp.version import __version__
 
 logger = logging.getLogger(__name__)
 
