@@ -19,24 +19,25 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from elo_exp import config, interrupts, sweeps
+from elo_exp import interrupts
 from elo_exp.console import show
 from elo_exp.experiments import Context
+from elo_exp.launching import composing, hydra_callback
+from elo_exp.launching.running import dry_run, places, run
+from elo_exp.launching.shorthand import rewritten
 from elo_exp.paths import CONF
-from elo_exp.running import dry_run, places, run
 from elo_exp.store import processes
 from elo_exp.version import __version__
-from elo_exp.words import rewritten
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
 def job(cfg: DictConfig) -> float:
     """One job; the headline number lets a sweeper compare jobs."""
-    if not config.is_multirun():
-        assert sweeps.Checks.ready is not None
-        ready, context = sweeps.Checks.ready
-        with sweeps.refusing():
-            info = config.run_info(ready)
+    if not composing.is_multirun():
+        assert hydra_callback.Checks.ready is not None
+        ready, context = hydra_callback.Checks.ready
+        with hydra_callback.refusing():
+            info = composing.run_info(ready)
             report, tracked_at = run(ready, info, context)
             show(report.text, "", *places(report, info, tracked_at))
         if report.exit_code:
@@ -52,16 +53,19 @@ def job(cfg: DictConfig) -> float:
         if is_interrupted and not processes.is_job_of_sweep():
             raise
         run_dir = Path(HydraConfig.get().runtime.output_dir)
-        sweeps.note_failure(run_dir, config.overrides(), error)
+        hydra_callback.note_failure(run_dir, composing.overrides(), error)
         return math.nan
 
 
 def sweep_job(cfg: DictConfig) -> float:
     """Run a job of a sweep, unless it has finished before."""
-    prepared = config.prepare(cfg, config.overrides())
-    info = config.run_info(prepared)
+    prepared = composing.prepare(cfg, composing.overrides())
+    info = composing.run_info(prepared)
     name = info.run_dir.name
-    if prepared.settings.resume and (headline := sweeps.finished(info)) is not None:
+    if (
+        prepared.settings.resume
+        and (headline := hydra_callback.finished(info)) is not None
+    ):
         show(f"job {name}: it has finished before, and is not run again")
         return headline
     with prepared.open_store() as store:
@@ -103,9 +107,12 @@ def main() -> None:
 def _code() -> int:
     """Run the command of sys.argv; return its exit code, or raise SystemExit with another."""
     try:
-        with sweeps.refusing():
+        with hydra_callback.refusing():
             sys.argv[1:] = rewritten(sys.argv[1:])
-        with contextlib.ExitStack() as sweeps.Checks.opened, sweeps.refusing():
+        with (
+            contextlib.ExitStack() as hydra_callback.Checks.opened,
+            hydra_callback.refusing(),
+        ):
             job()
         interrupts.check()  # a sweep whose jobs have ended since
     except KeyboardInterrupt as error:
@@ -120,8 +127,8 @@ def _code() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     finally:
-        with sweeps.refusing():
-            code = sweeps.summarize()
+        with hydra_callback.refusing():
+            code = hydra_callback.summarize()
     return code
 
 

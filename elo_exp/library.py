@@ -26,21 +26,22 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import yaml
 
-from elo_exp import config, interrupts, running
-from elo_exp.config import NothingToPlanError
+from elo_exp import interrupts
 from elo_exp.console import text_table
 from elo_exp.data import frames
 from elo_exp.data.battle_files import NAMES
-from elo_exp.errors import format_user_error
 from elo_exp.experiments import Context, Plans, Report
 from elo_exp.files import read_json, read_jsonl, safe_name, write_whole
+from elo_exp.launching import composing, running
+from elo_exp.launching.composing import NothingToPlanError
+from elo_exp.launching.error_messages import format_user_error
+from elo_exp.launching.shorthand import key_of, quoted, rewritten
 from elo_exp.masking import current_mask, masked
 from elo_exp.progress import silence
 from elo_exp.records import UserError
 from elo_exp.runs import documents
 from elo_exp.runs.reading import battles_file, primary_method, read_manifest, sweep_jobs
 from elo_exp.store.store import Store
-from elo_exp.words import key_of, quoted, rewritten
 
 if TYPE_CHECKING:
     from elo_exp.pipeline.planning import Plan as Planned
@@ -808,7 +809,7 @@ def _done(
         shown = [*context.overrides, *(f"{k}={v}" for k, v in mappings.items())]
         _write_settings(run_dir, job, shown)
         kind = str(composed.choices["experiment"])
-        info = config.described(job, run_dir, kind, shown, name=run_dir.name)
+        info = composing.described(job, run_dir, kind, shown, name=run_dir.name)
         is_lazy = job.settings.figures is None
         if is_lazy:
             job.settings.figures = False
@@ -822,11 +823,11 @@ def _done(
 
 def _prepared(
     given: Sequence[str], mappings: Mapping[str, Any]
-) -> tuple[config.Job, config.Composed]:
+) -> tuple[composing.Job, composing.Composed]:
     with _preparing:
-        composed = config.compose(given)
-        config.put(composed.cfg, mappings)
-        return config.prepare(composed.cfg, _overrides(given)), composed
+        composed = composing.compose(given)
+        composing.put(composed.cfg, mappings)
+        return composing.prepare(composed.cfg, _overrides(given)), composed
 
 
 def _overrides(given: Sequence[str]) -> list[str]:
@@ -834,7 +835,7 @@ def _overrides(given: Sequence[str]) -> list[str]:
 
 
 def _context(
-    job: config.Job, run_dir: Path, store: Store, given: Sequence[str]
+    job: composing.Job, run_dir: Path, store: Store, given: Sequence[str]
 ) -> Context:
     return Context(
         run_dir=run_dir,
@@ -844,7 +845,7 @@ def _context(
     )
 
 
-def _write_settings(run_dir: Path, job: config.Job, shown: Sequence[str]) -> None:
+def _write_settings(run_dir: Path, job: composing.Job, shown: Sequence[str]) -> None:
     """Write what Hydra writes of a command."""
     folder = run_dir / ".hydra"
     folder.mkdir(exist_ok=True)

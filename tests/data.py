@@ -18,9 +18,10 @@ import pytest
 from backports import zstd
 from omegaconf import OmegaConf
 
-from elo_exp import config, pipeline
+from elo_exp import pipeline
 from elo_exp.data.battles import Battles
 from elo_exp.files import write_whole
+from elo_exp.launching import composing
 from elo_exp.paths import CONF, HOME
 from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response, Slot
 from elo_exp.store.store import Store
@@ -132,7 +133,7 @@ def shipped(group: str, name: str, **changes: Any) -> Any:
         "part": described(group, name),
     }
     settings = OmegaConf.to_container(OmegaConf.create(root).part, resolve=True)
-    return config.build({**settings, **changes})
+    return composing.build({**settings, **changes})
 
 
 def described(group: str, name: str) -> Any:

@@ -9,9 +9,9 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from elo_exp import config, sweeps
-from elo_exp.config import Job
 from elo_exp.experiments import Context
+from elo_exp.launching import composing, hydra_callback
+from elo_exp.launching.composing import Job
 from elo_exp.paths import CONF
 
 
@@ -22,7 +22,7 @@ def composed(*overrides: str) -> DictConfig:
 
 def built(*overrides: str) -> Job:
     """The checked objects of a command. Raises UserError."""
-    return config.prepare(composed(*overrides), overrides)
+    return composing.prepare(composed(*overrides), overrides)
 
 
 @contextmanager
@@ -42,4 +42,4 @@ def opened(folder: Path, *overrides: str) -> Iterator[tuple[Job, Context]]:
 def printed(folder: Path, *overrides: str) -> str | None:
     """What the command prints in place of a run, after its checks; None where it would run."""
     with opened(folder, *overrides) as (job, context):
-        return sweeps.dry_run(job, context)
+        return hydra_callback.dry_run(job, context)

@@ -1118,7 +1118,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a sweep that is continued has another group",
-        where="sweeps:_group",
+        where="launching/hydra_callback:_group",
         change=Change("(A := F(B))", "(A := F(B)) and not B"),
         seen_by="test_tracked_identity.py::test_a_run_keeps_the_token_of_its_folder_and_its_id_goes_to_the_tracker",
     ),
@@ -1209,7 +1209,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a URL with a password is a setting like others",
-        where="config:_refuse_passwords",
+        where="launching/composing:_refuse_passwords",
         change=Change("isinstance(A, str) and B", "isinstance(A, bytes)"),
         seen_by="test_trackers.py::test_a_word_for_the_mode_or_a_password_is_refused_in_a_line_before_anything",
     ),

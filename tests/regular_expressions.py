@@ -111,11 +111,11 @@ CALLS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
 # Patterns that are built of our own words: names of tables, settings and of errors of a library
 BUILT = {
     *(name.partition(":")[0] for name in CALLS),
-    "config.py",
-    "errors.py",
+    "launching/composing.py",
+    "launching/error_messages.py",
     "models/checkpoints.py",
     "store/postgres.py",
-    "words.py",
+    "launching/shorthand.py",
 }
 
 

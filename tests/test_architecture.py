@@ -29,7 +29,7 @@ FLOORS = (  # from the ground up: folders, and modules that stand in none
     {"figures"},
     {"report"},
     {"experiments"},
-    {"words", "errors", "headline", "config", "sweeps", "running"},
+    {"launching"},
     {"library", "__main__"},
 )
 SOCKETS = (
@@ -45,7 +45,10 @@ SHARED = {
     "trackers.apart",
     *("entrants.probe", "judges.lexical"),  # of which simulations are made
 }
-KNOW_HYDRA = {"config", "errors", "sweeps", "__main__"}
+KNOW_HYDRA = {
+    *("launching.composing", "launching.error_messages", "launching.hydra_callback"),
+    "__main__",
+}
 HEAVY = {
     *("torch", "transformers", "peft", "huggingface_hub", "safetensors", "tokenizers"),
     *("llama_cpp", "jinja2", "anthropic", "openai", "google", "wandb"),

@@ -10,7 +10,7 @@ import pytest
 
 from elo_exp.experiments import Report
 from elo_exp.files import read_json
-from elo_exp.headline import headline
+from elo_exp.launching.sweep_objective import headline
 from elo_exp.records import UserError
 from tests.commands import Ran, attempt
 from tests.data import write_table

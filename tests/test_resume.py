@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from elo_exp import sweeps as sweeping
 from elo_exp.files import read_json
+from elo_exp.launching import hydra_callback as sweeping
 from elo_exp.models import checkpoints
 from elo_exp.paths import HOME
 from elo_exp.trackers import RunInfo

@@ -22,7 +22,6 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from elo_exp import config, sweeps
 from elo_exp.files import (
     read_json,
     read_jsonl,
@@ -31,6 +30,7 @@ from elo_exp.files import (
     write_jsonl,
     write_whole,
 )
+from elo_exp.launching import composing, hydra_callback
 from elo_exp.masking import keep_secret, masked
 from elo_exp.records import JudgeReply, UserError
 from elo_exp.runs.manifest import environment
@@ -193,8 +193,8 @@ def test_a_variable_in_the_settings_is_kept_by_name(monkeypatch: pytest.MonkeyPa
             "many": ["${oc.env:N}", "${oc.env:ABSENT,none}", 1],
         }
     )
-    found = config._named_config(cfg)
-    assert config._shown_config(found) == {
+    found = composing._named_config(cfg)
+    assert composing._shown_config(found) == {
         "cache_dir": "/tmp/x/cache",
         "user": "${oc.env:MY_SECRET}",
         "header": "Bearer ${oc.env:MY_SECRET}",
@@ -203,7 +203,7 @@ def test_a_variable_in_the_settings_is_kept_by_name(monkeypatch: pytest.MonkeyPa
         "n": "${oc.env:N}",
         "many": ["${oc.env:N}", "none", 1],
     }
-    values = config._values_of(found)
+    values = composing._values_of(found)
     assert values == OmegaConf.to_container(cfg, resolve=True)
     assert [type(values[name]) for name in ("user", "n")] == [str, int]
 
@@ -234,7 +234,7 @@ def test_what_hydra_writes_of_a_command_is_masked(
     word = f"judge.extra_body.user='{os.environ['MY_SECRET']}'"
     path = tmp_path / "overrides.yaml"
     OmegaConf.save(OmegaConf.create([word, "k=${oc.env:MY_SECRET}"]), path)
-    sweeps._mask_settings(path)
+    hydra_callback._mask_settings(path)
     assert yaml.safe_load(path.read_text()) == [
         "judge.extra_body.user='$MY_SECRET'",
         "k=${oc.env:MY_SECRET}",

@@ -23,6 +23,7 @@ from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.files import write_json, write_whole
 from elo_exp.judges import kind_of_recorded
+from elo_exp.launching.shorthand import rewritten
 from elo_exp.ratings.fit import POINTS, Fit
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import t_quantile
@@ -31,7 +32,6 @@ from elo_exp.report import judges_page
 from elo_exp.report.words import judges as words
 from elo_exp.runs.lineage import files_of_run
 from elo_exp.trackers import RunInfo
-from elo_exp.words import rewritten
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, attempt, run

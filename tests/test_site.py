@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 import elo_exp
 from docs.hooks import reference
-from elo_exp import config  # noqa: F401  (registers the schema that conf/ starts from)
+from elo_exp.launching import composing  # noqa: F401  (registers the schema that conf/ starts from)
 from elo_exp.paths import CONF, HOME
 from tests.commands import attempt_program
 from tests.data import described

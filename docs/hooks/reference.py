@@ -21,7 +21,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import yaml
 from pydantic import PydanticUserError, TypeAdapter
 
-from elo_exp.config import RunSettings
+from elo_exp.launching.composing import RunSettings
 from elo_exp.paths import CONF
 
 GROUPS = {

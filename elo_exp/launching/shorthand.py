@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml
 
-from elo_exp.config import config_dirs
 from elo_exp.data.kinds import Kind, kinds
+from elo_exp.launching.composing import config_dirs
 from elo_exp.paths import CONF, HOME
 from elo_exp.records import UserError
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from elo_exp import config
 from elo_exp.api.jobs import say_spent
 from elo_exp.arrays import known
 from elo_exp.experiments import (
@@ -23,7 +22,8 @@ from elo_exp.experiments import (
     weight_files,
 )
 from elo_exp.files import utc_now, write_json, write_whole
-from elo_exp.headline import headline
+from elo_exp.launching import composing
+from elo_exp.launching.sweep_objective import headline
 from elo_exp.masking import masked
 from elo_exp.progress import listening
 from elo_exp.records import Plot
@@ -38,7 +38,7 @@ from elo_exp.trackers import RunInfo, leaving, tracking
 logger = logging.getLogger(__name__)
 
 
-def dry_run(job: config.Job, context: Context) -> str | None:
+def dry_run(job: composing.Job, context: Context) -> str | None:
     """Check a job before it has a folder; return what stands in its place, such as its plan. Raises UserError."""
     is_plan = bool(job.config.get("plan"))
     if not is_plan:  # which needs no models
@@ -75,7 +75,7 @@ def _warn_of_lost_answers(context: Context) -> None:
 
 
 def run(
-    prepared: config.Job, info: RunInfo, context: Context
+    prepared: composing.Job, info: RunInfo, context: Context
 ) -> tuple[Report, str | None]:
     """Run an experiment, and hand what it concluded to run folder and tracker.
 
@@ -114,7 +114,7 @@ def run(
                 report,
                 results,
                 wanted=settings.headline,
-                swept=config.swept() if info.group else (),
+                swept=composing.swept() if info.group else (),
             )
             report = dataclasses.replace(report, headline=value, headline_is=name)
             manifest |= {

@@ -23,15 +23,15 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from elo_exp import interrupts
-from elo_exp.config import Job, NothingToPlanError, prepare
 from elo_exp.console import LineFormatter, show
-from elo_exp.errors import format_user_error
 from elo_exp.experiments import Context
 from elo_exp.files import write_json, write_whole
+from elo_exp.launching.composing import Job, NothingToPlanError, prepare
+from elo_exp.launching.error_messages import format_user_error
+from elo_exp.launching.running import dry_run, listed
 from elo_exp.masking import current_mask, masked
 from elo_exp.models import checkpoints
 from elo_exp.records import UserError, fingerprint
-from elo_exp.running import dry_run, listed
 from elo_exp.runs.manifest import environment, input_hashes, run_id
 from elo_exp.runs.reading import OF_RATINGS, manifest_if_any, sweep_jobs
 from elo_exp.runs.sweep import Sweep, sweep_if_any, write_sweep

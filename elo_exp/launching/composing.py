@@ -37,7 +37,7 @@ from pydantic_core import SchemaError
 
 from elo_exp.console import WITH_PASSWORD
 from elo_exp.experiments import Experiment, ReadsFiles, input_files, labels, parts_of
-from elo_exp.headline import check as check_headline
+from elo_exp.launching.sweep_objective import check as check_headline
 from elo_exp.masking import current_mask
 from elo_exp.paths import CONF, HOME
 from elo_exp.records import UserError
@@ -266,7 +266,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
             for name, value in config.items()
             if name not in of_run or (name == "store" and isinstance(value, Mapping))
         }
-        settings = build({"_target_": "elo_exp.config.RunSettings", **run})
+        settings = build({"_target_": "elo_exp.launching.composing.RunSettings", **run})
         experiment = build(of_experiment)
         check_headline(settings.headline, experiment)
         return Job(config=shown, settings=settings, experiment=experiment)

@@ -13,13 +13,13 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from elo_exp.config import compose, config_dirs, suggest
 from elo_exp.console import shortened
 from elo_exp.files import errno_advice
+from elo_exp.launching.composing import compose, config_dirs, suggest
+from elo_exp.launching.shorthand import key_of
 from elo_exp.masking import masked
 from elo_exp.paths import CONF
 from elo_exp.records import UserError
-from elo_exp.words import key_of
 
 RENAMED = {
     "like": "ratings_from",
