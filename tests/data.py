@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import csv
+import functools
 import gzip
 import io
 import json
@@ -124,6 +126,12 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 def shipped(group: str, name: str, **changes: Any) -> Any:
     """The part that conf/<group>/<name>.yaml describes, built as it ships but for `changes`."""
+    return composing.build({**copy.deepcopy(shipped_settings(group, name)), **changes})
+
+
+@functools.cache
+def shipped_settings(group: str, name: str) -> dict[str, Any]:
+    """Return what that file describes as plain data."""
     root = {
         "cache_dir": "outputs/cache",
         "wait_minutes": 10,
@@ -133,7 +141,8 @@ def shipped(group: str, name: str, **changes: Any) -> Any:
         "part": described(group, name),
     }
     settings = OmegaConf.to_container(OmegaConf.create(root).part, resolve=True)
-    return composing.build({**settings, **changes})
+    assert isinstance(settings, dict)
+    return {str(key): value for key, value in settings.items()}
 
 
 def described(group: str, name: str) -> Any:

@@ -54,7 +54,7 @@ from elo_exp.store.claims import Claims
 from elo_exp.store.database import Database
 from elo_exp.store.ledger import Batch, Ledger
 from elo_exp.store.store import Store
-from tests.data import shipped
+from tests.data import shipped, shipped_settings
 from tests.stores import place_of
 
 DIMENSIONS = ("factuality", "calibration")
@@ -413,6 +413,10 @@ JUDGES: Mapping[str, tuple[str, str]] = {
     "openai": ("openai", "gpt-6.2-sol"),
     "gemini": ("gemini", "gemini-4-hydrogen"),
 }
+for _name, _ in JUDGES.values():
+    shipped_settings(
+        "judge", _name
+    )  # read once, by the process that clients are forked from
 
 
 def build(chosen: argparse.Namespace) -> BatchJudge:
